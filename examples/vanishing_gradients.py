@@ -1,0 +1,119 @@
+"""Find out why a training does not learn, while it runs, without stopping it to log more; then act on it.
+
+A deep sigmoid network is being trained in another process, and its loss does not fall. Nothing was logged beforehand,
+and one question leads to the next: how large are the gradients, layer by layer? Do the weights grow? What were they drawn
+from? You learn how to ask a live run for each of these, how a kept event (`observe(..., keep=True)`) answers questions
+about the past, how to compute with the answers, and how to stop the run and compare it with a better one.
+
+    python examples/vanishing_gradients.py
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+import sightglass as sg
+
+DEPTH, WIDTH = 6, 64
+FIRST, LAST = "dense1", f"dense{DEPTH}"
+
+LOSS = sg.on("batch").map(lambda b: b.loss).mean(every=20)
+FLOW = sg.on("batch").map(lambda b: b.grads.map(lambda layer: abs(layer["kernel"]).mean())).mean(every=20)
+NORMS = sg.on("batch").map(lambda b: b.params.map(lambda layer: layer["kernel"].norm())).first(every=20)
+FIRST_VALUES = sg.on("init").map(lambda e: e.params["dense1"]["kernel"].histogram(bins=40))
+
+
+@contextlib.contextmanager
+def training(name, directory, *arguments):
+    """Train in a child process that goes on until it is stopped, and give the client's end of it."""
+    command = [sys.executable, "-m", "sightglass.demo.train", "--forever", "--quiet", "--delay-ms", "4"]
+    name = f"{name}-{os.getpid()}"
+    process = subprocess.Popen(
+        [*command, "--name", name, "--dir", directory, "--depth", str(DEPTH), "--width", str(WIDTH), *arguments]
+    )
+    try:
+        run = connect(name)
+        yield run
+        run.stop()
+        assert process.wait(timeout=20) == 0, f"{name} did not end well"
+    finally:
+        process.kill()
+
+
+def connect(name, *, timeout_s=20.0):
+    """Connect to a run that is just starting."""
+    end = time.monotonic() + timeout_s
+    while True:
+        try:
+            return sg.connect(name)
+        except sg.RunNotFoundError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+
+
+def ask(run, query, *, n=5, **view):
+    """Ask a run something that it was never asked before; return the first n values and show them."""
+    stream = run.stream(query)
+    values = [record.value for record in itertools.islice(stream, n)]
+    sg.plot(stream, **view)
+    return values
+
+
+def ratio(flow):
+    """Return how much of the last layer's gradient arrives at the first, the median over the records."""
+    return float(np.median([value[FIRST] / value[LAST] for value in flow]))
+
+
+def spread(histogram):
+    """Return the standard deviation of the values in a histogram, from the middles of its bins."""
+    middles = (histogram.edges[1:] + histogram.edges[:-1]) / 2
+    return float(np.sqrt((histogram.counts * middles**2).sum() / histogram.total))
+
+
+def diagnose(run):
+    """Ask one question after another; return what they found."""
+    loss = ask(run, LOSS)
+    print(f"The loss stays at {loss[-1]:.2f}; guessing gives {np.log(10):.2f}.\n")
+
+    flow = ask(run, FLOW, frames=True)
+    print(f"Of the gradient at {LAST}, {ratio(flow):.1e} arrives at {FIRST}: it vanishes on its way.\n")
+
+    norms = ask(run, NORMS)
+    growth = {name: abs(norms[-1][name] / norms[0][name] - 1) for name in norms[0]}
+    print(f"So {LAST} moves by {growth[LAST]:.1%}, {FIRST} by {growth[FIRST]:.3%}: it does not learn.\n")
+
+    [first_values] = ask(run, FIRST_VALUES, n=1)
+    print(f"Its weights were drawn with a spread of {spread(first_values):.3f}.\n")
+    return loss[-1], ratio(flow), growth, spread(first_values)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as directory:
+        with training("sigmoid", directory, "--activation", "sigmoid", "--init-scale", "0.5") as run:
+            bad_loss, bad_ratio, growth, bad_spread = diagnose(run)
+        print("Stopped. The slope of a sigmoid is 1/4 at most, six layers deep; now relu, and a spread made for it.\n")
+        with training("relu", directory, "--activation", "relu", "--init-scale", "1") as run:
+            good_flow = ask(run, FLOW, frames=True)
+            [first_values] = ask(run, FIRST_VALUES, n=1)
+            good_loss = ask(run, LOSS, n=10)[-1]
+    print(f"Of the gradient at {LAST}, {ratio(good_flow):.2f} arrives at {FIRST}, and the loss is {good_loss:.2f}.")
+
+    assert bad_loss > 2.2, "the sigmoid network only guesses"
+    assert bad_ratio < 1e-3, "its gradient vanishes"
+    assert growth[FIRST] < growth[LAST] / 10, "its first layer stands still"
+    assert bad_spread < 0.08 < spread(first_values), "the second network begins wider"
+    assert ratio(good_flow) > 0.1, "the gradient of relu arrives"
+    assert good_loss < 1.5, "and the network learns"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What every part shares: records, values, errors, bytes, time. Imports nothing of ours."""

@@ -1,0 +1,154 @@
+"""Every error that sightglass raises, in one tree.
+
+::
+
+    SightglassError
+    ├── QueryError             a query that cannot be answered
+    │   ├── QuerySyntaxError   … because its text or its lambda cannot be read
+    │   ├── RefusedQueryError  … because it asks for what queries may not do
+    │   └── EvaluationError    … because it failed on an event
+    ├── ActError               a control or an action that was refused or failed
+    ├── UnknownNameError       a name that does not exist (also a LookupError)
+    ├── RunNotFoundError       no such run (also a LookupError)
+    ├── RunLostError           a run that died, or does not answer any more (also a ConnectionError)
+    ├── RefusedError           a request that the run refused
+    ├── TransportError         a transport that cannot be opened or used (also an OSError)
+    ├── WireError              bytes that are no message of ours (also a ValueError)
+    ├── UnsendableError        a value that cannot travel (also a TypeError)
+    ├── ViewError              streams or values that cannot share a view (also a ValueError)
+    └── MissingExtraError      an optional package that is not installed (also an ImportError)
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+MAX_NAMES_SHOWN = 12
+
+
+class SightglassError(Exception):
+    """The root of all errors raised by sightglass."""
+
+
+class QueryError(SightglassError):
+    """A query that cannot be answered."""
+
+
+class QuerySyntaxError(QueryError):
+    """A query that cannot be read.
+
+    Attributes:
+        text: The query's text, or `None` when it came from a lambda.
+        column: Where in the text, counted from 0, or `None`.
+    """
+
+    def __init__(self, message: str, *, text: str | None = None, column: int | None = None) -> None:
+        self.text = text
+        self.column = column
+        super().__init__(message if text is None or column is None else f"{message}\n{caret(text, column)}")
+
+
+class RefusedQueryError(QueryError):
+    """A query that asks for something queries may not do, such as an enormous intermediate result."""
+
+
+class EvaluationError(QueryError):
+    """A query that failed on an event.
+
+    Attributes:
+        event: The event's name, or `None`.
+        step: The step at which it failed, or `None`.
+    """
+
+    def __init__(self, message: str, *, event: str | None = None, step: float | None = None) -> None:
+        self.event = event
+        self.step = step
+        super().__init__(message)
+
+
+class ActError(SightglassError):
+    """A control or an action that was refused, or that failed in the run."""
+
+
+class UnknownNameError(SightglassError, LookupError):
+    """A name that does not exist.
+
+    Attributes:
+        name: The name that was asked for.
+        known: The names that exist.
+    """
+
+    def __init__(self, what: str, name: object, known: Iterable[object], *, where: str = "") -> None:
+        self.name = name
+        self.known = tuple(known)
+        super().__init__(unknown(what, name, self.known, where=where))
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class RunNotFoundError(SightglassError, LookupError):
+    """No run has this name or id."""
+
+
+class RunLostError(SightglassError, ConnectionError):
+    """A run that died, or that does not answer any more."""
+
+
+class RefusedError(SightglassError):
+    """A request that the run refused; the message says why."""
+
+
+class TransportError(SightglassError, OSError):
+    """A transport that cannot be opened or used."""
+
+
+class WireError(SightglassError, ValueError):
+    """Bytes that are no message of ours, or one that breaks a limit."""
+
+
+class UnsendableError(SightglassError, TypeError):
+    """A value that cannot travel: neither a number, a text, an array nor a container of these."""
+
+
+class ViewError(SightglassError, ValueError):
+    """Streams or values that cannot share a view."""
+
+
+class MissingExtraError(SightglassError, ImportError):
+    """An optional package that is not installed."""
+
+    def __init__(self, package: str, *, extra: str, purpose: str) -> None:
+        self.package = package
+        self.extra = extra
+        super().__init__(f"{purpose} needs {package!r}: pip install 'sightglass[{extra}]'")
+
+
+def unknown(what: str, name: object, known: Iterable[object], *, where: str = "") -> str:
+    """Say that a name is unknown, which one was probably meant, and which are known.
+
+    >>> unknown("observable", "los", ["loss", "grads"], where="at event 'batch'")
+    "Unknown observable 'los' at event 'batch'. Did you mean 'loss'? Known: grads, loss."
+    """
+    names = sorted(str(k) for k in known)
+    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    message = f"Unknown {what} {name!r}{' ' + where if where else ''}."
+    if close:
+        message += f" Did you mean {close[0]!r}?"
+    if not names:
+        return f"{message} Known: none."
+    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
+    return f"{message} Known: {', '.join(names[:MAX_NAMES_SHOWN])}{more}."
+
+
+def caret(text: str, column: int) -> str:
+    r"""Show the line of a text with a caret under the place.
+
+    >>> print(caret("batch.lss", 6))
+      batch.lss
+            ^
+    """
+    start = text.rfind("\n", 0, column) + 1
+    line = text[start:].split("\n", 1)[0]
+    return f"  {line}\n  {' ' * (column - start)}^"

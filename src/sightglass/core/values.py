@@ -1,0 +1,336 @@
+"""The kinds of value that are more than a number, a text or an array, and what a value is.
+
+`run.log` takes them by these names, and records carry them: `Tensor`, `Histogram`, `Image`, `Images`, `Figure`, `Text`.
+Arrays are told apart by the library they come from, without importing it: `array_kind`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+SCALARS = (bool, int, float, str, bytes, complex, type(None), np.generic)
+
+ArrayKind = Literal["numpy", "torch", "jax", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """An array to be kept whole, of any shape and dtype."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text to be shown as such."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """One picture.
+
+    Attributes:
+        value: Shape (height, width) or (height, width, channels), with 1, 3 or 4 channels; uint8 from 0 to 255, or
+            floats from 0 to 1.
+        caption: What stands under it.
+    """
+
+    value: Any
+    caption: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Several pictures of one size.
+
+    Attributes:
+        value: Shape (count, height, width) or (count, height, width, channels), scaled as in `Image`.
+        captions: One for each, or none at all.
+    """
+
+    value: Any
+    captions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A drawn figure, as the bytes of a picture.
+
+    Attributes:
+        data: The file's bytes.
+        media_type: Such as "image/png".
+    """
+
+    data: bytes
+    media_type: str = "image/png"
+
+
+class Histogram:
+    """Counts of values in bins; what is not finite is counted apart.
+
+    The bins are computed from the samples when they are first asked for.
+
+    Attributes:
+        counts: Shape (n_bins,), int64; the last bin includes its right edge.
+        edges: Shape (n_bins + 1,), float64, increasing.
+        n_nan: How many samples were NaN.
+        n_posinf: How many were +Inf.
+        n_neginf: How many were -Inf.
+    """
+
+    __slots__ = ("_binned", "_bins", "_samples")
+
+    def __init__(self, samples: npt.ArrayLike, *, bins: int = 64) -> None:
+        self._samples: Any = samples
+        self._bins = bins
+        self._binned: tuple[Any, Any, int, int, int] | None = None
+
+    @classmethod
+    def from_counts(
+        cls, counts: npt.ArrayLike, edges: npt.ArrayLike, *, n_nan: int = 0, n_posinf: int = 0, n_neginf: int = 0
+    ) -> Histogram:
+        """Make a histogram of bins that are counted already.
+
+        Raises:
+            ValueError: There is not one edge more than there are counts.
+        """
+        histogram = cls(())
+        counts_, edges_ = np.asarray(counts, np.int64), np.asarray(edges, np.float64)
+        if counts_.ndim != 1 or edges_.shape != (len(counts_) + 1,):
+            raise ValueError(f"Expected n counts and n + 1 edges, got shapes {counts_.shape} and {edges_.shape}")
+        histogram._binned = (counts_, edges_, int(n_nan), int(n_posinf), int(n_neginf))
+        return histogram
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """How many finite samples fell into each bin."""
+        return self._bin()[0]  # type: ignore[no-any-return]
+
+    @property
+    def edges(self) -> npt.NDArray[np.float64]:
+        """Where the bins begin and end."""
+        return self._bin()[1]  # type: ignore[no-any-return]
+
+    @property
+    def n_nan(self) -> int:
+        """How many samples were NaN."""
+        return self._bin()[2]
+
+    @property
+    def n_posinf(self) -> int:
+        """How many samples were +Inf."""
+        return self._bin()[3]
+
+    @property
+    def n_neginf(self) -> int:
+        """How many samples were -Inf."""
+        return self._bin()[4]
+
+    @property
+    def total(self) -> int:
+        """How many samples were finite."""
+        return int(self.counts.sum())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Histogram):
+            return NotImplemented
+        mine, theirs = self._bin(), other._bin()
+        return np.array_equal(mine[0], theirs[0]) and np.array_equal(mine[1], theirs[1]) and mine[2:] == theirs[2:]
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        counts, edges, *_ = self._bin()
+        return f"Histogram({len(counts)} bins, {self.total} values from {edges[0]:.4g} to {edges[-1]:.4g})"
+
+    def _bin(self) -> tuple[Any, Any, int, int, int]:
+        if self._binned is None:
+            samples = np.asarray(self._samples).ravel()
+            finite = samples[np.isfinite(samples)].astype(np.float64) if samples.dtype.kind == "f" else samples
+            counts, edges = np.histogram(finite, self._bins)
+            outside = (np.isnan(samples), np.isposinf(samples), np.isneginf(samples))
+            self._binned = (counts.astype(np.int64), edges, *(int(mask.sum()) for mask in outside))
+            self._samples = None
+        return self._binned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceHistogram:
+    """A histogram that was counted on a device and not read yet; `to_host` makes a `Histogram` of it.
+
+    Attributes:
+        below: Shape (n_bins + 1,): how many finite values lie below each edge.
+        edges: Shape (n_bins + 1,).
+        n_finite: How many values are finite; the three others are counted apart.
+    """
+
+    below: Any
+    edges: Any
+    n_finite: Any
+    n_nan: Any
+    n_posinf: Any
+    n_neginf: Any
+
+    def read(self) -> Histogram:
+        """Wait for the device and make the histogram; the last bin includes its right edge."""
+        below = np.asarray(to_host(self.below)).astype(np.int64)
+        below[-1] = int(to_host(self.n_finite))
+        outside = {name: int(to_host(getattr(self, name))) for name in ("n_nan", "n_posinf", "n_neginf")}
+        return Histogram.from_counts(np.diff(below), to_host(self.edges), **outside)
+
+
+def array_kind(value: object) -> ArrayKind | None:
+    """Tell which library an array comes from, without importing any; `None` for what is no array."""
+    if isinstance(value, np.ndarray):
+        return "numpy"
+    kind = type(value)
+    root = kind.__module__.partition(".")[0]
+    if root == "torch" and hasattr(value, "detach"):
+        return "torch"
+    if root in ("jax", "jaxlib") and hasattr(value, "dtype") and hasattr(value, "shape"):
+        return "jax"
+    return "other" if hasattr(kind, "__array_namespace__") and not isinstance(value, np.generic) else None
+
+
+def on_device(value: object) -> bool:
+    """Tell whether reading this value could mean waiting for a device, looking into mappings and sequences."""
+    if type(value) in (float, int, bool, str, np.ndarray, np.float64, np.float32):
+        return False
+    if isinstance(value, Mapping):
+        return any(on_device(item) for item in value.values())
+    if isinstance(value, list | tuple):
+        return any(on_device(item) for item in value)
+    if isinstance(value, DeviceHistogram):
+        return True
+    kind = array_kind(value)
+    return kind in ("jax", "other") or (kind == "torch" and value.device.type != "cpu")  # type: ignore[attr-defined]
+
+
+def to_host(value: Any) -> Any:
+    """Bring a value to the host as Python and NumPy values; waits for the device. Arrays without a dimension become scalars.
+
+    PyTorch's bfloat16, which NumPy lacks, becomes float32, and loses nothing.
+    """
+    if isinstance(value, DeviceHistogram):
+        return value.read()
+    match array_kind(value):
+        case "numpy":
+            return value if value.ndim else value[()]
+        case "torch":
+            tensor = value.detach().cpu()
+            if str(tensor.dtype) == "torch.bfloat16":
+                tensor = tensor.float()
+            return tensor.numpy() if tensor.ndim else tensor.item()
+        case "jax" | "other":
+            array = np.asarray(value)
+            return array if array.ndim else array[()]
+    return rebuild(value, to_host) if is_container(value) else value
+
+
+def is_container(value: object) -> bool:
+    """Tell whether a value is a mapping, a sequence, a dataclass: something that holds values by name or by place."""
+    if isinstance(value, DeviceHistogram):
+        return False
+    return isinstance(value, Mapping | list | tuple) or (dataclasses.is_dataclass(value) and not isinstance(value, type))
+
+
+def rebuild(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Build a container anew with each of its values changed; dataclasses become mappings of their fields."""
+    if isinstance(value, Mapping):
+        return {key: change(item) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(change(item) for item in value))
+    if isinstance(value, list | tuple):
+        return type(value)(change(item) for item in value)
+    if isinstance(value, Image | Images | Tensor):
+        return dataclasses.replace(value, value=change(value.value))
+    if isinstance(value, Text | Figure):
+        return value
+    return {field.name: change(getattr(value, field.name)) for field in dataclasses.fields(value)}
+
+
+def snapshot(value: Any) -> Any:
+    """Copy whatever the program could still overwrite; arrays stay on their device, and nothing is waited for."""
+    if isinstance(value, SCALARS):
+        return value
+    match array_kind(value):
+        case "numpy":
+            return value.copy() if value.ndim else value[()]
+        case "torch":
+            return value.detach().clone()
+        case "jax" | "other":
+            return value.copy() if hasattr(value, "copy") else value
+    if isinstance(value, Histogram):
+        return value if value._binned is not None else Histogram(snapshot(value._samples), bins=value._bins)
+    return rebuild(value, snapshot) if is_container(value) else value
+
+
+def freeze(value: Any, *, depth: int = 8) -> Any:
+    """Take a deep snapshot for keeping, also of plain objects, whose attributes are copied into a namespace."""
+    if isinstance(value, SCALARS) or array_kind(value) or isinstance(value, Histogram):
+        return snapshot(value)
+    if depth == 0:
+        return repr(value)
+    if is_container(value):
+        return rebuild(value, lambda item: freeze(item, depth=depth - 1))
+    if callable(value) or not hasattr(value, "__dict__"):
+        return repr(value)
+    return SimpleNamespace(**{k: freeze(v, depth=depth - 1) for k, v in vars(value).items() if not k.startswith("_")})
+
+
+def n_bytes(value: Any) -> int:
+    """Estimate how many bytes a value takes when it travels."""
+    if isinstance(value, bool | int | float | type(None) | np.generic):
+        return 8
+    if isinstance(value, str | bytes):
+        return len(value)
+    if array_kind(value):
+        return array_bytes(value)
+    if isinstance(value, Mapping):
+        return sum(n_bytes(k) + n_bytes(v) for k, v in value.items())
+    if isinstance(value, list | tuple):
+        return sum(map(n_bytes, value))
+    if isinstance(value, Histogram):
+        return 16 * (len(value.counts) + 1) if value._binned is not None else n_bytes(value._samples)
+    if isinstance(value, Image | Images | Tensor | Text):
+        return n_bytes(value.value)
+    return len(value.data) if isinstance(value, Figure) else sys.getsizeof(value)
+
+
+def array_bytes(array: Any) -> int:
+    """Return how many bytes an array of any library takes, from its shape and dtype alone."""
+    size = 1
+    for length in array.shape:
+        size *= int(length)
+    return size * itemsize(array.dtype)
+
+
+def itemsize(dtype: Any) -> int:
+    """Return the bytes of one item of a dtype of any library."""
+    return int(getattr(dtype, "itemsize", None) or 8)
+
+
+def type_name(value: object) -> str:
+    """Name a value's type as people write it, with dtype and shape for arrays.
+
+    >>> type_name(np.zeros((3, 4), np.float32)), type_name(1.5), type_name({"a": 1, "b": 2})
+    ('float32[3, 4]', 'float', 'mapping of 2')
+    """
+    if array_kind(value):
+        dtype = str(value.dtype).removeprefix("torch.")  # type: ignore[attr-defined]
+        return f"{dtype}[{', '.join(str(n) for n in value.shape)}]"  # type: ignore[attr-defined]
+    if isinstance(value, Mapping):
+        return f"mapping of {len(value)}"
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return f"{type(value).__name__} of {len(value)}"
+    return type(value).__name__

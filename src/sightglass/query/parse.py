@@ -1,0 +1,320 @@
+"""Text as queries and expression trees: the same syntax as the lambdas, read through a whitelist of Python's grammar.
+
+Two forms::
+
+    on("batch").map(lambda b: abs(b.grads["dense"]).mean()).mean(every=100)
+    abs(batch.grads["dense"]).mean()
+
+In the short form the one free name is the event. A reducer with its window named may follow: `batch.loss.mean(every=100)`.
+Nothing is executed: the text becomes a syntax tree, and each node of it is allowed or refused, with a caret under the place.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection
+from typing import Any, NoReturn
+
+from ..core.errors import QueryError, QuerySyntaxError, RefusedQueryError, unknown
+from . import expr as e
+from .functions import FUNCTIONS
+from .query import REDUCERS, STEPS, WINDOWS, Query, on
+from .text import BINARY_AST, COMPARE_AST, UNARY_AST
+from .trace import NAMED_CONSTANTS
+
+BINARY = {node: op for op, node in BINARY_AST.items()}
+COMPARE = {node: op for op, node in COMPARE_AST.items()}
+UNARY = {node: op for op, node in UNARY_AST.items()}
+
+INSTEAD: dict[type[ast.AST], str] = {
+    ast.BoolOp: "Write `&` and `|` instead of `and` and `or`, with parentheses around comparisons",
+    ast.IfExp: "Write where(condition, x, y) instead of `x if condition else y`",
+    ast.NamedExpr: "A query reads and never assigns",
+    ast.ListComp: "Write x.map(lambda name, value: …) instead of a comprehension",
+    ast.DictComp: "Write x.map(lambda name, value: …) instead of a comprehension",
+    ast.SetComp: "Write x.map(lambda name, value: …) instead of a comprehension",
+    ast.GeneratorExp: "Write x.map(lambda name, value: …) instead of a loop",
+    ast.JoinedStr: "A query cannot format text: return the values themselves",
+    ast.Await: "A query cannot wait",
+    ast.Starred: "A query cannot unpack",
+    ast.Set: "Write a list instead of a set",
+}
+
+
+def parse(text: str, *, functions: Collection[str] | None = None) -> Query:
+    """Read a query.
+
+    Args:
+        text: The query, in either form.
+        functions: The names that the run registered; then other unknown names are refused. `None` lets any name stand
+            for a registered function.
+
+    Raises:
+        QuerySyntaxError: The text is no query; the message has a caret under the place.
+        RefusedQueryError: It asks for something queries may not do.
+    """
+    return _Reader(text, functions).query()
+
+
+def parse_lambda(text: str, *, functions: Collection[str] | None = None) -> e.Lambda:
+    """Read a lambda expression, such as `lambda b: b.loss`; errors as in `parse`."""
+    reader = _Reader(text, functions)
+    node = reader.syntax()
+    if not isinstance(node, ast.Lambda):
+        reader.fail("Expected a lambda such as lambda b: b.loss", node)
+    tree = reader.expression(node, frozenset())
+    assert isinstance(tree, e.Lambda)
+    e.check_size(tree)
+    return tree
+
+
+class _Reader:
+    """One text being read."""
+
+    def __init__(self, text: str, functions: Collection[str] | None) -> None:
+        if not isinstance(text, str):
+            raise QuerySyntaxError(f"Expected a query as text, got {type(text).__name__}")
+        if len(text) > e.MAX_TEXT:
+            raise RefusedQueryError(f"Expected a query of at most {e.MAX_TEXT} characters, got {len(text)}")
+        self.text = text.strip()
+        self.functions = functions
+
+    def syntax(self) -> ast.expr:
+        try:
+            return ast.parse(self.text, mode="eval").body
+        except SyntaxError as error:
+            column = max(0, (error.offset or 1) - 1)
+            message = f"Expected a query, found invalid syntax: {error.msg}"
+            raise QuerySyntaxError(message, text=self.text.split("\n")[0], column=column) from None
+        except (RecursionError, MemoryError, ValueError, OverflowError) as error:
+            raise RefusedQueryError(f"Expected a query that can be read, got: {error}") from None
+
+    def fail(self, message: str, node: ast.AST) -> NoReturn:
+        lines = self.text.split("\n")
+        row, column = getattr(node, "lineno", 1) - 1, getattr(node, "col_offset", 0)
+        column = len(lines[row].encode()[:column].decode(errors="ignore"))
+        place = sum(len(line) + 1 for line in lines[:row]) + column
+        raise QuerySyntaxError(message, text=self.text, column=place)
+
+    # The chain of steps
+
+    def query(self) -> Query:
+        node = self.syntax()
+        chain: list[ast.Call] = []
+        inner: ast.expr = node
+        while isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute):
+            chain.append(inner)
+            inner = inner.func.value
+        try:
+            if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id == "on":
+                return self.steps(self.on(inner), reversed(chain))
+            return self.short(node)
+        except RecursionError:
+            raise RefusedQueryError(f"Expected a query at most {e.MAX_DEPTH} levels deep, got a deeper one") from None
+
+    def on(self, node: ast.Call) -> Query:
+        match node:
+            case ast.Call(args=[ast.Constant(value=str(event))], keywords=[]):
+                return on(event)
+        return self.fail('Expected one event name: on("batch")', node)
+
+    def short(self, node: ast.expr) -> Query:
+        reducers: list[ast.Call] = []
+        while (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in REDUCERS
+            and any(keyword.arg in WINDOWS for keyword in node.keywords)
+        ):
+            reducers.append(node)
+            node = node.func.value
+        bound = {arg.arg for part in ast.walk(node) if isinstance(part, ast.Lambda) for arg in part.args.args}
+        called = {id(part.func) for part in ast.walk(node) if isinstance(part, ast.Call)}
+        free = {
+            part.id: part
+            for part in ast.walk(node)
+            if isinstance(part, ast.Name) and id(part) not in called and part.id not in bound | set(NAMED_CONSTANTS)
+        }
+        if len(free) != 1:
+            names = ", ".join(map(repr, free)) or "none"
+            self.fail(
+                f"Expected one event in a query such as batch.loss, or on('batch')…; got {names}",
+                list(free.values())[1] if free else node,
+            )
+        (event,) = free
+        query = on(event)
+        if not (isinstance(node, ast.Name) and node.id == event):
+            body = self.expression(node, frozenset({event}))
+            query = query.map(e.Lambda((event,), body))
+        return self.steps(query, reversed(reducers))
+
+    def steps(self, query: Query, chain: Any) -> Query:
+        for node in chain:
+            name = node.func.attr
+            if name not in STEPS:
+                self.fail(unknown("step", name, STEPS, where="of a query"), node.func)
+            for keyword in node.keywords:
+                if keyword.arg is None:
+                    self.fail("A query cannot unpack", keyword.value)
+            args = [self.argument(arg) for arg in node.args]
+            kwargs = {keyword.arg: self.argument(keyword.value) for keyword in node.keywords}
+            try:
+                query = getattr(query, name)(*args, **kwargs)
+            except TypeError as error:
+                self.fail(f"Wrong arguments for {name}: {error}", node)
+            except QueryError as error:
+                self.fail(str(error), node)
+        return query
+
+    def argument(self, node: ast.expr) -> Any:
+        """Read an argument of a step: a lambda, or a constant."""
+        tree = self.expression(node, frozenset())
+        if isinstance(tree, e.Lambda):
+            e.check_size(tree)
+            return tree
+        try:
+            return literal(tree)
+        except QueryError as error:
+            return self.fail(str(error), node)
+
+    # Expressions
+
+    def expression(self, node: ast.AST, scope: frozenset[str]) -> e.Expr:
+        match node:
+            case ast.Constant():
+                return self.constant(node)
+            case ast.Name(id=name):
+                return self.name(node, name, scope)
+            case ast.Attribute(value=value, attr=name):
+                if name.startswith("_"):
+                    self.fail(f"Expected a public name, got {name!r}: a leading underscore is refused", self.end(node))
+                return e.Attr(self.expression(value, scope), name)
+            case ast.Subscript(value=value, slice=index):
+                return e.Item(self.expression(value, scope), self.expression(index, scope))
+            case ast.Slice():
+                parts = (node.lower, node.upper, node.step)
+                return e.Slice(*(None if part is None else self.expression(part, scope) for part in parts))
+            case ast.UnaryOp(op=op, operand=operand):
+                return self.unary(node, op, self.expression(operand, scope))
+            case ast.BinOp(left=left, op=op, right=right):
+                if type(op) not in BINARY:
+                    self.fail(f"Expected one of the operators {' '.join(BINARY.values())}", node)
+                return e.Binary(BINARY[type(op)], self.expression(left, scope), self.expression(right, scope))
+            case ast.Compare():
+                return self.compare(node, scope)
+            case ast.Call():
+                return self.call(node, scope)
+            case ast.Lambda():
+                return self.function(node, scope)
+            case ast.Tuple(elts=items):
+                return e.Tuple(tuple(self.expression(item, scope) for item in items))
+            case ast.List(elts=items):
+                return e.List(tuple(self.expression(item, scope) for item in items))
+            case ast.Dict(keys=keys, values=values):
+                return self.dictionary(node, keys, values, scope)
+        return self.fail(INSTEAD.get(type(node), f"A query cannot use {type(node).__name__}"), node)
+
+    def end(self, node: ast.Attribute) -> ast.AST:
+        """Return a place at the attribute's name instead of its target's beginning."""
+        place = ast.Constant(None)
+        place.lineno = node.end_lineno or node.lineno
+        place.col_offset = (node.end_col_offset or 0) - len(node.attr.encode())
+        return place
+
+    def constant(self, node: ast.Constant) -> e.Expr:
+        if node.value is Ellipsis:
+            return e.Ellipsis_()
+        try:
+            return e.constant(node.value)
+        except QueryError as error:
+            return self.fail(str(error), node)
+
+    def name(self, node: ast.AST, name: str, scope: frozenset[str]) -> e.Expr:
+        if name in scope:
+            return e.Var(name)
+        if name in NAMED_CONSTANTS:
+            return e.Const(NAMED_CONSTANTS[name])
+        return self.fail(unknown("name", name, scope), node)
+
+    def unary(self, node: ast.AST, op: ast.unaryop, operand: e.Expr) -> e.Expr:
+        if isinstance(op, ast.Not):
+            self.fail("Write `~` instead of `not`", node)
+        if isinstance(op, ast.USub) and isinstance(operand, e.Const) and type(operand.value) in (int, float):
+            return e.constant(-operand.value)  # type: ignore[operator]
+        return e.Unary(UNARY[type(op)], operand)
+
+    def compare(self, node: ast.Compare, scope: frozenset[str]) -> e.Expr:
+        if len(node.ops) > 1:
+            self.fail("Write (a < b) & (b < c) instead of a chained comparison", node)
+        op = node.ops[0]
+        if isinstance(op, ast.In | ast.NotIn):
+            self.fail("Write x.contains(part) instead of `part in x`", node)
+        if type(op) not in COMPARE:
+            self.fail("Write == or isnan(x) instead of `is`", node)
+        return e.Binary(COMPARE[type(op)], self.expression(node.left, scope), self.expression(node.comparators[0], scope))
+
+    def call(self, node: ast.Call, scope: frozenset[str]) -> e.Expr:
+        args = list(node.args)
+        match node.func:
+            case ast.Attribute(value=ast.Name(id="fn"), attr=name) if "fn" not in scope:
+                self.known(name, node.func)
+            case ast.Attribute(value=value, attr=name):
+                if name.startswith("_"):
+                    self.fail(f"Expected a public name, got {name!r}: a leading underscore is refused", self.end(node.func))
+                if name not in FUNCTIONS:
+                    self.fail(unknown("function", name, FUNCTIONS, where="called on a value"), self.end(node.func))
+                args.insert(0, value)
+            case ast.Name(id=name):
+                self.known(name, node.func)
+            case _:
+                self.fail("A query can call named functions only", node)
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                self.fail("A query cannot unpack", keyword.value)
+        return e.Call(
+            name,
+            tuple(self.expression(arg, scope) for arg in args),
+            tuple((str(keyword.arg), self.expression(keyword.value, scope)) for keyword in node.keywords),
+        )
+
+    def known(self, name: str, node: ast.AST) -> None:
+        if name.startswith("_"):
+            self.fail(f"Expected a public name, got {name!r}: a leading underscore is refused", node)
+        if name not in FUNCTIONS and self.functions is not None and name not in self.functions:
+            self.fail(unknown("function", name, {*FUNCTIONS, *self.functions}), node)
+
+    def function(self, node: ast.Lambda, scope: frozenset[str]) -> e.Expr:
+        a = node.args
+        if a.posonlyargs or a.kwonlyargs or a.vararg or a.kwarg or a.defaults or not 1 <= len(a.args) <= 2:
+            self.fail("Expected a lambda of one or two plain arguments", node)
+        params = tuple(arg.arg for arg in a.args)
+        for param in params:
+            if param in scope or param in NAMED_CONSTANTS or param.startswith("_"):
+                self.fail(f"Expected another name than {param!r} for the lambda's argument: it is taken", node)
+        return e.Lambda(params, self.expression(node.body, scope | set(params)))
+
+    def dictionary(self, node: ast.AST, keys: list[Any], values: list[ast.expr], scope: frozenset[str]) -> e.Expr:
+        entries = []
+        for key, value in zip(keys, values, strict=True):
+            if not (isinstance(key, ast.Constant) and isinstance(key.value, str)):
+                self.fail("Expected text as the keys of a mapping", key or node)
+            entries.append((key.value, self.expression(value, scope)))
+        return e.Dict(tuple(entries))
+
+
+def literal(tree: e.Expr) -> Any:
+    """Return the Python value of a tree of constants.
+
+    Raises:
+        QuerySyntaxError: The tree has something else in it.
+    """
+    match tree:
+        case e.Const(value):
+            return value
+        case e.Tuple(items):
+            return tuple(map(literal, items))
+        case e.List(items):
+            return list(map(literal, items))
+        case e.Dict(entries):
+            return {key: literal(value) for key, value in entries}
+    raise QuerySyntaxError(f"Expected a constant, got {tree}")

@@ -1,0 +1,276 @@
+"""The postable iterator: events go in one by one, records come out when there are any.
+
+An event is posted in two halves. `Evaluation.head` runs inside `observe`: it maps and filters up to the first reducer, in the
+arrays' own library, and waits for nothing. `Evaluation.tail` takes what the head gave, on the host, through reducers and all
+that follows. Between them a value may rest on a device for a while; only the tail's order matters.
+
+Streams in a client use the same `Pipeline` with Python functions in place of compiled expressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.values import SCALARS, n_bytes, on_device, snapshot, to_host
+from . import expr as e
+from .arrays import check_bytes
+from .evaluate import evaluator
+from .query import Group, Map, Per, Query, Reduce, Step, When, Where
+from .reduce import reducer
+from .window import Fold, Item
+
+Functions = Mapping[str, Callable[..., Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Mapped:
+    fn: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Filtered:
+    fn: Callable[[Any], Any]
+
+
+class Pipeline:
+    """Steps that values go through, reducers among them; what comes out is in the order it went in."""
+
+    def __init__(self, steps: Iterable[Step], *, seed: int = 0) -> None:
+        self._stages: list[_Mapped | _Filtered | Fold] = [_stage(step, seed) for step in steps]
+        self.folds = [(i, stage) for i, stage in enumerate(self._stages) if isinstance(stage, Fold)]
+
+    def post(self, item: Item | None, *, ordinal: int, wall_time: float, closes: Sequence[bool] = ()) -> list[Item]:
+        """Take an event in.
+
+        Args:
+            item: Its value, or `None` if a condition held it back.
+            ordinal: The number of the event.
+            wall_time: When it happened.
+            closes: For each reducer with `when`, whether the condition held; missing ones did not.
+        """
+        out: list[Item] = []
+        for i, fold in self.folds:
+            self._push(i + 1, fold.passes(wall_time), out)
+        self._step(0, ordinal, item, out)
+        conditional = [(i, fold) for i, fold in self.folds if isinstance(fold.window, When)]
+        for (i, fold), close in zip(conditional, closes, strict=False):
+            if close:
+                self._push(i + 1, fold.close(), out)
+        return out
+
+    def miss(self, *, ordinal: int, wall_time: float) -> list[Item]:
+        """Pass by an event that was not evaluated: windows close in time, and say that they are incomplete."""
+        if self.folds:
+            self.folds[0][1].miss()
+        return self.post(None, ordinal=ordinal, wall_time=wall_time)
+
+    def boundary(self, event: str) -> list[Item]:
+        """Close the groups that another event delimits."""
+        return self._close(lambda fold: isinstance(fold.window, Per) and fold.window.event == event)
+
+    def end_group(self) -> list[Item]:
+        """Close the groups that no window was named for."""
+        return self._close(lambda fold: isinstance(fold.window, Group))
+
+    def finish(self) -> list[Item]:
+        """Close what is open at the end, with `closed=False`."""
+        return self._close(lambda fold: True, closed=False)
+
+    def _close(self, which: Callable[[Fold], bool], *, closed: bool = True) -> list[Item]:
+        out: list[Item] = []
+        for i, fold in self.folds:
+            if which(fold):
+                self._push(i + 1, fold.close(closed=closed), out)
+        return out
+
+    def _push(self, start: int, items: list[Item], out: list[Item]) -> None:
+        for item in items:
+            self._step(start, item.ordinal, item, out)
+
+    def _step(self, start: int, ordinal: int, item: Item | None, out: list[Item]) -> None:
+        for i in range(start, len(self._stages)):
+            stage = self._stages[i]
+            if isinstance(stage, Fold):
+                self._push(i + 1, stage.offer(ordinal, item), out)
+                return
+            if item is None:
+                continue
+            if isinstance(stage, _Mapped):
+                item.value = stage.fn(item.value)
+            elif not stage.fn(item.value):
+                item = None
+        if item is not None:
+            out.append(item)
+
+
+def _stage(step: Step, seed: int) -> _Mapped | _Filtered | Fold:
+    match step:
+        case Map(fn):
+            return _Mapped(fn)
+        case Where(fn):
+            return _Filtered(fn)
+        case Reduce(name, args, window):
+            return Fold(reducer(name, dict(args), seed=seed), window)
+
+
+@dataclass(slots=True)
+class Head:
+    """What the first half of an event's evaluation gave.
+
+    Attributes:
+        value: The value; it may still be on a device.
+        passed: Whether the conditions on the host held.
+        pending: Conditions whose values are on a device; all must hold.
+        closes: The values of the windows' conditions, on the host or not.
+        on_device: Whether anything here is on a device.
+    """
+
+    value: Any
+    passed: bool
+    pending: tuple[Any, ...]
+    closes: tuple[Any, ...]
+    on_device: bool
+
+
+class Evaluation:
+    """A query being evaluated on the events of a run."""
+
+    def __init__(self, query: Query, functions: Functions | None = None) -> None:
+        """Compile a query.
+
+        Raises:
+            QueryError: It calls a function that does not exist, or with wrong arguments.
+        """
+        self.query = query
+        functions = functions or {}
+        first = next((i for i, step in enumerate(query.steps) if isinstance(step, Reduce)), len(query.steps))
+        n_wheres = next((i for i, step in enumerate(query.steps) if not isinstance(step, Where)), first)
+        # The first map, and conditions before it, see the event itself.
+        self._head = [
+            _compiled(step, functions, query.event if i <= n_wheres else None)
+            for i, step in enumerate(query.steps[:first])
+        ]
+        self._pipeline = Pipeline([_compiled(step, functions, None) for step in query.steps[first:]], seed=query.seed)
+        self._whens = [
+            evaluator(step.window.condition, functions=functions, event=query.event)
+            for step in query.steps
+            if isinstance(step, Reduce) and isinstance(step.window, When)
+        ]
+        self._only = self._head[0].fn if len(self._head) == 1 and isinstance(self._head[0], Map) else None
+        self.has_tail = bool(self._pipeline.folds)
+        self.windows = tuple(step.window for step in query.steps if isinstance(step, Reduce))
+        reduces = first < len(query.steps)
+        self._must_copy = not (reduces or _makes_new(query.steps[:first]))
+
+    def head(self, observables: Mapping[str, Any]) -> Head:
+        """Map and filter the observables of an event up to the first reducer, without waiting for a device."""
+        value: Any = observables
+        pending: tuple[Any, ...] = ()
+        if self._only is not None:
+            value = self._only(observables)
+        else:
+            for step in self._head:
+                result = step.fn(value)  # type: ignore[union-attr]
+                if isinstance(step, Map):
+                    value = result
+                elif on_device(result):
+                    pending = (*pending, result)
+                elif not result:
+                    closes = tuple(when(observables) for when in self._whens)
+                    return Head(None, False, (), closes, any(map(on_device, closes)))
+        closes = tuple(when(observables) for when in self._whens) if self._whens else ()
+        if type(value) in SCALARS_:
+            return Head(value, True, pending, closes, bool(pending) or any(map(on_device, closes)))
+        if self._must_copy:
+            check_bytes(n_bytes(value))
+            value = snapshot(value)
+        waiting = on_device((value, *pending, *closes))
+        return Head(value if waiting else host(value), True, pending, closes, waiting)
+
+    def quick(self, observables: Mapping[str, Any]) -> Any:
+        """Return the value of a query that is a single map, if it is a plain number; else `NotImplemented`."""
+        if self._only is None or self.has_tail:
+            return NotImplemented
+        value = self._only(observables)
+        return value if type(value) in SCALARS_ else NotImplemented
+
+    def tail(
+        self, head: Head, *, ordinal: int, step: float, wall_time: float, steps: Mapping[str, float] | None = None
+    ) -> list[Item]:
+        """Take the second half of an event's evaluation; waits for the device if the head left something there."""
+        passed, value, closes = head.passed, head.value, head.closes
+        if head.on_device:
+            passed = passed and all(bool(to_host(condition)) for condition in head.pending)
+            value = host(value) if passed else None
+            closes = tuple(map(to_host, closes))
+        item = Item(ordinal, step, wall_time, value, steps=steps) if passed else None
+        return self._pipeline.post(item, ordinal=ordinal, wall_time=wall_time, closes=[bool(c) for c in closes])
+
+    def miss(self, *, ordinal: int, wall_time: float) -> list[Item]:
+        """Pass by an event without evaluating it."""
+        return self._pipeline.miss(ordinal=ordinal, wall_time=wall_time)
+
+    def boundary(self, event: str) -> list[Item]:
+        """Close the groups that this event delimits."""
+        return self._pipeline.boundary(event)
+
+    def end_group(self) -> list[Item]:
+        """Close the groups that no window was named for."""
+        return self._pipeline.end_group()
+
+    def finish(self) -> list[Item]:
+        """Close what is open at the end of the run."""
+        return self._pipeline.finish()
+
+
+SCALARS_ = frozenset((float, int, bool, str))
+
+
+def host(value: Any) -> Any:
+    """Bring a value to the host if it is not a plain number already."""
+    return value if isinstance(value, SCALARS) else to_host(value)
+
+
+def _compiled(step: Step, functions: Functions, event: str | None) -> Step:
+    """Replace the lambdas of a step by functions."""
+
+    def compiled(value: Any, event: str | None = None) -> Any:
+        return evaluator(value, functions=functions, event=event) if isinstance(value, e.Lambda) else value
+
+    match step:
+        case Map(fn):
+            return Map(compiled(fn, event))
+        case Where(fn):
+            return Where(compiled(fn, event))
+        case Reduce(name, args, window):
+            return Reduce(name, tuple((key, compiled(value)) for key, value in args), window)
+
+
+VIEWS = frozenset(("ravel", "reshape", "item", "first", "last", "values", "items", "keys", "sample", "filter", "map", "where"))
+
+
+def _makes_new(steps: Sequence[Step]) -> bool:
+    """Tell whether the last map certainly computes a new value, which the program cannot overwrite."""
+    last = next((step.fn.body for step in reversed(steps) if isinstance(step, Map)), None)
+    return _is_new(last) if last is not None else False
+
+
+def _is_new(tree: e.Expr) -> bool:
+    match tree:
+        case e.Binary() | e.Const():
+            return True
+        case e.Unary(op, part):
+            return op != "+" or _is_new(part)
+        case e.Call(name, args):
+            from .functions import FUNCTIONS
+
+            if name == "map" and len(args) == 2 and isinstance(args[1], e.Lambda):
+                return _is_new(args[1].body)
+            return name in FUNCTIONS and name not in VIEWS
+        case e.Tuple(items) | e.List(items):
+            return all(map(_is_new, items))
+        case e.Dict(entries):
+            return all(_is_new(value) for _, value in entries)
+    return False

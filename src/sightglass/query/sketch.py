@@ -1,0 +1,188 @@
+"""Distributions of endless streams in constant memory: quantiles and histograms that do not depend on order or chunks.
+
+`Quantiles` is exact up to `EXACT` values and a DDSketch (Masson, Rim and Lee 2019, "DDSketch", VLDB 12) beyond, whose answers
+are off by at most `ACCURACY` of the value. `Bins` is a histogram whose bins are multiples of a power of two: bins of one
+width merge into bins of twice the width without a remainder, so counts stay exact whatever comes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ..core.values import Histogram
+
+EXACT: Final = 1024
+ACCURACY: Final = 0.005
+MAX_SKETCH_BINS: Final = 16_384
+MANTISSA_BITS: Final = 50
+
+
+class Quantiles:
+    """A set of numbers that answers for its quantiles."""
+
+    __slots__ = ("_exact", "_n", "_n_nan", "_n_neginf", "_n_posinf", "_sketch")
+
+    def __init__(self) -> None:
+        self._exact: list[float] = []
+        self._sketch: Any = None
+        self._n = self._n_nan = self._n_posinf = self._n_neginf = 0
+
+    def add(self, value: Any) -> Quantiles:
+        """Add a number, or each number of an array."""
+        if isinstance(value, np.ndarray):
+            self._add_array(value.ravel().astype(np.float64))
+        else:
+            self._add_one(float(value))
+        return self
+
+    def merge(self, other: Quantiles) -> Quantiles:
+        """Add all numbers of another set."""
+        for name in ("_n_nan", "_n_posinf", "_n_neginf"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        if other._sketch is None:
+            self._add_array(np.asarray(other._exact, np.float64))
+            return self
+        self._open_sketch()
+        self._sketch.merge(other._sketch)
+        self._n += other._n
+        return self
+
+    def at(self, q: float) -> float:
+        """Return the q-quantile; NaN of an empty set, or of one that holds NaN."""
+        n = self._n + self._n_posinf + self._n_neginf
+        if self._n_nan or not n:
+            return math.nan
+        rank = q * (n - 1)
+        if rank < self._n_neginf:
+            return -math.inf
+        if rank > n - 1 - self._n_posinf:
+            return math.inf
+        inner = (rank - self._n_neginf) / (self._n - 1) if self._n > 1 else 0.0
+        if self._sketch is None:
+            return float(np.quantile(self._exact, inner))
+        return float(self._sketch.get_quantile_value(inner))
+
+    def _add_one(self, value: float) -> None:
+        if math.isfinite(value):
+            self._n += 1
+            if self._sketch is not None:
+                self._sketch.add(value)
+                return
+            self._exact.append(value)
+            if len(self._exact) > EXACT:
+                self._open_sketch()
+        elif value != value:
+            self._n_nan += 1
+        elif value > 0:
+            self._n_posinf += 1
+        else:
+            self._n_neginf += 1
+
+    def _add_array(self, values: npt.NDArray[np.float64]) -> None:
+        finite = values[np.isfinite(values)]
+        self._n_nan += int(np.isnan(values).sum())
+        self._n_posinf += int(np.isposinf(values).sum())
+        self._n_neginf += int(np.isneginf(values).sum())
+        self._n += len(finite)
+        if self._sketch is None and len(self._exact) + len(finite) <= EXACT:
+            self._exact.extend(finite.tolist())
+            return
+        self._open_sketch()
+        self._add_to_sketch(finite)
+
+    def _add_to_sketch(self, values: npt.NDArray[np.float64]) -> None:
+        """Add many values by what the sketch would tell them apart by: a sign and a power of gamma."""
+        gamma = (1 + ACCURACY) / (1 - ACCURACY)
+        with np.errstate(divide="ignore"):
+            keys = np.ceil(np.log(np.abs(values)) / math.log(gamma))
+        for sign in (-1.0, 0.0, 1.0):
+            powers, counts = np.unique(keys[np.sign(values) == sign], return_counts=True)
+            for power, count in zip(powers, counts, strict=True):
+                self._sketch.add(sign * gamma ** (power - 0.5) if sign else 0.0, float(count))
+
+    def _open_sketch(self) -> None:
+        if self._sketch is None:
+            from ddsketch import LogCollapsingLowestDenseDDSketch
+
+            self._sketch = LogCollapsingLowestDenseDDSketch(ACCURACY, MAX_SKETCH_BINS)
+            for value in self._exact:
+                self._sketch.add(value)
+            self._exact = []
+
+
+class Bins:
+    """A histogram that widens its bins as values come; at most a given number of them.
+
+    Bin `k` holds the values from `k * 2**exponent` up to the next. The exponent is the smallest that fits all values so far
+    into the allowed number of bins, so the result depends on the values only.
+    """
+
+    __slots__ = ("_counts", "_exponent", "_first", "_high", "_limit", "_low", "_outside")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = max(2, limit)  # no single bin of this kind holds both signs
+        self._low, self._high = math.inf, -math.inf
+        self._exponent = -1200
+        self._first = 0
+        self._counts: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        self._outside = [0, 0, 0]
+
+    def add(self, value: Any) -> Bins:
+        """Count a number, or each number of an array."""
+        values = np.atleast_1d(np.asarray(value)).ravel().astype(np.float64)
+        for place, mask in enumerate((np.isnan(values), np.isposinf(values), np.isneginf(values))):
+            self._outside[place] += int(mask.sum())
+        finite = values[np.isfinite(values)]
+        if len(finite):
+            self._fit(float(finite.min()), float(finite.max()))
+            places = np.floor(np.ldexp(finite, -self._exponent)).astype(np.int64) - self._first
+            self._counts += np.bincount(places, minlength=len(self._counts))
+        return self
+
+    def merge(self, other: Bins) -> Bins:
+        """Count everything that another histogram of the same limit has counted."""
+        self._outside = [a + b for a, b in zip(self._outside, other._outside, strict=True)]
+        if len(other._counts):
+            self._fit(other._low, other._high)
+            places = (other._first + np.arange(len(other._counts))) >> (self._exponent - other._exponent)
+            np.add.at(self._counts, places - self._first, other._counts)
+        return self
+
+    def histogram(self) -> Histogram:
+        """Return the bins from the smallest to the largest value."""
+        n_nan, n_posinf, n_neginf = self._outside
+        if not len(self._counts):
+            return Histogram.from_counts([0], [0.0, 1.0], n_nan=n_nan, n_posinf=n_posinf, n_neginf=n_neginf)
+        edges = np.ldexp((self._first + np.arange(len(self._counts) + 1)).astype(np.float64), self._exponent)
+        return Histogram.from_counts(self._counts, edges, n_nan=n_nan, n_posinf=n_posinf, n_neginf=n_neginf)
+
+    def _fit(self, low: float, high: float) -> None:
+        """Widen the bins until they hold this range too, and regroup what is counted."""
+        empty = not len(self._counts)
+        self._low, self._high = min(self._low, low), max(self._high, high)
+        exponent = fitting_exponent(self._low, self._high, self._limit)
+        first = math.floor(math.ldexp(self._low, -exponent))
+        n_bins = math.floor(math.ldexp(self._high, -exponent)) - first + 1
+        if exponent == self._exponent and first == self._first and n_bins == len(self._counts):
+            return
+        counts = np.zeros(n_bins, np.int64)
+        if not empty:
+            places = (self._first + np.arange(len(self._counts))) >> (exponent - self._exponent)
+            np.add.at(counts, places - first, self._counts)
+        self._exponent, self._first, self._counts = exponent, first, counts
+
+
+def fitting_exponent(low: float, high: float, limit: int) -> int:
+    """Return the smallest exponent whose bins cover a range with at most `limit` of them, and count exactly in int64."""
+    largest = max(abs(low), abs(high))
+    exponent = math.frexp(largest)[1] - MANTISSA_BITS if largest else -1200
+    spread = high / limit - low / limit
+    if spread > 0:
+        exponent = max(exponent, math.frexp(spread)[1] - 2)
+    while math.floor(math.ldexp(high, -exponent)) - math.floor(math.ldexp(low, -exponent)) >= limit:
+        exponent += 1
+    return exponent
