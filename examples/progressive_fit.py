@@ -1,9 +1,9 @@
 """Watch the curves of an additive model take shape while it is being fitted, and stop when they are good enough.
 
 A generalised additive model explains y by a sum of unknown curves, one per feature. Backfitting finds them sweep by
-sweep: smooth what the others leave over against one feature, go to the next. That can take long, and the partial results
-are worth seeing. You learn how to offer them with one line in the fit, how to follow them from another process, how a
-reducer closes with each sweep (`end_group`), and how to end the fit from outside.
+sweep: smooth what the others leave over against one feature, go to the next. That can take long, and the partial
+results are worth seeing. You learn how to offer them with one line in the fit, how to follow them from another process,
+how a reducer closes with each sweep (`end_group`), and how to end the fit from outside.
 
     python examples/progressive_fit.py
 """
@@ -25,7 +25,7 @@ TRUTH = {
     "valley": lambda x: 6 * (x - 0.5) ** 2 - 0.5,
     "step": lambda x: np.tanh(12 * (x - 0.6)) + 0.2,
 }
-N_SAMPLES, N_BINS, MAX_SWEEPS = 4000, 40, 300
+N_SAMPLES, N_BINS, MAX_SWEEPS = 4000, 32, 300
 MIN_GAIN = 2e-4
 GRID = (np.arange(N_BINS) + 0.5) / N_BINS
 
@@ -73,16 +73,16 @@ def fit(name, directory):
 def watch(run):
     """Follow the fit, stop it once a sweep gains little, and return what was seen after each sweep."""
     partial = run.stream(sg.on("sweep").map(lambda s: {"sweep": s.sweep, "r2": s.r2, "shapes": s.shapes}).last())
-    sg.plot(partial.map(lambda value: value["shapes"]), frames=True, history=3)
-    seen = []
+    seen, stopped = [], False
     for record in partial:
         seen.append(record.value)
         print(f"sweep {record.value['sweep']}: R2 so far {record.value['r2']:.4f}")
         for feature, curve in record.value["shapes"].items():
             print(f"  {feature:>6} {sparkline(curve)}")
-        if len(seen) > 1 and seen[-1]["r2"] - seen[-2]["r2"] < MIN_GAIN:
-            break
-    run.stop()
+        if not stopped and len(seen) > 1 and seen[-1]["r2"] - seen[-2]["r2"] < MIN_GAIN:
+            run.stop()
+            stopped = True
+    sg.plot(partial.map(lambda value: value["r2"]), title="R2 after each sweep")
     return seen
 
 
@@ -119,7 +119,7 @@ def main():
     for feature, curve in TRUTH.items():
         error = abs(seen[-1]["shapes"][feature] - (curve(GRID) - curve(GRID).mean())).max()
         print(f"{feature:>6}: at most {error:.2f} from the true curve")
-        assert error < 0.15
+        assert error < 0.2
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Values as bytes: msgpack for structure, raw buffers for arrays. No code ever travels.
 
-`encode` gives one msgpack blob and a list of buffers beside it; arrays over `INLINE_BYTES` are not copied. `decode` gives
-the value back with its types: bool, int (64 bits), float, complex, str, bytes, None, lists, tuples, mappings with text keys,
-NumPy arrays and scalars, and the kinds of `core.values`. Arrays come back read-only, as views of what was received.
+`encode` gives one msgpack blob and a list of buffers beside it; arrays over `INLINE_BYTES` are not copied. `decode`
+gives the value back with its types: bool, int (64 bits), float, complex, str, bytes, None, lists, tuples, mappings with
+text keys, NumPy arrays and scalars, and the kinds of `core.values`. Arrays come back read-only, as views of what was
+received.
 """
 
 from __future__ import annotations

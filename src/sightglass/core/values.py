@@ -217,8 +217,9 @@ def on_device(value: object) -> bool:
 
 
 def to_host(value: Any) -> Any:
-    """Bring a value to the host as Python and NumPy values; waits for the device. Arrays without a dimension become scalars.
+    """Bring a value to the host as Python and NumPy values; waits for the device.
 
+    Arrays without a dimension become scalars.
     PyTorch's bfloat16, which NumPy lacks, becomes float32, and loses nothing.
     """
     if isinstance(value, DeviceHistogram):
@@ -241,7 +242,9 @@ def is_container(value: object) -> bool:
     """Tell whether a value is a mapping, a sequence, a dataclass: something that holds values by name or by place."""
     if isinstance(value, DeviceHistogram):
         return False
-    return isinstance(value, Mapping | list | tuple) or (dataclasses.is_dataclass(value) and not isinstance(value, type))
+    return isinstance(value, Mapping | list | tuple) or (
+        dataclasses.is_dataclass(value) and not isinstance(value, type)
+    )
 
 
 def rebuild(value: Any, change: Callable[[Any], Any]) -> Any:

@@ -181,6 +181,8 @@ def save_checkpoint(state: State, directory: Path) -> Path:
     return path
 
 
+# Whoever turns the learning rate up until nothing is finite wants to see that in a chart, not as warnings.
+@np.errstate(over="ignore", invalid="ignore")
 def train(run: sg.Run, options: Options, *, say: Callable[[str], object]) -> State:
     """Train to the end, or until somebody stops the run, and offer everything on the way.
 
@@ -227,7 +229,7 @@ def count_epochs(n: int | None) -> Iterable[int]:
 
 def offer_knobs(run: sg.Run, options: Options) -> Callable[[], Knobs]:
     """Declare the controls, and return what reads them."""
-    lr = run.control("lr", options.lr, min=0.0, max=1.0)
+    lr = run.control("lr", options.lr, min=0.0, max=max(1.0, options.lr))
     weight_decay = run.control("weight_decay", options.weight_decay, min=0.0, max=1.0)
     noise = run.control("noise", options.noise, min=0.0, max=2.0)
     return lambda: Knobs(lr=lr.value, weight_decay=weight_decay.value, noise=noise.value)

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..core.errors import RefusedQueryError
-from ..core.values import array_bytes, array_kind, itemsize, type_name
+from sightglass.core.errors import RefusedQueryError
+from sightglass.core.values import array_bytes, array_kind, itemsize, type_name
 
 MAX_RESULT_BYTES: Final = 64 * 2**20
 MAX_BINS: Final = 1_000_000

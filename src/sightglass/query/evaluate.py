@@ -1,8 +1,9 @@
 """The evaluator: an expression tree becomes a function of values. There is no other.
 
-Trees are compiled to nested closures once, when a query is opened. What a query may read is decided here: keys of mappings,
-fields of dataclasses and named tuples, plain attributes of instances, and `ARRAY_ATTRIBUTES` of arrays. Properties are not
-run; modules, classes and callables are refused. What it would cost is checked before it is paid (`arrays`).
+Trees are compiled to nested closures once, when a query is opened. What a query may read is decided here: keys of
+mappings, fields of dataclasses and named tuples, plain attributes of instances, and `ARRAY_ATTRIBUTES` of arrays.
+Properties are not run; modules, classes and callables are refused. What it would cost is checked before it is paid
+(`arrays`).
 
 Scalars follow IEEE 754, as arrays do: a division by zero gives infinity or NaN, no error.
 """
@@ -18,8 +19,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..core.errors import EvaluationError, QuerySyntaxError, RefusedQueryError, UnknownNameError
-from ..core.values import array_bytes, array_kind, itemsize, type_name
+from sightglass.core.errors import EvaluationError, QuerySyntaxError, RefusedQueryError, UnknownNameError
+from sightglass.core.values import array_bytes, array_kind, itemsize, type_name
+
 from . import expr as e
 from .arrays import MAX_CALLS, MAX_TEXT, check_broadcast, check_bytes, check_int, check_power, is_array, operand
 from .functions import FUNCTIONS
@@ -136,9 +138,7 @@ class _Compiler:
 
     def call(self, tree: e.Call, scope: tuple[str, ...]) -> Closure:
         function = self.function(tree)
-        args = [
-            self.inner(arg, scope) if isinstance(arg, e.Lambda) else self.closure(arg, scope) for arg in tree.args
-        ]
+        args = [self.inner(arg, scope) if isinstance(arg, e.Lambda) else self.closure(arg, scope) for arg in tree.args]
         kwargs = [(key, self.closure(value, scope)) for key, value in tree.kwargs]
         if not kwargs and len(args) == 1:
             only = args[0]
@@ -202,7 +202,8 @@ def readable(value: Any, name: str) -> Any:
     """
     if isinstance(value, types.ModuleType | type) or (callable(value) and not is_array(value)):
         raise RefusedQueryError(
-            f"Expected {name!r} to be a value, got a {type(value).__name__}: queries do not reach modules, classes and functions"
+            f"Expected {name!r} to be a value, got a {type(value).__name__}: "
+            "queries do not reach modules, classes and functions"
         )
     return value
 
@@ -236,7 +237,9 @@ def _plain_attribute(value: Any, name: str) -> Any:
     fields = _fields(value)
     if name in fields:
         return fields[name]
-    raise UnknownNameError("attribute", name, [field for field in fields if not field.startswith("_")], where=f"of {type_name(value)}")
+    raise UnknownNameError(
+        "attribute", name, [field for field in fields if not field.startswith("_")], where=f"of {type_name(value)}"
+    )
 
 
 def _fields(value: Any) -> Mapping[str, Any]:
@@ -279,7 +282,9 @@ def item(value: Any, index: Any) -> Any:
 
 def _indexed_bytes(array: Any, index: Any) -> int:
     """Bound the bytes of `array[index]` where an array or a list picks items, perhaps the same ones many times."""
-    picked = [part for part in (index if isinstance(index, tuple) else (index,)) if isinstance(part, list) or is_array(part)]
+    picked = [
+        part for part in (index if isinstance(index, tuple) else (index,)) if isinstance(part, list) or is_array(part)
+    ]
     n_picked = max((len(part) if isinstance(part, list) else array_bytes(part) for part in picked), default=0)
     rest = array_bytes(array) // max(1, int(array.shape[0])) if len(array.shape) else itemsize(array.dtype)
     return n_picked * rest

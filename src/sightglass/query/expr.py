@@ -1,8 +1,8 @@
 """The expression tree: what a query computes, as plain data.
 
-A tree is made by tracing a lambda (`trace`) or by reading text (`parse`), and turned into a function by `evaluate`. Trees
-compare and hash by their canonical text (`text.canonical`), in which the names of arguments do not matter, while types do:
-`True`, `1` and `1.0` are three constants.
+A tree is made by tracing a lambda (`trace`) or by reading text (`parse`), and turned into a function by `evaluate`.
+Trees compare and hash by their canonical text (`text.canonical`), in which the names of arguments do not matter, while
+types do: `True`, `1` and `1.0` are three constants.
 
 Limits are checked when a tree is made: constants fit 64 bits, depth and number of nodes are bounded.
 """
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..core.errors import RefusedQueryError
+from sightglass.core.errors import RefusedQueryError
 
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 1_000
@@ -76,7 +76,7 @@ class Const(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ellipsis_(Expr):
-    """`...` in an index."""
+    """The dots of an index, `...`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,7 +178,9 @@ def constant(value: Any) -> Const:
         return Const(value)
     if isinstance(value, int):
         if not -(2**63) <= value < 2**MAX_INT_BITS:
-            raise RefusedQueryError(f"Expected an integer of at most {MAX_INT_BITS} bits, got {value.bit_length()} bits")
+            raise RefusedQueryError(
+                f"Expected an integer of at most {MAX_INT_BITS} bits, got {value.bit_length()} bits"
+            )
         return Const(value)
     raise RefusedQueryError(
         f"Expected a constant (number, text, bool or None) in a query, got {type(value).__name__}. "

@@ -1,7 +1,7 @@
-"""The functions that queries may call, one docstring each: the reference page and the completion list are made from them.
+"""The functions that queries may call, one docstring each: reference and completion are made from them.
 
-They work on numbers and on arrays of any library, in that library and on the device, and never wait: shapes and dtypes are
-known without looking at values. Statistics take `axis=None` for the whole array, or an axis.
+They work on numbers and on arrays of any library, in that library and on the device, and never wait: shapes and dtypes
+are known without looking at values. Statistics take `axis=None` for the whole array, or an axis.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import RefusedQueryError
-from ..core.values import DeviceHistogram, Histogram, array_kind, type_name
+from sightglass.core.errors import RefusedQueryError
+from sightglass.core.values import DeviceHistogram, Histogram, array_kind, type_name
+
 from .arrays import (
     MAX_RESULT_BYTES,
     check_broadcast,
@@ -246,7 +247,6 @@ def _device_histogram(x: Any, bins: int) -> Any:
     spread = xp.where(high > low, high - low, xp.ones_like(low))
     edges = low + spread * (xp.astype(xp.arange(bins + 1), x.dtype) / bins)
     ordered = xp.sort(xp.where(finite, x, zero + math.inf))
-    below = xp.searchsorted(ordered, edges)
     return DeviceHistogram(
         below=xp.searchsorted(ordered, edges),
         edges=edges,
@@ -435,7 +435,7 @@ def each(x: Any) -> list[tuple[Any, Any]]:
 
 @_function("map(x, lambda name, value: …)", lambdas=True)
 def _map(x: Any, body: Callable[[Any, Any], Any]) -> Any:
-    """Compute something from each (name, value) of a mapping, or (place, value) of a sequence; one argument is the value."""
+    """Compute from each (name, value) of a mapping, or (place, value) of a sequence; one argument is the value."""
     pairs = each(x)
     results, total = [], 0
     for name, value in pairs:

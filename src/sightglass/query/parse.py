@@ -5,8 +5,9 @@ Two forms::
     on("batch").map(lambda b: abs(b.grads["dense"]).mean()).mean(every=100)
     abs(batch.grads["dense"]).mean()
 
-In the short form the one free name is the event. A reducer with its window named may follow: `batch.loss.mean(every=100)`.
-Nothing is executed: the text becomes a syntax tree, and each node of it is allowed or refused, with a caret under the place.
+In the short form the one free name is the event. A reducer with its window named may follow:
+`batch.loss.mean(every=100)`. Nothing is executed: the text becomes a syntax tree, and each node of it is allowed or
+refused, with a caret under the place.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import ast
 from collections.abc import Collection
 from typing import Any, NoReturn
 
-from ..core.errors import QueryError, QuerySyntaxError, RefusedQueryError, unknown
+from sightglass.core.errors import QueryError, QuerySyntaxError, RefusedQueryError, unknown
+
 from . import expr as e
 from .functions import FUNCTIONS
 from .query import REDUCERS, STEPS, WINDOWS, Query, on
@@ -251,7 +253,9 @@ class _Reader:
             self.fail("Write x.contains(part) instead of `part in x`", node)
         if type(op) not in COMPARE:
             self.fail("Write == or isnan(x) instead of `is`", node)
-        return e.Binary(COMPARE[type(op)], self.expression(node.left, scope), self.expression(node.comparators[0], scope))
+        return e.Binary(
+            COMPARE[type(op)], self.expression(node.left, scope), self.expression(node.comparators[0], scope)
+        )
 
     def call(self, node: ast.Call, scope: frozenset[str]) -> e.Expr:
         args = list(node.args)
@@ -260,7 +264,9 @@ class _Reader:
                 self.known(name, node.func)
             case ast.Attribute(value=value, attr=name):
                 if name.startswith("_"):
-                    self.fail(f"Expected a public name, got {name!r}: a leading underscore is refused", self.end(node.func))
+                    self.fail(
+                        f"Expected a public name, got {name!r}: a leading underscore is refused", self.end(node.func)
+                    )
                 if name not in FUNCTIONS:
                     self.fail(unknown("function", name, FUNCTIONS, where="called on a value"), self.end(node.func))
                 args.insert(0, value)

@@ -1,8 +1,8 @@
 """The postable iterator: events go in one by one, records come out when there are any.
 
-An event is posted in two halves. `Evaluation.head` runs inside `observe`: it maps and filters up to the first reducer, in the
-arrays' own library, and waits for nothing. `Evaluation.tail` takes what the head gave, on the host, through reducers and all
-that follows. Between them a value may rest on a device for a while; only the tail's order matters.
+An event is posted in two halves. `Evaluation.head` runs inside `observe`: it maps and filters up to the first reducer,
+in the arrays' own library, and waits for nothing. `Evaluation.tail` takes what the head gave, on the host, through
+reducers and all that follows. Between them a value may rest on a device for a while; only the tail's order matters.
 
 Streams in a client use the same `Pipeline` with Python functions in place of compiled expressions.
 """
@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.values import SCALARS, n_bytes, on_device, snapshot, to_host
+from sightglass.core.values import SCALARS, n_bytes, on_device, snapshot, to_host
+
 from . import expr as e
 from .arrays import check_bytes
 from .evaluate import evaluator
@@ -133,9 +134,26 @@ class Head:
     closes: tuple[Any, ...]
     on_device: bool
 
+    def read(self) -> None:
+        """Bring everything to the host; waits for the device."""
+        if self.on_device:
+            self.passed = self.passed and all(bool(to_host(condition)) for condition in self.pending)
+            self.value = host(self.value) if self.passed else None
+            self.closes = tuple(map(to_host, self.closes))
+            self.on_device = False
+
 
 class Evaluation:
-    """A query being evaluated on the events of a run."""
+    """A query being evaluated on the events of a run.
+
+    Attributes:
+        query: What is evaluated.
+        only: The function of a query that begins with a single map and has no condition, else `None`.
+        has_tail: Whether there is a reducer.
+        windows: The windows of the reducers.
+        holds: Whether values outlive the event: they are copied then, unless they are new. True without a reducer;
+            whoever takes up tails later than inside the event sets it.
+    """
 
     def __init__(self, query: Query, functions: Functions | None = None) -> None:
         """Compile a query.
@@ -158,18 +176,18 @@ class Evaluation:
             for step in query.steps
             if isinstance(step, Reduce) and isinstance(step.window, When)
         ]
-        self._only = self._head[0].fn if len(self._head) == 1 and isinstance(self._head[0], Map) else None
+        self.only = self._head[0].fn if len(self._head) == 1 and isinstance(self._head[0], Map) else None
         self.has_tail = bool(self._pipeline.folds)
         self.windows = tuple(step.window for step in query.steps if isinstance(step, Reduce))
-        reduces = first < len(query.steps)
-        self._must_copy = not (reduces or _makes_new(query.steps[:first]))
+        self.holds = not self.has_tail
+        self._is_new = _makes_new(query.steps[:first])
 
     def head(self, observables: Mapping[str, Any]) -> Head:
         """Map and filter the observables of an event up to the first reducer, without waiting for a device."""
         value: Any = observables
         pending: tuple[Any, ...] = ()
-        if self._only is not None:
-            value = self._only(observables)
+        if self.only is not None:
+            value = self.only(observables)
         else:
             for step in self._head:
                 result = step.fn(value)  # type: ignore[union-attr]
@@ -183,30 +201,38 @@ class Evaluation:
         closes = tuple(when(observables) for when in self._whens) if self._whens else ()
         if type(value) in SCALARS_:
             return Head(value, True, pending, closes, bool(pending) or any(map(on_device, closes)))
-        if self._must_copy:
+        return self._settled(value, pending, closes)
+
+    def _settled(self, value: Any, pending: tuple[Any, ...], closes: tuple[Any, ...]) -> Head:
+        """Make sure that the program cannot overwrite the value, and see whether it is to be waited for."""
+        waiting = on_device((value, *pending, *closes))
+        if waiting:
+            pending, closes = snapshot((pending, closes))
+        if not self._is_new and (waiting or self.holds):
             check_bytes(n_bytes(value))
             value = snapshot(value)
-        waiting = on_device((value, *pending, *closes))
         return Head(value if waiting else host(value), True, pending, closes, waiting)
 
-    def quick(self, observables: Mapping[str, Any]) -> Any:
-        """Return the value of a query that is a single map, if it is a plain number; else `NotImplemented`."""
-        if self._only is None or self.has_tail:
-            return NotImplemented
-        value = self._only(observables)
-        return value if type(value) in SCALARS_ else NotImplemented
+    def rest(self, value: Any) -> Head:
+        """Finish the head of a query that is a single map, `only`, whose value is known already."""
+        if type(value) in SCALARS_:
+            return Head(value, True, (), (), False)
+        return self._settled(value, (), ())
+
+    def fork(self, copy: Callable[[Any], Any]) -> Evaluation:
+        """Return an evaluation in the same state, which goes its own way from here."""
+        other = Evaluation.__new__(Evaluation)
+        other.__dict__.update(self.__dict__)
+        other._pipeline = copy(self._pipeline)
+        return other
 
     def tail(
         self, head: Head, *, ordinal: int, step: float, wall_time: float, steps: Mapping[str, float] | None = None
     ) -> list[Item]:
         """Take the second half of an event's evaluation; waits for the device if the head left something there."""
-        passed, value, closes = head.passed, head.value, head.closes
-        if head.on_device:
-            passed = passed and all(bool(to_host(condition)) for condition in head.pending)
-            value = host(value) if passed else None
-            closes = tuple(map(to_host, closes))
-        item = Item(ordinal, step, wall_time, value, steps=steps) if passed else None
-        return self._pipeline.post(item, ordinal=ordinal, wall_time=wall_time, closes=[bool(c) for c in closes])
+        head.read()
+        item = Item(ordinal, step, wall_time, head.value, steps=steps) if head.passed else None
+        return self._pipeline.post(item, ordinal=ordinal, wall_time=wall_time, closes=[bool(c) for c in head.closes])
 
     def miss(self, *, ordinal: int, wall_time: float) -> list[Item]:
         """Pass by an event without evaluating it."""
@@ -248,7 +274,9 @@ def _compiled(step: Step, functions: Functions, event: str | None) -> Step:
             return Reduce(name, tuple((key, compiled(value)) for key, value in args), window)
 
 
-VIEWS = frozenset(("ravel", "reshape", "item", "first", "last", "values", "items", "keys", "sample", "filter", "map", "where"))
+VIEWS = frozenset(
+    ("ravel", "reshape", "item", "first", "last", "values", "items", "keys", "sample", "filter", "map", "where")
+)
 
 
 def _makes_new(steps: Sequence[Step]) -> bool:

@@ -17,8 +17,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..core.clock import duration
-from ..core.errors import QueryError, QuerySyntaxError
+from sightglass.core.clock import duration
+from sightglass.core.errors import QueryError, QuerySyntaxError
+
 from . import expr as e
 from . import text
 from .trace import as_tree, is_symbol, trace
@@ -133,8 +134,8 @@ def event_name(name: object) -> str:
 class Chain:
     """The verbs that queries and streams share; each gives a new chain with one more step.
 
-    A reducer's window is named by one of `every` (a number of events, or a time such as "5 min"), `per` (another event) and
-    `when` (a condition on the event); with none, the run's own groups close it.
+    A reducer's window is named by one of `every` (a number of events, or a time such as "5 min"), `per` (another event)
+    and `when` (a condition on the event); with none, the run's own groups close it.
     """
 
     __slots__ = ()

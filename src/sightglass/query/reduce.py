@@ -1,12 +1,12 @@
 """Reducers: many values to one, in constant memory.
 
-A reducer is three functions, `start() -> state`, `step(state, value, ordinal) -> state` and `finish(state) -> value`, plus
-`merge(state, state) -> state` where the mathematics allows it. They touch nothing but what they are given; a state belongs
-to who holds it and is used up by `step` and `merge`, so that a sketch can grow in place.
+A reducer is three functions, `start() -> state`, `step(state, value, ordinal) -> state` and `finish(state) -> value`,
+plus `merge(state, state) -> state` where the mathematics allows it. They touch nothing but what they are given; a state
+belongs to who holds it and is used up by `step` and `merge`, so that a sketch can grow in place.
 
-Numbers are accumulated in 64 bits, floats as float64. Mappings and tuples of numbers are reduced name by name. NaN is never
-hidden: it makes a mean, a minimum or a quantile NaN. What is random is drawn from a seed and the ordinal of the event, so
-that the same events give the same sample in any order and in any chunks.
+Numbers are accumulated in 64 bits, floats as float64. Mappings and tuples of numbers are reduced name by name. NaN is
+never hidden: it makes a mean, a minimum or a quantile NaN. What is random is drawn from a seed and the ordinal of the
+event, so that the same events give the same sample in any order and in any chunks.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.errors import EvaluationError, QueryError
-from ..core.values import snapshot, to_host, type_name
+from sightglass.core.errors import EvaluationError, QueryError
+from sightglass.core.values import snapshot, to_host, type_name
+
 from .arrays import check_count, check_int
 from .sketch import Bins, Quantiles
 
@@ -74,7 +75,9 @@ def wide(value: Any) -> Any:
     """Return a number or an array in 64 bits."""
     value = number(value)
     if isinstance(value, np.ndarray):
-        return value.astype({"b": np.int64, "i": np.int64, "u": np.uint64, "c": np.complex128}.get(value.dtype.kind, np.float64))
+        return value.astype(
+            {"b": np.int64, "i": np.int64, "u": np.uint64, "c": np.complex128}.get(value.dtype.kind, np.float64)
+        )
     return value
 
 
@@ -112,7 +115,9 @@ def by_name(inner: Reducer) -> Reducer:
         if a is None or b is None:
             return a if b is None else b
         if isinstance(a, Branch) and isinstance(b, Branch) and a.kind is b.kind:
-            return Branch(a.kind, {key: merge(a.states.get(key), b.states.get(key)) for key in {**a.states, **b.states}})
+            return Branch(
+                a.kind, {key: merge(a.states.get(key), b.states.get(key)) for key in {**a.states, **b.states}}
+            )
         assert inner.merge is not None
         return inner.merge(a, b)
 
@@ -130,7 +135,9 @@ def _sum() -> Reducer:
     def add(a: Any, b: Any) -> Any:
         return check_int(a + b)
 
-    return by_name(Reducer(name="sum", start=lambda: 0, step=lambda s, x, i: add(s, wide(x)), finish=lambda s: s, merge=add))
+    return by_name(
+        Reducer(name="sum", start=lambda: 0, step=lambda s, x, i: add(s, wide(x)), finish=lambda s: s, merge=add)
+    )
 
 
 def _mean() -> Reducer:

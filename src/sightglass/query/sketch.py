@@ -1,8 +1,8 @@
 """Distributions of endless streams in constant memory: quantiles and histograms that do not depend on order or chunks.
 
-`Quantiles` is exact up to `EXACT` values and a DDSketch (Masson, Rim and Lee 2019, "DDSketch", VLDB 12) beyond, whose answers
-are off by at most `ACCURACY` of the value. `Bins` is a histogram whose bins are multiples of a power of two: bins of one
-width merge into bins of twice the width without a remainder, so counts stay exact whatever comes.
+`Quantiles` is exact up to `EXACT` values and a DDSketch (Masson, Rim and Lee 2019, "DDSketch", VLDB 12) beyond, whose
+answers are off by at most `ACCURACY` of the value. `Bins` is a histogram whose bins are multiples of a power of two:
+bins of one width merge into bins of twice the width without a remainder, so counts stay exact whatever comes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ..core.values import Histogram
+from sightglass.core.values import Histogram
 
 EXACT: Final = 1024
 ACCURACY: Final = 0.005
@@ -117,8 +117,8 @@ class Quantiles:
 class Bins:
     """A histogram that widens its bins as values come; at most a given number of them.
 
-    Bin `k` holds the values from `k * 2**exponent` up to the next. The exponent is the smallest that fits all values so far
-    into the allowed number of bins, so the result depends on the values only.
+    Bin `k` holds the values from `k * 2**exponent` up to the next. The exponent is the smallest that fits all values so
+    far into the allowed number of bins, so the result depends on the values only.
     """
 
     __slots__ = ("_counts", "_exponent", "_first", "_high", "_limit", "_low", "_outside")

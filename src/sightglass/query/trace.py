@@ -1,8 +1,9 @@
 """Python lambdas as expression trees, by calling them with a symbolic argument.
 
-The argument is a proxy: whatever is done to it is written down. No source is inspected and no code is shipped. What Python
-would decide at once, and so bake into the query unseen, raises and says what to write instead: `if`, `and`, `or`, `not`,
-`in`, `len()`, `for`, `float()`. `is` and `isinstance` cannot be seen by the proxy: don't use them in queries.
+The argument is a proxy: whatever is done to it is written down. No source is inspected and no code is shipped. What
+Python would decide at once, and so bake into the query unseen, raises and says what to write instead: `if`, `and`,
+`or`, `not`, `in`, `len()`, `for`, `float()`. `is` and `isinstance` cannot be seen by the proxy: don't use them in
+queries.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..core.errors import QuerySyntaxError, RefusedQueryError, unknown
+from sightglass.core.errors import QuerySyntaxError, RefusedQueryError, unknown
+
 from . import expr as e
 from .functions import FUNCTIONS
 
@@ -23,8 +25,8 @@ INSTEAD = {
     "__contains__": "A query cannot use `in`: write .contains(x)",
     "__len__": "A query cannot use len(): write .len(), or sightglass.fn.len(x)",
     "__iter__": "A query cannot loop or unpack: write .map(lambda name, value: …), or x[0], x[1]",
-    "__float__": "A query cannot make a float of what it does not know yet: leave it as it is; for math.sqrt(x) and the "
-    "like write sightglass.fn.sqrt(x)",
+    "__float__": "A query cannot make a float of what it does not know yet: leave it as it is; "
+    "for math.sqrt(x) and the like write sightglass.fn.sqrt(x)",
     "__int__": "A query cannot make an int of what it does not know yet: write .round() or sightglass.fn.floor(x)",
     "__index__": "A query cannot use what it does not know yet as an index of a Python object",
     "__str__": "A query cannot make a text of what it does not know yet",
@@ -54,11 +56,15 @@ class _Symbol:
 
     def __getattr__(self, name: str) -> _Symbol:
         if name.startswith("_"):
-            raise AttributeError(f"Expected a public name in a query, got {name!r}: names with a leading underscore are refused")
+            raise AttributeError(
+                f"Expected a public name in a query, got {name!r}: names with a leading underscore are refused"
+            )
         return _Symbol(e.Attr(_tree(self), name))
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise RefusedQueryError(f"A query reads and never writes: {name!r} cannot be set. To change the run, use run.set")
+        raise RefusedQueryError(
+            f"A query reads and never writes: {name!r} cannot be set. To change the run, use run.set"
+        )
 
     __delattr__ = __setitem__ = __delitem__ = __setattr__  # type: ignore[assignment]
 
@@ -76,7 +82,9 @@ class _Symbol:
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> _Symbol:
         name = UFUNCS.get(ufunc.__name__, ufunc.__name__)
         if method != "__call__" or kwargs:
-            raise RefusedQueryError(f"A query can use numpy.{ufunc.__name__} as a plain function only, without {method} or options")
+            raise RefusedQueryError(
+                f"A query can use numpy.{ufunc.__name__} as a plain function only, without {method} or options"
+            )
         if name in e.UNARY and len(inputs) == 1:
             return _Symbol(e.Unary(name, as_tree(inputs[0])))
         if name in e.BINARY:
@@ -145,8 +153,8 @@ def as_tree(value: Any) -> e.Expr:
         return _tree(value)
     if isinstance(value, np.ndarray) or (hasattr(value, "__array__") and not isinstance(value, np.generic)):
         raise RefusedQueryError(
-            f"A query cannot carry an array ({type(value).__name__}). Offer it as an observable, or register a function "
-            "that knows it: run.function(name, fn)"
+            f"A query cannot carry an array ({type(value).__name__}). Offer it as an observable, "
+            "or register a function that knows it: run.function(name, fn)"
         )
     if isinstance(value, slice):
         return e.Slice(*(None if part is None else as_tree(part) for part in (value.start, value.stop, value.step)))
@@ -222,7 +230,9 @@ def _params(function: Callable[..., Any], n_params: int | None) -> list[str]:
         if len(names) - n_optional <= count <= len(names):
             return names[:count]
     expected = " or ".join(map(str, wanted))
-    raise QuerySyntaxError(f"Expected a function of {expected} argument{'s' * (wanted != (1,))}, got one of {len(names)}")
+    raise QuerySyntaxError(
+        f"Expected a function of {expected} argument{'s' * (wanted != (1,))}, got one of {len(names)}"
+    )
 
 
 class Functions:

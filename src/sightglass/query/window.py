@@ -1,13 +1,13 @@
 """Windows: what closes a reducer, and when.
 
-Windows are aligned to the run, not to the moment of asking. What an event is counted by is its ordinal: the number of the
-event in the run for the first reducer of a query, the number of the closed group for a reducer behind another.
+Windows are aligned to the run, not to the moment of asking. What an event is counted by is its ordinal: the number of
+the event in the run for the first reducer of a query, the number of the closed group for a reducer behind another.
 
 Rule 1: `every=n` closes on ordinal n - 1 modulo n, whether or not that event passed the conditions before.
-Rule 2: with `every` and `when` the closing event belongs to the group; an event after a time or a `per` boundary, or after
-the run's own `end_group`, opens the next one.
-Rule 3: the first group is complete only if it began with the run, or at a boundary of `every`; a group that missed an event
-is not complete. What is open when the run ends is closed with `closed=False`.
+Rule 2: with `every` and `when` the closing event belongs to the group; an event after a time or a `per` boundary, or
+after the run's own `end_group`, opens the next one.
+Rule 3: the first group is complete only if it began with the run, or at a boundary of `every`; a group that missed an
+event is not complete. What is open when the run ends is closed with `closed=False`.
 Rule 4: a group without a value gives no record, but for `count`, which says 0.
 """
 
@@ -39,7 +39,18 @@ class Item:
 class Fold:
     """A reducer with its window, and the group that is open."""
 
-    __slots__ = ("_begun", "_complete", "_item", "_n_events", "_n_groups", "_period", "_state", "_values", "reducer", "window")
+    __slots__ = (
+        "_begun",
+        "_complete",
+        "_item",
+        "_n_events",
+        "_n_groups",
+        "_period",
+        "_state",
+        "_values",
+        "reducer",
+        "window",
+    )
 
     def __init__(self, reducer: Reducer, window: Window) -> None:
         self.reducer = reducer

@@ -1,0 +1,1 @@
+"""Asking: find a run, connect to it, and get streams back."""

@@ -1,0 +1,153 @@
+"""Controls and actions: what a run lets clients change and call.
+
+A control is typed and bounded, and remembers the line that declared it. Reading `lr.value` is an attribute look-up. A bound
+control reads and writes an attribute, or an item, of an object of the program's own.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import ActError
+
+Number = int | float
+
+
+class Control:
+    """A typed, bounded value that clients may change.
+
+    Attributes:
+        name: What it is called by.
+        value: The value now.
+        type: "bool", "int", "float" or "str".
+        min: The smallest value allowed, or `None`.
+        max: The largest value allowed, or `None`.
+        choices: The values allowed, or `None` for any.
+        where: The file and line that declared it.
+    """
+
+    __slots__ = ("choices", "max", "min", "name", "type", "value", "where")
+
+    def __init__(
+        self,
+        name: str,
+        value: Any,
+        *,
+        min: Number | None = None,
+        max: Number | None = None,
+        choices: Iterable[Any] | None = None,
+        where: str = "",
+    ) -> None:
+        self.name = name
+        self.type = control_type(name, value)
+        self.min = min
+        self.max = max
+        self.choices = None if choices is None else tuple(choices)
+        self.where = where
+        self.value = self.checked(value)
+
+    def checked(self, value: Any) -> Any:
+        """Return a value as this control's type.
+
+        Raises:
+            ActError: It has another type, or is out of bounds; the message names the declaring line.
+        """
+        if isinstance(value, np.generic):
+            value = value.item()
+        if self.type == "float" and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if type(value).__name__ != self.type:
+            raise self._refused(f"expected {self.type}, got {type(value).__name__} {value!r}")
+        if isinstance(value, float) and math.isnan(value):
+            raise self._refused("expected a number, got nan")
+        if self.min is not None and value < self.min:
+            raise self._refused(f"expected at least {self.min!r}, got {value!r}")
+        if self.max is not None and value > self.max:
+            raise self._refused(f"expected at most {self.max!r}, got {value!r}")
+        if self.choices is not None and value not in self.choices:
+            raise self._refused(f"expected one of {', '.join(map(repr, self.choices))}, got {value!r}")
+        return value
+
+    def set(self, value: Any) -> tuple[Any, Any]:
+        """Set the value; returns the old and the new one. Errors as in `checked`."""
+        old, new = self.value, self.checked(value)
+        self.value = new
+        return old, new
+
+    def _refused(self, reason: str) -> ActError:
+        declared = f" (declared in {self.where})" if self.where else ""
+        return ActError(f"Control {self.name!r}: {reason}{declared}")
+
+    def __repr__(self) -> str:
+        bounds = "" if self.min is None and self.max is None else f", {self.min}..{self.max}"
+        return f"Control({self.name!r}, {self.value!r}{bounds})"
+
+
+class BoundControl(Control):
+    """A control over an attribute, or an item, of an object of the program's own."""
+
+    __slots__ = ("_key", "_owner")
+
+    def __init__(self, name: str, bind: tuple[Any, str], **options: Any) -> None:
+        self._owner, self._key = bind
+        super().__init__(name, self.value, **options)
+
+    @property  # type: ignore[override]
+    def value(self) -> Any:
+        """The value now, read from its owner."""
+        if isinstance(self._owner, Mapping):
+            return self._owner[self._key]
+        return getattr(self._owner, self._key)
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        if isinstance(self._owner, Mapping):
+            self._owner[self._key] = value  # type: ignore[index]
+        else:
+            setattr(self._owner, self._key, value)
+
+
+def control_type(name: str, value: Any) -> str:
+    """Name the type of a control's value.
+
+    Raises:
+        TypeError: It is none a control can have.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    kind = type(value).__name__
+    if kind not in ("bool", "int", "float", "str"):
+        raise TypeError(f"Expected a bool, int, float or str as control {name!r}, got {kind}")
+    return kind
+
+
+class Action:
+    """A named function that clients may call; it runs on the training thread.
+
+    Attributes:
+        name: What it is called by.
+        function: What it does.
+        doc: The first line of its docstring.
+        where: The file and line that declared it.
+    """
+
+    __slots__ = ("doc", "function", "name", "where")
+
+    def __init__(self, name: str, function: Callable[..., Any], *, where: str = "") -> None:
+        if not callable(function):
+            raise TypeError(f"Expected a function as action {name!r}, got {type(function).__name__}")
+        self.name = name
+        self.function = function
+        self.doc = (getattr(function, "__doc__", None) or "").strip().partition("\n")[0]
+        self.where = where
+
+
+def declaring_line(depth: int = 2) -> str:
+    """Return the file and line of the caller's caller."""
+    frame = sys._getframe(depth)
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

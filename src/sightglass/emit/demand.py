@@ -1,0 +1,136 @@
+"""What is being asked right now: for each event of the run, the answers that want it, and what is known of it.
+
+`idle` is the heart of it: a table from the events that nobody asks for to the function that counts them. `observe` calls
+that function and is done; an event that is missing from the table takes the long way.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ..core.values import type_name
+from ..query.query import Per
+from .answer import Answer
+
+MAX_OBSERVABLES_SHOWN = 1_000
+MAX_EXAMPLE_CHARS = 60
+
+Origin = Literal["observe", "log", "publish"]
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """What is known of an observable.
+
+    Attributes:
+        type: Its type, with dtype and shape for arrays.
+        example: A number or text that was seen, as text; empty for anything larger.
+        fields: What is inside, one level down, by name.
+    """
+
+    type: str
+    example: str = ""
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+
+class Channel:
+    """One event of the run."""
+
+    __slots__ = ("_counter", "answers", "delimits", "describe_next", "kept", "last_step", "name", "next_index", "offered", "origin")
+
+    def __init__(self, name: str, origin: Origin) -> None:
+        self.name = name
+        self.origin = origin
+        self._counter = itertools.count()
+        self.next_index: Callable[[], int] = self._counter.__next__
+        self.answers: list[Answer] = []
+        self.delimits: list[Answer] = []
+        self.describe_next = True
+        self.offered: dict[str, Offered] = {}
+        self.kept: tuple[int, Any, float, Mapping[str, Any]] | None = None
+        self.last_step: float | None = None
+
+    @property
+    def n_events(self) -> int:
+        """How many events there were. The counter is read by its text: the only way that does not advance it."""
+        return int(repr(self._counter)[len("count(") : -1])
+
+    def describe(self, observables: Mapping[str, Any]) -> None:
+        """Note names, types and examples; no value is kept."""
+        self.describe_next = False
+        for name, value in observables.items():
+            if len(self.offered) >= MAX_OBSERVABLES_SHOWN and name not in self.offered:
+                break
+            self.offered[name] = _offered(value)
+
+
+def _offered(value: Any) -> Offered:
+    fields: dict[str, str] = {}
+    if isinstance(value, Mapping):
+        fields = {str(key): type_name(item) for key, item in itertools.islice(value.items(), MAX_OBSERVABLES_SHOWN)}
+    example = repr(value)[:MAX_EXAMPLE_CHARS] if isinstance(value, bool | int | float | str) else ""
+    return Offered(type_name(value), example, fields)
+
+
+class Demand:
+    """All events of a run, and who wants them."""
+
+    def __init__(self) -> None:
+        self.channels: dict[str, Channel] = {}
+        self.answers: dict[int, Answer] = {}
+        self.idle: dict[str, Callable[[], int]] = {}
+        self._alert = False
+
+    def channel(self, name: str, origin: Origin = "observe") -> Channel:
+        """Return the channel of an event, making it if the event is new.
+
+        Raises:
+            ValueError: The event comes from elsewhere already: an event name has one source.
+        """
+        channel = self.channels.get(name)
+        if channel is None:
+            channel = self.channels[name] = Channel(name, origin)
+            for answer in self.answers.values():
+                self._connect(channel, answer)
+        elif channel.origin != origin:
+            raise ValueError(f"Event {name!r} comes from {channel.origin} already; an event name has one source")
+        return channel
+
+    def open(self, answer: Answer) -> None:
+        """Let an answer see the events it asks for, from now on."""
+        self.answers[answer.id] = answer
+        for channel in self.channels.values():
+            self._connect(channel, answer)
+        self.refresh()
+
+    def close(self, answer: Answer) -> None:
+        """Forget an answer; its events cost nothing any more."""
+        self.answers.pop(answer.id, None)
+        for channel in self.channels.values():
+            channel.answers = [other for other in channel.answers if other is not answer]
+            channel.delimits = [other for other in channel.delimits if other is not answer]
+        self.refresh()
+
+    def alert(self, on: bool) -> None:
+        """Send every event the long way, or stop doing so: something is to be done at the next one."""
+        self._alert = on
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Bring the table of idle events up to date."""
+        for name, channel in self.channels.items():
+            wanted = self._alert or channel.answers or channel.delimits or channel.describe_next or channel.origin != "observe"
+            if wanted:
+                self.idle.pop(name, None)
+            else:
+                self.idle[name] = channel.next_index
+
+    @staticmethod
+    def _connect(channel: Channel, answer: Answer) -> None:
+        if answer.event == channel.name and answer not in channel.answers:
+            channel.answers = [*channel.answers, answer]
+        if any(isinstance(window, Per) and window.event == channel.name for window in answer.windows):
+            channel.delimits = [*channel.delimits, answer]

@@ -1,0 +1,279 @@
+"""Where events enter: `observe`, `log` and `end_group` of a run, and the drain thread that waits for devices.
+
+Who owns what. The training thread evaluates queries inside `observe`, under `lock`, so that they see consistent values. The
+`io` thread (`move.io`) takes the same lock for a moment to open and close answers and to take their rows away. The `drain`
+thread waits for devices outside the lock, and takes it to settle what it waited for, in the order of the events.
+
+Acts are applied on the thread that made the emitter, outside the lock, so that a slow action does not silence the agent.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ..core.clock import Clock
+from ..core.sink import Background
+from ..core.values import Tensor, Text, freeze, to_host
+from .acts import Act, Agree, Done, Ledger, agreed
+from .answer import Answer
+from .budget import Account
+from .demand import Channel, Demand, Origin
+
+WAKE_S: Final = 0.001
+SWITCH_INTERVAL_S: Final = 0.001
+LOG: Final = "log"
+
+
+class Emitter:
+    """Takes events in, and lets them be answered.
+
+    Attributes:
+        lock: Held while queries are evaluated, and by whoever changes what is asked.
+        demand: What is being asked right now.
+        ledger: The acts that wait, and the controls and actions they are about.
+    """
+
+    def __init__(self, *, clock: Clock, budget: float | None, agree: Agree | None = None, leads: bool = True) -> None:
+        self.lock = threading.RLock()
+        self.demand = Demand()
+        self.ledger = Ledger()
+        self.closed = False
+        self.on_done: Callable[[Done], None] = lambda done: None
+        self.wake: Callable[[], None] = lambda: None
+        self._changed = threading.Condition(self.lock)
+        self._clock = clock
+        self._account = Account(budget, now_s=clock.monotonic()) if budget is not None else None
+        self._agree = agree
+        self._leads = leads
+        self._thread = threading.get_ident()
+        self._woken_s = 0.0
+        self._drain: _Drain | None = None
+        self._switch_interval_s: float | None = None
+        if agree:
+            self.demand.alert(True)
+
+    def observe(self, event: str, observables: dict[str, Any], *, origin: Origin = "observe", steps: Any = None) -> None:
+        """Take an event in, the long way.
+
+        Raises:
+            TypeError: The event's name is no text.
+            ValueError: The event comes from elsewhere already.
+        """
+        if not isinstance(event, str):
+            raise TypeError(f"Expected the name of an event as text, got {type(event).__name__} {event!r}")
+        keep = observables.pop("keep", False)
+        mine = origin != "publish" and threading.get_ident() == self._thread
+        with self.lock:
+            if self.closed:
+                return
+            channel = self.demand.channel(event, origin)
+            index = channel.next_index()
+            step = observables.setdefault("step", index)
+            if channel.describe_next or origin != "observe":
+                channel.describe(observables)
+                self.demand.refresh()
+            if keep:
+                channel.kept = (index, step, self._clock.wall(), freeze(observables))
+            if channel.answers or channel.delimits:
+                self._post(channel, index, step, observables, steps)
+        if mine and (self._agree or self.ledger.pending or self.ledger.paused_by):
+            self._act(event, index, step)
+
+    def log(self, data: Mapping[str, Any], step: float | None, steps: Mapping[str, float]) -> None:
+        """Take logged values in, as the event "log"; nested mappings become tags with slashes.
+
+        Raises:
+            TypeError: The data are no mapping, or a name in it is no text.
+        """
+        if not isinstance(data, Mapping):
+            raise TypeError(f"Expected a mapping of names to values, got {type(data).__name__}")
+        observables = dict(_flat(data, ""))
+        if step is not None:
+            observables["step"] = step
+        self.observe(LOG, observables, origin="log", steps=dict(steps) or None)
+
+    def end_group(self, event: str) -> None:
+        """Close the groups of an event here."""
+        with self.lock:
+            channel = self.demand.channels.get(event)
+            for answer in channel.answers if channel else ():
+                answer.end_group()
+        self._wake()
+
+    def replay(self, answer: Answer) -> None:
+        """Give a new answer the snapshot that its event kept."""
+        channel = self.demand.channels.get(answer.event)
+        if channel is not None and channel.kept is not None:
+            index, step, wall_time, observables = channel.kept
+            answer.post(index, step, wall_time, observables)
+
+    def open(self, answer: Answer) -> None:
+        """Begin to answer."""
+        with self.lock:
+            self.replay(answer)
+            self.demand.open(answer)
+            if self._switch_interval_s is None:
+                # A host busy in Python would keep the io thread waiting for five milliseconds at a time.
+                self._switch_interval_s = sys.getswitchinterval()
+                sys.setswitchinterval(min(SWITCH_INTERVAL_S, self._switch_interval_s))
+
+    def close_answer(self, answer: Answer) -> None:
+        """Stop answering."""
+        with self.lock:
+            self.demand.close(answer)
+            if not self.demand.answers:
+                self._restore_switch_interval()
+
+    def add(self, act: Act) -> None:
+        """Let an act wait for its event.
+
+        Raises:
+            ActError: It cannot succeed.
+        """
+        with self.lock:
+            self.ledger.add(act)
+            self.demand.alert(True)
+            self._changed.notify_all()
+
+    def release(self, client: str) -> None:
+        """Lift the pause of a client that is gone, and forget the acts it left."""
+        with self.lock:
+            self.ledger.release(client)
+            self._changed.notify_all()
+
+    def defer(self, wait: Callable[[], None] | None, settle: Callable[[BaseException | None], None]) -> None:
+        """Let the drain thread take up the rest of an event's evaluation."""
+        if self._drain is None:
+            self._drain = _Drain(self.lock, self._wake)
+        self._drain.put((wait, settle))
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until all that was deferred is settled."""
+        if self._drain is not None:
+            self._drain.flush(timeout_s)
+
+    def close(self, *, timeout_s: float = 2.0) -> None:
+        """End the run: emit what is open, and take nothing in any more."""
+        with self.lock:
+            if self.closed:
+                return
+            for answer in self.demand.answers.values():
+                answer.finish()
+        self.flush(timeout_s)
+        with self.lock:
+            self.closed = True
+            self.demand.idle.clear()
+            self._changed.notify_all()
+            self._restore_switch_interval()
+        if self._drain is not None:
+            self._drain.close()
+
+    def _post(self, channel: Channel, index: int, step: Any, observables: Mapping[str, Any], steps: Any) -> None:
+        wall_time = self._clock.wall()
+        for answer in channel.answers:
+            if not answer.suspended:
+                answer.post(index, step, wall_time, observables, steps)
+        for answer in channel.delimits:
+            answer.boundary(channel.name)
+        now_s = self._clock.monotonic()
+        if now_s - self._woken_s >= WAKE_S:
+            self._woken_s = now_s
+            self._wake()
+        if self._account is not None and self._account.due(now_s):
+            self._review(self._account, now_s)
+
+    def _review(self, account: Account, now_s: float) -> None:
+        answers = list(self.demand.answers.values())
+        strides = account.review(now_s, [a.spent_s for a in answers], [a.stride for a in answers])
+        for answer, stride in zip(answers, strides, strict=True):
+            answer.stride = stride
+            answer.total_spent_s += answer.spent_s
+            answer.spent_s = 0.0
+
+    def _act(self, event: str, index: int, step: Any) -> None:
+        """Apply the acts whose event this is, and rest here while the run is paused."""
+        self._carry_out(event, index, step)
+        while self.ledger.paused_by is not None and not self.closed:
+            with self._changed:
+                if not any(act.at in (None, event) for act in self.ledger.pending):
+                    self._changed.wait(1.0)
+            self._carry_out(event, index, step)
+        with self.lock:
+            self.demand.alert(bool(self.ledger.pending) or self._agree is not None)
+
+    def _carry_out(self, event: str, index: int, step: Any) -> None:
+        with self.lock:
+            due = self.ledger.due(event) if self._leads or self._agree is None else []
+        if self._agree is not None:
+            due = agreed(due, self._agree)
+        for act in due:
+            host_step = to_host(step)
+            done = self.ledger.carry_out(act, event=event, index=index, step=host_step, wall_time=self._clock.wall())
+            with self.lock:
+                self.on_done(done)
+            self._wake()
+
+    def _restore_switch_interval(self) -> None:
+        if self._switch_interval_s is not None:
+            sys.setswitchinterval(self._switch_interval_s)
+            self._switch_interval_s = None
+
+    def _wake(self) -> None:
+        self.wake()
+
+
+def _flat(data: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
+    pairs: list[tuple[str, Any]] = []
+    for name, value in data.items():
+        if not isinstance(name, str):
+            raise TypeError(f"Expected names of logged values as text, got {type(name).__name__} {name!r}")
+        if isinstance(value, Mapping):
+            pairs.extend(_flat(value, f"{prefix}{name}/"))
+        else:
+            pairs.append((f"{prefix}{name}", value.value if isinstance(value, Tensor | Text) else value))
+    return pairs
+
+
+_Deferred = tuple[Callable[[], None] | None, Callable[[BaseException | None], None]]
+
+
+class _Drain:
+    """The thread that waits for devices; what it is given is settled in order."""
+
+    def __init__(self, lock: threading.RLock, wake: Callable[[], None]) -> None:
+        self._queue: queue.SimpleQueue[_Deferred | threading.Event | None] = queue.SimpleQueue()
+        self._lock = lock
+        self._wake = wake
+        self._thread = Background("drain", self._run)
+
+    def put(self, item: _Deferred) -> None:
+        self._queue.put(item)
+
+    def flush(self, timeout_s: float) -> None:
+        reached = threading.Event()
+        self._queue.put(reached)
+        reached.wait(timeout_s)
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._thread.join(1.0)
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            if isinstance(item, threading.Event):
+                item.set()
+                continue
+            wait, settle = item
+            failure: BaseException | None = None
+            try:
+                if wait is not None:
+                    wait()
+            except (Exception, SystemExit) as error:  # noqa: BLE001  such as a buffer that was donated; it costs its event
+                failure = error
+            with self._lock:
+                settle(failure)
+            self._wake()

@@ -1,0 +1,378 @@
+"""The agent: a state machine between clients and the run. Messages go in, messages come out; it knows no socket and no clock.
+
+Rule 1: whatever a client sends, the run goes on. What is malformed is refused once, and its sender ignored from then on.
+Rule 2: equal queries share one answer. A client that closes a group by itself gets an answer of its own from there on.
+Rule 3: every client holds a lease, which any message renews. When it ends, its streams close, and its pause is lifted.
+Rule 4: acts wait in the ledger for the training thread; the agent says at once whether they can succeed, and later what came
+of them.
+
+The `io` thread drives it (`move.io`): `receive` for each message, then `flush` and `tick`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ..core import codec
+from ..core.clock import Clock
+from ..core.errors import ActError, QueryError, UnsendableError, WireError, unknown
+from ..emit.acts import Act, Done
+from ..emit.answer import Answer
+from ..emit.observe import Emitter
+from ..query.parse import parse
+from ..query.pipeline import Evaluation
+from ..query.query import Group, Query
+from . import describe, wire
+from .transport import Delivery, Frames
+
+LEASE_S: Final = 12.0
+MAX_IGNORED: Final = 1_000
+MAX_CLIENTS: Final = 1_000
+MAX_STREAMS: Final = 256
+
+Outgoing = list[tuple[bytes, Frames]]
+
+
+@dataclass(slots=True)
+class Client:
+    """A client that said hello."""
+
+    name: str
+    may_act: bool
+    lease_until_s: float
+    streams: set[int] = field(default_factory=set)
+    published: dict[int, str] = field(default_factory=dict)
+
+
+class Agent:
+    """Answers the clients of one run."""
+
+    def __init__(
+        self,
+        emitter: Emitter,
+        *,
+        run: str,
+        id: str,
+        clock: Clock,
+        functions: Mapping[str, Callable[..., Any]],
+        about: Mapping[str, Any] | None = None,
+        refuse_acts: str = "",
+    ) -> None:
+        """Begin without clients.
+
+        Args:
+            emitter: Where events come in.
+            run: The run's name.
+            id: The run's id.
+            clock: The time.
+            functions: What the run registered for queries, by name.
+            about: What else a description shows, such as the config.
+            refuse_acts: Why acts are refused in this process, or empty.
+        """
+        self.run = run
+        self.id = id
+        self.about = dict(about or {})
+        self.clients: dict[bytes, Client] = {}
+        self._emitter = emitter
+        self._clock = clock
+        self._functions = functions
+        self._refuse_acts = refuse_acts
+        self._ignored: set[bytes] = set()
+        self._by_key: dict[str, Answer] = {}
+        self._subscribers: dict[int, set[bytes]] = {}
+        self._next_id = 1
+        self._acts: dict[int, tuple[bytes, int]] = {}
+        self._outgoing: Outgoing = []
+        self._finished: deque[Done] = deque()
+        emitter.on_done = self._finished.append  # the training thread's only way in
+
+    def receive(self, delivery: Delivery) -> Outgoing:
+        """Take a message in; returns what is to be sent."""
+        peer = delivery.peer
+        if peer in self._ignored:
+            return []
+        try:
+            message, buffers = wire.decode_from_client(delivery.frames)
+            if isinstance(message, wire.Hello):
+                self._hello(peer, message, may_act=delivery.may_act)
+            elif peer in self.clients:
+                self.clients[peer].lease_until_s = self._clock.monotonic() + LEASE_S
+                self._dispatch(peer, self.clients[peer], message, buffers)
+            else:
+                self._refuse(peer, 0, "RefusedError", "Expected a hello first; the lease may have ended")
+        except WireError as error:
+            self._refuse(peer, 0, "WireError", str(error))
+            if len(self._ignored) < MAX_IGNORED:
+                self._ignored.add(peer)
+            self.leave(peer)
+        return self._take_outgoing()
+
+    def flush(self) -> Outgoing:
+        """Return what became of acts, the records that came since the last flush, and the ends of streams that failed."""
+        while self._finished:
+            self._done(self._finished.popleft())
+        taken: list[tuple[Answer, int, list[Any]]] = []
+        with self._emitter.lock:
+            for answer in self._emitter.demand.answers.values():
+                if answer.rows or answer.suspended:
+                    first, rows = answer.take_rows()
+                    taken.append((answer, first, rows))
+        for answer, first, rows in taken:
+            try:
+                frames = wire.encode_block(answer.id, first, rows) if rows else None
+            except UnsendableError as error:
+                self._end(answer, error)
+                continue
+            if frames is not None:
+                self._outgoing.extend((peer, frames) for peer in self._subscribers.get(answer.id, ()))
+            if answer.suspended and answer.last_error is not None:
+                self._end(answer, answer.last_error)
+        return self._take_outgoing()
+
+    def tick(self) -> Outgoing:
+        """End the leases that ran out."""
+        now_s = self._clock.monotonic()
+        for peer in [peer for peer, client in self.clients.items() if client.lease_until_s < now_s]:
+            self._send(peer, wire.Bye(reason="lease ended"))
+            self.leave(peer)
+        return self._take_outgoing()
+
+    def leave(self, peer: bytes) -> None:
+        """Forget a client: its streams close, and its pause is lifted."""
+        client = self.clients.pop(peer, None)
+        if client is None:
+            return
+        for stream in client.streams:
+            self._unsubscribe(peer, stream)
+        self._emitter.release(_owner(peer))
+
+    def end(self, reason: str) -> Outgoing:
+        """Say goodbye to everybody: the run ends."""
+        for peer, client in self.clients.items():
+            for stream in client.streams:
+                self._send(peer, wire.Ended(stream=stream))
+            self._send(peer, wire.Bye(reason=reason))
+        return self._take_outgoing()
+
+    def subscribers(self, answer: Answer) -> list[str]:
+        """Return the names of the clients that an answer goes to."""
+        peers = self._subscribers.get(answer.id, set())
+        return sorted(self.clients[peer].name for peer in peers if peer in self.clients)
+
+    # What a client can say
+
+    def _hello(self, peer: bytes, message: wire.Hello, *, may_act: bool) -> None:
+        if message.version != wire.VERSION:
+            reason = f"Expected protocol version {wire.VERSION}, got {message.version}: use the same sightglass on both sides"
+            self._refuse(peer, 0, "RefusedError", reason)
+            return
+        if len(self.clients) >= MAX_CLIENTS and peer not in self.clients:
+            self._refuse(peer, 0, "RefusedError", f"Expected at most {MAX_CLIENTS} clients, got more")
+            return
+        self.leave(peer)
+        may_act = may_act and not self._refuse_acts
+        lease_until_s = self._clock.monotonic() + LEASE_S
+        self.clients[peer] = Client(name=message.client[:200], may_act=may_act, lease_until_s=lease_until_s)
+        self._send(peer, wire.Welcome(version=wire.VERSION, run=self.run, id=self.id, may_act=may_act, lease_s=LEASE_S))
+
+    def _dispatch(self, peer: bytes, client: Client, message: wire.FromClient, buffers: Frames) -> None:
+        match message:
+            case wire.Ping():
+                self._send(peer, wire.Ping())
+            case wire.Bye():
+                self.leave(peer)
+            case wire.Ask(request=request, what=what):
+                self._ask(peer, request, what)
+            case wire.Open(request=request, query=query):
+                self._open(peer, client, request, query)
+            case wire.Close(stream=stream):
+                client.streams.discard(stream)
+                self._unsubscribe(peer, stream)
+            case wire.EndGroup(request=request, stream=stream):
+                self._end_group(peer, client, request, stream)
+            case wire.Do():
+                self._do(peer, client, message)
+            case wire.Publish(request=request, event=event):
+                self._publish(peer, client, request, event)
+            case wire.Block():
+                self._published(peer, client, message, buffers)
+
+    def _ask(self, peer: bytes, request: int, what: str) -> None:
+        with self._emitter.lock:
+            if what == "describe":
+                value: Any = describe.run(self, self._emitter, self._functions, self._clock)
+            elif what == "statistics":
+                value = describe.streams(self, self._emitter)
+            elif what == "history":
+                value = [describe.done(done) for done in self._emitter.ledger.history]
+            else:
+                self._refuse(peer, request, "RefusedError", unknown("question", what, ("describe", "statistics", "history")))
+                return
+        self._reply(peer, request, value)
+
+    def _open(self, peer: bytes, client: Client, request: int, text: str) -> None:
+        if len(client.streams) >= MAX_STREAMS:
+            self._refuse(peer, request, "RefusedError", f"Expected at most {MAX_STREAMS} streams of a client, got more")
+            return
+        try:
+            query = parse(text, functions=self._functions)
+            answer = self._by_key.get(query.key) or self._answer(query)
+        except (QueryError, LookupError) as error:
+            self._refuse(peer, request, type(error).__name__, str(error))
+            return
+        client.streams.add(answer.id)
+        self._send(peer, wire.Opened(request=request, stream=answer.id, tag=query.tag, note=self._note(query)))
+        with self._emitter.lock:
+            backlog, start = list(answer.backlog), answer.backlog_start
+        if backlog:
+            self._outgoing.append((peer, wire.encode_block(answer.id, start, backlog)))
+        self._subscribers[answer.id].add(peer)
+
+    def _answer(self, query: Query) -> Answer:
+        """Begin to answer a query that nobody asked before."""
+        evaluation = Evaluation(query, self._functions)
+        answer = Answer(self._number(), query, evaluation, monotonic=self._clock.monotonic, defer=self._emitter.defer)
+        self._by_key[query.key] = answer
+        self._subscribers[answer.id] = set()
+        self._emitter.open(answer)
+        return answer
+
+    def _note(self, query: Query) -> str:
+        channels = self._emitter.demand.channels
+        if query.event in channels:
+            return ""
+        return unknown("event", query.event, channels, where="so far") + " Waiting for the first."
+
+    def _end_group(self, peer: bytes, client: Client, request: int, stream: int) -> None:
+        answer = self._emitter.demand.answers.get(stream)
+        if answer is None or stream not in client.streams:
+            self._refuse(peer, request, "RefusedError", f"Expected an open stream of yours, got number {stream}")
+            return
+        if not any(isinstance(window, Group) for window in answer.windows):
+            reason = f"Expected a reducer without a named window to close, got {answer.query}"
+            self._refuse(peer, request, "QueryError", reason)
+            return
+        if self._by_key.get(answer.query.key) is answer and self._subscribers[stream] != {peer}:
+            answer = self._part(peer, client, answer)
+        elif self._by_key.get(answer.query.key) is answer:
+            del self._by_key[answer.query.key]  # its groups are this client's own now
+        with self._emitter.lock:
+            answer.end_group()
+        self._reply(peer, request, answer.id)
+
+    def _part(self, peer: bytes, client: Client, answer: Answer) -> Answer:
+        """Give a client an answer of its own, which goes on from the state of the shared one."""
+        with self._emitter.lock:
+            own = answer.fork(self._number())
+            self._emitter.open(own)
+        self._subscribers[own.id] = {peer}
+        self._subscribers[answer.id].discard(peer)
+        client.streams.discard(answer.id)
+        client.streams.add(own.id)
+        self._send(peer, wire.Moved(stream=answer.id, to=own.id))
+        return own
+
+    def _do(self, peer: bytes, client: Client, message: wire.Do) -> None:
+        if not client.may_act:
+            reason = self._refuse_acts or f"Expected a controller's key to {message.kind}; a viewer's key may look, not act"
+            self._refuse(peer, message.request, "RefusedError", reason)
+            return
+        if message.kind not in ("set", "call", "pause", "resume", "stop"):
+            self._refuse(peer, message.request, "RefusedError", f"Expected an act, got {message.kind!r}")
+            return
+        value = codec.decode(message.value) if message.value else None
+        number = self._number()
+        act = Act(id=number, client=_owner(peer), kind=message.kind, name=message.name, value=value, at=message.at,
+                  hold=message.hold)  # fmt: skip
+        self._acts[number] = (peer, message.request)
+        try:
+            self._emitter.add(act)
+        except ActError as error:
+            del self._acts[number]
+            self._refuse(peer, message.request, "ActError", str(error))
+            return
+        self._send(peer, wire.Waiting(request=message.request, note=self._waiting_note(message.at)))
+
+    def _waiting_note(self, at: str | None) -> str:
+        return f"Waiting for the next event{f' {at!r}' if at else ''} of the thread that began run {self.run!r}"
+
+    def _done(self, done: Done) -> None:
+        """Tell the client what became of its act."""
+        peer, request = self._acts.pop(done.act.id, (None, 0))
+        if peer not in self.clients:
+            return
+        assert peer is not None
+        if done.error:
+            self._refuse(peer, request, "ActError", done.error)
+            return
+        try:
+            self._reply(peer, request, describe.done(done))
+        except UnsendableError:
+            self._reply(peer, request, {**describe.done(done), "result": repr(done.result)})
+
+    def _publish(self, peer: bytes, client: Client, request: int, event: str) -> None:
+        try:
+            with self._emitter.lock:
+                self._emitter.demand.channel(event, "publish")
+                self._emitter.demand.refresh()
+        except ValueError as error:
+            self._refuse(peer, request, "RefusedError", str(error))
+            return
+        client.published[request] = event
+        self._reply(peer, request, request)
+
+    def _published(self, peer: bytes, client: Client, block: wire.Block, buffers: Frames) -> None:
+        if block.stream not in client.published:
+            raise WireError(f"Expected records of a published stream, got number {block.stream}")
+        steps, wall_times, values, *_ = wire.decode_block(block, buffers)
+        event = client.published[block.stream]
+        for i in range(block.n):
+            observables = {"value": values[i], "wall_time": float(wall_times[i]), "step": steps[i].item(), "source": client.name}
+            self._emitter.observe(event, observables, origin="publish")
+
+    # What comes out
+
+    def _end(self, answer: Answer, error: Exception) -> None:
+        """End an answer that failed, and tell everybody who asked."""
+        for peer in self._subscribers.pop(answer.id, set()):
+            self.clients[peer].streams.discard(answer.id)
+            self._send(peer, wire.Ended(stream=answer.id, error=type(error).__name__, reason=str(error)))
+        self._drop(answer)
+
+    def _unsubscribe(self, peer: bytes, stream: int) -> None:
+        peers = self._subscribers.get(stream, set())
+        peers.discard(peer)
+        answer = self._emitter.demand.answers.get(stream)
+        if not peers and answer is not None:
+            del self._subscribers[stream]
+            self._drop(answer)
+
+    def _drop(self, answer: Answer) -> None:
+        if self._by_key.get(answer.query.key) is answer:
+            del self._by_key[answer.query.key]
+        self._emitter.close_answer(answer)
+
+    def _number(self) -> int:
+        self._next_id += 1
+        return self._next_id
+
+    def _send(self, peer: bytes, message: wire.Message) -> None:
+        self._outgoing.append((peer, wire.encode(message)))
+
+    def _reply(self, peer: bytes, request: int, value: Any) -> None:
+        blob, buffers = codec.encode(value)
+        self._outgoing.append((peer, wire.encode(wire.Reply(request=request, value=blob), buffers)))
+
+    def _refuse(self, peer: bytes, request: int, error: str, reason: str) -> None:
+        self._send(peer, wire.Refused(request=request, error=error, reason=reason))
+
+    def _take_outgoing(self) -> Outgoing:
+        outgoing, self._outgoing = self._outgoing, []
+        return outgoing
+
+
+def _owner(peer: bytes) -> str:
+    return peer.hex()

@@ -1,0 +1,221 @@
+"""The live runs of this user on this machine: a folder that only they can enter, with a few small files for each run.
+
+`ID.lock` is locked by the run's process for as long as it lives: a POSIX record lock, which the system drops when the process
+dies and which a forked child does not inherit. `ID.json` says where the run listens, `ID.sock` is the socket. An entry whose lock
+is free belongs to a dead run and is cleaned away by whoever finds it.
+
+The folder is the first of these that can be had: `SIGHTGLASS_RUNTIME_DIR`, `XDG_RUNTIME_DIR/sightglass`, and
+`sightglass-UID` in the system's folder for temporary files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..core.errors import TransportError
+
+MAX_ENTRY_BYTES = 1_000_000
+MAX_SOCKET_PATH = 107
+SUFFIXES = (".sock", ".json", ".lock")
+
+_held: dict[str, tuple[int, int]] = {}
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """What the registry knows of a run.
+
+    Attributes:
+        name: The run's name.
+        id: Its id, 12 hexadecimal digits.
+        pid: Its process.
+        host: The machine.
+        started: When it began, in seconds since the Unix epoch.
+        endpoint: Where it listens.
+        directory: Its run directory.
+        server_key: The run's public key, where the endpoint is TCP; the client's pair follows.
+        client_public: See `server_key`.
+        client_secret: See `server_key`.
+    """
+
+    name: str
+    id: str
+    pid: int
+    host: str
+    started: float
+    endpoint: str
+    directory: str = ""
+    server_key: str = ""
+    client_public: str = ""
+    client_secret: str = ""
+
+
+def folder() -> Path:
+    """Return the folder of this user's live runs, making it if need be.
+
+    Raises:
+        TransportError: There is no place for it.
+    """
+    problems = []
+    for candidate in _candidates():
+        problem = _prepare(candidate)
+        if problem is None:
+            return candidate
+        problems.append(problem)
+    raise TransportError("No folder for live runs: " + "; ".join(problems))
+
+
+def _candidates() -> Iterator[Path]:
+    chosen = os.environ.get("SIGHTGLASS_RUNTIME_DIR")
+    if chosen:
+        yield Path(chosen)
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime:
+        yield Path(runtime) / "sightglass"
+    user = str(os.getuid()) if hasattr(os, "getuid") else getpass.getuser()
+    yield Path(tempfile.gettempdir()) / f"sightglass-{user}"
+    if os.name == "posix":
+        yield Path("/tmp") / f"sightglass-{user}"  # noqa: S108  short enough for a socket, and checked to be ours
+
+
+def _prepare(path: Path) -> str | None:
+    """Make a folder ready for use; returns what is wrong with it, or `None`."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = path.lstat()
+        if not stat.S_ISDIR(status.st_mode):
+            return f"{path} is no folder"
+        if hasattr(os, "getuid") and status.st_uid != os.getuid():
+            return f"{path} belongs to somebody else"
+        if os.name == "posix" and status.st_mode & 0o077:
+            path.chmod(0o700)
+        if len(os.fsencode(path)) + len("/0123456789ab.sock") > MAX_SOCKET_PATH:
+            return f"{path} is too long for a Unix socket"
+        with tempfile.TemporaryFile(dir=path) as probe:
+            probe.write(b"0")
+            probe.flush()
+    except OSError as error:
+        return str(error)
+    return None
+
+
+def register(entry: Entry, path: Path) -> None:
+    """Enter a run of this process; the lock must be held, see `hold`.
+
+    Raises:
+        OSError: The entry cannot be written.
+    """
+    target = path / f"{entry.id}.json"
+    fresh = path / f"{entry.id}.json.new"
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.encode(entry))
+    fresh.replace(target)
+
+
+def hold(id: str, path: Path) -> None:
+    """Take the lock of a new run, for as long as this process lives.
+
+    Raises:
+        OSError: It cannot be taken.
+    """
+    descriptor = os.open(path / f"{id}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    if not _lock(descriptor):
+        os.close(descriptor)
+        raise TransportError(f"Cannot lock the entry of run {id} in {path}")
+    _held[id] = (os.getpid(), descriptor)
+
+
+def unregister(id: str, path: Path) -> None:
+    """Remove a run of this process."""
+    for suffix in SUFFIXES[:2]:
+        with contextlib.suppress(OSError):
+            (path / f"{id}{suffix}").unlink()
+    pid, descriptor = _held.pop(id, (0, -1))
+    if pid == os.getpid():
+        with contextlib.suppress(OSError):
+            (path / f"{id}.lock").unlink()
+        os.close(descriptor)
+
+
+def entries() -> list[Entry]:
+    """Return the live runs, the newest first; dead entries are cleaned away."""
+    found: dict[str, Entry] = {}
+    for path in _candidates():
+        for file in sorted(path.glob("*.json")) if _readable(path) else ():
+            entry = _read(file)
+            if entry is None or entry.id in found:
+                continue
+            if alive(entry.id, path):
+                found[entry.id] = entry
+            else:
+                _clean(entry.id, path)
+    return sorted(found.values(), key=lambda entry: -entry.started)
+
+
+def alive(id: str, path: Path | None = None) -> bool:
+    """Tell whether the process of a run of this machine lives, by its lock."""
+    if _held.get(id, (0, 0))[0] == os.getpid():
+        return True  # opening and closing our own lock file would drop our lock
+    for place in [path] if path is not None else _candidates():
+        try:
+            descriptor = os.open(place / f"{id}.lock", os.O_RDWR)
+        except OSError:
+            continue
+        try:
+            if not _lock(descriptor):
+                return True
+        finally:
+            os.close(descriptor)
+    return False
+
+
+def _readable(path: Path) -> bool:
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and (not hasattr(os, "getuid") or status.st_uid == os.getuid())
+
+
+def _read(file: Path) -> Entry | None:
+    try:
+        if file.stat().st_size > MAX_ENTRY_BYTES:
+            return None
+        return msgspec.json.decode(file.read_bytes(), type=Entry)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _clean(id: str, path: Path) -> None:
+    for suffix in SUFFIXES:
+        with contextlib.suppress(OSError):
+            (path / f"{id}{suffix}").unlink()
+
+
+def _lock(descriptor: int) -> bool:
+    """Take an exclusive lock without waiting; tells whether it was free."""
+    locking: Any
+    try:
+        import fcntl as locking
+    except ImportError:  # Windows
+        import msvcrt as locking
+
+        try:
+            locking.locking(descriptor, locking.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+    try:
+        locking.lockf(descriptor, locking.LOCK_EX | locking.LOCK_NB)
+    except OSError:
+        return False
+    return True

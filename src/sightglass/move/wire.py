@@ -1,0 +1,310 @@
+"""The messages between a client and an agent, as bytes.
+
+A message is a list of frames: one msgpack header, then raw buffers that it refers to. Each type is a struct below; the header
+is an array that begins with the type's tag. What is not a message of this version, or breaks a limit, is refused with a reason.
+
+A `Block` carries many records of one stream as columns; index numbers are consecutive in it. Its values are one array where
+they are numbers of one type, else encoded one by one (`core.codec`).
+
+Changing messages: new fields go last and have defaults, so that older readers skip them and older writers leave them out.
+What an older peer could misread needs a new `VERSION`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from ..core import codec
+from ..core.errors import WireError
+
+VERSION: Final = 1
+MAX_FRAMES: Final = 4_096
+MAX_HEADER_BYTES: Final = 16 * 2**20
+MAX_MESSAGE_BYTES: Final = 256 * 2**20
+MAX_CLIENT_MESSAGE_BYTES: Final = 64 * 2**20
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, array_like=True, omit_defaults=False):
+    """The root of all messages."""
+
+
+# From a client
+
+
+class Hello(Message, frozen=True, kw_only=True, array_like=True, tag="hello"):
+    """The first message of a client."""
+
+    version: int
+    client: str
+
+
+class Ping(Message, frozen=True, kw_only=True, array_like=True, tag="ping"):
+    """Renews the lease."""
+
+
+class Bye(Message, frozen=True, kw_only=True, array_like=True, tag="bye"):
+    """Ends the lease: from a client that leaves, or from a run that ends."""
+
+    reason: str = ""
+
+
+class Ask(Message, frozen=True, kw_only=True, array_like=True, tag="ask"):
+    """Asks something that needs no event: "describe", "statistics" or "history"."""
+
+    request: int
+    what: str
+
+
+class Open(Message, frozen=True, kw_only=True, array_like=True, tag="open"):
+    """Opens a stream."""
+
+    request: int
+    query: str
+
+
+class Close(Message, frozen=True, kw_only=True, array_like=True, tag="close"):
+    """Closes a stream."""
+
+    stream: int
+
+
+class EndGroup(Message, frozen=True, kw_only=True, array_like=True, tag="end_group"):
+    """Closes the open group of a stream now: the client's flag B."""
+
+    request: int
+    stream: int
+
+
+class Do(Message, frozen=True, kw_only=True, array_like=True, tag="do"):
+    """An act: "set", "call", "pause", "resume" or "stop"; `value` is encoded."""
+
+    request: int
+    kind: str
+    name: str = ""
+    value: bytes = b""
+    at: str | None = None
+    hold: bool = False
+
+
+class Publish(Message, frozen=True, kw_only=True, array_like=True, tag="publish"):
+    """Offers a stream of the client's own as an event of the run; its records follow as blocks."""
+
+    request: int
+    event: str
+
+
+# From the agent
+
+
+class Welcome(Message, frozen=True, kw_only=True, array_like=True, tag="welcome"):
+    """Answers `Hello`."""
+
+    version: int
+    run: str
+    id: str
+    may_act: bool
+    lease_s: float
+
+
+class Reply(Message, frozen=True, kw_only=True, array_like=True, tag="reply"):
+    """Answers a request with an encoded value."""
+
+    request: int
+    value: bytes
+
+
+class Refused(Message, frozen=True, kw_only=True, array_like=True, tag="refused"):
+    """Refuses a request; `error` names the class of the exception that the client raises."""
+
+    request: int
+    error: str
+    reason: str
+
+
+class Opened(Message, frozen=True, kw_only=True, array_like=True, tag="opened"):
+    """Answers `Open`: blocks of this stream follow. `note` is for a person, such as that the event is unknown so far."""
+
+    request: int
+    stream: int
+    tag: str
+    note: str = ""
+
+
+class Moved(Message, frozen=True, kw_only=True, array_like=True, tag="moved"):
+    """Says that a stream goes on under another number; its index numbers go on too."""
+
+    stream: int
+    to: int
+
+
+class Waiting(Message, frozen=True, kw_only=True, array_like=True, tag="waiting"):
+    """Says that an act is accepted and waits for an event."""
+
+    request: int
+    note: str
+
+
+class Ended(Message, frozen=True, kw_only=True, array_like=True, tag="ended"):
+    """Ends a stream; `error` as in `Refused`, empty if the run ended."""
+
+    stream: int
+    error: str = ""
+    reason: str = ""
+
+
+# Both ways
+
+
+class Block(Message, frozen=True, kw_only=True, array_like=True, tag="block"):
+    """Consecutive records of one stream.
+
+    Attributes:
+        stream: The stream's number.
+        index: The first record's number.
+        n: How many there are.
+        steps: Column of int64 or float64, shape (n,), its type's letter first.
+        wall_times: float64 column, shape (n,).
+        values: Encoded column: an array of shape (n,), or a list.
+        n_events: Encoded column of int64, or empty if all are 1.
+        flags: One byte a record, bit 0 `complete`, bit 1 `closed`; empty if all are both.
+        tracks: Encoded list of further step tracks, or empty.
+    """
+
+    stream: int
+    index: int
+    n: int
+    steps: bytes
+    wall_times: bytes
+    values: bytes
+    n_events: bytes = b""
+    flags: bytes = b""
+    tracks: bytes = b""
+
+
+FromClient = Hello | Ping | Bye | Ask | Open | Close | EndGroup | Do | Publish | Block
+FromAgent = Welcome | Reply | Refused | Opened | Moved | Waiting | Ended | Block | Bye | Ping
+
+Frames = Sequence[Buffer]
+Row = tuple[Any, float, Any, int, bool, bool, Any]
+
+_encoder = msgspec.msgpack.Encoder()
+_from_client = msgspec.msgpack.Decoder(FromClient)
+_from_agent = msgspec.msgpack.Decoder(FromAgent)
+
+
+def encode(message: Message, buffers: Frames = ()) -> list[Buffer]:
+    """Encode a message; the buffers go beside it as they are."""
+    return [_encoder.encode(message), *buffers]
+
+
+def decode_from_client(frames: Frames) -> tuple[FromClient, Frames]:
+    """Decode what a client sent.
+
+    Raises:
+        WireError: It is no message, or breaks a limit.
+    """
+    _check(frames, MAX_CLIENT_MESSAGE_BYTES)
+    return _decode(_from_client, frames), frames[1:]
+
+
+def decode_from_agent(frames: Frames) -> tuple[FromAgent, Frames]:
+    """Decode what an agent sent. Errors as in `decode_from_client`."""
+    _check(frames, MAX_MESSAGE_BYTES)
+    return _decode(_from_agent, frames), frames[1:]
+
+
+def _check(frames: Frames, limit: int) -> None:
+    if not frames:
+        raise WireError("Expected a message, got no frame")
+    if len(frames) > MAX_FRAMES:
+        raise WireError(f"Expected at most {MAX_FRAMES} frames, got {len(frames)}")
+    if len(frames[0]) > MAX_HEADER_BYTES:
+        raise WireError(f"Expected a header of at most {MAX_HEADER_BYTES} bytes, got {len(frames[0])}")
+    total = sum(len(frame) for frame in frames)
+    if total > limit:
+        raise WireError(f"Expected a message of at most {limit} bytes, got {total}")
+
+
+def _decode(decoder: Any, frames: Frames) -> Any:
+    try:
+        return decoder.decode(frames[0])
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise WireError(f"Expected a message of version {VERSION}, got bytes that are none: {error}") from error
+
+
+NUMERIC: Final = {float: np.float64, int: np.int64, bool: np.bool_}
+
+
+def encode_block(stream: int, index: int, rows: Sequence[Row]) -> list[Buffer]:
+    """Encode consecutive rows of a stream.
+
+    Raises:
+        UnsendableError: A value has a type that cannot travel.
+    """
+    steps, wall_times, values, n_events, complete, closed, tracks = zip(*rows, strict=True)
+    blob, buffers = codec.encode(_column(values))
+    step_column = np.asarray(steps)
+    if step_column.dtype not in (np.int64, np.float64):
+        step_column = step_column.astype(np.float64)
+    message = Block(
+        stream=stream,
+        index=index,
+        n=len(rows),
+        steps=step_column.dtype.char.encode() + step_column.tobytes(),
+        wall_times=np.asarray(wall_times, np.float64).tobytes(),
+        values=blob,
+        n_events=b"" if all(n == 1 for n in n_events) else np.asarray(n_events, np.int64).tobytes(),
+        flags=b"" if all(complete) and all(closed) else bytes(a | b << 1 for a, b in zip(complete, closed, strict=True)),
+        tracks=b"" if not any(tracks) else codec.encode([dict(track or {}) for track in tracks])[0],
+    )
+    return encode(message, buffers)
+
+
+def _column(values: Sequence[Any]) -> Any:
+    """Make one array of numbers of one type; anything else stays a list."""
+    kinds = set(map(type, values))
+    if len(kinds) == 1:
+        kind = kinds.pop()
+        if kind in NUMERIC:
+            try:
+                return np.asarray(values, NUMERIC[kind])
+            except OverflowError:
+                return list(values)
+        if issubclass(kind, np.generic) and kind is not np.void:
+            return np.asarray(values)
+    return list(values)
+
+
+def decode_block(block: Block, buffers: Frames) -> tuple[Any, Any, Any, Any, Any, Any]:
+    """Decode the columns of a block: steps, wall times, values, event counts, flags, tracks; the last three may be `None`.
+
+    Raises:
+        WireError: The columns do not fit together.
+    """
+    try:
+        steps = _steps(block.steps)
+        wall_times = np.frombuffer(block.wall_times, np.float64)
+        values = codec.decode(block.values, buffers)
+        n_events = np.frombuffer(block.n_events, np.int64) if block.n_events else None
+        flags = np.frombuffer(block.flags, np.uint8) if block.flags else None
+        tracks = codec.decode(block.tracks) if block.tracks else None
+    except (ValueError, TypeError) as error:
+        raise WireError(f"Expected the columns of a block: {error}") from error
+    for name, column in (("steps", steps), ("wall_times", wall_times), ("values", values), ("n_events", n_events),
+                         ("flags", flags), ("tracks", tracks)):  # fmt: skip
+        if column is not None and (not hasattr(column, "__len__") or len(column) != block.n):
+            raise WireError(f"Expected {block.n} {name} in a block, got another number")
+    return steps, wall_times, values, n_events, flags, tracks
+
+
+def _steps(raw: bytes) -> Any:
+    kind = raw[:1].decode("ascii", "replace")
+    if kind not in "dlq":
+        raise WireError(f"Expected a column of int64 or float64, got type {kind!r}")
+    return np.frombuffer(raw[1:], np.float64 if kind == "d" else np.int64)

@@ -1,0 +1,121 @@
+"""A canvas of characters on which lines are drawn in dots: two by four to a cell in braille, one by two in ASCII.
+
+Every cell has one ink; where lines cross, the one drawn last shows. Text that is put on the canvas covers dots.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from rich.text import Text
+
+# Which bit of a braille character (U+2800 …) a dot is: rows from the top, left and right.
+BRAILLE = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
+ASCII_DOTS = " '.:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brush:
+    """What the terminal can do.
+
+    Attributes:
+        unicode: Whether its encoding has braille, blocks and lines.
+        color: Whether it shows colours.
+    """
+
+    unicode: bool = True
+    color: bool = True
+
+    def pick(self, unicode: str, ascii: str) -> str:
+        """Return the one of two texts that can be written."""
+        return unicode if self.unicode else ascii
+
+
+class Canvas:
+    """A drawing surface.
+
+    Attributes:
+        width: In cells.
+        height: In cells.
+        n_x: How many dots it is wide.
+        n_y: How many dots it is high.
+    """
+
+    def __init__(self, width: int, height: int) -> None:
+        self.width, self.height = width, height
+        self.n_x, self.n_y = 2 * width, 4 * height
+        self._dots = np.zeros((self.n_y, self.n_x), bool)
+        self._styles: list[str] = [""]
+        self._inks = np.zeros((height, width), np.int64)
+        self._texts: dict[tuple[int, int], tuple[str, str]] = {}
+        self._grounds: dict[tuple[int, int], tuple[str, str]] = {}
+
+    def path(self, x: npt.ArrayLike, y: npt.ArrayLike, style: str) -> None:
+        """Draw a line through points in dots, x from the left and y from the bottom; NaN is a gap.
+
+        A point between two gaps would be a single dot, which nobody sees: it is drawn as four.
+        """
+        px, py = np.asarray(x, np.float64), np.asarray(y, np.float64)
+        solid = np.isfinite(px) & np.isfinite(py)
+        joined = solid[:-1] & solid[1:]
+        alone = solid.copy()
+        alone[:-1] &= ~joined
+        alone[1:] &= ~joined
+        for right, up in ((0, 0), (1, 0), (0, 1), (1, 1)):
+            self._ink(px[alone] + right, py[alone] + up, style)
+        start = np.flatnonzero(joined)
+        x0, y0 = np.rint(px[start]), np.rint(py[start])
+        dx, dy = np.rint(px[start + 1]) - x0, np.rint(py[start + 1]) - y0
+        n_dots = np.maximum(np.maximum(abs(dx), abs(dy)), 1).astype(np.int64)
+        of = np.repeat(np.arange(len(start)), n_dots + 1)
+        at = np.arange(len(of)) - np.repeat(np.cumsum(n_dots + 1) - (n_dots + 1), n_dots + 1)
+        share = at / n_dots[of]
+        self._ink(x0[of] + dx[of] * share, y0[of] + dy[of] * share, style)
+
+    def put(self, column: int, row: int, text: str, style: str) -> None:
+        """Write text from a cell on, rows counted from the top; what does not fit is cut off."""
+        for i, char in enumerate(text):
+            if 0 <= row < self.height and 0 <= column + i < self.width:
+                self._texts[row, column + i] = (char, style)
+
+    def under(self, column: int, row: int, char: str, style: str) -> None:
+        """Put a character behind everything else."""
+        self._grounds[row, column] = (char, style)
+
+    def is_free(self, column: int, row: int, length: int) -> bool:
+        """Tell whether text of a length fits from a cell on without covering anything."""
+        if not 0 <= row < self.height or column < 0 or column + length > self.width:
+            return False
+        inked = self._inks[row, column : column + length].any()
+        return not inked and not any((row, column + i) in self._texts for i in range(length))
+
+    def lines(self, brush: Brush) -> list[Text]:
+        """Return the rows from the top, each as wide as the canvas."""
+        cells = self._dots.reshape(self.height, 4, self.width, 2)
+        if brush.unicode:
+            codes = (cells * BRAILLE[None, :, None, :]).sum(axis=(1, 3))
+            chars = [[chr(0x2800 + code) for code in row] for row in codes]
+        else:
+            top, bottom = cells[:, :2].any(axis=(1, 3)), cells[:, 2:].any(axis=(1, 3))
+            chars = [[ASCII_DOTS[code] for code in row] for row in top + 2 * bottom]
+        rows = []
+        for r, row in enumerate(chars):
+            text = Text(no_wrap=True, end="")
+            for c, char in enumerate(row):
+                ink = self._styles[self._inks[r, c]]
+                drawn = (char, ink) if ink else self._grounds.get((r, c), (" ", ""))
+                text.append(*self._texts.get((r, c), drawn))
+            rows.append(text)
+        return rows
+
+    def _ink(self, x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], style: str) -> None:
+        if not len(x):
+            return
+        if style not in self._styles:
+            self._styles.append(style)
+        column = np.clip(np.rint(x), 0, self.n_x - 1).astype(np.int64)
+        row = self.n_y - 1 - np.clip(np.rint(y), 0, self.n_y - 1).astype(np.int64)
+        self._dots[row, column] = True
+        self._inks[row // 4, column // 2] = self._styles.index(style)

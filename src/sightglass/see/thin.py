@@ -1,0 +1,117 @@
+"""Thinning: as many points as there are pixels, and no extreme lost.
+
+Theory of operation
+    A line chart of n points in p pixels shows, in every pixel column, the vertical span of the points that fall
+    there. So of each of p equal runs of points the smallest and the largest are kept, in their order: a spike of one
+    point in a million stays.
+
+    * The first and the last point are always kept, so the range of x stays too.
+    * NaN is a gap. Wherever a NaN lies between two kept points, one NaN is kept between them: no line is ever drawn
+      across a gap, however narrow.
+    * ±Inf is an extreme, and never hides the finite ones: both are kept.
+    * No more than `2 * n_pixels` points are returned as they are.
+
+    Everything is O(n) and without a Python loop over points: two passes where all is finite.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Indices = npt.NDArray[np.intp]
+
+
+def thin(x: npt.ArrayLike, y: npt.ArrayLike, n_pixels: int) -> tuple[Array, Array]:
+    """Thin a line to what a number of pixels can show.
+
+    Args:
+        x: Shape (n,); where the points stand. Not looked at.
+        y: Shape (n,); real.
+        n_pixels: How many pixels the line is wide; at least 1.
+
+    Returns:
+        The x and the y of the kept points: two for each pixel, and a few more around gaps and infinities.
+
+    Raises:
+        ValueError: The shapes differ, or there is no pixel.
+    """
+    xs, ys = np.asarray(x), np.asarray(y)
+    if xs.shape != ys.shape or xs.ndim != 1:
+        raise ValueError(f"Expected x and y of one shape (n,), got {xs.shape} and {ys.shape}")
+    if len(ys) <= 2 * n_pixels and n_pixels > 0:
+        return xs, ys
+    kept = keep(ys, n_pixels)
+    return xs[kept], ys[kept]
+
+
+def thin_path(x: npt.ArrayLike, y: npt.ArrayLike, n_pixels: int) -> tuple[Array, Array]:
+    """Thin a line whose x goes anywhere: the extremes of x are kept as well as those of y."""
+    xs, ys = np.asarray(x), np.asarray(y)
+    if len(ys) <= 2 * n_pixels:
+        return xs, ys
+    kept = np.union1d(keep(xs, n_pixels), keep(ys, n_pixels))
+    return xs[kept], ys[kept]
+
+
+def keep(y: npt.ArrayLike, n_pixels: int) -> Indices:
+    """Return the indices of the points that a thinned line keeps, increasing.
+
+    Args:
+        y: Shape (n,); real.
+        n_pixels: How many runs the points are divided into; at least 1.
+
+    Raises:
+        ValueError: There is no pixel.
+    """
+    if n_pixels < 1:
+        raise ValueError(f"Expected n_pixels of at least 1, got {n_pixels}")
+    values = np.asarray(y)
+    n = len(values)
+    if n <= 2 * n_pixels:
+        return np.arange(n)
+    run = -(-n // n_pixels)
+    n_runs = n // run
+    body = values[: n_runs * run].reshape(n_runs, run)
+    parts = [np.array([0, n - 1]), _extremes(body, 0)]
+    if n_runs * run < n:
+        parts.append(_extremes(values[n_runs * run :][None], n_runs * run))
+    kept = np.unique(np.concatenate(parts))
+    return _with_gaps(values, kept) if values.dtype.kind not in "biu" else kept
+
+
+def _extremes(rows: Array, offset: int) -> Indices:
+    starts = np.arange(len(rows)) * rows.shape[1] + offset
+    low, high = rows.argmin(axis=1), rows.argmax(axis=1)
+    found = [starts + low, starts + high]
+    if rows.dtype.kind not in "biu":
+        # argmin and argmax stop at a NaN, and an infinity hides the finite extremes: such runs are looked at again.
+        at = np.arange(len(rows))
+        odd = np.flatnonzero(~(np.isfinite(rows[at, low]) & np.isfinite(rows[at, high])))
+        if len(odd):
+            found += [starts[odd] + index for index in _odd_extremes(rows[odd])]
+    return np.concatenate(found)
+
+
+def _odd_extremes(rows: Array) -> list[Indices]:
+    nan = np.isnan(rows)
+    solid = ~(nan | np.isinf(rows))
+    found = []
+    for shown in (solid,) if np.array_equal(solid, ~nan) else (solid, ~nan):
+        found += [np.where(shown, rows, np.inf).argmin(axis=1), np.where(shown, rows, -np.inf).argmax(axis=1)]
+    return found
+
+
+def _with_gaps(values: Array, kept: Indices) -> Indices:
+    # Two passes less where there is no NaN at all, which is nearly always: a NaN in a run was met by argmin.
+    if not np.isnan(values[kept]).any():
+        return kept
+    gaps = np.flatnonzero(np.isnan(values))
+    nearest = np.searchsorted(gaps, kept[:-1])
+    nearest[nearest == len(gaps)] = len(gaps) - 1
+    first = gaps[nearest]
+    between = (first > kept[:-1]) & (first < kept[1:])
+    return np.unique(np.concatenate([kept, first[between]]))
