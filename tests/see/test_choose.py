@@ -102,7 +102,7 @@ def test_message_of_a_clash():
 
 
 def test_unknown_view_is_guessed():
-    with pytest.raises(ViewError, match="Unknown view 'histgram'. Did you mean 'histogram'?"):
+    with pytest.raises(ViewError, match=r"Unknown view 'histgram'. Did you mean 'histogram'?"):
         choose([Form(kind="number")], view="histgram")
 
 

@@ -118,23 +118,23 @@ class Stream(Chain):
     def __iter__(self) -> Iterator[Record]:
         cursor = 0
         while True:
-            seen = arrivals.n
-            cursor, records = self.since(cursor)
+            seen, over = arrivals.n, self.ended  # before reading: what comes after is for the next turn
+            cursor, records = self._store.since(cursor)
             yield from records
             if not records:
-                if self._finished():
+                if over and self._finished():
                     return
                 arrivals.wait(seen, WAIT_S)
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         cursor = 0
         while True:
-            seen = arrivals.n
-            cursor, records = self.since(cursor)
+            seen, over = arrivals.n, self.ended
+            cursor, records = self._store.since(cursor)
             for record in records:
                 yield record
             if not records:
-                if self._finished():
+                if over and self._finished():
                     return
                 await asyncio.to_thread(arrivals.wait, seen, WAIT_S)
 
@@ -262,10 +262,11 @@ class _Steps:
     def advance(self, store: Store) -> None:
         if store.ended:
             return
+        over = self._parent.ended
         self._cursor, records = self._parent.since(self._cursor)
         for record in records:
             store.extend(self._made(store, self._post(record), record))
-        if not records and self._parent.ended and self._cursor == self._parent._store.n:
+        if over and not records:
             store.extend(self._made(store, self._pipeline.finish(), None))
             store.end(self._parent._store.error)
 
@@ -413,14 +414,14 @@ class Subscription:
     def _run(self) -> None:
         cursor = 0
         while not self._closed:
-            seen = arrivals.n
+            seen, over = arrivals.n, self._stream.ended
             cursor, records = self._stream.since(cursor)
             for record in records:
                 if self._closed:
                     return
                 self._call(record)
             if not records:
-                if self._stream._store.ended:
+                if over:
                     return
                 arrivals.wait(seen, WAIT_S)
 

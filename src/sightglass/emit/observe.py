@@ -66,10 +66,10 @@ class Emitter:
         if not isinstance(event, str):
             raise TypeError(f"Expected the name of an event as text, got {type(event).__name__} {event!r}")
         keep = observables.pop("keep", False)
+        if self.closed:
+            return
         mine = origin != "publish" and threading.get_ident() == self._thread
         with self.lock:
-            if self.closed:
-                return
             channel = self.demand.channel(event, origin)
             index = channel.next_index()
             step = observables.setdefault("step", index)
@@ -171,6 +171,12 @@ class Emitter:
             self._restore_switch_interval()
         if self._drain is not None:
             self._drain.close()
+
+    def abandon(self) -> None:
+        """Become a no-op in a forked child, whose locks may be held by threads that do not exist there."""
+        self.lock = threading.RLock()
+        self.closed = True
+        self.demand = Demand()
 
     def _post(self, channel: Channel, index: int, step: Any, observables: Mapping[str, Any], steps: Any) -> None:
         wall_time = self._clock.wall()

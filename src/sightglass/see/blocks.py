@@ -16,7 +16,7 @@ from rich.text import Text
 
 from sightglass.core.values import Histogram, Image, Images
 
-from .canvas import Brush, Canvas
+from .canvas import Brush, Canvas, styled
 from .charts import frame, nothing_finite, paint_outlines
 from .choose import flatten
 from .palette import ALARM, AXIS, NEGATIVE, color_map, hex_of
@@ -260,12 +260,10 @@ def half_blocks(colors: npt.NDArray[np.uint8]) -> list[Text]:
     """
     rows = []
     for top in range(0, len(colors), 2):
-        text = Text(no_wrap=True, end="")
-        for c in range(colors.shape[1]):
-            upper = hex_of(colors[top, c])
-            lower = f" on {hex_of(colors[top + 1, c])}" if top + 1 < len(colors) else ""
-            text.append("▀", f"{upper}{lower}")
-        rows.append(text)
+        below = colors[top + 1] if top + 1 < len(colors) else None
+        inks = [hex_of(color) for color in colors[top]]
+        grounds = [f" on {hex_of(color)}" for color in below] if below is not None else [""] * len(inks)
+        rows.append(styled(("▀", ink + ground) for ink, ground in zip(inks, grounds, strict=True)))
     return rows
 
 

@@ -5,7 +5,10 @@ Every cell has one ink; where lines cross, the one drawn last shows. Text that i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +34,14 @@ class Brush:
     def pick(self, unicode: str, ascii: str) -> str:
         """Return the one of two texts that can be written."""
         return unicode if self.unicode else ascii
+
+
+def styled(cells: Iterable[tuple[str, str]]) -> Text:
+    """Join characters with their styles; equal neighbours share an escape sequence: most of what is written."""
+    text = Text(no_wrap=True, end="")
+    for style, run in groupby(cells, key=lambda cell: cell[1]):
+        text.append("".join(char for char, _ in run), style)
+    return text
 
 
 class Canvas:
@@ -93,21 +104,21 @@ class Canvas:
 
     def lines(self, brush: Brush) -> list[Text]:
         """Return the rows from the top, each as wide as the canvas."""
-        cells = self._dots.reshape(self.height, 4, self.width, 2)
+        cells: npt.NDArray[Any] = self._dots.reshape(self.height, 4, self.width, 2)
         if brush.unicode:
-            codes = (cells * BRAILLE[None, :, None, :]).sum(axis=(1, 3))
-            chars = [[chr(0x2800 + code) for code in row] for row in codes]
+            codes = (cells * BRAILLE[None, :, None, :]).sum(axis=(1, 3)) + 0x2800
+            chars = ["".join(map(chr, row)) for row in np.asarray(codes)]
         else:
-            top, bottom = cells[:, :2].any(axis=(1, 3)), cells[:, 2:].any(axis=(1, 3))
-            chars = [[ASCII_DOTS[code] for code in row] for row in top + 2 * bottom]
+            codes = cells[:, :2].any(axis=(1, 3)) + 2 * cells[:, 2:].any(axis=(1, 3))
+            chars = ["".join(ASCII_DOTS[code] for code in row) for row in np.asarray(codes)]
         rows = []
         for r, row in enumerate(chars):
-            text = Text(no_wrap=True, end="")
+            cells_of_row = []
             for c, char in enumerate(row):
                 ink = self._styles[self._inks[r, c]]
                 drawn = (char, ink) if ink else self._grounds.get((r, c), (" ", ""))
-                text.append(*self._texts.get((r, c), drawn))
-            rows.append(text)
+                cells_of_row.append(self._texts.get((r, c), drawn))
+            rows.append(styled(cells_of_row))
         return rows
 
     def _ink(self, x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], style: str) -> None:

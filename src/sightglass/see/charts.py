@@ -13,7 +13,7 @@ import numpy.typing as npt
 from rich.cells import cell_len
 from rich.text import Text
 
-from .canvas import Brush, Canvas
+from .canvas import Brush, Canvas, styled
 from .palette import ALARM, AXIS
 from .scale import Axis, axis_of, number
 from .scene import Scene, Series
@@ -38,7 +38,8 @@ def paint_lines(scene: Scene, width: int, height: int, brush: Brush) -> list[Tex
     for step in scene.marks:
         if x_axis.low <= step <= x_axis.high:
             spots.append((_column(x_axis, step, canvas), brush.pick("◦", "o"), AXIS))
-    for series in scene.series:
+    # The edges of bands first: what has a name lies above.
+    for series in sorted(scene.series, key=lambda one: bool(one.label)):
         spots += _draw(canvas, series, x_axis, y_axis, brush)
     return frame(canvas, x_axis, y_axis, gutter=gutter, brush=brush, x_name="step", spots=spots)
 
@@ -212,9 +213,7 @@ def _x_axis(
             labels[start : start + len(label)] = label
     for column, char, style in spots:
         line[column] = (char, style)
-    first = Text(" " * gutter + brush.pick("└", "+"), AXIS, no_wrap=True, end="")
-    for char, style in line:
-        first.append(char, style)
+    first = styled([(" " * gutter + brush.pick("└", "+"), AXIS), *line])
     return [first, Text(" " * (gutter + 1) + "".join(labels).rstrip(), AXIS, no_wrap=True, end="")]
 
 

@@ -8,6 +8,7 @@ top row.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,8 @@ import numpy.typing as npt
 
 SUFFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 MAX_TICK_DECIMALS = 8
+# Below this, powers of ten lose their digits: a logarithmic axis begins here.
+MIN_LOG = 1e-300
 
 Floats = npt.NDArray[np.float64]
 
@@ -41,7 +44,7 @@ class Axis:
         low, high = self.low, self.high
         if self.log:
             with np.errstate(divide="ignore", invalid="ignore"):
-                data = np.where(data > 0, np.log10(np.where(data > 0, data, 1.0)), np.nan)
+                data = np.where(data >= MIN_LOG, np.log10(np.where(data > 0, data, 1.0)), np.nan)
             low, high = math.log10(low), math.log10(high)
         # Halves, because the whole span of two large numbers can be infinite.
         share: Floats = (data / 2 - low / 2) / (high / 2 - low / 2)
@@ -65,7 +68,7 @@ class Axis:
         if len(decades) > n_max:
             return decades[:: -(-len(decades) // max(n_max, 1))]
         finer = [m * 10.0**k for k in range(first - 1, last + 1) for m in (1, 2, 5)]
-        finer = [value for value in finer if self.low * (1 - 1e-9) <= value <= self.high * (1 + 1e-9)]
+        finer = [value for value in finer if self.low * (1 - 1e-9) <= value <= self.high]
         return finer if len(finer) <= n_max else decades
 
 
@@ -80,7 +83,7 @@ def axis_of(columns: Iterable[npt.ArrayLike], *, log: bool = False, zero: bool =
     lows, highs = [], []
     for column in columns:
         data = np.asarray(column, np.float64)
-        data = data[np.isfinite(data) & (data > 0)] if log else data[np.isfinite(data)]
+        data = data[np.isfinite(data) & (data >= MIN_LOG)] if log else data[np.isfinite(data)]
         if len(data):
             lows.append(float(data.min()))
             highs.append(float(data.max()))
@@ -92,9 +95,10 @@ def axis_of(columns: Iterable[npt.ArrayLike], *, log: bool = False, zero: bool =
     if high / 2 - low / 2 > 1e-12 * max(abs(low), abs(high)):
         return Axis(low=low, high=high, log=log)
     if log:
-        return Axis(low=low / 2, high=high * 2, log=True)
+        return Axis(low=low / 2, high=min(high * 2, sys.float_info.max), log=True)
     room = abs(low) * 0.1 or 1.0
-    return Axis(low=low - room, high=high + room)
+    most = sys.float_info.max
+    return Axis(low=max(low - room, -most), high=min(high + room, most))
 
 
 def nice_step(span: float, n: float) -> float:

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from rich import get_console
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
@@ -91,6 +92,8 @@ class Drawing:
         elif scene.view in ("histogram", "heatmap") and len(scene.items) > 1:
             head.append(Text("   ", end="", no_wrap=True).join(Text(item.label, item.color) for item in scene.items))
         foot = _foot(scene, width, brush)
+        # Where there is little room, notices give way to the picture, but never all of them.
+        foot = foot[: max(self.height - len(head) - 6, 1)]
         room = max(self.height - len(head) - len(foot), 4)
         painter = PAINTERS[scene.view] if scene.view else None
         body = painter(scene, width, room, brush) if painter else nothing_finite(scene, room)
@@ -126,7 +129,7 @@ class TerminalView:
         if view is not None and view not in VIEWS:
             raise ViewError(unknown("view", view, VIEWS))
         self._wanted, self._title, self._height, self._log_y = view, title, height, log_y
-        self._console = console or Console()
+        self._console = console or get_console()
         self._traces: tuple[Trace, ...] = ()
         self._token = deque([None])
         self._scene = Scene(view=None, title=title or "")
@@ -283,6 +286,9 @@ def _heading(scene: Scene, width: int, brush: Brush) -> Text:
         record = scene.items[0].record
         state = "open" if not record.closed else "partial" if not record.complete else ""
         text.append(f" ({state})" if state else "", AXIS)
+    while where and text.cell_len + len(where) + 2 > width:
+        # What is at hand goes first: the run, then the step. The values are what one came for.
+        where = where.partition(" · " if brush.unicode else " - ")[2]
     room = width - len(where) - 2
     if room < 12:
         text.truncate(width, overflow="ellipsis" if brush.unicode else "crop")

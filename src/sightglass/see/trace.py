@@ -123,7 +123,7 @@ class Trace:
         self.n_records = self.n_unfit = self.n_missed = self.n_lines_left_out = 0
         self.unfit = self.failure = ""
         self.ended = False
-        self._cursor = 0
+        self._cursor = self._n_other = 0
         self._max_points = max_points
 
     @property
@@ -185,6 +185,7 @@ class Trace:
             self.n_unfit += 1
             self.unfit = f"{type_name(record.value)} at step {number(record.step)}"
             return []
+        self._n_other += form.kind == "other"
         self.latest = replace(record, value=value)
         reader = READERS.get(form.kind)
         if form.kind == "note":
@@ -196,7 +197,7 @@ class Trace:
         mine = self.kind
         if mine is None or (mine == "other" and form.kind != "other"):
             # What came before the first drawable value is no reason to draw nothing for ever.
-            self.n_unfit = self.n_records - 1 if mine == "other" and form.kind != "text" else self.n_unfit
+            self.n_unfit += 0 if form.kind == "text" else self._n_other
             self.form = form
         elif mine == form.kind or {mine, form.kind} in ({"pair", "note"}, {"image", "images"}, {"text", "other"}):
             wider = "note" if form.kind == "note" else "images" if form.kind == "images" else mine

@@ -1,0 +1,97 @@
+"""Ask a training run anything while it runs.
+
+The names below are loaded when they are first used, so that importing sightglass costs a training process nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_MODULES = {
+    "init": "run",
+    "Run": "run",
+    "on": "query.query",
+    "Query": "query.query",
+    "fn": "query.trace",
+    "parse": "query.parse",
+    "runs": "client.connect",
+    "connect": "client.connect",
+    "RunInfo": "client.connect",
+    "RemoteRun": "client.remote",
+    "Stream": "client.stream",
+    "plot": "see",
+    "Record": "core.record",
+    "Tensor": "core.values",
+    "Histogram": "core.values",
+    "Image": "core.values",
+    "Images": "core.values",
+    "Figure": "core.values",
+    "Text": "core.values",
+    "SightglassError": "core.errors",
+    "QueryError": "core.errors",
+    "QuerySyntaxError": "core.errors",
+    "RefusedQueryError": "core.errors",
+    "EvaluationError": "core.errors",
+    "ActError": "core.errors",
+    "RefusedError": "core.errors",
+    "RunNotFoundError": "core.errors",
+    "RunLostError": "core.errors",
+    "TransportError": "core.errors",
+    "WireError": "core.errors",
+    "UnsendableError": "core.errors",
+    "ViewError": "core.errors",
+    "MissingExtraError": "core.errors",
+}
+
+__all__ = sorted([*_MODULES, "__version__"])  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'sightglass' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"sightglass.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__]
+
+
+if TYPE_CHECKING:
+    from .client.connect import RunInfo as RunInfo
+    from .client.connect import connect as connect
+    from .client.connect import runs as runs
+    from .client.remote import RemoteRun as RemoteRun
+    from .client.stream import Stream as Stream
+    from .core.errors import ActError as ActError
+    from .core.errors import EvaluationError as EvaluationError
+    from .core.errors import MissingExtraError as MissingExtraError
+    from .core.errors import QueryError as QueryError
+    from .core.errors import QuerySyntaxError as QuerySyntaxError
+    from .core.errors import RefusedError as RefusedError
+    from .core.errors import RefusedQueryError as RefusedQueryError
+    from .core.errors import RunLostError as RunLostError
+    from .core.errors import RunNotFoundError as RunNotFoundError
+    from .core.errors import SightglassError as SightglassError
+    from .core.errors import TransportError as TransportError
+    from .core.errors import UnsendableError as UnsendableError
+    from .core.errors import ViewError as ViewError
+    from .core.errors import WireError as WireError
+    from .core.record import Record as Record
+    from .core.values import Figure as Figure
+    from .core.values import Histogram as Histogram
+    from .core.values import Image as Image
+    from .core.values import Images as Images
+    from .core.values import Tensor as Tensor
+    from .core.values import Text as Text
+    from .query.parse import parse as parse
+    from .query.query import Query as Query
+    from .query.query import on as on
+    from .query.trace import fn as fn
+    from .run import Run as Run
+    from .run import init as init
+    from .see import plot as plot

@@ -1,0 +1,143 @@
+"""What a run tells of itself, as frozen data with a readable text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+MAX_FIELDS_SHOWN = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observable:
+    """One observable: its type, with dtype and shape for arrays; an example; and what is inside, one level down."""
+
+    type: str
+    example: str = ""
+    fields: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One event of a run: where it comes from, how often it happened, what it offers."""
+
+    origin: str
+    n_events: int
+    kept: bool
+    observables: Mapping[str, Observable]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlInfo:
+    """One control of a run; `where` is the line that declared it."""
+
+    type: str
+    value: Any
+    min: float | None
+    max: float | None
+    choices: Sequence[Any] | None
+    where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionInfo:
+    """One action of a run."""
+
+    doc: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamInfo:
+    """One stream that a run answers: who asks, what came of it, what it costs. Counts as in `Statistics`."""
+
+    stream: int
+    query: str
+    tag: str
+    clients: Sequence[str]
+    n_records: int
+    n_events: int
+    n_skipped: int
+    n_dropped: int
+    n_errors: int
+    last_error: str
+    stride: int
+    spent_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """What a run tells of itself; `state` is "running", "paused" or "stopping"."""
+
+    name: str
+    id: str
+    pid: int
+    host: str
+    state: str
+    wall_time: float
+    started: float
+    config: Mapping[str, Any]
+    directory: str
+    events: Mapping[str, Event]
+    controls: Mapping[str, ControlInfo]
+    actions: Mapping[str, ActionInfo]
+    functions: Mapping[str, str]
+    streams: Sequence[StreamInfo]
+    n_clients: int
+    n_pending_acts: int
+
+    def __str__(self) -> str:
+        age = time.strftime("%H:%M:%S", time.gmtime(max(0.0, self.wall_time - self.started)))
+        lines = [f"run {self.name} ({self.id})  {self.state} for {age} on {self.host}, process {self.pid}"]
+        if self.config:
+            lines.append("  config  " + ", ".join(f"{key}={value!r}" for key, value in self.config.items()))
+        for name, event in self.events.items():
+            lines.append(f"  event {name!r}, {event.n_events} so far{', kept' if event.kept else ''}")
+            lines.extend(_observable(key, observable) for key, observable in event.observables.items())
+        for name, control in self.controls.items():
+            bounds = "" if control.min is None and control.max is None else f"  from {control.min} to {control.max}"
+            choices = f"  one of {list(control.choices)}" if control.choices else ""
+            lines.append(f"  control {name} = {control.value!r}  {control.type}{bounds}{choices}")
+        lines.extend(f"  action {name}  {action.doc}".rstrip() for name, action in self.actions.items())
+        lines.extend(f"  function {name}  {doc}".rstrip() for name, doc in self.functions.items())
+        lines.extend(
+            f"  stream {stream.query}  {stream.n_records} records, {len(stream.clients)} clients" for stream in self.streams
+        )
+        return "\n".join(lines)
+
+
+def _observable(name: str, observable: Observable) -> str:
+    fields = list(observable.fields.items())
+    inside = ", ".join(f"{key}: {kind}" for key, kind in fields[:MAX_FIELDS_SHOWN])
+    more = ", …" if len(fields) > MAX_FIELDS_SHOWN else ""
+    example = f" = {observable.example}" if observable.example else ""
+    return f"    {name}: {observable.type}{example}{f' ({inside}{more})' if fields else ''}"
+
+
+def description(told: Mapping[str, Any]) -> Description:
+    """Make a description of what a run told; what this version does not know is left out."""
+    return Description(
+        **{key: told.get(key) for key in ("name", "id", "pid", "host", "state", "wall_time", "n_clients", "n_pending_acts")},  # type: ignore[arg-type]
+        started=told.get("started", 0.0),
+        config=told.get("config") or {},
+        directory=told.get("directory", ""),
+        events={
+            name: Event(
+                origin=event["origin"],
+                n_events=event["n_events"],
+                kept=event["kept"],
+                observables={key: Observable(**_known(Observable, value)) for key, value in event["observables"].items()},
+            )
+            for name, event in told["events"].items()
+        },
+        controls={name: ControlInfo(**_known(ControlInfo, value)) for name, value in told["controls"].items()},
+        actions={name: ActionInfo(**_known(ActionInfo, value)) for name, value in told["actions"].items()},
+        functions=told["functions"],
+        streams=[StreamInfo(**_known(StreamInfo, value)) for value in told["streams"]],
+    )
+
+
+def _known(kind: type, told: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in told.items() if key in kind.__slots__}  # type: ignore[attr-defined]

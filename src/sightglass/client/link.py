@@ -1,0 +1,277 @@
+"""The connection of a client to one run: a thread that owns the channel, sends what is asked and hands out what comes.
+
+Requests carry a number, and wait for the reply with the same. Streams are stores that this thread fills. The thread renews the
+lease, and watches whether the run still lives: by its lock where it runs on this machine, by its silence elsewhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from ..core import codec, errors
+from ..core.errors import RefusedError, RunLostError, SightglassError, WireError
+from ..core.sink import Background
+from ..move import wire
+from ..move.transport import Channel, Frames
+from .store import Columns, Store, arrivals
+
+PING_S: Final = 3.0
+POLL_S: Final = 0.5
+SILENCE_S: Final = 15.0
+ANSWER_S: Final = 10.0
+
+
+class Pending:
+    """A request that waits for its reply.
+
+    Attributes:
+        note: What the run said meanwhile, such as what it waits for.
+    """
+
+    def __init__(self) -> None:
+        self.note = ""
+        self._done = threading.Event()
+        self._value: Any = None
+        self._error: Exception | None = None
+
+    def resolve(self, value: Any = None, error: Exception | None = None) -> None:
+        """Hand the reply over."""
+        self._value, self._error = value, error
+        self._done.set()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the reply; tells whether it came."""
+        return self._done.wait(timeout_s)
+
+    def result(self) -> Any:
+        """Return the reply, or raise why there is none."""
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+class Link:
+    """A connection to a run.
+
+    Attributes:
+        run: The run's name.
+        id: The run's id.
+        may_act: Whether the run lets this client act.
+        ended: Why the connection ended, or empty while it lasts.
+    """
+
+    def __init__(self, channel: Channel, *, run: str, client: str, alive: Callable[[], bool] | None = None) -> None:
+        self.run = run
+        self.id = ""
+        self.may_act = False
+        self.ended = ""
+        self._channel = channel
+        self._client = client
+        self._alive = alive
+        self._numbers = itertools.count(1)
+        self._outbox: deque[Frames] = deque()
+        self._pending: dict[int, Pending] = {}
+        self._opening: dict[int, Store] = {}
+        self._stores: dict[int, Store] = {}
+        self._welcome = Pending()
+        self._closing = False
+        self._pid = os.getpid()
+        self.send(wire.encode(wire.Hello(version=wire.VERSION, client=client)))
+        self._thread = Background("client", self._run)
+
+    def wait_welcome(self, timeout_s: float) -> None:
+        """Wait until the run has answered.
+
+        Raises:
+            RunLostError: It did not.
+            RefusedError: It does not want this client.
+        """
+        if not self._welcome.wait(timeout_s):
+            raise self.silent()
+        self._welcome.result()
+
+    def request(self, make: Callable[[int], wire.Message], *, timeout_s: float = ANSWER_S) -> Any:
+        """Send a request and return the reply.
+
+        Args:
+            make: Makes the message of the request's number.
+            timeout_s: How long to wait.
+
+        Raises:
+            RunLostError: The run does not answer, or has ended.
+            SightglassError: The run refused.
+        """
+        return self.result(self.begin(make), timeout_s=timeout_s)
+
+    def result(self, pending: Pending, *, timeout_s: float = ANSWER_S) -> Any:
+        """Wait for a reply and return it. Errors as in `request`."""
+        if not pending.wait(timeout_s):
+            raise self.silent()
+        return pending.result()
+
+    def silent(self) -> RunLostError:
+        """Return the error that says that the run does not answer."""
+        return RunLostError(f"Run {self.run!r} does not answer; it may be busy in one long call, stopped, or out of reach")
+
+    def begin(self, make: Callable[[int], wire.Message], store: Store | None = None) -> Pending:
+        """Send a request without waiting; a store, if given, takes the records of the stream that it opens."""
+        number = next(self._numbers)
+        pending = self._pending[number] = Pending()
+        if store is not None:
+            self._opening[number] = store
+        if self.ended:
+            self._pending.pop(number).resolve(error=RunLostError(self.ended))
+            return pending
+        self.send(wire.encode(make(number)))
+        return pending
+
+    def ask(self, what: str) -> Pending:
+        """Ask something that needs no event, without waiting."""
+        return self.begin(lambda number: wire.Ask(request=number, what=what))
+
+    def send(self, frames: Frames) -> None:
+        """Send a message that needs no reply."""
+        self._outbox.append(frames)
+        self._channel.wake()
+
+    def number(self, store: Store) -> int | None:
+        """Return the number that the run knows a stream by, `None` if it has ended."""
+        return next((number for number, other in list(self._stores.items()) if other is store), None)
+
+    def forget(self, stream: int) -> None:
+        """Close a stream."""
+        self._stores.pop(stream, None)
+        if not self.ended:
+            self.send(wire.encode(wire.Close(stream=stream)))
+
+    def close(self) -> None:
+        """Leave the run."""
+        if os.getpid() != self._pid:
+            return
+        self._closing = True
+        self._channel.wake()
+        self._thread.join(2.0)
+
+    def _run(self) -> None:
+        heard_s = pinged_s = time.monotonic()
+        while not self._closing and not self.ended:
+            self._flush()
+            for frames in self._channel.receive(POLL_S):
+                heard_s = time.monotonic()
+                self._take(frames)
+            now_s = time.monotonic()
+            if now_s - pinged_s > PING_S:
+                pinged_s = now_s
+                self.send(wire.encode(wire.Ping()))
+            if now_s - heard_s > POLL_S and self._alive is not None and not self._alive():
+                self._end(f"Run {self.run!r} died without a goodbye", lost=True)
+            elif now_s - heard_s > SILENCE_S and self._alive is None:
+                self._end(f"Run {self.run!r} has been silent for {SILENCE_S:.0f} s", lost=True)
+        if self._closing and not self.ended:
+            self.send(wire.encode(wire.Bye()))
+            self._flush()
+            self._end(f"The connection to run {self.run!r} was closed", lost=False)
+        self._channel.close()
+
+    def _flush(self) -> None:
+        while self._outbox:
+            sent = self._channel.send(self._outbox[0])
+            if sent == "gone":
+                self._end(f"Run {self.run!r} has ended", lost=False)
+                return
+            if sent == "full":
+                return
+            self._outbox.popleft()
+
+    def _take(self, frames: Frames) -> None:
+        try:
+            message, buffers = wire.decode_from_agent(frames)
+            self._dispatch(message, buffers)
+        except WireError as error:
+            self._end(f"Run {self.run!r} sent what is no message: {error}", lost=True)
+
+    def _dispatch(self, message: wire.FromAgent, buffers: Frames) -> None:
+        match message:
+            case wire.Block():
+                self._records(message, buffers)
+            case wire.Welcome(run=run, id=id, may_act=may_act):
+                self.run, self.id, self.may_act = run, id, may_act
+                self._welcome.resolve()
+            case wire.Reply(request=request, value=value):
+                self._resolve(request, codec.decode(value, buffers))
+            case wire.Opened(request=request, stream=stream, tag=tag):
+                store = self._opening.pop(request)
+                store.tag = tag
+                self._stores[stream] = store
+                self._resolve(request, message)
+            case wire.Moved(stream=stream, to=to):
+                if stream in self._stores:
+                    self._stores[to] = self._stores.pop(stream)
+            case wire.Refused(request=request, error=error, reason=reason):
+                self._refused(request, _exception(error, reason))
+            case wire.Waiting(request=request, note=note):
+                if request in self._pending:
+                    self._pending[request].note = note
+            case wire.Ended(stream=stream, error=error, reason=reason):
+                ended = self._stores.pop(stream, None)
+                if ended is not None:
+                    ended.end(_exception(error, reason) if error else None)
+            case wire.Bye(reason=reason):
+                self._bye(reason)
+
+    def _records(self, block: wire.Block, buffers: Frames) -> None:
+        store = self._stores.get(block.stream)
+        if store is None:
+            return
+        steps, wall_times, values, n_events, flags, tracks = wire.decode_block(block, buffers)
+        store.add(Columns(index=block.index, steps=steps, wall_times=wall_times, values=values, n_events=n_events,
+                          flags=flags, tracks=tracks))  # fmt: skip
+        arrivals.tell()
+
+    def _resolve(self, request: int, value: Any) -> None:
+        pending = self._pending.pop(request, None)
+        if pending is not None:
+            pending.resolve(value)
+
+    def _refused(self, request: int, error: Exception) -> None:
+        self._opening.pop(request, None)
+        pending = self._pending.pop(request, None)
+        if pending is not None:
+            pending.resolve(error=error)
+        elif not self._welcome.wait(0):
+            self._welcome.resolve(error=error)
+        elif request == 0:
+            self._end(str(error), lost=True)
+
+    def _bye(self, reason: str) -> None:
+        if reason == "lease ended":
+            self._end(f"Run {self.run!r} ended this client's lease: it had been silent for too long. Connect again", lost=True)
+        else:
+            self._end(f"Run {self.run!r} has ended", lost=False)
+
+    def _end(self, reason: str, *, lost: bool) -> None:
+        self.ended = reason
+        for store in [*self._stores.values(), *self._opening.values()]:
+            store.end(RunLostError(reason) if lost else None)
+        self._stores.clear()
+        for pending in [self._welcome, *self._pending.values()]:
+            if not pending.wait(0):
+                pending.resolve(error=RunLostError(reason))
+        self._pending.clear()
+        arrivals.tell()
+
+
+def _exception(name: str, reason: str) -> Exception:
+    """Make the exception that the run names, if it is one of ours."""
+    kind = getattr(errors, name, RefusedError)
+    if not (isinstance(kind, type) and issubclass(kind, SightglassError)) or kind in (errors.UnknownNameError, errors.MissingExtraError):
+        kind = errors.QueryError if "Unknown" in reason else RefusedError
+    return kind(reason)
+
+

@@ -1,0 +1,412 @@
+"""`init`: where emit, agent and transports are wired together. The only place that does.
+
+A run works without a network: what cannot be opened is warned of once, and the training goes on. In a forked child the run is
+dead: every call is a no-op, and the parent's sockets are not touched.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import socket
+import sys
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from .core.clock import SystemClock
+from .core.errors import SightglassError, TransportError
+from .emit.acts import Agree, Done
+from .emit.controls import Action, BoundControl, Control, declaring_line
+from .emit.observe import Emitter
+from .move import registry
+from .move.agent import Agent
+from .move.io import Io
+from .move.transport import Both, MemoryListener
+from .move.zmq import ZmqListener, write_connection
+
+Mode = Literal["live", "disabled"]
+MODES: Final = ("live", "disabled")
+
+_live: weakref.WeakSet[Run] = weakref.WeakSet()
+
+
+class Run:
+    """One long-running process being watched. Made by `sightglass.init`.
+
+    Attributes:
+        name: Its name.
+        id: Its id, 12 hexadecimal digits.
+        config: What it was configured with.
+        directory: Where its files go; made when the first is written.
+        connection_file: Where the address and keys of a controller are, if `listen` was given.
+        viewer_file: The same for those who may only look.
+        reachable: Whether other processes can connect.
+        thread: The thread that `init` was called on; acts are applied there.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        directory: Path,
+        config: Mapping[str, Any],
+        listen: str | None,
+        budget: float | None,
+        agree: Agree | None,
+        disabled: bool,
+    ) -> None:
+        self.name = name
+        self.id = secrets.token_hex(6)
+        self.config = dict(config)
+        self.directory = directory
+        self.connection_file: Path | None = None
+        self.viewer_file: Path | None = None
+        self.reachable = False
+        self.thread = threading.get_ident()
+        self.disabled = disabled
+        rank, n_ranks = _ranks()
+        self._clock = SystemClock()
+        self._functions: dict[str, Callable[..., Any]] = {}
+        self._emitter = Emitter(clock=self._clock, budget=budget, agree=agree, leads=rank == 0)
+        self._idle = self._emitter.demand.idle
+        self._io: Io | None = None
+        self._registered: Path | None = None
+        self.memory: MemoryListener | None = None
+        if disabled:
+            self._emitter.close()
+            return
+        refuse_acts = _refusal(rank, n_ranks, agree)
+        about = {"started": time.time(), "config": _plain(config), "directory": str(directory)}
+        self._agent = Agent(self._emitter, run=name, id=self.id, clock=self._clock, functions=self._functions,
+                            about=about, refuse_acts=refuse_acts)  # fmt: skip
+        self._open(listen)
+        _live.add(self)
+
+    # Events
+
+    def observe(self, event: str, /, **observables: Any) -> None:
+        """Announce an event, and offer values by reference: nothing is computed unless somebody asks.
+
+        Args:
+            event: The event's name, such as "batch".
+            **observables: Any values. `step` is used as the records' step; with `keep=True` a snapshot is kept, so that
+                queries that come later are answered too.
+
+        Raises:
+            TypeError: The event's name is no text.
+            ValueError: The event comes from elsewhere already, such as "log".
+        """
+        try:
+            self._idle[event]()
+        except KeyError:
+            self._emitter.observe(event, observables)
+
+    def log(self, data: Mapping[str, Any], *, step: float | None = None, **steps: float) -> None:
+        """Give values away, whether or not somebody asks: they are the event "log", by their names.
+
+        Args:
+            data: Names to values: numbers, texts, arrays, `Tensor`, `Histogram`, `Image`, `Images`, `Figure`, `Text`;
+                nested mappings become names with slashes.
+            step: The primary step; by default a counter.
+            **steps: Further step tracks by name.
+
+        Raises:
+            TypeError: The data are no mapping, or a name is no text.
+        """
+        if not self._emitter.closed:
+            self._emitter.log(data, step, steps)
+
+    def end_group(self, event: str) -> None:
+        """Close the groups of an event here: reducers without a named window give their records."""
+        if not self._emitter.closed:
+            self._emitter.end_group(event)
+
+    # What clients may change and call
+
+    def control(
+        self,
+        name: str,
+        value: Any = None,
+        *,
+        min: float | None = None,
+        max: float | None = None,
+        choices: Any = None,
+        bind: tuple[Any, str] | None = None,
+    ) -> Control:
+        """Declare a value that clients may change; read `control.value` where it is used.
+
+        Args:
+            name: What clients call it.
+            value: Its value now: a bool, int, float or str; left out with `bind`.
+            min: The smallest value allowed.
+            max: The largest value allowed.
+            choices: The values allowed.
+            bind: An (object, attribute) to control instead of a value of its own, or a (mapping, key).
+
+        Raises:
+            TypeError: The value has another type.
+            ActError: The value is out of its own bounds.
+            ValueError: The name is taken.
+        """
+        self._free(name, self._emitter.ledger.controls, "control")
+        where = declaring_line()
+        if bind is not None:
+            control: Control = BoundControl(name, bind, min=min, max=max, choices=choices, where=where)
+        else:
+            control = Control(name, value, min=min, max=max, choices=choices, where=where)
+        self._emitter.ledger.controls[name] = control
+        return control
+
+    def action(self, name: str, function: Callable[..., Any]) -> None:
+        """Let clients call a function by name; it runs on this thread, at the next event.
+
+        Raises:
+            TypeError: It is no function.
+            ValueError: The name is taken.
+        """
+        self._free(name, self._emitter.ledger.actions, "action")
+        self._emitter.ledger.actions[name] = Action(name, function, where=declaring_line())
+
+    def function(self, name: str, function: Callable[..., Any]) -> None:
+        """Let queries call a function of values by name: `sg.fn.name(b.x)`, in text `name(batch.x)`.
+
+        Raises:
+            TypeError: It is no function.
+            ValueError: The name is taken, or no name.
+        """
+        from .query.functions import FUNCTIONS
+
+        if not callable(function):
+            raise TypeError(f"Expected a function as {name!r}, got {type(function).__name__}")
+        if not name.isidentifier() or name.startswith("_") or name == "on":
+            raise ValueError(f"Expected a plain name for a function, got {name!r}")
+        self._free(name, {**self._functions, **FUNCTIONS}, "function")
+        self._functions[name] = function
+
+    @property
+    def stopping(self) -> bool:
+        """Whether a client has asked the run to stop."""
+        return self._emitter.ledger.stopping
+
+    @property
+    def history(self) -> list[Done]:
+        """The acts that were applied so far, the oldest first."""
+        return list(self._emitter.ledger.history)
+
+    # The end
+
+    def flush(self, timeout_s: float = 5.0) -> None:
+        """Wait until what rests on devices is settled."""
+        self._emitter.flush(timeout_s)
+
+    def close(self) -> None:
+        """End the run: open groups are emitted, clients are told. Calling it again does nothing."""
+        if self._emitter.closed or self.disabled:
+            return
+        self._emitter.close()
+        if self._io is not None:
+            self._io.close("the run has ended")
+        if self._registered is not None:
+            registry.unregister(self.id, self._registered)
+        for file in (self.connection_file, self.viewer_file):
+            if file is not None:
+                file.unlink(missing_ok=True)
+        _live.discard(self)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "disabled" if self.disabled else "ended" if self._emitter.closed else "live"
+        return f"<Run {self.name!r} ({self.id}), {state}>"
+
+    # Wiring
+
+    def _open(self, listen: str | None) -> None:
+        """Open what can be opened, and say what cannot."""
+        path: Path | None = None
+        outer: ZmqListener | None = None
+        try:
+            path = registry.folder()
+            registry.hold(self.id, path)
+            outer = ZmqListener(path=path / f"{self.id}.sock", listen=listen)
+            self._register(outer, path)
+        except (OSError, SightglassError) as error:
+            outer = outer or self._open_tcp_alone(listen)
+            reach = "it can be reached over TCP only" if outer else "no other process can reach it"
+            warnings.warn(f"Run {self.name!r} goes on, but {reach}: {error}", RuntimeWarning, stacklevel=4)
+        self._write_connections(outer)
+        both = Both(outer) if outer is not None else None
+        self.memory = both.memory if both is not None else MemoryListener()
+        self.reachable = outer is not None
+        self._io = Io(both or self.memory, self._agent, clock=self._clock)
+        self._emitter.wake = self._io.wake
+
+    def _register(self, listener: ZmqListener, path: Path) -> None:
+        address = listener.address
+        assert address is not None
+        keys = address.client
+        registry.register(
+            registry.Entry(
+                name=self.name,
+                id=self.id,
+                pid=os.getpid(),
+                host=socket.gethostname(),
+                started=time.time(),
+                endpoint=address.endpoint,
+                directory=str(self.directory),
+                server_key=address.server,
+                client_public=keys.public if keys else "",
+                client_secret=keys.secret if keys else "",
+            ),
+            path,
+        )
+        self._registered = path
+
+    @staticmethod
+    def _open_tcp_alone(listen: str | None) -> ZmqListener | None:
+        if listen is None:
+            return None
+        try:
+            return ZmqListener(listen=listen)
+        except TransportError:
+            return None
+
+    def _write_connections(self, listener: ZmqListener | None) -> None:
+        if listener is None or listener.controller is None or listener.viewer is None:
+            return
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            controller, viewer = self.directory / "connection.json", self.directory / "connection-viewer.json"
+            write_connection(controller, listener.controller, run=self.name, id=self.id)
+            write_connection(viewer, listener.viewer, run=self.name, id=self.id)
+        except OSError as error:
+            warnings.warn(f"Cannot write the connection files of run {self.name!r}: {error}", RuntimeWarning, stacklevel=5)
+            return
+        self.connection_file, self.viewer_file = controller, viewer
+
+    @staticmethod
+    def _free(name: str, taken: Mapping[str, Any], what: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"Expected the name of a {what} as text, got {name!r}")
+        if name in taken:
+            where = getattr(taken[name], "where", "")
+            raise ValueError(f"Expected a new name for a {what}, {name!r} is taken{f' in {where}' if where else ''}")
+
+    def _abandon(self) -> None:
+        """Become a no-op in a forked child, without touching the parent's locks, threads and sockets."""
+        self.disabled = True
+        self.memory = None
+        self._emitter.abandon()
+        self._idle = self._emitter.demand.idle
+
+
+def init(
+    name: str,
+    *,
+    dir: str | os.PathLike[str] = "runs",
+    config: Mapping[str, Any] | None = None,
+    listen: str | None = None,
+    budget: float | None = 0.05,
+    mode: Mode | None = None,
+    agree: Agree | None = None,
+) -> Run:
+    """Begin a run. It never fails a training because of the network.
+
+    Args:
+        name: What people call it; several live runs may share a name.
+        dir: The folder of run directories; this run's is `{dir}/{name}-{date}-{time}`.
+        config: What it is configured with, shown to clients.
+        listen: A TCP endpoint to open, encrypted, such as "tcp://0.0.0.0:0"; two connection files with its keys are
+            written into the run directory.
+        budget: What part of the run's time queries may take before they are thinned; `None` for any.
+        mode: "disabled" makes every call a no-op; by default the environment's `SIGHTGLASS_MODE`, else "live".
+        agree: For programs of several processes that clients may act on: a function that every rank calls at every event
+            of this thread, with some bytes, and that returns to each the bytes of rank 0 (a broadcast).
+
+    Raises:
+        TypeError: The name is no text.
+        ValueError: The mode, the budget or the endpoint is none.
+    """
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"Expected the run's name as text, got {name!r}")
+    mode = mode or os.environ.get("SIGHTGLASS_MODE") or "live"  # type: ignore[assignment]
+    if mode not in MODES:
+        raise ValueError(f"Expected mode 'live' or 'disabled', got {mode!r}")
+    if budget is not None and not 0 < budget <= 1:
+        raise ValueError(f"Expected a budget above 0 and up to 1, or None, got {budget!r}")
+    if listen is not None and not listen.startswith("tcp://"):
+        raise ValueError(f"Expected an endpoint such as 'tcp://0.0.0.0:0', got {listen!r}")
+    return Run(name, directory=_directory(Path(dir), name), config=config or {}, listen=listen, budget=budget,
+               agree=agree, disabled=mode == "disabled")  # fmt: skip
+
+
+def _directory(parent: Path, name: str) -> Path:
+    """Choose the run directory: a counter follows when it is taken."""
+    safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name).strip(".") or "run"
+    base = parent / f"{safe}-{time.strftime('%Y-%m-%d-%H%M%S')}"
+    path, n = base, 1
+    while path.exists():
+        n += 1
+        path = base.with_name(f"{base.name}-{n}")
+    return path
+
+
+def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Make a config that travels: what is no number, text or container of these is shown by its repr."""
+    from .core.codec import encode
+
+    plain = {}
+    for key, value in config.items():
+        try:
+            encode(value)
+            plain[str(key)] = value
+        except SightglassError:
+            plain[str(key)] = repr(value)
+    return plain
+
+
+def _ranks() -> tuple[int, int]:
+    """Return this process's rank and the number of ranks, as the usual launchers tell them."""
+    jax = sys.modules.get("jax")
+    if jax is not None and "jax._src.distributed" in sys.modules:
+        state = getattr(sys.modules["jax._src.distributed"], "global_state", None)
+        if getattr(state, "client", None) is not None:
+            return int(jax.process_index()), int(jax.process_count())
+    for rank, size in (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")):
+        if os.environ.get(rank, "").isdigit() and os.environ.get(size, "").isdigit():
+            return int(os.environ[rank]), int(os.environ[size])
+    return 0, 1
+
+
+def _refusal(rank: int, n_ranks: int, agree: Agree | None) -> str:
+    if n_ranks <= 1:
+        return ""
+    if agree is None:
+        return f"Acts are refused in a program of {n_ranks} processes unless sg.init(agree=…) supplies a broadcast"
+    return "" if rank == 0 else f"Acts go to rank 0, whose run hands them to all; this is rank {rank}"
+
+
+def _close_all() -> None:
+    for run in list(_live):
+        run.close()
+
+
+def _abandon_all() -> None:
+    for run in list(_live):
+        run._abandon()
+    _live.clear()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_all)
