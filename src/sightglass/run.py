@@ -102,9 +102,10 @@ class Run:
             TypeError: The event's name is no text.
             ValueError: The event comes from elsewhere already, such as "log".
         """
-        try:
-            self._idle[event]()
-        except KeyError:
+        count = self._idle.get(event)
+        if count is not None:
+            count()
+        else:
             self._emitter.observe(event, observables)
 
     def log(self, data: Mapping[str, Any], *, step: float | None = None, **steps: float) -> None:

@@ -163,8 +163,9 @@ class RemoteRun:
         number = self._link.request(lambda number: wire.Publish(request=number, event=event))
 
         def send(record: Record) -> None:
-            row = (record.step, record.wall_time, record.value, record.n_events, record.complete, record.closed, None)
-            self._link.send(wire.encode_block(number, record.index, [row]))
+            row = (record.index, record.step, record.wall_time, record.value, record.n_events, record.complete,
+                   record.closed, None)  # fmt: skip
+            self._link.send(wire.encode_block(number, [row]))
 
         subscription = stream.subscribe(send)
         self._publications.append(subscription)

@@ -9,18 +9,37 @@ received.
 from __future__ import annotations
 
 import math
+import re
+import sys
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from .errors import UnsendableError, WireError
-from .values import Figure, Histogram, Image, Images, Tensor, Text, array_kind, is_container, rebuild, to_host
+from .values import (
+    Figure,
+    Histogram,
+    Image,
+    Images,
+    Tensor,
+    Text,
+    array_kind,
+    is_container,
+    is_extended,
+    rebuild,
+    to_host,
+)
 
 INLINE_BYTES = 4096
 MAX_DEPTH = 64
 MAX_DIMS = 32
+MAX_INT_BYTES = 1024
+
+NUMPY_DTYPE = re.compile(r"[<>|=]([biufcSU]\d{1,10}|[mM]8(\[\d{0,9}[a-zA-Z]{1,2}\])?)")
+EXTENDED_DTYPE = re.compile(r"bfloat16|u?int\d|float\d_e\d+m\d+\w*")
 
 ARRAY, SCALAR, TUPLE, COMPLEX, BIGINT, KIND = range(1, 7)
 KINDS: dict[str, type] = {kind.__name__: kind for kind in (Tensor, Text, Image, Images, Figure)}
@@ -58,12 +77,16 @@ def decode(blob: Buffer, buffers: Sequence[Buffer] = ()) -> Any:
 
 def _pack(value: Any, buffers: list[Buffer], path: str, depth: int) -> Any:
     kind = type(value)
-    if kind in (float, str, bool, bytes, type(None)):
+    if kind in (float, bool, bytes, type(None)):
         return value
+    if kind is str:
+        return _text(value, path)
     if depth > MAX_DEPTH:
         raise UnsendableError(f"Expected at most {MAX_DEPTH} levels of nesting, got more at {path}")
     if kind is int:
-        return value if -(2**63) <= value < 2**63 else _ext(BIGINT, [str(value)])
+        return value if -(2**63) <= value < 2**63 else _pack_bigint(value, path)
+    if isinstance(value, str | bytes):  # of NumPy, or a member of an enumeration
+        return _text(str.__str__(value), path) if isinstance(value, str) else bytes(value)
     if isinstance(value, np.generic) and value.dtype.kind != "O":
         return _ext(SCALAR, [_dtype_name(value.dtype, path), value.tobytes()])
     if isinstance(value, np.ndarray):
@@ -85,12 +108,14 @@ def _pack(value: Any, buffers: list[Buffer], path: str, depth: int) -> Any:
         return items if isinstance(value, list) else _ext(TUPLE, items)
     if is_container(value):
         return _pack(rebuild(value, lambda item: item), buffers, path, depth)
+    if isinstance(value, int | float):  # a member of an enumeration
+        return _pack(int(value) if isinstance(value, int) else float(value), buffers, path, depth)
     raise UnsendableError(f"Expected a number, text, array or a container of these, got {kind.__name__} at {path}")
 
 
 def _pack_array(array: np.ndarray[Any, Any], buffers: list[Buffer], path: str) -> msgspec.msgpack.Ext:
     dtype = _dtype_name(array.dtype, path)
-    contiguous = np.ascontiguousarray(array)
+    contiguous = np.ascontiguousarray(np.asarray(array))
     raw = contiguous.view(np.uint8).reshape(-1).data if contiguous.nbytes else b""
     if contiguous.nbytes <= INLINE_BYTES:
         return _ext(ARRAY, [dtype, list(array.shape), bytes(raw)])
@@ -102,67 +127,114 @@ def _ext(code: int, content: list[Any]) -> msgspec.msgpack.Ext:
     return msgspec.msgpack.Ext(code, _msgpack.encode(content))
 
 
+def _pack_bigint(value: int, path: str) -> msgspec.msgpack.Ext:
+    n_bytes = value.bit_length() // 8 + 1
+    if n_bytes > MAX_INT_BYTES:
+        raise UnsendableError(f"Expected integers of at most {MAX_INT_BYTES} bytes, got one of {n_bytes} at {path}")
+    return _ext(BIGINT, [value.to_bytes(n_bytes, "little", signed=True)])
+
+
+def _text(text: str, path: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UnsendableError(f"Expected text that UTF-8 can write, got {error.reason} at {path}") from None
+    return text
+
+
 def _key(key: Any, path: str) -> str:
     if isinstance(key, str):
-        return key
+        return _text(str.__str__(key), path)
     if isinstance(key, bool | int | float):
         return str(key)
     raise UnsendableError(f"Expected text as the keys of a mapping, got {type(key).__name__} at {path}")
 
 
 def _dtype_name(dtype: np.dtype[Any], path: str) -> str:
-    if dtype.kind in "biufcSU":
-        return dtype.str
-    if dtype.kind == "V" and dtype.names is None and type(dtype).__module__ != "numpy":
-        return dtype.name  # bfloat16 and the float8s of ml_dtypes
-    if dtype.kind in "mM":
+    if is_extended(dtype):
+        return dtype.name
+    if dtype.kind in "biufcSUmM" and dtype.itemsize:
         return dtype.str
     raise UnsendableError(f"Expected an array of numbers or text, got dtype {dtype} at {path}")
 
 
-def _dtype(name: str) -> np.dtype[Any]:
-    try:
-        dtype = np.dtype(name)
-    except TypeError:
-        import ml_dtypes  # type: ignore[import-not-found,unused-ignore]  # comes with JAX, which made the array
+def _dtype(name: Any) -> np.dtype[Any]:
+    """Return the dtype of this name.
 
-        dtype = np.dtype(getattr(ml_dtypes, name))
-    if dtype.hasobject:
-        raise WireError(f"Expected a dtype of numbers or text, got {name!r}")
-    return dtype
+    Raises:
+        WireError: It is no name of numbers or text: structured dtypes and objects are refused.
+    """
+    if isinstance(name, str) and NUMPY_DTYPE.fullmatch(name):
+        dtype = np.dtype(name)
+        if dtype.itemsize:
+            return dtype
+    if isinstance(name, str) and EXTENDED_DTYPE.fullmatch(name):
+        try:
+            import ml_dtypes  # type: ignore[import-not-found,unused-ignore]  # comes with JAX
+        except ImportError:
+            raise WireError(
+                f"Expected ml_dtypes to be installed for an array of {name}: pip install ml_dtypes"
+            ) from None
+        if hasattr(ml_dtypes, name):
+            return np.dtype(getattr(ml_dtypes, name))
+    raise WireError(f"Expected a dtype of numbers or text, got {name!r:.100}")
 
 
 def _unpack(code: int, data: memoryview, buffers: Sequence[Buffer], extension: Any) -> Any:
     content = msgspec.msgpack.decode(data, ext_hook=extension)
-    match code:
-        case 1:
-            name, shape, place = content
-            return _unpack_array(_dtype(name), shape, place, buffers)
-        case 2:
-            name, raw = content
-            return np.frombuffer(raw, _dtype(name), count=1)[0]
-        case 3:
+    if not isinstance(content, list):
+        raise WireError(f"Expected a list in extension {code}, got {type(content).__name__}")
+    match code, content:
+        case 1, [name, list(shape), place]:
+            return _unpack_array(name, shape, place, buffers)
+        case 2, [name, bytes(raw)]:
+            return _unpack_array(name, [], raw, ())[()]
+        case 3, _:
             return tuple(content)
-        case 4:
-            return complex(*content)
-        case 5:
-            return int(content[0]) if len(content[0]) <= 64 else math.inf
-        case 6:
-            name, fields = content
-            if name == "Histogram":
-                counts, edges, n_nan, n_posinf, n_neginf = fields
+        case 4, [float(real), float(imaginary)]:
+            return complex(real, imaginary)
+        case 5, [bytes(raw)] if len(raw) <= MAX_INT_BYTES:
+            return int.from_bytes(raw, "little", signed=True)
+        case 6, [str(name), list(fields)]:
+            return _unpack_kind(name, fields)
+    raise WireError(f"Expected an extension from {ARRAY} to {KIND}, got {code} with {len(content)} items")
+
+
+def _unpack_array(name: Any, shape: list[Any], place: Any, buffers: Sequence[Buffer]) -> np.ndarray[Any, Any]:
+    if len(shape) > MAX_DIMS or any(type(n) is not int or not 0 <= n < 2**63 for n in shape):
+        raise WireError(f"Expected a shape of at most {MAX_DIMS} sizes, got {shape!r:.100}")
+    if not (isinstance(place, bytes) or (type(place) is int and 0 <= place < len(buffers))):
+        raise WireError(f"Expected the number of one of {len(buffers)} buffers, got {place!r:.100}")
+    raw = memoryview(place if isinstance(place, bytes) else buffers[place]).cast("B").toreadonly()
+    if name == "bfloat16" and find_spec("ml_dtypes") is None:
+        widened = np.frombuffer(raw, "<u2").astype("<u4") << 16
+        array, itemsize = widened.view(np.float32), 2
+    else:
+        dtype = _dtype(name)
+        itemsize = dtype.itemsize
+        array = np.frombuffer(raw, dtype) if len(raw) else np.zeros(0, dtype)
+    if len(raw) != math.prod(shape) * itemsize:
+        raise WireError(f"Expected {math.prod(shape) * itemsize} bytes for shape {shape}, got {len(raw)}")
+    if array.dtype.kind == "U" and len(raw) and array.view(array.dtype.byteorder + "u4").max() > sys.maxunicode:
+        raise WireError("Expected text, got numbers that are no characters")
+    array = array.reshape(shape)
+    array.flags.writeable = False
+    return array
+
+
+def _unpack_kind(name: str, fields: list[Any]) -> Any:
+    match name, fields:
+        case "Histogram", [np.ndarray() as counts, np.ndarray() as edges, int(n_nan), int(n_posinf), int(n_neginf)]:
+            if counts.dtype.kind == "i" and edges.dtype.kind == "f":
                 return Histogram.from_counts(counts, edges, n_nan=n_nan, n_posinf=n_posinf, n_neginf=n_neginf)
-            return KINDS[name](*fields)
-    raise WireError(f"Expected an extension from {ARRAY} to {KIND}, got {code}")
-
-
-def _unpack_array(
-    dtype: np.dtype[Any], shape: list[int], place: int | bytes, buffers: Sequence[Buffer]
-) -> np.ndarray[Any, Any]:
-    if len(shape) > MAX_DIMS or any(not isinstance(n, int) or n < 0 for n in shape):
-        raise WireError(f"Expected a shape of at most {MAX_DIMS} sizes, got {shape!r}")
-    raw: Buffer = place if isinstance(place, bytes) else buffers[place]
-    expected = math.prod(shape) * dtype.itemsize
-    if len(raw) != expected:
-        raise WireError(f"Expected {expected} bytes for shape {shape}, got {len(raw)}")
-    return np.frombuffer(raw, dtype).reshape(shape) if expected else np.zeros(shape, dtype)
+        case "Tensor", [value]:
+            return Tensor(value)
+        case "Text", [str(text)]:
+            return Text(text)
+        case "Image", [value, str(caption)]:
+            return Image(value, caption)
+        case "Images", [value, tuple(captions)]:
+            return Images(value, captions)
+        case "Figure", [bytes(picture), str(media_type)]:
+            return Figure(picture, media_type)
+    raise WireError(f"Expected a Histogram, {', '.join(KINDS)}, got {name!r:.100} with {len(fields)} fields")

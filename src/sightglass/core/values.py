@@ -7,9 +7,11 @@ Arrays are told apart by the library they come from, without importing it: `arra
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -19,6 +21,8 @@ import numpy.typing as npt
 SCALARS = (bool, int, float, str, bytes, complex, type(None), np.generic)
 
 ArrayKind = Literal["numpy", "torch", "jax", "other"]
+
+BLOCK = 2**18
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +159,46 @@ class Histogram:
 
     def _bin(self) -> tuple[Any, Any, int, int, int]:
         if self._binned is None:
-            samples = np.asarray(self._samples).ravel()
-            finite = samples[np.isfinite(samples)].astype(np.float64) if samples.dtype.kind == "f" else samples
-            counts, edges = np.histogram(finite, self._bins)
-            outside = (np.isnan(samples), np.isposinf(samples), np.isneginf(samples))
-            self._binned = (counts.astype(np.int64), edges, *(int(mask.sum()) for mask in outside))
+            self._binned = _binned(np.asarray(to_host(self._samples)).ravel(), self._bins)
             self._samples = None
         return self._binned
+
+
+def _binned(samples: npt.NDArray[Any], n_bins: int) -> tuple[Any, Any, int, int, int]:
+    """Count samples as `np.histogram` does, but block by block, so that a large array is never copied whole."""
+    if not is_real(samples.dtype):
+        raise TypeError(f"Expected real numbers to count in a histogram, got dtype {samples.dtype}")
+    low, high, outside = math.inf, -math.inf, np.zeros(3, np.int64)
+    for values in _blocks(samples):
+        finite = values[np.isfinite(values)]
+        if len(finite) < len(values):
+            outside += (np.isnan(values).sum(), np.isposinf(values).sum(), np.isneginf(values).sum())
+        if len(finite):
+            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
+    # Beyond this the width of the range is no float any more; a power of two changes no digit.
+    scale = 0.25 if max(abs(low), abs(high)) > 2.0**1020 and low <= high else 1.0
+    edges = _edges(low * scale, high * scale, n_bins)
+    counts = np.zeros(n_bins, np.int64)
+    for values in _blocks(samples):
+        counts += np.histogram(values[np.isfinite(values)] * scale, n_bins, (edges[0], edges[-1]))[0]
+    largest = np.finfo(np.float64).max
+    return counts, np.clip(edges, -largest * scale, largest * scale) / scale, *map(int, outside)  # type: ignore[return-value]
+
+
+def _blocks(samples: npt.NDArray[Any]) -> Iterator[npt.NDArray[np.float64]]:
+    return (samples[i : i + BLOCK].astype(np.float64) for i in range(0, len(samples), BLOCK))
+
+
+def _edges(low: float, high: float, n_bins: int) -> npt.NDArray[np.float64]:
+    """Return the edges of equal bins: of 0 to 1 for no value, of a range of 1 around a single one."""
+    if low > high:
+        low, high = 0.0, 1.0
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    narrowest = 4 * n_bins * float(np.spacing(max(abs(low), abs(high))))
+    if high - low < narrowest:  # so narrow that neighbouring edges would be one float
+        low, high = low - narrowest, high + narrowest
+    return np.linspace(low, high, n_bins + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,15 +228,31 @@ class DeviceHistogram:
 
 def array_kind(value: object) -> ArrayKind | None:
     """Tell which library an array comes from, without importing any; `None` for what is no array."""
-    if isinstance(value, np.ndarray):
+    return _kind_of(type(value))
+
+
+@lru_cache(maxsize=1024)
+def _kind_of(kind: type) -> ArrayKind | None:
+    if issubclass(kind, np.ndarray):
         return "numpy"
-    kind = type(value)
-    root = kind.__module__.partition(".")[0]
-    if root == "torch" and hasattr(value, "detach"):
+    if issubclass(kind, np.generic):
+        return None
+    roots = {base.__module__.partition(".")[0] for base in kind.__mro__}
+    if "torch" in roots and hasattr(kind, "detach"):
         return "torch"
-    if root in ("jax", "jaxlib") and hasattr(value, "dtype") and hasattr(value, "shape"):
+    if roots & {"jax", "jaxlib"} and hasattr(kind, "dtype") and hasattr(kind, "shape"):
         return "jax"
-    return "other" if hasattr(kind, "__array_namespace__") and not isinstance(value, np.generic) else None
+    return "other" if hasattr(kind, "__array_namespace__") else None
+
+
+def is_extended(dtype: Any) -> bool:
+    """Tell whether a NumPy dtype is one of `ml_dtypes`, such as bfloat16."""
+    return dtype.kind == "V" and dtype.type is not np.void
+
+
+def is_real(dtype: Any) -> bool:
+    """Tell whether a NumPy dtype is of real numbers or bools."""
+    return dtype.kind in "biuf" or is_extended(dtype)
 
 
 def on_device(value: object) -> bool:
@@ -219,8 +272,7 @@ def on_device(value: object) -> bool:
 def to_host(value: Any) -> Any:
     """Bring a value to the host as Python and NumPy values; waits for the device.
 
-    Arrays without a dimension become scalars.
-    PyTorch's bfloat16, which NumPy lacks, becomes float32, and loses nothing.
+    Arrays without a dimension become scalars. PyTorch's bfloat16, which NumPy lacks, becomes float32 without a loss.
     """
     if isinstance(value, DeviceHistogram):
         return value.read()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Any, Final
 
 import numpy as np
@@ -29,8 +30,8 @@ MAX_DEFERRED: Final = 1_024
 BACKLOG_ROWS: Final = 1_000
 BACKLOG_BYTES: Final = 16 * 2**20
 
-Row = tuple[float, float, Any, int, bool, bool, Mapping[str, float] | None]
-"""(step, wall_time, value, n_events, complete, closed, steps): a record but for its index, tag and run."""
+Row = tuple[int, Any, float, Any, int, bool, bool, Mapping[str, float] | None]
+"""(index, step, wall_time, value, n_events, complete, closed, steps): a record but for its tag and run."""
 
 Defer = Callable[[Callable[[], None] | None, Callable[[BaseException | None], None]], None]
 """Takes (wait, settle): calls `wait` without the lock, then `settle` under it with what `wait` failed with, in order."""
@@ -40,68 +41,68 @@ NUMBERS: Final = (int, float, np.integer, np.floating)
 
 
 class Answer:
-    """One query being answered; equal queries of all clients share it."""
+    """One query being answered; equal queries of all clients share it.
+
+    `rows` is filled by the training thread (and the drain thread) and emptied by the `io` thread, without a lock: appending to
+    a deque and popping from its other end are atomic. Each row carries its index, so that a hole in them shows.
+    """
 
     __slots__ = (
-        "_defer", "_evaluation", "_monotonic", "_n_deferred", "_only", "backlog", "backlog_start", "deferred", "event",
-        "first_index", "id", "last_error", "n_dropped", "n_errors", "n_in_row", "n_rows", "n_seen", "n_skipped", "query",
-        "rows", "spent_s", "stride", "suspended", "total_spent_s", "unsent_bytes", "windows",
+        "_backlog_bytes", "_defer", "_evaluation", "_full", "_monotonic", "_n_deferred", "_only", "backlog", "deferred",
+        "event", "id", "last_error", "n_dropped", "n_errors", "n_in_row", "n_rows", "n_seen", "n_skipped", "query", "rows",
+        "spent_s", "stride", "suspended", "total_spent_s", "unsent_bytes", "windows",
     )  # fmt: skip
 
     def __init__(
-        self,
-        id: int,
-        query: Query,
-        evaluation: Evaluation,
-        *,
-        monotonic: Callable[[], float],
-        defer: Defer,
+        self, id: int, query: Query, evaluation: Evaluation, *, monotonic: Callable[[], float], defer: Defer
     ) -> None:
         self.id = id
         self.query = query
         self.event = query.event
         self.windows = evaluation.windows
-        self.rows: list[Row] = []
+        self.rows: deque[Row] = deque()
         self.n_rows = 0
-        self.first_index = 0
         self.unsent_bytes = 0
-        self.backlog: deque[Row] = deque(maxlen=BACKLOG_ROWS)
-        self.backlog_start = 0
+        self.backlog: deque[Row] = deque()
         self.deferred = False
         self.stride = 1
         self.spent_s = self.total_spent_s = 0.0
         self.n_seen = self.n_skipped = self.n_dropped = self.n_errors = self.n_in_row = 0
-        self.last_error: Exception | None = None
+        self.last_error: EvaluationError | None = None
         self.suspended = False
+        self._backlog_bytes = 0
+        self._full = False
         self._evaluation = evaluation
         self._only = None if evaluation.has_tail else evaluation.only
         self._monotonic = monotonic
         self._defer = defer
         self._n_deferred = 0
 
-    def post(self, index: int, step: float, wall_time: float, observables: Mapping[str, Any], steps: Any = None) -> None:
-        """Evaluate the query on an event; never raises because of the query."""
+    def post(
+        self, index: int, step: Any, wall_time: float, observables: Mapping[str, Any], steps: Any, started_s: float
+    ) -> float:
+        """Evaluate the query on an event that began at `started_s`, and return the time; never raises because of the query."""
         if self.stride > 1 and index % self.stride:
             self._skip(index, wall_time)
-            return
-        started = self._monotonic()
+            return started_s
         try:
-            if self._only is not None and not self.deferred:
+            if self._only is None:
+                self._take(self._evaluation.head(observables), index, step, wall_time, steps)
+            else:
                 value = self._only(observables)
-                if type(value) in QUICK and type(step) in QUICK:
-                    self.rows.append((step, wall_time, value, 1, True, True, steps))
+                if type(value) in QUICK and type(step) in QUICK and not self._full:
+                    self.rows.append((self.n_rows, step, wall_time, value, 1, True, True, steps))
                     self.n_rows += 1
                 else:
                     self._take(self._evaluation.rest(value), index, step, wall_time, steps)
-            else:
-                self._take(self._evaluation.head(observables), index, step, wall_time, steps)
-            self.n_in_row = 0
+            if self.n_in_row:
+                self.n_in_row = 0
         except (Exception, SystemExit) as error:  # noqa: BLE001  a query must never hurt the run
             self._failed(error, step)
         self.n_seen += 1
-        self.spent_s += self._monotonic() - started
-        if len(self.rows) > MAX_UNSENT_ROWS:
-            self._overflow()
+        ended_s = self._monotonic()
+        self.spent_s += ended_s - started_s
+        return ended_s
 
     def boundary(self, event: str) -> None:
         """Close the groups that this event delimits."""
@@ -115,39 +116,41 @@ class Answer:
         """Emit what is open, with `closed=False`."""
         self._in_order(self._evaluation.finish)
 
-    def take_rows(self) -> tuple[int, list[Row]]:
-        """Hand over the rows that were not handed over yet, with the index of the first; they move to the backlog."""
-        first, rows = self.first_index, self.rows
-        self.rows = []
+    def look_for_room(self) -> None:
+        """Stop adding rows while nobody takes them away; called every now and then."""
+        self._full = len(self.rows) > MAX_UNSENT_ROWS or self.unsent_bytes > MAX_UNSENT_BYTES
+
+    def take_rows(self) -> list[Row]:
+        """Hand over the rows that were not handed over yet; they move to the backlog. Called by the `io` thread alone."""
+        rows = [self.rows.popleft() for _ in range(len(self.rows))]
         self.unsent_bytes = 0
-        self.first_index = first + len(rows)
-        if rows:
-            self.backlog.extend(rows)
-            size = sum(n_bytes(row[2]) for row in self.backlog) if type(rows[-1][2]) not in QUICK else 0
-            while size > BACKLOG_BYTES:
-                size -= n_bytes(self.backlog.popleft()[2])
-            self.backlog_start = self.first_index - len(self.backlog)
-        return first, rows
+        self._full = False
+        for row in rows[-BACKLOG_ROWS:]:
+            self.backlog.append(row)
+            self._backlog_bytes += _size(row)
+        while len(self.backlog) > BACKLOG_ROWS or self._backlog_bytes > BACKLOG_BYTES:
+            self._backlog_bytes -= _size(self.backlog.popleft())
+        return rows
 
     def fork(self, id: int) -> Answer:
         """Return an answer of its own in the same state, for a client that closes a group by itself."""
-        from copy import deepcopy
-
-        other = Answer(id, self.query, self._evaluation.fork(deepcopy), monotonic=self._monotonic, defer=self._defer)
-        for name in ("deferred", "stride", "n_rows", "first_index", "n_seen", "n_skipped", "n_dropped", "n_errors"):
+        evaluation = self._evaluation.fork(deepcopy)
+        other = Answer(id, self.query, evaluation, monotonic=self._monotonic, defer=self._defer)
+        for name in ("deferred", "stride", "n_rows", "n_seen", "n_skipped", "n_dropped", "n_errors"):
             setattr(other, name, getattr(self, name))
-        other.backlog, other.backlog_start = self.backlog.copy(), self.backlog_start
         other.rows = self.rows.copy()
         return other
 
     def _take(self, head: Head, index: int, step: Any, wall_time: float, steps: Any) -> None:
+        evaluation = self._evaluation
         if not (self.deferred or head.on_device or not isinstance(step, NUMBERS)):
-            self._emit(self._evaluation.tail(head, ordinal=index, step=step, wall_time=wall_time, steps=steps))
+            self._emit(evaluation.tail(head, ordinal=index, step=step, wall_time=wall_time, steps=steps))
             return
-        self.deferred = self._evaluation.holds = True
+        self.deferred = evaluation.holds = True
+        self._only = None
         if self._n_deferred >= MAX_DEFERRED:
             self.n_dropped += 1
-            self._skip(index, wall_time, counted=True)
+            self._in_order(lambda: evaluation.miss(ordinal=index, wall_time=wall_time))
             return
         self._n_deferred += 1
 
@@ -156,18 +159,17 @@ class Answer:
             at = to_host(step)
             self._settle(lambda: evaluation.tail(head, ordinal=index, step=at, wall_time=wall_time, steps=steps), at, error)
 
-        evaluation = self._evaluation
         self._defer(head.read, settle)
 
     def _settle(self, tail: Callable[[], list[Item]], step: Any, error: BaseException | None = None) -> None:
-        started = self._monotonic()
+        started_s = self._monotonic()
         try:
             if error is not None:
                 raise error
             self._emit(tail())
         except (Exception, SystemExit) as failure:  # noqa: BLE001  a query must never hurt the run
             self._failed(failure, step)
-        self.spent_s += self._monotonic() - started
+        self.spent_s += self._monotonic() - started_s
 
     def _in_order(self, close: Callable[[], list[Item]]) -> None:
         if self.deferred:
@@ -175,34 +177,39 @@ class Answer:
         else:
             self._settle(close, None)
 
-    def _skip(self, index: int, wall_time: float, *, counted: bool = False) -> None:
-        self.n_skipped += not counted
-        self._in_order(lambda: self._evaluation.miss(ordinal=index, wall_time=wall_time))
+    def _skip(self, index: int, wall_time: float) -> None:
+        self.n_skipped += 1
+        if self._evaluation.has_tail:
+            self._in_order(lambda: self._evaluation.miss(ordinal=index, wall_time=wall_time))
 
     def _emit(self, items: list[Item]) -> None:
         for item in items:
-            self.rows.append((item.step, item.wall_time, item.value, item.n_events, item.complete, item.closed, item.steps))
+            if self._full:
+                self.n_dropped += 1
+            else:
+                row = (self.n_rows, item.step, item.wall_time, item.value, item.n_events, item.complete, item.closed, item.steps)
+                self.rows.append(row)
+                self.unsent_bytes += _size(row)
+                self._full = self.unsent_bytes > MAX_UNSENT_BYTES
             self.n_rows += 1
-            if type(item.value) not in QUICK:
-                self.unsent_bytes += n_bytes(item.value)
-        if self.unsent_bytes > MAX_UNSENT_BYTES:
-            self._overflow()
-
-    def _overflow(self) -> None:
-        """Drop what was not handed over yet, and count it: the newest rows are what a person wants to see."""
-        self.n_dropped += len(self.rows)
-        self.first_index += len(self.rows)
-        self.rows = []
-        self.unsent_bytes = 0
 
     def _failed(self, error: BaseException, step: Any) -> None:
         self.n_errors += 1
         self.n_in_row += 1
-        at = f"at event {self.event!r}" + (f", step {step}" if isinstance(step, NUMBERS) else "")
-        message = str(error) or type(error).__name__
-        text = message if f"at event {self.event!r}" in message else f"{message} ({at})"
-        if not isinstance(error, EvaluationError | LookupError) and type(error).__module__ == "builtins":
-            text = f"{type(error).__name__}: {text}"
-        self.last_error = EvaluationError(text, event=self.event, step=step if isinstance(step, NUMBERS) else None)
-        if self.n_in_row >= MAX_ERRORS:
-            self.suspended = True
+        self.last_error = _evaluation_error(error, self.event, step)
+        self.suspended = self.n_in_row >= MAX_ERRORS
+
+
+def _size(row: Row) -> int:
+    return 8 if type(row[3]) in QUICK else n_bytes(row[3])
+
+
+def _evaluation_error(error: BaseException, event: str, step: Any) -> EvaluationError:
+    """Say what failed, at which event and step."""
+    at = f"at event {event!r}"
+    message = str(error) or type(error).__name__
+    if isinstance(step, NUMBERS):
+        message += f" ({at}, step {step})" if at not in message else f" (step {step})"
+    if type(error).__module__ == "builtins":
+        message = f"{type(error).__name__}: {message}"
+    return EvaluationError(message, event=event, step=float(step) if isinstance(step, NUMBERS) else None)

@@ -1,7 +1,8 @@
 """What is being asked right now: for each event of the run, the answers that want it, and what is known of it.
 
 `idle` is the heart of it: a table from the events that nobody asks for to the function that counts them. `observe` calls
-that function and is done; an event that is missing from the table takes the long way.
+that function and is done; an event that is missing from the table takes the long way. `busy` has the channels that somebody
+asks for, and about which nothing else is to be done.
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ class Demand:
         self.channels: dict[str, Channel] = {}
         self.answers: dict[int, Answer] = {}
         self.idle: dict[str, Callable[[], int]] = {}
+        self.busy: dict[str, Channel] = {}
         self._alert = False
 
     def channel(self, name: str, origin: Origin = "observe") -> Channel:
@@ -122,11 +124,16 @@ class Demand:
     def refresh(self) -> None:
         """Bring the table of idle events up to date."""
         for name, channel in self.channels.items():
-            wanted = self._alert or channel.answers or channel.delimits or channel.describe_next or channel.origin != "observe"
-            if wanted:
+            special = self._alert or channel.describe_next or channel.origin != "observe"
+            wanted = bool(channel.answers or channel.delimits)
+            if special or wanted:
                 self.idle.pop(name, None)
             else:
                 self.idle[name] = channel.next_index
+            if wanted and not special:
+                self.busy[name] = channel
+            else:
+                self.busy.pop(name, None)
 
     @staticmethod
     def _connect(channel: Channel, answer: Answer) -> None:

@@ -9,10 +9,12 @@ Acts are applied on the thread that made the emitter, outside the lock, so that 
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import sys
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from ..core.clock import Clock
@@ -24,6 +26,7 @@ from .budget import Account
 from .demand import Channel, Demand, Origin
 
 WAKE_S: Final = 0.001
+HANDOVER_S: Final = 0.0002
 SWITCH_INTERVAL_S: Final = 0.001
 LOG: Final = "log"
 
@@ -51,6 +54,7 @@ class Emitter:
         self._leads = leads
         self._thread = threading.get_ident()
         self._woken_s = 0.0
+        self._waiting = 0
         self._drain: _Drain | None = None
         self._switch_interval_s: float | None = None
         if agree:
@@ -63,6 +67,14 @@ class Emitter:
             TypeError: The event's name is no text.
             ValueError: The event comes from elsewhere already.
         """
+        channel = self.demand.busy.get(event)
+        if channel is not None and "keep" not in observables and origin == "observe":
+            with self.lock:
+                index = channel.next_index()
+                self._post(channel, index, observables.setdefault("step", index), observables, steps)
+            if self._waiting:
+                time.sleep(HANDOVER_S)
+            return
         if not isinstance(event, str):
             raise TypeError(f"Expected the name of an event as text, got {type(event).__name__} {event!r}")
         keep = observables.pop("keep", False)
@@ -80,6 +92,8 @@ class Emitter:
                 channel.kept = (index, step, self._clock.wall(), freeze(observables))
             if channel.answers or channel.delimits:
                 self._post(channel, index, step, observables, steps)
+        if self._waiting:
+            time.sleep(HANDOVER_S)
         if mine and (self._agree or self.ledger.pending or self.ledger.paused_by):
             self._act(event, index, step)
 
@@ -96,24 +110,38 @@ class Emitter:
             observables["step"] = step
         self.observe(LOG, observables, origin="log", steps=dict(steps) or None)
 
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Hold the lock, as another thread than the training's. Python's locks are not fair: the training makes way."""
+        if not self.lock.acquire(blocking=False):
+            self._waiting += 1
+            try:
+                self.lock.acquire()
+            finally:
+                self._waiting -= 1
+        try:
+            yield
+        finally:
+            self.lock.release()
+
     def end_group(self, event: str) -> None:
         """Close the groups of an event here."""
         with self.lock:
             channel = self.demand.channels.get(event)
             for answer in channel.answers if channel else ():
                 answer.end_group()
-        self._wake()
+        self.wake()
 
     def replay(self, answer: Answer) -> None:
         """Give a new answer the snapshot that its event kept."""
         channel = self.demand.channels.get(answer.event)
         if channel is not None and channel.kept is not None:
             index, step, wall_time, observables = channel.kept
-            answer.post(index, step, wall_time, observables)
+            answer.post(index, step, wall_time, observables, None, self._clock.monotonic())
 
     def open(self, answer: Answer) -> None:
         """Begin to answer."""
-        with self.lock:
+        with self.turn():
             self.replay(answer)
             self.demand.open(answer)
             if self._switch_interval_s is None:
@@ -123,7 +151,7 @@ class Emitter:
 
     def close_answer(self, answer: Answer) -> None:
         """Stop answering."""
-        with self.lock:
+        with self.turn():
             self.demand.close(answer)
             if not self.demand.answers:
                 self._restore_switch_interval()
@@ -134,21 +162,21 @@ class Emitter:
         Raises:
             ActError: It cannot succeed.
         """
-        with self.lock:
+        with self.turn():
             self.ledger.add(act)
             self.demand.alert(True)
             self._changed.notify_all()
 
     def release(self, client: str) -> None:
         """Lift the pause of a client that is gone, and forget the acts it left."""
-        with self.lock:
+        with self.turn():
             self.ledger.release(client)
             self._changed.notify_all()
 
     def defer(self, wait: Callable[[], None] | None, settle: Callable[[BaseException | None], None]) -> None:
         """Let the drain thread take up the rest of an event's evaluation."""
         if self._drain is None:
-            self._drain = _Drain(self.lock, self._wake)
+            self._drain = _Drain(self)
         self._drain.put((wait, settle))
 
     def flush(self, timeout_s: float) -> None:
@@ -179,16 +207,17 @@ class Emitter:
         self.demand = Demand()
 
     def _post(self, channel: Channel, index: int, step: Any, observables: Mapping[str, Any], steps: Any) -> None:
-        wall_time = self._clock.wall()
+        wall_time, now_s = self._clock.wall(), self._clock.monotonic()
         for answer in channel.answers:
             if not answer.suspended:
-                answer.post(index, step, wall_time, observables, steps)
+                now_s = answer.post(index, step, wall_time, observables, steps, now_s)
         for answer in channel.delimits:
             answer.boundary(channel.name)
-        now_s = self._clock.monotonic()
         if now_s - self._woken_s >= WAKE_S:
             self._woken_s = now_s
-            self._wake()
+            for answer in channel.answers:
+                answer.look_for_room()
+            self.wake()
         if self._account is not None and self._account.due(now_s):
             self._review(self._account, now_s)
 
@@ -221,15 +250,12 @@ class Emitter:
             done = self.ledger.carry_out(act, event=event, index=index, step=host_step, wall_time=self._clock.wall())
             with self.lock:
                 self.on_done(done)
-            self._wake()
+            self.wake()
 
     def _restore_switch_interval(self) -> None:
         if self._switch_interval_s is not None:
             sys.setswitchinterval(self._switch_interval_s)
             self._switch_interval_s = None
-
-    def _wake(self) -> None:
-        self.wake()
 
 
 def _flat(data: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
@@ -250,10 +276,9 @@ _Deferred = tuple[Callable[[], None] | None, Callable[[BaseException | None], No
 class _Drain:
     """The thread that waits for devices; what it is given is settled in order."""
 
-    def __init__(self, lock: threading.RLock, wake: Callable[[], None]) -> None:
+    def __init__(self, emitter: Emitter) -> None:
         self._queue: queue.SimpleQueue[_Deferred | threading.Event | None] = queue.SimpleQueue()
-        self._lock = lock
-        self._wake = wake
+        self._emitter = emitter
         self._thread = Background("drain", self._run)
 
     def put(self, item: _Deferred) -> None:
@@ -280,6 +305,6 @@ class _Drain:
                     wait()
             except (Exception, SystemExit) as error:  # noqa: BLE001  such as a buffer that was donated; it costs its event
                 failure = error
-            with self._lock:
+            with self._emitter.turn():
                 settle(failure)
-            self._wake()
+            self._emitter.wake()

@@ -12,7 +12,7 @@ The `io` thread drives it (`move.io`): `receive` for each message, then `flush` 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from ..core import codec
 from ..core.clock import Clock
 from ..core.errors import ActError, QueryError, UnsendableError, WireError, unknown
 from ..emit.acts import Act, Done
-from ..emit.answer import Answer
+from ..emit.answer import Answer, Row
 from ..emit.observe import Emitter
 from ..query.parse import parse
 from ..query.pipeline import Evaluation
@@ -114,20 +114,9 @@ class Agent:
         """Return what became of acts, the records that came since the last flush, and the ends of streams that failed."""
         while self._finished:
             self._done(self._finished.popleft())
-        taken: list[tuple[Answer, int, list[Any]]] = []
-        with self._emitter.lock:
-            for answer in self._emitter.demand.answers.values():
-                if answer.rows or answer.suspended:
-                    first, rows = answer.take_rows()
-                    taken.append((answer, first, rows))
-        for answer, first, rows in taken:
-            try:
-                frames = wire.encode_block(answer.id, first, rows) if rows else None
-            except UnsendableError as error:
-                self._end(answer, error)
-                continue
-            if frames is not None:
-                self._outgoing.extend((peer, frames) for peer in self._subscribers.get(answer.id, ()))
+        for answer in list(self._emitter.demand.answers.values()):
+            if answer.rows:
+                self._send_rows(answer, answer.take_rows(), self._subscribers.get(answer.id, set()))
             if answer.suspended and answer.last_error is not None:
                 self._end(answer, answer.last_error)
         return self._take_outgoing()
@@ -201,7 +190,7 @@ class Agent:
                 self._published(peer, client, message, buffers)
 
     def _ask(self, peer: bytes, request: int, what: str) -> None:
-        with self._emitter.lock:
+        with self._emitter.turn():
             if what == "describe":
                 value: Any = describe.run(self, self._emitter, self._functions, self._clock)
             elif what == "statistics":
@@ -225,10 +214,7 @@ class Agent:
             return
         client.streams.add(answer.id)
         self._send(peer, wire.Opened(request=request, stream=answer.id, tag=query.tag, note=self._note(query)))
-        with self._emitter.lock:
-            backlog, start = list(answer.backlog), answer.backlog_start
-        if backlog:
-            self._outgoing.append((peer, wire.encode_block(answer.id, start, backlog)))
+        self._send_rows(answer, list(answer.backlog), [peer])
         self._subscribers[answer.id].add(peer)
 
     def _answer(self, query: Query) -> Answer:
@@ -259,13 +245,13 @@ class Agent:
             answer = self._part(peer, client, answer)
         elif self._by_key.get(answer.query.key) is answer:
             del self._by_key[answer.query.key]  # its groups are this client's own now
-        with self._emitter.lock:
+        with self._emitter.turn():
             answer.end_group()
         self._reply(peer, request, answer.id)
 
     def _part(self, peer: bytes, client: Client, answer: Answer) -> Answer:
         """Give a client an answer of its own, which goes on from the state of the shared one."""
-        with self._emitter.lock:
+        with self._emitter.turn():
             own = answer.fork(self._number())
             self._emitter.open(own)
         self._subscribers[own.id] = {peer}
@@ -315,7 +301,7 @@ class Agent:
 
     def _publish(self, peer: bytes, client: Client, request: int, event: str) -> None:
         try:
-            with self._emitter.lock:
+            with self._emitter.turn():
                 self._emitter.demand.channel(event, "publish")
                 self._emitter.demand.refresh()
         except ValueError as error:
@@ -334,6 +320,15 @@ class Agent:
             self._emitter.observe(event, observables, origin="publish")
 
     # What comes out
+
+    def _send_rows(self, answer: Answer, rows: Sequence[Row], peers: Iterable[bytes]) -> None:
+        """Send rows in blocks of consecutive ones, each encoded once for all."""
+        try:
+            for part in consecutive(rows):
+                frames = wire.encode_block(answer.id, part)
+                self._outgoing.extend((peer, frames) for peer in peers)
+        except UnsendableError as error:
+            self._end(answer, error)
 
     def _end(self, answer: Answer, error: Exception) -> None:
         """End an answer that failed, and tell everybody who asked."""
@@ -372,6 +367,15 @@ class Agent:
     def _take_outgoing(self) -> Outgoing:
         outgoing, self._outgoing = self._outgoing, []
         return outgoing
+
+
+def consecutive(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """Split rows where their index numbers have a hole, and where a block would be too long."""
+    start = 0
+    for i in range(1, len(rows) + 1):
+        if i == len(rows) or rows[i][0] != rows[i - 1][0] + 1 or i - start >= wire.MAX_BLOCK_ROWS:
+            yield rows[start:i]
+            start = i
 
 
 def _owner(peer: bytes) -> str:

@@ -23,6 +23,7 @@ from ..core.errors import WireError
 
 VERSION: Final = 1
 MAX_FRAMES: Final = 4_096
+MAX_BLOCK_ROWS: Final = 4_000
 MAX_HEADER_BYTES: Final = 16 * 2**20
 MAX_MESSAGE_BYTES: Final = 256 * 2**20
 MAX_CLIENT_MESSAGE_BYTES: Final = 64 * 2**20
@@ -191,7 +192,7 @@ FromClient = Hello | Ping | Bye | Ask | Open | Close | EndGroup | Do | Publish |
 FromAgent = Welcome | Reply | Refused | Opened | Moved | Waiting | Ended | Block | Bye | Ping
 
 Frames = Sequence[Buffer]
-Row = tuple[Any, float, Any, int, bool, bool, Any]
+Row = tuple[int, Any, float, Any, int, bool, bool, Any]
 
 _encoder = msgspec.msgpack.Encoder()
 _from_client = msgspec.msgpack.Decoder(FromClient)
@@ -241,20 +242,20 @@ def _decode(decoder: Any, frames: Frames) -> Any:
 NUMERIC: Final = {float: np.float64, int: np.int64, bool: np.bool_}
 
 
-def encode_block(stream: int, index: int, rows: Sequence[Row]) -> list[Buffer]:
-    """Encode consecutive rows of a stream.
+def encode_block(stream: int, rows: Sequence[Row]) -> list[Buffer]:
+    """Encode consecutive rows of a stream, at least one.
 
     Raises:
         UnsendableError: A value has a type that cannot travel.
     """
-    steps, wall_times, values, n_events, complete, closed, tracks = zip(*rows, strict=True)
+    indexes, steps, wall_times, values, n_events, complete, closed, tracks = zip(*rows, strict=True)
     blob, buffers = codec.encode(_column(values))
     step_column = np.asarray(steps)
     if step_column.dtype not in (np.int64, np.float64):
         step_column = step_column.astype(np.float64)
     message = Block(
         stream=stream,
-        index=index,
+        index=indexes[0],
         n=len(rows),
         steps=step_column.dtype.char.encode() + step_column.tobytes(),
         wall_times=np.asarray(wall_times, np.float64).tobytes(),

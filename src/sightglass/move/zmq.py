@@ -64,9 +64,14 @@ class Address:
 
 
 class _Wake:
-    """A way to end a poll from another thread."""
+    """A way to end a poll from another thread.
+
+    A wake that is on its way is not sent again: each system call lets the interpreter lock go for an instant, and so restarts
+    the clock of the very thread that waits for it.
+    """
 
     def __init__(self) -> None:
+        self._is_set = False
         self._reader, self._writer = socket.socketpair()
         self._reader.setblocking(False)
         self._writer.setblocking(False)
@@ -75,12 +80,16 @@ class _Wake:
         return self._reader.fileno()
 
     def set(self) -> None:
+        if self._is_set:
+            return
+        self._is_set = True
         with contextlib.suppress(OSError):  # full: it is awake already; closed: nobody sleeps
             self._writer.send(b"\0")
 
     def clear(self) -> None:
         with contextlib.suppress(OSError):
             self._reader.recv(4096)
+        self._is_set = False
 
     def close(self) -> None:
         self._reader.close()
