@@ -163,8 +163,8 @@ class RemoteRun:
         number = self._link.request(lambda number: wire.Publish(request=number, event=event))
 
         def send(record: Record) -> None:
-            row = (record.index, record.step, record.wall_time, record.value, record.n_events, record.complete,
-                   record.closed, None)  # fmt: skip
+            extra = (record.n_events, record.complete, record.closed, dict(record.steps))
+            row = (record.index, record.step, record.wall_time, record.value, extra)
             self._link.send(wire.encode_block(number, [row]))
 
         subscription = stream.subscribe(send)

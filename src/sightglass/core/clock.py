@@ -8,6 +8,7 @@ from typing import Protocol
 
 UNITS_S = {"ms": 0.001, "s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0,
            "h": 3600.0, "hour": 3600.0, "d": 86400.0, "day": 86400.0}  # fmt: skip
+SHORTEST_S = 0.001
 
 
 class Clock(Protocol):
@@ -34,11 +35,11 @@ def duration(text: str) -> float:
     (300.0, 5400.0, 0.5)
 
     Raises:
-        ValueError: The text is no positive duration.
+        ValueError: The text is no duration, or one under a millisecond.
     """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", text)
+    match = re.fullmatch(r"\s*([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*([a-z]+)\s*", text)
     if match:
         unit = match[2] if match[2] in UNITS_S else match[2].removesuffix("s")
-        if unit in UNITS_S and float(match[1]) > 0:
-            return float(match[1]) * UNITS_S[unit]
-    raise ValueError(f"Expected a duration such as '5 min', '30 s', '500 ms' or '2 h', got {text!r}")
+        if unit in UNITS_S and (seconds := float(match[1]) * UNITS_S[unit]) >= SHORTEST_S:
+            return seconds
+    raise ValueError(f"Expected a duration such as '5 min', '30 s', '500 ms' or '2 h', got {text!r:.100}")

@@ -22,9 +22,13 @@
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections.abc import Iterable
 
 MAX_NAMES_SHOWN = 12
+MAX_NAMES_COMPARED = 1_000
+MAX_NAME_LENGTH = 120
+MAX_CARET_CONTEXT = 100
 
 
 class SightglassError(Exception):
@@ -131,24 +135,39 @@ def unknown(what: str, name: object, known: Iterable[object], *, where: str = ""
     >>> unknown("observable", "los", ["loss", "grads"], where="at event 'batch'")
     "Unknown observable 'los' at event 'batch'. Did you mean 'loss'? Known: grads, loss."
     """
-    names = sorted(str(k) for k in known)
-    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
-    message = f"Unknown {what} {name!r}{' ' + where if where else ''}."
+    every = tuple(known)
+    names = sorted(str(k)[:MAX_NAME_LENGTH] for k in every[:MAX_NAMES_COMPARED])
+    close = difflib.get_close_matches(str(name)[:MAX_NAME_LENGTH], names, n=1, cutoff=0.5)
+    message = f"Unknown {what} {name!r:.{MAX_NAME_LENGTH}}{' ' + where if where else ''}."
     if close:
         message += f" Did you mean {close[0]!r}?"
     if not names:
         return f"{message} Known: none."
-    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
+    more = f" and {len(every) - MAX_NAMES_SHOWN} more" if len(every) > MAX_NAMES_SHOWN else ""
     return f"{message} Known: {', '.join(names[:MAX_NAMES_SHOWN])}{more}."
 
 
 def caret(text: str, column: int) -> str:
-    r"""Show the line of a text with a caret under the place.
+    r"""Show the line of a text with a caret under the place; a long line is cut around it.
 
     >>> print(caret("batch.lss", 6))
       batch.lss
             ^
     """
     start = text.rfind("\n", 0, column) + 1
-    line = text[start:].split("\n", 1)[0]
-    return f"  {line}\n  {' ' * (column - start)}^"
+    line = text[start:].partition("\n")[0]
+    place = min(column - start, len(line))
+    first = max(0, place - MAX_CARET_CONTEXT // 2)
+    shown = line[first : first + MAX_CARET_CONTEXT]
+    before = "…" if first else ""
+    after = "…" if first + MAX_CARET_CONTEXT < len(line) else ""
+    return f"  {before}{shown}{after}\n  {' ' * len(before)}{''.join(map(_blank, shown[: place - first]))}^"
+
+
+def _blank(character: str) -> str:
+    """Return blanks as wide as a character is in a terminal."""
+    if character == "\t":
+        return character
+    if unicodedata.combining(character):
+        return ""
+    return "  " if unicodedata.east_asian_width(character) in "WF" else " "

@@ -30,8 +30,11 @@ MAX_DEFERRED: Final = 1_024
 BACKLOG_ROWS: Final = 1_000
 BACKLOG_BYTES: Final = 16 * 2**20
 
-Row = tuple[int, Any, float, Any, int, bool, bool, Mapping[str, float] | None]
-"""(index, step, wall_time, value, n_events, complete, closed, steps): a record but for its tag and run."""
+Extra = tuple[int, bool, bool, Mapping[str, float] | None]
+"""(n_events, complete, closed, steps), where they are not the usual (1, True, True, None)."""
+
+Row = tuple[int, Any, float, Any, Extra | None]
+"""(index, step, wall_time, value, extra): a record but for its tag and run."""
 
 Defer = Callable[[Callable[[], None] | None, Callable[[BaseException | None], None]], None]
 """Takes (wait, settle): calls `wait` without the lock, then `settle` under it with what `wait` failed with, in order."""
@@ -48,7 +51,7 @@ class Answer:
     """
 
     __slots__ = (
-        "_backlog_bytes", "_defer", "_evaluation", "_full", "_monotonic", "_n_deferred", "_only", "backlog", "deferred",
+        "_backlog_bytes", "_defer", "_evaluation", "_full", "_heavy", "_monotonic", "_n_deferred", "_only", "backlog", "deferred",
         "event", "id", "last_error", "n_dropped", "n_errors", "n_in_row", "n_rows", "n_seen", "n_skipped", "query", "rows",
         "spent_s", "stride", "suspended", "total_spent_s", "unsent_bytes", "windows",
     )  # fmt: skip
@@ -71,7 +74,7 @@ class Answer:
         self.last_error: EvaluationError | None = None
         self.suspended = False
         self._backlog_bytes = 0
-        self._full = False
+        self._full = self._heavy = False
         self._evaluation = evaluation
         self._only = None if evaluation.has_tail else evaluation.only
         self._monotonic = monotonic
@@ -91,7 +94,8 @@ class Answer:
             else:
                 value = self._only(observables)
                 if type(value) in QUICK and type(step) in QUICK and not self._full:
-                    self.rows.append((self.n_rows, step, wall_time, value, 1, True, True, steps))
+                    extra = None if steps is None else (1, True, True, steps)
+                    self.rows.append((self.n_rows, step, wall_time, value, extra))
                     self.n_rows += 1
                 else:
                     self._take(self._evaluation.rest(value), index, step, wall_time, steps)
@@ -125,11 +129,14 @@ class Answer:
         rows = [self.rows.popleft() for _ in range(len(self.rows))]
         self.unsent_bytes = 0
         self._full = False
-        for row in rows[-BACKLOG_ROWS:]:
-            self.backlog.append(row)
-            self._backlog_bytes += _size(row)
-        while len(self.backlog) > BACKLOG_ROWS or self._backlog_bytes > BACKLOG_BYTES:
-            self._backlog_bytes -= _size(self.backlog.popleft())
+        self.backlog.extend(rows)
+        if self._heavy:
+            self._backlog_bytes += sum(n_bytes(row[3]) for row in rows)
+            while self._backlog_bytes > BACKLOG_BYTES:
+                self._backlog_bytes -= n_bytes(self.backlog.popleft()[3])
+        if len(self.backlog) > BACKLOG_ROWS:
+            extra = [self.backlog.popleft() for _ in range(len(self.backlog) - BACKLOG_ROWS)]
+            self._backlog_bytes -= sum(n_bytes(row[3]) for row in extra) if self._heavy else 0
         return rows
 
     def fork(self, id: int) -> Answer:
@@ -187,10 +194,13 @@ class Answer:
             if self._full:
                 self.n_dropped += 1
             else:
-                row = (self.n_rows, item.step, item.wall_time, item.value, item.n_events, item.complete, item.closed, item.steps)
-                self.rows.append(row)
-                self.unsent_bytes += _size(row)
-                self._full = self.unsent_bytes > MAX_UNSENT_BYTES
+                usual = item.n_events == 1 and item.complete and item.closed and not item.steps
+                extra = None if usual else (item.n_events, item.complete, item.closed, item.steps)
+                self.rows.append((self.n_rows, item.step, item.wall_time, item.value, extra))
+                if type(item.value) not in QUICK:
+                    self._heavy = True
+                    self.unsent_bytes += n_bytes(item.value)
+                    self._full = self.unsent_bytes > MAX_UNSENT_BYTES
             self.n_rows += 1
 
     def _failed(self, error: BaseException, step: Any) -> None:
@@ -198,10 +208,6 @@ class Answer:
         self.n_in_row += 1
         self.last_error = _evaluation_error(error, self.event, step)
         self.suspended = self.n_in_row >= MAX_ERRORS
-
-
-def _size(row: Row) -> int:
-    return 8 if type(row[3]) in QUICK else n_bytes(row[3])
 
 
 def _evaluation_error(error: BaseException, event: str, step: Any) -> EvaluationError:

@@ -192,7 +192,7 @@ FromClient = Hello | Ping | Bye | Ask | Open | Close | EndGroup | Do | Publish |
 FromAgent = Welcome | Reply | Refused | Opened | Moved | Waiting | Ended | Block | Bye | Ping
 
 Frames = Sequence[Buffer]
-Row = tuple[int, Any, float, Any, int, bool, bool, Any]
+Row = tuple[int, Any, float, Any, Any]
 
 _encoder = msgspec.msgpack.Encoder()
 _from_client = msgspec.msgpack.Decoder(FromClient)
@@ -248,7 +248,7 @@ def encode_block(stream: int, rows: Sequence[Row]) -> list[Buffer]:
     Raises:
         UnsendableError: A value has a type that cannot travel.
     """
-    indexes, steps, wall_times, values, n_events, complete, closed, tracks = zip(*rows, strict=True)
+    indexes, steps, wall_times, values, extras = zip(*rows, strict=True)
     blob, buffers = codec.encode(_column(values))
     step_column = np.asarray(steps)
     if step_column.dtype not in (np.int64, np.float64):
@@ -260,11 +260,21 @@ def encode_block(stream: int, rows: Sequence[Row]) -> list[Buffer]:
         steps=step_column.dtype.char.encode() + step_column.tobytes(),
         wall_times=np.asarray(wall_times, np.float64).tobytes(),
         values=blob,
-        n_events=b"" if all(n == 1 for n in n_events) else np.asarray(n_events, np.int64).tobytes(),
-        flags=b"" if all(complete) and all(closed) else bytes(a | b << 1 for a, b in zip(complete, closed, strict=True)),
-        tracks=b"" if not any(tracks) else codec.encode([dict(track or {}) for track in tracks])[0],
+        **_extras(extras),
     )
     return encode(message, buffers)
+
+
+def _extras(extras: Sequence[Any]) -> dict[str, bytes]:
+    """Encode what is not the usual: event counts, flags, further step tracks."""
+    if extras.count(None) == len(extras):
+        return {}
+    n_events, complete, closed, tracks = zip(*(extra or (1, True, True, None) for extra in extras), strict=True)
+    return {
+        "n_events": np.asarray(n_events, np.int64).tobytes(),
+        "flags": bytes(a | b << 1 for a, b in zip(complete, closed, strict=True)),
+        "tracks": codec.encode([dict(track or {}) for track in tracks])[0] if any(tracks) else b"",
+    }
 
 
 def _column(values: Sequence[Any]) -> Any:

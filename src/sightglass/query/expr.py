@@ -88,7 +88,7 @@ class Var(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attr(Expr):
-    """`target.name`: an observable, a mapping's key, a field, an array's shape …"""
+    """`target.name`: an observable, a mapping's key, a field, and so on."""
 
     target: Expr
     name: str
@@ -174,10 +174,18 @@ def constant(value: Any) -> Const:
     """
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, float | str | bool | type(None)):
+    if value is None or type(value) is bool:
         return Const(value)
+    # A member of an enumeration, or of another subclass, is taken for its value.
+    if isinstance(value, float):
+        return Const(float.__float__(value))
+    if isinstance(value, str):
+        if len(value) > MAX_TEXT:
+            raise RefusedQueryError(f"Expected a text of at most {MAX_TEXT} characters, got {len(value)}")
+        return Const(str.__str__(value))
     if isinstance(value, int):
-        if not -(2**63) <= value < 2**MAX_INT_BITS:
+        value = int.__int__(value)
+        if not -(2 ** (MAX_INT_BITS - 1)) <= value < 2**MAX_INT_BITS:
             raise RefusedQueryError(
                 f"Expected an integer of at most {MAX_INT_BITS} bits, got {value.bit_length()} bits"
             )
@@ -204,6 +212,22 @@ def check_size(tree: Expr) -> None:
         if n_nodes > MAX_NODES:
             raise RefusedQueryError(f"Expected an expression of at most {MAX_NODES} nodes, got a larger one")
         stack.extend((child, depth + 1) for child in node.children())
+
+
+def check_bound(tree: Expr) -> None:
+    """Refuse a tree that has an argument of another lambda in it: one that was kept beyond its own.
+
+    Raises:
+        RefusedQueryError: It has.
+    """
+    stack: list[tuple[Expr, frozenset[str]]] = [(tree, frozenset())]
+    while stack:
+        node, names = stack.pop()
+        if isinstance(node, Lambda):
+            names |= set(node.params)
+        elif isinstance(node, Var) and node.name not in names:
+            raise RefusedQueryError(f"Expected the arguments of this lambda only, got {node.name!r} of another one")
+        stack.extend((child, names) for child in node.children())
 
 
 def is_special(value: float) -> bool:

@@ -6,6 +6,7 @@ are known without looking at values. Statistics take `axis=None` for the whole a
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
 from collections.abc import Callable, Mapping
@@ -14,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from sightglass.core.errors import RefusedQueryError
+from sightglass.core.errors import QuerySyntaxError, RefusedQueryError
 from sightglass.core.values import DeviceHistogram, Histogram, array_kind, type_name
 
+from . import expr as e
 from .arrays import (
     MAX_RESULT_BYTES,
     check_broadcast,
@@ -51,6 +53,34 @@ class Function:
 
 FUNCTIONS: dict[str, Function] = {}
 METHODS: set[str] = set()
+
+
+def check_call(tree: e.Call) -> None:
+    """Refuse the call of one of `FUNCTIONS` with arguments that it does not take.
+
+    Raises:
+        QuerySyntaxError: It is.
+    """
+    function = FUNCTIONS[tree.name]
+    check_arguments(function.call, tree, function.signature)
+    for place, arg in enumerate(tree.args):
+        if isinstance(arg, e.Lambda) != (function.lambdas and place == 1):
+            what = "a value, got a lambda" if isinstance(arg, e.Lambda) else "a lambda, got a value"
+            raise QuerySyntaxError(f"Wrong arguments for {function.signature}: argument {place + 1} must be {what}")
+
+
+def check_arguments(function: Callable[..., Any], tree: e.Call, signature: str) -> None:
+    """Refuse a call with arguments that a function does not take, as far as it tells.
+
+    Raises:
+        QuerySyntaxError: It is.
+    """
+    try:
+        inspect.signature(function).bind(*tree.args, **dict(tree.kwargs))
+    except TypeError as error:
+        raise QuerySyntaxError(f"Wrong arguments for {signature}: {error}") from None
+    except ValueError:
+        return  # a builtin without a signature
 
 
 def _function(signature: str, *, method: bool = True, lambdas: bool = False) -> Callable[[Callable[..., Any]], Any]:

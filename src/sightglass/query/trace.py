@@ -8,8 +8,12 @@ queries.
 
 from __future__ import annotations
 
+import inspect
+import keyword
 import math
+import unicodedata
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,7 +21,7 @@ import numpy as np
 from sightglass.core.errors import QuerySyntaxError, RefusedQueryError, unknown
 
 from . import expr as e
-from .functions import FUNCTIONS
+from .functions import FUNCTIONS, check_call
 
 INSTEAD = {
     "__bool__": "A query cannot decide with `if`, `and`, `or`, `not` or a chained comparison: "
@@ -32,23 +36,28 @@ INSTEAD = {
     "__str__": "A query cannot make a text of what it does not know yet",
     "__format__": "A query cannot format what it does not know yet: return the value itself",
     "__array__": "A query cannot make an array of what it does not know yet: use the value's own functions",
+    "__hash__": "A query cannot look up what it does not know yet in a Python set or mapping",
+    "__reduce_ex__": "A query cannot copy or pickle what it does not know yet",
+    "__matmul__": "A query cannot use @: write (x * y).sum()",
+    "__rmatmul__": "A query cannot use @: write (x * y).sum()",
 }
 
 UFUNCS = {
-    "absolute": "abs", "fabs": "abs", "negative": "-", "positive": "+", "invert": "~", "add": "+", "subtract": "-",
-    "multiply": "*", "divide": "/", "floor_divide": "//", "remainder": "%", "power": "**", "float_power": "**",
-    "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "logical_and": "&", "logical_or": "|",
-    "logical_not": "~", "less": "<", "less_equal": "<=", "equal": "==", "not_equal": "!=", "greater": ">",
-    "greater_equal": ">=",
+    "absolute": "abs", "fabs": "abs", "rint": "round", "negative": "-", "positive": "+", "invert": "~", "add": "+",
+    "subtract": "-", "multiply": "*", "divide": "/", "floor_divide": "//", "remainder": "%", "power": "**",
+    "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "less": "<", "less_equal": "<=", "equal": "==",
+    "not_equal": "!=", "greater": ">", "greater_equal": ">=",
 }  # fmt: skip
-ARRAY_FUNCTIONS = {"amin": "min", "amax": "max", "around": "round", "linalg.norm": "norm"}
+NAMED_CONSTANTS = {"nan": math.nan, "inf": math.inf}
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+LOGICAL = {"logical_and": "&", "logical_or": "|", "logical_xor": "^"}
+ARRAY_FUNCTIONS = {"amin": "min", "amax": "max", "around": "round"}
 
 
 class _Symbol:
     """A value that is not known yet: remembers what is done to it. Made by `trace`, never by hand."""
 
     __slots__ = ("_tree",)
-    __hash__ = None  # type: ignore[assignment]
     __array_priority__ = 1000
 
     def __init__(self, tree: e.Expr) -> None:
@@ -59,9 +68,9 @@ class _Symbol:
             raise AttributeError(
                 f"Expected a public name in a query, got {name!r}: names with a leading underscore are refused"
             )
-        return _Symbol(e.Attr(_tree(self), name))
+        return _Symbol(e.Attr(_tree(self), _identifier(name)))
 
-    def __setattr__(self, name: str, value: object) -> NoReturn:
+    def __setattr__(self, name: str, value: object = None) -> NoReturn:
         raise RefusedQueryError(
             f"A query reads and never writes: {name!r} cannot be set. To change the run, use run.set"
         )
@@ -69,12 +78,12 @@ class _Symbol:
     __delattr__ = __setitem__ = __delitem__ = __setattr__  # type: ignore[assignment]
 
     def __getitem__(self, index: Any) -> _Symbol:
-        return _Symbol(e.Item(_tree(self), as_tree(index)))
+        return _Symbol(e.Item(_tree(self), as_index(index)))
 
     def __call__(self, *args: Any, **kwargs: Any) -> _Symbol:
         tree = _tree(self)
         if not isinstance(tree, e.Attr):
-            raise RefusedQueryError(f"A query can call named functions only, not {tree}")
+            raise RefusedQueryError(f"A query can call named functions only, not {_shown(tree)}")
         if tree.name not in FUNCTIONS:
             raise QuerySyntaxError(unknown("function", tree.name, FUNCTIONS, where="called on a value"))
         return call(tree.name, (_Symbol(tree.target), *args), kwargs)
@@ -85,6 +94,11 @@ class _Symbol:
             raise RefusedQueryError(
                 f"A query can use numpy.{ufunc.__name__} as a plain function only, without {method} or options"
             )
+        if ufunc.__name__ in LOGICAL:  # of numbers, `&` is another thing
+            truths = (e.Binary("!=", as_tree(value), e.Const(0)) for value in inputs)
+            return _Symbol(e.Binary(LOGICAL[name], *truths))
+        if name == "logical_not":
+            return _Symbol(e.Binary("==", as_tree(inputs[0]), e.Const(0)))
         if name in e.UNARY and len(inputs) == 1:
             return _Symbol(e.Unary(name, as_tree(inputs[0])))
         if name in e.BINARY:
@@ -94,6 +108,9 @@ class _Symbol:
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> _Symbol:
         name = ARRAY_FUNCTIONS.get(function.__name__, function.__name__)
         return call(name, args, kwargs, what=f"numpy.{function.__name__}")
+
+    def __repr__(self) -> str:
+        return f"<symbolic {_shown(_tree(self))}>"
 
     def __abs__(self) -> _Symbol:
         return call("abs", (self,), {})
@@ -105,6 +122,23 @@ class _Symbol:
 def _tree(symbol: _Symbol) -> e.Expr:
     tree: e.Expr = object.__getattribute__(symbol, "_tree")
     return tree
+
+
+def _shown(tree: e.Expr) -> str:
+    try:
+        e.check_size(tree)
+    except RefusedQueryError:
+        return "a large expression"
+    return str(tree)
+
+
+def _identifier(name: str) -> str:
+    """Return a name that text can carry."""
+    if name.isidentifier() and not keyword.iskeyword(name) and unicodedata.normalize("NFKC", name) == name:
+        return name
+    raise RefusedQueryError(
+        f"Expected a plain name in a query, got {name!r:.100}. For the key of a mapping write [{name!r:.100}]"
+    )
 
 
 def _binary(op: str, reflected: bool) -> Callable[[_Symbol, Any], _Symbol]:
@@ -121,7 +155,7 @@ def _unary(op: str) -> Callable[[_Symbol], _Symbol]:
 
 def _raiser(message: str) -> Callable[..., NoReturn]:
     def method(self: _Symbol, *args: Any, **kwargs: Any) -> NoReturn:
-        raise QuerySyntaxError(f"{message}. In: {_tree(self)}")
+        raise QuerySyntaxError(f"{message}. In: {_shown(_tree(self))}")
 
     return method
 
@@ -135,7 +169,6 @@ for _op, _name in e.UNARY.items():
     setattr(_Symbol, f"__{_name}__", _unary(_op))
 for _name, _message in INSTEAD.items():
     setattr(_Symbol, _name, _raiser(_message))
-_Symbol.__repr__ = _Symbol.__str__  # type: ignore[method-assign]
 
 
 def is_symbol(value: object) -> bool:
@@ -156,10 +189,8 @@ def as_tree(value: Any) -> e.Expr:
             f"A query cannot carry an array ({type(value).__name__}). Offer it as an observable, "
             "or register a function that knows it: run.function(name, fn)"
         )
-    if isinstance(value, slice):
-        return e.Slice(*(None if part is None else as_tree(part) for part in (value.start, value.stop, value.step)))
-    if value is Ellipsis:
-        return e.Ellipsis_()
+    if isinstance(value, slice) or value is Ellipsis:
+        raise RefusedQueryError(f"Expected {value!r} inside of an index only, as in x[..., 1:]")
     if isinstance(value, tuple):
         return e.Tuple(tuple(map(as_tree, value)))
     if isinstance(value, list):
@@ -168,8 +199,17 @@ def as_tree(value: Any) -> e.Expr:
         bad = next((key for key in value if not isinstance(key, str)), None)
         if bad is not None:
             raise RefusedQueryError(f"Expected text as the keys of a mapping in a query, got {bad!r}")
-        return e.Dict(tuple((key, as_tree(item)) for key, item in value.items()))
+        return e.Dict(tuple((str.__str__(key), as_tree(item)) for key, item in value.items()))
     return e.constant(value)
+
+
+def as_index(value: Any) -> e.Expr:
+    """Make a tree of what stands between brackets: also slices and `...`, alone or side by side."""
+    if isinstance(value, tuple):
+        return e.Tuple(tuple(as_index(part) if not isinstance(part, tuple) else as_tree(part) for part in value))
+    if isinstance(value, slice):
+        return e.Slice(*(None if part is None else as_tree(part) for part in (value.start, value.stop, value.step)))
+    return e.Ellipsis_() if value is Ellipsis else as_tree(value)
 
 
 def call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], *, what: str = "") -> _Symbol:
@@ -179,10 +219,13 @@ def call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], *, what: str 
     if name in FUNCTIONS and FUNCTIONS[name].lambdas:
         args = tuple(trace(arg, n_params=None) if callable(arg) and not is_symbol(arg) else arg for arg in args)
     trees = tuple(arg if isinstance(arg, e.Lambda) else as_tree(arg) for arg in args)
-    return _Symbol(e.Call(name, trees, tuple((key, as_tree(value)) for key, value in kwargs.items())))
+    tree = e.Call(_identifier(name), trees, tuple((_identifier(key), as_tree(value)) for key, value in kwargs.items()))
+    if name in FUNCTIONS:
+        check_call(tree)
+    return _Symbol(tree)
 
 
-_open_names: list[str] = []
+_open_names: ContextVar[tuple[str, ...]] = ContextVar("open_names", default=())
 
 
 def trace(function: Callable[..., Any], *, n_params: int | None = 1) -> e.Lambda:
@@ -196,43 +239,45 @@ def trace(function: Callable[..., Any], *, n_params: int | None = 1) -> e.Lambda
         QuerySyntaxError: The function does something that cannot be written down.
         RefusedQueryError: It uses a value that queries may not carry.
     """
-    if not callable(function):
-        raise QuerySyntaxError(f"Expected a function such as lambda b: b.loss, got {function!r}")
-    params = _params(function, n_params)
-    depth = len(_open_names)
-    names = []
-    for param in params:
-        while param in _open_names or param in FUNCTIONS:
+    if not callable(function) or is_symbol(function):
+        raise QuerySyntaxError(f"Expected a function such as lambda b: b.loss, got {function!r:.100}")
+    taken = {*_open_names.get(), *FUNCTIONS, *NAMED_CONSTANTS, "fn"}
+    names: tuple[str, ...] = ()
+    for param in _params(function, n_params):
+        while param in taken or param in names:
             param += "_"
-        names.append(param)
-        _open_names.append(param)
+        names = (*names, param)
+    token = _open_names.set((*_open_names.get(), *names))
     try:
-        result = function(*(_Symbol(e.Var(name)) for name in names))
-        tree = e.Lambda(tuple(names), as_tree(result))
-    except TypeError as error:
-        if "positional argument" in str(error):
-            raise QuerySyntaxError(f"Expected a function of {len(names)} arguments: {error}") from error
-        raise
+        tree = e.Lambda(names, as_tree(function(*(_Symbol(e.Var(name)) for name in names))))
+    except RecursionError:
+        raise RefusedQueryError(f"Expected an expression at most {e.MAX_DEPTH} levels deep, got a deeper one") from None
     finally:
-        del _open_names[depth:]
+        _open_names.reset(token)
     e.check_size(tree)
+    if not _open_names.get():
+        e.check_bound(tree)
     return tree
 
 
 def _params(function: Callable[..., Any], n_params: int | None) -> list[str]:
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return ["x"] if n_params in (1, None) else [f"x{i}" for i in range(n_params)]
-    names = [name.lstrip("_") or "x" for name in code.co_varnames[: code.co_argcount]]
-    n_optional = len(getattr(function, "__defaults__", None) or ())
+    """Return the names of the arguments that a function is to be called with."""
     wanted = (1, 2) if n_params is None else (n_params,)
-    for count in reversed(wanted):
-        if len(names) - n_optional <= count <= len(names):
+    try:
+        params = list(inspect.signature(function).parameters.values())
+    except ValueError:  # a builtin that does not tell
+        return ["x", "y"][: wanted[0]]
+    names = [param.name.strip("_") or "x" for param in params if param.kind in POSITIONAL]
+    n_needed = sum(param.default is param.empty and param.kind in POSITIONAL for param in params)
+    open_ended = any(param.kind is param.VAR_POSITIONAL for param in params)
+    for count in wanted:
+        if n_needed <= count <= len(names):
             return names[:count]
+        if open_ended and n_needed <= count:
+            return [*names, "x", "y"][:count]
     expected = " or ".join(map(str, wanted))
-    raise QuerySyntaxError(
-        f"Expected a function of {expected} argument{'s' * (wanted != (1,))}, got one of {len(names)}"
-    )
+    plural = "s" * (wanted != (1,))
+    raise QuerySyntaxError(f"Expected a function of {expected} argument{plural}, got one of {len(names)}")
 
 
 class Functions:
@@ -257,4 +302,3 @@ class Functions:
 
 
 fn = Functions()
-NAMED_CONSTANTS = {"nan": math.nan, "inf": math.inf}
