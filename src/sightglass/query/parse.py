@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
-from sightglass.core.errors import QueryError, QuerySyntaxError, RefusedQueryError, unknown
+from sightglass.core.errors import QueryError, QuerySyntaxError, RefusedQueryError, caret, unknown
 
 from . import expr as e
-from .functions import FUNCTIONS
+from .functions import FUNCTIONS, check_call
 from .query import REDUCERS, STEPS, WINDOWS, Query, on
 from .text import BINARY_AST, COMPARE_AST, UNARY_AST
 from .trace import NAMED_CONSTANTS
@@ -64,8 +64,7 @@ def parse_lambda(text: str, *, functions: Collection[str] | None = None) -> e.La
     node = reader.syntax()
     if not isinstance(node, ast.Lambda):
         reader.fail("Expected a lambda such as lambda b: b.loss", node)
-    tree = reader.expression(node, frozenset())
-    assert isinstance(tree, e.Lambda)
+    tree = reader.function(node, frozenset())
     e.check_size(tree)
     return tree
 
@@ -78,25 +77,37 @@ class _Reader:
             raise QuerySyntaxError(f"Expected a query as text, got {type(text).__name__}")
         if len(text) > e.MAX_TEXT:
             raise RefusedQueryError(f"Expected a query of at most {e.MAX_TEXT} characters, got {len(text)}")
-        self.text = text.strip()
+        self.text = text.replace("\r\n", "\n").replace("\r", "\n").strip()
         self.functions = functions
+        self.depth = 0
 
     def syntax(self) -> ast.expr:
         try:
             return ast.parse(self.text, mode="eval").body
         except SyntaxError as error:
-            column = max(0, (error.offset or 1) - 1)
+            lines = self.text.split("\n")
+            row = min(max(error.lineno or 1, 1), len(lines)) - 1
+            place = sum(len(line) + 1 for line in lines[:row]) + max(0, (error.offset or 1) - 1)
             message = f"Expected a query, found invalid syntax: {error.msg}"
-            raise QuerySyntaxError(message, text=self.text.split("\n")[0], column=column) from None
+            raise QuerySyntaxError(message, text=self.text, column=min(place, len(self.text))) from None
         except (RecursionError, MemoryError, ValueError, OverflowError) as error:
             raise RefusedQueryError(f"Expected a query that can be read, got: {error}") from None
 
-    def fail(self, message: str, node: ast.AST) -> NoReturn:
+    def place(self, node: ast.AST) -> int:
+        """Return where in the text a node begins; Python counts columns in bytes."""
         lines = self.text.split("\n")
-        row, column = getattr(node, "lineno", 1) - 1, getattr(node, "col_offset", 0)
-        column = len(lines[row].encode()[:column].decode(errors="ignore"))
-        place = sum(len(line) + 1 for line in lines[:row]) + column
-        raise QuerySyntaxError(message, text=self.text, column=place)
+        row = getattr(node, "lineno", 1) - 1
+        column = len(lines[row].encode()[: getattr(node, "col_offset", 0)].decode(errors="ignore"))
+        return sum(len(line) + 1 for line in lines[:row]) + column
+
+    def fail(self, message: str, node: ast.AST) -> NoReturn:
+        raise QuerySyntaxError(message, text=self.text, column=self.place(node))
+
+    def refuse(self, error: QueryError, node: ast.AST) -> NoReturn:
+        """Raise an error again, with the place."""
+        if isinstance(error, RefusedQueryError):
+            raise RefusedQueryError(f"{error}\n{caret(self.text, self.place(node))}") from None
+        self.fail(str(error), node)
 
     # The chain of steps
 
@@ -107,16 +118,13 @@ class _Reader:
         while isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute):
             chain.append(inner)
             inner = inner.func.value
-        try:
-            if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id == "on":
-                return self.steps(self.on(inner), reversed(chain))
-            return self.short(node)
-        except RecursionError:
-            raise RefusedQueryError(f"Expected a query at most {e.MAX_DEPTH} levels deep, got a deeper one") from None
+        if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id == "on":
+            return self.steps(self.on(inner), reversed(chain))
+        return self.short(node)
 
     def on(self, node: ast.Call) -> Query:
         match node:
-            case ast.Call(args=[ast.Constant(value=str(event))], keywords=[]):
+            case ast.Call(args=[ast.Constant(value=str(event))], keywords=[]) if event:
                 return on(event)
         return self.fail('Expected one event name: on("batch")', node)
 
@@ -130,13 +138,7 @@ class _Reader:
         ):
             reducers.append(node)
             node = node.func.value
-        bound = {arg.arg for part in ast.walk(node) if isinstance(part, ast.Lambda) for arg in part.args.args}
-        called = {id(part.func) for part in ast.walk(node) if isinstance(part, ast.Call)}
-        free = {
-            part.id: part
-            for part in ast.walk(node)
-            if isinstance(part, ast.Name) and id(part) not in called and part.id not in bound | set(NAMED_CONSTANTS)
-        }
+        free = self.free(node)
         if len(free) != 1:
             names = ", ".join(map(repr, free)) or "none"
             self.fail(
@@ -144,20 +146,33 @@ class _Reader:
                 list(free.values())[1] if free else node,
             )
         (event,) = free
+        if event.startswith("_"):
+            self.fail(f"Expected a public name, got {event!r}: a leading underscore is refused", free[event])
         query = on(event)
         if not (isinstance(node, ast.Name) and node.id == event):
             body = self.expression(node, frozenset({event}))
-            query = query.map(e.Lambda((event,), body))
+            try:
+                query = query.map(e.Lambda((event,), body))
+            except QueryError as error:
+                self.refuse(error, node)
         return self.steps(query, reversed(reducers))
+
+    def free(self, node: ast.expr) -> dict[str, ast.Name]:
+        """Return the names that stand for a value and belong to no lambda; one of them is the event."""
+        parts = list(ast.walk(node))
+        bound = {arg.arg for part in parts if isinstance(part, ast.Lambda) for arg in part.args.args}
+        called = [part.func for part in parts if isinstance(part, ast.Call)]
+        functions = {id(part) for part in called} | {id(part.value) for part in called if _is_namespace(part)}
+        names = [part for part in parts if isinstance(part, ast.Name) and id(part) not in functions]
+        names.sort(key=lambda part: (part.lineno, part.col_offset))
+        return {part.id: part for part in names if part.id not in bound and part.id not in NAMED_CONSTANTS}
 
     def steps(self, query: Query, chain: Any) -> Query:
         for node in chain:
             name = node.func.attr
             if name not in STEPS:
-                self.fail(unknown("step", name, STEPS, where="of a query"), node.func)
-            for keyword in node.keywords:
-                if keyword.arg is None:
-                    self.fail("A query cannot unpack", keyword.value)
+                self.fail(unknown("step", name, STEPS, where="of a query"), self.end(node.func))
+            self.check_keywords(node)
             args = [self.argument(arg) for arg in node.args]
             kwargs = {keyword.arg: self.argument(keyword.value) for keyword in node.keywords}
             try:
@@ -165,23 +180,39 @@ class _Reader:
             except TypeError as error:
                 self.fail(f"Wrong arguments for {name}: {error}", node)
             except QueryError as error:
-                self.fail(str(error), node)
+                self.refuse(error, node)
         return query
+
+    def check_keywords(self, node: ast.Call) -> None:
+        names: set[str] = set()
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                self.fail("A query cannot unpack", keyword.value)
+            if keyword.arg in names:
+                self.fail(f"Expected {keyword.arg!r} once", keyword)
+            names.add(keyword.arg)
 
     def argument(self, node: ast.expr) -> Any:
         """Read an argument of a step: a lambda, or a constant."""
-        tree = self.expression(node, frozenset())
-        if isinstance(tree, e.Lambda):
-            e.check_size(tree)
-            return tree
+        tree = self.function(node, frozenset()) if isinstance(node, ast.Lambda) else self.expression(node, frozenset())
         try:
-            return literal(tree)
+            e.check_size(tree)
+            return tree if isinstance(tree, e.Lambda) else literal(tree)
         except QueryError as error:
-            return self.fail(str(error), node)
+            return self.refuse(error, node)
 
     # Expressions
 
     def expression(self, node: ast.AST, scope: frozenset[str]) -> e.Expr:
+        self.depth += 1
+        if self.depth > e.MAX_DEPTH:
+            message = f"Expected an expression at most {e.MAX_DEPTH} levels deep, got a deeper one"
+            self.refuse(RefusedQueryError(message), node)
+        tree = self.node(node, scope)
+        self.depth -= 1
+        return tree
+
+    def node(self, node: ast.AST, scope: frozenset[str]) -> e.Expr:
         match node:
             case ast.Constant():
                 return self.constant(node)
@@ -192,10 +223,7 @@ class _Reader:
                     self.fail(f"Expected a public name, got {name!r}: a leading underscore is refused", self.end(node))
                 return e.Attr(self.expression(value, scope), name)
             case ast.Subscript(value=value, slice=index):
-                return e.Item(self.expression(value, scope), self.expression(index, scope))
-            case ast.Slice():
-                parts = (node.lower, node.upper, node.step)
-                return e.Slice(*(None if part is None else self.expression(part, scope) for part in parts))
+                return e.Item(self.expression(value, scope), self.index(index, scope))
             case ast.UnaryOp(op=op, operand=operand):
                 return self.unary(node, op, self.expression(operand, scope))
             case ast.BinOp(left=left, op=op, right=right):
@@ -207,7 +235,7 @@ class _Reader:
             case ast.Call():
                 return self.call(node, scope)
             case ast.Lambda():
-                return self.function(node, scope)
+                self.fail("Expected a value, got a lambda: only steps, and functions such as map, take one", node)
             case ast.Tuple(elts=items):
                 return e.Tuple(tuple(self.expression(item, scope) for item in items))
             case ast.List(elts=items):
@@ -223,13 +251,30 @@ class _Reader:
         place.col_offset = (node.end_col_offset or 0) - len(node.attr.encode())
         return place
 
+    def index(self, node: ast.expr, scope: frozenset[str]) -> e.Expr:
+        """Read what stands between brackets: also slices and `...`, alone or side by side."""
+        match node:
+            case ast.Tuple(elts=parts):
+                return e.Tuple(
+                    tuple(
+                        self.expression(part, scope) if isinstance(part, ast.Tuple) else self.index(part, scope)
+                        for part in parts
+                    )
+                )
+            case ast.Slice(lower=lower, upper=upper, step=step):
+                parts = (lower, upper, step)
+                return e.Slice(*(None if part is None else self.expression(part, scope) for part in parts))
+            case ast.Constant(value=value) if value is Ellipsis:
+                return e.Ellipsis_()
+        return self.expression(node, scope)
+
     def constant(self, node: ast.Constant) -> e.Expr:
         if node.value is Ellipsis:
-            return e.Ellipsis_()
+            self.fail("Expected `...` inside of an index only, as in x[..., 1:]", node)
         try:
             return e.constant(node.value)
         except QueryError as error:
-            return self.fail(str(error), node)
+            return self.refuse(error, node)
 
     def name(self, node: ast.AST, name: str, scope: frozenset[str]) -> e.Expr:
         if name in scope:
@@ -242,7 +287,10 @@ class _Reader:
         if isinstance(op, ast.Not):
             self.fail("Write `~` instead of `not`", node)
         if isinstance(op, ast.USub) and isinstance(operand, e.Const) and type(operand.value) in (int, float):
-            return e.constant(-operand.value)  # type: ignore[operator]
+            try:
+                return e.constant(-operand.value)  # type: ignore[operator]
+            except QueryError as error:
+                self.refuse(error, node)
         return e.Unary(UNARY[type(op)], operand)
 
     def compare(self, node: ast.Compare, scope: frozenset[str]) -> e.Expr:
@@ -260,8 +308,8 @@ class _Reader:
     def call(self, node: ast.Call, scope: frozenset[str]) -> e.Expr:
         args = list(node.args)
         match node.func:
-            case ast.Attribute(value=ast.Name(id="fn"), attr=name) if "fn" not in scope:
-                self.known(name, node.func)
+            case ast.Attribute(attr=name) if _is_namespace(node.func) and "fn" not in scope:
+                self.known(name, self.end(node.func))
             case ast.Attribute(value=value, attr=name):
                 if name.startswith("_"):
                     self.fail(
@@ -274,14 +322,21 @@ class _Reader:
                 self.known(name, node.func)
             case _:
                 self.fail("A query can call named functions only", node)
-        for keyword in node.keywords:
-            if keyword.arg is None:
-                self.fail("A query cannot unpack", keyword.value)
-        return e.Call(
+        self.check_keywords(node)
+        tree = e.Call(
             name,
-            tuple(self.expression(arg, scope) for arg in args),
+            tuple(
+                self.function(arg, scope) if isinstance(arg, ast.Lambda) else self.expression(arg, scope)
+                for arg in args
+            ),
             tuple((str(keyword.arg), self.expression(keyword.value, scope)) for keyword in node.keywords),
         )
+        if name in FUNCTIONS:
+            try:
+                check_call(tree)
+            except QueryError as error:
+                self.refuse(error, node)
+        return tree
 
     def known(self, name: str, node: ast.AST) -> None:
         if name.startswith("_"):
@@ -289,14 +344,16 @@ class _Reader:
         if name not in FUNCTIONS and self.functions is not None and name not in self.functions:
             self.fail(unknown("function", name, {*FUNCTIONS, *self.functions}), node)
 
-    def function(self, node: ast.Lambda, scope: frozenset[str]) -> e.Expr:
+    def function(self, node: ast.Lambda, scope: frozenset[str]) -> e.Lambda:
         a = node.args
         if a.posonlyargs or a.kwonlyargs or a.vararg or a.kwarg or a.defaults or not 1 <= len(a.args) <= 2:
             self.fail("Expected a lambda of one or two plain arguments", node)
         params = tuple(arg.arg for arg in a.args)
-        for param in params:
-            if param in scope or param in NAMED_CONSTANTS or param.startswith("_"):
-                self.fail(f"Expected another name than {param!r} for the lambda's argument: it is taken", node)
+        for i, param in enumerate(params):
+            if param in scope or param in NAMED_CONSTANTS or param in params[:i]:
+                self.fail(f"Expected another name than {param!r} for the lambda's argument: it is taken", a.args[i])
+            if param.startswith("_"):
+                self.fail(f"Expected a public name, got {param!r}: a leading underscore is refused", a.args[i])
         return e.Lambda(params, self.expression(node.body, scope | set(params)))
 
     def dictionary(self, node: ast.AST, keys: list[Any], values: list[ast.expr], scope: frozenset[str]) -> e.Expr:
@@ -306,6 +363,11 @@ class _Reader:
                 self.fail("Expected text as the keys of a mapping", key or node)
             entries.append((key.value, self.expression(value, scope)))
         return e.Dict(tuple(entries))
+
+
+def _is_namespace(function: ast.expr) -> TypeGuard[ast.Attribute]:
+    """Tell whether a function is written as in Python, `fn.sqrt`."""
+    return isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.value.id == "fn"
 
 
 def literal(tree: e.Expr) -> Any:

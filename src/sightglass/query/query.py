@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.core.clock import duration
-from sightglass.core.errors import QueryError, QuerySyntaxError
+from sightglass.core.errors import QueryError, QuerySyntaxError, RefusedQueryError
 
 from . import expr as e
 from . import text
@@ -242,12 +242,16 @@ class Query(Chain):
         if isinstance(step, Reduce):
             step = replace(step, args=tuple((key, _plain(value)) for key, value in step.args))
             _check(step)
-        return replace(self, steps=(*self.steps, step))
+        query = replace(self, steps=(*self.steps, step))
+        if len(str(query)) > e.MAX_TEXT:
+            raise RefusedQueryError(f"Expected a query of at most {e.MAX_TEXT} characters, got {len(str(query))}")
+        return query
 
     def _function(self, fn: Any, n_params: int = 1) -> e.Lambda:
         if isinstance(fn, e.Lambda):
             if len(fn.params) != n_params:
                 raise QuerySyntaxError(f"Expected a lambda of {n_params} arguments, got one of {len(fn.params)}: {fn}")
+            e.check_size(fn)
             return fn
         return trace(fn, n_params=n_params)
 
@@ -356,8 +360,9 @@ def _write_window(window: Window, write: Callable[[e.Expr], str]) -> list[str]:
     match window:
         case Every(n):
             return [f"every={n}"]
-        case Period(_, written):
-            return [f"every={written!r}"]
+        case Period(seconds, written):
+            exact = f"{np.format_float_positional(seconds, trim='-')} s"  # '5 min' and '300 s' are one window
+            return [f"every={(exact if write is text.canonical else written)!r}"]
         case Per(event):
             return [f"per={event!r}"]
         case When(condition):

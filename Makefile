@@ -1,0 +1,48 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Also: `make check`, `make bench`, `make examples`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+ARGS ?=
+WORKERS ?= auto
+# Without it, some releases of jaxlib compute wrong numbers on CPU.
+export XLA_FLAGS ?= --xla_cpu_experimental_ynn_fusion_type=
+
+.PHONY: demo test check bench examples format clean
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit("sightglass needs Python 3.11 or newer, this is " + sys.version) if sys.version_info < (3, 11) else 0'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/.base: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.base
+	$(BIN)/python -m pip install --quiet --group dev
+	touch $@
+
+demo: $(VENV)/.base
+	$(BIN)/sightglass demo $(ARGS)
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m bench $(ARGS)
+
+examples: $(VENV)/.base
+	for example in examples/*.py; do echo "== $$example"; $(BIN)/python $$example || exit 1; done
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix --quiet . || true
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist

@@ -1,0 +1,150 @@
+"""`sightglass demo`: the training runs in a child process, and this process asks it, as any client would.
+
+Three questions, one page: the loss, the mean absolute gradient of each layer, the accuracy per epoch. Beside them stand the
+commands to try in another terminal.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import sightglass as sg
+from sightglass.core.errors import RunLostError, RunNotFoundError
+
+if TYPE_CHECKING:
+    from sightglass.client.remote import RemoteRun
+    from sightglass.client.stream import Stream
+    from sightglass.see.terminal import TerminalView
+
+START_S: Final = 20.0
+REFRESHES_PER_SECOND: Final = 8
+HINT_WIDTH: Final = 44
+CHART_ROWS: Final = 13
+
+QUESTIONS: Final = {
+    "loss": sg.on("batch").map(lambda b: b.loss),
+    "loss, mean of 20": sg.on("batch").map(lambda b: b.loss).mean(every=20),
+    "mean |gradient| per layer": sg.on("batch").map(
+        lambda b: b.grads.map(lambda layer, grads: abs(grads["kernel"]).mean())
+    ),
+    "accuracy per epoch": sg.on("epoch").map(lambda e: e.accuracy),
+}
+
+
+def show(arguments: Sequence[str]) -> int:
+    """Run the demo.
+
+    Args:
+        arguments: Of the training.
+
+    Returns:
+        The exit code.
+    """
+    name = f"demo-{time.strftime('%H%M%S')}"
+    training = [sys.executable, "-m", "sightglass.demo.train", "--name", name, "--quiet", *arguments]
+    with subprocess.Popen(training) as child:
+        try:
+            run = _connect(name, child)
+            if run is None:
+                return child.wait()
+            with run:
+                _watch(run)
+        except RunLostError as error:
+            print(f"The training ended early: {error}", file=sys.stderr)
+        except KeyboardInterrupt:
+            child.terminate()
+            return 130
+        return child.wait()
+
+
+def _connect(name: str, child: subprocess.Popen[bytes]) -> RemoteRun | None:
+    """Connect to the training as soon as it is there; `None` if it ended before."""
+    deadline_s = time.monotonic() + START_S
+    while True:
+        try:
+            return sg.connect(name)
+        except RunNotFoundError:
+            if child.poll() is not None:
+                return None
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(0.05)
+
+
+def _watch(run: RemoteRun) -> None:
+    streams = {title: run.stream(query) for title, query in QUESTIONS.items()}
+    if sys.stdout.isatty():
+        _draw(run, streams)
+    else:
+        for record in streams["accuracy per epoch"]:
+            loss = streams["loss, mean of 20"].latest
+            shown = f", loss {loss.value:.4f}" if loss else ""
+            print(f"epoch {record.index}: accuracy {record.value:.3f}{shown}", flush=True)
+        for view in _views(streams):
+            print(f"\n{view}")
+
+
+def _views(streams: dict[str, Stream]) -> list[TerminalView]:
+    from sightglass.see.terminal import TerminalView
+
+    loss, smooth, gradients, accuracy = streams.values()
+    return [
+        TerminalView([loss, smooth], title="loss"),
+        TerminalView([gradients], title="mean |gradient| per layer"),
+        TerminalView([accuracy], title="accuracy per epoch"),
+    ]
+
+
+def _draw(run: RemoteRun, streams: dict[str, Stream]) -> None:
+    """Draw the page until the training ends; Ctrl-C ends it."""
+    from rich.console import Console, Group, RenderableType
+    from rich.live import Live
+    from rich.table import Table
+
+    console = Console()
+    views = _views(streams)
+
+    def page() -> RenderableType:
+        for view in views:
+            view.pull()
+        wide = console.width >= 100
+        rows = max(6, (console.height - 4) // 2 if wide else (console.height - 12) // 3)
+        loss, gradients, accuracy = (view.draw(height=min(rows, CHART_ROWS + 6)) for view in views)
+        grid = Table.grid(expand=True, padding=(0, 2))
+        if wide:
+            grid.add_column(ratio=3)
+            grid.add_column(ratio=2)
+            grid.add_row(loss, gradients)
+            grid.add_row(accuracy, _hints(run))
+            return grid
+        return Group(loss, gradients, accuracy, _hints(run))
+
+    with Live(get_renderable=page, console=console, refresh_per_second=REFRESHES_PER_SECOND, screen=False):
+        for _ in streams["accuracy per epoch"]:
+            pass
+
+
+def _hints(run: RemoteRun) -> object:
+    """Return what to try next."""
+    from rich.text import Text
+
+    name = shlex.quote(run.name)
+    commands = {
+        "sightglass runs": "what is running",
+        f"sightglass describe {name}": "what it offers",
+        f"sightglass watch {name} batch.loss": "any question",
+        f"sightglass watch {name} 'histogram(batch.params[\"dense1\"][\"kernel\"])'": "… at any time",
+        f"sightglass set {name} lr=0.5": "turn a knob",
+        f"sightglass call {name} checkpoint": "call an action",
+        f"sightglass stop {name}": "stop it",
+    }
+    text = Text("try in another terminal\n", style="bold")
+    for command, meaning in commands.items():
+        text.append(f"  {command}", style="not bold")
+        text.append(f"  {meaning}\n", style="not bold dim")
+    return text
