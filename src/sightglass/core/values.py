@@ -364,10 +364,9 @@ def n_bytes(value: Any) -> int:
 
 def array_bytes(array: Any) -> int:
     """Return how many bytes an array of any library takes, from its shape and dtype alone."""
-    size = 1
-    for length in array.shape:
-        size *= int(length)
-    return size * itemsize(array.dtype)
+    if isinstance(array, np.ndarray):
+        return array.nbytes
+    return math.prod(map(int, array.shape)) * itemsize(array.dtype)
 
 
 def itemsize(dtype: Any) -> int:

@@ -6,18 +6,22 @@ Every function here looks at types, shapes and dtypes only: nothing is copied, m
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.errors import RefusedQueryError
-from sightglass.core.values import array_bytes, array_kind, itemsize, type_name
+from sightglass.core.errors import EvaluationError, RefusedQueryError
+from sightglass.core.values import array_bytes, array_kind, is_extended, itemsize, n_bytes, type_name
+
+from .expr import MAX_INT_BITS
 
 MAX_RESULT_BYTES: Final = 64 * 2**20
+MAX_WORK_BYTES: Final = 16 * 2**30
+MAX_WORK_STEPS: Final = 1_000_000
 MAX_BINS: Final = 1_000_000
 MAX_ITEMS: Final = 10_000
-MAX_CALLS: Final = 100_000
+MAX_LEAVES: Final = 250_000
 MAX_TEXT: Final = 64 * 1024
 
 NUMBERS = (bool, int, float, np.number, np.bool_)
@@ -52,19 +56,30 @@ def operand(value: Any) -> Any:
     if isinstance(value, NUMBERS):
         return value
     if array_kind(value):
-        if getattr(value.dtype, "kind", "f") in "OSUVmM" and "float" not in str(value.dtype):
+        kind = getattr(value.dtype, "kind", "f")
+        if kind in "OSUmMV" and not is_extended(value.dtype):
             raise RefusedQueryError(f"Expected an array of numbers, got dtype {value.dtype}")
         return value
     if isinstance(value, list | tuple):
-        check_length(value)
-        items = [operand(item) for item in value]
-        if any(is_array(item) for item in items):
-            check_bytes(math.prod(getattr(items[0], "shape", ())) * len(items) * 8)
-            first = next(item for item in items if is_array(item))
-            xp = namespace(first)
-            return xp.stack([xp.asarray(item) for item in items])
-        return np.asarray(items)
+        return _stack(value)
     raise RefusedQueryError(f"Expected a number or an array, got {type_name(value)}{_hint(value)}")
+
+
+def _stack(values: list[Any] | tuple[Any, ...]) -> Any:
+    """Make an array of numbers and arrays side by side."""
+    check_leaves(values)
+    check_length(values)
+    items = [operand(item) for item in values]
+    first = next((item for item in items if is_array(item)), None)
+    shapes = {tuple(getattr(item, "shape", ())) for item in items}
+    if len(shapes) > 1:
+        raise RefusedQueryError(f"Expected items of one shape, got {' and '.join(map(str, sorted(shapes)[:2]))}")
+    if first is None:
+        stacked = np.asarray(items)
+        return operand(stacked) if len(items) else stacked
+    check_bytes(sum(array_bytes(item) for item in items if is_array(item)))
+    xp = namespace(first)
+    return xp.stack([item if is_array(item) and namespace(item) is xp else xp.asarray(item) for item in items])
 
 
 def _hint(value: Any) -> str:
@@ -79,6 +94,11 @@ def check_length(value: Any) -> None:
         raise RefusedQueryError(f"Expected at most {MAX_ITEMS} items to go through, got {len(value)}")
 
 
+def check_leaves(value: Any) -> None:
+    """Refuse containers within containers that hold more than `MAX_LEAVES` in all, however often they share a part."""
+    Total().add(value)
+
+
 def check_bytes(n_bytes: int, *, allowed: int = 0) -> None:
     """Refuse a result over `MAX_RESULT_BYTES`, unless it is no larger than what it is made from."""
     if n_bytes > max(MAX_RESULT_BYTES, allowed):
@@ -87,30 +107,78 @@ def check_bytes(n_bytes: int, *, allowed: int = 0) -> None:
         )
 
 
+class Total:
+    """What several results hold together: bytes and items, both bounded."""
+
+    __slots__ = ("n_bytes", "n_leaves")
+
+    def __init__(self) -> None:
+        self.n_bytes = self.n_leaves = 0
+
+    def add(self, value: Any) -> None:
+        """Count all that a value holds; a part that it holds twice counts twice.
+
+        Raises:
+            RefusedQueryError: It is more than `MAX_LEAVES`.
+        """
+        stack = [value]
+        while stack:
+            part = stack.pop()
+            self.n_leaves += 1
+            if array_kind(part):
+                self.n_bytes += array_bytes(part)
+            elif isinstance(part, Mapping | list | tuple):
+                if self.n_leaves + len(part) > MAX_LEAVES:
+                    raise RefusedQueryError(f"Expected results of at most {MAX_LEAVES} items in all, got more")
+                stack.extend(part.values() if isinstance(part, Mapping) else part)
+            elif not isinstance(part, NUMBERS):
+                self.n_bytes += n_bytes(part)
+
+    def check(self) -> None:
+        """Refuse what is over `MAX_RESULT_BYTES`."""
+        check_bytes(self.n_bytes)
+
+
 def check_broadcast(*values: Any) -> None:
     """Refuse an operation whose broadcast result would be enormous; looks at shapes only."""
-    shapes = [tuple(value.shape) for value in values if hasattr(value, "shape")]
+    arrays = [value for value in values if hasattr(value, "shape")]
+    shapes = [tuple(value.shape) for value in arrays]
     if len(shapes) < 2 or all(shape == shapes[0] for shape in shapes):
         return
     try:
         shape = np.broadcast_shapes(*shapes)
-    except ValueError as error:
-        raise RefusedQueryError(f"Expected shapes that fit together, got {' and '.join(map(str, shapes))}") from error
-    arrays = [value for value in values if hasattr(value, "shape")]
+    except ValueError:
+        raise RefusedQueryError(f"Expected shapes that fit together, got {' and '.join(map(str, shapes))}") from None
     width = max(itemsize(value.dtype) for value in arrays)
-    check_bytes(math.prod(int(n) for n in shape) * width, allowed=max(map(array_bytes, arrays)))
+    check_bytes(n_items(shape) * width, allowed=max(map(array_bytes, arrays)))
+
+
+def n_items(shape: Iterable[Any]) -> int:
+    """Return how many items a shape has, an empty axis counted as one: a sum over it brings the others to life."""
+    return math.prod(max(1, int(n)) for n in shape)
+
+
+def truth(value: Any) -> bool:
+    """Return whether a condition holds.
+
+    Raises:
+        EvaluationError: It is no single value.
+    """
+    if is_array(value) and math.prod(value.shape) != 1:
+        raise EvaluationError(f"Expected one truth value, got {type_name(value)}: write .any() or .all()")
+    return bool(value)
 
 
 def check_int(value: Any) -> Any:
     """Refuse a Python integer that outgrew 64 bits."""
-    if type(value) is int and value.bit_length() > 64:
+    if type(value) is int and value.bit_length() > MAX_INT_BITS:
         raise RefusedQueryError(f"Expected integers of at most 64 bits, got one of {value.bit_length()} bits")
     return value
 
 
 def check_power(base: Any, exponent: Any) -> None:
     """Refuse an integer power beyond 64 bits before it is computed."""
-    if type(base) is int and type(exponent) is int and exponent > 0 and base.bit_length() * exponent > 128:
+    if type(base) is int and type(exponent) is int and exponent * (base.bit_length() - 1) > MAX_INT_BITS:
         raise RefusedQueryError(f"Expected integer powers of at most 64 bits, got {base} ** {exponent}")
 
 

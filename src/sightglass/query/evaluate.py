@@ -54,7 +54,7 @@ def evaluator(
         return lambda *values: body(values)
 
     def run(*values: Any) -> Any:
-        compiler.n_calls = 0
+        compiler.n_steps = compiler.n_bytes = 0
         with np.errstate(all="ignore"):
             return body(values)
 
@@ -62,14 +62,38 @@ def evaluator(
 
 
 class _Compiler:
-    """One tree being compiled, and the count of its inner calls when it runs."""
+    """One tree being compiled, and the work of an event when it runs."""
 
     def __init__(self, functions: Mapping[str, Callable[..., Any]], event: str | None, root: str | None) -> None:
         self.functions = functions
         self.event = event
         self.root = root
         self.calls = False
-        self.n_calls = 0
+        self.n_steps = 0
+        self.n_bytes = 0
+
+    def charge(self, value: Any) -> Any:
+        """Count what it costs to go through a value, and return it.
+
+        Raises:
+            RefusedQueryError: The event has cost too much.
+        """
+        if array_kind(value):
+            self.n_bytes += array_bytes(value)
+            if self.n_bytes > MAX_WORK_BYTES:
+                raise RefusedQueryError(f"Expected work on at most {MAX_WORK_BYTES >> 30} GiB for an event, got more")
+        elif isinstance(value, list | tuple):
+            total = Total()
+            total.add(value)
+            self.step(total.n_leaves)
+        elif isinstance(value, Mapping):
+            self.step(len(value))
+        return value
+
+    def step(self, n_steps: int) -> None:
+        self.n_steps += n_steps
+        if self.n_steps > MAX_WORK_STEPS:
+            raise RefusedQueryError(f"Expected work of at most {MAX_WORK_STEPS} steps for an event, got more")
 
     def closure(self, tree: e.Expr, scope: tuple[str, ...]) -> Closure:
         match tree:
@@ -82,28 +106,51 @@ class _Compiler:
             case e.Attr(target, name):
                 return self.attribute(target, name, scope)
             case e.Item(target, index):
-                of, place = self.closure(target, scope), self.closure(index, scope)
-                return lambda env: item(of(env), place(env))
+                return self.item(self.closure(target, scope), self.closure(index, scope))
             case e.Slice():
                 return self.slice(tree, scope)
             case e.Unary(op, part):
                 return self.unary(op, self.closure(part, scope))
             case e.Binary(op, left, right):
-                self.calls = True
-                return _binary(op, self.closure(left, scope), self.closure(right, scope))
+                return self.binary(op, self.closure(left, scope), self.closure(right, scope))
             case e.Call():
-                self.calls = True
                 return self.call(tree, scope)
             case e.Tuple(items):
-                parts = [self.closure(part, scope) for part in items]
-                return lambda env: tuple([part(env) for part in parts])
+                several = self.several(items, scope)
+                return lambda env: tuple(several(env))
             case e.List(items):
-                parts = [self.closure(part, scope) for part in items]
-                return lambda env: [part(env) for part in parts]
+                return self.several(items, scope)
             case e.Dict(entries):
-                named = [(key, self.closure(part, scope)) for key, part in entries]
-                return lambda env: {key: part(env) for key, part in named}
+                keys = [key for key, _ in entries]
+                several = self.several(tuple(part for _, part in entries), scope)
+                return lambda env: dict(zip(keys, several(env), strict=True))
         raise QuerySyntaxError(f"Expected an expression, got {type(tree).__name__}: {tree}")
+
+    def several(self, items: tuple[e.Expr, ...], scope: tuple[str, ...]) -> Callable[[Env], list[Any]]:
+        """Evaluate several values side by side; what is computed, and not only read, must not be large in all."""
+        parts = [(self.closure(part, scope), not isinstance(part, e.Attr | e.Item | e.Var)) for part in items]
+
+        def run(env: Env) -> list[Any]:
+            total = Total()
+            values = []
+            for part, computed in parts:
+                value = part(env)
+                if computed and type(value) not in PLAIN:
+                    total.add(value)
+                    total.check()
+                values.append(value)
+            return values
+
+        return run
+
+    def item(self, of: Closure, place: Closure) -> Closure:
+        def run(env: Env) -> Any:
+            value, index = of(env), place(env)
+            if array_kind(value) and not isinstance(index, int | slice):
+                return self.charge(item(value, index))
+            return item(value, index)
+
+        return run
 
     def attribute(self, target: e.Expr, name: str, scope: tuple[str, ...]) -> Closure:
         event = self.event
@@ -132,45 +179,63 @@ class _Compiler:
             value = part(env)
             if op == "~" and isinstance(value, bool | np.bool_):
                 return not value
-            return apply(value if type(value) in PLAIN else operand(value))
+            if type(value) in PLAIN:
+                return check_int(apply(value))
+            return self.charge(apply(operand(self.charge(value))))
+
+        return run
+
+    def binary(self, op: str, left: Closure, right: Closure) -> Closure:
+        self.calls = True
+        apply = getattr(operator, e.BINARY[op])
+
+        def run(env: Env) -> Any:
+            a, b = left(env), right(env)
+            if type(a) in PLAIN and type(b) in PLAIN:
+                return _scalars(op, apply, a, b)
+            if isinstance(a, str | bytes | type(None)) or isinstance(b, str | bytes | type(None)):
+                return _texts(op, apply, a, b)
+            a, b = operand(self.charge(a)), operand(self.charge(b))
+            check_broadcast(a, b)
+            return self.charge(apply(a, b))
 
         return run
 
     def call(self, tree: e.Call, scope: tuple[str, ...]) -> Closure:
+        self.calls = True
         function = self.function(tree)
+        charge = self.charge
         args = [self.inner(arg, scope) if isinstance(arg, e.Lambda) else self.closure(arg, scope) for arg in tree.args]
         kwargs = [(key, self.closure(value, scope)) for key, value in tree.kwargs]
         if not kwargs and len(args) == 1:
             only = args[0]
-            return lambda env: function(only(env))
-        return lambda env: function(*[arg(env) for arg in args], **{key: value(env) for key, value in kwargs})
+            return lambda env: charge(function(charge(only(env))))
+        return lambda env: charge(
+            function(*[charge(arg(env)) for arg in args], **{key: value(env) for key, value in kwargs})
+        )
 
     def function(self, tree: e.Call) -> Callable[..., Any]:
         takes_lambda = any(isinstance(arg, e.Lambda) for arg in tree.args)
         if tree.name in FUNCTIONS:
-            function = FUNCTIONS[tree.name]
-            if takes_lambda and not function.lambdas:
-                raise QuerySyntaxError(f"Expected values as arguments of {function.signature}, got a lambda")
-            _check_arguments(function.call, tree, function.signature)
-            return function.call
+            check_call(tree)
+            return FUNCTIONS[tree.name].call
         if tree.name not in self.functions:
             known = {*FUNCTIONS, *self.functions}
             raise UnknownFunctionError("function", tree.name, known)
         if takes_lambda:
             raise QuerySyntaxError(f"Expected values as arguments of {tree.name}, got a lambda")
-        _check_arguments(self.functions[tree.name], tree, tree.name)
+        check_arguments(self.functions[tree.name], tree, tree.name)
         return self.functions[tree.name]
 
     def inner(self, tree: e.Lambda, scope: tuple[str, ...]) -> Closure:
         """Compile a lambda inside the query; it sees the arguments around it."""
         body = self.closure(tree.body, (*scope, *tree.params))
         with_name = len(tree.params) == 2
+        n_nodes = e.n_nodes(tree)
 
         def bind(env: Env) -> Callable[[Any, Any], Any]:
             def run(name: Any, value: Any) -> Any:
-                self.n_calls += 1
-                if self.n_calls > MAX_CALLS:
-                    raise RefusedQueryError(f"Expected at most {MAX_CALLS} inner calls for an event, got more")
+                self.step(n_nodes)
                 return body((*env, name, value) if with_name else (*env, value))
 
             return run
@@ -183,15 +248,6 @@ class UnknownFunctionError(UnknownNameError, QuerySyntaxError):
 
     def __init__(self, what: str, name: object, known: Any) -> None:
         UnknownNameError.__init__(self, what, name, known)
-
-
-def _check_arguments(function: Callable[..., Any], tree: e.Call, signature: str) -> None:
-    try:
-        inspect.signature(function).bind(*tree.args, **dict(tree.kwargs))
-    except TypeError as error:
-        raise QuerySyntaxError(f"Wrong arguments for {signature}: {error}") from None
-    except ValueError:
-        return  # a builtin without a signature
 
 
 def readable(value: Any, name: str) -> Any:
@@ -218,9 +274,11 @@ def attribute(value: Any, name: str) -> Any:
         if name not in ARRAY_ATTRIBUTES:
             raise UnknownNameError("attribute", name, ARRAY_ATTRIBUTES, where="of an array")
         return _array_attribute(value, name)
+    if isinstance(value, Histogram) and name in HISTOGRAM_ATTRIBUTES:
+        return getattr(value, name)
     if name.startswith("_"):
         raise RefusedQueryError(f"Expected a public name, got {name!r}: a leading underscore is refused")
-    return readable(_plain_attribute(value, name), name)
+    return readable(_stored(readable(value, f"what .{name} is read of"), name), name)
 
 
 def _array_attribute(array: Any, name: str) -> Any:
@@ -228,82 +286,92 @@ def _array_attribute(array: Any, name: str) -> Any:
         return str(array.dtype).removeprefix("torch.")
     if name == "shape":
         return tuple(int(n) for n in array.shape)
-    if name == "size" and callable(array.size):  # PyTorch
-        return int(array.numel())
+    if name == "size":
+        return math.prod(int(n) for n in array.shape)
+    if name == "T" and array_kind(array) == "torch":  # which warns of any number of axes but two
+        return array.permute(*reversed(range(array.ndim)))
     return getattr(array, name)
 
 
-def _plain_attribute(value: Any, name: str) -> Any:
-    fields = _fields(value)
-    if name in fields:
-        return fields[name]
-    raise UnknownNameError(
-        "attribute", name, [field for field in fields if not field.startswith("_")], where=f"of {type_name(value)}"
-    )
-
-
-def _fields(value: Any) -> Mapping[str, Any]:
-    """Return what an object stores under names, without running code of its class."""
-    if isinstance(value, tuple) and hasattr(type(value), "_fields"):
-        return dict(zip(type(value)._fields, value, strict=False))
-    try:
-        stored = dict(object.__getattribute__(value, "__dict__"))
-    except AttributeError:
-        stored = {}
-    for kind in type(value).__mro__:
-        for name, member in vars(kind).items():
-            if isinstance(member, types.MemberDescriptorType) and name not in stored:
-                try:
-                    stored[name] = member.__get__(value, type(value))
-                except AttributeError:
-                    continue
-    if dataclasses.is_dataclass(value):
-        names = {field.name for field in dataclasses.fields(value)}
-        return {name: stored[name] for name in names if name in stored} or stored
-    return stored
+def _stored(value: Any, name: str) -> Any:
+    """Return what an object stores under a name, without running code of its class."""
+    kinds = type(value).__mro__
+    if isinstance(value, tuple) and name in getattr(kinds[0], "_fields", ()):
+        return value[kinds[0]._fields.index(name)]  # type: ignore[attr-defined]
+    getters = (vars(kind).get("__dict__") for kind in kinds)
+    getter = next((get for get in getters if isinstance(get, types.GetSetDescriptorType)), None)
+    stored = getter.__get__(value) if getter is not None else {}
+    if name in stored:
+        return stored[name]
+    # Members of the interpreter's own classes, such as the frame of a traceback, are no slots.
+    slots = {
+        key: member
+        for kind in reversed(kinds)
+        if "__slots__" in vars(kind)
+        for key, member in vars(kind).items()
+        if isinstance(member, types.MemberDescriptorType)
+    }
+    if name in slots:
+        try:
+            return slots[name].__get__(value)
+        except AttributeError:
+            del slots[name]
+    known = [key for key in (*getattr(kinds[0], "_fields", ()), *stored, *slots) if not key.startswith("_")]
+    raise UnknownNameError("attribute", name, known, where=f"of {type_name(value)}")
 
 
 def item(value: Any, index: Any) -> Any:
-    """Read an item of a mapping, a sequence or an array."""
+    """Read an item of a mapping, a sequence, a text or an array."""
     if isinstance(value, Mapping):
-        try:
+        if isinstance(index, Hashable) and not isinstance(index, tuple | slice) and index in value:
             return readable(value[index], str(index))
-        except (KeyError, TypeError):
-            raise UnknownNameError("key", index, value) from None
-    if isinstance(value, list | tuple) and isinstance(index, int | slice):
-        return readable(value[index], str(index)) if isinstance(index, int) else value[index]
+        raise UnknownNameError("key", index, value)
     if is_array(value):
-        check_bytes(_indexed_bytes(value, index), allowed=array_bytes(value))
-        return value[tuple(index) if isinstance(index, list) and any(isinstance(i, slice) for i in index) else index]
-    if isinstance(value, str) and isinstance(index, int | slice):
-        return value[index]
-    raise EvaluationError(f"Expected something with items, got {type_name(value)} for [{index!r}]")
+        return _array_item(value, index)
+    if isinstance(value, list | tuple | str):
+        if isinstance(index, slice):
+            return value[index]
+        if isinstance(index, int | np.integer):
+            if -len(value) <= index < len(value):
+                return readable(value[index], str(index))
+            raise EvaluationError(f"Expected an index below {len(value)}, got {index}")
+    raise EvaluationError(f"Expected something with items, got {type_name(value)} for [{index!r:.100}]")
 
 
-def _indexed_bytes(array: Any, index: Any) -> int:
-    """Bound the bytes of `array[index]` where an array or a list picks items, perhaps the same ones many times."""
-    picked = [
-        part for part in (index if isinstance(index, tuple) else (index,)) if isinstance(part, list) or is_array(part)
-    ]
-    n_picked = max((len(part) if isinstance(part, list) else array_bytes(part) for part in picked), default=0)
-    rest = array_bytes(array) // max(1, int(array.shape[0])) if len(array.shape) else itemsize(array.dtype)
-    return n_picked * rest
+def _array_item(array: Any, index: Any) -> Any:
+    parts = [_index(part) for part in (index if isinstance(index, tuple) else (index,))]
+    picks = [part for part in parts if is_array(part)]
+    if picks:
+        if any("bool" in str(part.dtype) for part in picks) and on_device(array):
+            raise RefusedQueryError("A condition cannot pick items on a device, their number is unknown: write where")
+        check_bytes(_n_picked(array, parts, picks) * itemsize(array.dtype), allowed=array_bytes(array))
+    result = array[tuple(parts)] if isinstance(index, tuple) else array[parts[0]]
+    return result if is_array(result) or isinstance(result, np.generic) else readable(result, "an item")
 
 
-def _binary(op: str, left: Closure, right: Closure) -> Closure:
-    apply = getattr(operator, e.BINARY[op])
+def _index(part: Any) -> Any:
+    """Return a part of an index, lists and tuples of integers made arrays."""
+    if part is None or part is Ellipsis or isinstance(part, int | np.integer | slice):
+        return part
+    if isinstance(part, list | tuple):
+        part = operand(part) if len(part) else np.zeros(0, np.int64)
+    if is_array(part) and any(kind in str(part.dtype) for kind in ("int", "bool")):
+        return part
+    raise EvaluationError(f"Expected integers, slices or conditions in an index, got {type_name(part)}")
 
-    def run(env: Env) -> Any:
-        a, b = left(env), right(env)
-        if type(a) in PLAIN and type(b) in PLAIN:
-            return _scalars(op, apply, a, b)
-        if isinstance(a, str | bytes | type(None)) or isinstance(b, str | bytes | type(None)):
-            return _texts(op, apply, a, b)
-        a, b = operand(a), operand(b)
-        check_broadcast(a, b)
-        return apply(a, b)
 
-    return run
+def _n_picked(array: Any, parts: list[Any], picks: list[Any]) -> int:
+    """Bound the items of `array[index]` where arrays pick them, perhaps the same ones many times."""
+    masks = [part for part in picks if "bool" in str(part.dtype)]
+    places = [tuple(part.shape) for part in picks if "bool" not in str(part.dtype)]
+    try:
+        n_places = n_items(np.broadcast_shapes(*places))
+    except ValueError:
+        shown = " and ".join(map(str, places))
+        raise RefusedQueryError(f"Expected places of shapes that fit together, got {shown}") from None
+    n_masked = max((n_items(part.shape) for part in masks), default=1)
+    n_used = [0 if part is None else len(part.shape) if part in_(masks) else 1 for part in parts if part is not Ellipsis]
+    return n_places * n_masked
 
 
 def _scalars(op: str, apply: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
