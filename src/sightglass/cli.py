@@ -50,7 +50,7 @@ def _fail(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-class _RunName(click.ParamType):
+class _RunName(click.ParamType[str]):
     """The name or id of a run, or a connection file."""
 
     name = "run"
@@ -65,7 +65,7 @@ class _RunName(click.ParamType):
         return [CompletionItem(name) for name in names if name.startswith(incomplete)] + files
 
 
-class _NameOf(click.ParamType):
+class _NameOf(click.ParamType[str]):
     """The name of a control or an action of the run that is named before it."""
 
     def __init__(self, kind: str) -> None:

@@ -7,6 +7,7 @@ dead: every call is a no-op, and the parent's sockets are not touched.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import secrets
 import socket
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from .core.clock import SystemClock
-from .core.errors import SightglassError, TransportError
+from .core.errors import SightglassError
 from .emit.acts import Agree, Done
 from .emit.controls import Action, BoundControl, Control, declaring_line
 from .emit.observe import Emitter
@@ -77,6 +78,7 @@ class Run:
         self._idle = self._emitter.demand.idle
         self._io: Io | None = None
         self._registered: Path | None = None
+        self._closed = False
         self.memory: MemoryListener | None = None
         if disabled:
             self._emitter.close()
@@ -208,7 +210,7 @@ class Run:
 
     def close(self) -> None:
         """End the run: open groups are emitted, clients are told. Calling it again does nothing."""
-        if self._emitter.closed or self.disabled:
+        if self._closed or self.disabled:
             return
         self._emitter.close()
         if self._io is not None:
@@ -218,6 +220,7 @@ class Run:
         for file in (self.connection_file, self.viewer_file):
             if file is not None:
                 file.unlink(missing_ok=True)
+        self._closed = True  # last: what an interrupt cut short is done again at the exit
         _live.discard(self)
 
     def __enter__(self) -> Run:
@@ -234,23 +237,40 @@ class Run:
 
     def _open(self, listen: str | None) -> None:
         """Open what can be opened, and say what cannot."""
-        path: Path | None = None
+        ways = [(True, listen, "")]
+        if listen is not None:
+            ways += [(True, None, "from this machine only"), (False, listen, "over TCP only")]
         outer: ZmqListener | None = None
-        try:
-            path = registry.folder()
-            registry.hold(self.id, path)
-            outer = ZmqListener(path=path / f"{self.id}.sock", listen=listen)
-            self._register(outer, path)
-        except (OSError, SightglassError) as error:
-            outer = outer or self._open_tcp_alone(listen)
-            reach = "it can be reached over TCP only" if outer else "no other process can reach it"
-            warnings.warn(f"Run {self.name!r} goes on, but {reach}: {error}", RuntimeWarning, stacklevel=4)
+        problem = ""
+        for here, endpoint, reach in ways:
+            try:
+                outer = self._listen(endpoint, here=here)
+                break
+            except (OSError, SightglassError) as error:
+                problem = problem or str(error)
+        else:
+            reach = "by no other process"
+        if problem:
+            warnings.warn(f"Run {self.name!r} goes on, but can be reached {reach}: {problem}", RuntimeWarning, stacklevel=4)
         self._write_connections(outer)
         both = Both(outer) if outer is not None else None
         self.memory = both.memory if both is not None else MemoryListener()
         self.reachable = outer is not None
         self._io = Io(both or self.memory, self._agent, clock=self._clock)
         self._emitter.wake = self._io.wake
+
+    def _listen(self, listen: str | None, *, here: bool) -> ZmqListener:
+        if not here:
+            return ZmqListener(listen=listen)
+        with contextlib.ExitStack() as undo:
+            path = registry.folder()
+            registry.hold(self.id, path)
+            undo.callback(registry.unregister, self.id, path)
+            listener = ZmqListener(path=path / f"{self.id}.sock", listen=listen)
+            undo.callback(listener.close)
+            self._register(listener, path)
+            undo.pop_all()
+        return listener
 
     def _register(self, listener: ZmqListener, path: Path) -> None:
         address = listener.address
@@ -272,15 +292,6 @@ class Run:
             path,
         )
         self._registered = path
-
-    @staticmethod
-    def _open_tcp_alone(listen: str | None) -> ZmqListener | None:
-        if listen is None:
-            return None
-        try:
-            return ZmqListener(listen=listen)
-        except TransportError:
-            return None
 
     def _write_connections(self, listener: ZmqListener | None) -> None:
         if listener is None or listener.controller is None or listener.viewer is None:

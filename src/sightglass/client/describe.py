@@ -12,7 +12,7 @@ MAX_FIELDS_SHOWN = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observable:
-    """One observable: its type, with dtype and shape for arrays; an example; and what is inside, one level down."""
+    """One observable: its type, with dtype and shape for arrays; an example; and what is inside a mapping, by path."""
 
     type: str
     example: str = ""

@@ -160,18 +160,23 @@ class Link:
 
     def _run(self) -> None:
         heard_s = pinged_s = time.monotonic()
+        dead = False
         while not self._closing and not self.ended:
             self._flush()
-            for frames in self._channel.receive(POLL_S):
-                heard_s = time.monotonic()
+            messages = self._channel.receive(POLL_S)
+            for frames in messages:
                 self._take(frames)
             now_s = time.monotonic()
             if now_s - pinged_s > PING_S:
                 pinged_s = now_s
                 self.send(wire.encode(wire.Ping()))
-            if now_s - heard_s > POLL_S and self._alive is not None and not self._alive():
+            if messages:
+                heard_s = now_s
+            elif dead:  # since before the last look at the channel: what it sent has been read
                 self._end(f"Run {self.run!r} died without a goodbye", lost=True)
-            elif now_s - heard_s > SILENCE_S and self._alive is None:
+            elif self._alive is not None:
+                dead = not self._alive()
+            elif now_s - heard_s > SILENCE_S:
                 self._end(f"Run {self.run!r} has been silent for {SILENCE_S:.0f} s", lost=True)
         if self._closing and not self.ended:
             self.send(wire.encode(wire.Bye()))

@@ -227,7 +227,7 @@ class Stream(Chain):
     def _with(self, step: Step) -> Stream:
         if isinstance(step, Reduce) and isinstance(step.window, Per):
             raise QueryError("Expected a window of records on a stream; per= needs the run's events: put it into the query")
-        shown = {Reduce: getattr(step, "name", "")}.get(type(step), type(step).__name__.lower())  # type: ignore[call-overload]
+        shown = step.name if isinstance(step, Reduce) else type(step).__name__.lower()
         store = Store(tag=f"{self.tag}.{shown}", run=self.run)
         return Stream(_Steps(self, step), store)
 

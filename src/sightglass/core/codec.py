@@ -176,7 +176,8 @@ def _dtype(name: Any) -> np.dtype[Any]:
                 f"Expected ml_dtypes to be installed for an array of {name}: pip install ml_dtypes"
             ) from None
         if hasattr(ml_dtypes, name):
-            return np.dtype(getattr(ml_dtypes, name))
+            extended: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+            return extended
     raise WireError(f"Expected a dtype of numbers or text, got {name!r:.100}")
 
 

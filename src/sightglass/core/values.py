@@ -226,7 +226,7 @@ class DeviceHistogram:
         return Histogram.from_counts(np.diff(below), to_host(self.edges), **outside)
 
 
-def array_kind(value: object) -> ArrayKind | None:
+def array_kind(value: Any) -> ArrayKind | None:
     """Tell which library an array comes from, without importing any; `None` for what is no array."""
     return _kind_of(type(value))
 

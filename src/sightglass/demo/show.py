@@ -13,6 +13,11 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
 import sightglass as sg
 from sightglass.core.errors import RunLostError, RunNotFoundError
 
@@ -102,10 +107,6 @@ def _views(streams: dict[str, Stream]) -> list[TerminalView]:
 
 def _draw(run: RemoteRun, streams: dict[str, Stream]) -> None:
     """Draw the page until the training ends; Ctrl-C ends it."""
-    from rich.console import Console, Group, RenderableType
-    from rich.live import Live
-    from rich.table import Table
-
     console = Console()
     views = _views(streams)
 
@@ -129,10 +130,8 @@ def _draw(run: RemoteRun, streams: dict[str, Stream]) -> None:
             pass
 
 
-def _hints(run: RemoteRun) -> object:
+def _hints(run: RemoteRun) -> Text:
     """Return what to try next."""
-    from rich.text import Text
-
     name = shlex.quote(run.name)
     commands = {
         "sightglass runs": "what is running",

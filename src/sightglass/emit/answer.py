@@ -11,7 +11,7 @@ Rule 2: nothing is lost uncounted: `n_skipped` by the budget, `n_dropped` by a f
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final
 
@@ -51,7 +51,7 @@ class Answer:
     """
 
     __slots__ = (
-        "_backlog_bytes", "_defer", "_evaluation", "_full", "_heavy", "_monotonic", "_n_deferred", "_only", "backlog", "deferred",
+        "_backlog_bytes", "_defer", "_evaluation", "_full", "_has_tail", "_heavy", "_monotonic", "_n_deferred", "_only", "backlog", "deferred",
         "event", "id", "last_error", "n_dropped", "n_errors", "n_in_row", "n_rows", "n_seen", "n_skipped", "query", "rows",
         "spent_s", "stride", "suspended", "total_spent_s", "unsent_bytes", "windows",
     )  # fmt: skip
@@ -76,7 +76,8 @@ class Answer:
         self._backlog_bytes = 0
         self._full = self._heavy = False
         self._evaluation = evaluation
-        self._only = None if evaluation.has_tail else evaluation.only
+        self._only = evaluation.only
+        self._has_tail = evaluation.has_tail
         self._monotonic = monotonic
         self._defer = defer
         self._n_deferred = 0
@@ -94,15 +95,21 @@ class Answer:
             else:
                 value = self._only(observables)
                 if type(value) in QUICK and type(step) in QUICK and not self._full:
-                    extra = None if steps is None else (1, True, True, steps)
-                    self.rows.append((self.n_rows, step, wall_time, value, extra))
-                    self.n_rows += 1
+                    if self._has_tail:
+                        items = self._evaluation.number(value, index, (step, wall_time, steps))
+                        if items:
+                            self._emit(items)
+                    else:
+                        extra = None if steps is None else (1, True, True, steps)
+                        self.rows.append((self.n_rows, step, wall_time, value, extra))
+                        self.n_rows += 1
                 else:
                     self._take(self._evaluation.rest(value), index, step, wall_time, steps)
             if self.n_in_row:
                 self.n_in_row = 0
         except (Exception, SystemExit) as error:  # noqa: BLE001  a query must never hurt the run
             self._failed(error, step)
+            self._pass_by(index, wall_time)
         self.n_seen += 1
         ended_s = self._monotonic()
         self.spent_s += ended_s - started_s
@@ -164,7 +171,10 @@ class Answer:
         def settle(error: BaseException | None) -> None:
             self._n_deferred -= 1
             at = to_host(step)
+            n_errors = self.n_errors
             self._settle(lambda: evaluation.tail(head, ordinal=index, step=at, wall_time=wall_time, steps=steps), at, error)
+            if self.n_errors > n_errors and self._has_tail:
+                self._settle(lambda: evaluation.miss(ordinal=index, wall_time=wall_time), at)
 
         self._defer(head.read, settle)
 
@@ -186,10 +196,14 @@ class Answer:
 
     def _skip(self, index: int, wall_time: float) -> None:
         self.n_skipped += 1
-        if self._evaluation.has_tail:
+        self._pass_by(index, wall_time)
+
+    def _pass_by(self, index: int, wall_time: float) -> None:
+        """Tell the windows of an event that has no value, so that they close in time and say that they are incomplete."""
+        if self._has_tail:
             self._in_order(lambda: self._evaluation.miss(ordinal=index, wall_time=wall_time))
 
-    def _emit(self, items: list[Item]) -> None:
+    def _emit(self, items: Sequence[Item]) -> None:
         for item in items:
             if self._full:
                 self.n_dropped += 1

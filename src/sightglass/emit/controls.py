@@ -97,7 +97,7 @@ class BoundControl(Control):
         self._owner, self._key = bind
         super().__init__(name, self.value, **options)
 
-    @property  # type: ignore[override]
+    @property
     def value(self) -> Any:
         """The value now, read from its owner."""
         if isinstance(self._owner, Mapping):

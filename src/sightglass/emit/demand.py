@@ -8,7 +8,7 @@ asks for, and about which nothing else is to be done.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from .answer import Answer
 
 MAX_OBSERVABLES_SHOWN = 1_000
 MAX_EXAMPLE_CHARS = 60
+MAX_DEPTH_SHOWN = 4
 
 Origin = Literal["observe", "log", "publish"]
 
@@ -29,7 +30,7 @@ class Offered:
     Attributes:
         type: Its type, with dtype and shape for arrays.
         example: A number or text that was seen, as text; empty for anything larger.
-        fields: What is inside, one level down, by name.
+        fields: What is inside a mapping, by paths such as "dense.kernel".
     """
 
     type: str
@@ -69,11 +70,19 @@ class Channel:
 
 
 def _offered(value: Any) -> Offered:
-    fields: dict[str, str] = {}
-    if isinstance(value, Mapping):
-        fields = {str(key): type_name(item) for key, item in itertools.islice(value.items(), MAX_OBSERVABLES_SHOWN)}
+    inside = itertools.islice(_leaves(value, "", MAX_DEPTH_SHOWN), MAX_OBSERVABLES_SHOWN) if isinstance(value, Mapping) else ()
     example = repr(value)[:MAX_EXAMPLE_CHARS] if isinstance(value, bool | int | float | str) else ""
-    return Offered(type_name(value), example, fields)
+    return Offered(type_name(value), example, dict(inside))
+
+
+def _leaves(value: Mapping[Any, Any], prefix: str, depth: int) -> Iterator[tuple[str, str]]:
+    """Yield the paths and types of what is inside a mapping."""
+    for key, item in value.items():
+        path = f"{prefix}{key}"
+        if isinstance(item, Mapping) and item and depth > 1:
+            yield from _leaves(item, f"{path}.", depth - 1)
+        else:
+            yield path, type_name(item)
 
 
 class Demand:

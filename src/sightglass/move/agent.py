@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from ..core import codec
 from ..core.clock import Clock
 from ..core.errors import ActError, QueryError, UnsendableError, WireError, unknown
-from ..emit.acts import Act, Done
+from ..emit.acts import Act, Done, Kind
 from ..emit.answer import Answer, Row
 from ..emit.observe import Emitter
 from ..query.parse import parse
@@ -266,12 +266,13 @@ class Agent:
             reason = self._refuse_acts or f"Expected a controller's key to {message.kind}; a viewer's key may look, not act"
             self._refuse(peer, message.request, "RefusedError", reason)
             return
-        if message.kind not in ("set", "call", "pause", "resume", "stop"):
-            self._refuse(peer, message.request, "RefusedError", f"Expected an act, got {message.kind!r}")
+        kind = next((kind for kind in get_args(Kind) if kind == message.kind), None)
+        if kind is None:
+            self._refuse(peer, message.request, "RefusedError", unknown("act", message.kind, get_args(Kind)))
             return
         value = codec.decode(message.value) if message.value else None
         number = self._number()
-        act = Act(id=number, client=_owner(peer), kind=message.kind, name=message.name, value=value, at=message.at,
+        act = Act(id=number, client=_owner(peer), kind=kind, name=message.name, value=value, at=message.at,
                   hold=message.hold)  # fmt: skip
         self._acts[number] = (peer, message.request)
         try:

@@ -18,6 +18,7 @@ from .transport import Frames, Listener
 IDLE_S: Final = 0.25
 RETRY_S: Final = 0.005
 TICK_S: Final = 1.0
+LATE_S: Final = 1.0
 MAX_OUTBOX_BYTES: Final = 64 * 2**20
 MAX_OUTBOX_MESSAGES: Final = 20_000
 BLOCK_TAG: Final = b"\xa5block"
@@ -68,7 +69,7 @@ class Io:
         self._agent = agent
         self._clock = clock
         self._outboxes: dict[bytes, Outbox] = {}
-        self._ticked_s = clock.monotonic()
+        self._ticked_s = self._turned_s = clock.monotonic()
         self._closing = ""
         self._thread = Background("io", self._run)
 
@@ -88,12 +89,19 @@ class Io:
             for delivery in self._listener.receive(RETRY_S if waiting else IDLE_S):
                 self._queue(self._agent.receive(delivery))
             self._queue(self._agent.flush())
-            now_s = self._clock.monotonic()
-            if now_s - self._ticked_s >= TICK_S:
-                self._ticked_s = now_s
-                self._queue(self._agent.tick())
+            self._tick()
             self._send()
         self._finish()
+
+    def _tick(self) -> None:
+        """Let leases end, unless this thread was held up itself: then it first reads what clients sent meanwhile."""
+        now_s = self._clock.monotonic()
+        if now_s - self._turned_s > LATE_S:
+            self._ticked_s = now_s
+        self._turned_s = now_s
+        if now_s - self._ticked_s >= TICK_S:
+            self._ticked_s = now_s
+            self._queue(self._agent.tick())
 
     def _finish(self) -> None:
         """Give the last records and the goodbye a moment to get through."""

@@ -171,7 +171,7 @@ def alive(id: str, path: Path | None = None) -> bool:
         except OSError:
             continue
         try:
-            if not _lock(descriptor):
+            if not _lock(descriptor, shared=True):  # two who ask at once do not mistake each other for the run
                 return True
         finally:
             os.close(descriptor)
@@ -201,8 +201,8 @@ def _clean(id: str, path: Path) -> None:
             (path / f"{id}{suffix}").unlink()
 
 
-def _lock(descriptor: int) -> bool:
-    """Take an exclusive lock without waiting; tells whether it was free."""
+def _lock(descriptor: int, *, shared: bool = False) -> bool:
+    """Take a lock without waiting; tells whether it was free."""
     locking: Any
     try:
         import fcntl as locking
@@ -215,7 +215,7 @@ def _lock(descriptor: int) -> bool:
             return False
         return True
     try:
-        locking.lockf(descriptor, locking.LOCK_EX | locking.LOCK_NB)
+        locking.lockf(descriptor, (locking.LOCK_SH if shared else locking.LOCK_EX) | locking.LOCK_NB)
     except OSError:
         return False
     return True

@@ -121,7 +121,6 @@ class ZmqListener:
         self._wake = _Wake()
         self._poller = zmq.Poller()
         self._routers: list[zmq.Socket[bytes]] = []
-        self._peers: dict[bytes, tuple[zmq.Socket[bytes], bytes]] = {}
         self._zap: zmq.Socket[bytes] | None = None
         self._roles: dict[bytes, bytes] = {}
         self.viewer = self.controller = None
@@ -151,7 +150,6 @@ class ZmqListener:
                 except zmq.Again:
                     break
                 peer = bytes([number]) + parts[0].bytes
-                self._peers[peer] = (router, parts[0].bytes)
                 may_act = number == 0 and self.address is not None and not self.address.server
                 if not may_act and len(parts) > 1:
                     may_act = _user(parts[-1]) == "controller"
@@ -160,17 +158,16 @@ class ZmqListener:
 
     def send(self, peer: bytes, frames: Frames) -> Sent:
         """Send to one peer."""
-        router, identity = self._peers.get(peer, (None, b""))
-        if router is None:
+        number, identity = peer[0], peer[1:]
+        if number >= len(self._routers):
             return "gone"
         try:
-            router.send_multipart([identity, *frames], zmq.NOBLOCK, copy=_small(frames))
+            self._routers[number].send_multipart([identity, *frames], zmq.NOBLOCK, copy=_small(frames))
         except zmq.Again:
             return "full"
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
-            self._peers.pop(peer, None)
             return "gone"
         return "sent"
 

@@ -25,6 +25,8 @@ MAX_LEAVES: Final = 250_000
 MAX_TEXT: Final = 64 * 1024
 
 NUMBERS = (bool, int, float, np.number, np.bool_)
+PLAIN: Final = frozenset((float, int, bool))
+NUMERIC: Final = frozenset("biufc")
 
 _namespaces: dict[type, Any] = {}
 
@@ -47,13 +49,18 @@ def is_array(value: Any) -> bool:
     return array_kind(value) is not None
 
 
+def is_numpy(value: Any) -> bool:
+    """Tell whether a value is an array of NumPy's own numbers, for which there are short cuts."""
+    return type(value) is np.ndarray and value.dtype.kind in NUMERIC
+
+
 def operand(value: Any) -> Any:
     """Return a value that can be computed with: a number, or an array; sequences of numbers become arrays.
 
     Raises:
         RefusedQueryError: It is something else.
     """
-    if isinstance(value, NUMBERS):
+    if type(value) in PLAIN or is_numpy(value) or isinstance(value, NUMBERS):
         return value
     if array_kind(value):
         kind = getattr(value.dtype, "kind", "f")
@@ -141,9 +148,11 @@ class Total:
 
 def check_broadcast(*values: Any) -> None:
     """Refuse an operation whose broadcast result would be enormous; looks at shapes only."""
-    arrays = [value for value in values if hasattr(value, "shape")]
+    arrays = [value for value in values if type(value) not in PLAIN and hasattr(value, "shape")]
+    if len(arrays) < 2:
+        return
     shapes = [tuple(value.shape) for value in arrays]
-    if len(shapes) < 2 or all(shape == shapes[0] for shape in shapes):
+    if all(shape == shapes[0] for shape in shapes):
         return
     try:
         shape = np.broadcast_shapes(*shapes)

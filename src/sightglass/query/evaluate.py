@@ -1,32 +1,37 @@
 """The evaluator: an expression tree becomes a function of values. There is no other.
 
-Trees are compiled to nested closures once, when a query is opened. What a query may read is decided here: keys of
-mappings, fields of dataclasses and named tuples, plain attributes of instances, and `ARRAY_ATTRIBUTES` of arrays.
-Properties are not run; modules, classes and callables are refused. What it would cost is checked before it is paid
-(`arrays`).
+Trees are compiled to nested closures once, when a query is opened. What a query may read is decided in `access`; what
+it would cost is checked before it is paid (`arrays`), and what an event has cost in all is counted here.
 
 Scalars follow IEEE 754, as arrays do: a division by zero gives infinity or NaN, no error.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
+import math
 import operator
-import types
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.errors import EvaluationError, QuerySyntaxError, RefusedQueryError, UnknownNameError
-from sightglass.core.values import array_bytes, array_kind, itemsize, type_name
+from sightglass.core.errors import QuerySyntaxError, RefusedQueryError, UnknownNameError
+from sightglass.core.values import array_bytes, array_kind, type_name
 
 from . import expr as e
-from .arrays import MAX_CALLS, MAX_TEXT, check_broadcast, check_bytes, check_int, check_power, is_array, operand
-from .functions import FUNCTIONS
+from .access import attribute, item, readable
+from .arrays import (
+    MAX_TEXT,
+    MAX_WORK_BYTES,
+    MAX_WORK_STEPS,
+    Total,
+    check_broadcast,
+    check_int,
+    check_power,
+    operand,
+)
+from .functions import FUNCTIONS, check_arguments, check_call
 
-ARRAY_ATTRIBUTES: Final = ("shape", "dtype", "ndim", "size", "T", "real", "imag")
 PLAIN: Final = frozenset((float, int, bool))
 READABLE: Final = frozenset((float, int, bool, str, bytes, type(None), dict, list, tuple, np.ndarray))
 COMPARISONS: Final = frozenset(("==", "!=", "<", "<=", ">", ">="))
@@ -49,8 +54,11 @@ def evaluator(
         QueryError: The tree calls a function that does not exist, or with wrong arguments.
     """
     compiler = _Compiler(functions or {}, event, tree.params[0] if event is not None else None)
+    match tree.body:
+        case e.Attr(target=e.Var(name=root), name=name) if root == compiler.root:
+            return compiler.observable(name)
     body = compiler.closure(tree.body, tree.params)
-    if isinstance(tree.body, e.Attr | e.Var) and not compiler.calls:
+    if not compiler.calls:
         return lambda *values: body(values)
 
     def run(*values: Any) -> Any:
@@ -78,8 +86,10 @@ class _Compiler:
         Raises:
             RefusedQueryError: The event has cost too much.
         """
+        if type(value) in PLAIN:
+            return value
         if array_kind(value):
-            self.n_bytes += array_bytes(value)
+            self.n_bytes += value.nbytes if type(value) is np.ndarray else array_bytes(value)
             if self.n_bytes > MAX_WORK_BYTES:
                 raise RefusedQueryError(f"Expected work on at most {MAX_WORK_BYTES >> 30} GiB for an event, got more")
         elif isinstance(value, list | tuple):
@@ -153,19 +163,23 @@ class _Compiler:
         return run
 
     def attribute(self, target: e.Expr, name: str, scope: tuple[str, ...]) -> Closure:
-        event = self.event
         if isinstance(target, e.Var) and target.name == self.root and scope.index(target.name) == 0:
-
-            def observable(env: Env) -> Any:
-                try:
-                    value = env[0][name]
-                except KeyError:
-                    raise UnknownNameError("observable", name, env[0], where=f"at event {event!r}") from None
-                return value if type(value) in READABLE else readable(value, name)
-
-            return observable
+            observable = self.observable(name)
+            return lambda env: observable(env[0])
         of = self.closure(target, scope)
         return lambda env: attribute(of(env), name)
+
+    def observable(self, name: str) -> Callable[[Mapping[str, Any]], Any]:
+        event = self.event
+
+        def observable(observables: Mapping[str, Any]) -> Any:
+            try:
+                value = observables[name]
+            except KeyError:
+                raise UnknownNameError("observable", name, observables, where=f"at event {event!r}") from None
+            return value if type(value) in READABLE else readable(value, name)
+
+        return observable
 
     def slice(self, tree: e.Slice, scope: tuple[str, ...]) -> Closure:
         parts = [None if part is None else self.closure(part, scope) for part in (tree.start, tree.stop, tree.step)]
@@ -173,7 +187,7 @@ class _Compiler:
 
     def unary(self, op: str, part: Closure) -> Closure:
         self.calls = True
-        apply = {"-": operator.neg, "+": operator.pos, "~": operator.invert}[op]
+        apply: Callable[[Any], Any] = getattr(operator, e.UNARY[op])
 
         def run(env: Env) -> Any:
             value = part(env)
@@ -250,139 +264,14 @@ class UnknownFunctionError(UnknownNameError, QuerySyntaxError):
         UnknownNameError.__init__(self, what, name, known)
 
 
-def readable(value: Any, name: str) -> Any:
-    """Return a value that a query may hold.
-
-    Raises:
-        RefusedQueryError: It is a module, a class or something callable: a query reads what was offered.
-    """
-    if isinstance(value, types.ModuleType | type) or (callable(value) and not is_array(value)):
-        raise RefusedQueryError(
-            f"Expected {name!r} to be a value, got a {type(value).__name__}: "
-            "queries do not reach modules, classes and functions"
-        )
-    return value
-
-
-def attribute(value: Any, name: str) -> Any:
-    """Read a key of a mapping, a field, a plain attribute of an instance, or one of `ARRAY_ATTRIBUTES`."""
-    if isinstance(value, Mapping):
-        if name in value:
-            return readable(value[name], name)
-        raise UnknownNameError("key", name, value)
-    if array_kind(value) or isinstance(value, np.generic):
-        if name not in ARRAY_ATTRIBUTES:
-            raise UnknownNameError("attribute", name, ARRAY_ATTRIBUTES, where="of an array")
-        return _array_attribute(value, name)
-    if isinstance(value, Histogram) and name in HISTOGRAM_ATTRIBUTES:
-        return getattr(value, name)
-    if name.startswith("_"):
-        raise RefusedQueryError(f"Expected a public name, got {name!r}: a leading underscore is refused")
-    return readable(_stored(readable(value, f"what .{name} is read of"), name), name)
-
-
-def _array_attribute(array: Any, name: str) -> Any:
-    if name == "dtype":
-        return str(array.dtype).removeprefix("torch.")
-    if name == "shape":
-        return tuple(int(n) for n in array.shape)
-    if name == "size":
-        return math.prod(int(n) for n in array.shape)
-    if name == "T" and array_kind(array) == "torch":  # which warns of any number of axes but two
-        return array.permute(*reversed(range(array.ndim)))
-    return getattr(array, name)
-
-
-def _stored(value: Any, name: str) -> Any:
-    """Return what an object stores under a name, without running code of its class."""
-    kinds = type(value).__mro__
-    if isinstance(value, tuple) and name in getattr(kinds[0], "_fields", ()):
-        return value[kinds[0]._fields.index(name)]  # type: ignore[attr-defined]
-    getters = (vars(kind).get("__dict__") for kind in kinds)
-    getter = next((get for get in getters if isinstance(get, types.GetSetDescriptorType)), None)
-    stored = getter.__get__(value) if getter is not None else {}
-    if name in stored:
-        return stored[name]
-    # Members of the interpreter's own classes, such as the frame of a traceback, are no slots.
-    slots = {
-        key: member
-        for kind in reversed(kinds)
-        if "__slots__" in vars(kind)
-        for key, member in vars(kind).items()
-        if isinstance(member, types.MemberDescriptorType)
-    }
-    if name in slots:
-        try:
-            return slots[name].__get__(value)
-        except AttributeError:
-            del slots[name]
-    known = [key for key in (*getattr(kinds[0], "_fields", ()), *stored, *slots) if not key.startswith("_")]
-    raise UnknownNameError("attribute", name, known, where=f"of {type_name(value)}")
-
-
-def item(value: Any, index: Any) -> Any:
-    """Read an item of a mapping, a sequence, a text or an array."""
-    if isinstance(value, Mapping):
-        if isinstance(index, Hashable) and not isinstance(index, tuple | slice) and index in value:
-            return readable(value[index], str(index))
-        raise UnknownNameError("key", index, value)
-    if is_array(value):
-        return _array_item(value, index)
-    if isinstance(value, list | tuple | str):
-        if isinstance(index, slice):
-            return value[index]
-        if isinstance(index, int | np.integer):
-            if -len(value) <= index < len(value):
-                return readable(value[index], str(index))
-            raise EvaluationError(f"Expected an index below {len(value)}, got {index}")
-    raise EvaluationError(f"Expected something with items, got {type_name(value)} for [{index!r:.100}]")
-
-
-def _array_item(array: Any, index: Any) -> Any:
-    parts = [_index(part) for part in (index if isinstance(index, tuple) else (index,))]
-    picks = [part for part in parts if is_array(part)]
-    if picks:
-        if any("bool" in str(part.dtype) for part in picks) and on_device(array):
-            raise RefusedQueryError("A condition cannot pick items on a device, their number is unknown: write where")
-        check_bytes(_n_picked(array, parts, picks) * itemsize(array.dtype), allowed=array_bytes(array))
-    result = array[tuple(parts)] if isinstance(index, tuple) else array[parts[0]]
-    return result if is_array(result) or isinstance(result, np.generic) else readable(result, "an item")
-
-
-def _index(part: Any) -> Any:
-    """Return a part of an index, lists and tuples of integers made arrays."""
-    if part is None or part is Ellipsis or isinstance(part, int | np.integer | slice):
-        return part
-    if isinstance(part, list | tuple):
-        part = operand(part) if len(part) else np.zeros(0, np.int64)
-    if is_array(part) and any(kind in str(part.dtype) for kind in ("int", "bool")):
-        return part
-    raise EvaluationError(f"Expected integers, slices or conditions in an index, got {type_name(part)}")
-
-
-def _n_picked(array: Any, parts: list[Any], picks: list[Any]) -> int:
-    """Bound the items of `array[index]` where arrays pick them, perhaps the same ones many times."""
-    masks = [part for part in picks if "bool" in str(part.dtype)]
-    places = [tuple(part.shape) for part in picks if "bool" not in str(part.dtype)]
-    try:
-        n_places = n_items(np.broadcast_shapes(*places))
-    except ValueError:
-        shown = " and ".join(map(str, places))
-        raise RefusedQueryError(f"Expected places of shapes that fit together, got {shown}") from None
-    n_masked = max((n_items(part.shape) for part in masks), default=1)
-    n_used = [0 if part is None else len(part.shape) if part in_(masks) else 1 for part in parts if part is not Ellipsis]
-    return n_places * n_masked
-
-
 def _scalars(op: str, apply: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     if op == "**":
         check_power(a, b)
     try:
-        return check_int(apply(a, b))
-    except ZeroDivisionError:
+        result = apply(a, b)
+    except (ZeroDivisionError, OverflowError):
         return apply(np.float64(a), np.float64(b)).item()
-    except OverflowError:
-        return apply(np.float64(a), np.float64(b)).item()
+    return math.nan if type(result) is complex else check_int(result)
 
 
 def _texts(op: str, apply: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:

@@ -187,7 +187,7 @@ def constant(value: Any) -> Const:
         value = int.__int__(value)
         if not -(2 ** (MAX_INT_BITS - 1)) <= value < 2**MAX_INT_BITS:
             raise RefusedQueryError(
-                f"Expected an integer of at most {MAX_INT_BITS} bits, got {value.bit_length()} bits"
+                f"Expected an integer from -2**63 to 2**64 - 1, got one of {value.bit_length()} bits"
             )
         return Const(value)
     raise RefusedQueryError(
@@ -212,6 +212,11 @@ def check_size(tree: Expr) -> None:
         if n_nodes > MAX_NODES:
             raise RefusedQueryError(f"Expected an expression of at most {MAX_NODES} nodes, got a larger one")
         stack.extend((child, depth + 1) for child in node.children())
+
+
+def n_nodes(tree: Expr) -> int:
+    """Count the nodes of a tree."""
+    return 1 + sum(map(n_nodes, tree.children()))
 
 
 def check_bound(tree: Expr) -> None:

@@ -91,7 +91,7 @@ class _Reader:
             message = f"Expected a query, found invalid syntax: {error.msg}"
             raise QuerySyntaxError(message, text=self.text, column=min(place, len(self.text))) from None
         except (RecursionError, MemoryError, ValueError, OverflowError) as error:
-            raise RefusedQueryError(f"Expected a query that can be read, got: {error}") from None
+            raise RefusedQueryError(f"Expected a query that can be read, got: {str(error) or type(error).__name__}") from None
 
     def place(self, node: ast.AST) -> int:
         """Return where in the text a node begins; Python counts columns in bytes."""
@@ -262,8 +262,8 @@ class _Reader:
                     )
                 )
             case ast.Slice(lower=lower, upper=upper, step=step):
-                parts = (lower, upper, step)
-                return e.Slice(*(None if part is None else self.expression(part, scope) for part in parts))
+                ends = (lower, upper, step)
+                return e.Slice(*(None if end is None else self.expression(end, scope) for end in ends))
             case ast.Constant(value=value) if value is Ellipsis:
                 return e.Ellipsis_()
         return self.expression(node, scope)

@@ -18,9 +18,9 @@ from sightglass.core.values import SCALARS, n_bytes, on_device, snapshot, to_hos
 from . import expr as e
 from .arrays import check_bytes
 from .evaluate import evaluator
-from .query import Group, Map, Per, Query, Reduce, Step, When, Where
+from .query import Group, Map, Per, Period, Query, Reduce, Step, When, Where
 from .reduce import reducer
-from .window import Fold, Item
+from .window import NOWHERE, Fold, Item, Place
 
 Functions = Mapping[str, Callable[..., Any]]
 
@@ -41,31 +41,41 @@ class Pipeline:
     def __init__(self, steps: Iterable[Step], *, seed: int = 0) -> None:
         self._stages: list[_Mapped | _Filtered | Fold] = [_stage(step, seed) for step in steps]
         self.folds = [(i, stage) for i, stage in enumerate(self._stages) if isinstance(stage, Fold)]
+        self._periods = [(i, fold) for i, fold in self.folds if isinstance(fold.window, Period)]
+        self._whens = [(i, fold) for i, fold in self.folds if isinstance(fold.window, When)]
 
     def post(self, item: Item | None, *, ordinal: int, wall_time: float, closes: Sequence[bool] = ()) -> list[Item]:
         """Take an event in.
 
         Args:
-            item: Its value, or `None` if a condition held it back.
+            item: Its value, or `None` if there is none.
             ordinal: The number of the event.
             wall_time: When it happened.
             closes: For each reducer with `when`, whether the condition held; missing ones did not.
         """
         out: list[Item] = []
-        for i, fold in self.folds:
+        for i, fold in self._periods:
             self._push(i + 1, fold.passes(wall_time), out)
         self._step(0, ordinal, item, out)
-        conditional = [(i, fold) for i, fold in self.folds if isinstance(fold.window, When)]
-        for (i, fold), close in zip(conditional, closes, strict=False):
+        for (i, fold), close in zip(self._whens, closes, strict=False):
             if close:
                 self._push(i + 1, fold.close(), out)
         return out
 
+    def post_first(self, value: Any, ordinal: int, place: Place) -> Sequence[Item]:
+        """Take in a value that is for the first reducer, where the pipeline begins with it: `post` without a detour."""
+        out: list[Item] = []
+        for i, fold in self._periods:
+            self._push(i + 1, fold.passes(place[1]), out)
+        group = self.folds[0][1].offer(ordinal, value, place)
+        if group is not None:
+            self._push(1, group, out)
+        return out
+
     def miss(self, *, ordinal: int, wall_time: float) -> list[Item]:
         """Pass by an event that was not evaluated: windows close in time, and say that they are incomplete."""
-        if self.folds:
-            self.folds[0][1].miss()
-        return self.post(None, ordinal=ordinal, wall_time=wall_time)
+        missed = Item(ordinal, *NOWHERE[:2], None, complete=False, passed=False)
+        return self.post(missed, ordinal=ordinal, wall_time=wall_time)
 
     def boundary(self, event: str) -> list[Item]:
         """Close the groups that another event delimits."""
@@ -86,24 +96,37 @@ class Pipeline:
                 self._push(i + 1, fold.close(closed=closed), out)
         return out
 
-    def _push(self, start: int, items: list[Item], out: list[Item]) -> None:
-        for item in items:
-            self._step(start, item.ordinal, item, out)
+    def _push(self, start: int, group: Item | None, out: list[Item]) -> None:
+        if group is not None:
+            self._step(start, group.ordinal, group, out)
 
     def _step(self, start: int, ordinal: int, item: Item | None, out: list[Item]) -> None:
         for i in range(start, len(self._stages)):
             stage = self._stages[i]
             if isinstance(stage, Fold):
-                self._push(i + 1, stage.offer(ordinal, item), out)
+                self._push(i + 1, _offer(stage, ordinal, item), out)
                 return
-            if item is None:
+            if item is None or not item.passed:
                 continue
             if isinstance(stage, _Mapped):
                 item.value = stage.fn(item.value)
             elif not stage.fn(item.value):
-                item = None
-        if item is not None:
+                item.passed = False
+        if item is not None and item.passed:
             out.append(item)
+
+
+def _offer(fold: Fold, ordinal: int, item: Item | None) -> Item | None:
+    if item is None:
+        return fold.skip(ordinal, None)
+    place = (item.step, item.wall_time, item.steps)
+    if item.passed:
+        group = fold.offer(ordinal, item.value, place, item.n_events, item.complete)
+    else:
+        group = fold.skip(ordinal, place if item.step == item.step else None, complete=item.complete)
+    if group is not None and not item.closed:
+        group.closed = False
+    return group
 
 
 def _stage(step: Step, seed: int) -> _Mapped | _Filtered | Fold:
@@ -148,7 +171,7 @@ class Evaluation:
 
     Attributes:
         query: What is evaluated.
-        only: The function of a query that begins with a single map and has no condition, else `None`.
+        only: The function of a query whose head is a single map, where no window has a condition; else `None`.
         has_tail: Whether there is a reducer.
         windows: The windows of the reducers.
         holds: Whether values outlive the event: they are copied then, unless they are new. True without a reducer;
@@ -176,7 +199,8 @@ class Evaluation:
             for step in query.steps
             if isinstance(step, Reduce) and isinstance(step.window, When)
         ]
-        self.only = self._head[0].fn if len(self._head) == 1 and isinstance(self._head[0], Map) else None
+        single = len(self._head) == 1 and isinstance(self._head[0], Map) and not self._whens
+        self.only = self._head[0].fn if single else None
         self.has_tail = bool(self._pipeline.folds)
         self.windows = tuple(step.window for step in query.steps if isinstance(step, Reduce))
         self.holds = not self.has_tail
@@ -231,8 +255,12 @@ class Evaluation:
     ) -> list[Item]:
         """Take the second half of an event's evaluation; waits for the device if the head left something there."""
         head.read()
-        item = Item(ordinal, step, wall_time, head.value, steps=steps) if head.passed else None
+        item = Item(ordinal, step, wall_time, head.value, steps=steps, passed=head.passed)
         return self._pipeline.post(item, ordinal=ordinal, wall_time=wall_time, closes=[bool(c) for c in head.closes])
+
+    def number(self, value: Any, ordinal: int, place: Place) -> Sequence[Item]:
+        """Take in the plain number that `only` gave, for a query with a reducer: `rest` and `tail` without a detour."""
+        return self._pipeline.post_first(value, ordinal, place)
 
     def miss(self, *, ordinal: int, wall_time: float) -> list[Item]:
         """Pass by an event without evaluating it."""

@@ -9,6 +9,7 @@ Queries are equal when their canonical texts are: the names of arguments do not 
 
 from __future__ import annotations
 
+import keyword
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -262,13 +263,28 @@ class Query(Chain):
 
     @cached_property
     def tag(self) -> str:
-        """The name of the series that answers this query: the short form where there is one."""
+        """The name of the series that answers this query: a path such as "batch.loss", else the shortest text there is."""
         match self.steps:
             case (Map(fn=e.Lambda(params=(name,), body=body)),):
                 path = _path(body, name)
                 if path is not None:
                     return path if self.event == "log" else f"{self.event}.{path}"
-        return str(self)
+        return self.short or str(self)
+
+    @property
+    def short(self) -> str | None:
+        """The short form, `batch.loss.mean(every=100)`, of a query that has one: a map, and reducers with named windows."""
+        if not self.steps or not self.event.isidentifier() or keyword.iskeyword(self.event):
+            return None
+        first, *rest = self.steps
+        if not isinstance(first, Map) or any(not isinstance(s, Reduce) or isinstance(s.window, Group) for s in rest):
+            return None
+        body = text.write_body(first.fn, self.event)
+        if body is None:
+            return None
+        if rest and not isinstance(first.fn.body, e.Attr | e.Item | e.Call):
+            body = f"({body})"
+        return ".".join([body, *(_write_step(step, text.write) for step in rest)])
 
     @property
     def seed(self) -> int:
@@ -343,17 +359,18 @@ def _path(tree: e.Expr, root: str) -> str | None:
 
 
 def _write(query: Query, write: Callable[[e.Expr], str]) -> str:
-    parts = [f"on({query.event!r})"]
-    for step in query.steps:
-        match step:
-            case Map(fn):
-                parts.append(f"map({write(fn)})")
-            case Where(fn):
-                parts.append(f"where({write(fn)})")
-            case Reduce(name, args, window):
-                written = [write(v) if isinstance(v, e.Expr) else write(as_tree(v)) for _, v in args]
-                parts.append(f"{name}({', '.join([*written, *_write_window(window, write)])})")
-    return ".".join(parts)
+    return ".".join([f"on({query.event!r})", *(_write_step(step, write) for step in query.steps)])
+
+
+def _write_step(step: Step, write: Callable[[e.Expr], str]) -> str:
+    match step:
+        case Map(fn):
+            return f"map({write(fn)})"
+        case Where(fn):
+            return f"where({write(fn)})"
+        case Reduce(name, args, window):
+            written = [write(v) if isinstance(v, e.Expr) else write(as_tree(v)) for _, v in args]
+            return f"{name}({', '.join([*written, *_write_window(window, write)])})"
 
 
 def _write_window(window: Window, write: Callable[[e.Expr], str]) -> list[str]:

@@ -19,13 +19,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sightglass.core.errors import EvaluationError, QueryError
-from sightglass.core.values import snapshot, to_host, type_name
+from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError
+from sightglass.core.values import is_extended, snapshot, to_host, type_name
 
-from .arrays import check_count, check_int
+from .arrays import Total, check_bytes, check_count, check_int, check_length
 from .sketch import Bins, Quantiles
 
 State = Any
+
+MAX_STATE_BYTES = 256 * 2**20
+PLAIN = frozenset((float, int, bool))
+CONTAINERS = frozenset((dict, list, tuple))
+WIDE = {"b": np.int64, "i": np.int64, "u": np.uint64, "c": np.complex128}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +42,7 @@ class Reducer:
     step: Callable[[State, Any, int], State]
     finish: Callable[[State], Any]
     merge: Callable[[State, State], State] | None = None
+    state_bytes: int = 64
 
 
 def reducer(name: str, args: Mapping[str, Any], *, seed: int = 0) -> Reducer:
@@ -61,24 +67,53 @@ def number(value: Any) -> Any:
     Raises:
         EvaluationError: The value is neither.
     """
-    if type(value) in (float, int, bool):
+    if type(value) in PLAIN:
         return value
     value = to_host(value)
-    if isinstance(value, np.generic) and value.dtype.kind in "biufcV":
-        return value.item()
-    if isinstance(value, float | int | complex) or (isinstance(value, np.ndarray) and value.dtype.kind in "biufcV"):
+    if isinstance(value, float | int | complex) and not isinstance(value, np.generic):
         return value
+    if isinstance(value, np.generic | np.ndarray) and (value.dtype.kind in "biufc" or is_extended(value.dtype)):
+        return value.item() if isinstance(value, np.generic) else value
     raise EvaluationError(f"Expected a number or an array to reduce, got {type_name(value)}")
+
+
+def real(value: Any) -> Any:
+    """Return a real number or a NumPy array of real numbers."""
+    value = number(value)
+    if isinstance(value, complex) or (isinstance(value, np.ndarray) and value.dtype.kind == "c"):
+        raise EvaluationError(f"Expected real numbers to reduce, got {type_name(value)}: take .real or abs(…)")
+    return value
 
 
 def wide(value: Any) -> Any:
     """Return a number or an array in 64 bits."""
+    if type(value) in PLAIN:
+        return value
     value = number(value)
     if isinstance(value, np.ndarray):
-        return value.astype(
-            {"b": np.int64, "i": np.int64, "u": np.uint64, "c": np.complex128}.get(value.dtype.kind, np.float64)
-        )
+        check_bytes(8 * value.size)
+        return value.astype(WIDE.get(value.dtype.kind, np.float64))
     return value
+
+
+def check_alike(a: Any, b: Any) -> None:
+    """Refuse arrays of two shapes in one group: broadcasting them is never meant."""
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and a.shape != b.shape:
+        raise EvaluationError(f"Expected arrays of one shape to reduce, got {a.shape} and {b.shape}")
+
+
+def kept(value: Any, n_kept: int = 1) -> Any:
+    """Copy a value for keeping `n_kept` such.
+
+    Raises:
+        RefusedQueryError: They would take more memory than a query may hold.
+    """
+    if type(value) in PLAIN:
+        return value
+    total = Total()
+    total.add(value)
+    check_bytes(total.n_bytes * n_kept)
+    return snapshot(value)
 
 
 class Branch(NamedTuple):
@@ -91,19 +126,32 @@ class Branch(NamedTuple):
 def by_name(inner: Reducer) -> Reducer:
     """Lift a reducer of numbers to mappings and sequences of numbers, each name reduced apart."""
 
+    start, of_number = inner.start, inner.step
+
     def step(state: State, value: Any, ordinal: int) -> State:
-        if isinstance(value, Mapping | list | tuple):
-            kind = dict if isinstance(value, Mapping) else tuple
-            pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
-            if not (state is None or (isinstance(state, Branch) and state.kind is kind)):
-                raise EvaluationError(f"Expected values of one kind to reduce, got {type_name(value)} after another")
-            states = state.states if state is not None else {}
-            for key, item in pairs:
-                states[key] = step(states.get(key), item, ordinal)
-            return Branch(kind, states)
-        if isinstance(state, Branch):
+        if type(value) in CONTAINERS or isinstance(value, Mapping | list | tuple):
+            return branch(state, value, ordinal)
+        if type(state) is Branch:
             raise EvaluationError(f"Expected values of one kind to reduce, got {type_name(value)} after a container")
-        return inner.step(inner.start() if state is None else state, value, ordinal)
+        return of_number(start() if state is None else state, value, ordinal)
+
+    def quick(state: State, value: Any, ordinal: int) -> State:
+        if type(value) in PLAIN and type(state) is not Branch:
+            return of_number(start() if state is None else state, value, ordinal)
+        return step(state, value, ordinal)
+
+    def branch(state: State, value: Any, ordinal: int) -> State:
+        kind = dict if isinstance(value, Mapping) else tuple
+        pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
+        if not (state is None or (type(state) is Branch and state.kind is kind)):
+            raise EvaluationError(f"Expected values of one kind to reduce, got {type_name(value)} after another")
+        states = state.states if state is not None else {}
+        for key, item in pairs:
+            states[key] = quick(states.get(key), item, ordinal)
+        check_length(states)
+        if len(states) * inner.state_bytes > MAX_STATE_BYTES:
+            raise RefusedQueryError(f"Expected fewer names to reduce by {inner.name}, got {len(states)}")
+        return Branch(kind, states)
 
     def finish(state: State) -> Any:
         if isinstance(state, Branch):
@@ -122,7 +170,7 @@ def by_name(inner: Reducer) -> Reducer:
         return inner.merge(a, b)
 
     mergeable = merge if inner.merge else None
-    return Reducer(name=inner.name, start=lambda: None, step=step, finish=finish, merge=mergeable)
+    return Reducer(name=inner.name, start=lambda: None, step=quick, finish=finish, merge=mergeable)
 
 
 def _count() -> Reducer:
@@ -133,29 +181,36 @@ def _count() -> Reducer:
 
 def _sum() -> Reducer:
     def add(a: Any, b: Any) -> Any:
+        check_alike(a, b)
         return check_int(a + b)
 
-    return by_name(
-        Reducer(name="sum", start=lambda: 0, step=lambda s, x, i: add(s, wide(x)), finish=lambda s: s, merge=add)
-    )
+    def step(state: Any, value: Any, ordinal: int) -> Any:
+        return add(state, wide(value))
+
+    return by_name(Reducer(name="sum", start=lambda: 0, step=step, finish=lambda s: s, merge=add))
 
 
 def _mean() -> Reducer:
-    return by_name(
-        Reducer(
-            name="mean",
-            start=lambda: (0, 0.0),
-            step=lambda s, x, i: (s[0] + 1, s[1] + wide(x)),
-            finish=lambda s: s[1] / s[0] if s[0] else math.nan,
-            merge=lambda a, b: (a[0] + b[0], a[1] + b[1]),
-        )
-    )
+    def step(state: State, value: Any, ordinal: int) -> State:
+        x = wide(value)
+        check_alike(state[1], x)
+        return state[0] + 1, state[1] + x
+
+    def merge(a: State, b: State) -> State:
+        check_alike(a[1], b[1])
+        return a[0] + b[0], a[1] + b[1]
+
+    def finish(state: State) -> Any:
+        return state[1] / state[0] if state[0] else math.nan
+
+    return by_name(Reducer(name="mean", start=lambda: (0, 0.0), step=step, finish=finish, merge=merge))
 
 
 def _moments_step(state: State, value: Any, ordinal: int) -> State:
     """Welford's update; see Chan, Golub and LeVeque (1979), "Updating formulae", for the merge."""
     n, mean, m2 = state
     x = wide(value)
+    check_alike(mean, x)
     delta = x - mean
     mean = mean + delta / (n + 1)
     return n + 1, mean, m2 + delta * (x - mean)
@@ -164,6 +219,7 @@ def _moments_step(state: State, value: Any, ordinal: int) -> State:
 def _moments_merge(a: State, b: State) -> State:
     if not a[0] or not b[0]:
         return a if a[0] else b
+    check_alike(a[1], b[1])
     n = a[0] + b[0]
     delta = b[1] - a[1]
     return n, a[1] + delta * (b[0] / n), a[2] + b[2] + delta * delta * (a[0] * b[0] / n)
@@ -184,12 +240,13 @@ def _extreme(name: str) -> Reducer:
 
     def choose(a: Any, b: Any) -> Any:
         if a is None or b is None:
-            return snapshot(a if b is None else b)
+            return kept(a if b is None else b)
         if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+            check_alike(a, b)
             return of_arrays(a, b)
-        return a if a != a else b if b != b else pick(a, b)
+        return a if math.isnan(a) else b if math.isnan(b) else pick(a, b)
 
-    step = lambda state, value, ordinal: choose(state, number(value))  # noqa: E731
+    step = lambda state, value, ordinal: choose(state, real(value))  # noqa: E731
     return by_name(Reducer(name=name, start=lambda: None, step=step, finish=lambda s: s, merge=choose))
 
 
@@ -197,7 +254,7 @@ def _first() -> Reducer:
     return Reducer(
         name="first",
         start=lambda: None,
-        step=lambda s, x, i: (i, snapshot(x)) if s is None else s,
+        step=lambda s, x, i: (i, kept(x)) if s is None else s,
         finish=lambda s: s and s[1],
         merge=lambda a, b: min((s for s in (a, b) if s), key=lambda s: s[0], default=None),
     )
@@ -207,7 +264,7 @@ def _last() -> Reducer:
     return Reducer(
         name="last",
         start=lambda: None,
-        step=lambda s, x, i: (i, snapshot(x)),
+        step=lambda s, x, i: (i, kept(x)),
         finish=lambda s: s and s[1],
         merge=lambda a, b: max((s for s in (a, b) if s), key=lambda s: s[0], default=None),
     )
@@ -226,9 +283,10 @@ def _quantile(q: Any) -> Reducer:
         Reducer(
             name="quantile",
             start=Quantiles,
-            step=lambda s, x, i: s.add(number(x)),
+            step=lambda s, x, i: s.add(real(x)),
             finish=finish,
             merge=lambda a, b: a.merge(b),
+            state_bytes=64 * 1024,
         )
     )
 
@@ -239,18 +297,19 @@ def _histogram(bins: Any = 64) -> Reducer:
         Reducer(
             name="histogram",
             start=lambda: Bins(bins),
-            step=lambda s, x, i: s.add(number(x)),
+            step=lambda s, x, i: s.add(real(x)),
             finish=lambda s: s.histogram(),
             merge=lambda a, b: a.merge(b),
+            state_bytes=8 * bins,
         )
     )
 
 
 def _keep_largest(state: list[Any], entry: Any, k: int) -> list[Any]:
     if len(state) < k:
-        heapq.heappush(state, Entry((*entry[:2], snapshot(entry[2]))))
+        heapq.heappush(state, Entry((*entry[:2], kept(entry[2], len(state) + 1))))
     elif entry[:2] > state[0][:2]:
-        heapq.heapreplace(state, Entry((*entry[:2], snapshot(entry[2]))))
+        heapq.heapreplace(state, Entry((*entry[:2], kept(entry[2], k))))
     return state
 
 
@@ -267,10 +326,10 @@ def _top(k: Any, by: Callable[[Any], Any] | None = None) -> Reducer:
     k = check_count(k, name="k")
 
     def step(state: list[Any], value: Any, ordinal: int) -> list[Any]:
-        rank = number(by(value) if by else value)
+        rank = real(by(value) if by else value)
         if isinstance(rank, np.ndarray):
             raise EvaluationError(f"Expected one number to rank by, got {type_name(rank)}: name it with by=lambda x: …")
-        return _keep_largest(state, Entry((-math.inf if rank != rank else rank, -ordinal, value)), k)
+        return _keep_largest(state, (-math.inf if math.isnan(rank) else rank, -ordinal, value), k)
 
     def merge(a: list[Any], b: list[Any]) -> list[Any]:
         for entry in b:
@@ -292,7 +351,7 @@ def scramble(seed: int, ordinal: int) -> int:
 
 
 def _sample(k: Any, *, seed: int = 0) -> Reducer:
-    """Keep the k events with the largest random ranks: a uniform sample without replacement, in any order of arrival."""
+    """Keep the k events of the largest random ranks: a uniform sample without replacement, in any order of arrival."""
     k = check_count(k, name="k")
 
     def merge(a: list[Any], b: list[Any]) -> list[Any]:
@@ -303,7 +362,7 @@ def _sample(k: Any, *, seed: int = 0) -> Reducer:
     return Reducer(
         name="sample",
         start=list,
-        step=lambda s, x, i: _keep_largest(s, Entry((scramble(seed, i), i, x)), k),
+        step=lambda s, x, i: _keep_largest(s, (scramble(seed, i), i, x), k),
         finish=lambda s: [entry[2] for entry in sorted(s, key=lambda entry: entry[1])],
         merge=merge,
     )
@@ -314,7 +373,7 @@ def _collect(limit: Any = 1000) -> Reducer:
 
     def step(state: list[Any], value: Any, ordinal: int) -> list[Any]:
         if len(state) < limit:
-            state.append((ordinal, snapshot(value)))
+            state.append((ordinal, kept(value, len(state) + 1)))
         return state
 
     return Reducer(
@@ -336,12 +395,17 @@ def _reduce(fn: Callable[[Any, Any], Any], init: Any) -> Reducer:
             )
         return result
 
-    return Reducer(name="reduce", start=lambda: init, step=step, finish=lambda s: s)
+    return Reducer(name="reduce", start=lambda: snapshot(init), step=step, finish=lambda s: s)
 
 
 def _plain(value: Any) -> Any:
-    """Give Python numbers for NumPy scalars, so that `init=0.0` stays a float, and check that integers stay small."""
-    value = to_host(value)
+    """Give Python numbers for NumPy scalars, so that `init=0.0` stays a float, and check that integers stay small.
+
+    Arrays are copied: they may be a part of a value that the program overwrites.
+    """
+    if type(value) in PLAIN:
+        return check_int(value)
+    value = kept(to_host(value))
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

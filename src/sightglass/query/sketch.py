@@ -19,6 +19,7 @@ EXACT: Final = 1024
 ACCURACY: Final = 0.005
 MAX_SKETCH_BINS: Final = 16_384
 MANTISSA_BITS: Final = 50
+BLOCK: Final = 2**18
 
 
 class Quantiles:
@@ -34,7 +35,9 @@ class Quantiles:
     def add(self, value: Any) -> Quantiles:
         """Add a number, or each number of an array."""
         if isinstance(value, np.ndarray):
-            self._add_array(value.ravel().astype(np.float64))
+            flat = value.ravel()
+            for i in range(0, len(flat), BLOCK):
+                self._add_array(flat[i : i + BLOCK].astype(np.float64))
         else:
             self._add_one(float(value))
         return self
@@ -75,7 +78,7 @@ class Quantiles:
             self._exact.append(value)
             if len(self._exact) > EXACT:
                 self._open_sketch()
-        elif value != value:
+        elif math.isnan(value):
             self._n_nan += 1
         elif value > 0:
             self._n_posinf += 1
@@ -101,7 +104,7 @@ class Quantiles:
             keys = np.ceil(np.log(np.abs(values)) / math.log(gamma))
         for sign in (-1.0, 0.0, 1.0):
             powers, counts = np.unique(keys[np.sign(values) == sign], return_counts=True)
-            for power, count in zip(powers, counts, strict=True):
+            for power, count in zip(powers.tolist(), counts.tolist(), strict=True):
                 self._sketch.add(sign * gamma ** (power - 0.5) if sign else 0.0, float(count))
 
     def _open_sketch(self) -> None:
@@ -133,15 +136,31 @@ class Bins:
 
     def add(self, value: Any) -> Bins:
         """Count a number, or each number of an array."""
-        values = np.atleast_1d(np.asarray(value)).ravel().astype(np.float64)
-        for place, mask in enumerate((np.isnan(values), np.isposinf(values), np.isneginf(values))):
-            self._outside[place] += int(mask.sum())
+        if not isinstance(value, np.ndarray):
+            self._add_one(float(value))
+            return self
+        flat = value.ravel()
+        for i in range(0, len(flat), BLOCK):
+            self._add_array(flat[i : i + BLOCK].astype(np.float64))
+        return self
+
+    def _add_one(self, value: float) -> None:
+        if not math.isfinite(value):
+            self._outside[0 if math.isnan(value) else 1 if value > 0 else 2] += 1
+            return
+        if not self._low <= value <= self._high:
+            self._fit(value, value)
+        self._counts[math.floor(math.ldexp(value, -self._exponent)) - self._first] += 1
+
+    def _add_array(self, values: npt.NDArray[np.float64]) -> None:
         finite = values[np.isfinite(values)]
+        if len(finite) < len(values):
+            for place, mask in enumerate((np.isnan(values), np.isposinf(values), np.isneginf(values))):
+                self._outside[place] += int(mask.sum())
         if len(finite):
             self._fit(float(finite.min()), float(finite.max()))
             places = np.floor(np.ldexp(finite, -self._exponent)).astype(np.int64) - self._first
             self._counts += np.bincount(places, minlength=len(self._counts))
-        return self
 
     def merge(self, other: Bins) -> Bins:
         """Count everything that another histogram of the same limit has counted."""
@@ -177,7 +196,7 @@ class Bins:
 
 
 def fitting_exponent(low: float, high: float, limit: int) -> int:
-    """Return the smallest exponent whose bins cover a range with at most `limit` of them, and count exactly in int64."""
+    """Return the smallest exponent whose bins cover a range with at most `limit` of them; their numbers fit int64."""
     largest = max(abs(low), abs(high))
     exponent = math.frexp(largest)[1] - MANTISSA_BITS if largest else -1200
     spread = high / limit - low / limit

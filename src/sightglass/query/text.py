@@ -22,9 +22,24 @@ COMPARE_AST: dict[str, type[ast.cmpop]] = {
 UNARY_AST: dict[str, type[ast.unaryop]] = {"-": ast.USub, "+": ast.UAdd, "~": ast.Invert}
 
 
+NAMES = frozenset(("nan", "inf", "fn", "on"))
+
+
 def write(tree: e.Expr) -> str:
     """Write a tree as text, with the names its author gave."""
     return ast.unparse(_node(tree, {}))
+
+
+def write_body(function: e.Lambda, name: str) -> str | None:
+    """Write what a lambda of one argument computes, its argument called `name`; `None` if that name is taken inside."""
+    if len(function.params) != 1 or name in _bound(function.body) or name in NAMES:
+        return None
+    return ast.unparse(_node(function.body, {function.params[0]: name}))
+
+
+def _bound(tree: e.Expr) -> set[str]:
+    names = set(tree.params) if isinstance(tree, e.Lambda) else set()
+    return names.union(*(_bound(child) for child in tree.children()))
 
 
 def canonical(tree: e.Expr) -> str:

@@ -75,7 +75,7 @@ class _Symbol:
             f"A query reads and never writes: {name!r} cannot be set. To change the run, use run.set"
         )
 
-    __delattr__ = __setitem__ = __delitem__ = __setattr__  # type: ignore[assignment]
+    __delattr__ = __setitem__ = __delitem__ = __setattr__
 
     def __getitem__(self, index: Any) -> _Symbol:
         return _Symbol(e.Item(_tree(self), as_index(index)))

@@ -1,0 +1,251 @@
+"""The command line, against a run that trains in another thread: what people read, what programs read, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import sightglass as sg
+from sightglass.cli import main
+from sightglass.query.functions import FUNCTIONS
+
+
+class Trainer:
+    """A training in a thread of its own, paced by an event so that it costs little."""
+
+    def __init__(self) -> None:
+        self.lr = 0.0
+        self.calls: list[tuple[object, ...]] = []
+        self._rest = threading.Event()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._train)
+        self._thread.start()
+        assert self._ready.wait(10)
+
+    def _train(self) -> None:
+        with sg.init("clirun", config={"depth": 3}) as run:
+            lr = run.control("lr", 0.1, min=0.0, max=1.0)
+            run.action("checkpoint", self._checkpoint)
+            run.function("double", lambda x: x * 2)
+            run.observe("batch", loss=1.0, grads={"a": 1.0, "b": 2.0})
+            self._ready.set()
+            step = 0
+            while not run.stopping and not self._rest.is_set():
+                step += 1
+                run.observe("batch", step=step, loss=float(step), grads={"a": 1.0, "b": float("nan")})
+                self.lr = lr.value
+                self._rest.wait(0.002)
+
+    def _checkpoint(self, *args: object) -> str:
+        self.calls.append(args)
+        return "saved"
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def join(self) -> None:
+        self._thread.join(10)
+
+    def close(self) -> None:
+        self._rest.set()
+        self.join()
+
+
+@pytest.fixture
+def trainer(runtime: Path) -> Iterator[Trainer]:
+    trainer = Trainer()
+    yield trainer
+    trainer.close()
+
+
+def sightglass(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments))
+
+
+def test_runs_lists_what_is_live(trainer: Trainer) -> None:
+    (line,) = sightglass("runs").output.splitlines()
+    name, id, state, *_ = line.split("\t")
+    assert (name, state) == ("clirun", "running")
+    (told,) = json.loads(sightglass("runs", "--json").output)
+    assert told["id"] == id
+    assert told["pid"] == os.getpid()
+    assert told["events"]["batch"] > 0
+
+
+def test_runs_without_any_says_what_to_do(runtime: Path) -> None:
+    result = sightglass("runs")
+    assert result.exit_code == 0
+    assert "No live runs" in result.stderr
+    assert result.stdout == ""
+
+
+def test_describe_names_everything(trainer: Trainer) -> None:
+    text = sightglass("describe", "clirun").output
+    for part in ("config  depth=3", "event 'batch'", "loss: float", "control lr = 0.1  float  from 0.0 to 1.0",
+                 "action checkpoint", "function double"):  # fmt: skip
+        assert part in text
+    told = json.loads(sightglass("describe", "clirun", "--json").output)
+    assert told["controls"]["lr"]["max"] == 1.0
+
+
+def test_watch_prints_one_line_a_record(trainer: Trainer) -> None:
+    lines = sightglass("watch", "clirun", "batch.loss.mean(every=10)", "-n", "3").output.splitlines()
+    assert len(lines) == 3
+    steps = [int(line.split("\t")[0]) for line in lines]
+    assert steps == [steps[0], steps[0] + 10, steps[0] + 20]
+
+
+def test_watch_several_names_each_line(trainer: Trainer) -> None:
+    lines = sightglass("watch", "clirun", "batch.loss", "batch.grads", "-n", "2").output.splitlines()
+    assert {line.split("\t")[0] for line in lines} == {"batch.loss", "batch.grads"}
+    assert len(lines) == 4
+
+
+def test_watch_as_json_has_every_field_and_no_nan(trainer: Trainer) -> None:
+    output = sightglass("watch", "clirun", "batch.grads.b", "-n", "1", "--json").output
+    row = json.loads(output)
+    assert row["value"] is None
+    assert set(row) == {"tag", "run", "index", "step", "wall_time", "value", "n_events", "complete", "closed", "steps"}
+
+
+def test_watch_ends_after_a_time(trainer: Trainer) -> None:
+    assert sightglass("watch", "clirun", "batch.loss", "--for", "200 ms").exit_code == 0
+    assert sightglass("watch", "clirun", "batch.loss", "--for", "soon").exit_code == 2
+
+
+def test_watch_an_event_that_never_came_says_so(trainer: Trainer) -> None:
+    result = sightglass("watch", "clirun", "bacth.loss", "--for", "10 ms")
+    assert "Unknown event 'bacth' so far. Did you mean 'batch'?" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("watch", "nobody", "batch.loss"), 3, "Unknown run 'nobody'"),
+        (("watch", "clirun", "batch.loss +"), 1, "batch.loss +"),
+        (("watch", "clirun", "batch.los"), 1, "Did you mean 'loss'?"),
+        (("watch", "clirun", "duoble(batch.loss)"), 1, "Did you mean 'double'?"),
+        (("set", "clirun", "lr=5"), 1, "expected at most 1.0, got 5.0 (declared in "),
+        (("set", "clirun", "rl=0.5"), 1, "Did you mean 'lr'?"),
+        (("set", "clirun", "lr"), 2, "Expected NAME=VALUE"),
+        (("call", "clirun", "chekpoint"), 1, "Did you mean 'checkpoint'?"),
+        (("describe", "nothing.json"), 3, "Cannot read the connection file"),
+    ],
+)
+def test_what_fails_says_why_and_exits_with_its_code(
+    trainer: Trainer, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    result = sightglass(*arguments)
+    assert result.exit_code == code
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_acts_are_applied_by_the_training(trainer: Trainer) -> None:
+    result = sightglass("set", "clirun", "lr=0.25")
+    assert re.fullmatch(r"lr: 0\.1 → 0\.25  \(at event 'batch', step \d+\)\n", result.output)
+    assert trainer.lr == 0.25
+    result = sightglass("call", "clirun", "checkpoint", "3", "name", "--json")
+    assert json.loads(result.output)["result"] == "saved"
+    assert trainer.calls == [(3, "name")]
+    history = sightglass("history", "clirun").output.splitlines()
+    assert [line.split("\t")[1:3] for line in history] == [["set", "lr"], ["call", "checkpoint"]]
+
+
+def test_pause_resume_stop(trainer: Trainer) -> None:
+    assert "paused" in sightglass("pause", "clirun").output
+    assert "paused for" in sightglass("describe", "clirun").output
+    assert "resumed" in sightglass("resume", "clirun").output
+    assert "stopping" in sightglass("stop", "clirun").output
+    trainer.join()
+    assert not trainer.alive
+
+
+def test_functions_lists_the_table() -> None:
+    output = sightglass("functions").output
+    assert all(function.signature in output for function in FUNCTIONS.values())
+    assert sightglass("functions", "norm").output.count("norm(x") == 1
+
+
+def test_completion_knows_the_runs_and_their_controls(trainer: Trainer) -> None:
+    def complete(words: str, place: int) -> str:
+        environment = {**os.environ, "_SIGHTGLASS_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(place)}
+        command = [sys.executable, "-m", "sightglass"]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
+
+    assert "plain,clirun" in complete("sightglass watch c", 2)
+    assert "plain,lr=" in complete("sightglass set clirun l", 3)
+    assert "plain,checkpoint" in complete("sightglass call clirun c", 3)
+
+
+def test_a_reader_that_has_enough_is_no_error(trainer: Trainer) -> None:
+    command = f"{sys.executable} -m sightglass watch clirun batch.loss | head -n 2"
+    result = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert len(result.stdout.splitlines()) == 2
+    assert "Traceback" not in result.stderr
+    assert "BrokenPipe" not in result.stderr
+
+
+def in_terminal(*arguments: str) -> tuple[int, str]:
+    """Run the command in a terminal of its own, and return its exit code and all that it drew."""
+    master, slave = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
+    command = [sys.executable, "-m", "sightglass", *arguments]
+    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment) as child:
+        os.close(slave)
+        drawn = b""
+        while True:
+            try:
+                part = os.read(master, 65536)
+            except OSError:  # how Linux says that the other end is closed
+                break
+            if not part:
+                break
+            drawn += part
+        os.close(master)
+        return child.wait(60), drawn.decode(errors="replace")
+
+
+def test_watch_draws_in_a_terminal(trainer: Trainer) -> None:
+    code, drawn = in_terminal("watch", "clirun", "batch.loss", "-n", "50")
+    assert code == 0
+    assert "batch.loss" in drawn
+    assert any("\u2800" < character < "\u28ff" for character in drawn), "no line was drawn"
+
+
+def test_runs_is_a_table_in_a_terminal(trainer: Trainer) -> None:
+    code, drawn = in_terminal("runs")
+    assert code == 0
+    assert "clirun" in drawn
+    assert "\x1b[" in drawn, "no colour where a person looks"
+
+
+@pytest.mark.slow
+def test_demo_trains_and_watches_itself(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sightglass", "demo", "--epochs", "3", "--delay-ms", "2"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert result.returncode == 0, result.stderr
+    accuracies = [float(value) for value in re.findall(r"^epoch \d+: accuracy ([\d.]+)", result.stdout, re.MULTILINE)]
+    assert len(accuracies) == 3
+    assert accuracies[-1] > 0.8
+    for title in ("loss", "mean |gradient| per layer", "accuracy per epoch", "dense1"):
+        assert title in result.stdout
+
+
+@pytest.mark.slow
+def test_demo_draws_in_a_terminal() -> None:
+    code, drawn = in_terminal("demo", "--epochs", "3", "--delay-ms", "5")
+    assert code == 0
+    for part in ("mean |gradient| per layer", "accuracy per epoch", "try in another terminal", "sightglass runs"):
+        assert part in drawn

@@ -1,0 +1,179 @@
+"""Real processes: started as scripts, spoken to through their output, and killed when the test is over."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+PREAMBLE = """
+import os, signal, sys, threading, time
+import numpy as np
+import sightglass as sg
+
+def say(*words):
+    print(*words, flush=True)
+
+def until(condition, timeout_s=20.0):
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "the condition did not come true in time"
+        time.sleep(0.005)
+"""
+
+TRAINING = """
+run = sg.init(sys.argv[1], budget=None)
+lr = run.control("lr", 0.1, min=0.0, max=1.0)
+x = np.arange(200_000.0)
+say("ready", run.id)
+step = 0
+while not run.stopping:
+    run.observe("batch", step=step, loss=1 / (step + 1), x=x, lr=lr.value)
+    step += 1
+    if step % 200 == 0:
+        say("step", step)
+    time.sleep(0.001)
+run.close()
+say("done", step)
+"""
+
+
+def wait_until(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
+    """Ask again and again until the answer is true, and return it; fail when the time is over."""
+    deadline_s = time.monotonic() + timeout_s
+    while not (result := condition()):
+        assert time.monotonic() < deadline_s, f"the condition did not come true within {timeout_s} s"
+        time.sleep(0.005)
+    return result
+
+
+class Child:
+    """A process of a test, and the lines it says."""
+
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        self.process = subprocess.Popen(
+            command,
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+        self.pid = self.process.pid
+        self.may_complain = False
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        self._complaints: list[str] = []
+        self._readers = [threading.Thread(target=self._listen), threading.Thread(target=self._hear_complaints)]
+        for reader in self._readers:
+            reader.start()
+
+    def hears(self, first: str, timeout_s: float = 30.0) -> list[str]:
+        """Wait for a line that begins with a word, and return the other words of it."""
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, deadline_s - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(f"Expected {first!r} within {timeout_s} s. Complaints: {self.complaints}") from None
+            assert line is not None, f"Expected {first!r}, the process ended first. Complaints: {self.complaints}"
+            words = line.split()
+            if words[:1] == [first]:
+                return words[1:]
+
+    def goes_on(self) -> None:
+        """Check that the training takes further steps from now on."""
+        while not self._lines.empty():
+            self._lines.get()
+        self.hears("step")
+        self.hears("step")
+
+    def send(self, number: int) -> None:
+        """Send a signal."""
+        os.kill(self.pid, number)
+
+    def ends(self, timeout_s: float = 10.0) -> int:
+        """Wait for the end; return the exit status."""
+        return self.process.wait(timeout_s)
+
+    @property
+    def complaints(self) -> str:
+        """What came on the standard error output so far; reading it allows it."""
+        self.may_complain = True
+        if self.process.poll() is not None:
+            self._readers[1].join(5)
+        return "".join(self._complaints)
+
+    def finish(self) -> None:
+        """Kill the process and all that it started."""
+        for number in (signal.SIGCONT, signal.SIGKILL):
+            try:
+                os.killpg(self.pid, number)
+            except (ProcessLookupError, PermissionError):
+                break
+        self.process.wait(10)
+        for reader in self._readers:
+            reader.join(10)
+        complaints = "".join(self._complaints)
+        assert self.may_complain or not complaints, complaints
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                self._lines.put(line)
+        self._lines.put(None)
+
+    def _hear_complaints(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr as lines:
+            self._complaints.extend(lines)
+
+
+Start = Callable[..., Child]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Return a function that starts a script in a process of its own: `start(script, *arguments, prefix=(), **environment)`."""
+    children: list[Child] = []
+
+    def start(script: str, *arguments: str, prefix: tuple[str, ...] = (), **environment: str) -> Child:
+        command = [*prefix, sys.executable, "-c", PREAMBLE + script, *arguments]
+        children.append(Child(command, environment))
+        return children[-1]
+
+    yield start
+    failures = []
+    for child in children:
+        try:
+            child.finish()
+        except AssertionError as error:
+            failures.append(str(error))
+    assert not failures, "\n".join(failures)
+
+
+@pytest.fixture
+def train(start: Start) -> Callable[..., Child]:
+    """Return a function that starts a training under a name and waits until it has begun."""
+
+    def train(name: str = "job", **environment: str) -> Child:
+        child = start(TRAINING, name, **environment)
+        child.hears("ready")
+        return child
+
+    return train
+
+
+@pytest.fixture
+def until() -> Callable[..., Any]:
+    """Return `wait_until`."""
+    return wait_until

@@ -1,0 +1,259 @@
+"""What may happen to a run: it is killed, stopped, forked, doubled, and it ends in every way there is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+
+import sightglass as sg
+
+COUNTING = """
+run = sg.init("job", budget=None)
+say("ready", run.id)
+until(lambda: run._agent.subscribers and run._emitter.demand.answers)
+for step in range(5_000):
+    run.observe("batch", step=step, loss=float(step))
+"""
+
+ENDS = {
+    "close": ("run.close()", 0),
+    "exception": ("raise RuntimeError('on purpose')", 1),
+    "sys.exit": ("sys.exit(7)", 7),
+    "SIGINT": ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", -signal.SIGINT),
+    "no close": ("", 0),
+    "with": ("run.__enter__(); run.__exit__(None, None, None)", 0),
+    "exit inside observe": ("run.function('leave', sys.exit); run.observe('batch', loss=1.0); sys.exit(3)", 3),
+}
+
+
+@pytest.mark.parametrize("way", ENDS)
+def test_every_end_is_prompt_and_clean(start, way):
+    code, status = ENDS[way]
+    child = start(COUNTING + f"say('over', time.monotonic())\n{code}\n")
+    run_id = child.hears("ready")[0]
+    with sg.connect("job") as run:
+        stream = run.stream("batch.loss")
+        over_s = float(child.hears("over")[0])
+        assert child.ends(10) == status
+        assert time.monotonic() - over_s < 3
+        values = [record.value for record in stream]
+        assert values[:5_000] == [float(step) for step in range(5_000)]
+        assert stream.statistics().n_lost == 0
+        assert run.ended
+    assert run_id not in [info.id for info in sg.runs()]
+    assert not list(Path(os.environ["SIGHTGLASS_RUNTIME_DIR"]).iterdir())
+    assert ("on purpose" in child.complaints) == (way == "exception")
+
+
+def test_close_twice(start):
+    child = start("run = sg.init('job'); run.close(); run.close(); run.observe('batch'); say('done', repr(run))")
+    assert child.hears("done")[-1] == "ended>"
+    assert child.ends() == 0
+
+
+def test_a_killed_run_is_lost_soon_and_cleaned_away(train):
+    child = train()
+    with sg.connect("job") as run:
+        stream = run.stream("batch.loss")
+        stream.wait(10, timeout_s=10)
+        child.send(signal.SIGKILL)
+        killed_s = time.monotonic()
+        with pytest.raises(sg.RunLostError, match="died without a goodbye"):
+            for _ in stream:
+                pass
+        assert time.monotonic() - killed_s < 2.5
+        with pytest.raises(sg.RunLostError, match="died without a goodbye"):
+            run.describe()
+    assert sg.runs() == []
+    assert not list(Path(os.environ["SIGHTGLASS_RUNTIME_DIR"]).iterdir())
+    with pytest.raises(sg.RunNotFoundError, match="Unknown run 'job'"):
+        sg.connect("job")
+
+
+def test_a_stopped_run_is_silent_and_goes_on_when_continued(train):
+    child = train()
+    with sg.connect("job") as run:
+        stream = run.stream("batch.loss")
+        stream.wait(10, timeout_s=10)
+        child.send(signal.SIGSTOP)
+        [info] = sg.runs(timeout_s=0.3)
+        assert (info.name, info.state, info.pid) == ("job", "silent", child.pid)
+        with pytest.raises(sg.RunLostError, match="does not answer; it may be busy in one long call, stopped"):
+            sg.connect("job", timeout_s=0.3)
+        child.send(signal.SIGCONT)
+        child.goes_on()
+        n = len(stream.wait(timeout_s=5))
+        stream.wait(n + 100, timeout_s=10)
+        assert [info.state for info in sg.runs()] == ["running"]
+        assert stream.statistics().n_lost == 0
+
+
+@pytest.mark.slow
+def test_a_run_that_held_the_interpreter_for_long_keeps_its_clients(start):
+    child = start(
+        """
+        import sightglass.move.agent as agent, ctypes
+        agent.LEASE_S = 1.5
+        run = sg.init("job")
+        say("ready")
+        until(lambda: run._emitter.demand.answers)
+        run.observe("batch", loss=1.0)
+        ctypes.PyDLL(None).sleep(4)  # a call that never lets the interpreter go
+        until(lambda: run.stopping or run.observe("batch", loss=2.0))
+        """.replace("\n        ", "\n")
+    )
+    child.hears("ready")
+    import sightglass.client.link as link
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(link, "PING_S", 0.4)
+        with sg.connect("job") as run:
+            stream = run.stream("batch.loss")
+            records = stream.wait(50, timeout_s=15)
+            assert {record.value for record in records} == {1.0, 2.0}
+            run.stop()
+    assert child.ends() == 0
+
+
+FORKED = """
+from sightglass.move import registry
+run = sg.init("job", budget=None)
+say("ready", run.id)
+until(lambda: run._emitter.demand.answers)
+children = []
+for _ in range(3):
+    pid = os.fork()
+    if not pid:
+        for step in range(1_000):
+            run.observe("batch", step=step, loss=-1.0)
+        run.log({"loss": -1.0}); run.end_group("batch"); run.flush(); run.close()
+        assert registry.alive(run.id) and [entry.id for entry in registry.entries()] == [run.id]
+        with sg.init("child") as own:
+            own.observe("batch", loss=3.0)
+            assert sorted(entry.name for entry in registry.entries())[-1] == "job"
+        sys.exit(5)  # runs the functions that were registered for the exit
+    children.append(pid)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5
+step = 0
+while not run.stopping:
+    run.observe("batch", step=step, loss=1.0)
+    step += 1
+    time.sleep(0.001)
+"""
+
+
+def test_forked_children_leave_the_run_alone(start):
+    child = start(FORKED)
+    child.hears("ready")
+    with sg.connect("job") as run:
+        stream = run.stream("batch.loss")
+        records = stream.wait(300, timeout_s=20)
+        assert {record.value for record in records} == {1.0}
+        assert [record.index for record in records[:300]] == list(range(300))
+        assert [info.state for info in sg.runs()] == ["running"]
+        assert run.stop().applied
+    assert child.ends() == 0
+
+
+LOADERS = """
+import multiprocessing as mp, warnings
+warnings.simplefilter("ignore", DeprecationWarning)
+sys.path.insert(0, sys.argv[2])
+import loader
+if __name__ == "__main__":
+    run = loader.run = sg.init("job", budget=None)
+    say("ready")
+    until(lambda: run._emitter.demand.answers)
+    context = mp.get_context(sys.argv[1])
+    with context.Pool(2) as pool:
+        for step, batch in enumerate(pool.imap(loader.load, range(200))):
+            run.observe("batch", step=step, loss=float(batch))
+    say("done")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_data_loaders(start, method, tmp_path):
+    (tmp_path / "loader.py").write_text(
+        "run = None\n"
+        "def load(i):\n"
+        "    if run is not None:\n"
+        "        run.observe('batch', step=i, loss=-1.0)\n"
+        "    return i\n"
+    )
+    child = start(LOADERS, method, str(tmp_path))
+    child.hears("ready")
+    with sg.connect("job") as run:
+        stream = run.stream("batch.loss")
+        assert [record.value for record in stream] == [float(i) for i in range(200)]
+    child.hears("done")
+    assert child.ends() == 0
+
+
+def test_a_worker_that_outlives_its_killed_parent_does_not_keep_the_run_alive(start):
+    child = start(
+        """
+        run = sg.init("job")
+        worker = os.fork()
+        if not worker:
+            time.sleep(60)
+            os._exit(0)
+        say("ready", worker)
+        while True:
+            run.observe("batch", loss=1.0)
+            time.sleep(0.001)
+        """.replace("\n        ", "\n")
+    )
+    worker = int(child.hears("ready")[0])
+    with sg.connect("job") as run:
+        stream = run.stream("batch.loss")
+        stream.wait(5, timeout_s=10)
+        child.send(signal.SIGKILL)
+        with pytest.raises(sg.RunLostError):
+            for _ in stream:
+                pass
+    os.kill(worker, 0)
+    assert sg.runs() == []
+
+
+def test_two_runs_of_one_name(train):
+    older = train("job")
+    newer = train("job")
+    with pytest.warns(UserWarning, match="2 live runs are named 'job': connected to the newest"):
+        run = sg.connect("job")
+    with run:
+        assert run.describe().pid == newer.pid
+    infos = sg.runs()
+    assert [info.pid for info in infos] == [newer.pid, older.pid]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for info in infos:
+            with sg.connect(info.id) as run:
+                assert run.describe().pid == info.pid
+                run.stop()
+    assert older.ends() == newer.ends() == 0
+
+
+def test_several_runs_in_one_process(start):
+    child = start(
+        """
+        runs = [sg.init(f"job{i}", budget=None) for i in range(3)]
+        say("ready")
+        while not all(run.stopping for run in runs):
+            for i, run in enumerate(runs):
+                run.observe("batch", value=i)
+            time.sleep(0.001)
+        """.replace("\n        ", "\n")
+    )
+    child.hears("ready")
+    for i in range(3):
+        with sg.connect(f"job{i}") as run:
+            assert {record.value for record in run.stream("batch.value").wait(20, timeout_s=10)} == {i}
+            run.stop()
+    assert child.ends() == 0
