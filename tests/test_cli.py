@@ -239,7 +239,7 @@ def test_demo_trains_and_watches_itself(tmp_path: Path) -> None:
     accuracies = [float(value) for value in re.findall(r"^epoch \d+: accuracy ([\d.]+)", result.stdout, re.MULTILINE)]
     assert len(accuracies) == 3
     assert accuracies[-1] > 0.8
-    for title in ("loss", "mean |gradient| per layer", "accuracy per epoch", "dense1"):
+    for title in ("loss", "mean |gradient| per layer", "accuracy per epoch", "dense1 "):
         assert title in result.stdout
 
 

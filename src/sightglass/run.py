@@ -163,7 +163,8 @@ class Run:
             control: Control = BoundControl(name, bind, min=min, max=max, choices=choices, where=where)
         else:
             control = Control(name, value, min=min, max=max, choices=choices, where=where)
-        self._emitter.ledger.controls[name] = control
+        with self._emitter.lock:
+            self._emitter.ledger.controls[name] = control
         return control
 
     def action(self, name: str, function: Callable[..., Any]) -> None:
@@ -174,7 +175,9 @@ class Run:
             ValueError: The name is taken.
         """
         self._free(name, self._emitter.ledger.actions, "action")
-        self._emitter.ledger.actions[name] = Action(name, function, where=declaring_line())
+        action = Action(name, function, where=declaring_line())
+        with self._emitter.lock:
+            self._emitter.ledger.actions[name] = action
 
     def function(self, name: str, function: Callable[..., Any]) -> None:
         """Let queries call a function of values by name: `sg.fn.name(b.x)`, in text `name(batch.x)`.
@@ -190,7 +193,8 @@ class Run:
         if not name.isidentifier() or name.startswith("_") or name == "on":
             raise ValueError(f"Expected a plain name for a function, got {name!r}")
         self._free(name, {**self._functions, **FUNCTIONS}, "function")
-        self._functions[name] = function
+        with self._emitter.lock:
+            self._functions[name] = function
 
     @property
     def stopping(self) -> bool:

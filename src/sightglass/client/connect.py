@@ -179,9 +179,10 @@ def _probe(targets: Sequence[tuple[str, Address]], timeout_s: float) -> list[Des
             told.append(description(pending.result()) if answered and pending is not None else None)
         except (RunLostError, SightglassError):
             told.append(None)
-    for link in links:
-        if link is not None:
-            link.close()
+    leaving = [link for link in links if link is not None]
+    for timeout_s in (0.0, 2.0):  # first all at once: each that is silent takes a moment
+        for link in leaving:
+            link.close(timeout_s)
     return told
 
 

@@ -103,7 +103,8 @@ class Description:
         lines.extend(f"  action {name}  {action.doc}".rstrip() for name, action in self.actions.items())
         lines.extend(f"  function {name}  {doc}".rstrip() for name, doc in self.functions.items())
         lines.extend(
-            f"  stream {stream.query}  {stream.n_records} records, {len(stream.clients)} clients" for stream in self.streams
+            f"  stream {stream.query}  {stream.n_records} records, {len(stream.clients)} clients"
+            for stream in self.streams
         )
         return "\n".join(lines)
 
@@ -119,7 +120,10 @@ def _observable(name: str, observable: Observable) -> str:
 def description(told: Mapping[str, Any]) -> Description:
     """Make a description of what a run told; what this version does not know is left out."""
     return Description(
-        **{key: told.get(key) for key in ("name", "id", "pid", "host", "state", "wall_time", "n_clients", "n_pending_acts")},  # type: ignore[arg-type]
+        **{
+            key: told.get(key)
+            for key in ("name", "id", "pid", "host", "state", "wall_time", "n_clients", "n_pending_acts")
+        },  # type: ignore[arg-type]
         started=told.get("started", 0.0),
         config=told.get("config") or {},
         directory=told.get("directory", ""),
@@ -128,7 +132,9 @@ def description(told: Mapping[str, Any]) -> Description:
                 origin=event["origin"],
                 n_events=event["n_events"],
                 kept=event["kept"],
-                observables={key: Observable(**_known(Observable, value)) for key, value in event["observables"].items()},
+                observables={
+                    key: Observable(**_known(Observable, value)) for key, value in event["observables"].items()
+                },
             )
             for name, event in told["events"].items()
         },

@@ -18,6 +18,7 @@ from ..core import codec, errors
 from ..core.errors import RefusedError, RunLostError, SightglassError, WireError
 from ..core.sink import Background
 from ..move import wire
+from ..move.io import UNREAD
 from ..move.transport import Channel, Frames
 from .store import Columns, Store, arrivals
 
@@ -150,13 +151,13 @@ class Link:
         if not self.ended:
             self.send(wire.encode(wire.Close(stream=stream)))
 
-    def close(self) -> None:
-        """Leave the run."""
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Leave the run; waits for at most this long."""
         if os.getpid() != self._pid:
             return
         self._closing = True
         self._channel.wake()
-        self._thread.join(2.0)
+        self._thread.join(timeout_s)
 
     def _run(self) -> None:
         heard_s = pinged_s = time.monotonic()
@@ -257,6 +258,8 @@ class Link:
     def _bye(self, reason: str) -> None:
         if reason == "lease ended":
             self._end(f"Run {self.run!r} ended this client's lease: it had been silent for too long. Connect again", lost=True)
+        elif reason == UNREAD:
+            self._end(f"Run {self.run!r} sent this client away: {reason}. Connect again", lost=True)
         else:
             self._end(f"Run {self.run!r} has ended", lost=False)
 

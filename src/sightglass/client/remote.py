@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..core import codec
-from ..core.errors import QueryError
-from ..core.record import Record
-from ..move import wire
-from ..query.query import Query, as_query
+from sightglass.core import codec
+from sightglass.core.errors import QueryError
+from sightglass.core.record import Record
+from sightglass.move import wire
+from sightglass.query.query import Query, as_query
+
 from .describe import Description, description
 from .link import ANSWER_S, Link
 from .store import Store
@@ -188,7 +189,14 @@ class RemoteRun:
         return self._link.result(self._link.ask(what))
 
     def _do(
-        self, kind: str, name: str = "", value: Any = None, *, at: str | None = None, hold: bool = False, timeout_s: float
+        self,
+        kind: str,
+        name: str = "",
+        value: Any = None,
+        *,
+        at: str | None = None,
+        hold: bool = False,
+        timeout_s: float,
     ) -> Acknowledgement:
         blob = b"" if value is None else _plain(value)
         pending = self._link.begin(

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..core.record import Record
-from ..core.values import n_bytes
+from sightglass.core.record import Record
+from sightglass.core.values import n_bytes
 
 MAX_RECORDS: Final = 2_000_000
 MAX_BYTES: Final = 1024 * 2**20
@@ -57,6 +57,18 @@ class Columns:
 
     def __len__(self) -> int:
         return len(self.steps)
+
+    def after(self, index: int) -> Columns:
+        """Return the records from an index on; all of them, if they begin later."""
+        n = min(max(0, index - self.index), len(self))
+        if not n:
+            return self
+        columns = {
+            name: getattr(self, name) for name in ("steps", "wall_times", "values", "n_events", "flags", "tracks")
+        }
+        return Columns(
+            index=self.index + n, **{name: None if column is None else column[n:] for name, column in columns.items()}
+        )
 
     def record(self, i: int, *, tag: str, run: str) -> Record:
         """Return one of the records."""
@@ -107,7 +119,8 @@ class Store:
     def add(self, columns: Columns) -> None:
         """Append records that came as columns; those that came before are left out."""
         with self._lock:
-            if self._next_index is not None and columns.index > self._next_index:
+            if self._next_index is not None:
+                columns = columns.after(self._next_index)
                 self.n_lost += columns.index - self._next_index
             self._next_index = columns.index + len(columns)
             size = 24 * len(columns) + n_bytes(columns.values)
@@ -227,11 +240,13 @@ def _values(parts: list[Any]) -> Any:
     if all(isinstance(part, np.ndarray) for part in parts):
         return np.concatenate(parts)
     items = [item for part in parts for item in part]
-    shapes = {getattr(item, "shape", ()) if isinstance(item, bool | int | float | np.generic | np.ndarray) else None for item in items}
+    shapes = {
+        getattr(item, "shape", ()) if isinstance(item, bool | int | float | np.generic | np.ndarray) else None
+        for item in items
+    }
     if len(shapes) == 1 and None not in shapes:
         return np.asarray(items)
     array = np.empty(len(items), object)
-    array[:] = items
+    for i, item in enumerate(items):  # assigned at once, sequences of one length would become a matrix
+        array[i] = item
     return array
-
-

@@ -12,15 +12,16 @@ import itertools
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-from ..core.errors import MissingExtraError, QueryError
-from ..core.record import Record
-from ..core.sink import Background
-from ..query.pipeline import Pipeline
-from ..query.query import Chain, Per, Reduce, Step, When
-from ..query.window import Item
+from sightglass.core.errors import MissingExtraError, QueryError
+from sightglass.core.record import Record
+from sightglass.core.sink import Background
+from sightglass.query.pipeline import Pipeline
+from sightglass.query.query import Chain, Per, Reduce, Step, When
+from sightglass.query.window import Item
+
 from .store import Arrays, Store, arrivals, to_arrays
 
 WAIT_S: Final = 0.5
@@ -173,7 +174,9 @@ class Stream(Chain):
             raise MissingExtraError("polars", extra="export", purpose="Stream.to_polars") from None
         arrays = self.to_arrays()
         values = arrays.values.tolist() if arrays.values.ndim > 1 or arrays.values.dtype == object else arrays.values
-        return polars.DataFrame({"step": arrays.steps, "wall_time": arrays.wall_times, "value": values, **arrays.tracks})
+        return polars.DataFrame(
+            {"step": arrays.steps, "wall_time": arrays.wall_times, "value": values, **arrays.tracks}
+        )
 
     def statistics(self) -> Statistics:
         """Return what was counted, here and in the run."""
@@ -226,7 +229,9 @@ class Stream(Chain):
 
     def _with(self, step: Step) -> Stream:
         if isinstance(step, Reduce) and isinstance(step.window, Per):
-            raise QueryError("Expected a window of records on a stream; per= needs the run's events: put it into the query")
+            raise QueryError(
+                "Expected a window of records on a stream; per= needs the run's events: put it into the query"
+            )
         shown = step.name if isinstance(step, Reduce) else type(step).__name__.lower()
         store = Store(tag=f"{self.tag}.{shown}", run=self.run)
         return Stream(_Steps(self, step), store)
@@ -263,8 +268,9 @@ class _Steps:
         if store.ended:
             return
         over = self._parent.ended
-        self._cursor, records = self._parent.since(self._cursor)
-        for record in records:
+        end, records = self._parent.since(self._cursor)
+        for behind, record in enumerate(records, end - len(records) + 1):
+            self._cursor = behind  # before its function is called: what raises is not tried again, what follows is
             store.extend(self._made(store, self._post(record), record))
         if over and not records:
             store.extend(self._made(store, self._pipeline.finish(), None))
@@ -309,6 +315,7 @@ class _Several:
     def __init__(self, parents: Sequence[Stream]) -> None:
         self._parents = parents
         self._cursors = [0] * len(parents)
+        self._n_made = itertools.count()
 
     def end_group(self, store: Store) -> None:
         raise QueryError("Expected a stream with a reducer to close; this one joins several")
@@ -327,7 +334,7 @@ class _Several:
 
 
 class _Union(_Several):
-    """All records of several streams, in the order of their time as far as they have come."""
+    """All records of several streams, in the order of their time as far as they have come, numbered anew."""
 
     def advance(self, store: Store) -> None:
         over = self._over()
@@ -335,7 +342,8 @@ class _Union(_Several):
         for i, parent in enumerate(self._parents):
             self._cursors[i], records = parent.since(self._cursors[i])
             fresh.extend(records)
-        store.extend(sorted(fresh, key=lambda record: record.wall_time))
+        fresh.sort(key=lambda record: record.wall_time)
+        store.extend([replace(record, index=next(self._n_made)) for record in fresh])
         if over and not fresh:
             store.end(self._error())
 
@@ -346,7 +354,6 @@ class _Zip(_Several):
     def __init__(self, parents: Sequence[Stream]) -> None:
         super().__init__(parents)
         self._waiting: list[list[Record]] = [[] for _ in parents]
-        self._n_made = itertools.count()
 
     def advance(self, store: Store) -> None:
         over = any(parent.ended for parent in self._parents)
@@ -359,14 +366,22 @@ class _Zip(_Several):
             del waiting[:n]
         store.extend(
             [
-                Record(tag=store.tag, index=next(self._n_made), step=row[0].step,
-                       wall_time=max(record.wall_time for record in row), value=tuple(record.value for record in row),
-                       run=store.run, complete=all(record.complete for record in row),
-                       n_events=sum(record.n_events for record in row))
+                Record(
+                    tag=store.tag,
+                    index=next(self._n_made),
+                    step=row[0].step,
+                    wall_time=max(record.wall_time for record in row),
+                    value=tuple(record.value for record in row),
+                    run=store.run,
+                    complete=all(record.complete for record in row),
+                    n_events=sum(record.n_events for record in row),
+                )
                 for row in rows
             ]  # fmt: skip
         )
-        exhausted = any(parent.ended and not waiting for parent, waiting in zip(self._parents, self._waiting, strict=True))
+        exhausted = any(
+            parent.ended and not waiting for parent, waiting in zip(self._parents, self._waiting, strict=True)
+        )
         if over and exhausted and not rows:
             store.end(self._error())
 
@@ -395,14 +410,14 @@ class Subscription:
         self._thread = Background("subscription", self._run)
 
     def close(self) -> None:
-        """Stop calling, and raise the first error of the function.
+        """Stop calling, and raise the first error of the function, or of the stream's own steps.
 
         Raises:
-            Exception: What the function raised first.
+            Exception: What was raised first.
         """
         self._closed = True
         arrivals.tell()
-        self._thread.join()
+        self._thread.close(timeout_s=None)
         if self._error is not None:
             error, self._error = self._error, None
             raise error
@@ -417,8 +432,6 @@ class Subscription:
             seen, over = arrivals.n, self._stream.ended
             cursor, records = self._stream.since(cursor)
             for record in records:
-                if self._closed:
-                    return
                 self._call(record)
             if not records:
                 if over:
@@ -426,6 +439,8 @@ class Subscription:
                 arrivals.wait(seen, WAIT_S)
 
     def _call(self, record: Record) -> None:
+        if self._closed:
+            return
         self.n_calls += 1
         try:
             self._function(record)
@@ -434,5 +449,3 @@ class Subscription:
             if self._error is None:
                 self._error = error
                 warnings.warn(f"A subscriber of {self._stream.tag!r} raised {error!r}", RuntimeWarning, stacklevel=2)
-
-

@@ -157,7 +157,7 @@ def caret(text: str, column: int) -> str:
     start = text.rfind("\n", 0, column) + 1
     line = text[start:].partition("\n")[0]
     place = min(column - start, len(line))
-    first = max(0, place - MAX_CARET_CONTEXT // 2)
+    first = max(0, place - MAX_CARET_CONTEXT // 2) if len(line) > MAX_CARET_CONTEXT else 0
     shown = line[first : first + MAX_CARET_CONTEXT]
     before = "…" if first else ""
     after = "…" if first + MAX_CARET_CONTEXT < len(line) else ""

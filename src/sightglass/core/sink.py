@@ -49,7 +49,7 @@ class Background:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
-    def close(self, timeout_s: float = 2.0) -> None:
+    def close(self, timeout_s: float | None = 2.0) -> None:
         """Wait for the thread, and raise what it failed with."""
         self.join(timeout_s)
         if self.error is not None:

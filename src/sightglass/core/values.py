@@ -18,6 +18,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+PLAIN = frozenset((float, int, bool, str, type(None)))
+ON_HOST = PLAIN | {np.ndarray, np.float64, np.float32}
 SCALARS = (bool, int, float, str, bytes, complex, type(None), np.generic)
 
 ArrayKind = Literal["numpy", "torch", "jax", "other"]
@@ -228,7 +230,8 @@ class DeviceHistogram:
 
 def array_kind(value: Any) -> ArrayKind | None:
     """Tell which library an array comes from, without importing any; `None` for what is no array."""
-    return _kind_of(type(value))
+    kind: type = type(value)
+    return _kind_of(kind)
 
 
 @lru_cache(maxsize=1024)
@@ -247,7 +250,7 @@ def _kind_of(kind: type) -> ArrayKind | None:
 
 def is_extended(dtype: Any) -> bool:
     """Tell whether a NumPy dtype is one of `ml_dtypes`, such as bfloat16."""
-    return dtype.kind == "V" and dtype.type is not np.void
+    return dtype.isbuiltin == 2  # registered by another package
 
 
 def is_real(dtype: Any) -> bool:
@@ -257,7 +260,7 @@ def is_real(dtype: Any) -> bool:
 
 def on_device(value: object) -> bool:
     """Tell whether reading this value could mean waiting for a device, looking into mappings and sequences."""
-    if type(value) in (float, int, bool, str, np.ndarray, np.float64, np.float32):
+    if type(value) in ON_HOST:
         return False
     if isinstance(value, Mapping):
         return any(on_device(item) for item in value.values())
@@ -274,6 +277,8 @@ def to_host(value: Any) -> Any:
 
     Arrays without a dimension become scalars. PyTorch's bfloat16, which NumPy lacks, becomes float32 without a loss.
     """
+    if type(value) in PLAIN:
+        return value
     if isinstance(value, DeviceHistogram):
         return value.read()
     match array_kind(value):

@@ -28,15 +28,14 @@ if TYPE_CHECKING:
 
 START_S: Final = 20.0
 REFRESHES_PER_SECOND: Final = 8
-HINT_WIDTH: Final = 44
 CHART_ROWS: Final = 13
 
 QUESTIONS: Final = {
     "loss": sg.on("batch").map(lambda b: b.loss),
     "loss, mean of 20": sg.on("batch").map(lambda b: b.loss).mean(every=20),
-    "mean |gradient| per layer": sg.on("batch").map(
-        lambda b: b.grads.map(lambda layer, grads: abs(grads["kernel"]).mean())
-    ),
+    "mean |gradient| per layer": sg.on("batch")
+    .map(lambda b: b.grads.map(lambda layer, grads: abs(grads.kernel).mean()))
+    .mean(every=20),
     "accuracy per epoch": sg.on("epoch").map(lambda e: e.accuracy),
 }
 
@@ -50,7 +49,8 @@ def show(arguments: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
-    name = f"demo-{time.strftime('%H%M%S')}"
+    taken = {info.name for info in sg.runs()}
+    name = next(name for name in ("demo", f"demo-{time.strftime('%H%M%S')}") if name not in taken)
     training = [sys.executable, "-m", "sightglass.demo.train", "--name", name, "--quiet", *arguments]
     with subprocess.Popen(training) as child:
         try:
@@ -100,7 +100,7 @@ def _views(streams: dict[str, Stream]) -> list[TerminalView]:
     loss, smooth, gradients, accuracy = streams.values()
     return [
         TerminalView([loss, smooth], title="loss"),
-        TerminalView([gradients], title="mean |gradient| per layer"),
+        TerminalView([gradients], title="mean |gradient| per layer", view="line", log_y=True),
         TerminalView([accuracy], title="accuracy per epoch"),
     ]
 
@@ -118,8 +118,8 @@ def _draw(run: RemoteRun, streams: dict[str, Stream]) -> None:
         loss, gradients, accuracy = (view.draw(height=min(rows, CHART_ROWS + 6)) for view in views)
         grid = Table.grid(expand=True, padding=(0, 2))
         if wide:
-            grid.add_column(ratio=3)
-            grid.add_column(ratio=2)
+            grid.add_column(ratio=5)
+            grid.add_column(ratio=4)
             grid.add_row(loss, gradients)
             grid.add_row(accuracy, _hints(run))
             return grid
@@ -134,16 +134,16 @@ def _hints(run: RemoteRun) -> Text:
     """Return what to try next."""
     name = shlex.quote(run.name)
     commands = {
-        "sightglass runs": "what is running",
-        f"sightglass describe {name}": "what it offers",
-        f"sightglass watch {name} batch.loss": "any question",
-        f"sightglass watch {name} 'histogram(batch.params[\"dense1\"][\"kernel\"])'": "… at any time",
-        f"sightglass set {name} lr=0.5": "turn a knob",
-        f"sightglass call {name} checkpoint": "call an action",
-        f"sightglass stop {name}": "stop it",
+        "what is running": "sightglass runs",
+        "what it offers": f"sightglass describe {name}",
+        "any question": f"sightglass watch {name} batch.loss",
+        "… at any time": f"sightglass watch {name} batch.params.dense1.kernel",
+        "turn a knob": f"sightglass set {name} lr=0.5",
+        "call an action": f"sightglass call {name} checkpoint",
+        "end it": f"sightglass stop {name}",
     }
     text = Text("try in another terminal\n", style="bold")
-    for command, meaning in commands.items():
-        text.append(f"  {command}", style="not bold")
-        text.append(f"  {meaning}\n", style="not bold dim")
+    for meaning, command in commands.items():
+        text.append(f"\n  {meaning:<16}", style="not bold dim")
+        text.append(command, style="not bold")
     return text

@@ -14,7 +14,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from ..core.errors import ActError, unknown
+from sightglass.core import codec
+from sightglass.core.errors import ActError, unknown
+
 from .controls import Action, Control
 
 MAX_PENDING: Final = 1_000
@@ -103,9 +105,9 @@ class Ledger:
 
     def due(self, event: str | None) -> list[Act]:
         """Take out the acts to be applied at this event, in their order; `None` for those that wait for any event."""
-        due = [act for act in self.pending if act.at is None or act.at == event]
+        due = [act for act in self.pending if act.at in (None, event)]
         if due:
-            self.pending = [act for act in self.pending if act not in due]
+            self.pending = [act for act in self.pending if act.at not in (None, event)]
         return due
 
     def carry_out(self, act: Act, *, event: str, index: int, step: float, wall_time: float) -> Done:
@@ -128,17 +130,27 @@ class Ledger:
             error = str(failure)
         except (Exception, SystemExit) as failure:  # noqa: BLE001  an act must never hurt the run
             error = f"{act.kind} {act.name!r} failed: {type(failure).__name__}: {failure}"
-        done = Done(act=act, event=event, index=index, step=step, wall_time=wall_time, old=old, result=result, error=error)
+        done = Done(
+            act=act, event=event, index=index, step=step, wall_time=wall_time, old=old, result=result, error=error
+        )
         self.history.append(done)
         return done
 
     def release(self, client: str) -> bool:
-        """Lift the pause of a client that is gone, unless it holds; tells whether there was one."""
-        owner = self.paused_by
-        if owner is None or owner.hold or owner.client != client:
+        """Let the pause of a client that is gone end, unless it holds; tells whether there is one to end.
+
+        A pause that still waits is forgotten. One in force ends by an act like any other, so that all processes of a program
+        go on from the same event.
+        """
+        self.pending = [act for act in self.pending if not _is_pause_of(client, act)]
+        if self.paused_by is None or not _is_pause_of(client, self.paused_by):
             return False
-        self.paused_by = None
+        self.pending.append(Act(id=0, client=client, kind="resume"))
         return True
+
+
+def _is_pause_of(client: str, act: Act) -> bool:
+    return act.kind == "pause" and act.client == client and not act.hold
 
 
 Agree = Callable[[bytes], bytes]
@@ -146,4 +158,23 @@ Agree = Callable[[bytes], bytes]
 
 def agreed(acts: list[Act], agree: Agree) -> list[Act]:
     """Return the acts that all ranks apply at this event: those of rank 0, by the program's own broadcast."""
-    return msgspec.msgpack.decode(agree(msgspec.msgpack.encode(acts)), type=list[Act])
+    told = agree(msgspec.msgpack.encode([pack(act) for act in acts]))
+    return [unpack(*packed) for packed in msgspec.msgpack.decode(told, type=list[Packed])]
+
+
+Packed = tuple[Act, bytes, list[bytes]]
+
+
+def pack(act: Act) -> Packed:
+    """Take the value of an act out of it, as bytes.
+
+    Raises:
+        UnsendableError: It has a type that cannot travel.
+    """
+    blob, buffers = codec.encode(act.value)
+    return msgspec.structs.replace(act, value=None), blob, [bytes(buffer) for buffer in buffers]
+
+
+def unpack(act: Act, blob: bytes, buffers: list[bytes]) -> Act:
+    """Put the value back."""
+    return msgspec.structs.replace(act, value=codec.decode(blob, buffers))

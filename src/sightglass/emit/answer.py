@@ -17,11 +17,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..core.errors import EvaluationError
-from ..core.values import n_bytes, to_host
-from ..query.pipeline import Evaluation, Head
-from ..query.query import Query
-from ..query.window import Item
+from sightglass.core.errors import EvaluationError
+from sightglass.core.values import n_bytes, to_host, type_name
+from sightglass.query.pipeline import Evaluation, Head
+from sightglass.query.query import Query
+from sightglass.query.window import Item
 
 MAX_ERRORS: Final = 3
 MAX_UNSENT_ROWS: Final = 200_000
@@ -82,7 +82,7 @@ class Answer:
         self._defer = defer
         self._n_deferred = 0
 
-    def post(
+    def post(  # noqa: PLR0917  the hot path: keywords would cost
         self, index: int, step: Any, wall_time: float, observables: Mapping[str, Any], steps: Any, started_s: float
     ) -> float:
         """Evaluate the query on an event that began at `started_s`, and return the time; never raises because of the query."""
@@ -105,7 +105,7 @@ class Answer:
                         self.n_rows += 1
                 else:
                     self._take(self._evaluation.rest(value), index, step, wall_time, steps)
-            if self.n_in_row:
+            if self.n_in_row and not self.deferred:
                 self.n_in_row = 0
         except (Exception, SystemExit) as error:  # noqa: BLE001  a query must never hurt the run
             self._failed(error, step)
@@ -121,11 +121,11 @@ class Answer:
 
     def end_group(self) -> None:
         """Close the groups that no window was named for."""
-        self._in_order(self._evaluation.end_group)
+        self._in_order(lambda: self._evaluation.end_group())
 
     def finish(self) -> None:
         """Emit what is open, with `closed=False`."""
-        self._in_order(self._evaluation.finish)
+        self._in_order(lambda: self._evaluation.finish())
 
     def look_for_room(self) -> None:
         """Stop adding rows while nobody takes them away; called every now and then."""
@@ -150,9 +150,17 @@ class Answer:
         """Return an answer of its own in the same state, for a client that closes a group by itself."""
         evaluation = self._evaluation.fork(deepcopy)
         other = Answer(id, self.query, evaluation, monotonic=self._monotonic, defer=self._defer)
-        for name in ("deferred", "stride", "n_rows", "n_seen", "n_skipped", "n_dropped", "n_errors"):
+        for name in ("deferred", "stride", "n_rows", "n_seen", "n_skipped", "n_dropped", "n_errors", "_only"):
             setattr(other, name, getattr(self, name))
         other.rows = self.rows.copy()
+        if self.deferred:  # what is on its way to the tail belongs to both
+            n_rows = self.n_rows
+
+            def catch_up(error: BaseException | None) -> None:
+                other._evaluation = self._evaluation.fork(deepcopy)
+                other.n_rows += self.n_rows - n_rows
+
+            self._defer(None, catch_up)
         return other
 
     def _take(self, head: Head, index: int, step: Any, wall_time: float, steps: Any) -> None:
@@ -164,17 +172,22 @@ class Answer:
         self._only = None
         if self._n_deferred >= MAX_DEFERRED:
             self.n_dropped += 1
-            self._in_order(lambda: evaluation.miss(ordinal=index, wall_time=wall_time))
+            self._pass_by(index, wall_time)
             return
         self._n_deferred += 1
 
+        def tail() -> list[Item]:
+            at = host_step(step)
+            return self._evaluation.tail(head, ordinal=index, step=at, wall_time=wall_time, steps=steps)
+
         def settle(error: BaseException | None) -> None:
             self._n_deferred -= 1
-            at = to_host(step)
             n_errors = self.n_errors
-            self._settle(lambda: evaluation.tail(head, ordinal=index, step=at, wall_time=wall_time, steps=steps), at, error)
-            if self.n_errors > n_errors and self._has_tail:
-                self._settle(lambda: evaluation.miss(ordinal=index, wall_time=wall_time), at)
+            self._settle(tail, step, error)
+            if self.n_errors == n_errors:
+                self.n_in_row = 0
+            elif self._has_tail:
+                self._settle(lambda: self._evaluation.miss(ordinal=index, wall_time=wall_time), step)
 
         self._defer(head.read, settle)
 
@@ -224,10 +237,25 @@ class Answer:
         self.suspended = self.n_in_row >= MAX_ERRORS
 
 
+def host_step(step: Any) -> Any:
+    """Return a step as a number on the host; waits for the device.
+
+    Raises:
+        EvaluationError: It is no number.
+    """
+    number = to_host(step)
+    if not isinstance(number, NUMBERS):
+        raise EvaluationError(f"Expected a number as step, got {type_name(number)}")
+    return number
+
+
 def _evaluation_error(error: BaseException, event: str, step: Any) -> EvaluationError:
     """Say what failed, at which event and step."""
     at = f"at event {event!r}"
-    message = str(error) or type(error).__name__
+    try:
+        message = str(error) or type(error).__name__
+    except Exception:  # noqa: BLE001  an error of somebody's own that cannot say what it is
+        message = type(error).__name__
     if isinstance(step, NUMBERS):
         message += f" ({at}, step {step})" if at not in message else f" (step {step})"
     if type(error).__module__ == "builtins":

@@ -46,7 +46,9 @@ class Account:
             return [max(old, new) for old, new in zip(strides, thinned(shares, self.budget), strict=True)]
         if self._credit_s > CREDIT_S / 2 and any(stride > 1 for stride in strides):
             wanted = thinned(shares, self.budget)
-            return [max(new, stride // 2) if new < stride else stride for new, stride in zip(wanted, strides, strict=True)]
+            return [
+                max(new, stride // 2) if new < stride else stride for new, stride in zip(wanted, strides, strict=True)
+            ]
         return list(strides)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import ActError
+from sightglass.core.errors import ActError
 
 Number = int | float
 
@@ -59,18 +59,18 @@ class Control:
         """
         if isinstance(value, np.generic):
             value = value.item()
-        if self.type == "float" and isinstance(value, int) and not isinstance(value, bool):
+        if self.type == "float" and type(value) is int and abs(value) < 2**1023:
             value = float(value)
         if type(value).__name__ != self.type:
-            raise self._refused(f"expected {self.type}, got {type(value).__name__} {value!r}")
+            raise self._refused(f"expected {self.type}, got {type(value).__name__} {value!r:.100}")
         if isinstance(value, float) and math.isnan(value):
             raise self._refused("expected a number, got nan")
         if self.min is not None and value < self.min:
-            raise self._refused(f"expected at least {self.min!r}, got {value!r}")
+            raise self._refused(f"expected at least {self.min!r}, got {value!r:.100}")
         if self.max is not None and value > self.max:
-            raise self._refused(f"expected at most {self.max!r}, got {value!r}")
+            raise self._refused(f"expected at most {self.max!r}, got {value!r:.100}")
         if self.choices is not None and value not in self.choices:
-            raise self._refused(f"expected one of {', '.join(map(repr, self.choices))}, got {value!r}")
+            raise self._refused(f"expected one of {', '.join(map(repr, self.choices))}, got {value!r:.100}")
         return value
 
     def set(self, value: Any) -> tuple[Any, Any]:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..core.values import type_name
-from ..query.query import Per
+from sightglass.core.values import type_name
+from sightglass.query.query import Per
+
 from .answer import Answer
 
 MAX_OBSERVABLES_SHOWN = 1_000
@@ -41,7 +42,18 @@ class Offered:
 class Channel:
     """One event of the run."""
 
-    __slots__ = ("_counter", "answers", "delimits", "describe_next", "kept", "last_step", "name", "next_index", "offered", "origin")
+    __slots__ = (
+        "_counter",
+        "answers",
+        "delimits",
+        "describe_next",
+        "kept",
+        "last_step",
+        "name",
+        "next_index",
+        "offered",
+        "origin",
+    )
 
     def __init__(self, name: str, origin: Origin) -> None:
         self.name = name
@@ -66,20 +78,29 @@ class Channel:
         for name, value in observables.items():
             if len(self.offered) >= MAX_OBSERVABLES_SHOWN and name not in self.offered:
                 break
-            self.offered[name] = _offered(value)
+            try:
+                self.offered[name] = _offered(value)
+            except Exception as error:  # noqa: BLE001  values are the program's own
+                self.offered[name] = Offered(type(value).__name__, f"(not described: {type(error).__name__})")
 
 
 def _offered(value: Any) -> Offered:
-    inside = itertools.islice(_leaves(value, "", MAX_DEPTH_SHOWN), MAX_OBSERVABLES_SHOWN) if isinstance(value, Mapping) else ()
-    example = repr(value)[:MAX_EXAMPLE_CHARS] if isinstance(value, bool | int | float | str) else ""
-    return Offered(type_name(value), example, dict(inside))
+    """Look at a value, but not into mappings other than `dict`, which may compute their items."""
+    inside = _leaves(value, "", MAX_DEPTH_SHOWN) if type(value) is dict else iter(())
+    return Offered(type_name(value), _example(value), dict(itertools.islice(inside, MAX_OBSERVABLES_SHOWN)))
 
 
-def _leaves(value: Mapping[Any, Any], prefix: str, depth: int) -> Iterator[tuple[str, str]]:
+def _example(value: Any) -> str:
+    if isinstance(value, str):
+        return repr(value[:MAX_EXAMPLE_CHARS])[:MAX_EXAMPLE_CHARS]
+    return repr(value)[:MAX_EXAMPLE_CHARS] if isinstance(value, bool | int | float) else ""
+
+
+def _leaves(value: dict[Any, Any], prefix: str, depth: int) -> Iterator[tuple[str, str]]:
     """Yield the paths and types of what is inside a mapping."""
     for key, item in value.items():
         path = f"{prefix}{key}"
-        if isinstance(item, Mapping) and item and depth > 1:
+        if type(item) is dict and item and depth > 1:
             yield from _leaves(item, f"{path}.", depth - 1)
         else:
             yield path, type_name(item)
@@ -98,6 +119,8 @@ class Demand:
     def channel(self, name: str, origin: Origin = "observe") -> Channel:
         """Return the channel of an event, making it if the event is new.
 
+        What the run offers itself displaces what a client publishes.
+
         Raises:
             ValueError: The event comes from elsewhere already: an event name has one source.
         """
@@ -106,6 +129,8 @@ class Demand:
             channel = self.channels[name] = Channel(name, origin)
             for answer in self.answers.values():
                 self._connect(channel, answer)
+        elif channel.origin == "publish":
+            channel.origin, channel.describe_next = origin, channel.describe_next or origin != "publish"
         elif channel.origin != origin:
             raise ValueError(f"Event {name!r} comes from {channel.origin} already; an event name has one source")
         return channel
@@ -133,7 +158,7 @@ class Demand:
     def refresh(self) -> None:
         """Bring the table of idle events up to date."""
         for name, channel in self.channels.items():
-            special = self._alert or channel.describe_next or channel.origin != "observe"
+            special = self._alert or channel.describe_next or channel.origin != "observe" or channel.kept is not None
             wanted = bool(channel.answers or channel.delimits)
             if special or wanted:
                 self.idle.pop(name, None)

@@ -17,11 +17,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from ..core.clock import Clock
-from ..core.sink import Background
-from ..core.values import Tensor, Text, freeze, to_host
-from .acts import Act, Agree, Done, Ledger, agreed
-from .answer import Answer
+from sightglass.core.clock import Clock
+from sightglass.core.errors import ActError, UnsendableError
+from sightglass.core.sink import Background
+from sightglass.core.values import Tensor, Text, array_kind, freeze
+
+from .acts import Act, Agree, Done, Ledger, agreed, pack
+from .answer import NUMBERS, Answer, host_step
 from .budget import Account
 from .demand import Channel, Demand, Origin
 
@@ -60,7 +62,9 @@ class Emitter:
         if agree:
             self.demand.alert(True)
 
-    def observe(self, event: str, observables: dict[str, Any], *, origin: Origin = "observe", steps: Any = None) -> None:
+    def observe(
+        self, event: str, observables: dict[str, Any], *, origin: Origin = "observe", steps: Any = None
+    ) -> None:
         """Take an event in, the long way.
 
         Raises:
@@ -77,7 +81,7 @@ class Emitter:
             return
         if not isinstance(event, str):
             raise TypeError(f"Expected the name of an event as text, got {type(event).__name__} {event!r}")
-        keep = observables.pop("keep", False)
+        keep = origin == "observe" and observables.pop("keep", False)
         if self.closed:
             return
         mine = origin != "publish" and threading.get_ident() == self._thread
@@ -89,7 +93,8 @@ class Emitter:
                 channel.describe(observables)
                 self.demand.refresh()
             if keep:
-                channel.kept = (index, step, self._clock.wall(), freeze(observables))
+                channel.kept = (index, freeze(step), self._clock.wall(), freeze(observables))
+                self.demand.refresh()
             if channel.answers or channel.delimits:
                 self._post(channel, index, step, observables, steps)
         if self._waiting:
@@ -101,10 +106,14 @@ class Emitter:
         """Take logged values in, as the event "log"; nested mappings become tags with slashes.
 
         Raises:
-            TypeError: The data are no mapping, or a name in it is no text.
+            TypeError: The data are no mapping, a name in it is no text, or a step is no number.
         """
         if not isinstance(data, Mapping):
             raise TypeError(f"Expected a mapping of names to values, got {type(data).__name__}")
+        tracks: dict[str, Any] = {"step": 0 if step is None else step, **steps}
+        for name, at in tracks.items():
+            if not (isinstance(at, NUMBERS) or (name == "step" and array_kind(at))):
+                raise TypeError(f"Expected a number as {name!r}, got {type(at).__name__} {at!r:.100}")
         observables = dict(_flat(data, ""))
         if step is not None:
             observables["step"] = step
@@ -162,16 +171,22 @@ class Emitter:
         Raises:
             ActError: It cannot succeed.
         """
+        if self._agree is not None:
+            try:
+                pack(act)
+            except UnsendableError as error:
+                raise ActError(str(error)) from None
         with self.turn():
             self.ledger.add(act)
             self.demand.alert(True)
             self._changed.notify_all()
 
     def release(self, client: str) -> None:
-        """Lift the pause of a client that is gone, and forget the acts it left."""
+        """Let the pause of a client that is gone end; its other acts stay in force."""
         with self.turn():
-            self.ledger.release(client)
-            self._changed.notify_all()
+            if self.ledger.release(client):
+                self.demand.alert(True)
+                self._changed.notify_all()
 
     def defer(self, wait: Callable[[], None] | None, settle: Callable[[BaseException | None], None]) -> None:
         """Let the drain thread take up the rest of an event's evaluation."""
@@ -194,7 +209,8 @@ class Emitter:
         self.flush(timeout_s)
         with self.lock:
             self.closed = True
-            self.demand.idle.clear()
+            self.demand.alert(True)
+            self.demand.busy.clear()
             self._changed.notify_all()
             self._restore_switch_interval()
         if self._drain is not None:
@@ -238,7 +254,7 @@ class Emitter:
                     self._changed.wait(1.0)
             self._carry_out(event, index, step)
         with self.lock:
-            self.demand.alert(bool(self.ledger.pending) or self._agree is not None)
+            self.demand.alert(bool(self.ledger.pending) or self._agree is not None or self.closed)
 
     def _carry_out(self, event: str, index: int, step: Any) -> None:
         with self.lock:
@@ -246,8 +262,9 @@ class Emitter:
         if self._agree is not None:
             due = agreed(due, self._agree)
         for act in due:
-            host_step = to_host(step)
-            done = self.ledger.carry_out(act, event=event, index=index, step=host_step, wall_time=self._clock.wall())
+            done = self.ledger.carry_out(
+                act, event=event, index=index, step=_known(step, index), wall_time=self._clock.wall()
+            )
             with self.lock:
                 self.on_done(done)
             self.wake()
@@ -256,6 +273,14 @@ class Emitter:
         if self._switch_interval_s is not None:
             sys.setswitchinterval(self._switch_interval_s)
             self._switch_interval_s = None
+
+
+def _known(step: Any, index: int) -> Any:
+    """Return a step on the host, or the event's number where the step is none."""
+    try:
+        return host_step(step)
+    except Exception:  # noqa: BLE001  steps are the program's own
+        return index
 
 
 def _flat(data: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:

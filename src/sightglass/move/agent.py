@@ -16,15 +16,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, get_args
 
-from ..core import codec
-from ..core.clock import Clock
-from ..core.errors import ActError, QueryError, UnsendableError, WireError, unknown
-from ..emit.acts import Act, Done, Kind
-from ..emit.answer import Answer, Row
-from ..emit.observe import Emitter
-from ..query.parse import parse
-from ..query.pipeline import Evaluation
-from ..query.query import Group, Query
+from sightglass.core import codec
+from sightglass.core.clock import Clock
+from sightglass.core.errors import ActError, QueryError, UnsendableError, WireError, unknown
+from sightglass.emit.acts import Act, Done, Kind
+from sightglass.emit.answer import Answer, Row
+from sightglass.emit.observe import Emitter
+from sightglass.query.parse import parse
+from sightglass.query.pipeline import Evaluation
+from sightglass.query.query import Group, Query
+
 from . import describe, wire
 from .transport import Delivery, Frames
 
@@ -196,9 +197,11 @@ class Agent:
             elif what == "statistics":
                 value = describe.streams(self, self._emitter)
             elif what == "history":
-                value = [describe.done(done) for done in self._emitter.ledger.history]
+                value = [describe.done(done) for done in list(self._emitter.ledger.history)]
             else:
-                self._refuse(peer, request, "RefusedError", unknown("question", what, ("describe", "statistics", "history")))
+                self._refuse(
+                    peer, request, "RefusedError", unknown("question", what, ("describe", "statistics", "history"))
+                )
                 return
         self._reply(peer, request, value)
 
@@ -213,9 +216,9 @@ class Agent:
             self._refuse(peer, request, type(error).__name__, str(error))
             return
         client.streams.add(answer.id)
+        self._subscribers[answer.id].add(peer)
         self._send(peer, wire.Opened(request=request, stream=answer.id, tag=query.tag, note=self._note(query)))
         self._send_rows(answer, list(answer.backlog), [peer])
-        self._subscribers[answer.id].add(peer)
 
     def _answer(self, query: Query) -> Answer:
         """Begin to answer a query that nobody asked before."""
@@ -263,7 +266,9 @@ class Agent:
 
     def _do(self, peer: bytes, client: Client, message: wire.Do) -> None:
         if not client.may_act:
-            reason = self._refuse_acts or f"Expected a controller's key to {message.kind}; a viewer's key may look, not act"
+            reason = (
+                self._refuse_acts or f"Expected a controller's key to {message.kind}; a viewer's key may look, not act"
+            )
             self._refuse(peer, message.request, "RefusedError", reason)
             return
         kind = next((kind for kind in get_args(Kind) if kind == message.kind), None)
@@ -295,10 +300,7 @@ class Agent:
         if done.error:
             self._refuse(peer, request, "ActError", done.error)
             return
-        try:
-            self._reply(peer, request, describe.done(done))
-        except UnsendableError:
-            self._reply(peer, request, {**describe.done(done), "result": repr(done.result)})
+        self._reply(peer, request, describe.done(done))
 
     def _publish(self, peer: bytes, client: Client, request: int, event: str) -> None:
         try:
@@ -316,9 +318,17 @@ class Agent:
             raise WireError(f"Expected records of a published stream, got number {block.stream}")
         steps, wall_times, values, *_ = wire.decode_block(block, buffers)
         event = client.published[block.stream]
-        for i in range(block.n):
-            observables = {"value": values[i], "wall_time": float(wall_times[i]), "step": steps[i].item(), "source": client.name}
-            self._emitter.observe(event, observables, origin="publish")
+        try:
+            for i in range(block.n):
+                observables = {
+                    "value": values[i],
+                    "wall_time": float(wall_times[i]),
+                    "step": steps[i].item(),
+                    "source": client.name,
+                }
+                self._emitter.observe(event, observables, origin="publish")
+        except ValueError as error:  # the run offers this event itself by now
+            self._refuse(peer, block.stream, "RefusedError", str(error))
 
     # What comes out
 
@@ -326,8 +336,8 @@ class Agent:
         """Send rows in blocks of consecutive ones, each encoded once for all."""
         try:
             for part in consecutive(rows):
-                frames = wire.encode_block(answer.id, part)
-                self._outgoing.extend((peer, frames) for peer in peers)
+                for frames in wire.encode_blocks(answer.id, part):
+                    self._outgoing.extend((peer, frames) for peer in peers)
         except UnsendableError as error:
             self._end(answer, error)
 

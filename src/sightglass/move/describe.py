@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from ..core.clock import Clock
-from ..core.values import to_host
-from ..emit.acts import Done
-from ..emit.observe import Emitter
+from sightglass.core import codec
+from sightglass.core.clock import Clock
+from sightglass.emit.acts import Done
+from sightglass.emit.controls import Control
+from sightglass.emit.observe import Emitter
 
 if TYPE_CHECKING:
     from .agent import Agent
+
+MAX_TEXT: Final = 1_000
 
 
 def run(agent: Agent, emitter: Emitter, functions: Mapping[str, Callable[..., Any]], clock: Clock) -> dict[str, Any]:
@@ -46,16 +49,18 @@ def run(agent: Agent, emitter: Emitter, functions: Mapping[str, Callable[..., An
         "controls": {
             control.name: {
                 "type": control.type,
-                "value": to_host(control.value),
+                "value": _value(control),
                 "min": control.min,
                 "max": control.max,
-                "choices": control.choices,
+                "choices": sendable(control.choices),
                 "where": control.where,
             }
-            for control in ledger.controls.values()
+            for control in list(ledger.controls.values())
         },
-        "actions": {action.name: {"doc": action.doc, "where": action.where} for action in ledger.actions.values()},
-        "functions": {name: first_line(function) for name, function in functions.items()},
+        "actions": {
+            action.name: {"doc": action.doc, "where": action.where} for action in list(ledger.actions.values())
+        },
+        "functions": {name: first_line(function) for name, function in list(functions.items())},
         "streams": streams(agent, emitter),
         "n_clients": len(agent.clients),
         "n_pending_acts": len(ledger.pending),
@@ -88,15 +93,41 @@ def done(entry: Done) -> dict[str, Any]:
     return {
         "kind": entry.act.kind,
         "name": entry.act.name,
-        "value": entry.act.value,
+        "value": sendable(entry.act.value),
         "event": entry.event,
         "index": entry.index,
         "step": entry.step,
         "wall_time": entry.wall_time,
-        "old": entry.old,
-        "result": entry.result,
+        "old": sendable(entry.old),
+        "result": sendable(entry.result),
         "error": entry.error,
     }
+
+
+def sendable(value: Any) -> Any:
+    """Return a value that travels: of what cannot, its text."""
+    try:
+        codec.encode(value)
+    except Exception:  # noqa: BLE001  values are the program's own
+        return text(value)
+    return value
+
+
+def text(value: Any) -> str:
+    """Return a value's text, or its type where it has none."""
+    try:
+        return f"{value!r:.{MAX_TEXT}}"
+    except Exception:  # noqa: BLE001  values are the program's own
+        return type(value).__name__
+
+
+def _value(control: Control) -> Any:
+    """Read a control, which may be an attribute of anything."""
+    try:
+        value = control.value
+    except Exception:  # noqa: BLE001  values are the program's own
+        return None
+    return value if isinstance(value, bool | int | float | str) else sendable(value)
 
 
 def first_line(function: Callable[..., Any]) -> str:

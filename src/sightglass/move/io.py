@@ -1,17 +1,24 @@
 """The `io` thread of a run: sockets on one side, the agent's inbox on the other, and nothing else.
 
-Each client has a bounded queue here. When it is full the oldest records in it are dropped, and counted; answers to requests
-never are. The client sees the loss by the gap in the records' index numbers.
+Each client has a bounded queue here. When it is full the oldest records in it are dropped, and counted; the client sees the loss
+by the gap in the records' index numbers. Answers to requests are never dropped: who asks and asks, and does not read, is sent away.
+
+Records are taken from the agent as they come, but not so often that handing them out takes more than 1 / `PACE` of the time, nor
+that many small blocks pile up before a client that is behind: the next block is then a larger one.
+
+What clients say is taken in for at most `SHARE` of the time: a flood of requests waits in their own queues, and slows nobody else.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
 from ..core.clock import Clock
 from ..core.sink import Background
+from . import wire
 from .agent import Agent, Outgoing
 from .transport import Frames, Listener
 
@@ -21,18 +28,34 @@ TICK_S: Final = 1.0
 LATE_S: Final = 1.0
 MAX_OUTBOX_BYTES: Final = 64 * 2**20
 MAX_OUTBOX_MESSAGES: Final = 20_000
+FINISH_S: Final = 1.5
+STUCK_S: Final = 0.5
+PACE: Final = 4
+WAKE_S: Final = 0.002
+BEHIND_S: Final = 0.02
+SHARE: Final = 0.2
+CREDIT_S: Final = 0.5
 BLOCK_TAG: Final = b"\xa5block"
+UNREAD: Final = "it asked for more than it read"
 
 Queued = tuple[Frames, int, bool]
 
 
 @dataclass(slots=True)
 class Outbox:
-    """What one client has not been sent yet; records are dropped from the front when it is too much."""
+    """What one client has not been sent yet; records are dropped from the front when it is too much.
+
+    Attributes:
+        queue: The messages.
+        n_bytes: Their size.
+        n_dropped: How many blocks of records were dropped.
+        overfull: Whether it is too much even without records.
+    """
 
     queue: deque[Queued] = field(default_factory=deque)
     n_bytes: int = 0
     n_dropped: int = 0
+    overfull: bool = False
 
     def put(self, frames: Frames) -> None:
         """Append a message."""
@@ -54,6 +77,7 @@ class Outbox:
             else:
                 kept.append(entry)
         self.queue = kept
+        self.overfull = excess_bytes > 0 or excess > 0
 
 
 def is_block(frames: Frames) -> bool:
@@ -70,6 +94,8 @@ class Io:
         self._clock = clock
         self._outboxes: dict[bytes, Outbox] = {}
         self._ticked_s = self._turned_s = clock.monotonic()
+        self._credit_s = CREDIT_S
+        self._next_flush_s = 0.0
         self._closing = ""
         self._thread = Background("io", self._run)
 
@@ -85,40 +111,73 @@ class Io:
 
     def _run(self) -> None:
         while not self._closing:
-            waiting = any(outbox.queue for outbox in self._outboxes.values())
-            for delivery in self._listener.receive(RETRY_S if waiting else IDLE_S):
-                self._queue(self._agent.receive(delivery))
-            self._queue(self._agent.flush())
+            if self._credit_s > 0:
+                self._take_in()
+            else:
+                time.sleep(RETRY_S)
             self._tick()
-            self._send()
+            self._hand_out()
         self._finish()
+
+    def _take_in(self) -> None:
+        """Hand what clients say to the agent, and note what that took of the processor's time."""
+        behind = any(outbox.queue for outbox in self._outboxes.values())
+        wait_s = min(RETRY_S if behind else IDLE_S, max(self._next_flush_s - self._clock.monotonic(), 0) or IDLE_S)
+        began_s = time.thread_time()
+        for delivery in self._listener.receive(wait_s):
+            self._queue(self._agent.receive(delivery))
+        self._credit_s -= time.thread_time() - began_s
 
     def _tick(self) -> None:
         """Let leases end, unless this thread was held up itself: then it first reads what clients sent meanwhile."""
         now_s = self._clock.monotonic()
         if now_s - self._turned_s > LATE_S:
             self._ticked_s = now_s
+        self._credit_s = min(CREDIT_S, self._credit_s + SHARE * (now_s - self._turned_s))
         self._turned_s = now_s
         if now_s - self._ticked_s >= TICK_S:
             self._ticked_s = now_s
             self._queue(self._agent.tick())
 
     def _finish(self) -> None:
-        """Give the last records and the goodbye a moment to get through."""
+        """Give the last records and the goodbye a moment to get through, as long as somebody takes them."""
         self._queue(self._agent.flush())
         self._queue(self._agent.end(self._closing))
-        deadline_s = self._clock.monotonic() + 1.0
-        self._send()
-        while any(outbox.queue for outbox in self._outboxes.values()) and self._clock.monotonic() < deadline_s:
+        began_s = moved_s = now_s = self._clock.monotonic()
+        while now_s - began_s < FINISH_S and now_s - moved_s < STUCK_S:
+            if self._send():
+                moved_s = now_s
+            if not any(outbox.queue for outbox in self._outboxes.values()):
+                break
             self._listener.receive(RETRY_S)
-            self._send()
+            now_s = self._clock.monotonic()
         self._listener.close()
+
+    def _hand_out(self) -> None:
+        """Send what is there; see above for how often records are fetched."""
+        now_s = self._clock.monotonic()
+        began_s = time.thread_time()
+        fetch = now_s >= self._next_flush_s
+        if fetch:
+            self._queue(self._agent.flush())
+        self._send()
+        if fetch:
+            took_s = PACE * (time.thread_time() - began_s)
+            behind = any(outbox.queue for outbox in self._outboxes.values())
+            self._next_flush_s = now_s + (max(took_s, BEHIND_S) if behind else took_s if took_s > WAKE_S else 0)
 
     def _queue(self, outgoing: Outgoing) -> None:
         for peer, frames in outgoing:
-            self._outboxes.setdefault(peer, Outbox()).put(frames)
+            outbox = self._outboxes.setdefault(peer, Outbox())
+            outbox.put(frames)
+            if outbox.overfull:
+                self._agent.leave(peer)
+                self._outboxes[peer] = Outbox()
+                self._outboxes[peer].put(wire.encode(wire.Bye(reason=UNREAD)))
 
-    def _send(self) -> None:
+    def _send(self) -> int:
+        """Send what can be sent; returns how many messages that was."""
+        n_sent = 0
         for peer, outbox in list(self._outboxes.items()):
             while outbox.queue:
                 frames, size, _ = outbox.queue[0]
@@ -131,5 +190,7 @@ class Io:
                     break
                 outbox.queue.popleft()
                 outbox.n_bytes -= size
+                n_sent += 1
             if not outbox.queue and peer not in self._agent.clients:
                 del self._outboxes[peer]
+        return n_sent

@@ -15,6 +15,7 @@ import getpass
 import os
 import stat
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from ..core.errors import TransportError
 
 MAX_ENTRY_BYTES = 1_000_000
 MAX_SOCKET_PATH = 107
-SUFFIXES = (".sock", ".json", ".lock")
+SUFFIXES = (".sock", ".json", ".json.new", ".lock")
 
 _held: dict[str, tuple[int, int]] = {}
 
@@ -68,6 +69,9 @@ def folder() -> Path:
     for candidate in _candidates():
         problem = _prepare(candidate)
         if problem is None:
+            if problems and os.environ.get("SIGHTGLASS_RUNTIME_DIR"):
+                reason = f"{problems[0]}; {candidate} is used instead"
+                warnings.warn(f"Expected a folder for live runs in SIGHTGLASS_RUNTIME_DIR: {reason}", RuntimeWarning, stacklevel=6)
             return candidate
         problems.append(problem)
     raise TransportError("No folder for live runs: " + "; ".join(problems))
@@ -136,7 +140,7 @@ def hold(id: str, path: Path) -> None:
 
 def unregister(id: str, path: Path) -> None:
     """Remove a run of this process."""
-    for suffix in SUFFIXES[:2]:
+    for suffix in SUFFIXES[:-1]:
         with contextlib.suppress(OSError):
             (path / f"{id}{suffix}").unlink()
     pid, descriptor = _held.pop(id, (0, -1))

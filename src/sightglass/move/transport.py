@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
-from ..core.errors import TransportError
+from sightglass.core.errors import TransportError
 
 Frames = Sequence[bytes | bytearray | memoryview]
 Sent = Literal["sent", "full", "gone"]

@@ -12,14 +12,14 @@ What an older peer could misread needs a new `VERSION`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
-from ..core import codec
-from ..core.errors import WireError
+from sightglass.core import codec
+from sightglass.core.errors import UnsendableError, WireError
 
 VERSION: Final = 1
 MAX_FRAMES: Final = 4_096
@@ -265,6 +265,24 @@ def encode_block(stream: int, rows: Sequence[Row]) -> list[Buffer]:
     return encode(message, buffers)
 
 
+def encode_blocks(stream: int, rows: Sequence[Row]) -> Iterator[list[Buffer]]:
+    """Encode consecutive rows of a stream in as few blocks as the limits of a message allow.
+
+    Raises:
+        UnsendableError: A value has a type that cannot travel, or is too large for a message.
+    """
+    frames = encode_block(stream, rows)
+    try:
+        _check(frames, MAX_MESSAGE_BYTES)
+        yield frames
+    except WireError as error:
+        if len(rows) == 1:
+            raise UnsendableError(f"Expected a value that fits into a message: {error}") from None
+        half = len(rows) // 2
+        yield from encode_blocks(stream, rows[:half])
+        yield from encode_blocks(stream, rows[half:])
+
+
 def _extras(extras: Sequence[Any]) -> dict[str, bytes]:
     """Encode what is not the usual: event counts, flags, further step tracks."""
     if extras.count(None) == len(extras):
@@ -309,9 +327,15 @@ def decode_block(block: Block, buffers: Frames) -> tuple[Any, Any, Any, Any, Any
         raise WireError(f"Expected the columns of a block: {error}") from error
     for name, column in (("steps", steps), ("wall_times", wall_times), ("values", values), ("n_events", n_events),
                          ("flags", flags), ("tracks", tracks)):  # fmt: skip
-        if column is not None and (not hasattr(column, "__len__") or len(column) != block.n):
+        if column is not None and _length(column) != block.n:
             raise WireError(f"Expected {block.n} {name} in a block, got another number")
+    if tracks is not None and not all(isinstance(track, dict) for track in tracks):
+        raise WireError("Expected a mapping of step tracks for each record")
     return steps, wall_times, values, n_events, flags, tracks
+
+
+def _length(column: Any) -> int | None:
+    return len(column) if isinstance(column, list) or (isinstance(column, np.ndarray) and column.ndim) else None
 
 
 def _steps(raw: bytes) -> Any:

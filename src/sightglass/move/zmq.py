@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import socket
 from collections.abc import Sequence
@@ -25,8 +26,9 @@ from ..core.errors import TransportError, WireError
 from .transport import MAX_QUEUED, Delivery, Frames, Sent
 from .wire import MAX_CLIENT_MESSAGE_BYTES, MAX_MESSAGE_BYTES
 
-MAX_TAKEN: Final = 1_000
-LINGER_MS: Final = 500
+MAX_TAKEN: Final = 100
+MAX_UNREAD: Final = 1_000
+LINGER_MS: Final = 1_000
 HEARTBEAT_MS: Final = 3_000
 HEARTBEAT_TIMEOUT_MS: Final = 12_000
 ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
@@ -96,6 +98,14 @@ class _Wake:
         self._writer.close()
 
 
+def _context(wake: _Wake) -> zmq.Context[zmq.Socket[bytes]]:
+    try:
+        return zmq.Context()
+    except zmq.ZMQError as error:
+        wake.close()
+        raise TransportError(f"Cannot use ZeroMQ: {error}") from error
+
+
 class ZmqListener:
     """The agent's end over ZeroMQ: a Unix socket, and TCP if asked for.
 
@@ -117,8 +127,8 @@ class ZmqListener:
             TransportError: An endpoint cannot be opened.
         """
         self._pid = os.getpid()
-        self._context = zmq.Context()
         self._wake = _Wake()
+        self._context = _context(self._wake)
         self._poller = zmq.Poller()
         self._routers: list[zmq.Socket[bytes]] = []
         self._zap: zmq.Socket[bytes] | None = None
@@ -137,7 +147,7 @@ class ZmqListener:
 
     def receive(self, timeout_s: float) -> list[Delivery]:
         """Return what came in, waiting for at most this long."""
-        ready = dict(self._poller.poll(max(0, int(timeout_s * 1000))))
+        ready = dict(self._poller.poll(math.ceil(max(0.0, timeout_s) * 1000)))
         if self._wake.fileno() in ready:
             self._wake.clear()
         if self._zap is not None and self._zap in ready:
@@ -190,7 +200,7 @@ class ZmqListener:
         router = self._context.socket(zmq.ROUTER)
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         router.setsockopt(zmq.SNDHWM, MAX_QUEUED)
-        router.setsockopt(zmq.RCVHWM, MAX_TAKEN)
+        router.setsockopt(zmq.RCVHWM, MAX_UNREAD)
         router.setsockopt(zmq.MAXMSGSIZE, MAX_CLIENT_MESSAGE_BYTES)
         router.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         router.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
@@ -255,13 +265,18 @@ class ZmqChannel:
             TransportError: The address is none that can be connected to.
         """
         self._pid = os.getpid()
-        self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.DEALER)
         self._wake = _Wake()
+        self._context = _context(self._wake)
+        try:
+            self._socket = self._context.socket(zmq.DEALER)
+        except zmq.ZMQError as error:
+            self._wake.close()
+            self._context.term()
+            raise TransportError(f"Cannot open a socket: {error}") from error
         self._poller = zmq.Poller()
         self._poller.register(self._wake.fileno(), zmq.POLLIN)
         self._poller.register(self._socket, zmq.POLLIN)
-        self._socket.setsockopt(zmq.SNDHWM, MAX_TAKEN)
+        self._socket.setsockopt(zmq.SNDHWM, MAX_UNREAD)
         self._socket.setsockopt(zmq.RCVHWM, MAX_QUEUED)
         self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
         self._socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
@@ -278,7 +293,7 @@ class ZmqChannel:
 
     def receive(self, timeout_s: float) -> list[Frames]:
         """Return what came in, waiting for at most this long."""
-        ready = dict(self._poller.poll(max(0, int(timeout_s * 1000))))
+        ready = dict(self._poller.poll(math.ceil(max(0.0, timeout_s) * 1000)))
         if self._wake.fileno() in ready:
             self._wake.clear()
         messages: list[Frames] = []

@@ -21,6 +21,7 @@ from .arrays import check_bytes, is_array, n_items, operand
 
 ARRAY_ATTRIBUTES: Final = ("shape", "dtype", "ndim", "size", "T", "real", "imag")
 HISTOGRAM_ATTRIBUTES: Final = ("counts", "edges", "n_nan", "n_posinf", "n_neginf", "total")
+STORES: Final = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
 def readable(value: Any, name: str) -> Any:
@@ -72,7 +73,7 @@ def _stored(value: Any, name: str) -> Any:
     if isinstance(value, tuple) and name in getattr(kinds[0], "_fields", ()):
         return value[kinds[0]._fields.index(name)]  # type: ignore[attr-defined]
     getters = (vars(kind).get("__dict__") for kind in kinds)
-    getter = next((get for get in getters if isinstance(get, types.GetSetDescriptorType)), None)
+    getter = next((get for get in getters if isinstance(get, STORES)), None)
     stored = getter.__get__(value) if getter is not None else {}
     if name in stored:
         return stored[name]

@@ -26,7 +26,9 @@ MAX_TEXT: Final = 64 * 1024
 
 NUMBERS = (bool, int, float, np.number, np.bool_)
 PLAIN: Final = frozenset((float, int, bool))
-NUMERIC: Final = frozenset("biufc")
+LAST_NUMERIC: Final = np.dtype(np.clongdouble).num
+"""NumPy numbers its own dtypes: bools, integers, floats and complex come first, half precision among the later ones."""
+
 
 _namespaces: dict[type, Any] = {}
 
@@ -51,7 +53,7 @@ def is_array(value: Any) -> bool:
 
 def is_numpy(value: Any) -> bool:
     """Tell whether a value is an array of NumPy's own numbers, for which there are short cuts."""
-    return type(value) is np.ndarray and value.dtype.kind in NUMERIC
+    return type(value) is np.ndarray and value.dtype.num <= LAST_NUMERIC
 
 
 def operand(value: Any) -> Any:

@@ -58,15 +58,16 @@ def evaluator(
         case e.Attr(target=e.Var(name=root), name=name) if root == compiler.root:
             return compiler.observable(name)
     body = compiler.closure(tree.body, tree.params)
-    if not compiler.calls:
-        return lambda *values: body(values)
 
     def run(*values: Any) -> Any:
         compiler.n_steps = compiler.n_bytes = 0
-        with np.errstate(all="ignore"):
-            return body(values)
+        return body(values)
 
-    return run
+    def run_quietly(*values: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return run(*values)
+
+    return run_quietly if compiler.calls else run
 
 
 class _Compiler:
@@ -76,7 +77,7 @@ class _Compiler:
         self.functions = functions
         self.event = event
         self.root = root
-        self.calls = False
+        self.calls = False  # if any, NumPy is told once to be quiet, else at each operator on arrays
         self.n_steps = 0
         self.n_bytes = 0
 
@@ -186,7 +187,6 @@ class _Compiler:
         return lambda env: slice(*(None if part is None else part(env) for part in parts))
 
     def unary(self, op: str, part: Closure) -> Closure:
-        self.calls = True
         apply: Callable[[Any], Any] = getattr(operator, e.UNARY[op])
 
         def run(env: Env) -> Any:
@@ -195,12 +195,11 @@ class _Compiler:
                 return not value
             if type(value) in PLAIN:
                 return check_int(apply(value))
-            return self.charge(apply(operand(self.charge(value))))
+            return self.charge(self.quietly(apply, operand(self.charge(value))))
 
         return run
 
     def binary(self, op: str, left: Closure, right: Closure) -> Closure:
-        self.calls = True
         apply = getattr(operator, e.BINARY[op])
 
         def run(env: Env) -> Any:
@@ -211,9 +210,15 @@ class _Compiler:
                 return _texts(op, apply, a, b)
             a, b = operand(self.charge(a)), operand(self.charge(b))
             check_broadcast(a, b)
-            return self.charge(apply(a, b))
+            return self.charge(self.quietly(apply, a, b))
 
         return run
+
+    def quietly(self, apply: Callable[..., Any], *values: Any) -> Any:
+        if self.calls:
+            return apply(*values)
+        with np.errstate(all="ignore"):
+            return apply(*values)
 
     def call(self, tree: e.Call, scope: tuple[str, ...]) -> Closure:
         self.calls = True
@@ -270,7 +275,8 @@ def _scalars(op: str, apply: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     try:
         result = apply(a, b)
     except (ZeroDivisionError, OverflowError):
-        return apply(np.float64(a), np.float64(b)).item()
+        with np.errstate(all="ignore"):
+            return apply(np.float64(a), np.float64(b)).item()
     return math.nan if type(result) is complex else check_int(result)
 
 

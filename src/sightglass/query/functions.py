@@ -120,13 +120,15 @@ def _elementwise(name: str, doc: str, scalar: Callable[[Any], Any] | None = None
 
 
 FLOATING: Final = frozenset("fc")
-FULL: Final = frozenset("fdFD")
+FULL: Final = frozenset(np.dtype(kind).num for kind in (np.float32, np.float64, np.complex64, np.complex128))
 NEEDS_FLOAT = {"sqrt", "exp", "log", "log2", "log10", "log1p", "expm1", "tanh", "sin", "cos", "floor", "ceil"}
 
 
 def _floating(x: Any) -> Any:
     """Give integers and bools the library's default float, as NumPy would; PyTorch and the standard do not."""
-    if is_array(x) and getattr(x.dtype, "kind", "") not in FLOATING and not any(kind in str(x.dtype) for kind in ("float", "complex")):
+    if not is_array(x) or getattr(x.dtype, "kind", "") in FLOATING:
+        return x
+    if not any(kind in str(x.dtype) for kind in ("float", "complex")):
         xp = namespace(x)
         return _astype(x, xp.float64 if xp is np else xp.float32)
     return x
@@ -134,7 +136,7 @@ def _floating(x: Any) -> Any:
 
 def _single(x: Any) -> Any:
     """Give half precision as single."""
-    if getattr(x.dtype, "char", "") in FULL:
+    if getattr(x.dtype, "num", None) in FULL:
         return x
     half = "float16" in str(x.dtype) or (array_kind(x) == "numpy" and is_extended(x.dtype))
     return _astype(x, namespace(x).float32) if half else x
@@ -237,7 +239,7 @@ def _statistic(name: str, doc: str, of_numpy: Callable[..., Any], *, floating: b
 
 def _mean_of_numpy(x: Any, axis: Any) -> Any:
     """Do what `np.mean` does, at a quarter of its price for a small array."""
-    if axis is None and x.dtype.char in FULL:
+    if axis is None and x.dtype.num in FULL:
         return x.dtype.type(np.add.reduce(x, axis=None) / x.size)
     return np.mean(x, axis=axis)
 

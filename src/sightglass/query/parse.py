@@ -87,7 +87,8 @@ class _Reader:
         except SyntaxError as error:
             lines = self.text.split("\n")
             row = min(max(error.lineno or 1, 1), len(lines)) - 1
-            place = sum(len(line) + 1 for line in lines[:row]) + max(0, (error.offset or 1) - 1)
+            column = error.offset - 1 if error.offset else len(lines[row])  # 0 is its word for the end
+            place = sum(len(line) + 1 for line in lines[:row]) + column
             message = f"Expected a query, found invalid syntax: {error.msg}"
             raise QuerySyntaxError(message, text=self.text, column=min(place, len(self.text))) from None
         except (RecursionError, MemoryError, ValueError, OverflowError) as error:

@@ -200,7 +200,7 @@ class Evaluation:
             if isinstance(step, Reduce) and isinstance(step.window, When)
         ]
         single = len(self._head) == 1 and isinstance(self._head[0], Map) and not self._whens
-        self.only = self._head[0].fn if single else None
+        self.only = self._head[0].fn if single else None  # type: ignore[union-attr]
         self.has_tail = bool(self._pipeline.folds)
         self.windows = tuple(step.window for step in query.steps if isinstance(step, Reduce))
         self.holds = not self.has_tail

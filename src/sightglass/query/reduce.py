@@ -29,6 +29,7 @@ State = Any
 
 MAX_STATE_BYTES = 256 * 2**20
 PLAIN = frozenset((float, int, bool))
+QUICK = PLAIN | {np.float64, np.float32}
 CONTAINERS = frozenset((dict, list, tuple))
 WIDE = {"b": np.int64, "i": np.int64, "u": np.uint64, "c": np.complex128}
 
@@ -69,6 +70,8 @@ def number(value: Any) -> Any:
     """
     if type(value) in PLAIN:
         return value
+    if type(value) in QUICK:
+        return float(value)
     value = to_host(value)
     if isinstance(value, float | int | complex) and not isinstance(value, np.generic):
         return value
@@ -125,7 +128,6 @@ class Branch(NamedTuple):
 
 def by_name(inner: Reducer) -> Reducer:
     """Lift a reducer of numbers to mappings and sequences of numbers, each name reduced apart."""
-
     start, of_number = inner.start, inner.step
 
     def step(state: State, value: Any, ordinal: int) -> State:
@@ -136,7 +138,7 @@ def by_name(inner: Reducer) -> Reducer:
         return of_number(start() if state is None else state, value, ordinal)
 
     def quick(state: State, value: Any, ordinal: int) -> State:
-        if type(value) in PLAIN and type(state) is not Branch:
+        if type(value) in QUICK and type(state) is not Branch:
             return of_number(start() if state is None else state, value, ordinal)
         return step(state, value, ordinal)
 

@@ -19,6 +19,9 @@ EXACT: Final = 1024
 ACCURACY: Final = 0.005
 MAX_SKETCH_BINS: Final = 16_384
 MANTISSA_BITS: Final = 50
+MIN_EXPONENT: Final = -1074
+"""Of the smallest float."""
+
 BLOCK: Final = 2**18
 
 
@@ -129,7 +132,7 @@ class Bins:
     def __init__(self, limit: int) -> None:
         self._limit = max(2, limit)  # no single bin of this kind holds both signs
         self._low, self._high = math.inf, -math.inf
-        self._exponent = -1200
+        self._exponent = MIN_EXPONENT
         self._first = 0
         self._counts: npt.NDArray[np.int64] = np.zeros(0, np.int64)
         self._outside = [0, 0, 0]
@@ -150,7 +153,7 @@ class Bins:
             return
         if not self._low <= value <= self._high:
             self._fit(value, value)
-        self._counts[math.floor(math.ldexp(value, -self._exponent)) - self._first] += 1
+        self._counts[_place(value, self._exponent) - self._first] += 1
 
     def _add_array(self, values: npt.NDArray[np.float64]) -> None:
         finite = values[np.isfinite(values)]
@@ -159,8 +162,9 @@ class Bins:
                 self._outside[place] += int(mask.sum())
         if len(finite):
             self._fit(float(finite.min()), float(finite.max()))
-            places = np.floor(np.ldexp(finite, -self._exponent)).astype(np.int64) - self._first
-            self._counts += np.bincount(places, minlength=len(self._counts))
+            places = np.floor(np.ldexp(finite, -self._exponent)).astype(np.int64)
+            places[(places == 0) & (finite < 0)] = -1
+            self._counts += np.bincount(places - self._first, minlength=len(self._counts))
 
     def merge(self, other: Bins) -> Bins:
         """Count everything that another histogram of the same limit has counted."""
@@ -176,7 +180,9 @@ class Bins:
         n_nan, n_posinf, n_neginf = self._outside
         if not len(self._counts):
             return Histogram.from_counts([0], [0.0, 1.0], n_nan=n_nan, n_posinf=n_posinf, n_neginf=n_neginf)
-        edges = np.ldexp((self._first + np.arange(len(self._counts) + 1)).astype(np.float64), self._exponent)
+        with np.errstate(over="ignore"):
+            edges = np.ldexp((self._first + np.arange(len(self._counts) + 1)).astype(np.float64), self._exponent)
+        edges = np.nan_to_num(edges, copy=False)  # the largest floats lie in a bin that ends beyond them
         return Histogram.from_counts(self._counts, edges, n_nan=n_nan, n_posinf=n_posinf, n_neginf=n_neginf)
 
     def _fit(self, low: float, high: float) -> None:
@@ -184,8 +190,8 @@ class Bins:
         empty = not len(self._counts)
         self._low, self._high = min(self._low, low), max(self._high, high)
         exponent = fitting_exponent(self._low, self._high, self._limit)
-        first = math.floor(math.ldexp(self._low, -exponent))
-        n_bins = math.floor(math.ldexp(self._high, -exponent)) - first + 1
+        first = _place(self._low, exponent)
+        n_bins = _place(self._high, exponent) - first + 1
         if exponent == self._exponent and first == self._first and n_bins == len(self._counts):
             return
         counts = np.zeros(n_bins, np.int64)
@@ -195,13 +201,19 @@ class Bins:
         self._exponent, self._first, self._counts = exponent, first, counts
 
 
+def _place(value: float, exponent: int) -> int:
+    """Return the number of the bin that a value lies in."""
+    place = math.floor(math.ldexp(value, -exponent))
+    return -1 if place == 0 and value < 0 else place  # it was so small that it became -0.0
+
+
 def fitting_exponent(low: float, high: float, limit: int) -> int:
     """Return the smallest exponent whose bins cover a range with at most `limit` of them; their numbers fit int64."""
     largest = max(abs(low), abs(high))
-    exponent = math.frexp(largest)[1] - MANTISSA_BITS if largest else -1200
+    exponent = max(MIN_EXPONENT, math.frexp(largest)[1] - MANTISSA_BITS if largest else MIN_EXPONENT)
     spread = high / limit - low / limit
     if spread > 0:
         exponent = max(exponent, math.frexp(spread)[1] - 2)
-    while math.floor(math.ldexp(high, -exponent)) - math.floor(math.ldexp(low, -exponent)) >= limit:
+    while _place(high, exponent) - _place(low, exponent) >= limit:
         exponent += 1
     return exponent

@@ -1,0 +1,145 @@
+"""Many runs, many clients, and a host that is busy."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import sightglass as sg
+
+RUNS = """
+runs = [sg.init(f"job{sys.argv[1]}-{i}", budget=None) for i in range(16)]
+say("ready")
+while True:
+    for run in runs:
+        run.observe("batch", loss=1.0)
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.slow
+def test_64_runs_are_listed(start):
+    for i in range(4):
+        start(RUNS, str(i)).hears("ready")
+    began_s = time.monotonic()
+    infos = sg.runs(timeout_s=5)
+    took_s = time.monotonic() - began_s
+    assert len({info.id for info in infos}) == 64
+    assert {info.name for info in infos} == {f"job{i}-{k}" for i in range(4) for k in range(16)}
+    assert {info.state for info in infos} == {"running"}
+    assert took_s < 4, took_s
+
+
+@pytest.mark.slow
+def test_silent_runs_do_not_hold_up_the_list(start):
+    import signal
+
+    children = [start(RUNS, str(i)) for i in range(2)]
+    for child in children:
+        child.hears("ready")
+    children[0].send(signal.SIGSTOP)
+    began_s = time.monotonic()
+    infos = sg.runs(timeout_s=1)
+    took_s = time.monotonic() - began_s
+    assert sorted(info.state for info in infos) == ["running"] * 16 + ["silent"] * 16
+    assert took_s < 4, took_s
+
+
+CLIENTS = """
+from concurrent.futures import ThreadPoolExecutor
+runs = [sg.connect("job") for _ in range(10)]
+streams = [run.stream("batch.loss") for run in runs]
+say("asked")
+def read(stream):
+    values = [record.value for record in stream]
+    return len(values), sum(values), stream.statistics().n_lost
+with ThreadPoolExecutor(10) as pool:
+    for got in pool.map(read, streams):
+        say("got", *got)
+"""
+
+
+@pytest.mark.slow
+def test_50_clients_get_every_record(start):
+    child = start(
+        """
+        run = sg.init("job", budget=None)
+        say("ready")
+        until(lambda: any(len(peers) == 50 for peers in list(run._agent._subscribers.values())), 60)
+        for step in range(5_000):
+            run.observe("batch", step=step, loss=float(step))
+            time.sleep(0.0005)
+        """.replace("\n        ", "\n")
+    )
+    child.hears("ready")
+    clients = [start(CLIENTS) for _ in range(5)]
+    for client in clients:
+        client.hears("asked", 60)
+    expected = ["5000", str(float(sum(range(5_000)))), "0"]
+    for client in clients:
+        assert [client.hears("got", 60) for _ in range(10)] == [expected] * 10
+        assert client.ends() == 0
+    assert child.ends() == 0
+
+
+def test_a_host_busy_in_python_loses_nothing(start):
+    child = start(
+        """
+        run = sg.init("job", budget=None)
+        say("ready")
+        until(lambda: run._emitter.demand.answers)
+        began_s = time.monotonic()
+        for step in range(3_000):
+            while time.monotonic() - began_s < step / 1_000:
+                pass
+            run.observe("batch", step=step, loss=float(step))
+        say("took", time.monotonic() - began_s)
+        """.replace("\n        ", "\n")
+    )
+    child.hears("ready")
+    with sg.connect("job") as run:
+        stream = run.stream("batch.loss")
+        lags_s = [time.time() - record.wall_time for record in stream]
+        child.hears("took")
+        assert len(lags_s) == 3_000
+        assert [record.value for record in stream] == [float(step) for step in range(3_000)]
+        assert stream.statistics().n_lost == 0
+        assert max(lags_s) < 5
+    assert child.ends() == 0
+
+
+def test_a_client_that_is_slow_gets_every_record_too(start):
+    child = start(
+        """
+        run = sg.init("job", budget=None)
+        say("ready")
+        until(lambda: run._emitter.demand.answers)
+        for step in range(20_000):
+            run.observe("batch", step=step, loss=float(step))
+        """.replace("\n        ", "\n")
+    )
+    child.hears("ready")
+    with sg.connect("job") as run:
+        stream = run.stream("batch.loss")
+        got = []
+        for record in stream:
+            got.append(record.value)
+            if len(got) % 1_000 == 0:
+                time.sleep(0.02)
+        assert got == [float(step) for step in range(20_000)]
+    assert child.ends() == 0
+
+
+def test_named_clients_of_one_process_share_no_fate(train):
+    child = train()
+    first, second = sg.connect("job"), sg.connect("job")
+    streams = first.stream("batch.loss"), second.stream("batch.loss")
+    for stream in streams:
+        stream.wait(10, timeout_s=10)
+    first.close()
+    assert streams[0].ended
+    n = streams[1].statistics().n_records
+    streams[1].wait(n + 50, timeout_s=10)
+    second.close()
+    child.goes_on()

@@ -1,0 +1,127 @@
+"""Runs that stand still: paused or idle, they answer; and nobody's death holds one up."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+import sightglass as sg
+
+PAUSER = """
+run = sg.connect("job")
+assert run.pause(hold=sys.argv[1] == "hold").applied
+say("paused")
+time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+def test_a_pause_ends_with_its_owner_within_15_s(train, start, until):
+    """The one test with the real lease."""
+    child = train()
+    pauser = start(PAUSER, "owned")
+    pauser.hears("paused")
+    with sg.connect("job") as run:
+        assert run.describe().state == "paused"
+        killed_s = time.monotonic()
+        pauser.send(signal.SIGKILL)
+        until(lambda: run.describe().state == "running", 15)
+        assert 5 < time.monotonic() - killed_s < 15
+        child.goes_on()
+
+
+def test_a_pause_that_holds_stays(start, until):
+    child = start(
+        """
+        import sightglass.move.agent as agent
+        agent.LEASE_S = 0.5
+        run = sg.init("job", budget=None)
+        say("ready")
+        step = 0
+        while not run.stopping:
+            run.observe("batch", step=step, loss=1.0)
+            step += 1
+            if step % 100 == 0:
+                say("step", step)
+            time.sleep(0.001)
+        """.replace("\n        ", "\n")
+    )
+    child.hears("ready")
+    pauser = start(PAUSER, "hold")
+    pauser.hears("paused")
+    pauser.send(signal.SIGKILL)
+    with sg.connect("job") as run:
+        until(lambda: run.describe().n_clients == 1, 10)
+        assert run.describe().state == "paused"
+        assert run.resume().applied
+        assert run.describe().state == "running"
+        child.goes_on()
+        run.stop()
+    assert child.ends() == 0
+
+
+def test_a_paused_run_answers(train, until):
+    child = train()
+    with sg.connect("job") as run, sg.connect("job") as other:
+        stream = run.stream("batch.loss")
+        stream.wait(10, timeout_s=10)
+        paused = run.pause()
+        assert paused.applied
+        assert paused.event == "batch"
+        description = other.describe()
+        assert description.state == "paused"
+        assert description.events["batch"].n_events == paused.index + 1
+        assert other.history[-1].kind == "pause"
+        n = stream.statistics().n_events
+        late = other.stream("batch.loss")  # asked while it stands still: it gets what the first one got
+        assert len(late.wait(10, timeout_s=5)) >= 10
+        assert stream.statistics().n_events == n
+        assert other.set("lr", 0.5).applied
+        with pytest.raises(sg.ActError, match="at most 1"):
+            other.set("lr", 2.0)
+        assert other.describe().controls["lr"].value == 0.5
+        assert other.describe().state == "paused"
+        assert [info.state for info in sg.runs()] == ["paused"]
+        assert other.resume().applied
+        child.goes_on()
+
+
+def test_a_paused_run_can_be_stopped_and_interrupted(train):
+    for end in ("stop", "interrupt"):
+        child = train(end)
+        with sg.connect(end) as run:
+            stream = run.stream("batch.loss")
+            assert run.pause().applied
+            if end == "stop":
+                assert run.stop().applied
+                assert child.ends(3) == 0
+            else:
+                child.send(signal.SIGINT)
+                assert child.ends(3) == -signal.SIGINT
+                assert "KeyboardInterrupt" in child.complaints
+            assert len(list(stream)) >= 0
+            assert run.ended
+
+
+def test_an_idle_run_answers(start):
+    child = start(
+        """
+        run = sg.init("job", config={"lr": 0.1})
+        run.control("lr", 0.1)
+        say("ready")
+        until(lambda: run._emitter.ledger.pending, 60)
+        run.observe("batch", loss=1.0)
+        """.replace("\n        ", "\n")
+    )
+    child.hears("ready")
+    with sg.connect("job") as run:
+        assert run.describe().config == {"lr": 0.1}
+        stream = run.stream("batch.loss")
+        assert "Waiting for the first" in stream.note
+        assert stream.statistics().n_events == 0
+        waiting = run.set("lr", 0.2, timeout_s=0.01)
+        assert "Waiting for the next event" in waiting.note
+        assert [record.value for record in stream] == [1.0]
+    assert child.ends() == 0
