@@ -1,7 +1,7 @@
 """`init`: where emit, agent and transports are wired together. The only place that does.
 
-A run works without a network: what cannot be opened is warned of once, and the training goes on. In a forked child the run is
-dead: every call is a no-op, and the parent's sockets are not touched.
+A run works without a network: what cannot be opened is warned of once, and the training goes on. In a forked child the
+run is dead: every call is a no-op, and the parent's sockets are not touched.
 """
 
 from __future__ import annotations
@@ -245,17 +245,16 @@ class Run:
         if listen is not None:
             ways += [(True, None, "from this machine only"), (False, listen, "over TCP only")]
         outer: ZmqListener | None = None
-        problem = ""
-        for here, endpoint, reach in ways:
+        reach, problem = "by no other process", ""
+        for here, endpoint, how in ways:
             try:
-                outer = self._listen(endpoint, here=here)
+                outer, reach = self._listen(endpoint, here=here), how
                 break
             except (OSError, SightglassError) as error:
                 problem = problem or str(error)
-        else:
-            reach = "by no other process"
         if problem:
-            warnings.warn(f"Run {self.name!r} goes on, but can be reached {reach}: {problem}", RuntimeWarning, stacklevel=4)
+            message = f"Run {self.name!r} goes on, but can be reached {reach}: {problem}"
+            warnings.warn(message, RuntimeWarning, stacklevel=4)
         self._write_connections(outer)
         both = Both(outer) if outer is not None else None
         self.memory = both.memory if both is not None else MemoryListener()
@@ -306,7 +305,8 @@ class Run:
             write_connection(controller, listener.controller, run=self.name, id=self.id)
             write_connection(viewer, listener.viewer, run=self.name, id=self.id)
         except OSError as error:
-            warnings.warn(f"Cannot write the connection files of run {self.name!r}: {error}", RuntimeWarning, stacklevel=5)
+            message = f"Cannot write the connection files of run {self.name!r}: {error}"
+            warnings.warn(message, RuntimeWarning, stacklevel=5)
             return
         self.connection_file, self.viewer_file = controller, viewer
 
@@ -346,8 +346,8 @@ def init(
             written into the run directory.
         budget: What part of the run's time queries may take before they are thinned; `None` for any.
         mode: "disabled" makes every call a no-op; by default the environment's `SIGHTGLASS_MODE`, else "live".
-        agree: For programs of several processes that clients may act on: a function that every rank calls at every event
-            of this thread, with some bytes, and that returns to each the bytes of rank 0 (a broadcast).
+        agree: For programs of several processes that clients may act on: a function that every rank calls at every
+            event of this thread, with some bytes, and that returns to each the bytes of rank 0 (a broadcast).
 
     Raises:
         TypeError: The name is no text.
@@ -362,19 +362,33 @@ def init(
         raise ValueError(f"Expected a budget above 0 and up to 1, or None, got {budget!r}")
     if listen is not None and not listen.startswith("tcp://"):
         raise ValueError(f"Expected an endpoint such as 'tcp://0.0.0.0:0', got {listen!r}")
-    return Run(name, directory=_directory(Path(dir), name), config=config or {}, listen=listen, budget=budget,
-               agree=agree, disabled=mode == "disabled")  # fmt: skip
+    directory = _directory(Path(dir), name, make=listen is not None and mode == "live")
+    return Run(name, directory=directory, config=config or {}, listen=listen, budget=budget, agree=agree,
+               disabled=mode == "disabled")  # fmt: skip
 
 
-def _directory(parent: Path, name: str) -> Path:
-    """Choose the run directory: a counter follows when it is taken."""
+def _directory(parent: Path, name: str, *, make: bool) -> Path:
+    """Choose the run directory: a counter follows when it is taken. It is made where files go there from the start."""
     safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name).strip(".") or "run"
     base = parent / f"{safe}-{time.strftime('%Y-%m-%d-%H%M%S')}"
     path, n = base, 1
-    while path.exists():
+    while _taken(path, make=make):
         n += 1
         path = base.with_name(f"{base.name}-{n}")
     return path
+
+
+def _taken(path: Path, *, make: bool) -> bool:
+    """Tell whether another run has this directory, perhaps one that began together with this one; if none, take it."""
+    if not make:
+        return path.exists()
+    try:
+        path.mkdir(parents=True)
+    except FileExistsError:
+        return True
+    except OSError:
+        pass  # whoever writes there says so
+    return False
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -398,7 +412,8 @@ def _ranks() -> tuple[int, int]:
         state = getattr(sys.modules["jax._src.distributed"], "global_state", None)
         if getattr(state, "client", None) is not None:
             return int(jax.process_index()), int(jax.process_count())
-    for rank, size in (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")):
+    launchers = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"))
+    for rank, size in launchers:
         if os.environ.get(rank, "").isdigit() and os.environ.get(size, "").isdigit():
             return int(os.environ[rank]), int(os.environ[size])
     return 0, 1

@@ -64,7 +64,9 @@ kinds = (
 )
 values = st.recursive(
     scalars | arrays() | kinds,
-    lambda inner: st.lists(inner, max_size=3) | st.lists(inner, max_size=3).map(tuple) | st.dictionaries(texts, inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.lists(inner, max_size=3).map(tuple) | st.dictionaries(texts, inner, max_size=3)
+    ),
     max_leaves=6,
 )  # fmt: skip
 
@@ -160,7 +162,7 @@ class Config:
         (Config(0.1, (1, 2)), {"lr": 0.1, "layers": (1, 2)}),
         (OrderedDict(a=1), {"a": 1}),
         (MappingProxyType({"a": [1]}), {"a": [1]}),
-        ({1: "a", 2.5: "b", True: "c"}, {"1": "c", "2.5": "b"}),
+        ({1: "a", 2.5: "b", False: "c"}, {"1": "a", "2.5": "b", "False": "c"}),
         (np.ma.masked_array([1.0, 2.0], [False, False]), np.array([1.0, 2.0])),
     ],
 )

@@ -7,11 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from sightglass.emit.answer import Answer
 from sightglass.emit.observe import Emitter
 from sightglass.query.parse import parse
 from sightglass.query.pipeline import Evaluation
+
+settings.register_profile("steady", deadline=None)
+settings.load_profile("steady")
 
 
 class FakeClock:

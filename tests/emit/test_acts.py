@@ -58,7 +58,9 @@ def test_at_waits_for_its_event(held):
 
 def test_actions_answer_or_fail_without_hurting_the_run(held):
     b, done = held
-    for number, (name, value) in enumerate([("double", [21]), ("fail", []), ("double", []), ("double", "ab"), ("exit", [])]):
+    for number, (name, value) in enumerate(
+        [("double", [21]), ("fail", []), ("double", []), ("double", "ab"), ("exit", [])]
+    ):
         b.emitter.add(act("call", name, value, id=number))
     b.observe("batch")
     assert done[0].result == 42
@@ -94,7 +96,7 @@ def test_acts_that_wait_are_bounded():
     ledger = Ledger()
     for number in range(MAX_PENDING):
         ledger.add(act("stop", id=number, at="never"))
-    with pytest.raises(ActError, match="^Expected at most 1000 acts to wait for an event, got more$"):
+    with pytest.raises(ActError, match=r"^Expected at most 1000 acts to wait for an event, got more$"):
         ledger.add(act("stop"))
 
 
@@ -273,12 +275,19 @@ def test_ranks_apply_the_same_acts_at_the_same_event(bench):
 def test_what_cannot_be_broadcast_is_refused(bench):
     b = bench(agree=lambda told: told)
     b.emitter.ledger.actions["take"] = Action("take", lambda x: x)
-    with pytest.raises(ActError, match="^Expected a number, text, array or a container of these, got object at "):
+    with pytest.raises(ActError, match=r"^Expected a number, text, array or a container of these, got object at "):
         b.emitter.add(act("call", "take", [object()]))
     b.observe("batch")
 
 
-@given(st.lists(st.tuples(st.sampled_from(["set", "call"]), st.one_of(st.none(), st.floats(allow_nan=False), st.text(), st.binary(), st.lists(st.integers())))))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["set", "call"]),
+            st.one_of(st.none(), st.floats(allow_nan=False), st.text(), st.binary(), st.lists(st.integers())),
+        )
+    )
+)
 def test_agreed_hands_over_what_it_is_given(pairs):
     acts = [act(kind, "x", value, id=number, at="e") for number, (kind, value) in enumerate(pairs)]
     assert agreed(acts, bytes) == acts

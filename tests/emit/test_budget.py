@@ -1,4 +1,4 @@
-"""The budget: the most expensive streams are thinned first, every skipped event is counted, and all is restored later."""
+"""The budget: the most expensive streams are thinned first, every skipped event is counted, all is restored later."""
 
 from __future__ import annotations
 

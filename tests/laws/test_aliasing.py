@@ -17,9 +17,10 @@ from sightglass.query.reduce import reducer
 
 QUERIES = [
     "batch.x", "batch.x[1:]", "batch.x[0]", "batch.x[0, 1]", "batch.x[:, None]", "batch.x.T", "batch.x.real",
-    "batch.x.ravel()", "batch.x.reshape(-1)", "batch.x.reshape((3, 2))", "+batch.x", "batch.x.first()", "batch.x.last()",
-    "batch.x.clip(None, 1e9)", "round(batch.x)", "abs(batch.x)", "batch.x * 1", "batch.x.topk(6)", "batch.x.sample(9)",
-    "batch.x.sample(1)", "maximum(batch.x, batch.x)", "where(batch.x == batch.x, batch.x, 0)", "batch.x.histogram()",
+    "batch.x.ravel()", "batch.x.reshape(-1)", "batch.x.reshape((3, 2))", "+batch.x", "batch.x.first()",
+    "batch.x.last()", "batch.x.clip(None, 1e9)", "round(batch.x)", "abs(batch.x)", "batch.x * 1", "batch.x.topk(6)",
+    "batch.x.sample(9)", "batch.x.sample(1)", "maximum(batch.x, batch.x)",
+    "where(batch.x == batch.x, batch.x, 0)", "batch.x.histogram()",
     "batch.x.sum(axis=0)", "batch.x.max(axis=())", "batch.one.item()", "batch.x.quantile(0.5)", "batch.x.diff()",
     "batch.x.cumsum()", "(batch.x, batch.x[0])", "[batch.x]", "{'a': batch.x, 'b': {'c': batch.x}}", "batch.d",
     "batch.d.w", "batch.d['w'][0]", "batch.d.map(lambda n, v: v)", "batch.d.map(lambda v: v[0])", "batch.d.values()",

@@ -26,7 +26,9 @@ def offences(tree: ast.AST) -> Iterator[str]:
                 yield from (f"line {node.lineno}: {a.name}" for a in names if a.name.split(".")[0] in MODULES)
             case ast.ImportFrom(module=str(module)) if module.split(".")[0] in MODULES and not node.level:
                 yield f"line {node.lineno}: {module}"
-            case ast.Attribute(attr="literal_eval" | "import_module") | ast.Constant(value="__import__" | "__builtins__"):
+            case (
+                ast.Attribute(attr="literal_eval" | "import_module") | ast.Constant(value="__import__" | "__builtins__")
+            ):
                 yield f"line {node.lineno}: {ast.unparse(node)}"
             case ast.keyword(arg="allow_pickle", value=ast.Constant(value=True)):
                 yield f"line {node.value.lineno}: allow_pickle"

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from sightglass.core import codec
 from sightglass.emit.observe import Emitter
 from sightglass.move import wire
 from sightglass.move.agent import Agent
 from sightglass.move.transport import Delivery
+
+settings.register_profile("steady", deadline=None)
+settings.load_profile("steady")
 
 
 class FakeClock:

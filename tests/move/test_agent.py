@@ -116,7 +116,11 @@ def test_equal_queries_are_evaluated_once(desk):
     calls = []
     d = desk(functions={"spy": lambda x: calls.append(x) or x})
     d.hello(A, B)
-    texts = ("on('batch').map(lambda b: spy(b.loss))", "spy(batch.loss)", "on('batch').map(lambda other: spy(other.loss))")
+    texts = (
+        "on('batch').map(lambda b: spy(b.loss))",
+        "spy(batch.loss)",
+        "on('batch').map(lambda other: spy(other.loss))",
+    )
     streams = {d.open(peer, text) for peer, text in zip((A, B, B), texts, strict=True)}
     for i in range(3):
         d.observe("batch", loss=float(i))

@@ -12,20 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError
+from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError, SightglassError, UnknownNameError
 from sightglass.query.evaluate import evaluator
 from sightglass.query.parse import parse, parse_lambda
 from sightglass.query.pipeline import Evaluation
 from sightglass.query.reduce import reducer
 
-MAX_BYTES = 160 * 2**20
+MAX_BYTES = 200 * 2**20
 MAX_S = 10.0
 
 
 @contextmanager
-def cheaply(max_bytes: int = MAX_BYTES) -> Iterator[None]:
+def cheaply(*, trace_memory: bool = True) -> Iterator[None]:
     """Fail if the block takes much time or memory."""
-    tracemalloc.start()
+    if trace_memory:
+        tracemalloc.start()
     started = time.perf_counter()
     try:
         yield
@@ -33,7 +34,7 @@ def cheaply(max_bytes: int = MAX_BYTES) -> Iterator[None]:
         took_s = time.perf_counter() - started
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-    assert peak < max_bytes
+    assert peak < MAX_BYTES
     assert took_s < MAX_S
 
 
@@ -60,6 +61,7 @@ OBSERVABLES: dict[str, Any] = {
 }
 BYTES = r"Expected a result of at most 64 MiB, got one of \d+ MiB"
 ITEMS = "Expected results of at most 250000 items in all, got more"
+WORK = "Expected work on at most 8 GiB for an event, got more"
 STEPS = "Expected work of at most 1000000 steps for an event, got more"
 COSTLY = {
     "9**9**8": "Expected integer powers of at most 64 bits",
@@ -81,13 +83,12 @@ COSTLY = {
     f"[{', '.join(['b.m + 1'] * 20)}].len()": BYTES,
     "{" + ", ".join(f"'{i}': b.m * 2" for i in range(20)) + "}": BYTES,
     f"[{', '.join(['(b.m + 1, [b.m + 1])'] * 9)}]": BYTES,
-    "b.m[b.i, :][:, b.i][b.i][:, b.i][b.j, b.i][b.i, :].sum() + b.m[b.i][[0] * 3]": "Expected a constant|Expected numbers",
     "b.m[b.j + b.i]": BYTES,
     "b.m[b.i, :, None][:, b.i, :][b.j, b.i]": None,
     "b.x[b.j + b.i][b.j + b.i]": BYTES,
     "b.m[[" + ", ".join(["0"] * 500) + "]][:, b.j + b.i]": BYTES,
     "b.m[..., b.j + b.i]": BYTES,
-    "b.m[b.i][b.mask][b.j + b.i, None][..., b.i]": "",
+    "b.m[b.mask][b.j + b.i, None][..., [0] + b.i]": BYTES,
     "b.x.reshape((0, 1000000000))": "Expected sizes of at most 100000 as a shape",
     "b.x[:0].reshape((0, 1000000000)).sum(axis=0)": "Expected sizes of at most 0 as a shape",
     "(b.x[:0] + b.x[:, None, None] + b.x[:, None]).sum(axis=-1)": BYTES,
@@ -106,8 +107,8 @@ COSTLY = {
     "b.list.map(lambda v: b.list.sum())": STEPS,
     "b.list.map(lambda v: b.list.contains(-1))": STEPS,
     "b.small.map(lambda v: b.small.map(lambda w: v[:, None] * w))": BYTES,
-    "b.small.map(lambda v: b.small.map(lambda w: (v[:, None] * w).sum()))": None,
-    "'a' * 1000000000": "Expected numbers or arrays around '*', got str and int",
+    "b.small.map(lambda v: b.small.map(lambda w: (v[:, None] * w).sum()))": WORK,
+    "'a' * 1000000000": "Expected numbers or arrays around '[*]', got str and int",
     "[1] * 1000000000": None,
     "b.list * 1000000000": None,
     "'%1000000d' % 1": "Expected numbers or arrays around '%', got str and int",
@@ -115,20 +116,20 @@ COSTLY = {
     "round(b.x, 10 ** 9)": "Expected decimals from -300 to 300",
     "round(b.n, -(10 ** 12))": "Expected decimals from -300 to 300",
     "b.x.quantile([" + ", ".join(["0.5"] * 990) + "])": None,
-    "b.m.sum(axis=(0, 1, 2))": "",
+    "b.m.sum(axis=(0, 1, 2))": "axis 2 is out of bounds",
     "b.m[" + ", ".join(["None"] * 60) + "].shape": None,
-    "b.m[" + ", ".join(["None"] * 70) + "].shape": "",
+    "b.m[" + ", ".join(["None"] * 70) + "].shape": "too many|number of dimensions",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "message"), COSTLY.items(), ids=[text[:60] for text in COSTLY])
 def test_costly_expressions_are_refused_fast(text: str, message: str | None) -> None:
-    """`None` stands for what is cheap after all; an empty message for an error of any kind."""
-    with cheaply():
+    """`None` stands for what is cheap after all."""
+    with cheaply(trace_memory=message not in (STEPS, WORK)):
         if message is None:
             ask(text, **OBSERVABLES)
             return
-        with pytest.raises((QueryError, ValueError, IndexError) if not message else QueryError, match=message):
+        with pytest.raises((QueryError, ValueError, IndexError), match=message):
             ask(text, **OBSERVABLES)
 
 
@@ -175,7 +176,7 @@ def test_no_text_is_costly_to_read(text: str) -> None:
 
 def test_an_outer_product_is_refused_before_it_is_computed_and_a_norm_is_not() -> None:
     large = np.zeros(20_000_000, np.float32)
-    with cheaply(200 * 2**20):
+    with cheaply():
         assert ask("b.x.norm()", x=large) == 0.0
         assert ask("abs(b.x).mean()", x=large) == 0.0
     with pytest.raises(RefusedQueryError, match=BYTES):
@@ -186,7 +187,7 @@ def test_an_outer_product_is_refused_before_it_is_computed_and_a_norm_is_not() -
 
 def test_work_on_arrays_is_bounded_for_an_event() -> None:
     view = np.broadcast_to(np.float32(1), (2**29,))  # 2 GiB in name only
-    with cheaply(), pytest.raises(RefusedQueryError, match="^Expected work on at most 16 GiB for an event, got more$"):
+    with cheaply(), pytest.raises(RefusedQueryError, match=WORK):
         ask("b.k.map(lambda v: b.x.size())", k=list(range(100)), x=view)
 
 
@@ -244,7 +245,7 @@ UNREACHABLE = [
 @pytest.mark.parametrize("text", UNREACHABLE)
 def test_no_code_of_an_object_is_run(text: str) -> None:
     Trap.runs = 0
-    with pytest.raises(QueryError):
+    with pytest.raises(SightglassError):
         ask(text, t=Trap())
     assert Trap.runs == 0
     assert ask("b.t.plain", t=Trap()) == 1.5
@@ -284,24 +285,25 @@ WANDERERS: dict[str, Any] = {
     "texts": np.array(["a"]),
 }
 PATHS = [
-    "tb_frame", "f_globals", "gi_frame", "gi_code", "co_consts", "obj", "base", "ctypes", "data", "tofile", "dump", "flat",
-    "strides", "nbytes", "itemset", "format", "keys", "linalg", "fromkeys", "mro", "append", "newbyteorder", "descr", "flags",
+    "tb_frame", "f_globals", "gi_frame", "gi_code", "co_consts", "obj", "base", "ctypes", "data", "tofile", "dump",
+    "flat", "strides", "nbytes", "itemset", "format", "keys", "linalg", "fromkeys", "mro", "append", "newbyteorder",
+    "descr", "flags",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("offered", WANDERERS.values(), ids=WANDERERS.keys())
 def test_a_query_does_not_wander_off(offered: Any) -> None:
     for path in PATHS:
-        with pytest.raises(QueryError):
+        with pytest.raises(SightglassError):
             ask(f"b.o.{path}", o=offered)
-        with pytest.raises(QueryError):
+        with pytest.raises(SightglassError):
             ask(f"b.o.map(lambda v: v.{path})", o=[offered])
-        with pytest.raises(QueryError):
+        with pytest.raises(SightglassError):
             ask(f"b.o.first().{path}", o=[offered])
-        with pytest.raises(QueryError):
+        with pytest.raises(SightglassError):
             ask(f"b.o[0].{path}", o=[offered])
     for text in ("b.o + 1", "abs(b.o)", "b.o.mean()", "b.o.sum()", "b.o.norm()", "b.o.clip(0, 1)"):
-        with pytest.raises((QueryError, TypeError)):
+        with pytest.raises((SightglassError, TypeError)):
             ask(text, o=offered)
 
 
@@ -326,30 +328,30 @@ def test_numpy_keeps_its_attributes() -> None:
         "nbytes",
         "__array_interface__",
     ):
-        with pytest.raises(QueryError):
+        with pytest.raises(SightglassError):
             ask(f"b.x.{name}", x=X)
-        with pytest.raises(QueryError):
+        with pytest.raises(SightglassError):
             ask(f"b.x[0].{name}", x=X)
     assert ask("b.x.dtype", x=X) == "float64"
-    with pytest.raises(QueryError):
+    with pytest.raises(SightglassError):
         ask("b.x.dtype.type", x=X)
-    with pytest.raises(QueryError):
+    with pytest.raises(SightglassError):
         ask("b.x.dtype.format(b.x)", x=X)
 
 
 def test_reading_a_key_does_not_make_it() -> None:
     made: defaultdict[str, int] = defaultdict(int)
     for text in ("b.d.a", "b.d['a']", "b.d[0]", "b.d[None]", "b.d[b.x]", "b.d[1:2]", "b.d[[1]]"):
-        with pytest.raises(QueryError, match=r"^Unknown key "):
+        with pytest.raises(UnknownNameError, match=r"^Unknown key "):
             ask(text, d=made, x=X)
     assert not made
 
 
 def test_unknown_names_are_cheap_in_large_mappings() -> None:
     large = {f"key {i}": i for i in range(300_000)}
-    with cheaply(), pytest.raises(QueryError, match=r"^Unknown key 'kay 7'\. .*and 299988 more\.$"):
+    with cheaply(), pytest.raises(UnknownNameError, match=r"^Unknown key 'kay 7'\. .*and 299988 more\.$"):
         ask("b.d['kay 7']", d=large)
-    with cheaply(), pytest.raises(QueryError) as raised:
+    with cheaply(), pytest.raises(UnknownNameError) as raised:
         ask(f"b.d['{'k' * 60_000}']", d=large)
     assert len(str(raised.value)) < 1_000
 
@@ -369,19 +371,15 @@ def test_registered_functions_are_called_and_nothing_else() -> None:
 
 
 def test_states_of_reducers_are_bounded() -> None:
-    with cheaply():
-        histogram = reducer("histogram", {"bins": 10**6})
-        state = histogram.start()
-        with pytest.raises(RefusedQueryError, match="^Expected fewer names to reduce by histogram, got 34$"):
-            for i in range(100):
-                state = histogram.step(state, {f"k{i}": 1.0}, i)
-        grown = reducer("sum", {})
-        state = grown.start()
-        with pytest.raises(EvaluationError, match=r"^Expected arrays of one shape to reduce, got \(9, 1\) and \(9,\)$"):
-            for i in range(2):
-                state = grown.step(state, np.zeros((9, 1)) if i == 0 else np.zeros(9), i)
-        kept = reducer("collect", {"limit": 10**6})
-        state = kept.start()
-        with pytest.raises(RefusedQueryError, match=BYTES):
-            for i in range(100):
-                state = kept.step(state, np.zeros(2**20), i)
+    def run(name: str, args: dict[str, Any], values: list[Any]) -> None:
+        made = reducer(name, args)
+        state = made.start()
+        for i, value in enumerate(values):
+            state = made.step(state, value, i)
+
+    with cheaply(), pytest.raises(RefusedQueryError, match=r"^Expected fewer names to reduce by histogram, got 34$"):
+        run("histogram", {"bins": 10**6}, [{f"k{i}": 1.0} for i in range(100)])
+    with pytest.raises(EvaluationError, match=r"^Expected arrays of one shape to reduce, got \(9, 1\) and \(9,\)$"):
+        run("sum", {}, [np.zeros((9, 1)), np.zeros(9)])
+    with cheaply(), pytest.raises(RefusedQueryError, match=BYTES):
+        run("collect", {"limit": 10**6}, [np.zeros(2**20)] * 100)

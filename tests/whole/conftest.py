@@ -83,7 +83,8 @@ class Child:
             try:
                 line = self._lines.get(timeout=max(0.0, deadline_s - time.monotonic()))
             except queue.Empty:
-                raise AssertionError(f"Expected {first!r} within {timeout_s} s. Complaints: {self.complaints}") from None
+                line = f"no such line within {timeout_s} s"
+                raise AssertionError(f"Expected {first!r}, {line}. Complaints: {self.complaints}") from None
             assert line is not None, f"Expected {first!r}, the process ended first. Complaints: {self.complaints}"
             words = line.split()
             if words[:1] == [first]:
@@ -143,7 +144,7 @@ Start = Callable[..., Child]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Return a function that starts a script in a process of its own: `start(script, *arguments, prefix=(), **environment)`."""
+    """Return a function that starts a script in a process of its own, with arguments and an environment."""
     children: list[Child] = []
 
     def start(script: str, *arguments: str, prefix: tuple[str, ...] = (), **environment: str) -> Child:

@@ -1,4 +1,4 @@
-"""What clients may do to a run: die, stop, flood it, send it nonsense. The run goes on, and the others get every record."""
+"""What clients may do to a run: die, stop, flood it, send it nonsense. The run goes on; the others get every record."""
 
 from __future__ import annotations
 
@@ -119,10 +119,9 @@ def test_a_stopped_client_costs_bounded_memory_and_is_told(start, until):
             time.sleep(0.05)
         assert most - before < 500 * 2**20
         reader.send(signal.SIGCONT)
-        n_lost, n_records = map(int, reader.hears("lost"))
+        n_records = int(reader.hears("lost")[1])
         assert "Connect again" in " ".join(reader.hears("told"))
         assert n_records > 3
-        assert n_lost >= 0
         assert mine.statistics().n_lost == 0
         assert mine.statistics().n_records > n_before
         child.goes_on()
@@ -194,6 +193,36 @@ def test_flooding_requests(train, until):
         stream.wait(n + 100, timeout_s=10)
         assert resident_bytes(child.pid) - before < 200 * 2**20
         assert stream.statistics().n_lost == 0
+
+
+FLOODER = """
+import zmq
+from sightglass.move import wire
+socket = zmq.Context().socket(zmq.DEALER)
+socket.sndhwm = 0
+socket.connect(sys.argv[1])
+socket.send_multipart(wire.encode(wire.Hello(version=wire.VERSION, client="flooder")))
+frames = wire.encode(wire.Ask(request=1, what="describe"))
+for _ in range(50_000):
+    socket.send_multipart(frames)
+say("sent")
+time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+def test_a_flooder_that_is_killed_while_its_queue_is_full(train, start):
+    """Where a queue is full, some timers of libzmq end the process: they must be off in the run."""
+    child = train()
+    flooder = start(FLOODER, endpoint(child.pid))
+    flooder.hears("sent")
+    flooder.send(signal.SIGKILL)
+    flooder.ends()
+    killed_s = time.monotonic()
+    while time.monotonic() - killed_s < 4:
+        child.goes_on()
+    with sg.connect("job") as run:
+        assert run.describe().state == "running"
 
 
 def test_an_old_version_is_refused_with_a_reason(train):

@@ -52,11 +52,12 @@ runs = [sg.connect("job") for _ in range(10)]
 streams = [run.stream("batch.loss") for run in runs]
 say("asked")
 def read(stream):
-    values = [record.value for record in stream]
+    values = [record.value for record in stream.wait(5_000, timeout_s=60)]
     return len(values), sum(values), stream.statistics().n_lost
 with ThreadPoolExecutor(10) as pool:
     for got in pool.map(read, streams):
         say("got", *got)
+    say("ended", sum(pool.map(lambda stream: len(list(stream)), streams)))
 """
 
 
@@ -70,6 +71,7 @@ def test_50_clients_get_every_record(start):
         for step in range(5_000):
             run.observe("batch", step=step, loss=float(step))
             time.sleep(0.0005)
+        until(lambda: run.stopping or run.observe("other") or time.sleep(0.01), 60)
         """.replace("\n        ", "\n")
     )
     child.hears("ready")
@@ -79,6 +81,10 @@ def test_50_clients_get_every_record(start):
     expected = ["5000", str(float(sum(range(5_000)))), "0"]
     for client in clients:
         assert [client.hears("got", 60) for _ in range(10)] == [expected] * 10
+    with sg.connect("job") as run:
+        run.stop()
+    for client in clients:
+        assert client.hears("ended") == ["50000"]
         assert client.ends() == 0
     assert child.ends() == 0
 

@@ -32,9 +32,8 @@ for step in range(100):
 if run.reachable:
     until(lambda: run.stopping or run.observe("batch", loss=0.0) or time.sleep(0.001))
 assert len(own.wait(100, timeout_s=10)) >= 100
-left = sorted(os.listdir(ONLY)) if ONLY and os.path.isdir(ONLY) else []
 run.close()
-say("left", *[name for name in (os.listdir(ONLY) if ONLY and os.path.isdir(ONLY) else []) if not name.endswith(".other")])
+say("left", *(os.listdir(ONLY) if ONLY and os.path.isdir(ONLY) else []))
 """
 
 
@@ -80,7 +79,7 @@ def test_no_place_at_all(start, short, make):
     child = start(TRAINING, str(make(short)), "", "{}")
     assert child.hears("reachable") == ["False"]
     warning = " ".join(child.hears("warning"))
-    assert warning.startswith("RuntimeWarning Run 'job' goes on, but can be reached by no other process: No folder for live runs")
+    assert "RuntimeWarning Run 'job' goes on, but can be reached by no other process: No folder" in warning
     assert child.hears("n_warnings") == ["1"]
     child.hears("left")
     assert child.ends() == 0
@@ -151,7 +150,7 @@ def test_too_many_open_files(start, short):
     limit = "keep = [os.open('/dev/null', os.O_RDONLY) for _ in range(200)]\n"
     limit += "n = len(os.listdir('/proc/self/fd')) + int(os.environ['ROOM'])\n"
     limit += "resource.setrlimit(resource.RLIMIT_NOFILE, (n, n))\nimport sightglass.run"
-    for room in (1, 4, 8):
+    for room in (1, 8, 30):
         child = start(TRAINING, str(short), limit, "{}", ROOM=str(room))
         assert child.hears("reachable") == ["False"]
         assert "can be reached by no other process" in " ".join(child.hears("warning"))
@@ -178,7 +177,9 @@ def test_a_port_that_is_taken(start, short, tmp_path):
 
 
 def test_no_folder_but_a_port(start, short, tmp_path):
-    child = start(TRAINING, str(file_in_the_way(short)), "", repr({"listen": "tcp://127.0.0.1:0", "dir": str(tmp_path)}))
+    child = start(
+        TRAINING, str(file_in_the_way(short)), "", repr({"listen": "tcp://127.0.0.1:0", "dir": str(tmp_path)})
+    )
     assert child.hears("reachable") == ["True"]
     assert "goes on, but can be reached over TCP only" in " ".join(child.hears("warning"))
     [file] = tmp_path.rglob("connection.json")

@@ -57,6 +57,7 @@ def runs(*, connections: str | os.PathLike[str] | None = None, timeout_s: float 
         connections: A folder of connection files; the runs on other machines that they lead to come too.
         timeout_s: How long the runs have to answer, all of them together.
     """
+    targets: list[tuple[str, str, Address, registry.Entry | None]]
     targets = [(entry.name, entry.id, _address(entry), entry) for entry in registry.entries()]
     if connections is not None:
         seen = {target[1] for target in targets}
@@ -65,7 +66,7 @@ def runs(*, connections: str | os.PathLike[str] | None = None, timeout_s: float 
                 seen.add(id)
                 targets.append((name, id, address, None))
     told = _probe([(name, address) for name, _, address, _ in targets], timeout_s)
-    found = [_info(name, id, entry, description) for (name, id, _, entry), description in zip(targets, told, strict=True)]
+    found = [_info(name, id, entry, about) for (name, id, _, entry), about in zip(targets, told, strict=True)]
     return sorted(found, key=lambda info: -info.started)
 
 
@@ -92,7 +93,8 @@ def connect(target: str | os.PathLike[str] | Run, *, timeout_s: float = CONNECT_
     if text.endswith(".json") or os.sep in text:
         return _connect_file(Path(text), timeout_s)
     entry = _find(text)
-    link = Link(_channel(_address(entry)), run=entry.name, client=_client_name(), alive=lambda: registry.alive(entry.id))
+    channel = ZmqChannel(_address(entry))
+    link = Link(channel, run=entry.name, client=_client_name(), alive=lambda: registry.alive(entry.id))
     return _welcomed(RemoteRun(link), link, timeout_s)
 
 
@@ -130,7 +132,8 @@ def _find(text: str) -> registry.Entry:
         return named[0]
     if by_id:
         return by_id[0]
-    raise RunNotFoundError(unknown("run", text, [entry.name for entry in entries], where="among the live runs of this user"))
+    names = [entry.name for entry in entries]
+    raise RunNotFoundError(unknown("run", text, names, where="among the live runs of this user"))
 
 
 def _address(entry: registry.Entry) -> Address:
@@ -138,10 +141,6 @@ def _address(entry: registry.Entry) -> Address:
         return Address(endpoint=entry.endpoint)
     keys = Keys(public=entry.client_public, secret=entry.client_secret)
     return Address(endpoint=entry.endpoint, server=entry.server_key, client=keys)
-
-
-def _channel(address: Address) -> ZmqChannel:
-    return ZmqChannel(address)
 
 
 def _client_name() -> str:
@@ -165,7 +164,7 @@ def _probe(targets: Sequence[tuple[str, Address]], timeout_s: float) -> list[Des
     asked: list[Pending | None] = []
     for name, address in targets:
         try:
-            link = Link(_channel(address), run=name, client=_client_name())
+            link = Link(ZmqChannel(address), run=name, client=_client_name())
         except TransportError:
             links.append(None)
             asked.append(None)
@@ -180,9 +179,9 @@ def _probe(targets: Sequence[tuple[str, Address]], timeout_s: float) -> list[Des
         except (RunLostError, SightglassError):
             told.append(None)
     leaving = [link for link in links if link is not None]
-    for timeout_s in (0.0, 2.0):  # first all at once: each that is silent takes a moment
+    for wait_s in (0.0, 2.0):  # first all at once: each that is silent takes a moment
         for link in leaving:
-            link.close(timeout_s)
+            link.close(wait_s)
     return told
 
 

@@ -1,7 +1,8 @@
 """The connection of a client to one run: a thread that owns the channel, sends what is asked and hands out what comes.
 
-Requests carry a number, and wait for the reply with the same. Streams are stores that this thread fills. The thread renews the
-lease, and watches whether the run still lives: by its lock where it runs on this machine, by its silence elsewhere.
+Requests carry a number, and wait for the reply with the same. Streams are stores that this thread fills. The thread
+renews the lease, and watches whether the run still lives: by its lock where it runs on this machine, by its silence
+elsewhere.
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ class Link:
         self._stores: dict[int, Store] = {}
         self._welcome = Pending()
         self._closing = False
+        self._ping_s = PING_S
         self._pid = os.getpid()
         self.send(wire.encode(wire.Hello(version=wire.VERSION, client=client)))
         self._thread = Background("client", self._run)
@@ -118,7 +120,8 @@ class Link:
 
     def silent(self) -> RunLostError:
         """Return the error that says that the run does not answer."""
-        return RunLostError(f"Run {self.run!r} does not answer; it may be busy in one long call, stopped, or out of reach")
+        reason = "it may be busy in one long call, stopped, or out of reach"
+        return RunLostError(f"Run {self.run!r} does not answer; {reason}")
 
     def begin(self, make: Callable[[int], wire.Message], store: Store | None = None) -> Pending:
         """Send a request without waiting; a store, if given, takes the records of the stream that it opens."""
@@ -164,11 +167,11 @@ class Link:
         dead = False
         while not self._closing and not self.ended:
             self._flush()
-            messages = self._channel.receive(POLL_S)
+            messages = self._channel.receive(min(POLL_S, self._ping_s))
             for frames in messages:
                 self._take(frames)
             now_s = time.monotonic()
-            if now_s - pinged_s > PING_S:
+            if now_s - pinged_s > self._ping_s:
                 pinged_s = now_s
                 self.send(wire.encode(wire.Ping()))
             if messages:
@@ -206,8 +209,9 @@ class Link:
         match message:
             case wire.Block():
                 self._records(message, buffers)
-            case wire.Welcome(run=run, id=id, may_act=may_act):
+            case wire.Welcome(run=run, id=id, may_act=may_act, lease_s=lease_s):
                 self.run, self.id, self.may_act = run, id, may_act
+                self._ping_s = min(PING_S, lease_s / 4)
                 self._welcome.resolve()
             case wire.Reply(request=request, value=value):
                 self._resolve(request, codec.decode(value, buffers))
@@ -256,10 +260,10 @@ class Link:
             self._end(str(error), lost=True)
 
     def _bye(self, reason: str) -> None:
-        if reason == "lease ended":
-            self._end(f"Run {self.run!r} ended this client's lease: it had been silent for too long. Connect again", lost=True)
-        elif reason == UNREAD:
-            self._end(f"Run {self.run!r} sent this client away: {reason}. Connect again", lost=True)
+        told = {"lease ended": "ended this client's lease: it had been silent for too long",
+                UNREAD: f"sent this client away: {UNREAD}"}.get(reason)  # fmt: skip
+        if told is not None:
+            self._end(f"Run {self.run!r} {told}. Connect again", lost=True)
         else:
             self._end(f"Run {self.run!r} has ended", lost=False)
 
@@ -278,8 +282,7 @@ class Link:
 def _exception(name: str, reason: str) -> Exception:
     """Make the exception that the run names, if it is one of ours."""
     kind = getattr(errors, name, RefusedError)
-    if not (isinstance(kind, type) and issubclass(kind, SightglassError)) or kind in (errors.UnknownNameError, errors.MissingExtraError):
+    special = (errors.UnknownNameError, errors.MissingExtraError)  # made of other things than a message
+    if not (isinstance(kind, type) and issubclass(kind, SightglassError)) or kind in special:
         kind = errors.QueryError if "Unknown" in reason else RefusedError
     return kind(reason)
-
-

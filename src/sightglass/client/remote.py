@@ -143,7 +143,7 @@ class RemoteRun:
         return self._do("call", name, list(args), at=at, timeout_s=timeout_s)
 
     def pause(self, *, at: str | None = None, hold: bool = False, timeout_s: float = ACT_S) -> Acknowledgement:
-        """Hold the run at its next event until `resume` or `stop`, or until this client is gone, unless `hold` is set."""
+        """Hold the run at its next event until `resume`, `stop`, or, unless `hold` is set, this client is gone."""
         return self._do("pause", at=at, hold=hold, timeout_s=timeout_s)
 
     def resume(self, *, timeout_s: float = ACT_S) -> Acknowledgement:
@@ -155,8 +155,10 @@ class RemoteRun:
         return self._do("stop", at=at, timeout_s=timeout_s)
 
     def publish(self, event: str, stream: Stream) -> Subscription:
-        """Offer a stream to all clients of this run, and to the run, as an event with the observables `value`, `step`,
-        `wall_time` and `source`; ask for it like for any other: `on(event).map(lambda e: e.value)`.
+        """Offer a stream to this run and all of its clients, as an event.
+
+        Its observables are `value`, `step`, `wall_time` and `source`; ask for them like for any other's:
+        `on(event).map(lambda e: e.value)`.
 
         Raises:
             RefusedError: The event comes from elsewhere already.

@@ -1,7 +1,8 @@
 """What a client keeps of a stream: its records, as the columns they came in, in bounded memory.
 
-Records are addressed by a cursor that counts them as they arrive. The oldest are forgotten when there are too many, and
-counted. Everything that waits for records waits for one condition, `arrivals`: a client has few threads and a simple life.
+Records are addressed by a cursor that counts them as they arrive. The oldest are forgotten when there are too many,
+and counted. Everything that waits for records waits for one condition, `arrivals`: a client has few threads and a
+simple life.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ arrivals = Arrivals()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """Consecutive records as columns; `None` stands for the usual: one event each, complete, closed, no further steps."""
+    """Consecutive records as columns; `None` stands for the usual: one event each, complete, closed, no more steps."""
 
     index: int
     steps: Any
@@ -119,9 +120,11 @@ class Store:
     def add(self, columns: Columns) -> None:
         """Append records that came as columns; those that came before are left out."""
         with self._lock:
-            if self._next_index is not None:
-                columns = columns.after(self._next_index)
-                self.n_lost += columns.index - self._next_index
+            expected = columns.index if self._next_index is None else self._next_index
+            columns = columns.after(expected)
+            if columns.index < expected:
+                return
+            self.n_lost += columns.index - expected
             self._next_index = columns.index + len(columns)
             size = 24 * len(columns) + n_bytes(columns.values)
             self._append(columns, len(columns), size)

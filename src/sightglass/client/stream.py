@@ -1,8 +1,8 @@
 """Streams: what a run, or another stream, gives back.
 
-A stream is pulled: whoever wants records, by iteration, `latest`, `to_arrays` or a view, brings it up to date and reads what
-is new from its store. Every consumer has a place of its own and gets every record. Steps that are added to a stream run here,
-in whoever's thread pulls, with any Python function; the run never sees them.
+A stream is pulled: whoever wants records, by iteration, `latest`, `to_arrays` or a view, brings it up to date and
+reads what is new from its store. Every consumer has a place of its own and gets every record. Steps that are added to
+a stream run here, in whoever's thread pulls, with any Python function; the run never sees them.
 """
 
 from __future__ import annotations
@@ -78,9 +78,10 @@ class Statistics:
 class Stream(Chain):
     """Ordered records, finite or endless.
 
-    Iterate over it, with `for` or `async for`; read `latest`, `to_arrays()`, `to_polars()`; give it to `sightglass.plot`;
-    add steps to it (`map`, `where`, `mean(every=10)` …), which run here. When the run ends, so does the iteration; when
-    the stream failed, or the run was lost, the iteration raises what happened after the last record.
+    Iterate over it, with `for` or `async for`; read `latest`, `to_arrays()`, `to_polars()`; give it to
+    `sightglass.plot`; add steps to it (`map`, `where`, `mean(every=10)` …), which run here. When the run ends, so
+    does the iteration; when the stream failed, or the run was lost, the iteration raises what happened after the last
+    record.
     """
 
     def __init__(self, feed: Feed, store: Store, *, note: str = "") -> None:
@@ -163,7 +164,7 @@ class Stream(Chain):
         return to_arrays(self._store)
 
     def to_polars(self) -> Any:
-        """Return the records that are kept as a Polars data frame, with the columns step, wall_time, value and the tracks.
+        """Return the records that are kept as a Polars data frame: step, wall_time, value and the tracks.
 
         Raises:
             MissingExtraError: Polars is not installed.
@@ -272,25 +273,27 @@ class _Steps:
         for behind, record in enumerate(records, end - len(records) + 1):
             self._cursor = behind  # before its function is called: what raises is not tried again, what follows is
             store.extend(self._made(store, self._post(record), record))
-        if over and not records:
+        if over:
             store.extend(self._made(store, self._pipeline.finish(), None))
             store.end(self._parent._store.error)
 
     def _post(self, record: Record) -> list[Item]:
+        items: list[Item] = []
         if self._next_ordinal is not None:
             for ordinal in range(max(self._next_ordinal, record.index - MAX_GAP), record.index):
-                self._pipeline.miss(ordinal=ordinal, wall_time=record.wall_time)
+                items += self._pipeline.miss(ordinal=ordinal, wall_time=record.wall_time)
         self._next_ordinal = record.index + 1
         item = Item(record.index, record.step, record.wall_time, record.value, record.n_events, record.complete,
                     record.closed, record.steps)  # fmt: skip
         closes = [bool(condition(record)) for condition in self._conditions]
-        return self._pipeline.post(item, ordinal=record.index, wall_time=record.wall_time, closes=closes)
+        return items + self._pipeline.post(item, ordinal=record.index, wall_time=record.wall_time, closes=closes)
 
     def _made(self, store: Store, items: list[Item], record: Record | None) -> list[Record]:
         tag = store.tag if record is None or record.tag == self._parent.tag else record.tag
         run = store.run if record is None else record.run
         return [
-            Record(tag=tag, index=next(self._n_made), step=item.step, wall_time=item.wall_time, value=item.value, run=run,
+            Record(tag=tag, index=next(self._n_made), step=item.step, wall_time=item.wall_time, value=item.value,
+            run=run,
                    closed=item.closed, complete=item.complete, n_events=item.n_events, steps=item.steps or {})
             for item in items
         ]  # fmt: skip
@@ -344,7 +347,7 @@ class _Union(_Several):
             fresh.extend(records)
         fresh.sort(key=lambda record: record.wall_time)
         store.extend([replace(record, index=next(self._n_made)) for record in fresh])
-        if over and not fresh:
+        if over:
             store.end(self._error())
 
 
@@ -377,12 +380,12 @@ class _Zip(_Several):
                     n_events=sum(record.n_events for record in row),
                 )
                 for row in rows
-            ]  # fmt: skip
+            ]
         )
         exhausted = any(
             parent.ended and not waiting for parent, waiting in zip(self._parents, self._waiting, strict=True)
         )
-        if over and exhausted and not rows:
+        if over and exhausted:
             store.end(self._error())
 
 

@@ -25,6 +25,8 @@ SCALARS = (bool, int, float, str, bytes, complex, type(None), np.generic)
 ArrayKind = Literal["numpy", "torch", "jax", "other"]
 
 BLOCK = 2**18
+LARGEST = float(np.finfo(np.float64).max)
+ON_HOST = frozenset((float, int, bool, str, np.ndarray, np.float64, np.float32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +185,7 @@ def _binned(samples: npt.NDArray[Any], n_bins: int) -> tuple[Any, Any, int, int,
     counts = np.zeros(n_bins, np.int64)
     for values in _blocks(samples):
         counts += np.histogram(values[np.isfinite(values)] * scale, n_bins, (edges[0], edges[-1]))[0]
-    largest = np.finfo(np.float64).max
-    return counts, np.clip(edges, -largest * scale, largest * scale) / scale, *map(int, outside)  # type: ignore[return-value]
+    return counts, edges / scale, *map(int, outside)  # type: ignore[return-value]
 
 
 def _blocks(samples: npt.NDArray[Any]) -> Iterator[npt.NDArray[np.float64]]:
@@ -200,6 +201,8 @@ def _edges(low: float, high: float, n_bins: int) -> npt.NDArray[np.float64]:
     narrowest = 4 * n_bins * float(np.spacing(max(abs(low), abs(high))))
     if high - low < narrowest:  # so narrow that neighbouring edges would be one float
         low, high = low - narrowest, high + narrowest
+        beyond = max(high - LARGEST / 4, 0.0) + min(low + LARGEST / 4, 0.0)
+        low, high = low - beyond, high - beyond
     return np.linspace(low, high, n_bins + 1)
 
 
@@ -250,7 +253,7 @@ def _kind_of(kind: type) -> ArrayKind | None:
 
 def is_extended(dtype: Any) -> bool:
     """Tell whether a NumPy dtype is one of `ml_dtypes`, such as bfloat16."""
-    return dtype.isbuiltin == 2  # registered by another package
+    return bool(dtype.isbuiltin == 2)  # registered by another package
 
 
 def is_real(dtype: Any) -> bool:

@@ -1,8 +1,8 @@
-"""Acts: what clients do to the run. They wait here until the training itself applies them, once, at an event of its own.
+"""Acts: what clients do to the run. They wait here until the training applies them, once, at an event of its own.
 
-`Ledger` is plain state: acts go in, `due` hands out those whose event has come, `carry_out` applies one, and what became of it
-goes into `history`. In a program of several processes all of them apply the same acts at the same event, by a broadcast that
-the program supplies (`agree`): rank 0 hands its acts out, and each rank applies what comes back.
+`Ledger` is plain state: acts go in, `due` hands out those whose event has come, `carry_out` applies one, and what
+became of it goes into `history`. In a program of several processes all of them apply the same acts at the same event,
+by a broadcast that the program supplies (`agree`): rank 0 hands its acts out, and each rank applies what comes back.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ class Ledger:
     def release(self, client: str) -> bool:
         """Let the pause of a client that is gone end, unless it holds; tells whether there is one to end.
 
-        A pause that still waits is forgotten. One in force ends by an act like any other, so that all processes of a program
-        go on from the same event.
+        A pause that still waits is forgotten. One in force ends by an act like any other, so that all processes of a
+        program go on from the same event.
         """
         self.pending = [act for act in self.pending if not _is_pause_of(client, act)]
         if self.paused_by is None or not _is_pause_of(client, self.paused_by):

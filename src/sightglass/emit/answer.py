@@ -1,8 +1,8 @@
 """An answer: one query being answered inside the run, whoever asked for it.
 
-Rows leave an answer in the order of their events. As long as values are on the host they are complete when `post` returns.
-Once a value rests on a device, the rest of every event's evaluation goes through `defer`, to be taken up by the drain thread,
-which calls `settle` in the same order.
+Rows leave an answer in the order of their events. As long as values are on the host they are complete when `post`
+returns. Once a value rests on a device, the rest of every event's evaluation goes through `defer`, to be taken up by
+the drain thread, which calls `settle` in the same order.
 
 Rule 1: an error costs the event, and is remembered; `MAX_ERRORS` in a row suspend the answer.
 Rule 2: nothing is lost uncounted: `n_skipped` by the budget, `n_dropped` by a full buffer, `n_errors` by errors.
@@ -37,7 +37,7 @@ Row = tuple[int, Any, float, Any, Extra | None]
 """(index, step, wall_time, value, extra): a record but for its tag and run."""
 
 Defer = Callable[[Callable[[], None] | None, Callable[[BaseException | None], None]], None]
-"""Takes (wait, settle): calls `wait` without the lock, then `settle` under it with what `wait` failed with, in order."""
+"""Takes (wait, settle): calls `wait` without the lock, then `settle` under it, with the error of `wait`; in order."""
 
 QUICK: Final = frozenset((float, int, bool, np.float64, np.float32))
 NUMBERS: Final = (int, float, np.integer, np.floating)
@@ -46,14 +46,16 @@ NUMBERS: Final = (int, float, np.integer, np.floating)
 class Answer:
     """One query being answered; equal queries of all clients share it.
 
-    `rows` is filled by the training thread (and the drain thread) and emptied by the `io` thread, without a lock: appending to
-    a deque and popping from its other end are atomic. Each row carries its index, so that a hole in them shows.
+    `rows` is filled by the training thread (and the drain thread) and emptied by the `io` thread, without a lock:
+    appending to a deque and popping from its other end are atomic. Each row carries its index, so that a hole in them
+    shows.
     """
 
     __slots__ = (
-        "_backlog_bytes", "_defer", "_evaluation", "_full", "_has_tail", "_heavy", "_monotonic", "_n_deferred", "_only", "backlog", "deferred",
-        "event", "id", "last_error", "n_dropped", "n_errors", "n_in_row", "n_rows", "n_seen", "n_skipped", "query", "rows",
-        "spent_s", "stride", "suspended", "total_spent_s", "unsent_bytes", "windows",
+        "_backlog_bytes", "_defer", "_evaluation", "_full", "_has_tail", "_heavy", "_monotonic", "_n_deferred",
+        "_only", "backlog", "deferred", "event", "id", "last_error", "n_dropped", "n_errors", "n_in_row", "n_rows",
+        "n_seen", "n_skipped", "query", "rows", "spent_s", "stride", "suspended", "total_spent_s", "unsent_bytes",
+        "windows",
     )  # fmt: skip
 
     def __init__(
@@ -85,7 +87,7 @@ class Answer:
     def post(  # noqa: PLR0917  the hot path: keywords would cost
         self, index: int, step: Any, wall_time: float, observables: Mapping[str, Any], steps: Any, started_s: float
     ) -> float:
-        """Evaluate the query on an event that began at `started_s`, and return the time; never raises because of the query."""
+        """Evaluate the query on an event that began at `started_s`; returns the time, and never raises."""
         if self.stride > 1 and index % self.stride:
             self._skip(index, wall_time)
             return started_s
@@ -121,18 +123,18 @@ class Answer:
 
     def end_group(self) -> None:
         """Close the groups that no window was named for."""
-        self._in_order(lambda: self._evaluation.end_group())
+        self._in_order(lambda: self._evaluation.end_group())  # noqa: PLW0108  see `fork`
 
     def finish(self) -> None:
         """Emit what is open, with `closed=False`."""
-        self._in_order(lambda: self._evaluation.finish())
+        self._in_order(lambda: self._evaluation.finish())  # noqa: PLW0108  see `fork`
 
     def look_for_room(self) -> None:
         """Stop adding rows while nobody takes them away; called every now and then."""
         self._full = len(self.rows) > MAX_UNSENT_ROWS or self.unsent_bytes > MAX_UNSENT_BYTES
 
     def take_rows(self) -> list[Row]:
-        """Hand over the rows that were not handed over yet; they move to the backlog. Called by the `io` thread alone."""
+        """Hand over the rows that were not handed over yet; they move to the backlog. For the `io` thread alone."""
         rows = [self.rows.popleft() for _ in range(len(self.rows))]
         self.unsent_bytes = 0
         self._full = False
@@ -165,7 +167,8 @@ class Answer:
 
     def _take(self, head: Head, index: int, step: Any, wall_time: float, steps: Any) -> None:
         evaluation = self._evaluation
-        if not (self.deferred or head.on_device or not isinstance(step, NUMBERS)):
+        known = isinstance(step, NUMBERS)
+        if known and not (self.deferred or head.on_device):
             self._emit(evaluation.tail(head, ordinal=index, step=step, wall_time=wall_time, steps=steps))
             return
         self.deferred = evaluation.holds = True
@@ -212,7 +215,7 @@ class Answer:
         self._pass_by(index, wall_time)
 
     def _pass_by(self, index: int, wall_time: float) -> None:
-        """Tell the windows of an event that has no value, so that they close in time and say that they are incomplete."""
+        """Tell the windows of an event without a value: they close in time and say that they are incomplete."""
         if self._has_tail:
             self._in_order(lambda: self._evaluation.miss(ordinal=index, wall_time=wall_time))
 

@@ -1,8 +1,8 @@
 """The budget of a run: how much of its time queries may take, and who is thinned when they take more.
 
-The account is a bucket that fills with `budget` seconds per second up to `CREDIT_S` and is drained by what evaluation costs,
-so that a short burst is free and the long run is bounded. When it is empty, the most expensive streams are thinned first: a
-stream of stride n is evaluated on each n-th event.
+The account is a bucket that fills with `budget` seconds per second up to `CREDIT_S` and is drained by what evaluation
+costs, so that a short burst is free and the long run is bounded. When it is empty, the most expensive streams are
+thinned first: a stream of stride n is evaluated on each n-th event.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Controls and actions: what a run lets clients change and call.
 
-A control is typed and bounded, and remembers the line that declared it. Reading `lr.value` is an attribute look-up. A bound
-control reads and writes an attribute, or an item, of an object of the program's own.
+A control is typed and bounded, and remembers the line that declared it. Reading `lr.value` is an attribute look-up. A
+bound control reads and writes an attribute, or an item, of an object of the program's own.
 """
 
 from __future__ import annotations

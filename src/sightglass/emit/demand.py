@@ -1,8 +1,8 @@
 """What is being asked right now: for each event of the run, the answers that want it, and what is known of it.
 
-`idle` is the heart of it: a table from the events that nobody asks for to the function that counts them. `observe` calls
-that function and is done; an event that is missing from the table takes the long way. `busy` has the channels that somebody
-asks for, and about which nothing else is to be done.
+`idle` is the heart of it: a table from the events that nobody asks for to the function that counts them. `observe`
+calls that function and is done; an event that is missing from the table takes the long way. `busy` has the channels
+that somebody asks for, and about which nothing else is to be done.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """Where events enter: `observe`, `log` and `end_group` of a run, and the drain thread that waits for devices.
 
-Who owns what. The training thread evaluates queries inside `observe`, under `lock`, so that they see consistent values. The
-`io` thread (`move.io`) takes the same lock for a moment to open and close answers and to take their rows away. The `drain`
-thread waits for devices outside the lock, and takes it to settle what it waited for, in the order of the events.
+Who owns what. The training thread evaluates queries inside `observe`, under `lock`, so that they see consistent
+values. The `io` thread (`move.io`) takes the same lock for a moment to open and close answers and to take their rows
+away. The `drain` thread waits for devices outside the lock, and takes it to settle what it waited for, in the order
+of the events.
 
-Acts are applied on the thread that made the emitter, outside the lock, so that a slow action does not silence the agent.
+Acts are applied on the thread that made the emitter, outside the lock, so that a slow action does not silence the
+agent.
 """
 
 from __future__ import annotations
@@ -221,6 +223,7 @@ class Emitter:
         self.lock = threading.RLock()
         self.closed = True
         self.demand = Demand()
+        self._drain = None
 
     def _post(self, channel: Channel, index: int, step: Any, observables: Mapping[str, Any], steps: Any) -> None:
         wall_time, now_s = self._clock.wall(), self._clock.monotonic()

@@ -1,10 +1,11 @@
-"""The agent: a state machine between clients and the run. Messages go in, messages come out; it knows no socket and no clock.
+"""The agent: a state machine between clients and the run. Messages go in, messages come out; it knows no socket.
 
-Rule 1: whatever a client sends, the run goes on. What is malformed is refused once, and its sender ignored from then on.
+Rule 1: whatever a client sends, the run goes on. What is malformed is refused once, and its sender ignored from then
+on.
 Rule 2: equal queries share one answer. A client that closes a group by itself gets an answer of its own from there on.
 Rule 3: every client holds a lease, which any message renews. When it ends, its streams close, and its pause is lifted.
-Rule 4: acts wait in the ledger for the training thread; the agent says at once whether they can succeed, and later what came
-of them.
+Rule 4: acts wait in the ledger for the training thread; the agent says at once whether they can succeed, and later
+what came of them.
 
 The `io` thread drives it (`move.io`): `receive` for each message, then `flush` and `tick`.
 """
@@ -112,7 +113,7 @@ class Agent:
         return self._take_outgoing()
 
     def flush(self) -> Outgoing:
-        """Return what became of acts, the records that came since the last flush, and the ends of streams that failed."""
+        """Return what became of acts, the records since the last flush, and the ends of streams that failed."""
         while self._finished:
             self._done(self._finished.popleft())
         for answer in list(self._emitter.demand.answers.values()):
@@ -156,7 +157,8 @@ class Agent:
 
     def _hello(self, peer: bytes, message: wire.Hello, *, may_act: bool) -> None:
         if message.version != wire.VERSION:
-            reason = f"Expected protocol version {wire.VERSION}, got {message.version}: use the same sightglass on both sides"
+            versions = f"Expected protocol version {wire.VERSION}, got {message.version}"
+            reason = f"{versions}: use the same sightglass on both sides"
             self._refuse(peer, 0, "RefusedError", reason)
             return
         if len(self.clients) >= MAX_CLIENTS and peer not in self.clients:

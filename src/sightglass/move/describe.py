@@ -1,4 +1,4 @@
-"""What a run tells of itself, as plain values that travel: its events, controls, actions, functions, streams and history."""
+"""What a run tells of itself, as values that travel: its events, controls, actions, functions, streams, history."""
 
 from __future__ import annotations
 

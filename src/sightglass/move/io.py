@@ -1,12 +1,13 @@
 """The `io` thread of a run: sockets on one side, the agent's inbox on the other, and nothing else.
 
-Each client has a bounded queue here. When it is full the oldest records in it are dropped, and counted; the client sees the loss
-by the gap in the records' index numbers. Answers to requests are never dropped: who asks and asks, and does not read, is sent away.
+Each client has a bounded queue here. When it is full the oldest records in it are dropped, and counted; the client
+sees the loss by the gap in the records' index numbers. Answers to requests are never dropped: who asks and asks, and
+does not read, is sent away.
 
-Records are taken from the agent as they come, but not so often that handing them out takes more than 1 / `PACE` of the time, nor
-that many small blocks pile up before a client that is behind: the next block is then a larger one.
-
-What clients say is taken in for at most `SHARE` of the time: a flood of requests waits in their own queues, and slows nobody else.
+Records are taken from the agent as they come, but not so often that handing them out takes more than 1 / `PACE` of
+the time, nor that small blocks pile up before a client that is behind: the next block is then a larger one. What
+clients say is taken in for at most `SHARE` of the time: a flood of requests waits in its own queue, and slows nobody
+else.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ MAX_OUTBOX_BYTES: Final = 64 * 2**20
 MAX_OUTBOX_MESSAGES: Final = 20_000
 FINISH_S: Final = 1.5
 STUCK_S: Final = 0.5
-PACE: Final = 4
+PACE: Final = 10
 WAKE_S: Final = 0.002
 BEHIND_S: Final = 0.02
 SHARE: Final = 0.2
@@ -65,6 +66,11 @@ class Outbox:
         if self.n_bytes > MAX_OUTBOX_BYTES or len(self.queue) > MAX_OUTBOX_MESSAGES:
             self._shrink()
 
+    def drop_records(self) -> None:
+        """Give up what a client that is gone will not read."""
+        self.queue = deque(entry for entry in self.queue if not entry[2])
+        self.n_bytes = sum(size for _, size, _ in self.queue)
+
     def _shrink(self) -> None:
         kept: deque[Queued] = deque()
         excess_bytes, excess = self.n_bytes - MAX_OUTBOX_BYTES // 2, len(self.queue) - MAX_OUTBOX_MESSAGES // 2
@@ -81,7 +87,7 @@ class Outbox:
 
 
 def is_block(frames: Frames) -> bool:
-    """Tell whether a message carries records, by its header: an array that begins with the type's tag, here a short text."""
+    """Tell whether a message carries records, by its header: an array that begins with the type's tag."""
     return BLOCK_TAG in bytes(frames[0][: len(BLOCK_TAG) + 5])
 
 
@@ -191,6 +197,8 @@ class Io:
                 outbox.queue.popleft()
                 outbox.n_bytes -= size
                 n_sent += 1
-            if not outbox.queue and peer not in self._agent.clients:
-                del self._outboxes[peer]
+            if peer not in self._agent.clients:
+                outbox.drop_records()
+                if not outbox.queue:
+                    del self._outboxes[peer]
         return n_sent

@@ -1,8 +1,8 @@
 """The live runs of this user on this machine: a folder that only they can enter, with a few small files for each run.
 
-`ID.lock` is locked by the run's process for as long as it lives: a POSIX record lock, which the system drops when the process
-dies and which a forked child does not inherit. `ID.json` says where the run listens, `ID.sock` is the socket. An entry whose lock
-is free belongs to a dead run and is cleaned away by whoever finds it.
+`ID.lock` is locked by the run's process for as long as it lives: a POSIX record lock, which the system drops when the
+process dies and which a forked child does not inherit. `ID.json` says where the run listens, `ID.sock` is the socket.
+An entry whose lock is free belongs to a dead run and is cleaned away by whoever finds it.
 
 The folder is the first of these that can be had: `SIGHTGLASS_RUNTIME_DIR`, `XDG_RUNTIME_DIR/sightglass`, and
 `sightglass-UID` in the system's folder for temporary files.
@@ -65,13 +65,13 @@ def folder() -> Path:
     Raises:
         TransportError: There is no place for it.
     """
-    problems = []
+    problems: list[str] = []
     for candidate in _candidates():
         problem = _prepare(candidate)
         if problem is None:
             if problems and os.environ.get("SIGHTGLASS_RUNTIME_DIR"):
-                reason = f"{problems[0]}; {candidate} is used instead"
-                warnings.warn(f"Expected a folder for live runs in SIGHTGLASS_RUNTIME_DIR: {reason}", RuntimeWarning, stacklevel=6)
+                message = f"Expected a folder for live runs in SIGHTGLASS_RUNTIME_DIR: {problems[0]}"
+                warnings.warn(f"{message}; {candidate} is used instead", RuntimeWarning, stacklevel=6)
             return candidate
         problems.append(problem)
     raise TransportError("No folder for live runs: " + "; ".join(problems))
@@ -87,7 +87,14 @@ def _candidates() -> Iterator[Path]:
     user = str(os.getuid()) if hasattr(os, "getuid") else getpass.getuser()
     yield Path(tempfile.gettempdir()) / f"sightglass-{user}"
     if os.name == "posix":
-        yield Path("/tmp") / f"sightglass-{user}"  # noqa: S108  short enough for a socket, and checked to be ours
+        yield Path("/tmp") / f"sightglass-{user}"  # short enough for a socket, and checked to be ours
+
+
+def _places() -> list[Path]:
+    """Return where runs may be: in the folder that was chosen, if it can be used, else in any."""
+    candidates = list(_candidates())
+    chosen = bool(os.environ.get("SIGHTGLASS_RUNTIME_DIR")) and _prepare(candidates[0]) is None
+    return candidates[:1] if chosen else candidates
 
 
 def _prepare(path: Path) -> str | None:
@@ -153,7 +160,7 @@ def unregister(id: str, path: Path) -> None:
 def entries() -> list[Entry]:
     """Return the live runs, the newest first; dead entries are cleaned away."""
     found: dict[str, Entry] = {}
-    for path in _candidates():
+    for path in _places():
         for file in sorted(path.glob("*.json")) if _readable(path) else ():
             entry = _read(file)
             if entry is None or entry.id in found:

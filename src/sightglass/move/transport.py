@@ -1,8 +1,8 @@
 """What moves bytes between agent and client: two small protocols, and the pair that needs no network.
 
-A `Listener` is the agent's end and serves many peers, a `Channel` is a client's end. Messages are lists of frames, in order,
-whole or not at all. Sending never blocks: it says what became of the message. Every implementation passes one contract suite
-(`tests/contracts/test_transport.py`).
+A `Listener` is the agent's end and serves many peers, a `Channel` is a client's end. Messages are lists of frames, in
+order, whole or not at all. Sending never blocks: it says what became of the message. Every implementation passes one
+contract suite (`tests/contracts/test_transport.py`).
 """
 
 from __future__ import annotations

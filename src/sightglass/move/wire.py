@@ -1,13 +1,14 @@
 """The messages between a client and an agent, as bytes.
 
-A message is a list of frames: one msgpack header, then raw buffers that it refers to. Each type is a struct below; the header
-is an array that begins with the type's tag. What is not a message of this version, or breaks a limit, is refused with a reason.
+A message is a list of frames: one msgpack header, then raw buffers that it refers to. Each type is a struct below;
+the header is an array that begins with the type's tag. What is not a message of this version, or breaks a limit, is
+refused with a reason.
 
-A `Block` carries many records of one stream as columns; index numbers are consecutive in it. Its values are one array where
-they are numbers of one type, else encoded one by one (`core.codec`).
+A `Block` carries many records of one stream as columns; index numbers are consecutive in it. Its values are one array
+where they are numbers of one type, else encoded one by one (`core.codec`).
 
-Changing messages: new fields go last and have defaults, so that older readers skip them and older writers leave them out.
-What an older peer could misread needs a new `VERSION`.
+Changing messages: new fields go last and have defaults, so that older readers skip them and older writers leave them
+out. What an older peer could misread needs a new `VERSION`.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ class Refused(Message, frozen=True, kw_only=True, array_like=True, tag="refused"
 
 
 class Opened(Message, frozen=True, kw_only=True, array_like=True, tag="opened"):
-    """Answers `Open`: blocks of this stream follow. `note` is for a person, such as that the event is unknown so far."""
+    """Answers `Open`: blocks of this stream follow. `note` is for a person: such as that the event is unknown."""
 
     request: int
     stream: int
@@ -311,7 +312,7 @@ def _column(values: Sequence[Any]) -> Any:
 
 
 def decode_block(block: Block, buffers: Frames) -> tuple[Any, Any, Any, Any, Any, Any]:
-    """Decode the columns of a block: steps, wall times, values, event counts, flags, tracks; the last three may be `None`.
+    """Decode the columns of a block: steps, wall times, values, event counts, flags, tracks; the last three or `None`.
 
     Raises:
         WireError: The columns do not fit together.

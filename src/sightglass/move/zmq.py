@@ -1,9 +1,12 @@
 """ZeroMQ as a transport: a ROUTER in the run, a DEALER in each client.
 
-Every client has its own bounded queue, and a full or missing one is reported at once (`ROUTER_MANDATORY`): nothing is lost
-silently, as it would be with publish/subscribe. On this machine a Unix socket in a directory of the user's own; where there
-are none, and on request, TCP, always with CURVE keys. Which key a peer holds decides whether it may act: libzmq asks the
-handler here (ZeroMQ RFC 27, "ZAP"), and hands the answer along with each message.
+Every client has its own bounded queue, and a full or missing one is reported at once (`ROUTER_MANDATORY`): nothing is
+lost silently, as it would be with publish/subscribe. On this machine a Unix socket in a directory of the user's own;
+where there are none, and on request, TCP, always with CURVE keys. Which key a peer holds decides whether it may act:
+libzmq asks the handler here (ZeroMQ RFC 27, "ZAP"), and hands the answer along with each message.
+
+libzmq's own heartbeats stay off: where a peer dies while its queue is full, their timer ends the whole process (an
+assertion in `out_event`, 4.3.5). Leases, and the keep-alive of TCP, tell who is gone.
 
 The wake-up is a socket pair of the operating system, polled beside the ZeroMQ sockets.
 """
@@ -15,7 +18,6 @@ import json
 import math
 import os
 import socket
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -29,11 +31,12 @@ from .wire import MAX_CLIENT_MESSAGE_BYTES, MAX_MESSAGE_BYTES
 MAX_TAKEN: Final = 100
 MAX_UNREAD: Final = 1_000
 LINGER_MS: Final = 1_000
-HEARTBEAT_MS: Final = 3_000
-HEARTBEAT_TIMEOUT_MS: Final = 12_000
+HANDSHAKE_MS: Final = 10_000
+KEEPALIVE_S: Final = 30
 ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
 COPY_UNDER_BYTES: Final = 65_536
 MAX_SOCKET_PATH: Final = 107
+N_DESCRIPTORS: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +71,8 @@ class Address:
 class _Wake:
     """A way to end a poll from another thread.
 
-    A wake that is on its way is not sent again: each system call lets the interpreter lock go for an instant, and so restarts
-    the clock of the very thread that waits for it.
+    A wake that is on its way is not sent again: each system call lets the interpreter lock go for an instant, and so
+    restarts the clock of the very thread that waits for it.
     """
 
     def __init__(self) -> None:
@@ -99,11 +102,18 @@ class _Wake:
 
 
 def _context(wake: _Wake) -> zmq.Context[zmq.Socket[bytes]]:
+    """Return a new context, if there is room: libzmq ends the process where it finds no descriptor free."""
+    room: list[int] = []
     try:
+        while len(room) < N_DESCRIPTORS:
+            room.append(os.open(os.devnull, os.O_RDONLY))
         return zmq.Context()
-    except zmq.ZMQError as error:
+    except (OSError, zmq.ZMQError) as error:
         wake.close()
         raise TransportError(f"Cannot use ZeroMQ: {error}") from error
+    finally:
+        for descriptor in room:
+            os.close(descriptor)
 
 
 class ZmqListener:
@@ -202,9 +212,9 @@ class ZmqListener:
         router.setsockopt(zmq.SNDHWM, MAX_QUEUED)
         router.setsockopt(zmq.RCVHWM, MAX_UNREAD)
         router.setsockopt(zmq.MAXMSGSIZE, MAX_CLIENT_MESSAGE_BYTES)
-        router.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-        router.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
-        router.setsockopt(zmq.HANDSHAKE_IVL, HEARTBEAT_TIMEOUT_MS)
+        router.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        router.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        router.setsockopt(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_S)
         return router
 
     def _open_ipc(self, path: Path) -> Address:
@@ -243,13 +253,14 @@ class ZmqListener:
         )
 
     def _authenticate(self) -> None:
-        """Answer libzmq's question who may come in: those who hold one of the two keys, under the name of their role."""
+        """Answer libzmq's question who may come in: who holds one of the two keys, under the name of their role."""
         assert self._zap is not None
         while True:
             try:
-                version, request, _domain, _address, _identity, mechanism, *credentials = self._zap.recv_multipart(zmq.NOBLOCK)
+                question = self._zap.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
+            version, request, _domain, _address, _identity, mechanism, *credentials = question
             role = self._roles.get(credentials[0], b"") if mechanism == b"CURVE" and credentials else b""
             status = (b"200", b"OK") if role else (b"400", b"unknown key")
             self._zap.send_multipart([version, request, *status, role, b""])
@@ -279,8 +290,6 @@ class ZmqChannel:
         self._socket.setsockopt(zmq.SNDHWM, MAX_UNREAD)
         self._socket.setsockopt(zmq.RCVHWM, MAX_QUEUED)
         self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
-        self._socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-        self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
         try:
             if address.client is not None:
                 self._socket.curve_serverkey = address.server.encode()
@@ -346,7 +355,7 @@ def _raw_key(public: str) -> bytes:
 
 def _reachable(host: str) -> str:
     """Name this machine as others see it, where it listens on all of its addresses."""
-    if host not in ("*", "0.0.0.0", "::", "[::]"):  # noqa: S104  the name of "everywhere", not a choice of it
+    if host not in ("*", "0.0.0.0", "::", "[::]"):  # the names of "everywhere"
         return host
     probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
@@ -393,5 +402,3 @@ def read_connection(path: Path) -> tuple[str, str, Address]:
         return str(content["run"]), str(content["id"]), address
     except (ValueError, KeyError, TypeError) as error:
         raise WireError(f"Expected a connection file, got {str(path)!r}: {error!r}") from error
-
-

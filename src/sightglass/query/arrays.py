@@ -17,7 +17,7 @@ from sightglass.core.values import array_bytes, array_kind, is_extended, itemsiz
 from .expr import MAX_INT_BITS
 
 MAX_RESULT_BYTES: Final = 64 * 2**20
-MAX_WORK_BYTES: Final = 16 * 2**30
+MAX_WORK_BYTES: Final = 8 * 2**30
 MAX_WORK_STEPS: Final = 1_000_000
 MAX_BINS: Final = 1_000_000
 MAX_ITEMS: Final = 10_000
@@ -76,7 +76,6 @@ def operand(value: Any) -> Any:
 
 def _stack(values: list[Any] | tuple[Any, ...]) -> Any:
     """Make an array of numbers and arrays side by side."""
-    check_leaves(values)
     check_length(values)
     items = [operand(item) for item in values]
     first = next((item for item in items if is_array(item)), None)
@@ -85,7 +84,7 @@ def _stack(values: list[Any] | tuple[Any, ...]) -> Any:
         raise RefusedQueryError(f"Expected items of one shape, got {' and '.join(map(str, sorted(shapes)[:2]))}")
     if first is None:
         stacked = np.asarray(items)
-        return operand(stacked) if len(items) else stacked
+        return operand(stacked) if items else stacked
     check_bytes(sum(array_bytes(item) for item in items if is_array(item)))
     xp = namespace(first)
     return xp.stack([item if is_array(item) and namespace(item) is xp else xp.asarray(item) for item in items])
@@ -101,11 +100,6 @@ def check_length(value: Any) -> None:
     """Refuse to go through more than `MAX_ITEMS` items."""
     if len(value) > MAX_ITEMS:
         raise RefusedQueryError(f"Expected at most {MAX_ITEMS} items to go through, got {len(value)}")
-
-
-def check_leaves(value: Any) -> None:
-    """Refuse containers within containers that hold more than `MAX_LEAVES` in all, however often they share a part."""
-    Total().add(value)
 
 
 def check_bytes(n_bytes: int, *, allowed: int = 0) -> None:
@@ -133,14 +127,16 @@ class Total:
         stack = [value]
         while stack:
             part = stack.pop()
-            self.n_leaves += 1
-            if array_kind(part):
+            if type(part) in PLAIN:
+                self.n_bytes += 8
+            elif array_kind(part):
                 self.n_bytes += array_bytes(part)
             elif isinstance(part, Mapping | list | tuple):
-                if self.n_leaves + len(part) > MAX_LEAVES:
+                self.n_leaves += len(part)
+                if self.n_leaves > MAX_LEAVES:
                     raise RefusedQueryError(f"Expected results of at most {MAX_LEAVES} items in all, got more")
                 stack.extend(part.values() if isinstance(part, Mapping) else part)
-            elif not isinstance(part, NUMBERS):
+            else:
                 self.n_bytes += n_bytes(part)
 
     def check(self) -> None:

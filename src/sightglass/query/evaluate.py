@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.core.errors import QuerySyntaxError, RefusedQueryError, UnknownNameError
-from sightglass.core.values import array_bytes, array_kind, type_name
+from sightglass.core.values import array_bytes, array_kind, on_device, type_name
 
 from . import expr as e
 from .access import attribute, item, readable
@@ -90,7 +90,8 @@ class _Compiler:
         if type(value) in PLAIN:
             return value
         if array_kind(value):
-            self.n_bytes += value.nbytes if type(value) is np.ndarray else array_bytes(value)
+            # A device goes through its arrays many times faster than the host through its own.
+            self.n_bytes += array_bytes(value) // (16 if on_device(value) else 1)
             if self.n_bytes > MAX_WORK_BYTES:
                 raise RefusedQueryError(f"Expected work on at most {MAX_WORK_BYTES >> 30} GiB for an event, got more")
         elif isinstance(value, list | tuple):

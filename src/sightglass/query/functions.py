@@ -110,7 +110,7 @@ def _elementwise(name: str, doc: str, scalar: Callable[[Any], Any] | None = None
     def call(x: Any) -> Any:
         if is_numpy(x):
             return of_numpy(x)
-        if scalar is not None and type(x) in (int, float):
+        if scalar is not None and type(x) in (int, float, bool):
             return scalar(x)
         x = operand(x)
         return getattr(namespace(x), name)(_floating(x) if floating else x)

@@ -16,7 +16,14 @@ import ast
 from collections.abc import Collection
 from typing import Any, NoReturn, TypeGuard
 
-from sightglass.core.errors import QueryError, QuerySyntaxError, RefusedQueryError, caret, unknown
+from sightglass.core.errors import (
+    MAX_NAMES_SHOWN,
+    QueryError,
+    QuerySyntaxError,
+    RefusedQueryError,
+    caret,
+    unknown,
+)
 
 from . import expr as e
 from .functions import FUNCTIONS, check_call
@@ -92,7 +99,8 @@ class _Reader:
             message = f"Expected a query, found invalid syntax: {error.msg}"
             raise QuerySyntaxError(message, text=self.text, column=min(place, len(self.text))) from None
         except (RecursionError, MemoryError, ValueError, OverflowError) as error:
-            raise RefusedQueryError(f"Expected a query that can be read, got: {str(error) or type(error).__name__}") from None
+            what = str(error) or type(error).__name__
+            raise RefusedQueryError(f"Expected a query that can be read, got: {what}") from None
 
     def place(self, node: ast.AST) -> int:
         """Return where in the text a node begins; Python counts columns in bytes."""
@@ -141,7 +149,7 @@ class _Reader:
             node = node.func.value
         free = self.free(node)
         if len(free) != 1:
-            names = ", ".join(map(repr, free)) or "none"
+            names = ", ".join(map(repr, list(free)[:MAX_NAMES_SHOWN])) or "none"
             self.fail(
                 f"Expected one event in a query such as batch.loss, or on('batch')…; got {names}",
                 list(free.values())[1] if free else node,
@@ -386,4 +394,4 @@ def literal(tree: e.Expr) -> Any:
             return list(map(literal, items))
         case e.Dict(entries):
             return {key: literal(value) for key, value in entries}
-    raise QuerySyntaxError(f"Expected a constant, got {tree}")
+    raise QuerySyntaxError(f"Expected a constant, got {tree!s:.200}")

@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sightglass.core.values import SCALARS, n_bytes, on_device, snapshot, to_host
+import numpy as np
+
+from sightglass.core.values import SCALARS, on_device, snapshot, to_host
 
 from . import expr as e
-from .arrays import check_bytes
+from .arrays import Total, truth
 from .evaluate import evaluator
-from .query import Group, Map, Per, Period, Query, Reduce, Step, When, Where
+from .query import Every, Group, Map, Per, Period, Query, Reduce, Step, When, Where
 from .reduce import reducer
 from .window import NOWHERE, Fold, Item, Place
 
@@ -43,6 +45,7 @@ class Pipeline:
         self.folds = [(i, stage) for i, stage in enumerate(self._stages) if isinstance(stage, Fold)]
         self._periods = [(i, fold) for i, fold in self.folds if isinstance(fold.window, Period)]
         self._whens = [(i, fold) for i, fold in self.folds if isinstance(fold.window, When)]
+        self._next = -1
 
     def post(self, item: Item | None, *, ordinal: int, wall_time: float, closes: Sequence[bool] = ()) -> list[Item]:
         """Take an event in.
@@ -54,28 +57,44 @@ class Pipeline:
             closes: For each reducer with `when`, whether the condition held; missing ones did not.
         """
         out: list[Item] = []
-        for i, fold in self._periods:
-            self._push(i + 1, fold.passes(wall_time), out)
-        self._step(0, ordinal, item, out)
-        for (i, fold), close in zip(self._whens, closes, strict=False):
-            if close:
-                self._push(i + 1, fold.close(), out)
+        with np.errstate(all="ignore"):
+            self._pass_to(ordinal, wall_time, out)
+            self._step(0, ordinal, item, out)
+            for (i, fold), close in zip(self._whens, closes, strict=False):
+                if close:
+                    self._push(i + 1, fold.close(), out)
+        self._next = ordinal + 1
         return out
 
     def post_first(self, value: Any, ordinal: int, place: Place) -> Sequence[Item]:
         """Take in a value that is for the first reducer, where the pipeline begins with it: `post` without a detour."""
+        if type(value) not in SCALARS_:
+            return self.post(
+                Item(ordinal, place[0], place[1], value, steps=place[2]), ordinal=ordinal, wall_time=place[1]
+            )
         out: list[Item] = []
-        for i, fold in self._periods:
-            self._push(i + 1, fold.passes(place[1]), out)
+        if self._periods or ordinal > self._next >= 0:
+            self._pass_to(ordinal, place[1], out)
         group = self.folds[0][1].offer(ordinal, value, place)
         if group is not None:
             self._push(1, group, out)
+        self._next = ordinal + 1
         return out
+
+    def _pass_to(self, ordinal: int, wall_time: float, out: list[Item]) -> None:
+        """Close what lies between the last event and this one; an event in between that never came, failed."""
+        for i, fold in self._periods:
+            self._push(i + 1, fold.passes(wall_time), out)
+        if ordinal > self._next >= 0 and self.folds:
+            window = self.folds[0][1].window
+            every = window.n if isinstance(window, Every) else ordinal
+            boundary = self._next + every - 1 - self._next % every
+            for missing in sorted({min(boundary, ordinal - 1), ordinal - 1}):
+                self._step(0, missing, _missed(missing), out)
 
     def miss(self, *, ordinal: int, wall_time: float) -> list[Item]:
         """Pass by an event that was not evaluated: windows close in time, and say that they are incomplete."""
-        missed = Item(ordinal, *NOWHERE[:2], None, complete=False, passed=False)
-        return self.post(missed, ordinal=ordinal, wall_time=wall_time)
+        return self.post(_missed(ordinal), ordinal=ordinal, wall_time=wall_time)
 
     def boundary(self, event: str) -> list[Item]:
         """Close the groups that another event delimits."""
@@ -91,9 +110,10 @@ class Pipeline:
 
     def _close(self, which: Callable[[Fold], bool], *, closed: bool = True) -> list[Item]:
         out: list[Item] = []
-        for i, fold in self.folds:
-            if which(fold):
-                self._push(i + 1, fold.close(closed=closed), out)
+        with np.errstate(all="ignore"):
+            for i, fold in self.folds:
+                if which(fold):
+                    self._push(i + 1, fold.close(closed=closed), out)
         return out
 
     def _push(self, start: int, group: Item | None, out: list[Item]) -> None:
@@ -110,10 +130,14 @@ class Pipeline:
                 continue
             if isinstance(stage, _Mapped):
                 item.value = stage.fn(item.value)
-            elif not stage.fn(item.value):
+            elif not truth(stage.fn(item.value)):
                 item.passed = False
         if item is not None and item.passed:
             out.append(item)
+
+
+def _missed(ordinal: int) -> Item:
+    return Item(ordinal, *NOWHERE[:2], None, complete=False, passed=False)
 
 
 def _offer(fold: Fold, ordinal: int, item: Item | None) -> Item | None:
@@ -160,7 +184,7 @@ class Head:
     def read(self) -> None:
         """Bring everything to the host; waits for the device."""
         if self.on_device:
-            self.passed = self.passed and all(bool(to_host(condition)) for condition in self.pending)
+            self.passed = self.passed and all(truth(to_host(condition)) for condition in self.pending)
             self.value = host(self.value) if self.passed else None
             self.closes = tuple(map(to_host, self.closes))
             self.on_device = False
@@ -219,7 +243,7 @@ class Evaluation:
                     value = result
                 elif on_device(result):
                     pending = (*pending, result)
-                elif not result:
+                elif not truth(result):
                     closes = tuple(when(observables) for when in self._whens)
                     return Head(None, False, (), closes, any(map(on_device, closes)))
         closes = tuple(when(observables) for when in self._whens) if self._whens else ()
@@ -229,12 +253,14 @@ class Evaluation:
 
     def _settled(self, value: Any, pending: tuple[Any, ...], closes: tuple[Any, ...]) -> Head:
         """Make sure that the program cannot overwrite the value, and see whether it is to be waited for."""
+        total = Total()
+        total.add(value)
         waiting = on_device((value, *pending, *closes))
         if waiting:
             pending, closes = snapshot((pending, closes))
-        if not self._is_new and (waiting or self.holds):
-            check_bytes(n_bytes(value))
-            value = snapshot(value)
+        if waiting or self.holds:
+            total.check()
+            value = value if self._is_new else snapshot(value)
         return Head(value if waiting else host(value), True, pending, closes, waiting)
 
     def rest(self, value: Any) -> Head:

@@ -251,7 +251,9 @@ class Query(Chain):
     def _function(self, fn: Any, n_params: int = 1) -> e.Lambda:
         if isinstance(fn, e.Lambda):
             if len(fn.params) != n_params:
-                raise QuerySyntaxError(f"Expected a lambda of {n_params} arguments, got one of {len(fn.params)}: {fn}")
+                raise QuerySyntaxError(
+                    f"Expected a lambda of {n_params} arguments, got one of {len(fn.params)}: {fn!s:.200}"
+                )
             e.check_size(fn)
             return fn
         return trace(fn, n_params=n_params)
@@ -263,7 +265,7 @@ class Query(Chain):
 
     @cached_property
     def tag(self) -> str:
-        """The name of the series that answers this query: a path such as "batch.loss", else the shortest text there is."""
+        """The name of the series that answers this query: a path such as "batch.loss", else its shortest text."""
         match self.steps:
             case (Map(fn=e.Lambda(params=(name,), body=body)),):
                 path = _path(body, name)
@@ -273,7 +275,7 @@ class Query(Chain):
 
     @property
     def short(self) -> str | None:
-        """The short form, `batch.loss.mean(every=100)`, of a query that has one: a map, and reducers with named windows."""
+        """The short form, `batch.loss.mean(every=100)`, of a map and reducers with named windows; else `None`."""
         if not self.steps or not self.event.isidentifier() or keyword.iskeyword(self.event):
             return None
         first, *rest = self.steps

@@ -81,13 +81,12 @@ class Fold:
         if not isinstance(self.window, Period):
             return None
         period = wall_time // self.window.seconds
-        crossed = self._period is not None and period != self._period
-        self._period = period
+        if self._period is not None and period <= self._period:  # a clock that was set back opens no new group
+            return None
+        crossed, self._period = self._period is not None, period
         return self.close() if crossed else None
 
-    def offer(
-        self, ordinal: int, value: Any, place: Place, n_events: int = 1, complete: bool = True
-    ) -> Item | None:
+    def offer(self, ordinal: int, value: Any, place: Place, n_events: int = 1, complete: bool = True) -> Item | None:
         """Take a value in; returns the group, if this closes it."""
         if not self._begun:
             self._begin(ordinal)

@@ -1,0 +1,183 @@
+"""Supervise many training jobs on several hosts, and stop the poor ones early.
+
+A grid of 36 networks is trained on handwritten digits, six processes at a time. Nothing is prepared for the occasion:
+each job announces its epochs, and that is all. A monitor of thirty lines finds the jobs, asks each for its accuracy,
+and stops those that fall behind what the others had at the same epoch. Where it may, the example puts a third of the
+jobs on "another host", a network namespace that can be reached over TCP alone, with the keys in each job's connection
+file.
+
+You learn how to find runs here and elsewhere (`sg.runs`), how to read many streams as one (`union`), and how to act on
+what they say (`run.stop`).
+
+    python examples/supervise_jobs.py
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import sightglass as sg
+from sightglass.demo import digits, network
+
+N_EPOCHS, BATCH, N_AT_ONCE = 40, 10, 6
+GRID = list(itertools.product((0.0001, 0.001, 0.01, 0.03, 0.1, 1.0), (16, 64), ("relu", "tanh", "sigmoid")))
+PATIENCE, MARGIN = 5, 0.05
+NETWORK = f"10.217.{os.getpid() % 250}"
+
+
+# A job: a training as one would write it anyway, and two lines for the run.
+
+
+def train(lr, width, activation, directory, listen):
+    """Train one network; the two lines with `run` are all that the monitor needs."""
+    images, labels, test_images, test_labels = digits.load()
+    params = network.init([images.shape[1], width, digits.N_CLASSES], seed=0, activation=activation)
+    velocity = network.zeros_like(params)
+    rng = np.random.default_rng(0)
+    with sg.init(job_name(lr, width, activation), dir=directory, config={"lr": lr}, listen=listen) as run:
+        for epoch in range(N_EPOCHS):
+            for rows in rng.permutation(len(images)).reshape(-1, BATCH):
+                _, grads, _ = network.loss_and_grads(params, images[rows], labels[rows], activation=activation)
+                params, velocity = network.update(params, grads, velocity, lr=lr)
+            accuracy = network.accuracy(params, test_images, test_labels, activation=activation)
+            run.observe("epoch", step=epoch, accuracy=accuracy)
+            if run.stopping:
+                break
+
+
+def job_name(lr, width, activation):
+    return f"{activation}-{width}-{lr:g}"
+
+
+# The monitor.
+
+
+def find(names, shared, *, timeout_s=30.0):
+    """Wait until all of these jobs are there, on this host or another, and connect to them."""
+    runs = {}
+    end = time.monotonic() + timeout_s
+    while len(runs) < len(names):
+        assert time.monotonic() < end, f"not all jobs have begun: {names - set(runs)}"
+        for info in sg.runs(connections=shared):
+            if info.name in names and info.name not in runs and info.state == "running":
+                file = Path(info.directory) / "connection.json"
+                runs[info.name] = sg.connect(file if file.exists() else info.id)
+        time.sleep(0.05)
+    return runs
+
+
+def supervise(runs, curves, stopped):
+    """Stop each job that lies well below the median of all jobs so far at the same epoch."""
+    first, *others = (run.stream("epoch.accuracy") for run in runs.values())
+    for record in first.union(*others):
+        curves.setdefault(record.run, {})[record.step] = record.value
+        peers = [curve[record.step] for curve in curves.values() if record.step in curve]
+        poor = record.value < np.median(peers) - MARGIN
+        if poor and record.step >= PATIENCE and len(peers) >= N_AT_ONCE // 2 and record.run not in stopped:
+            with contextlib.suppress(sg.RunLostError):  # it may just have come to its end
+                stopped[record.run] = int(runs[record.run].stop().step)
+    for run in runs.values():
+        run.close()
+
+
+# The cluster: this host, and another one if we may make it.
+
+
+@contextlib.contextmanager
+def other_host():
+    """Make a network namespace with a cable to ours; gives its name, or `None` where that is not allowed."""
+    name = f"sg{os.getpid()}"
+    commands = [
+        f"ip netns add {name}",
+        f"ip link add {name}a type veth peer name {name}b netns {name}",
+        f"ip address add {NETWORK}.1/30 dev {name}a",
+        f"ip link set {name}a up",
+        f"ip -n {name} address add {NETWORK}.2/30 dev {name}b",
+        f"ip -n {name} link set {name}b up",
+    ]
+    if not hasattr(os, "getuid") or os.getuid() != 0 or shutil.which("ip") is None:
+        yield None
+        return
+    try:
+        yield name if all(succeeds(command) for command in commands) else None
+    finally:
+        succeeds(f"ip netns delete {name}")
+
+
+def succeeds(command):
+    return subprocess.run(command.split(), capture_output=True, check=False).returncode == 0
+
+
+def start(job, *, host, shared):
+    """Start a job, here or on the other host, which shares our files but not our runtime directory."""
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, __file__, *map(str, job), str(shared)]
+    if host is not None:
+        command = ["ip", "netns", "exec", host, *command, f"tcp://{NETWORK}.2:0"]
+        environment["SIGHTGLASS_RUNTIME_DIR"] = str(shared / "other")
+    return subprocess.Popen(command, env=environment)
+
+
+def show(curves, stopped, remote):
+    """Print what became of each job."""
+    print(f"{'job':20}{'host':>8}{'accuracy':>10}{'epochs':>8}")
+    for name, curve in sorted(curves.items(), key=lambda item: -item[1][max(item[1])]):
+        epochs = max(curve) + 1
+        fate = f"stopped, {N_EPOCHS - epochs} epochs saved" if name in stopped else ""
+        print(f"{name:20}{'other' if name in remote else 'here':>8}{curve[max(curve)]:10.3f}{epochs:8}  {fate}")
+
+
+def main():
+    began_s = time.monotonic()
+    jobs = random.Random(0).sample(GRID, len(GRID))
+    curves, stopped, remote, processes = {}, {}, set(), []
+    with tempfile.TemporaryDirectory(prefix="sg") as folder, other_host() as host:
+        shared = Path(folder)
+        where = "a third of them on another host" if host else "all here: no second host can be made"
+        print(f"{len(jobs)} jobs, {where}.")
+        try:
+            for wave in (jobs[i : i + N_AT_ONCE] for i in range(0, len(jobs), N_AT_ONCE)):
+                for i, job in enumerate(wave):
+                    elsewhere = host if i % 3 == 2 else None
+                    remote |= {job_name(*job)} if elsewhere else set()
+                    processes.append(start(job, host=elsewhere, shared=shared))
+                supervise(find({job_name(*job) for job in wave}, shared), curves, stopped)
+            statuses = [process.wait(10) for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+
+    show(curves, stopped, remote)
+    n_run = sum(max(curve) + 1 for curve in curves.values())
+    saved = 1 - n_run / (N_EPOCHS * len(jobs))
+    print(f"{len(stopped)} of {len(jobs)} jobs were stopped early, which saved {saved:.0%} of the work.")
+    print(f"It took {time.monotonic() - began_s:.0f} s.")
+
+    best = max(curves, key=lambda name: curves[name][max(curves[name])])
+    assert statuses == [0] * len(jobs), "every job ends well, stopped or not"
+    assert len(curves) == len(jobs), "every job was watched"
+    assert best not in stopped, "the best job survived"
+    assert curves[best][N_EPOCHS - 1] > 0.95, "and learned"
+    assert len(stopped) >= len(jobs) // 6, "the poor ones were stopped"
+    assert all(max(curves[name]) == epoch for name, epoch in stopped.items()), "at the epoch that the run said"
+    assert host is None or len(remote) == len(jobs) // 3, "a third ran elsewhere"
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        lr, width, activation, directory, *listen = sys.argv[1:]
+        with np.errstate(all="ignore"):  # some of these learning rates are far too large: that is the point
+            train(float(lr), int(width), activation, directory, listen[0] if listen else None)
+    else:
+        main()

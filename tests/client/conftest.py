@@ -1,0 +1,39 @@
+"""What the tests of the client share: Hypothesis without a deadline, and a run of this process with a client of it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+
+import sightglass as sg
+
+settings.register_profile("steady", deadline=None)
+settings.load_profile("steady")
+
+
+@pytest.fixture
+def begin():
+    """Return a function that begins runs; all are closed in the end."""
+    begun = []
+
+    def begin(name="job", **options):
+        begun.append(sg.init(name, **{"budget": None, **options}))
+        return begun[-1]
+
+    yield begin
+    for run in begun:
+        run.close()
+
+
+@pytest.fixture
+def ask():
+    """Return a function that connects to runs; all connections are closed in the end."""
+    made = []
+
+    def ask(target):
+        made.append(sg.connect(target))
+        return made[-1]
+
+    yield ask
+    for client in made:
+        client.close()

@@ -1,0 +1,318 @@
+"""Streams in a client: every consumer gets every record; further steps, windows, zip and union run here."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sightglass as sg
+from sightglass.client.store import Columns, Store, arrivals
+from sightglass.client.stream import Stream
+
+
+class Hand:
+    """A feed that is filled by hand."""
+
+    def __init__(self):
+        self.closed = False
+        self.told = {}
+
+    def advance(self, store):
+        pass
+
+    def end_group(self, store):
+        raise sg.QueryError("no group")
+
+    def close(self):
+        self.closed = True
+
+    def statistics(self):
+        return self.told
+
+
+class Made(Stream):
+    """A stream that is filled by hand."""
+
+    def __init__(self, tag="loss", run="job"):
+        self.feed = Hand()
+        super().__init__(self.feed, Store(tag=tag, run=run))
+        self._n = 0
+
+    def put(self, *values, skip=0, at=None):
+        index = self._n + skip
+        self._n = index + len(values)
+        steps = np.arange(index, self._n)
+        column = np.asarray(values) if all(isinstance(v, float) for v in values) else list(values)
+        self._store.add(
+            Columns(
+                index=index,
+                steps=steps,
+                wall_times=steps * 1.0 if at is None else np.full(len(steps), at),
+                values=column,
+            )
+        )
+        arrivals.tell()
+        return self
+
+    def over(self, error=None):
+        self._store.end(error)
+        return self
+
+
+def values(stream):
+    return [record.value for record in stream.since(0)[1]]
+
+
+def test_every_consumer_gets_every_record():
+    stream = Made().put(1.0, 2.0)
+    first, second = iter(stream), iter(stream)
+    assert [next(first).value, next(first).value, next(second).value] == [1.0, 2.0, 1.0]
+    stream.put(3.0).over()
+    assert [r.value for r in first] == [3.0]
+    assert [r.value for r in second] == [2.0, 3.0]
+    assert [r.value for r in stream] == [1.0, 2.0, 3.0]
+
+
+def test_iteration_waits_for_what_comes():
+    stream, seen, taken = Made(), [], threading.Semaphore(0)
+
+    def consume():
+        for record in stream:
+            seen.append(record.value)
+            taken.release()
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    for i in range(5):
+        stream.put(float(i))
+        assert taken.acquire(timeout=10)
+    stream.over()
+    thread.join(10)
+    assert (thread.is_alive(), seen) == (False, [0.0, 1.0, 2.0, 3.0, 4.0])
+
+
+def test_async_iteration():
+    stream = Made().put(1.0)
+
+    async def consume():
+        seen = []
+        async for record in stream:
+            seen.append(record.value)
+            if len(seen) == 1:
+                stream.put(2.0).over()
+        return seen
+
+    assert asyncio.run(consume()) == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "error", [sg.EvaluationError("Unknown observable"), sg.RunLostError("Run 'job' died without a goodbye")]
+)
+def test_iteration_raises_after_the_last_record(error):
+    stream = Made().put(1.0, 2.0).over(error)
+    for one in (stream, stream.map(lambda x: x), stream.union(Made().over())):
+        seen = []
+        with pytest.raises(type(error)) as caught:
+            seen.extend(record.value for record in one)
+        assert caught.value is error
+        assert values(one) == [1.0, 2.0]
+    with pytest.raises(type(error)):
+        stream.wait(3, timeout_s=1)
+
+
+def test_wait():
+    stream = Made().put(1.0)
+    assert [r.value for r in stream.wait()] == [1.0]
+    with pytest.raises(TimeoutError, match=r"^Expected 5 records of 'loss' within 0.01 s, got 1$"):
+        stream.wait(5, timeout_s=0.01)
+    assert len(stream.over().wait(5)) == 1
+
+
+def test_steps_run_here_with_any_function():
+    counter = iter(range(100))
+    stream = Made().put(1.0, 2.0, 3.0)
+    derived = stream.map(lambda x: (next(counter), x)).where(lambda pair: pair[1] > 1.5)
+    assert values(derived) == [(1, 2.0), (2, 3.0)]
+    assert (derived.tag, derived.run, derived.latest.index, derived.latest.step) == ("loss.map.where", "job", 1, 2)
+    stream.put(4.0)
+    assert values(derived)[-1] == (3, 4.0)
+    assert values(stream) == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_a_step_that_raises_costs_its_record():
+    stream = Made().put(1.0, 0.0, 2.0)
+    derived = stream.map(lambda x: 1 if x else 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        derived.latest
+    assert values(derived) == [1, 1]
+
+
+def test_what_is_no_function_is_refused():
+    with pytest.raises(sg.QueryError, match=r"^Expected a function, got int 5$"):
+        Made().map(5)
+    with pytest.raises(
+        sg.QueryError, match=r"^Expected a window of records on a stream; per= needs the run's events: put it "
+    ):
+        Made().mean(per="epoch")
+
+
+@given(st.lists(st.floats(-10, 10), max_size=40), st.integers(1, 7), st.lists(st.integers(1, 5), max_size=20))
+def test_windows_are_the_same_in_any_chunks(numbers, every, sizes):
+    whole, parts = Made().put(*numbers), Made()
+    expected = [r.value for r in whole.over().sum(every=every)]
+    stream = parts.sum(every=every)
+    rest = list(numbers)
+    for size in sizes:
+        parts.put(*rest[:size])
+        del rest[:size]
+        stream.latest
+    parts.put(*rest).over()
+    assert [r.value for r in stream] == pytest.approx(expected)
+    assert len(expected) == -(-len(numbers) // every)
+    assert sum(expected) == pytest.approx(sum(numbers))
+
+
+def test_windows_of_time_condition_and_by_hand():
+    stream = Made().put(1.0, 2.0, 3.0, 4.0, 5.0)
+    assert values(stream.sum(every="2 s")) == [3.0, 7.0]
+    assert values(stream.sum(when=lambda record: record.value == 3.0)) == [6.0]
+    by_hand = stream.sum()
+    by_hand.end_group()
+    stream.put(6.0, 7.0)
+    by_hand.end_group()
+    assert values(by_hand) == [15.0, 13.0]
+    stream.put(8.0).over()
+    last = list(by_hand)[-1]
+    assert (last.value, last.closed, last.n_events) == (8.0, False, 1)
+    with pytest.raises(sg.QueryError, match=r"^no group$"):
+        stream.map(abs).end_group()
+
+
+def test_a_gap_makes_a_window_incomplete():
+    stream = Made().put(1.0, 2.0).put(4.0, 5.0, 6.0, skip=1).over()
+    total = stream.sum(every=3)
+    assert [(r.value, r.n_events, r.complete) for r in total] == [(3.0, 2, False), (15.0, 3, True)]
+    assert (stream.statistics().n_lost, stream.statistics().n_records) == (1, 5)
+
+
+def test_union_names_the_run_of_each_record():
+    a, b = Made(run="one"), Made(tag="other", run="two")
+    both = a.union(b)
+    a.put(1.0, at=1.0).put(3.0, at=3.0)
+    b.put(2.0, at=2.0)
+    assert [(r.run, r.tag, r.value, r.index) for r in both.since(0)[1]] == [
+        ("one", "loss", 1.0, 0), ("two", "other", 2.0, 1), ("one", "loss", 3.0, 2),
+    ]  # fmt: skip
+    assert (both.run, both.tag) == ("one, two", "loss, other")
+    mapped = both.map(lambda x: -x)
+    assert [(r.run, r.value) for r in mapped.since(0)[1]] == [("one", -1.0), ("two", -2.0), ("one", -3.0)]
+    a.over()
+    assert not both.ended
+    b.put(4.0, at=4.0).over()
+    assert [r.value for r in both] == [1.0, 2.0, 3.0, 4.0]
+    assert values(both.sum(every=2)) == [3.0, 7.0]
+
+
+def test_zip_pairs_the_records():
+    a, b = Made(run="one"), Made(tag="other", run="two")
+    pairs = a.zip(b)
+    a.put(1.0, 2.0, 3.0)
+    b.put(10.0, 20.0)
+    assert values(pairs) == [(1.0, 10.0), (2.0, 20.0)]
+    assert (pairs.run, pairs.tag) == ("one, two", "loss, other")
+    assert list(pairs.to_arrays().values) == [(1.0, 10.0), (2.0, 20.0)]
+    b.over()
+    assert [r.value for r in pairs] == [(1.0, 10.0), (2.0, 20.0)]
+    with pytest.raises(TypeError, match=r"^Expected streams to zip, got Made, int$"):
+        a.zip(5)
+
+
+def test_a_subscriber_gets_every_record():
+    stream, seen = Made().put(1.0), []
+    subscription = stream.subscribe(lambda record: seen.append(record.value))
+    stream.put(2.0).over()
+    assert subscription.wait(10)
+    subscription.close()
+    assert (seen, subscription.n_calls, subscription.n_errors) == ([1.0, 2.0], 2, 0)
+
+
+def called(stream, function):
+    """Return a subscription that has come to its end."""
+    subscription = stream.subscribe(function)
+    assert subscription.wait(10)
+    return subscription
+
+
+def test_a_subscribers_error_is_warned_of_once_counted_and_raised_by_close():
+    stream = Made().put(1.0, 2.0, 3.0).over()
+    message = r"^A subscriber of 'loss' raised ZeroDivisionError\('division by zero'\)$"
+    with pytest.warns(RuntimeWarning, match=message) as warned:
+        subscription = called(stream, lambda record: 1 / 0)
+    assert (len(warned), subscription.n_calls, subscription.n_errors) == (1, 3, 3)
+    with pytest.raises(ZeroDivisionError):
+        subscription.close()
+    subscription.close()
+
+
+def test_an_error_of_the_streams_own_steps_reaches_the_subscriber():
+    with pytest.warns(RuntimeWarning, match=r"^sightglass-subscription stopped: ZeroDivisionError"):
+        subscription = called(Made().put(1.0).map(lambda x: 1 / 0), print)
+    with pytest.raises(ZeroDivisionError):
+        subscription.close()
+
+
+def test_closing_a_subscription_ends_its_calls():
+    stream, called = Made().put(1.0), threading.Event()
+    subscription = stream.subscribe(lambda record: called.set())
+    assert called.wait(10)
+    subscription.close()
+    stream.put(2.0)
+    assert subscription.n_calls == 1
+
+
+def test_close_keeps_what_came():
+    stream = Made().put(1.0)
+    with stream:
+        pass
+    assert (stream.feed.closed, stream.ended, values(stream), [r.value for r in stream]) == (True, True, [1.0], [1.0])
+    assert repr(stream) == "<Stream 'loss' of run 'job', 1 records, ended>"
+
+
+def test_to_polars():
+    polars = pytest.importorskip("polars")
+    frame = Made().put(1.0, 2.0).to_polars()
+    assert isinstance(frame, polars.DataFrame)
+    assert frame.columns == ["step", "wall_time", "value"]
+    assert frame["value"].to_list() == [1.0, 2.0]
+    assert Made().put((1, 2), (3, 4)).to_polars()["value"].to_list() == [[1, 2], [3, 4]]
+
+
+def test_without_polars_one_line_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "polars", None)
+    with pytest.raises(sg.MissingExtraError) as caught:
+        Made().put(1.0).to_polars()
+    assert str(caught.value) == "Stream.to_polars needs 'polars': pip install 'sightglass[export]'"
+
+
+def test_statistics_join_what_is_counted_here_and_there():
+    stream = Made().put(1.0)
+    stream.feed.told = {"n_events": 7, "n_skipped": 2, "clients": ["a"], "n_records": 99}
+    told = stream.statistics()
+    assert (told.n_records, told.n_events, told.n_skipped, told.ended) == (1, 7, 2, False)
+    assert stream.map(abs).statistics().n_events == 7
+
+
+def test_latest_of_nothing():
+    stream = Made()
+    assert (stream.latest, stream.ended, values(stream)) == (None, False, [])
+
+
+def test_a_stream_is_a_source():
+    from sightglass.core.sink import Source
+
+    assert isinstance(Made(), Source)

@@ -1,0 +1,250 @@
+"""What every transport promises, tried on each: in memory, ZeroMQ over a Unix socket, ZeroMQ over TCP with keys."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sightglass.core.errors import TransportError
+from sightglass.move.transport import Both, MemoryListener
+from sightglass.move.zmq import ZmqChannel, ZmqListener
+
+PATIENCE_S = 10.0
+
+
+class Pair:
+    """A listener, and a way to connect to it."""
+
+    def __init__(self, listener, connect):
+        self.listener, self._connect, self._open = listener, connect, []
+
+    def connect(self):
+        self._open.append(self._connect())
+        return self._open[-1]
+
+    def heard(self, n=1):
+        """Return the next `n` messages that the listener gets."""
+        return until(n, self.listener)
+
+    def meet(self):
+        """Return a new channel, and the name that the listener knows it by."""
+        channel = self.connect()
+        assert channel.send([b"hello"]) == "sent"
+        (delivery,) = self.heard()
+        return channel, delivery.peer
+
+    def close(self):
+        for channel in self._open:
+            channel.close()
+        self.listener.close()
+
+
+def until(n, end):
+    """Receive until there are `n` messages."""
+    messages, deadline_s = [], time.monotonic() + PATIENCE_S
+    while len(messages) < n and time.monotonic() < deadline_s:
+        messages.extend(end.receive(0.1))
+    assert len(messages) == n
+    return messages
+
+
+def contents(messages):
+    return [[bytes(frame) for frame in frames] for frames in messages]
+
+
+def make(kind, runtime):
+    match kind:
+        case "memory":
+            listener = MemoryListener()
+            return Pair(listener, listener.connect)
+        case "ipc":
+            listener = ZmqListener(path=runtime / "a.sock")
+            return Pair(listener, lambda: ZmqChannel(listener.address))
+        case "tcp":
+            listener = ZmqListener(listen="tcp://127.0.0.1:0")
+            return Pair(listener, lambda: ZmqChannel(listener.controller))
+        case "both, in memory":
+            both = Both(ZmqListener(path=runtime / "a.sock"))
+            return Pair(both, both.memory.connect)
+        case "both, outside":
+            outer = ZmqListener(path=runtime / "a.sock")
+            return Pair(Both(outer), lambda: ZmqChannel(outer.address))
+
+
+@pytest.fixture(params=["memory", "ipc", "tcp", "both, in memory", "both, outside"])
+def pair(request, runtime):
+    one = make(request.param, runtime)
+    yield one
+    one.close()
+
+
+def test_messages_come_whole_and_in_order(pair):
+    channel, peer = pair.meet()
+    sent = [[b"%d" % i, b"", bytes([i]) * i] for i in range(50)]
+    for frames in sent:
+        assert channel.send(frames) == "sent"
+    deliveries = pair.heard(50)
+    assert contents(d.frames for d in deliveries) == sent
+    assert {d.peer for d in deliveries} == {peer}
+    for frames in sent:
+        assert pair.listener.send(peer, frames) == "sent"
+    assert contents(until(50, channel)) == sent
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(frames=st.lists(st.binary(max_size=100_000), min_size=1, max_size=6))
+def test_any_frames_come_through_both_ways(pair, frames):
+    channel, peer = pair.meet()
+    channel.send(frames)
+    assert contents(d.frames for d in pair.heard()) == [frames]
+    pair.listener.send(peer, [memoryview(frame) for frame in frames])
+    assert contents(until(1, channel)) == [frames]
+
+
+def test_large_messages_come_through(pair):
+    channel, peer = pair.meet()
+    big = bytes(8 * 2**20)
+    assert pair.listener.send(peer, [b"header", big]) == "sent"
+    assert contents(until(1, channel)) == [[b"header", big]]
+
+
+def test_every_peer_gets_its_own(pair):
+    peers = [pair.meet() for _ in range(5)]
+    assert len({peer for _, peer in peers}) == 5
+    for _, peer in peers:
+        assert pair.listener.send(peer, [peer]) == "sent"
+    for channel, peer in peers:
+        assert contents(until(1, channel)) == [[peer]]
+
+
+def test_a_full_peer_is_told_at_once_and_holds_nobody_up(pair):
+    _, lazy = pair.meet()
+    eager, peer = pair.meet()
+    n, sent = 0, "sent"
+    began_s = time.monotonic()
+    while sent == "sent" and n < 10_000:
+        sent = pair.listener.send(lazy, [bytes(60_000)])
+        n += 1
+    assert (sent, n > 1) == ("full", True)
+    assert time.monotonic() - began_s < PATIENCE_S
+    assert pair.listener.send(peer, [b"still"]) == "sent"
+    assert contents(until(1, eager)) == [[b"still"]]
+
+
+def test_a_full_peer_gets_all_that_was_taken_when_it_reads(pair):
+    channel, peer = pair.meet()
+    n = 0
+    while pair.listener.send(peer, [b"%d" % n, bytes(60_000)]) == "sent":
+        n += 1
+    assert [int(bytes(frames[0])) for frames in until(n, channel)] == list(range(n))
+    deadline_s = time.monotonic() + PATIENCE_S
+    while (sent := pair.listener.send(peer, [b"more"])) == "full" and time.monotonic() < deadline_s:
+        pair.listener.receive(0.01)
+    assert sent == "sent"
+    assert contents(until(1, channel)) == [[b"more"]]
+
+
+def test_who_has_left_is_gone(pair):
+    channel, peer = pair.meet()
+    channel.close()
+    deadline_s = time.monotonic() + PATIENCE_S
+    while (sent := pair.listener.send(peer, [b"x"])) != "gone" and time.monotonic() < deadline_s:
+        pair.listener.receive(0.01)
+    assert sent == "gone"
+
+
+def test_who_was_never_there_is_gone(pair):
+    assert pair.listener.send(b"\0nobody", [b"x"]) == "gone"
+    assert pair.listener.send(b"memory-99", [b"x"]) == "gone"
+
+
+def test_a_wake_ends_a_wait(pair):
+    channel, _ = pair.meet()
+    for end in (pair.listener, channel):
+        woken = threading.Event()
+
+        def wait(end=end, woken=woken):
+            end.receive(60.0)
+            woken.set()
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        end.wake()
+        assert woken.wait(PATIENCE_S)
+        thread.join()
+
+
+def test_a_wake_before_the_wait_counts(pair):
+    channel, _ = pair.meet()
+    for end in (pair.listener, channel):
+        end.wake()
+        began_s = time.monotonic()
+        assert end.receive(30.0) == []
+        assert time.monotonic() - began_s < PATIENCE_S
+
+
+def test_receive_waits_no_longer_than_told(pair):
+    channel, _ = pair.meet()
+    for end in (pair.listener, channel):
+        end.receive(0)
+        assert end.receive(0.01) == []
+        assert end.receive(0) == []
+
+
+def test_controllers_may_act(pair):
+    channel = pair.connect()
+    channel.send([b"hello"])
+    assert [d.may_act for d in pair.heard()] == [True]
+
+
+def test_many_threads_may_wake(pair):
+    channel, _ = pair.meet()
+    threads = [threading.Thread(target=lambda: [pair.listener.wake() for _ in range(200)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        pair.listener.receive(0.01)
+    channel.send([b"after"])
+    assert contents(d.frames for d in pair.heard()) == [[b"after"]]
+
+
+# What only some can promise
+
+
+def test_a_closed_listener_in_memory_lets_nobody_in():
+    listener = MemoryListener()
+    channel = listener.connect()
+    listener.close()
+    assert channel.send([b"x"]) == "gone"
+    with pytest.raises(TransportError, match=r"^Expected a listener that is open; the run has ended$"):
+        listener.connect()
+
+
+def test_a_viewers_key_does_not_act():
+    listener = ZmqListener(listen="tcp://127.0.0.1:0")
+    channel = ZmqChannel(listener.viewer)
+    channel.send([b"hello"])
+    assert [d.may_act for d in until(1, listener)] == [False]
+    channel.close()
+    listener.close()
+
+
+def test_an_unknown_key_does_not_get_in():
+    from dataclasses import replace
+
+    from sightglass.move.zmq import Keys
+
+    listener = ZmqListener(listen="tcp://127.0.0.1:0")
+    stranger = ZmqChannel(replace(listener.viewer, client=Keys.new()))
+    friend = ZmqChannel(listener.viewer)
+    stranger.send([b"let me in"])
+    friend.send([b"hello"])
+    assert contents(d.frames for d in until(1, listener)) == [[b"hello"]]
+    assert listener.receive(0.2) == []
+    stranger.close()
+    friend.close()
+    listener.close()

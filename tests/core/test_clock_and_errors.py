@@ -1,0 +1,95 @@
+"""Durations, and what errors say."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sightglass.core import errors
+from sightglass.core.clock import UNITS_S, SystemClock, duration
+from sightglass.core.errors import QuerySyntaxError, UnknownNameError, caret, unknown
+
+
+@given(st.integers(1, 10**6), st.sampled_from(sorted(UNITS_S)), st.sampled_from(["", " ", "  "]))
+def test_durations_are_numbers_with_units(n: int, unit: str, space: str) -> None:
+    assert duration(f" {n}{space}{unit}") == pytest.approx(n * UNITS_S[unit])
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("5 mins", 300), ("2 hours", 7200), ("0.5 s", 0.5), ("1 days", 86400)])
+def test_units_may_be_plural(text: str, seconds: float) -> None:
+    assert duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "5", "min", "-5 s", "5 weeks", "1e3 s", "0 s", "0.1 ms", "5 s 3", "٣ s", "9" * 400 + " s", "nan s"]
+)
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^Expected a duration such as '5 min', '30 s', '500 ms' or '2 h', got '"):
+        duration(text)
+
+
+def test_the_clock_goes_on() -> None:
+    clock = SystemClock()
+    assert clock.monotonic() <= clock.monotonic()
+    assert clock.wall() > 1.7e9
+
+
+def test_an_unknown_name_comes_with_what_was_meant() -> None:
+    error = UnknownNameError("observable", "los", ["loss", "grads", "params", "step"], where="at event 'batch'")
+    assert str(error) == (
+        "Unknown observable 'los' at event 'batch'. Did you mean 'loss'? Known: grads, loss, params, step."
+    )
+    assert (error.name, error.known) == ("los", ("loss", "grads", "params", "step"))
+    assert isinstance(error, LookupError)
+    assert unknown("run", "zzz", []) == "Unknown run 'zzz'. Known: none."
+    assert unknown("run", "zzz", map(str, range(100, 130))).endswith("111 and 18 more.")
+
+
+def test_messages_stay_short_and_quick() -> None:
+    assert len(unknown("key", "x" * 10**6, ["y" * 10**6] * 10**5)) < 5_000
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "shown"),
+    [
+        ("batch.lss", 6, "  batch.lss\n        ^"),
+        ("(a\n + b.c)", 8, "   + b.c)\n       ^"),
+        ("λé.x", 3, "  λé.x\n     ^"),
+        ("损失.x", 3, "  损失.x\n       ^"),
+        ("a", 9, "  a\n   ^"),
+        ("\ta.b", 3, "  \ta.b\n  \t  ^"),
+    ],
+)
+def test_the_caret_stands_under_the_place(text: str, column: int, shown: str) -> None:
+    assert caret(text, column) == shown
+    assert str(QuerySyntaxError("No", text=text, column=column)) == f"No\n{shown}"
+
+
+def test_a_long_line_is_cut_around_the_place() -> None:
+    line, under = caret("x" * 500 + "!" + "y" * 500, 500).split("\n")
+    assert len(line) < 110
+    assert line[under.index("^")] == "!"
+
+
+def test_the_tree_of_errors() -> None:
+    classes = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    assert all(issubclass(kind, errors.SightglassError) for kind in classes)
+    assert errors.__doc__ is not None
+    assert all(kind.__name__ in errors.__doc__ for kind in classes)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.RefusedQueryError("No"),
+        QuerySyntaxError("No"),
+        errors.EvaluationError("No", event="batch", step=3.0),
+        errors.WireError("No"),
+    ],
+)
+def test_errors_survive_a_process_boundary(error: Exception) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
