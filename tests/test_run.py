@@ -206,7 +206,6 @@ def test_a_forked_child_is_a_no_op(begin):
     assert [entry.id for entry in registry.entries()] == [run.id]
 
 
-@pytest.mark.xfail(strict=True, reason="an event that is idle is counted, and `keep` not looked at")
 def test_keep_works_after_an_event_was_seen_without_it(begin):
     run = begin()
     for _ in range(3):

@@ -105,7 +105,7 @@ class Run:
             ValueError: The event comes from elsewhere already, such as "log".
         """
         count = self._idle.get(event)
-        if count is not None:
+        if count is not None and "keep" not in observables:
             count()
         else:
             self._emitter.observe(event, observables)

@@ -96,9 +96,6 @@ def test_what_is_no_query_raises_at_the_call(begin, ask, query):
         ask(begin()).stream(query)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a link keeps one store for each number of a stream: the second displaces the first"
-)
 def test_two_streams_of_one_query_both_get_every_record(begin, ask):
     run = begin()
     client = ask(run)

@@ -80,7 +80,7 @@ class Link:
         self._outbox: deque[Frames] = deque()
         self._pending: dict[int, Pending] = {}
         self._opening: dict[int, Store] = {}
-        self._stores: dict[int, Store] = {}
+        self._stores: dict[int, list[Store]] = {}
         self._welcome = Pending()
         self._closing = False
         self._ping_s = PING_S
@@ -140,18 +140,23 @@ class Link:
         return self.begin(lambda number: wire.Ask(request=number, what=what))
 
     def send(self, frames: Frames) -> None:
-        """Send a message that needs no reply."""
-        self._outbox.append(frames)
-        self._channel.wake()
+        """Send a message that needs no reply; nothing is sent to a run that has ended."""
+        if not self.ended:
+            self._outbox.append(frames)
+            self._channel.wake()
 
     def number(self, store: Store) -> int | None:
         """Return the number that the run knows a stream by, `None` if it has ended."""
-        return next((number for number, other in list(self._stores.items()) if other is store), None)
+        return next((number for number, stores in list(self._stores.items()) if store in stores), None)
 
-    def forget(self, stream: int) -> None:
-        """Close a stream."""
-        self._stores.pop(stream, None)
-        if not self.ended:
+    def forget(self, store: Store) -> None:
+        """Close a stream; the run is told when no other of this client asks the same."""
+        stream = self.number(store)
+        if stream is None:
+            return
+        self._stores[stream] = [other for other in self._stores[stream] if other is not store]
+        if not self._stores[stream]:
+            del self._stores[stream]
             self.send(wire.encode(wire.Close(stream=stream)))
 
     def close(self, timeout_s: float = 2.0) -> None:
@@ -218,7 +223,7 @@ class Link:
             case wire.Opened(request=request, stream=stream, tag=tag):
                 store = self._opening.pop(request)
                 store.tag = tag
-                self._stores[stream] = store
+                self._stores[stream] = [*self._stores.get(stream, ()), store]
                 self._resolve(request, message)
             case wire.Moved(stream=stream, to=to):
                 if stream in self._stores:
@@ -229,19 +234,18 @@ class Link:
                 if request in self._pending:
                     self._pending[request].note = note
             case wire.Ended(stream=stream, error=error, reason=reason):
-                ended = self._stores.pop(stream, None)
-                if ended is not None:
-                    ended.end(_exception(error, reason) if error else None)
+                for store in self._stores.pop(stream, ()):
+                    store.end(_exception(error, reason) if error else None)
             case wire.Bye(reason=reason):
                 self._bye(reason)
 
     def _records(self, block: wire.Block, buffers: Frames) -> None:
-        store = self._stores.get(block.stream)
-        if store is None:
-            return
+        stores = self._stores.get(block.stream, ())
         steps, wall_times, values, n_events, flags, tracks = wire.decode_block(block, buffers)
-        store.add(Columns(index=block.index, steps=steps, wall_times=wall_times, values=values, n_events=n_events,
-                          flags=flags, tracks=tracks))  # fmt: skip
+        columns = Columns(index=block.index, steps=steps, wall_times=wall_times, values=values, n_events=n_events,
+                          flags=flags, tracks=tracks)  # fmt: skip
+        for store in stores:
+            store.add(columns)
         arrivals.tell()
 
     def _resolve(self, request: int, value: Any) -> None:
@@ -269,7 +273,7 @@ class Link:
 
     def _end(self, reason: str, *, lost: bool) -> None:
         self.ended = reason
-        for store in [*self._stores.values(), *self._opening.values()]:
+        for store in [*itertools.chain(*self._stores.values()), *self._opening.values()]:
             store.end(RunLostError(reason) if lost else None)
         self._stores.clear()
         for pending in [self._welcome, *self._pending.values()]:

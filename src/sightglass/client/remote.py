@@ -238,9 +238,7 @@ class _Asked:
             self._link.request(lambda number: wire.EndGroup(request=number, stream=stream))
 
     def close(self) -> None:
-        stream = self._number()
-        if stream is not None:
-            self._link.forget(stream)
+        self._link.forget(self._store)
 
     def statistics(self) -> Mapping[str, Any]:
         if self._link.ended or self._store.ended:

@@ -37,6 +37,7 @@ BEHIND_S: Final = 0.02
 SHARE: Final = 0.2
 CREDIT_S: Final = 0.5
 BLOCK_TAG: Final = b"\xa5block"
+ARRAY_BYTES: Final = 1
 UNREAD: Final = "it asked for more than it read"
 
 Queued = tuple[Frames, int, bool]
@@ -87,8 +88,9 @@ class Outbox:
 
 
 def is_block(frames: Frames) -> bool:
-    """Tell whether a message carries records, by its header: an array that begins with the type's tag."""
-    return BLOCK_TAG in bytes(frames[0][: len(BLOCK_TAG) + 5])
+    """Tell whether a message carries records, by its header: a short array that begins with the type's tag."""
+    header = bytes(frames[0][: len(BLOCK_TAG) + ARRAY_BYTES])
+    return header.endswith(BLOCK_TAG)
 
 
 class Io:

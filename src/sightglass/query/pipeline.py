@@ -282,7 +282,7 @@ class Evaluation:
         """Take the second half of an event's evaluation; waits for the device if the head left something there."""
         head.read()
         item = Item(ordinal, step, wall_time, head.value, steps=steps, passed=head.passed)
-        return self._pipeline.post(item, ordinal=ordinal, wall_time=wall_time, closes=[bool(c) for c in head.closes])
+        return self._pipeline.post(item, ordinal=ordinal, wall_time=wall_time, closes=[truth(c) for c in head.closes])
 
     def number(self, value: Any, ordinal: int, place: Place) -> Sequence[Item]:
         """Take in the plain number that `only` gave, for a query with a reducer: `rest` and `tail` without a detour."""

@@ -1,0 +1,91 @@
+"""What a pipeline does when events fail, clocks go back, and values are infinite."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sightglass.core.errors import EvaluationError, RefusedQueryError
+from sightglass.query.parse import parse
+from sightglass.query.pipeline import Evaluation
+
+
+def run(text: str, values: list[Any], *, times: list[float] | None = None, failing: tuple[int, ...] = ()) -> list[Any]:
+    """Post values as events one second apart; return (ordinal, value, n_events, complete, closed) of the records."""
+    evaluation = Evaluation(parse(text))
+    items = []
+    for i, value in enumerate(values):
+        if i not in failing:
+            head = evaluation.head({"x": value})
+            wall_time = float(i) if times is None else times[i]
+            items += evaluation.tail(head, ordinal=i, step=i, wall_time=wall_time)
+    items += evaluation.finish()
+    return [(item.ordinal, item.value, item.n_events, item.complete, item.closed) for item in items]
+
+
+def test_an_event_that_failed_leaves_its_group_incomplete_and_closed_in_time() -> None:
+    values = list(range(9))
+    whole = run("batch.x.sum(every=3)", values)
+    assert whole == [(0, 3, 3, True, True), (1, 12, 3, True, True), (2, 21, 3, True, True)]
+    assert run("batch.x.sum(every=3)", values, failing=(4,)) == [whole[0], (1, 8, 2, False, True), whole[2]]
+    assert run("batch.x.sum(every=3)", values, failing=(2,)) == [(0, 1, 2, False, True), *whole[1:]]
+    assert run("batch.x.sum(every=3)", values, failing=(5, 6)) == [
+        whole[0],
+        (1, 7, 2, False, True),
+        (2, 15, 2, False, True),
+    ]
+    assert run("batch.x.sum(per='epoch')", values, failing=(4,)) == [(0, 32, 8, False, False)]
+
+
+def test_an_error_in_a_reducer_costs_the_event() -> None:
+    evaluation = Evaluation(parse("batch.x.sum(every=2)"))
+    records = []
+    for i, value in enumerate([1, "text", 2, 3]):
+        head = evaluation.head({"x": value})
+        if i == 1:
+            with pytest.raises(EvaluationError, match=r"^Expected a number or an array to reduce, got str$"):
+                evaluation.tail(head, ordinal=i, step=i, wall_time=i)
+        else:
+            records += evaluation.tail(head, ordinal=i, step=i, wall_time=i)
+    assert [(item.value, item.complete) for item in records] == [(1, False), (5, True)]
+
+
+def test_a_clock_that_is_set_back_opens_no_new_group() -> None:
+    times = [1.0, 5.0, 11.0, 12.0, 9.0, 13.0, 21.0]
+    assert run("batch.count(every='10 s')", [0] * 7, times=times) == [
+        (0, 2, 2, True, True),
+        (1, 4, 4, True, True),
+        (2, 1, 1, False, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["sum", "mean", "var", "std", "min", "max", "quantile(0.5)", "histogram(4)", "last", "top(1)"]
+)
+def test_infinite_values_warn_of_nothing(name: str) -> None:
+    name, _, args = name.partition("(")
+    text = f"on('batch').map(lambda b: b.x).{name}({args.rstrip(')')}{', ' if args else ''}every=2)"
+    values = [math.inf, -math.inf, math.nan, 1e308, 1e308, 1e308]
+    assert len(run(text, values)) == 3
+    if name != "top":
+        assert len(run(text, [np.array([value, 1.0]) for value in values])) == 3
+
+
+def test_large_values_are_refused_where_they_would_be_kept() -> None:
+    large = np.zeros(20_000_000, np.float32)
+    assert run("batch.x.norm().mean(every=1)", [large]) == [(0, 0.0, 1, True, True)]
+    for text in ("batch.x", "batch.x + 0", "(batch.x, 1)", "batch.x.last(every=1)", "batch.x.mean(every=1)"):
+        with pytest.raises(RefusedQueryError, match=r"^Expected a result of at most 64 MiB, got one of \d+ MiB$"):
+            run(text, [large])
+
+
+def test_conditions_of_windows_and_steps_are_single_values() -> None:
+    with pytest.raises(EvaluationError, match=r"^Expected one truth value, got bool\[2\]"):
+        run("on('batch').where(lambda b: b.x > 0)", [np.zeros(2)])
+    with pytest.raises(EvaluationError, match=r"^Expected one truth value, got bool\[2\]"):
+        run("on('batch').map(lambda b: b.x).sum(when=lambda b: b.x > 0)", [np.zeros(2)])
+    with pytest.raises(EvaluationError, match=r"^Expected one truth value, got bool\[2\]"):
+        run("on('batch').map(lambda b: b.x).last(every=1).where(lambda x: x > 0)", [np.zeros(2)])
