@@ -1,5 +1,5 @@
-"""Measurements: one file per claim of the README, each a ratio against a yardstick taken in the same process and the same run.
+"""Measurements: one file per claim of the README, each a ratio against a yardstick taken in the same run.
 
-`python -m bench` prints all of them beside their targets; `python -m bench observe latency` prints some. They decide nothing:
-machines are shared and noisy, so read a factor under 2 as no difference.
+`python -m bench` prints all of them beside their targets; `python -m bench observe latency` prints some. They decide
+nothing: machines are shared and noisy, so read a factor under 2 as no difference.
 """

@@ -1,4 +1,4 @@
-"""What clients in another process cost, flat out: one, and ten with the same question. TensorWatch 0.9.1: 577 N for one."""
+"""What clients in another process cost, flat out: one, and ten with one question. TensorWatch 0.9.1: 577 N for one."""
 
 from __future__ import annotations
 

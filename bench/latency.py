@@ -42,7 +42,12 @@ def measure() -> Iterator[tuple[str, float, str, float | None]]:
         delays = _delays(f"bench-latency-{busy}", busy=busy) * 1e3
         host = "busy in Python" if busy else "asleep"
         yield f"latency at 1,000 events/s, host {host}: p50", float(np.quantile(delays, 0.5)), "ms", 2 if busy else None
-        yield f"latency at 1,000 events/s, host {host}: p99", float(np.quantile(delays, 0.99)), "ms", 15 if busy else None
+        yield (
+            f"latency at 1,000 events/s, host {host}: p99",
+            float(np.quantile(delays, 0.99)),
+            "ms",
+            15 if busy else None,
+        )
         yield "  records lost", N_EVENTS - len(delays), "", 0
 
 

@@ -1,4 +1,4 @@
-"""What `observe` costs the training: idle, and with one query asked from the same process. TensorWatch 0.9.1: 1.6 N and 150 N."""
+"""What `observe` costs: idle, and with a query asked from the same process. TensorWatch 0.9.1: 1.6 N and 150 N."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ class Empty:
     """An object whose method takes what `observe` takes, and does nothing."""
 
     def f(self, event, /, **observables):
-        pass
+        """Do nothing."""
 
 
 def seconds_per_call(call: Callable[..., object], n: int) -> float:

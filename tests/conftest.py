@@ -13,7 +13,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """Give each test a registry of its own, at a path short enough for sockets, and a working directory to write into."""
+    """Give each test a registry of its own, at a path short enough for sockets, and a folder to write into."""
     path = Path(tempfile.mkdtemp(prefix="sg", dir="/tmp" if os.name == "posix" else None))
     monkeypatch.setenv("SIGHTGLASS_RUNTIME_DIR", str(path))
     for name in ("SIGHTGLASS_MODE", "RANK", "WORLD_SIZE"):

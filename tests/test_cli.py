@@ -180,7 +180,12 @@ def test_functions_lists_the_table() -> None:
 
 def test_completion_knows_the_runs_and_their_controls(trainer: Trainer) -> None:
     def complete(words: str, place: int) -> str:
-        environment = {**os.environ, "_SIGHTGLASS_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(place)}
+        environment = {
+            **os.environ,
+            "_SIGHTGLASS_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(place),
+        }
         command = [sys.executable, "-m", "sightglass"]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
 
@@ -191,7 +196,9 @@ def test_completion_knows_the_runs_and_their_controls(trainer: Trainer) -> None:
 
 def test_a_reader_that_has_enough_is_no_error(trainer: Trainer) -> None:
     command = f"{sys.executable} -m sightglass watch clirun batch.loss | head -n 2"
-    result = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=60, check=False
+    )
     assert len(result.stdout.splitlines()) == 2
     assert "Traceback" not in result.stderr
     assert "BrokenPipe" not in result.stderr

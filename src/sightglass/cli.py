@@ -1,7 +1,7 @@
 """The command line: the verbs of the library, for people and for programs.
 
-Where a person looks there are tables, colours and live charts; where a program reads there are plain lines, or JSON with
-`--json`. Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no such run or out of reach, 130 interrupted.
+Where a person looks there are tables, colours and live charts; where a program reads there are plain lines, or JSON
+with `--json`. Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no such run or out of reach, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -111,7 +111,9 @@ def runs(connections: str | None, as_json: bool) -> None:
     elif not found:
         click.echo("No live runs. Start one with sightglass.init(…), or try: sightglass demo", err=True)
     elif sys.stdout.isatty():
-        _print_table(("name", "id", "state", "for", "events", "clients", "host", "pid"), [_run_cells(info) for info in found])
+        _print_table(
+            ("name", "id", "state", "for", "events", "clients", "host", "pid"), [_run_cells(info) for info in found]
+        )
     else:
         for info in found:
             click.echo("\t".join(_run_cells(info)))
@@ -137,12 +139,14 @@ def describe(run: str, as_json: bool) -> None:
 @click.argument("queries", nargs=-1, required=True, metavar="QUERY...")
 @click.option("-n", "--records", type=click.IntRange(min=1), metavar="N", help="End after N records of each stream.")
 @click.option("--for", "seconds", metavar="TIME", help="End after a time such as '30 s' or '5 min'.")
-@click.option("--view", metavar="VIEW", help="The view to draw: line, bars, histogram, heatmap, log … (default: what fits).")
+@click.option(
+    "--view", metavar="VIEW", help="The view to draw: line, bars, histogram, heatmap, log … (default: what fits)."
+)
 @click.option("--title", help="What stands above the chart.")
 @click.option("--log-y", is_flag=True, help="A logarithmic y axis.")
 @click.option("--plain", is_flag=True, help="Plain lines, also in a terminal.")
 @JSON
-def watch(
+def watch(  # noqa: PLR0917  click passes them by name
     run: str,
     queries: tuple[str, ...],
     records: int | None,
@@ -162,7 +166,7 @@ def watch(
       'batch.loss.mean(every=100)'
       'on("batch").map(lambda b: b.grads.map(lambda name, g: norm(g["kernel"]))).mean(per="epoch")'
     See `sightglass describe RUN` for what the run offers, and `sightglass functions` for what queries can compute.
-    """
+    """  # noqa: D301  click reads the escape: keep these lines as they are
     deadline_s = None if seconds is None else time.monotonic() + _seconds(seconds)
     with _connect(run) as remote:
         streams = [remote.stream(query) for query in queries]
@@ -326,7 +330,9 @@ def _draw(streams: list[Any], n: int | None, deadline_s: float | None, **options
     view = plot(*streams, **options)
     try:
         while not view.wait(0.2):
-            enough = n is not None and all((stream.latest.index if stream.latest else -1) + 1 >= n for stream in streams)
+            enough = n is not None and all(
+                (stream.latest.index if stream.latest else -1) + 1 >= n for stream in streams
+            )
             if enough or (deadline_s is not None and time.monotonic() > deadline_s):
                 break
     finally:
@@ -384,7 +390,13 @@ def _record_row(record: Record) -> dict[str, Any]:
 
 def _record_line(record: Record, *, named: bool) -> str:
     value = record.value
-    text = f"{value:.6g}" if isinstance(value, float) else json.dumps(_jsonable(value)) if not isinstance(value, str) else value
+    text = (
+        f"{value:.6g}"
+        if isinstance(value, float)
+        else json.dumps(_jsonable(value))
+        if not isinstance(value, str)
+        else value
+    )
     note = "" if record.complete and record.closed else "\t(partial)"
     return f"{record.tag + chr(9) if named else ''}{record.step}\t{text}{note}"
 

@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ..core.errors import RunLostError, RunNotFoundError, SightglassError, TransportError, WireError, unknown
-from ..move import registry
-from ..move.zmq import Address, Keys, ZmqChannel, read_connection
+from sightglass.core.errors import RunLostError, RunNotFoundError, SightglassError, TransportError, WireError, unknown
+from sightglass.move import registry
+from sightglass.move.zmq import Address, Keys, ZmqChannel, read_connection
+
 from .describe import Description, description
 from .link import Link, Pending
 from .remote import RemoteRun
 
 if TYPE_CHECKING:
-    from ..run import Run
+    from sightglass.run import Run
 
 CONNECT_S: Final = 5.0
 PROBE_S: Final = 1.0

@@ -15,12 +15,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from ..core import codec, errors
-from ..core.errors import RefusedError, RunLostError, SightglassError, WireError
-from ..core.sink import Background
-from ..move import wire
-from ..move.io import UNREAD
-from ..move.transport import Channel, Frames
+from sightglass.core import codec, errors
+from sightglass.core.errors import RefusedError, RunLostError, SightglassError, WireError
+from sightglass.core.sink import Background
+from sightglass.move import wire
+from sightglass.move.io import UNREAD
+from sightglass.move.transport import Channel, Frames
+
 from .store import Columns, Store, arrivals
 
 PING_S: Final = 3.0

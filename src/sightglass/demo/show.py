@@ -1,7 +1,7 @@
 """`sightglass demo`: the training runs in a child process, and this process asks it, as any client would.
 
-Three questions, one page: the loss, the mean absolute gradient of each layer, the accuracy per epoch. Beside them stand the
-commands to try in another terminal.
+Three questions, one page: the loss, the mean absolute gradient of each layer, the accuracy per epoch. Beside them
+stand the commands to try in another terminal.
 """
 
 from __future__ import annotations

@@ -304,7 +304,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         delay_s=args.delay_ms / 1000,
         checkpoint_dir=args.checkpoint_dir,
     )
-    say = (lambda line: None) if args.quiet else (lambda line: print(line, flush=True))
+    say: Callable[[str], object] = (lambda line: None) if args.quiet else (lambda line: print(line, flush=True))
     config = {
         "sizes": list(options.sizes),
         "activation": options.activation,

@@ -17,8 +17,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..core.clock import Clock
-from ..core.sink import Background
+from sightglass.core.clock import Clock
+from sightglass.core.sink import Background
+
 from . import wire
 from .agent import Agent, Outgoing
 from .transport import Frames, Listener

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from ..core.errors import TransportError
+from sightglass.core.errors import TransportError
 
 MAX_ENTRY_BYTES = 1_000_000
 MAX_SOCKET_PATH = 107

@@ -24,7 +24,8 @@ from typing import Any, Final
 
 import zmq
 
-from ..core.errors import TransportError, WireError
+from sightglass.core.errors import TransportError, WireError
+
 from .transport import MAX_QUEUED, Delivery, Frames, Sent
 from .wire import MAX_CLIENT_MESSAGE_BYTES, MAX_MESSAGE_BYTES
 
