@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
 WORKERS ?= auto
+# Installed by pip for the tests, from wherever pip's own settings find it; `make test TORCH=` goes without.
+TORCH ?= 2.13.0
 # Without it, some releases of jaxlib compute wrong numbers on CPU.
 export XLA_FLAGS ?= --xla_cpu_experimental_ynn_fusion_type=
 
@@ -22,10 +24,15 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.base
 	$(BIN)/python -m pip install --quiet --group dev
 	touch $@
 
+$(VENV)/.libraries: pyproject.toml $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --group libraries
+	[ -z "$(TORCH)" ] || $(BIN)/python -m pip install --quiet torch==$(TORCH)
+	touch $@
+
 demo: $(VENV)/.base
 	$(BIN)/sightglass demo $(ARGS)
 
-test: $(VENV)/.dev
+test: $(VENV)/.libraries
 	$(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
 
 check: $(VENV)/.dev

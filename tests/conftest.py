@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+# Without it, some releases of jaxlib compute wrong numbers on CPU.
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_experimental_ynn_fusion_type=")
+
 
 @pytest.fixture(autouse=True)
 def runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:

@@ -311,3 +311,28 @@ def test_what_is_no_run(begin):
     assert (
         str(caught.value) == "Unknown run 'mnits' among the live runs of this user. Did you mean 'mnist'? Known: mnist."
     )
+
+
+def test_a_query_of_the_log_passes_by_what_is_without_its_name(begin, ask):
+    run = begin()
+    client = ask(run)
+    run.log({"loss": 0.0})
+    stream = client.stream(sg.on("log").map(lambda e: e["val/loss"]))
+    counts = client.stream(sg.on("log").map(lambda e: e["val/loss"]).count(every=5))
+    assert stream.note.startswith("Unknown name 'val/loss' in the log so far. Did you mean 'loss'?")
+    for step in range(9):
+        run.log({"val": {"loss": float(step)}} if step == 4 else {"loss": 0.0}, step=step, epoch=step // 2)
+    assert [(r.step, r.value, r.steps) for r in stream.wait(1, timeout_s=5)] == [(4, 4.0, {"epoch": 2})]
+    assert [r.value for r in counts.wait(2, timeout_s=5)] == [0, 1]
+    assert stream.statistics().n_errors == 0
+
+
+def test_what_the_run_counted_is_known_after_its_end(begin, ask):
+    run = begin()
+    stream = ask(run).stream("batch.loss")
+    for step in range(5):
+        run.observe("batch", **({"loss": 1.0} if step != 2 else {}))
+    run.close()
+    assert len(list(stream)) == 4
+    told = stream.statistics()
+    assert (told.n_events, told.n_errors, told.n_records) == (5, 1, 4)

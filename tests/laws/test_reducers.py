@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from functools import reduce as fold
 from itertools import pairwise
 from typing import Any
@@ -347,3 +348,17 @@ def test_nothing_reduces_to_something(name: str) -> None:
 def test_a_variance_is_never_negative(values: list[float]) -> None:
     assume(len(set(values)) > 1)
     assert run(reducer("var", {}), [1e8 + x for x in values]) >= 0
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.int8])
+def test_a_sum_of_integer_arrays_never_wraps(dtype):
+    large = np.array([2**62, 1], np.uint64).astype(np.uint64 if dtype == np.uint64 else np.int64)
+    values = [large.astype(dtype)] * (4 if dtype == np.uint64 else 2)
+    folded = reducer("sum", {})
+    if dtype == np.int8:  # widened before it is added
+        values = [np.array([127, 1], np.int8)] * 4
+    with pytest.raises(RefusedQueryError, match="at most 64 bits") if dtype != np.int8 else nullcontext():
+        state = folded.start()
+        for ordinal, value in enumerate(values):
+            state = folded.step(state, value, ordinal)
+        assert folded.finish(state).tolist() == [508, 4]

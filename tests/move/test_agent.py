@@ -105,7 +105,9 @@ def test_the_end_is_told_to_all(desk):
     d.hello(A, B)
     stream = d.open(A, "batch.loss")
     d._take(d.agent.end("the run has ended"))
-    assert d.sent[A][-2:] == [wire.Ended(stream=stream), wire.Bye(reason="the run has ended")]
+    ended, bye = d.sent[A][-2:]
+    assert (ended.stream, ended.error, bye) == (stream, "", wire.Bye(reason="the run has ended"))
+    assert codec.decode(ended.counts)["query"] == "on('batch').map(lambda batch: batch.loss)"
     assert d.sent[B] == [wire.Bye(reason="the run has ended")]
 
 
@@ -192,7 +194,9 @@ def test_a_query_that_fails_three_times_ends_with_the_reason(desk):
     d.flush()
     reason = "Unknown observable 'los' at event 'batch'. Did you mean 'loss'? Known: loss, step. (step 2)"
     for peer in (A, B):
-        assert d.sent[peer][-1] == wire.Ended(stream=stream, error="EvaluationError", reason=reason)
+        ended = d.sent[peer][-1]
+        assert (ended.stream, ended.error, ended.reason) == (stream, "EvaluationError", reason)
+        assert codec.decode(ended.counts)["n_errors"] == 3
         assert d.agent.clients[peer].streams == set()
     assert d.emitter.demand.answers == {}
     assert d.open(A, "batch.los") != stream
@@ -206,7 +210,7 @@ def test_values_that_cannot_travel_end_the_stream_with_a_reason(desk):
     d.flush()
     ended = next(message for message in d.sent[A] if isinstance(message, wire.Ended))
     reason = "Expected a number, text, array or a container of these, got object at $[0]"
-    assert ended == wire.Ended(stream=stream, error="UnsendableError", reason=reason)
+    assert (ended.stream, ended.error, ended.reason) == (stream, "UnsendableError", reason)
     assert d.values(A, other) == [1.0]
 
 
@@ -520,3 +524,12 @@ def test_rows_are_split_where_one_is_missing(indexes, parts):
 def test_long_rows_are_split():
     rows = [(i, 0, 0.0, 0, None) for i in range(2 * wire.MAX_BLOCK_ROWS + 1)]
     assert [len(part) for part in consecutive(rows)] == [wire.MAX_BLOCK_ROWS, wire.MAX_BLOCK_ROWS, 1]
+
+
+def test_a_viewers_key_may_not_publish(desk):
+    d = desk()
+    d.hello(A, may_act=False)
+    d.say(A, wire.Publish(request=7, event="best"))
+    reason = "Expected a controller's key to publish 'best'; a viewer's key may look, not act"
+    assert d.sent[A][-1] == wire.Refused(request=7, error="RefusedError", reason=reason)
+    assert "best" not in d.emitter.demand.channels

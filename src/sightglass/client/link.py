@@ -234,8 +234,9 @@ class Link:
             case wire.Waiting(request=request, note=note):
                 if request in self._pending:
                     self._pending[request].note = note
-            case wire.Ended(stream=stream, error=error, reason=reason):
+            case wire.Ended(stream=stream, error=error, reason=reason, counts=counts):
                 for store in self._stores.pop(stream, ()):
+                    store.counts = codec.decode(counts) if counts else store.counts
                     store.end(_exception(error, reason) if error else None)
             case wire.Bye(reason=reason):
                 self._bye(reason)

@@ -157,8 +157,8 @@ class RemoteRun:
     def publish(self, event: str, stream: Stream) -> Subscription:
         """Offer a stream to this run and all of its clients, as an event.
 
-        Its observables are `value`, `step`, `wall_time` and `source`; ask for them like for any other's:
-        `on(event).map(lambda e: e.value)`.
+        Its observables are `value`, `step`, `wall_time`, `n_events`, `complete` and `source`; ask for them like for
+        any other's: `on(event).map(lambda e: e.value)`.
 
         Raises:
             RefusedError: The event comes from elsewhere already.
@@ -209,7 +209,7 @@ class RemoteRun:
         if pending.wait(timeout_s):
             result = pending.result()
             keys = ("event", "index", "step", "wall_time", "old", "result")
-            return Acknowledgement(applied=True, note=pending.note, **{key: result[key] for key in keys})
+            return Acknowledgement(applied=True, **{key: result[key] for key in keys})
         if not pending.note:
             raise self._link.silent()
         return Acknowledgement(applied=False, note=pending.note)
@@ -241,11 +241,11 @@ class _Asked:
         self._link.forget(self._store)
 
     def statistics(self) -> Mapping[str, Any]:
-        if self._link.ended or self._store.ended:
-            return {}
-        told: Sequence[Mapping[str, Any]] = self._link.result(self._link.ask("statistics"))
-        stream = self._number()
-        return next((entry for entry in told if entry["stream"] == stream), {})
+        if not (self._link.ended or self._store.ended):
+            told: Sequence[Mapping[str, Any]] = self._link.result(self._link.ask("statistics"))
+            stream = self._number()
+            self._store.counts = next((entry for entry in told if entry["stream"] == stream), self._store.counts)
+        return self._store.counts
 
     def _number(self) -> int | None:
         return self._link.number(self._store)

@@ -104,6 +104,7 @@ class Store:
         n_lost: How many never came, by the gaps in their index numbers.
         ended: Whether no more will come.
         error: Why it ended, if it did not end well.
+        counts: What the run counted, as it last told.
     """
 
     def __init__(self, *, tag: str, run: str) -> None:
@@ -112,6 +113,7 @@ class Store:
         self.n = self.n_forgotten = self.n_lost = 0
         self.ended = False
         self.error: Exception | None = None
+        self.counts: Mapping[str, Any] = {}
         self._chunks: deque[tuple[int, Columns | list[Record], int]] = deque()
         self._n_bytes = 0
         self._next_index: int | None = None

@@ -79,11 +79,13 @@ class UnknownNameError(SightglassError, LookupError):
     """A name that does not exist.
 
     Attributes:
+        what: What it should be the name of, such as "observable".
         name: The name that was asked for.
         known: The names that exist.
     """
 
     def __init__(self, what: str, name: object, known: Iterable[object], *, where: str = "") -> None:
+        self.what = what
         self.name = name
         self.known = tuple(known)
         super().__init__(unknown(what, name, self.known, where=where))

@@ -25,14 +25,13 @@ from sightglass.core.sink import Background
 from sightglass.core.values import Tensor, Text, array_kind, freeze
 
 from .acts import Act, Agree, Done, Ledger, agreed, pack
-from .answer import NUMBERS, Answer, host_step
+from .answer import LOG, NUMBERS, Answer, host_step
 from .budget import Account
 from .demand import Channel, Demand, Origin
 
 WAKE_S: Final = 0.001
 HANDOVER_S: Final = 0.0002
 SWITCH_INTERVAL_S: Final = 0.001
-LOG: Final = "log"
 
 
 class Emitter:
@@ -150,10 +149,11 @@ class Emitter:
             index, step, wall_time, observables = channel.kept
             answer.post(index, step, wall_time, observables, None, self._clock.monotonic())
 
-    def open(self, answer: Answer) -> None:
-        """Begin to answer."""
+    def open(self, answer: Answer, *, replay: bool = True) -> None:
+        """Begin to answer, first with the snapshot that the event kept."""
         with self.turn():
-            self.replay(answer)
+            if replay:
+                self.replay(answer)
             self.demand.open(answer)
             if self._switch_interval_s is None:
                 # A host busy in Python would keep the io thread waiting for five milliseconds at a time.

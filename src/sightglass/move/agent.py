@@ -21,7 +21,7 @@ from sightglass.core import codec
 from sightglass.core.clock import Clock
 from sightglass.core.errors import ActError, QueryError, UnsendableError, WireError, unknown
 from sightglass.emit.acts import Act, Done, Kind
-from sightglass.emit.answer import Answer, Row
+from sightglass.emit.answer import LOG, Answer, Row
 from sightglass.emit.observe import Emitter
 from sightglass.query.parse import parse
 from sightglass.query.pipeline import Evaluation
@@ -30,6 +30,7 @@ from sightglass.query.query import Group, Query
 from . import describe, wire
 from .transport import Delivery, Frames
 
+COMPLETE_AND_CLOSED: Final = 3
 LEASE_S: Final = 12.0
 MAX_IGNORED: Final = 1_000
 MAX_CLIENTS: Final = 1_000
@@ -43,7 +44,7 @@ class Client:
     """A client that said hello."""
 
     name: str
-    may_act: bool
+    controls: bool
     lease_until_s: float
     streams: set[int] = field(default_factory=set)
     published: dict[int, str] = field(default_factory=dict)
@@ -144,7 +145,8 @@ class Agent:
         """Say goodbye to everybody: the run ends."""
         for peer, client in self.clients.items():
             for stream in client.streams:
-                self._send(peer, wire.Ended(stream=stream))
+                answer = self._emitter.demand.answers.get(stream)
+                self._send(peer, wire.Ended(stream=stream, counts=self._counts(answer) if answer else b""))
             self._send(peer, wire.Bye(reason=reason))
         return self._take_outgoing()
 
@@ -165,9 +167,9 @@ class Agent:
             self._refuse(peer, 0, "RefusedError", f"Expected at most {MAX_CLIENTS} clients, got more")
             return
         self.leave(peer)
-        may_act = may_act and not self._refuse_acts
         lease_until_s = self._clock.monotonic() + LEASE_S
-        self.clients[peer] = Client(name=message.client[:200], may_act=may_act, lease_until_s=lease_until_s)
+        self.clients[peer] = Client(name=message.client[:200], controls=may_act, lease_until_s=lease_until_s)
+        may_act = may_act and not self._refuse_acts
         self._send(peer, wire.Welcome(version=wire.VERSION, run=self.run, id=self.id, may_act=may_act, lease_s=LEASE_S))
 
     def _dispatch(self, peer: bytes, client: Client, message: wire.FromClient, buffers: Frames) -> None:
@@ -233,6 +235,14 @@ class Agent:
 
     def _note(self, query: Query) -> str:
         channels = self._emitter.demand.channels
+        if query.event == LOG and LOG in channels:
+            unlogged = [name for name in query.names if name not in channels[LOG].offered]
+            note = " Waiting for it to be logged."
+            return (
+                unknown("name", unlogged[0], channels[LOG].offered, where="in the log so far") + note
+                if unlogged
+                else ""
+            )
         if query.event in channels:
             return ""
         return unknown("event", query.event, channels, where="so far") + " Waiting for the first."
@@ -258,7 +268,7 @@ class Agent:
         """Give a client an answer of its own, which goes on from the state of the shared one."""
         with self._emitter.turn():
             own = answer.fork(self._number())
-            self._emitter.open(own)
+            self._emitter.open(own, replay=False)
         self._subscribers[own.id] = {peer}
         self._subscribers[answer.id].discard(peer)
         client.streams.discard(answer.id)
@@ -267,7 +277,7 @@ class Agent:
         return own
 
     def _do(self, peer: bytes, client: Client, message: wire.Do) -> None:
-        if not client.may_act:
+        if self._refuse_acts or not client.controls:
             reason = (
                 self._refuse_acts or f"Expected a controller's key to {message.kind}; a viewer's key may look, not act"
             )
@@ -305,6 +315,10 @@ class Agent:
         self._reply(peer, request, describe.done(done))
 
     def _publish(self, peer: bytes, client: Client, request: int, event: str) -> None:
+        if not client.controls:
+            reason = f"Expected a controller's key to publish {event!r}; a viewer's key may look, not act"
+            self._refuse(peer, request, "RefusedError", reason)
+            return
         try:
             with self._emitter.turn():
                 self._emitter.demand.channel(event, "publish")
@@ -318,7 +332,7 @@ class Agent:
     def _published(self, peer: bytes, client: Client, block: wire.Block, buffers: Frames) -> None:
         if block.stream not in client.published:
             raise WireError(f"Expected records of a published stream, got number {block.stream}")
-        steps, wall_times, values, *_ = wire.decode_block(block, buffers)
+        steps, wall_times, values, n_events, flags, tracks = wire.decode_block(block, buffers)
         event = client.published[block.stream]
         try:
             for i in range(block.n):
@@ -326,9 +340,11 @@ class Agent:
                     "value": values[i],
                     "wall_time": float(wall_times[i]),
                     "step": steps[i].item(),
+                    "n_events": 1 if n_events is None else int(n_events[i]),
+                    "complete": flags is None or flags[i] == COMPLETE_AND_CLOSED,
                     "source": client.name,
                 }
-                self._emitter.observe(event, observables, origin="publish")
+                self._emitter.observe(event, observables, origin="publish", steps=tracks[i] if tracks else None)
         except ValueError as error:  # the run offers this event itself by now
             self._refuse(peer, block.stream, "RefusedError", str(error))
 
@@ -345,10 +361,15 @@ class Agent:
 
     def _end(self, answer: Answer, error: Exception) -> None:
         """End an answer that failed, and tell everybody who asked."""
+        counts = self._counts(answer)
         for peer in self._subscribers.pop(answer.id, set()):
             self.clients[peer].streams.discard(answer.id)
-            self._send(peer, wire.Ended(stream=answer.id, error=type(error).__name__, reason=str(error)))
+            self._send(peer, wire.Ended(stream=answer.id, error=type(error).__name__, reason=str(error), counts=counts))
         self._drop(answer)
+
+    def _counts(self, answer: Answer) -> bytes:
+        """Encode what was counted of an answer, for whoever asks when it is over."""
+        return codec.encode(describe.stream(self, answer))[0]
 
     def _unsubscribe(self, peer: bytes, stream: int) -> None:
         peers = self._subscribers.get(stream, set())

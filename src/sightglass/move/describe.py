@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sightglass.core import codec
 from sightglass.core.clock import Clock
 from sightglass.emit.acts import Done
+from sightglass.emit.answer import Answer
 from sightglass.emit.controls import Control
 from sightglass.emit.observe import Emitter
 
@@ -68,24 +69,26 @@ def run(agent: Agent, emitter: Emitter, functions: Mapping[str, Callable[..., An
 
 
 def streams(agent: Agent, emitter: Emitter) -> list[dict[str, Any]]:
-    """Describe the streams that are being answered, with what they cost; the caller holds the emitter's lock."""
-    return [
-        {
-            "stream": answer.id,
-            "query": str(answer.query),
-            "tag": answer.query.tag,
-            "clients": agent.subscribers(answer),
-            "n_records": answer.n_rows,
-            "n_events": answer.n_seen,
-            "n_skipped": answer.n_skipped,
-            "n_dropped": answer.n_dropped,
-            "n_errors": answer.n_errors,
-            "last_error": str(answer.last_error or ""),
-            "stride": answer.stride,
-            "spent_s": answer.total_spent_s + answer.spent_s,
-        }
-        for answer in emitter.demand.answers.values()
-    ]
+    """Describe the streams that are being answered; the caller holds the emitter's lock."""
+    return [stream(agent, answer) for answer in emitter.demand.answers.values()]
+
+
+def stream(agent: Agent, answer: Answer) -> dict[str, Any]:
+    """Describe a stream: who asks, what came of it, what it costs."""
+    return {
+        "stream": answer.id,
+        "query": str(answer.query),
+        "tag": answer.query.tag,
+        "clients": agent.subscribers(answer),
+        "n_records": answer.n_rows,
+        "n_events": answer.n_seen,
+        "n_skipped": answer.n_skipped,
+        "n_dropped": answer.n_dropped,
+        "n_errors": answer.n_errors,
+        "last_error": str(answer.last_error or ""),
+        "stride": answer.stride,
+        "spent_s": answer.total_spent_s + answer.spent_s,
+    }
 
 
 def done(entry: Done) -> dict[str, Any]:

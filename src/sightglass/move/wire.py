@@ -153,11 +153,12 @@ class Waiting(Message, frozen=True, kw_only=True, array_like=True, tag="waiting"
 
 
 class Ended(Message, frozen=True, kw_only=True, array_like=True, tag="ended"):
-    """Ends a stream; `error` as in `Refused`, empty if the run ended."""
+    """Ends a stream; `error` as in `Refused`, empty if the run ended. `counts` is its encoded entry of "statistics"."""
 
     stream: int
     error: str = ""
     reason: str = ""
+    counts: bytes = b""
 
 
 # Both ways
@@ -173,7 +174,7 @@ class Block(Message, frozen=True, kw_only=True, array_like=True, tag="block"):
         steps: Column of int64 or float64, shape (n,), its type's letter first.
         wall_times: float64 column, shape (n,).
         values: Encoded column: an array of shape (n,), or a list.
-        n_events: Encoded column of int64, or empty if all are 1.
+        n_events: Column of int64, or empty if all are 1.
         flags: One byte a record, bit 0 `complete`, bit 1 `closed`; empty if all are both.
         tracks: Encoded list of further step tracks, or empty.
     """
@@ -240,6 +241,8 @@ def _decode(decoder: Any, frames: Frames) -> Any:
         raise WireError(f"Expected a message of version {VERSION}, got bytes that are none: {error}") from error
 
 
+FLOAT64: Final = np.dtype("<f8")
+INT64: Final = np.dtype("<i8")
 NUMERIC: Final = {float: np.float64, int: np.int64, bool: np.bool_}
 
 
@@ -252,14 +255,14 @@ def encode_block(stream: int, rows: Sequence[Row]) -> list[Buffer]:
     indexes, steps, wall_times, values, extras = zip(*rows, strict=True)
     blob, buffers = codec.encode(_column(values))
     step_column = np.asarray(steps)
-    if step_column.dtype not in (np.int64, np.float64):
-        step_column = step_column.astype(np.float64)
+    if step_column.dtype not in (INT64, FLOAT64):
+        step_column = step_column.astype(FLOAT64)
     message = Block(
         stream=stream,
         index=indexes[0],
         n=len(rows),
-        steps=step_column.dtype.char.encode() + step_column.tobytes(),
-        wall_times=np.asarray(wall_times, np.float64).tobytes(),
+        steps=(b"d" if step_column.dtype == FLOAT64 else b"q") + step_column.tobytes(),
+        wall_times=np.asarray(wall_times, FLOAT64).tobytes(),
         values=blob,
         **_extras(extras),
     )
@@ -290,7 +293,7 @@ def _extras(extras: Sequence[Any]) -> dict[str, bytes]:
         return {}
     n_events, complete, closed, tracks = zip(*(extra or (1, True, True, None) for extra in extras), strict=True)
     return {
-        "n_events": np.asarray(n_events, np.int64).tobytes(),
+        "n_events": np.asarray(n_events, INT64).tobytes(),
         "flags": bytes(a | b << 1 for a, b in zip(complete, closed, strict=True)),
         "tracks": codec.encode([dict(track or {}) for track in tracks])[0] if any(tracks) else b"",
     }
@@ -319,9 +322,9 @@ def decode_block(block: Block, buffers: Frames) -> tuple[Any, Any, Any, Any, Any
     """
     try:
         steps = _steps(block.steps)
-        wall_times = np.frombuffer(block.wall_times, np.float64)
+        wall_times = np.frombuffer(block.wall_times, FLOAT64)
         values = codec.decode(block.values, buffers)
-        n_events = np.frombuffer(block.n_events, np.int64) if block.n_events else None
+        n_events = np.frombuffer(block.n_events, INT64) if block.n_events else None
         flags = np.frombuffer(block.flags, np.uint8) if block.flags else None
         tracks = codec.decode(block.tracks) if block.tracks else None
     except (ValueError, TypeError) as error:
@@ -343,4 +346,4 @@ def _steps(raw: bytes) -> Any:
     kind = raw[:1].decode("ascii", "replace")
     if kind not in "dlq":
         raise WireError(f"Expected a column of int64 or float64, got type {kind!r}")
-    return np.frombuffer(raw[1:], np.float64 if kind == "d" else np.int64)
+    return np.frombuffer(raw[1:], FLOAT64 if kind == "d" else INT64)

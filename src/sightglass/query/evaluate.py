@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.core.errors import QuerySyntaxError, RefusedQueryError, UnknownNameError
-from sightglass.core.values import array_bytes, array_kind, on_device, type_name
+from sightglass.core.values import Histogram, array_bytes, array_kind, n_bytes, on_device, type_name
 
 from . import expr as e
 from .access import attribute, item, readable
@@ -57,6 +57,8 @@ def evaluator(
     match tree.body:
         case e.Attr(target=e.Var(name=root), name=name) if root == compiler.root:
             return compiler.observable(name)
+        case e.Item(target=e.Var(name=root), index=e.Const(value=str(name))) if root == compiler.root:
+            return compiler.observable(name)
     body = compiler.closure(tree.body, tree.params)
 
     def run(*values: Any) -> Any:
@@ -90,16 +92,18 @@ class _Compiler:
         if type(value) in PLAIN:
             return value
         if array_kind(value):
-            # A device goes through its arrays many times faster than the host through its own.
+            # A device goes through its arrays many times faster than the host through its own, and that through texts.
             self.n_bytes += array_bytes(value) // (16 if on_device(value) else 1)
-            if self.n_bytes > MAX_WORK_BYTES:
-                raise RefusedQueryError(f"Expected work on at most {MAX_WORK_BYTES >> 30} GiB for an event, got more")
+        elif isinstance(value, str | Histogram):
+            self.n_bytes += 16 * n_bytes(value)
         elif isinstance(value, list | tuple):
             total = Total()
             total.add(value)
             self.step(total.n_leaves)
         elif isinstance(value, Mapping):
             self.step(len(value))
+        if self.n_bytes > MAX_WORK_BYTES:
+            raise RefusedQueryError(f"Expected work on at most {MAX_WORK_BYTES >> 30} GiB for an event, got more")
         return value
 
     def step(self, n_steps: int) -> None:
@@ -117,6 +121,8 @@ class _Compiler:
                 return operator.itemgetter(scope.index(name))
             case e.Attr(target, name):
                 return self.attribute(target, name, scope)
+            case e.Item(e.Var(name=root), e.Const(value=str(name))) if root == self.root and scope.index(root) == 0:
+                return self.attribute(tree.target, name, scope)
             case e.Item(target, index):
                 return self.item(self.closure(target, scope), self.closure(index, scope))
             case e.Slice():
@@ -208,7 +214,7 @@ class _Compiler:
             if type(a) in PLAIN and type(b) in PLAIN:
                 return _scalars(op, apply, a, b)
             if isinstance(a, str | bytes | type(None)) or isinstance(b, str | bytes | type(None)):
-                return _texts(op, apply, a, b)
+                return self.charge(_texts(op, apply, self.charge(a), self.charge(b)))
             a, b = operand(self.charge(a)), operand(self.charge(b))
             check_broadcast(a, b)
             return self.charge(self.quietly(apply, a, b))

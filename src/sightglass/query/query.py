@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import keyword
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -289,6 +289,17 @@ class Query(Chain):
         return ".".join([body, *(_write_step(step, text.write) for step in rest)])
 
     @property
+    def names(self) -> list[str]:
+        """The observables of the event that the query reads by name."""
+        seen: dict[str, None] = {}
+        for i, step in enumerate(self.steps):
+            if isinstance(step, Map | Where) and all(isinstance(before, Where) for before in self.steps[:i]):
+                seen.update(dict.fromkeys(_names(step.fn.body, step.fn.params[0])))
+            elif isinstance(step, Reduce) and isinstance(step.window, When):
+                seen.update(dict.fromkeys(_names(step.window.condition.body, step.window.condition.params[0])))
+        return list(seen)
+
+    @property
     def seed(self) -> int:
         """What random choices of this query are drawn from."""
         return zlib.crc32(self.key.encode())
@@ -343,6 +354,16 @@ def _check(step: Reduce) -> None:
 
     args = {key: (lambda *a: None) if isinstance(value, e.Lambda) else value for key, value in step.args}
     BUILDERS[step.name](**args)
+
+
+def _names(tree: e.Expr, root: str) -> Iterator[str]:
+    match tree:
+        case e.Attr(target=e.Var(name=name), name=attribute) if name == root:
+            yield attribute
+        case e.Item(target=e.Var(name=name), index=e.Const(value=str(key))) if name == root:
+            yield key
+    for child in tree.children():
+        yield from _names(child, root)
 
 
 def _path(tree: e.Expr, root: str) -> str | None:

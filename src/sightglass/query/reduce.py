@@ -184,12 +184,22 @@ def _count() -> Reducer:
 def _sum() -> Reducer:
     def add(a: Any, b: Any) -> Any:
         check_alike(a, b)
-        return check_int(a + b)
+        total = check_int(a + b)
+        if isinstance(total, np.ndarray) and total.dtype.kind in "iu" and np.any(_wrapped(a, b, total)):
+            raise RefusedQueryError(
+                "Expected sums of at most 64 bits, got larger ones: make floats of the values first"
+            )
+        return total
 
     def step(state: Any, value: Any, ordinal: int) -> Any:
         return add(state, wide(value))
 
     return by_name(Reducer(name="sum", start=lambda: 0, step=step, finish=lambda s: s, merge=add))
+
+
+def _wrapped(a: Any, b: Any, total: Any) -> Any:
+    """Tell where a sum of integers went past the end of its type: against the sign that both summands have."""
+    return total < a if total.dtype.kind == "u" else ((a ^ total) & (b ^ total)) < 0
 
 
 def _mean() -> Reducer:

@@ -54,6 +54,10 @@ LOGICAL = {"logical_and": "&", "logical_or": "|", "logical_xor": "^"}
 ARRAY_FUNCTIONS = {"amin": "min", "amax": "max", "around": "round"}
 
 
+class PrivateNameError(QuerySyntaxError, AttributeError):
+    """A name with a leading underscore in a query; an `AttributeError` too, so that `hasattr` says no."""
+
+
 class _Symbol:
     """A value that is not known yet: remembers what is done to it. Made by `trace`, never by hand."""
 
@@ -65,7 +69,7 @@ class _Symbol:
 
     def __getattr__(self, name: str) -> _Symbol:
         if name.startswith("_"):
-            raise AttributeError(
+            raise PrivateNameError(
                 f"Expected a public name in a query, got {name!r}: names with a leading underscore are refused"
             )
         return _Symbol(e.Attr(_tree(self), _identifier(name)))
