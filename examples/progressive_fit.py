@@ -92,24 +92,12 @@ def sparkline(curve):
     return "".join("▁▂▃▄▅▆▇█"[int(level * 7.99)] for level in levels)
 
 
-def connect(name, *, timeout_s=20.0):
-    """Connect to a run that is just starting."""
-    end = time.monotonic() + timeout_s
-    while True:
-        try:
-            return sg.connect(name)
-        except sg.RunNotFoundError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.05)
-
-
 def main():
     name = f"progressive-fit-{os.getpid()}"
     with tempfile.TemporaryDirectory() as directory:
         process = subprocess.Popen([sys.executable, __file__, "--fit", name, directory])
         try:
-            seen = watch(connect(name))
+            seen = watch(sg.connect(name, wait_s=20))
             assert process.wait(timeout=20) == 0, "the fit ended in an error"
         finally:
             process.kill()

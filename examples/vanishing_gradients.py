@@ -16,7 +16,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 
 import numpy as np
 
@@ -41,24 +40,12 @@ def training(name, directory, *arguments):
         [*command, "--name", name, "--dir", directory, "--depth", str(DEPTH), "--width", str(WIDTH), *arguments]
     )
     try:
-        run = connect(name)
+        run = sg.connect(name, wait_s=20)
         yield run
         run.stop()
         assert process.wait(timeout=20) == 0, f"{name} did not end well"
     finally:
         process.kill()
-
-
-def connect(name, *, timeout_s=20.0):
-    """Connect to a run that is just starting."""
-    end = time.monotonic() + timeout_s
-    while True:
-        try:
-            return sg.connect(name)
-        except sg.RunNotFoundError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.05)
 
 
 def ask(run, query, title, *, n=5, **view):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sightglass.run import Run
 
 CONNECT_S: Final = 5.0
+RETRY_S: Final = 0.05
 PROBE_S: Final = 1.0
 
 
@@ -71,11 +72,12 @@ def runs(*, connections: str | os.PathLike[str] | None = None, timeout_s: float 
     return sorted(found, key=lambda info: -info.started)
 
 
-def connect(target: str | os.PathLike[str] | Run, *, timeout_s: float = CONNECT_S) -> RemoteRun:
+def connect(target: str | os.PathLike[str] | Run, *, wait_s: float = 0.0, timeout_s: float = CONNECT_S) -> RemoteRun:
     """Connect to a live run.
 
     Args:
         target: Its name or id, a connection file, or the run itself if it lives in this process.
+        wait_s: How long to wait for a run that is only starting.
         timeout_s: How long it has to answer.
 
     Raises:
@@ -83,11 +85,24 @@ def connect(target: str | os.PathLike[str] | Run, *, timeout_s: float = CONNECT_
         RunLostError: It does not answer.
         RefusedError: It does not want this client.
     """
+    deadline_s = time.monotonic() + wait_s
+    while True:
+        try:
+            return _connect(target, timeout_s)
+        except RunNotFoundError:
+            if time.monotonic() >= deadline_s:
+                raise
+            time.sleep(RETRY_S)
+
+
+def _connect(target: str | os.PathLike[str] | Run, timeout_s: float) -> RemoteRun:
     memory = getattr(target, "memory", None)
     if memory is not None:
         run: Any = target
         link = Link(memory.connect(), run=run.name, client=_client_name(), alive=lambda: True)
         return _welcomed(RemoteRun(link, thread=run.thread), link, timeout_s)
+    if hasattr(target, "memory"):
+        raise RunNotFoundError(f"Expected a live run, got {target!r}")
     if not isinstance(target, str | os.PathLike):
         raise RunNotFoundError(f"Expected a run's name or id, a connection file or a run, got {type(target).__name__}")
     text = os.fspath(target)
@@ -128,7 +143,7 @@ def _find(text: str) -> registry.Entry:
             warnings.warn(
                 f"{len(named)} live runs are named {text!r}: connected to the newest, {named[0].id}. "
                 f"The others: {', '.join(entry.id for entry in named[1:])}",
-                stacklevel=3,
+                stacklevel=4,
             )
         return named[0]
     if by_id:

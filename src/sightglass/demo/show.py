@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console, Group, RenderableType
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from sightglass.client.stream import Stream
     from sightglass.see.terminal import TerminalView
 
-START_S: Final = 20.0
 REFRESHES_PER_SECOND: Final = 8
 CHART_ROWS: Final = 13
 
@@ -69,16 +69,10 @@ def show(arguments: Sequence[str]) -> int:
 
 def _connect(name: str, child: subprocess.Popen[bytes]) -> RemoteRun | None:
     """Connect to the training as soon as it is there; `None` if it ended before."""
-    deadline_s = time.monotonic() + START_S
-    while True:
-        try:
-            return sg.connect(name)
-        except RunNotFoundError:
-            if child.poll() is not None:
-                return None
-            if time.monotonic() > deadline_s:
-                raise
-            time.sleep(0.05)
+    while child.poll() is None:
+        with suppress(RunNotFoundError):
+            return sg.connect(name, wait_s=0.5)
+    return None
 
 
 def _watch(run: RemoteRun) -> None:
