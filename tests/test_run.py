@@ -189,7 +189,7 @@ def test_a_run_keeps_no_observables(begin):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*fork.*")  # of Python 3.12, and of JAX where another test has loaded it
 def test_a_forked_child_is_a_no_op(begin):
     run = begin()
     child = os.fork()

@@ -112,7 +112,7 @@ def test_an_idle_run_answers(start):
         run = sg.init("job", config={"lr": 0.1})
         run.control("lr", 0.1)
         say("ready")
-        until(lambda: run._emitter.ledger.pending, 60)
+        until(lambda: len(run._emitter.ledger.pending) == 2, 60)
         run.observe("batch", loss=1.0)
         """.replace("\n        ", "\n")
     )
@@ -123,6 +123,8 @@ def test_an_idle_run_answers(start):
         assert "Waiting for the first" in stream.note
         assert stream.statistics().n_events == 0
         waiting = run.set("lr", 0.2, timeout_s=0.01)
+        assert not waiting.applied
         assert "Waiting for the next event" in waiting.note
+        assert run.set("lr", 0.3).old == 0.2
         assert [record.value for record in stream] == [1.0]
     assert child.ends() == 0
