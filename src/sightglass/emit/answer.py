@@ -97,15 +97,16 @@ class Answer:
                 self._take(self._evaluation.head(observables), index, step, wall_time, steps)
             else:
                 value = self._only(observables)
-                if type(value) in QUICK and type(step) in QUICK and not self._full:
+                if type(value) in QUICK and (type(step) is int or type(step) in QUICK) and not self._full:
                     if self._has_tail:
                         items = self._evaluation.number(value, index, (step, wall_time, steps))
                         if items:
                             self._emit(items)
                     else:
+                        n_rows = self.n_rows
+                        self.n_rows = n_rows + 1
                         extra = None if steps is None else (1, True, True, steps)
-                        self.rows.append((self.n_rows, step, wall_time, value, extra))
-                        self.n_rows += 1
+                        self.rows.append((n_rows, step, wall_time, value, extra))
                 else:
                     self._take(self._evaluation.rest(value), index, step, wall_time, steps)
             if self.n_in_row and not self.deferred:

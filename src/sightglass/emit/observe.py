@@ -51,7 +51,10 @@ class Emitter:
         self.on_done: Callable[[Done], None] = lambda done: None
         self.wake: Callable[[], None] = lambda: None
         self._changed = threading.Condition(self.lock)
+        self._busy = self.demand.busy
         self._clock = clock
+        self._monotonic = clock.monotonic
+        self._wall_offset_s = clock.wall() - clock.monotonic()
         self._account = Account(budget, now_s=clock.monotonic()) if budget is not None else None
         self._agree = agree
         self._leads = leads
@@ -63,23 +66,27 @@ class Emitter:
         if agree:
             self.demand.alert(True)
 
-    def observe(
+    def observe(self, event: str, observables: dict[str, Any]) -> None:
+        """Take an event in that somebody may ask for. Errors as in `take`."""
+        channel = self._busy.get(event)
+        if channel is None or "keep" in observables:
+            self.take(event, observables)
+            return
+        with self.lock:
+            index = channel.next_index()
+            self._post(channel, index, observables.setdefault("step", index), observables, None)
+        if self._waiting:
+            time.sleep(HANDOVER_S)
+
+    def take(
         self, event: str, observables: dict[str, Any], *, origin: Origin = "observe", steps: Any = None
     ) -> None:
-        """Take an event in, the long way.
+        """Take an event in, the long way: it may be new, be kept, or be the one that acts wait for.
 
         Raises:
             TypeError: The event's name is no text.
             ValueError: The event comes from elsewhere already.
         """
-        channel = self.demand.busy.get(event)
-        if channel is not None and "keep" not in observables and origin == "observe":
-            with self.lock:
-                index = channel.next_index()
-                self._post(channel, index, observables.setdefault("step", index), observables, steps)
-            if self._waiting:
-                time.sleep(HANDOVER_S)
-            return
         if not isinstance(event, str):
             raise TypeError(f"Expected the name of an event as text, got {type(event).__name__} {event!r}")
         keep = origin == "observe" and observables.pop("keep", False)
@@ -118,7 +125,7 @@ class Emitter:
         observables = dict(_flat(data, ""))
         if step is not None:
             observables["step"] = step
-        self.observe(LOG, observables, origin="log", steps=dict(steps) or None)
+        self.take(LOG, observables, origin="log", steps=dict(steps) or None)
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
@@ -223,22 +230,26 @@ class Emitter:
         self.lock = threading.RLock()
         self.closed = True
         self.demand = Demand()
+        self._busy = self.demand.busy
         self._drain = None
 
     def _post(self, channel: Channel, index: int, step: Any, observables: Mapping[str, Any], steps: Any) -> None:
-        wall_time, now_s = self._clock.wall(), self._clock.monotonic()
+        now_s = self._monotonic()
+        wall_time = now_s + self._wall_offset_s
         for answer in channel.answers:
             if not answer.suspended:
                 now_s = answer.post(index, step, wall_time, observables, steps, now_s)
-        for answer in channel.delimits:
-            answer.boundary(channel.name)
+        if channel.delimits:
+            for answer in channel.delimits:
+                answer.boundary(channel.name)
         if now_s - self._woken_s >= WAKE_S:
             self._woken_s = now_s
+            self._wall_offset_s = self._clock.wall() - now_s  # one clock is read for each event, the other now and then
             for answer in channel.answers:
                 answer.look_for_room()
             self.wake()
-        if self._account is not None and self._account.due(now_s):
-            self._review(self._account, now_s)
+            if self._account is not None and self._account.due(now_s):
+                self._review(self._account, now_s)
 
     def _review(self, account: Account, now_s: float) -> None:
         answers = list(self.demand.answers.values())

@@ -344,7 +344,7 @@ class Agent:
                     "complete": flags is None or flags[i] == COMPLETE_AND_CLOSED,
                     "source": client.name,
                 }
-                self._emitter.observe(event, observables, origin="publish", steps=tracks[i] if tracks else None)
+                self._emitter.take(event, observables, origin="publish", steps=tracks[i] if tracks else None)
         except ValueError as error:  # the run offers this event itself by now
             self._refuse(peer, block.stream, "RefusedError", str(error))
 

@@ -33,7 +33,7 @@ MAX_OUTBOX_MESSAGES: Final = 20_000
 FINISH_S: Final = 1.5
 STUCK_S: Final = 0.5
 PACE: Final = 10
-WAKE_S: Final = 0.002
+WAKE_S: Final = 0.004
 BEHIND_S: Final = 0.02
 SHARE: Final = 0.2
 CREDIT_S: Final = 0.5
@@ -173,7 +173,9 @@ class Io:
         if fetch:
             took_s = PACE * (time.thread_time() - began_s)
             behind = any(outbox.queue for outbox in self._outboxes.values())
-            self._next_flush_s = now_s + (max(took_s, BEHIND_S) if behind else took_s if took_s > WAKE_S else 0)
+            # Never longer than `BEHIND_S`: what piles up meanwhile would only make the next turn the longer.
+            pause_s = BEHIND_S if behind else min(took_s, BEHIND_S)
+            self._next_flush_s = now_s + (pause_s if pause_s > WAKE_S else 0)
 
     def _queue(self, outgoing: Outgoing) -> None:
         for peer, frames in outgoing:
