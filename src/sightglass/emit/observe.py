@@ -78,9 +78,7 @@ class Emitter:
         if self._waiting:
             time.sleep(HANDOVER_S)
 
-    def take(
-        self, event: str, observables: dict[str, Any], *, origin: Origin = "observe", steps: Any = None
-    ) -> None:
+    def take(self, event: str, observables: dict[str, Any], *, origin: Origin = "observe", steps: Any = None) -> None:
         """Take an event in, the long way: it may be new, be kept, or be the one that acts wait for.
 
         Raises:

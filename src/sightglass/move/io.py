@@ -109,8 +109,9 @@ class Io:
         self._thread = Background("io", self._run)
 
     def wake(self) -> None:
-        """Let the thread look for records at once; from any thread."""
-        self._listener.wake()
+        """Let the thread look for records at once, if it does not rest until a time of its own; from any thread."""
+        if self._clock.monotonic() >= self._next_flush_s:
+            self._listener.wake()
 
     def close(self, reason: str, *, timeout_s: float = 3.0) -> None:
         """Send what is there, say goodbye, and close the listener; waits for at most `timeout_s`."""
