@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 PREAMBLE = """
-import os, signal, sys, threading, time
+import os, signal, sys, threading, time, warnings
+warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)  # what Python 3.12 says to whoever forks with threads
 import numpy as np
 import sightglass as sg
 
