@@ -19,7 +19,7 @@ from sightglass.query.pipeline import Evaluation
 from sightglass.query.reduce import reducer
 
 MAX_BYTES = 200 * 2**20
-MAX_S = 10.0
+MAX_S = 40.0
 
 
 @contextmanager

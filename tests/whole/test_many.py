@@ -28,7 +28,7 @@ def test_64_runs_are_listed(start):
     assert len({info.id for info in infos}) == 64
     assert {info.name for info in infos} == {f"job{i}-{k}" for i in range(4) for k in range(16)}
     assert {info.state for info in infos} == {"running"}
-    assert took_s < 4, took_s
+    assert took_s < 20, took_s
 
 
 @pytest.mark.slow
@@ -43,7 +43,7 @@ def test_silent_runs_do_not_hold_up_the_list(start):
     infos = sg.runs(timeout_s=1)
     took_s = time.monotonic() - began_s
     assert sorted(info.state for info in infos) == ["running"] * 16 + ["silent"] * 16
-    assert took_s < 4, took_s
+    assert took_s < 20, took_s
 
 
 CLIENTS = """

@@ -134,7 +134,7 @@ def test_hostile_queries(host, until):
                     pytest.fail(f"{text} was answered: {record.value!r:.100}")
             assert expected in str(caught.value), text
             assert len(str(caught.value)) < 2_000, text
-            assert time.monotonic() - began_s < 5, text
+            assert time.monotonic() - began_s < 30, text
         until(lambda: len(run.describe().streams) == 1)
         n = witness.statistics().n_records
         witness.wait(n + 200, timeout_s=10)
