@@ -144,9 +144,10 @@ class Answer:
         rows = [self.rows.popleft() for _ in range(len(self.rows))]
         self.unsent_bytes = 0
         self._full = False
-        self.backlog.extend(rows)
+        newest = rows[-BACKLOG_ROWS:]
+        self.backlog.extend(newest)
         if self._heavy:
-            self._backlog_bytes += sum(n_bytes(row[3]) for row in rows)
+            self._backlog_bytes += sum(n_bytes(row[3]) for row in newest)
             while self._backlog_bytes > BACKLOG_BYTES:
                 self._backlog_bytes -= n_bytes(self.backlog.popleft()[3])
         if len(self.backlog) > BACKLOG_ROWS:

@@ -74,7 +74,7 @@ class Emitter:
             return
         with self.lock:
             index = channel.next_index()
-            self._post(channel, index, observables.setdefault("step", index), observables, None)
+            self._post(channel, index, observables.setdefault("step", index), observables)
         if self._waiting:
             time.sleep(HANDOVER_S)
 
@@ -231,7 +231,7 @@ class Emitter:
         self._busy = self.demand.busy
         self._drain = None
 
-    def _post(self, channel: Channel, index: int, step: Any, observables: Mapping[str, Any], steps: Any) -> None:
+    def _post(self, channel: Channel, index: int, step: Any, observables: Mapping[str, Any], steps: Any = None) -> None:
         now_s = self._monotonic()
         wall_time = now_s + self._wall_offset_s
         for answer in channel.answers:
