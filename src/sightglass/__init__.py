@@ -41,6 +41,8 @@ _MODULES = {
     "RunLostError": "core.errors",
     "TransportError": "core.errors",
     "WireError": "core.errors",
+    "KeepError": "core.errors",
+    "DamagedError": "core.errors",
     "UnsendableError": "core.errors",
     "ViewError": "core.errors",
     "MissingExtraError": "core.errors",
@@ -68,7 +70,9 @@ if TYPE_CHECKING:
     from .client.remote import RemoteRun as RemoteRun
     from .client.stream import Stream as Stream
     from .core.errors import ActError as ActError
+    from .core.errors import DamagedError as DamagedError
     from .core.errors import EvaluationError as EvaluationError
+    from .core.errors import KeepError as KeepError
     from .core.errors import MissingExtraError as MissingExtraError
     from .core.errors import QueryError as QueryError
     from .core.errors import QuerySyntaxError as QuerySyntaxError

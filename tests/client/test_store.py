@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightglass.client.store import Columns, Store, to_arrays
+from sightglass.client.store import Store, to_arrays
+from sightglass.core.columns import Columns
 from sightglass.core.record import Record
 from sightglass.core.values import Histogram
 

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sightglass as sg
-from sightglass.client.store import Columns, Store, arrivals
+from sightglass.client.store import Store, arrivals
 from sightglass.client.stream import Stream
+from sightglass.core.columns import Columns
 
 
 class Hand:

@@ -102,7 +102,9 @@ class Records:
 
     def __init__(self, block: wire.Block, columns: Any) -> None:
         self.stream, self.index, self.n = block.stream, block.index, block.n
-        self.values = [value.item() if hasattr(value, "item") and not value.shape else value for value in columns[2]]
+        self.values = [
+            value.item() if hasattr(value, "item") and not value.shape else value for value in columns.values
+        ]
 
 
 @pytest.fixture

@@ -396,7 +396,7 @@ def test_a_lease_that_ends_lifts_the_pause_of_its_client(desk, clock):
 
 
 def block(number, value, n=1):
-    rows = [(i, i, 5.0, value, None) for i in range(n)]
+    rows = [(i, i, 5.0, value, None, i) for i in range(n)]
     frames = wire.encode_block(number, rows)
     message, buffers = wire.decode_from_client(frames)
     return message, buffers

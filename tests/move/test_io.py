@@ -15,14 +15,14 @@ from sightglass.move.agent import Agent
 from sightglass.move.io import Io, Outbox, is_block
 from sightglass.move.transport import MAX_QUEUED, MemoryListener
 
-ROW = (0, 0, 0.0, 1.0, None)
+ROW = (0, 0, 0.0, 1.0, None, 0)
 BLOCK = wire.encode_block(7, [ROW])
 REPLY = wire.encode(wire.Reply(request=1, value=b"\xa5block"))
 
 
 def test_blocks_are_told_from_all_other_messages():
     assert is_block(BLOCK)
-    assert is_block(wire.encode_block(2**40, [(2**40, 0, 0.0, "block", (1, False, False, {"epoch": 1.0}))]))
+    assert is_block(wire.encode_block(2**40, [(2**40, 0, 0.0, "block", (1, False, False, {"epoch": 1.0}), 0)]))
     for message in (
         wire.Reply(request=1, value=b"\xa5block"), wire.Ended(stream=1, error="\xa5block", reason="block"), wire.Ping(),
         wire.Bye(reason="a block"), wire.Refused(request=0, error="block", reason=""), wire.Moved(stream=1, to=2),

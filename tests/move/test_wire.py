@@ -110,11 +110,13 @@ def usual(extra):
 def test_a_block_is_its_rows(values, index, data):
     column = data.draw(st.sampled_from([st.integers(-(2**62), 2**62), st.floats(allow_nan=False)]))
     rows = [
-        (index + i, data.draw(column), data.draw(floats), value, data.draw(extras)) for i, value in enumerate(values)
+        (index + i, data.draw(column), data.draw(floats), value, data.draw(extras), i) for i, value in enumerate(values)
     ]
     block, buffers = wire.decode_from_agent(wire.encode_block(7, rows))
     assert (block.stream, block.index, block.n) == (7, index, len(rows))
-    at, wall_times, out, n_events, flags, tracks = wire.decode_block(block, buffers)
+    got = wire.decode_block(block, buffers)
+    at, wall_times, out = got.steps, got.wall_times, got.values
+    n_events, flags, tracks = got.n_events, got.flags, got.tracks
     assert at.tolist() == [row[1] for row in rows]
     assert wall_times.tolist() == [row[2] for row in rows]
     out = out.tolist() if isinstance(out, np.ndarray) else out
@@ -134,9 +136,9 @@ def test_a_block_is_its_rows(values, index, data):
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "uint64", "bool", "complex64", "<U3", "datetime64[s]"])
 def test_numpy_numbers_keep_their_type(dtype):
     values = np.array(["abc", "de", ""]) if dtype == "<U3" else np.zeros(3, dtype)
-    rows = [(i, i, 0.0, value, None) for i, value in enumerate(values)]
+    rows = [(i, i, 0.0, value, None, i) for i, value in enumerate(values)]
     block, buffers = wire.decode_from_agent(wire.encode_block(7, rows))
-    out = wire.decode_block(block, buffers)[2]
+    out = wire.decode_block(block, buffers).values
     assert out.dtype == values.dtype
     assert np.array_equal(out, values)
 
@@ -144,9 +146,11 @@ def test_numpy_numbers_keep_their_type(dtype):
 def test_arrays_and_kinds_come_back():
     big = np.arange(10_000.0).reshape(100, 100)
     values = [big, Histogram([1.0, 2.0]), Tensor(big), Text("hello"), (1, [2], {"a": None})]
-    block, buffers = wire.decode_from_agent(wire.encode_block(1, [(i, 0, 0.0, v, None) for i, v in enumerate(values)]))
+    block, buffers = wire.decode_from_agent(
+        wire.encode_block(1, [(i, 0, 0.0, v, None, i) for i, v in enumerate(values)])
+    )
     assert len(buffers) == 2
-    out = wire.decode_block(block, buffers)[2]
+    out = wire.decode_block(block, buffers).values
     assert np.array_equal(out[0], big)
     assert np.array_equal(out[2].value, big)
     assert (out[1], out[3], out[4]) == (values[1], values[3], values[4])
@@ -154,18 +158,21 @@ def test_arrays_and_kinds_come_back():
 
 def test_integers_of_any_length_come_back():
     values = [2**70, -1, 5]
-    block, buffers = wire.decode_from_agent(wire.encode_block(1, [(i, 0, 0.0, v, None) for i, v in enumerate(values)]))
-    assert wire.decode_block(block, buffers)[2] == values
-    assert {type(value) for value in wire.decode_block(block, buffers)[2]} == {int}
+    block, buffers = wire.decode_from_agent(
+        wire.encode_block(1, [(i, 0, 0.0, v, None, i) for i, v in enumerate(values)])
+    )
+    assert wire.decode_block(block, buffers).values == values
+    assert {type(value) for value in wire.decode_block(block, buffers).values} == {int}
 
 
 def test_odd_numbers_come_back():
     rows = [
-        (i, step, 0.0, value, None)
+        (i, step, 0.0, value, None, i)
         for i, (step, value) in enumerate([(0, math.nan), (0.5, math.inf), (np.int32(3), -math.inf)])
     ]
     block, buffers = wire.decode_from_agent(wire.encode_block(1, rows))
-    at, _, values, *_ = wire.decode_block(block, buffers)
+    got = wire.decode_block(block, buffers)
+    at, values = got.steps, got.values
     assert at.tolist() == [0, 0.5, 3]
     assert [str(value) for value in values] == ["nan", "inf", "-inf"]
 
@@ -184,7 +191,7 @@ def test_limits(limit, frames):
 
 @pytest.mark.parametrize("n", [1, 40, 41, 60])
 def test_blocks_are_split_where_limits_ask_for_it(n):
-    rows = [(i, i, 0.0, {str(j): np.zeros(600) for j in range(100)}, None) for i in range(n)]
+    rows = [(i, i, 0.0, {str(j): np.zeros(600) for j in range(100)}, None, i) for i in range(n)]
     parts = [wire.decode_from_agent(frames) for frames in wire.encode_blocks(7, rows)]
     assert [block.index + i for block, _ in parts for i in range(block.n)] == list(range(n))
     assert len(parts) == 1 if n <= 40 else len(parts) == 2
@@ -194,4 +201,4 @@ def test_what_cannot_travel_is_refused():
     with pytest.raises(
         UnsendableError, match=r"^Expected a number, text, array or a container of these, got set at \$\[0\]\.a$"
     ):
-        wire.encode_block(1, [(0, 0, 0.0, {"a": set()}, None)])
+        wire.encode_block(1, [(0, 0, 0.0, {"a": set()}, None, 0)])

@@ -22,7 +22,7 @@ from sightglass.move import wire
 from sightglass.move.io import UNREAD
 from sightglass.move.transport import Channel, Frames
 
-from .store import Columns, Store, arrivals
+from .store import Store, arrivals
 
 PING_S: Final = 3.0
 POLL_S: Final = 0.5
@@ -243,9 +243,7 @@ class Link:
 
     def _records(self, block: wire.Block, buffers: Frames) -> None:
         stores = self._stores.get(block.stream, ())
-        steps, wall_times, values, n_events, flags, tracks = wire.decode_block(block, buffers)
-        columns = Columns(index=block.index, steps=steps, wall_times=wall_times, values=values, n_events=n_events,
-                          flags=flags, tracks=tracks)  # fmt: skip
+        columns = wire.decode_block(block, buffers)
         for store in stores:
             store.add(columns)
         arrivals.tell()

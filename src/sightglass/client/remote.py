@@ -167,7 +167,7 @@ class RemoteRun:
 
         def send(record: Record) -> None:
             extra = (record.n_events, record.complete, record.closed, dict(record.steps))
-            row = (record.index, record.step, record.wall_time, record.value, extra)
+            row = (record.index, record.step, record.wall_time, record.value, extra, record.index)
             self._link.send(wire.encode_block(number, [row]))
 
         subscription = stream.subscribe(send)

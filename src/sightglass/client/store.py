@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sightglass.core.columns import Columns, of_records
 from sightglass.core.record import Record
 from sightglass.core.values import n_bytes
 
@@ -42,55 +43,6 @@ class Arrivals:
 
 
 arrivals = Arrivals()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Columns:
-    """Consecutive records as columns; `None` stands for the usual: one event each, complete, closed, no more steps."""
-
-    index: int
-    steps: Any
-    wall_times: Any
-    values: Any
-    n_events: Any = None
-    flags: Any = None
-    tracks: Any = None
-
-    def __len__(self) -> int:
-        return len(self.steps)
-
-    def after(self, index: int) -> Columns:
-        """Return the records from an index on; all of them, if they begin later."""
-        n = min(max(0, index - self.index), len(self))
-        if not n:
-            return self
-        columns = {
-            name: getattr(self, name) for name in ("steps", "wall_times", "values", "n_events", "flags", "tracks")
-        }
-        return Columns(
-            index=self.index + n, **{name: None if column is None else column[n:] for name, column in columns.items()}
-        )
-
-    def record(self, i: int, *, tag: str, run: str) -> Record:
-        """Return one of the records."""
-        flags = 3 if self.flags is None else int(self.flags[i])
-        return Record(
-            tag=tag,
-            index=self.index + i,
-            step=self.steps[i].item(),
-            wall_time=float(self.wall_times[i]),
-            value=plain(self.values[i]),
-            run=run,
-            complete=bool(flags & 1),
-            closed=bool(flags & 2),
-            n_events=1 if self.n_events is None else int(self.n_events[i]),
-            steps={} if self.tracks is None else self.tracks[i],
-        )
-
-
-def plain(value: Any) -> Any:
-    """Return Python's own bool, int or float for NumPy's default types; others keep their type."""
-    return value.item() if type(value) in (np.float64, np.int64, np.bool_) else value
 
 
 class Store:
@@ -183,7 +135,7 @@ class Store:
         with self._lock:
             chunks = [chunk if isinstance(chunk, Columns) else list(chunk) for _, chunk, _ in self._chunks]
         for chunk in chunks:
-            yield chunk if isinstance(chunk, Columns) else _columns(chunk)
+            yield chunk if isinstance(chunk, Columns) else of_records(chunk)
 
     def _append(self, chunk: Columns | list[Record], n: int, size: int) -> None:
         if not n:
@@ -195,18 +147,6 @@ class Store:
             _, forgotten, bytes_ = self._chunks.popleft()
             self.n_forgotten += len(forgotten)
             self._n_bytes -= bytes_
-
-
-def _columns(records: Sequence[Record]) -> Columns:
-    return Columns(
-        index=records[0].index,
-        steps=np.asarray([record.step for record in records]),
-        wall_times=np.asarray([record.wall_time for record in records]),
-        values=[record.value for record in records],
-        n_events=np.asarray([record.n_events for record in records]),
-        flags=np.asarray([record.complete | record.closed << 1 for record in records], np.uint8),
-        tracks=[record.steps for record in records],
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

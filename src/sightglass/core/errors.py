@@ -15,6 +15,8 @@
     ├── TransportError         a transport that cannot be opened or used (also an OSError)
     ├── WireError              bytes that are no message of ours (also a ValueError)
     ├── UnsendableError        a value that cannot travel (also a TypeError)
+    ├── KeepError              records that could not be written (also an OSError)
+    ├── DamagedError           bytes of a file that are not what was written (also a ValueError)
     ├── ViewError              streams or values that cannot share a view (also a ValueError)
     └── MissingExtraError      an optional package that is not installed (also an ImportError)
 """
@@ -116,6 +118,14 @@ class WireError(SightglassError, ValueError):
 
 class UnsendableError(SightglassError, TypeError):
     """A value that cannot travel: neither a number, a text, an array nor a container of these."""
+
+
+class KeepError(SightglassError, OSError):
+    """Records that could not be written."""
+
+
+class DamagedError(SightglassError, ValueError):
+    """Bytes of a file that are not what was written, or no record file at all."""
 
 
 class ViewError(SightglassError, ValueError):

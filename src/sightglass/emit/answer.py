@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sightglass.core.columns import Row
 from sightglass.core.errors import EvaluationError, UnknownNameError
 from sightglass.core.values import n_bytes, to_host, type_name
 from sightglass.query.pipeline import Evaluation, Head
@@ -30,12 +31,6 @@ MAX_UNSENT_BYTES: Final = 128 * 2**20
 MAX_DEFERRED: Final = 1_024
 BACKLOG_ROWS: Final = 1_000
 BACKLOG_BYTES: Final = 16 * 2**20
-
-Extra = tuple[int, bool, bool, Mapping[str, float] | None]
-"""(n_events, complete, closed, steps), where they are not the usual (1, True, True, None)."""
-
-Row = tuple[int, Any, float, Any, Extra | None]
-"""(index, step, wall_time, value, extra): a record but for its tag and run."""
 
 Defer = Callable[[Callable[[], None] | None, Callable[[BaseException | None], None]], None]
 """Takes (wait, settle): calls `wait` without the lock, then `settle` under it, with the error of `wait`; in order."""
@@ -106,7 +101,7 @@ class Answer:
                         n_rows = self.n_rows
                         self.n_rows = n_rows + 1
                         extra = None if steps is None else (1, True, True, steps)
-                        self.rows.append((n_rows, step, wall_time, value, extra))
+                        self.rows.append((n_rows, step, wall_time, value, extra, index))
                 else:
                     self._take(self._evaluation.rest(value), index, step, wall_time, steps)
             if self.n_in_row and not self.deferred:
@@ -233,7 +228,7 @@ class Answer:
             else:
                 usual = item.n_events == 1 and item.complete and item.closed and not item.steps
                 extra = None if usual else (item.n_events, item.complete, item.closed, item.steps)
-                self.rows.append((self.n_rows, item.step, item.wall_time, item.value, extra))
+                self.rows.append((self.n_rows, item.step, item.wall_time, item.value, extra, item.ordinal))
                 if type(item.value) not in QUICK:
                     self._heavy = True
                     self.unsent_bytes += n_bytes(item.value)

@@ -19,9 +19,10 @@ from typing import Any, Final, get_args
 
 from sightglass.core import codec
 from sightglass.core.clock import Clock
+from sightglass.core.columns import Row
 from sightglass.core.errors import ActError, QueryError, UnsendableError, WireError, unknown
 from sightglass.emit.acts import Act, Done, Kind
-from sightglass.emit.answer import LOG, Answer, Row
+from sightglass.emit.answer import LOG, Answer
 from sightglass.emit.observe import Emitter
 from sightglass.query.parse import parse
 from sightglass.query.pipeline import Evaluation
@@ -30,7 +31,6 @@ from sightglass.query.query import Group, Query
 from . import describe, wire
 from .transport import Delivery, Frames
 
-COMPLETE_AND_CLOSED: Final = 3
 LEASE_S: Final = 12.0
 MAX_IGNORED: Final = 1_000
 MAX_CLIENTS: Final = 1_000
@@ -332,19 +332,20 @@ class Agent:
     def _published(self, peer: bytes, client: Client, block: wire.Block, buffers: Frames) -> None:
         if block.stream not in client.published:
             raise WireError(f"Expected records of a published stream, got number {block.stream}")
-        steps, wall_times, values, n_events, flags, tracks = wire.decode_block(block, buffers)
+        columns = wire.decode_block(block, buffers)
         event = client.published[block.stream]
         try:
             for i in range(block.n):
+                record = columns.record(i, tag=event, run=self.run)
                 observables = {
-                    "value": values[i],
-                    "wall_time": float(wall_times[i]),
-                    "step": steps[i].item(),
-                    "n_events": 1 if n_events is None else int(n_events[i]),
-                    "complete": flags is None or flags[i] == COMPLETE_AND_CLOSED,
+                    "value": columns.values[i],
+                    "wall_time": record.wall_time,
+                    "step": record.step,
+                    "n_events": record.n_events,
+                    "complete": record.complete and record.closed,
                     "source": client.name,
                 }
-                self._emitter.take(event, observables, origin="publish", steps=tracks[i] if tracks else None)
+                self._emitter.take(event, observables, origin="publish", steps=record.steps or None)
         except ValueError as error:  # the run offers this event itself by now
             self._refuse(peer, block.stream, "RefusedError", str(error))
 

@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 
 from sightglass.core import codec
+from sightglass.core.columns import FLOAT64, INT64, Columns, Row, of_rows
 from sightglass.core.errors import UnsendableError, WireError
 
 VERSION: Final = 1
@@ -194,7 +195,6 @@ FromClient = Hello | Ping | Bye | Ask | Open | Close | EndGroup | Do | Publish |
 FromAgent = Welcome | Reply | Refused | Opened | Moved | Waiting | Ended | Block | Bye | Ping
 
 Frames = Sequence[Buffer]
-Row = tuple[int, Any, float, Any, Any]
 
 _encoder = msgspec.msgpack.Encoder()
 _from_client = msgspec.msgpack.Decoder(FromClient)
@@ -241,30 +241,24 @@ def _decode(decoder: Any, frames: Frames) -> Any:
         raise WireError(f"Expected a message of version {VERSION}, got bytes that are none: {error}") from error
 
 
-FLOAT64: Final = np.dtype("<f8")
-INT64: Final = np.dtype("<i8")
-NUMERIC: Final = {float: np.float64, int: np.int64, bool: np.bool_}
-
-
 def encode_block(stream: int, rows: Sequence[Row]) -> list[Buffer]:
     """Encode consecutive rows of a stream, at least one.
 
     Raises:
         UnsendableError: A value has a type that cannot travel.
     """
-    indexes, steps, wall_times, values, extras = zip(*rows, strict=True)
-    blob, buffers = codec.encode(_column(values))
-    step_column = np.asarray(steps)
-    if step_column.dtype not in (INT64, FLOAT64):
-        step_column = step_column.astype(FLOAT64)
+    columns = of_rows(rows)
+    blob, buffers = codec.encode(columns.values)
     message = Block(
         stream=stream,
-        index=indexes[0],
+        index=columns.index,
         n=len(rows),
-        steps=(b"d" if step_column.dtype == FLOAT64 else b"q") + step_column.tobytes(),
-        wall_times=np.asarray(wall_times, FLOAT64).tobytes(),
+        steps=(b"d" if columns.steps.dtype == FLOAT64 else b"q") + columns.steps.tobytes(),
+        wall_times=columns.wall_times.tobytes(),
         values=blob,
-        **_extras(extras),
+        n_events=b"" if columns.n_events is None else columns.n_events.tobytes(),
+        flags=b"" if columns.flags is None else columns.flags.tobytes(),
+        tracks=b"" if columns.tracks is None else codec.encode(columns.tracks)[0],
     )
     return encode(message, buffers)
 
@@ -287,35 +281,8 @@ def encode_blocks(stream: int, rows: Sequence[Row]) -> Iterator[list[Buffer]]:
         yield from encode_blocks(stream, rows[half:])
 
 
-def _extras(extras: Sequence[Any]) -> dict[str, bytes]:
-    """Encode what is not the usual: event counts, flags, further step tracks."""
-    if extras.count(None) == len(extras):
-        return {}
-    n_events, complete, closed, tracks = zip(*(extra or (1, True, True, None) for extra in extras), strict=True)
-    return {
-        "n_events": np.asarray(n_events, INT64).tobytes(),
-        "flags": bytes(a | b << 1 for a, b in zip(complete, closed, strict=True)),
-        "tracks": codec.encode([dict(track or {}) for track in tracks])[0] if any(tracks) else b"",
-    }
-
-
-def _column(values: Sequence[Any]) -> Any:
-    """Make one array of numbers of one type; anything else stays a list."""
-    kinds = set(map(type, values))
-    if len(kinds) == 1:
-        kind = kinds.pop()
-        if kind in NUMERIC:
-            try:
-                return np.asarray(values, NUMERIC[kind])
-            except OverflowError:
-                return list(values)
-        if issubclass(kind, np.generic) and kind is not np.void:
-            return np.asarray(values)
-    return list(values)
-
-
-def decode_block(block: Block, buffers: Frames) -> tuple[Any, Any, Any, Any, Any, Any]:
-    """Decode the columns of a block: steps, wall times, values, event counts, flags, tracks; the last three or `None`.
+def decode_block(block: Block, buffers: Frames) -> Columns:
+    """Decode the columns of a block.
 
     Raises:
         WireError: The columns do not fit together.
@@ -335,7 +302,8 @@ def decode_block(block: Block, buffers: Frames) -> tuple[Any, Any, Any, Any, Any
             raise WireError(f"Expected {block.n} {name} in a block, got another number")
     if tracks is not None and not all(isinstance(track, dict) for track in tracks):
         raise WireError("Expected a mapping of step tracks for each record")
-    return steps, wall_times, values, n_events, flags, tracks
+    return Columns(index=block.index, steps=steps, wall_times=wall_times, values=values, n_events=n_events,
+                   flags=flags, tracks=tracks)  # fmt: skip
 
 
 def _length(column: Any) -> int | None:

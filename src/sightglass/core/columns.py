@@ -1,0 +1,146 @@
+"""Records as columns: how they travel, how they are kept, and how clients hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from .record import Record
+
+COMPLETE: Final = 1
+CLOSED: Final = 2
+
+FLOAT64: Final = np.dtype("<f8")
+INT64: Final = np.dtype("<i8")
+NUMERIC: Final = {float: np.float64, int: np.int64, bool: np.bool_}
+
+Extra = tuple[int, bool, bool, Mapping[str, float] | None]
+"""(n_events, complete, closed, steps), where they are not the usual (1, True, True, None)."""
+
+Row = tuple[int, Any, float, Any, Extra | None, int]
+"""(index, step, wall_time, value, extra, ordinal): a record but for its tag and run; the last is its event's number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Consecutive records as columns; `None` stands for the usual: one event each, complete, closed, no more steps.
+
+    Attributes:
+        index: The number of the first record in its stream.
+        steps: Shape (n,), int64 or float64.
+        wall_times: Shape (n,), float64, in seconds since the Unix epoch.
+        values: Shape (n, …), or a list where they make no array.
+        n_events: Shape (n,), int64: how many events each was made from.
+        flags: Shape (n,), uint8: bit 0 complete, bit 1 closed.
+        tracks: Further step tracks, one mapping for each.
+        ordinals: Shape (n,), int64: the number of the event, or group, that each comes from; where it is known.
+    """
+
+    index: int
+    steps: Any
+    wall_times: Any
+    values: Any
+    n_events: Any = None
+    flags: Any = None
+    tracks: Any = None
+    ordinals: Any = None
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def slice(self, start: int, stop: int | None = None) -> Columns:
+        """Return some of the records, counted from the first of these."""
+        start, stop, _ = slice(start, stop).indices(len(self))
+        if (start, stop) == (0, len(self)):
+            return self
+        parts = {
+            name: None if column is None else column[start:stop]
+            for name in ("steps", "wall_times", "values", "n_events", "flags", "tracks", "ordinals")
+            for column in (getattr(self, name),)
+        }
+        return Columns(index=self.index + start, **parts)
+
+    def after(self, index: int) -> Columns:
+        """Return the records from an index on; all of them, if they begin later."""
+        return self.slice(min(max(0, index - self.index), len(self)))
+
+    def moved(self, by: int) -> Columns:
+        """Return the same records with other index numbers."""
+        return replace(self, index=self.index + by) if by else self
+
+    def record(self, i: int, *, tag: str, run: str) -> Record:
+        """Return one of the records."""
+        flags = COMPLETE | CLOSED if self.flags is None else int(self.flags[i])
+        return Record(
+            tag=tag,
+            index=self.index + i,
+            step=self.steps[i].item(),
+            wall_time=float(self.wall_times[i]),
+            value=plain(self.values[i]),
+            run=run,
+            complete=bool(flags & COMPLETE),
+            closed=bool(flags & CLOSED),
+            n_events=1 if self.n_events is None else int(self.n_events[i]),
+            steps={} if self.tracks is None else self.tracks[i],
+        )
+
+
+def plain(value: Any) -> Any:
+    """Return Python's own bool, int or float for NumPy's default types; others keep their type."""
+    return value.item() if type(value) in (np.float64, np.int64, np.bool_) else value
+
+
+def of_rows(rows: Sequence[Row]) -> Columns:
+    """Make columns of consecutive rows, at least one."""
+    indexes, steps, wall_times, values, extras, ordinals = zip(*rows, strict=True)
+    columns: dict[str, Any] = {}
+    if extras.count(None) != len(extras):
+        n_events, complete, closed, tracks = zip(*(extra or (1, True, True, None) for extra in extras), strict=True)
+        columns["n_events"] = np.asarray(n_events, INT64)
+        columns["flags"] = np.asarray([a | b << 1 for a, b in zip(complete, closed, strict=True)], np.uint8)
+        columns["tracks"] = [dict(track or {}) for track in tracks] if any(tracks) else None
+    return Columns(
+        index=indexes[0],
+        steps=step_column(steps),
+        wall_times=np.asarray(wall_times, FLOAT64),
+        values=value_column(values),
+        ordinals=np.asarray(ordinals, INT64),
+        **columns,
+    )
+
+
+def of_records(records: Sequence[Record]) -> Columns:
+    """Make columns of consecutive records, at least one."""
+    return Columns(
+        index=records[0].index,
+        steps=np.asarray([record.step for record in records]),
+        wall_times=np.asarray([record.wall_time for record in records]),
+        values=[record.value for record in records],
+        n_events=np.asarray([record.n_events for record in records]),
+        flags=np.asarray([record.complete | record.closed << 1 for record in records], np.uint8),
+        tracks=[record.steps for record in records],
+    )
+
+
+def step_column(steps: Sequence[Any]) -> Any:
+    """Make an array of steps: int64 if all are such, else float64."""
+    column = np.asarray(steps)
+    return column if column.dtype in (INT64, FLOAT64) else column.astype(FLOAT64)
+
+
+def value_column(values: Sequence[Any]) -> Any:
+    """Make one array of numbers of one type; anything else stays a list."""
+    kinds = set(map(type, values))
+    if len(kinds) == 1:
+        kind = kinds.pop()
+        if kind in NUMERIC:
+            try:
+                return np.asarray(values, NUMERIC[kind])
+            except OverflowError:
+                return list(values)
+        if issubclass(kind, np.generic) and kind is not np.void:
+            return np.asarray(values)
+    return list(values)

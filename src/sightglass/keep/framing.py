@@ -1,0 +1,290 @@
+"""Frames: how records lie in a file, TFRecord's way, which MindSpore's and TensorBoard's files share.
+
+A frame is the length of its payload (uint64, little-endian), the masked CRC32C of those eight bytes, the payload, and
+the masked CRC32C of the payload. Source of the mask: TensorFlow's `lib/hash/crc32c.h`.
+
+Rule 1: a file that ends inside a frame is no damage: it may still grow. `Scan` waits there, and goes on when it has.
+Rule 2: a header that is wrong is damage. The next valid frame is searched for behind it, and the bytes between are
+named; a frame counts as found only if its payload is right, too.
+Rule 3: nothing is allocated for a length before the file is known to be that long.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import google_crc32c
+import numpy as np
+
+from sightglass.core.errors import DamagedError
+
+Buffer = bytes | bytearray | memoryview
+
+HEADER_BYTES: Final = 12
+FOOTER_BYTES: Final = 4
+WINDOW_BYTES: Final = 2**20
+CHUNK_BYTES: Final = 4 * 2**20
+HEAD_BYTES: Final = 4_096
+LARGE_BYTES: Final = 2**14
+
+_HEADER: Final = struct.Struct("<QI")
+_U64: Final = struct.Struct("<Q")
+_U32: Final = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Where a frame lies: the offset of its header, and the length of its payload, in bytes."""
+
+    offset: int
+    length: int
+
+    @property
+    def payload(self) -> int:
+        """Where its payload begins."""
+        return self.offset + HEADER_BYTES
+
+    @property
+    def end(self) -> int:
+        """Where the next frame begins."""
+        return self.offset + HEADER_BYTES + self.length + FOOTER_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """Bytes of a file that are not what was written.
+
+    Attributes:
+        path: The file.
+        offset: Where they begin.
+        length: How many they are, as far as is known.
+        what: What is wrong with them.
+        tag: The series that they belonged to, or empty if that cannot be told.
+        step: The step of the first record in them, or `None`.
+    """
+
+    path: Path
+    offset: int
+    length: int
+    what: str
+    tag: str = ""
+    step: float | None = None
+
+    def __str__(self) -> str:
+        at = f", step {self.step:g}" if self.step is not None else ""
+        of = f" of {self.tag!r}{at}" if self.tag else ""
+        return f"{self.path}, offset {self.offset}, {self.length} bytes{of}: {self.what}"
+
+
+def masked(crc: int) -> int:
+    """Mask a CRC32C, so that a CRC of bytes that hold CRCs stays a good one."""
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def checksum(*parts: Buffer) -> int:
+    """Return the masked CRC32C of bytes that lie in several parts."""
+    crc = 0
+    for part in parts:
+        crc = google_crc32c.extend(crc, _bytes(part))
+    return masked(crc)
+
+
+def frame(parts: Sequence[Buffer]) -> list[Buffer]:
+    """Frame a payload that lies in several parts, none of which is copied."""
+    length = _U64.pack(sum(len(part) for part in parts))
+    return [length + _U32.pack(checksum(length)), *parts, _U32.pack(checksum(*parts))]
+
+
+def _bytes(part: Buffer) -> Any:
+    """Give google_crc32c what it takes: bytes, or a NumPy array over the same memory."""
+    return part if isinstance(part, bytes) or not len(part) else np.frombuffer(part, np.uint8)
+
+
+class File:
+    """A file that is read at any place. It is not mapped: one that is cut off under a map kills the process."""
+
+    def __init__(self, path: Path) -> None:
+        """Open a file.
+
+        Raises:
+            OSError: It cannot be opened.
+        """
+        self.path = path
+        self._file = path.open("rb", buffering=0)
+
+    def size(self) -> int:
+        """Return how long the file is now, in bytes."""
+        return os.fstat(self._file.fileno()).st_size
+
+    def read(self, offset: int, n: int) -> memoryview:
+        """Return up to n bytes; fewer where the file ends."""
+        buffer = bytearray(max(0, min(n, self.size() - offset)))
+        return memoryview(buffer)[: self.readinto(offset, memoryview(buffer))].toreadonly()
+
+    def readinto(self, offset: int, buffer: memoryview) -> int:
+        """Fill a buffer as far as the file goes, and return how far that is."""
+        done = 0
+        while done < len(buffer):
+            n = self._readinto(offset + done, buffer[done:])
+            if not n:
+                break
+            done += n
+        return done
+
+    def _readinto(self, offset: int, buffer: memoryview) -> int:
+        if hasattr(os, "preadv"):
+            return os.preadv(self._file.fileno(), [buffer], offset)
+        self._file.seek(offset)  # one place for all threads; where there is no preadv
+        return self._file.readinto(buffer) or 0
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def payload(file: File, frame: Frame) -> memoryview:
+    """Read the payload of a frame.
+
+    Raises:
+        DamagedError: It is not what was written.
+    """
+    data = file.read(frame.payload, frame.length + FOOTER_BYTES)
+    body = data[: frame.length]
+    if len(data) < frame.length + FOOTER_BYTES or checksum(body) != _U32.unpack(data[frame.length :])[0]:
+        raise DamagedError(f"{file.path}, offset {frame.offset}: the payload of {frame.length} bytes is damaged")
+    return body
+
+
+def intact(file: File, frame: Frame) -> bool:
+    """Tell whether the payload of a frame is what was written, reading it piece by piece."""
+    crc, place, end = 0, frame.payload, frame.payload + frame.length
+    buffer = memoryview(bytearray(min(CHUNK_BYTES, frame.length)))
+    while place < end:
+        n = file.readinto(place, buffer[: min(len(buffer), end - place)])
+        if not n:
+            return False
+        crc = google_crc32c.extend(crc, _bytes(buffer[:n]))
+        place += n
+    footer = file.read(end, FOOTER_BYTES)
+    return len(footer) == FOOTER_BYTES and _U32.unpack(footer)[0] == masked(crc)
+
+
+class Scan:
+    """Finds the frames of a file, and those that come as it grows.
+
+    Attributes:
+        position: Where the next frame begins.
+        torn: How many bytes behind it are no whole frame yet.
+        damages: What was passed over.
+    """
+
+    def __init__(self, file: File, *, position: int = 0) -> None:
+        self.position = position
+        self.torn = 0
+        self.damages: list[Damage] = []
+        self._file = file
+        self._searched = 0
+
+    def frames(self, *, whole: bool = False) -> Iterator[tuple[Frame, memoryview]]:
+        """Yield the frames up to the end of the file as it is now, each with the first bytes of its payload.
+
+        Args:
+            whole: Yield whole payloads instead, and only those that are what was written.
+        """
+        end = self._file.size()
+        window, start, ahead = memoryview(b""), self.position, WINDOW_BYTES
+        while True:
+            place = self.position - start
+            if place + HEADER_BYTES > len(window):
+                start, place = self.position, 0
+                window = self._file.read(start, ahead)
+                if len(window) < HEADER_BYTES:
+                    break
+            length, crc = _HEADER.unpack_from(window, place)
+            if crc != masked(google_crc32c.value(bytes(window[place : place + 8]))):
+                if not self._search(end):
+                    break
+                continue
+            found = Frame(self.position, length)
+            if found.end > end:
+                break
+            first, needed = place + HEADER_BYTES, length + FOOTER_BYTES if whole else min(length, HEAD_BYTES)
+            if first + needed > len(window):
+                start, first = self.position, HEADER_BYTES
+                window = self._file.read(start, max(WINDOW_BYTES, first + needed))
+                if len(window) < first + needed:
+                    break
+            self.position = found.end
+            ahead = WINDOW_BYTES if length < LARGE_BYTES or whole else HEADER_BYTES + HEAD_BYTES
+            body = window[first : first + min(needed, length)]
+            if whole and checksum(body) != _U32.unpack_from(window, first + length)[0]:
+                self.damage(found, "the payload is damaged")
+                continue
+            yield found, body
+        self.torn = max(0, end - self.position)
+
+    def damage(self, frame: Frame, what: str, *, tag: str = "", step: float | None = None) -> None:
+        """Note that a frame is damaged."""
+        length = frame.end - frame.offset
+        self.damages.append(
+            Damage(path=self._file.path, offset=frame.offset, length=length, what=what, tag=tag, step=step)
+        )
+
+    def _search(self, end: int) -> bool:
+        """Look for the next valid frame behind a header that is wrong."""
+        found = next_frame(self._file, max(self.position + 1, self._searched), end)
+        if found is None:
+            self._searched = max(self.position + 1, end - HEADER_BYTES)
+            return False
+        length = found.offset - self.position
+        what = "the header of a frame is damaged"
+        self.damages.append(Damage(path=self._file.path, offset=self.position, length=length, what=what))
+        self.position = found.offset
+        return True
+
+
+def next_frame(file: File, start: int, end: int) -> Frame | None:
+    """Find the first frame from an offset on whose header and payload are right."""
+    while start + HEADER_BYTES <= end:
+        window = np.frombuffer(file.read(start, CHUNK_BYTES), np.uint8)
+        if len(window) < HEADER_BYTES:
+            return None
+        for place in _headers(window, end - start):
+            found = Frame(start + int(place), int(window[place : place + 8].view("<u8")[0]))
+            if found.end <= end and intact(file, found):
+                return found
+        start += len(window) - HEADER_BYTES + 1
+    return None
+
+
+def _headers(window: Any, n_left: int) -> Any:
+    """Return the places in a window where eight bytes are a possible length, and the four behind them its CRC."""
+    places = np.arange(len(window) - HEADER_BYTES + 1)
+    n_high = (max(1, n_left.bit_length()) + 7) // 8  # no length is longer than what is left
+    for i in range(n_high, 8):
+        places = places[window[places + i] == 0]
+    zero, tables = _tables()
+    crc = np.full(len(places), zero, np.uint64)
+    for i in range(8):
+        crc ^= tables[i][window[places + i]]
+    told = np.zeros(len(places), np.uint64)
+    for i in range(4):
+        told |= window[places + 8 + i].astype(np.uint64) << np.uint64(8 * i)
+    rotated = (crc >> np.uint64(15)) | (crc << np.uint64(17)) & np.uint64(0xFFFFFFFF)
+    return places[told == (rotated + np.uint64(0xA282EAD8)) & np.uint64(0xFFFFFFFF)]
+
+
+@cache
+def _tables() -> tuple[int, Any]:
+    """Return the CRC32C of eight zeros, and what each byte at each place changes in it: a CRC is linear in its bits."""
+    zero = google_crc32c.value(bytes(8))
+    changes = [
+        [google_crc32c.value(bytes(i) + bytes([byte]) + bytes(7 - i)) ^ zero for byte in range(256)] for i in range(8)
+    ]
+    return zero, np.array(changes, np.uint64)
