@@ -23,6 +23,7 @@ FROM_CLIENT = [
     wire.EndGroup(request=4, stream=3),
     wire.Do(request=5, kind="set", name="lr", value=b"\x01", at="epoch", hold=True),
     wire.Publish(request=6, event="best"),
+    wire.Keep(request=7, query="batch.loss", keep=False),
     wire.Block(stream=1, index=2, n=0, steps=b"d", wall_times=b"", values=b"\x90"),
 ]
 FROM_AGENT = [

@@ -51,7 +51,7 @@ class ActionInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamInfo:
-    """One stream that a run answers: who asks, what came of it, what it costs. Counts as in `Statistics`."""
+    """One stream that a run answers: who asks, whether it is recorded, what it costs. Counts as in `Statistics`."""
 
     stream: int
     query: str
@@ -65,6 +65,7 @@ class StreamInfo:
     last_error: str
     stride: int
     spent_s: float
+    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +105,7 @@ class Description:
         lines.extend(f"  function {name}  {doc}".rstrip() for name, doc in self.functions.items())
         lines.extend(
             f"  stream {stream.query}  {stream.n_records} records, {len(stream.clients)} clients"
+            f"{', recorded' if stream.kept else ''}"
             for stream in self.streams
         )
         return "\n".join(lines)

@@ -154,6 +154,30 @@ class RemoteRun:
         """Ask the run to stop: `run.stopping` becomes true there."""
         return self._do("stop", at=at, timeout_s=timeout_s)
 
+    def record(self, query: Query | str) -> str:
+        """Keep the records of a query in the run's directory from now on, whether or not anybody looks.
+
+        Returns:
+            The tag under which they are kept.
+
+        Raises:
+            QueryError: The query cannot be read, or costs more than the run's budget.
+            RefusedError: This client may look, not act, or the run keeps nothing.
+        """
+        return str(self._keep(query, True)["tag"])
+
+    def unrecord(self, query: Query | str) -> None:
+        """Stop keeping the records of a query; what was kept stays.
+
+        Raises:
+            UnknownNameError: It is not being recorded.
+        """
+        self._keep(query, False)
+
+    def _keep(self, query: Query | str, keep: bool) -> Any:
+        text = query if isinstance(query, str) else str(as_query(query))
+        return self._link.request(lambda number: wire.Keep(request=number, query=text, keep=keep))
+
     def publish(self, event: str, stream: Stream) -> Subscription:
         """Offer a stream to this run and all of its clients, as an event.
 

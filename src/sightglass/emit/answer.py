@@ -44,14 +44,14 @@ class Answer:
 
     `rows` is filled by the training thread (and the drain thread) and emptied by the `io` thread, without a lock:
     appending to a deque and popping from its other end are atomic. Each row carries its index, so that a hole in them
-    shows.
+    shows. While an answer is `kept`, it is not thinned.
     """
 
     __slots__ = (
         "_backlog_bytes", "_defer", "_evaluation", "_full", "_has_tail", "_heavy", "_monotonic", "_n_deferred",
-        "_only", "backlog", "deferred", "event", "id", "last_error", "n_dropped", "n_errors", "n_in_row", "n_rows",
-        "n_seen", "n_skipped", "query", "rows", "spent_s", "stride", "suspended", "total_spent_s", "unsent_bytes",
-        "windows",
+        "_only", "backlog", "deferred", "event", "id", "kept", "last_error", "n_dropped", "n_errors", "n_in_row",
+        "n_rows", "n_seen", "n_skipped", "query", "rows", "share", "spent_s", "stride", "suspended", "total_spent_s",
+        "unsent_bytes", "windows",
     )  # fmt: skip
 
     def __init__(
@@ -67,10 +67,11 @@ class Answer:
         self.backlog: deque[Row] = deque()
         self.deferred = False
         self.stride = 1
-        self.spent_s = self.total_spent_s = 0.0
+        self.spent_s = self.total_spent_s = self.share = 0.0
         self.n_seen = self.n_skipped = self.n_dropped = self.n_errors = self.n_in_row = 0
         self.last_error: EvaluationError | None = None
         self.suspended = False
+        self.kept = False
         self._backlog_bytes = 0
         self._full = self._heavy = False
         self._evaluation = evaluation

@@ -29,6 +29,10 @@ class Account:
         """Tell whether it is time for a review."""
         return now_s - self._reviewed_s >= REVIEW_S
 
+    def elapsed(self, now_s: float) -> float:
+        """Return the seconds since the last review."""
+        return max(now_s - self._reviewed_s, 1e-9)
+
     def review(self, now_s: float, spent_s: Sequence[float], strides: Sequence[int]) -> list[int]:
         """Settle the account and return the streams' new strides.
 
@@ -37,7 +41,7 @@ class Account:
             spent_s: What each stream took since the last review.
             strides: Each stream's stride until now.
         """
-        elapsed_s = max(now_s - self._reviewed_s, 1e-9)
+        elapsed_s = self.elapsed(now_s)
         self._reviewed_s = now_s
         self._credit_s = min(CREDIT_S, self._credit_s + self.budget * elapsed_s - sum(spent_s))
         shares = [spent / elapsed_s * stride for spent, stride in zip(spent_s, strides, strict=True)]

@@ -48,7 +48,6 @@ class Channel:
         "delimits",
         "describe_next",
         "kept",
-        "last_step",
         "name",
         "next_index",
         "offered",
@@ -65,7 +64,6 @@ class Channel:
         self.describe_next = True
         self.offered: dict[str, Offered] = {}
         self.kept: tuple[int, Any, float, Mapping[str, Any]] | None = None
-        self.last_step: float | None = None
 
     @property
     def n_events(self) -> int:

@@ -7,6 +7,9 @@ of the events.
 
 Acts are applied on the thread that made the emitter, outside the lock, so that a slow action does not silence the
 agent.
+
+Events are strictly ordered, and `wall_time` is their order: within a run it only goes back where the machine's clock is
+set back by a millisecond or more.
 """
 
 from __future__ import annotations
@@ -17,12 +20,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
+
+import numpy as np
 
 from sightglass.core.clock import Clock
 from sightglass.core.errors import ActError, UnsendableError
 from sightglass.core.sink import Background
-from sightglass.core.values import Tensor, Text, array_kind, freeze
+from sightglass.core.values import PLAIN, SCALARS, Tensor, Text, array_kind, freeze
 
 from .acts import Act, Agree, Done, Ledger, agreed, pack
 from .answer import LOG, NUMBERS, Answer, host_step
@@ -32,6 +37,23 @@ from .demand import Channel, Demand, Origin
 WAKE_S: Final = 0.001
 HANDOVER_S: Final = 0.0002
 SWITCH_INTERVAL_S: Final = 0.001
+CLOCK_S: Final = 0.05
+CLOCK_NOISE_S: Final = 0.001
+
+
+class Recorder(Protocol):
+    """What is given records that are to be kept. It never raises because of a disk, and never waits for one."""
+
+    def log(
+        self, index: int, step: Any, wall_time: float, values: Mapping[str, Any], steps: Mapping[str, float] | None
+    ) -> None:
+        """Keep what one call of `run.log` gave."""
+
+    def group(self, event: str, ordinal: int, wall_time: float) -> None:
+        """Keep that the groups of an event ended before its event number `ordinal`."""
+
+    def snapshot(self, event: str, index: int, step: Any, wall_time: float, observables: Mapping[str, Any]) -> None:
+        """Keep the snapshot of an event."""
 
 
 class Emitter:
@@ -50,12 +72,15 @@ class Emitter:
         self.closed = False
         self.on_done: Callable[[Done], None] = lambda done: None
         self.wake: Callable[[], None] = lambda: None
+        self.recorder: Recorder | None = None
         self._changed = threading.Condition(self.lock)
         self._busy = self.demand.busy
         self._clock = clock
         self._monotonic = clock.monotonic
         self._wall_offset_s = clock.wall() - clock.monotonic()
+        self._clock_read_s = clock.monotonic()
         self._account = Account(budget, now_s=clock.monotonic()) if budget is not None else None
+        self._kept_account = Account(budget, now_s=clock.monotonic()) if budget is not None else None
         self._agree = agree
         self._leads = leads
         self._thread = threading.get_ident()
@@ -99,7 +124,10 @@ class Emitter:
                 channel.describe(observables)
                 self.demand.refresh()
             if keep:
-                channel.kept = (index, freeze(step), self._clock.wall(), freeze(observables))
+                wall_time = self._wall(self._monotonic())
+                channel.kept = (index, freeze(step), wall_time, freeze(observables))
+                if self.recorder is not None:
+                    self.recorder.snapshot(event, *channel.kept)
                 self.demand.refresh()
             if channel.answers or channel.delimits:
                 self._post(channel, index, step, observables, steps)
@@ -116,14 +144,29 @@ class Emitter:
         """
         if not isinstance(data, Mapping):
             raise TypeError(f"Expected a mapping of names to values, got {type(data).__name__}")
-        tracks: dict[str, Any] = {"step": 0 if step is None else step, **steps}
-        for name, at in tracks.items():
-            if not (isinstance(at, NUMBERS) or (name == "step" and array_kind(at))):
+        values = logged(data)
+        step = values.pop("step", None) if step is None else step
+        for name, at in {"step": step, **steps}.items():
+            if at is not None and not (isinstance(at, NUMBERS) or (name == "step" and array_kind(at))):
                 raise TypeError(f"Expected a number as {name!r}, got {type(at).__name__} {at!r:.100}")
-        observables = dict(_flat(data, ""))
-        if step is not None:
-            observables["step"] = step
-        self.take(LOG, observables, origin="log", steps=dict(steps) or None)
+        if self.closed:
+            return
+        with self.lock:
+            channel = self.demand.channel(LOG, "log")
+            index = channel.next_index()
+            step = index if step is None else step
+            now_s = self._monotonic()
+            if self.recorder is not None:
+                self.recorder.log(index, step, self._wall(now_s), values, steps or None)
+            if channel.describe_next or not values.keys() <= channel.offered.keys():
+                channel.describe({**values, "step": step})
+                self.demand.refresh()
+            if channel.answers or channel.delimits:
+                self._post(channel, index, step, {**values, "step": step}, steps or None)
+        if self._waiting:
+            time.sleep(HANDOVER_S)
+        if (self._agree or self.ledger.pending or self.ledger.paused_by) and threading.get_ident() == self._thread:
+            self._act(LOG, index, step)
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
@@ -143,8 +186,12 @@ class Emitter:
         """Close the groups of an event here."""
         with self.lock:
             channel = self.demand.channels.get(event)
-            for answer in channel.answers if channel else ():
+            if channel is None:
+                return
+            for answer in channel.answers:
                 answer.end_group()
+            if self.recorder is not None:
+                self.recorder.group(event, channel.n_events, self._wall(self._monotonic()))
         self.wake()
 
     def replay(self, answer: Answer) -> None:
@@ -233,7 +280,7 @@ class Emitter:
 
     def _post(self, channel: Channel, index: int, step: Any, observables: Mapping[str, Any], steps: Any = None) -> None:
         now_s = self._monotonic()
-        wall_time = now_s + self._wall_offset_s
+        wall_time = now_s + self._wall_offset_s if now_s - self._clock_read_s < CLOCK_S else self._wall(now_s)
         for answer in channel.answers:
             if not answer.suspended:
                 now_s = answer.post(index, step, wall_time, observables, steps, now_s)
@@ -242,18 +289,41 @@ class Emitter:
                 answer.boundary(channel.name)
         if now_s - self._woken_s >= WAKE_S:
             self._woken_s = now_s
-            self._wall_offset_s = self._clock.wall() - now_s  # one clock is read for each event, the other now and then
             for answer in channel.answers:
                 answer.look_for_room()
             self.wake()
             if self._account is not None and self._account.due(now_s):
                 self._review(self._account, now_s)
 
+    def _wall(self, now_s: float) -> float:
+        """Return the wall time of a monotonic one; the machine's clock is read now and then, to see if it was set."""
+        if now_s - self._clock_read_s >= CLOCK_S:
+            before_s, wall_s, self._clock_read_s = self._monotonic(), self._clock.wall(), self._monotonic()
+            offset_s = wall_s - before_s
+            settled = self._clock_read_s - before_s < CLOCK_NOISE_S
+            if settled and abs(offset_s - self._wall_offset_s) > CLOCK_NOISE_S:
+                self._wall_offset_s = offset_s
+        return now_s + self._wall_offset_s
+
+    def cost(self, answer: Answer) -> str:
+        """Say what part of the run's time an answer takes, and what its budget is."""
+        budget = "no budget" if self._account is None else f"the budget is {self._account.budget:.1%}"
+        return f"{answer.share:.1%} of the run's time ({budget})"
+
     def _review(self, account: Account, now_s: float) -> None:
+        """Thin what is asked until it is within the budget; what is kept is never thinned, but given up beyond it."""
         answers = list(self.demand.answers.values())
-        strides = account.review(now_s, [a.spent_s for a in answers], [a.stride for a in answers])
-        for answer, stride in zip(answers, strides, strict=True):
-            answer.stride = stride
+        asked = [answer for answer in answers if not answer.kept]
+        kept = [answer for answer in answers if answer.kept]
+        assert self._kept_account is not None
+        for bucket, several in ((account, asked), (self._kept_account, kept)):
+            elapsed_s = bucket.elapsed(now_s)
+            strides = bucket.review(now_s, [a.spent_s for a in several], [a.stride for a in several])
+            for answer, stride in zip(several, strides, strict=True):
+                answer.share = answer.spent_s * answer.stride / elapsed_s
+                answer.stride = stride
+                answer.kept = answer.kept and stride == 1
+        for answer in answers:
             answer.total_spent_s += answer.spent_s
             answer.spent_s = 0.0
 
@@ -295,16 +365,28 @@ def _known(step: Any, index: int) -> Any:
         return index
 
 
-def _flat(data: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
-    pairs: list[tuple[str, Any]] = []
+def logged(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return logged values by their tags: nested mappings become tags with slashes, `Tensor` and `Text` what they hold.
+
+    Raises:
+        TypeError: A name is no text.
+    """
+    if {*map(type, data.values())} <= PLAIN and {*map(type, data)} == {str}:
+        return dict(data)
+    return dict(_flat(data, ""))
+
+
+def _flat(data: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for name, value in data.items():
         if not isinstance(name, str):
             raise TypeError(f"Expected names of logged values as text, got {type(name).__name__} {name!r}")
         if isinstance(value, Mapping):
-            pairs.extend(_flat(value, f"{prefix}{name}/"))
+            yield from _flat(value, f"{prefix}{name}/")
+        elif isinstance(value, Tensor):
+            held = value.value
+            yield f"{prefix}{name}", held if array_kind(held) or isinstance(held, SCALARS) else np.asarray(held)
         else:
-            pairs.append((f"{prefix}{name}", value.value if isinstance(value, Tensor | Text) else value))
-    return pairs
+            yield f"{prefix}{name}", value.value if isinstance(value, Text) else value
 
 
 _Deferred = tuple[Callable[[], None] | None, Callable[[BaseException | None], None]]

@@ -12,15 +12,26 @@ The `io` thread drives it (`move.io`): `receive` for each message, then `flush` 
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, get_args
 
 from sightglass.core import codec
 from sightglass.core.clock import Clock
 from sightglass.core.columns import Row
-from sightglass.core.errors import ActError, QueryError, UnsendableError, WireError, unknown
+from sightglass.core.errors import (
+    ActError,
+    QueryError,
+    RefusedError,
+    RefusedQueryError,
+    SightglassError,
+    UnknownNameError,
+    UnsendableError,
+    WireError,
+    unknown,
+)
 from sightglass.emit.acts import Act, Done, Kind
 from sightglass.emit.answer import LOG, Answer
 from sightglass.emit.observe import Emitter
@@ -37,6 +48,9 @@ MAX_CLIENTS: Final = 1_000
 MAX_STREAMS: Final = 256
 
 Outgoing = list[tuple[bytes, Frames]]
+
+Record = Callable[[Answer, Sequence[Row], int], None]
+"""Takes an answer, rows of it, and the number of the event since which it is kept."""
 
 
 @dataclass(slots=True)
@@ -63,6 +77,7 @@ class Agent:
         functions: Mapping[str, Callable[..., Any]],
         about: Mapping[str, Any] | None = None,
         refuse_acts: str = "",
+        record: Record | None = None,
     ) -> None:
         """Begin without clients.
 
@@ -74,6 +89,7 @@ class Agent:
             functions: What the run registered for queries, by name.
             about: What else a description shows, such as the config.
             refuse_acts: Why acts are refused in this process, or empty.
+            record: Takes the rows of what is to be kept.
         """
         self.run = run
         self.id = id
@@ -83,6 +99,8 @@ class Agent:
         self._clock = clock
         self._functions = functions
         self._refuse_acts = refuse_acts
+        self._record = record
+        self._kept: dict[int, int] = {}
         self._ignored: set[bytes] = set()
         self._by_key: dict[str, Answer] = {}
         self._subscribers: dict[int, set[bytes]] = {}
@@ -119,7 +137,9 @@ class Agent:
             self._done(self._finished.popleft())
         for answer in list(self._emitter.demand.answers.values()):
             if answer.rows:
-                self._send_rows(answer, answer.take_rows(), self._subscribers.get(answer.id, set()))
+                self._store(answer, answer.take_rows())
+            if answer.id in self._kept and not (answer.kept or answer.suspended):
+                self._give_up(answer)
             if answer.suspended and answer.last_error is not None:
                 self._end(answer, answer.last_error)
         return self._take_outgoing()
@@ -191,6 +211,8 @@ class Agent:
                 self._do(peer, client, message)
             case wire.Publish(request=request, event=event):
                 self._publish(peer, client, request, event)
+            case wire.Keep():
+                self._keep(peer, client, message)
             case wire.Block():
                 self._published(peer, client, message, buffers)
 
@@ -256,7 +278,8 @@ class Agent:
             reason = f"Expected a reducer without a named window to close, got {answer.query}"
             self._refuse(peer, request, "QueryError", reason)
             return
-        if self._by_key.get(answer.query.key) is answer and self._subscribers[stream] != {peer}:
+        shared = self._subscribers[stream] != {peer} or stream in self._kept
+        if self._by_key.get(answer.query.key) is answer and shared:
             answer = self._part(peer, client, answer)
         elif self._by_key.get(answer.query.key) is answer:
             del self._by_key[answer.query.key]  # its groups are this client's own now
@@ -314,6 +337,76 @@ class Agent:
             return
         self._reply(peer, request, describe.done(done))
 
+    def keep(self, query: Query) -> Answer:
+        """Keep the records of a query from now on.
+
+        Raises:
+            QueryError: It calls a function that does not exist, or costs more than the run's budget.
+            RefusedError: Nothing can be kept here.
+        """
+        if self._record is None:
+            raise RefusedError(f"Run {self.run!r} keeps nothing")
+        answer = self._by_key.get(query.key)
+        if answer is not None and answer.stride > 1:
+            raise RefusedQueryError(
+                f"{query} costs {self._emitter.cost(answer)}, so it is evaluated on each {answer.stride}th event only; "
+                "what is kept is never thinned"
+            )
+        answer = answer or self._answer(query)
+        with self._emitter.turn():
+            if answer.id not in self._kept:
+                self._send_rows(answer, answer.take_rows(), self._subscribers[answer.id])  # they came before
+                channel = self._emitter.demand.channels.get(query.event)
+                self._kept[answer.id] = 0 if channel is None else channel.n_events
+            answer.kept = True
+        return answer
+
+    def _keep(self, peer: bytes, client: Client, message: wire.Keep) -> None:
+        request = message.request
+        if not client.controls:
+            reason = "Expected a controller's key to record; a viewer's key may look, not act"
+            self._refuse(peer, request, "RefusedError", reason)
+            return
+        try:
+            query = parse(message.query, functions=self._functions)
+            if message.keep:
+                self.keep(query)
+            else:
+                self._unkeep(query)
+        except (SightglassError, LookupError) as error:
+            self._refuse(peer, request, type(error).__name__, str(error))
+            return
+        self._reply(peer, request, {"tag": query.tag, "query": query.key, "note": self._note(query)})
+
+    def _unkeep(self, query: Query) -> None:
+        answer = self._by_key.get(query.key)
+        if answer is None or answer.id not in self._kept:
+            kept = [str(other.query) for other in self._emitter.demand.answers.values() if other.id in self._kept]
+            raise UnknownNameError("recorded query", str(query), kept)
+        with self._emitter.turn():
+            self._store(answer, answer.take_rows())
+            answer.kept = False
+        del self._kept[answer.id]
+        if not self._subscribers[answer.id]:
+            self._drop(answer)
+
+    def _store(self, answer: Answer, rows: Sequence[Row]) -> None:
+        """Hand rows to whoever keeps them, and to the clients that asked for them."""
+        if rows and answer.id in self._kept and self._record is not None:
+            self._record(answer, rows, self._kept[answer.id])
+        self._send_rows(answer, rows, self._subscribers.get(answer.id, set()))
+
+    def _give_up(self, answer: Answer) -> None:
+        """Stop keeping what costs more than the run's budget."""
+        del self._kept[answer.id]
+        message = (
+            f"Run {self.run!r} does not record {answer.query} any more: it costs {self._emitter.cost(answer)}, "
+            "and what is kept is never thinned"
+        )
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        if not self._subscribers[answer.id]:
+            self._drop(answer)
+
     def _publish(self, peer: bytes, client: Client, request: int, event: str) -> None:
         if not client.controls:
             reason = f"Expected a controller's key to publish {event!r}; a viewer's key may look, not act"
@@ -351,8 +444,10 @@ class Agent:
 
     # What comes out
 
-    def _send_rows(self, answer: Answer, rows: Sequence[Row], peers: Iterable[bytes]) -> None:
+    def _send_rows(self, answer: Answer, rows: Sequence[Row], peers: Collection[bytes]) -> None:
         """Send rows in blocks of consecutive ones, each encoded once for all."""
+        if not peers:
+            return
         try:
             for part in consecutive(rows):
                 for frames in wire.encode_blocks(answer.id, part):
@@ -376,13 +471,14 @@ class Agent:
         peers = self._subscribers.get(stream, set())
         peers.discard(peer)
         answer = self._emitter.demand.answers.get(stream)
-        if not peers and answer is not None:
-            del self._subscribers[stream]
+        if not peers and answer is not None and stream not in self._kept:
             self._drop(answer)
 
     def _drop(self, answer: Answer) -> None:
         if self._by_key.get(answer.query.key) is answer:
             del self._by_key[answer.query.key]
+        self._subscribers.pop(answer.id, None)
+        self._kept.pop(answer.id, None)
         self._emitter.close_answer(answer)
 
     def _number(self) -> int:

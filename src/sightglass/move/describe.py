@@ -87,6 +87,7 @@ def stream(agent: Agent, answer: Answer) -> dict[str, Any]:
         "n_errors": answer.n_errors,
         "last_error": str(answer.last_error or ""),
         "stride": answer.stride,
+        "kept": answer.kept,
         "spent_s": answer.total_spent_s + answer.spent_s,
     }
 

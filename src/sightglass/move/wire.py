@@ -95,6 +95,14 @@ class Do(Message, frozen=True, kw_only=True, array_like=True, tag="do"):
     hold: bool = False
 
 
+class Keep(Message, frozen=True, kw_only=True, array_like=True, tag="keep"):
+    """Asks that the records of a query be kept from now on, or, with `keep` unset, not any more."""
+
+    request: int
+    query: str
+    keep: bool = True
+
+
 class Publish(Message, frozen=True, kw_only=True, array_like=True, tag="publish"):
     """Offers a stream of the client's own as an event of the run; its records follow as blocks."""
 
@@ -191,7 +199,7 @@ class Block(Message, frozen=True, kw_only=True, array_like=True, tag="block"):
     tracks: bytes = b""
 
 
-FromClient = Hello | Ping | Bye | Ask | Open | Close | EndGroup | Do | Publish | Block
+FromClient = Hello | Ping | Bye | Ask | Open | Close | EndGroup | Do | Publish | Keep | Block
 FromAgent = Welcome | Reply | Refused | Opened | Moved | Waiting | Ended | Block | Bye | Ping
 
 Frames = Sequence[Buffer]

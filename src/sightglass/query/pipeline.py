@@ -38,9 +38,21 @@ class _Filtered:
 
 
 class Pipeline:
-    """Steps that values go through, reducers among them; what comes out is in the order it went in."""
+    """Steps that values go through, reducers among them; what comes out is in the order it went in.
 
-    def __init__(self, steps: Iterable[Step], *, seed: int = 0) -> None:
+    Attributes:
+        folds: The reducers, each with its place among the steps.
+    """
+
+    def __init__(self, steps: Iterable[Step], *, seed: int = 0, held: bool = False) -> None:
+        """Begin before the first event.
+
+        Args:
+            steps: Their functions are of Python.
+            seed: What random choices are drawn from.
+            held: Whether events whose numbers are passed over were held back by a condition; by default they failed.
+        """
+        self._held = held
         self._stages: list[_Mapped | _Filtered | Fold] = [_stage(step, seed) for step in steps]
         self.folds = [(i, stage) for i, stage in enumerate(self._stages) if isinstance(stage, Fold)]
         self._periods = [(i, fold) for i, fold in self.folds if isinstance(fold.window, Period)]
@@ -90,7 +102,7 @@ class Pipeline:
             every = window.n if isinstance(window, Every) else ordinal
             boundary = self._next + every - 1 - self._next % every
             for missing in sorted({min(boundary, ordinal - 1), ordinal - 1}):
-                self._step(0, missing, _missed(missing), out)
+                self._step(0, missing, _missed(missing, complete=self._held), out)
 
     def miss(self, *, ordinal: int, wall_time: float) -> list[Item]:
         """Pass by an event that was not evaluated: windows close in time, and say that they are incomplete."""
@@ -99,6 +111,10 @@ class Pipeline:
     def boundary(self, event: str) -> list[Item]:
         """Close the groups that another event delimits."""
         return self._close(lambda fold: isinstance(fold.window, Per) and fold.window.event == event)
+
+    def hold(self, *, ordinal: int, wall_time: float) -> list[Item]:
+        """Pass by an event that a condition held back."""
+        return self.post(_missed(ordinal, complete=True), ordinal=ordinal, wall_time=wall_time)
 
     def end_group(self) -> list[Item]:
         """Close the groups that no window was named for."""
@@ -136,8 +152,8 @@ class Pipeline:
             out.append(item)
 
 
-def _missed(ordinal: int) -> Item:
-    return Item(ordinal, *NOWHERE[:2], None, complete=False, passed=False)
+def _missed(ordinal: int, *, complete: bool = False) -> Item:
+    return Item(ordinal, *NOWHERE[:2], None, complete=complete, passed=False)
 
 
 def _offer(fold: Fold, ordinal: int, item: Item | None) -> Item | None:
@@ -218,11 +234,7 @@ class Evaluation:
             for i, step in enumerate(query.steps[:first])
         ]
         self._pipeline = Pipeline([_compiled(step, functions, None) for step in query.steps[first:]], seed=query.seed)
-        self._whens = [
-            evaluator(step.window.condition, functions=functions, event=query.event)
-            for step in query.steps
-            if isinstance(step, Reduce) and isinstance(step.window, When)
-        ]
+        self._whens = conditions(query, functions)
         single = len(self._head) == 1 and isinstance(self._head[0], Map) and not self._whens
         self.only = self._head[0].fn if single else None  # type: ignore[union-attr]
         self.has_tail = bool(self._pipeline.folds)
@@ -303,6 +315,34 @@ class Evaluation:
     def finish(self) -> list[Item]:
         """Close what is open at the end of the run."""
         return self._pipeline.finish()
+
+
+def rest(query: Query, n_done: int, functions: Functions | None = None, *, held: bool = False) -> Pipeline:
+    """Return the steps of a query but for the first, as one pipeline for values on the host.
+
+    Args:
+        query: The query.
+        n_done: How many of its steps are done already.
+        functions: What else it may call.
+        held: Whether events whose numbers are passed over were held back by a condition, or failed.
+
+    Raises:
+        QueryError: It calls a function that does not exist, or with wrong arguments.
+    """
+    steps = [
+        _compiled(step, functions or {}, query.event if all(isinstance(s, Where) for s in query.steps[:i]) else None)
+        for i, step in enumerate(query.steps)
+    ]
+    return Pipeline(steps[n_done:], seed=query.seed, held=held)
+
+
+def conditions(query: Query, functions: Functions | None = None) -> list[Callable[[Any], Any]]:
+    """Return the conditions of a query's windows, as functions of the event."""
+    return [
+        evaluator(step.window.condition, functions=functions or {}, event=query.event)
+        for step in query.steps
+        if isinstance(step, Reduce) and isinstance(step.window, When)
+    ]
 
 
 SCALARS_ = frozenset((float, int, bool, str))
