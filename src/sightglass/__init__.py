@@ -20,6 +20,10 @@ _MODULES = {
     "runs": "client.connect",
     "connect": "client.connect",
     "RunInfo": "client.connect",
+    "open": "client.recorded",
+    "RecordedRun": "client.recorded",
+    "RecordedRuns": "client.recorded",
+    "Series": "keep.store",
     "RemoteRun": "client.remote",
     "Stream": "client.stream",
     "plot": "see",
@@ -67,6 +71,9 @@ if TYPE_CHECKING:
     from .client.connect import RunInfo as RunInfo
     from .client.connect import connect as connect
     from .client.connect import runs as runs
+    from .client.recorded import RecordedRun as RecordedRun
+    from .client.recorded import RecordedRuns as RecordedRuns
+    from .client.recorded import open as open
     from .client.remote import RemoteRun as RemoteRun
     from .client.stream import Stream as Stream
     from .core.errors import ActError as ActError
@@ -92,6 +99,7 @@ if TYPE_CHECKING:
     from .core.values import Images as Images
     from .core.values import Tensor as Tensor
     from .core.values import Text as Text
+    from .keep.store import Series as Series
     from .query.parse import parse as parse
     from .query.query import Query as Query
     from .query.query import on as on

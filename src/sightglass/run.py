@@ -16,23 +16,28 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from .core.clock import SystemClock
-from .core.errors import SightglassError
+from .core.errors import KeepError, SightglassError
 from .emit.acts import Agree, Done
 from .emit.controls import Action, BoundControl, Control, declaring_line
 from .emit.observe import Emitter
-from .move import registry
+from .keep import runfile
+from .keep.directory import choose, claim
+from .keep.recorder import Recorder
+from .move import describe, registry
 from .move.agent import Agent
 from .move.io import Io
 from .move.transport import Both, MemoryListener
 from .move.zmq import ZmqListener, write_connection
+from .query.query import Query, as_query
 
 Mode = Literal["live", "disabled"]
 MODES: Final = ("live", "disabled")
+CLOSE_S: Final = 10.0
 
 _live: weakref.WeakSet[Run] = weakref.WeakSet()
 
@@ -44,7 +49,7 @@ class Run:
         name: Its name.
         id: Its id, 12 hexadecimal digits.
         config: What it was configured with.
-        directory: Where its files go; made when the first is written.
+        directory: Where its files go; made when the first is written, and final then.
         connection_file: Where the address and keys of a controller are, if `listen` was given.
         viewer_file: The same for those who may only look.
         reachable: Whether other processes can connect.
@@ -56,6 +61,8 @@ class Run:
         name: str,
         *,
         directory: Path,
+        shared: bool,
+        keep: Sequence[Query | str],
         config: Mapping[str, Any],
         listen: str | None,
         budget: float | None,
@@ -77,6 +84,13 @@ class Run:
         self._emitter = Emitter(clock=self._clock, budget=budget, agree=agree, leads=rank == 0)
         self._idle = self._emitter.demand.idle
         self._io: Io | None = None
+        self._shared = shared
+        self._opened = False
+        self._run_file: Path | None = None
+        self._state: runfile.State = "ended"
+        self._started = time.time()
+        self._directory_lock = threading.Lock()
+        self._recorder: Recorder | None = None
         self._registered: Path | None = None
         self._closed = False
         self.memory: MemoryListener | None = None
@@ -84,9 +98,13 @@ class Run:
             self._emitter.close()
             return
         refuse_acts = _refusal(rank, n_ranks, agree)
-        about = {"started": time.time(), "config": _plain(config), "directory": str(directory)}
+        about = {"started": self._started, "config": _plain(config), "directory": str(directory)}
+        self._rank = rank
+        self._recorder = self._emitter.recorder = Recorder(self._open_directory, rank=rank, clock=self._clock)
         self._agent = Agent(self._emitter, run=name, id=self.id, clock=self._clock, functions=self._functions,
-                            about=about, refuse_acts=refuse_acts)  # fmt: skip
+                            about=about, refuse_acts=refuse_acts, recorder=self._recorder)  # fmt: skip
+        for query in keep:
+            self._agent.keep(as_query(query))
         self._open(listen)
         _live.add(self)
 
@@ -111,11 +129,11 @@ class Run:
             self._emitter.observe(event, observables)
 
     def log(self, data: Mapping[str, Any], *, step: float | None = None, **steps: float) -> None:
-        """Give values away, whether or not somebody asks: they are the event "log", by their names.
+        """Give values away, whether or not somebody asks: they are kept, and are the event "log", by their names.
 
         Args:
-            data: Names to values: numbers, texts, arrays, `Tensor`, `Histogram`, `Image`, `Images`, `Figure`, `Text`;
-                nested mappings become names with slashes.
+            data: Names to values: numbers, texts, arrays, `Tensor`, `Histogram`, `Image`, `Images`, `Figure`, `Text`,
+                Matplotlib's figures, which are drawn here; nested mappings become names with slashes.
             step: The primary step; by default a counter.
             **steps: Further step tracks by name.
 
@@ -123,7 +141,7 @@ class Run:
             TypeError: The data are no mapping, or a name is no text.
         """
         if not self._emitter.closed:
-            self._emitter.log(data, step, steps)
+            self._emitter.log(_encoded(data) if "matplotlib.figure" in sys.modules else data, step, steps)
 
     def end_group(self, event: str) -> None:
         """Close the groups of an event here: reducers without a named window give their records."""
@@ -209,11 +227,23 @@ class Run:
     # The end
 
     def flush(self, timeout_s: float = 5.0) -> None:
-        """Wait until what rests on devices is settled."""
+        """Wait until what rests on devices is settled, and what is to be kept is written.
+
+        Raises:
+            KeepError: Something could not be written.
+        """
         self._emitter.flush(timeout_s)
+        if self._io is not None and not self._closed:
+            self._io.settle(timeout_s)
+        if self._recorder is not None:
+            self._recorder.flush(timeout_s)
 
     def close(self) -> None:
-        """End the run: open groups are emitted, clients are told. Calling it again does nothing."""
+        """End the run: open groups are emitted, clients are told, files are closed. Calling it again does nothing.
+
+        Raises:
+            KeepError: Something that was to be kept could not be written.
+        """
         if self._closed or self.disabled:
             return
         self._emitter.close()
@@ -224,14 +254,24 @@ class Run:
         for file in (self.connection_file, self.viewer_file):
             if file is not None:
                 file.unlink(missing_ok=True)
-        self._closed = True  # last: what an interrupt cut short is done again at the exit
+        self._tell_end()
+        self._closed = True  # what an interrupt cut short before is done again at the exit
         _live.discard(self)
+        if self._recorder is not None:
+            self._recorder.close(CLOSE_S)
 
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is not None:
+            self._state = "failed"
+        try:
+            self.close()
+        except KeepError as error:
+            if kind is None:
+                raise
+            warnings.warn(str(error), RuntimeWarning, stacklevel=2)
 
     def __repr__(self) -> str:
         state = "disabled" if self.disabled else "ended" if self._emitter.closed else "live"
@@ -300,7 +340,7 @@ class Run:
         if listener is None or listener.controller is None or listener.viewer is None:
             return
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            self._open_directory()
             controller, viewer = self.directory / "connection.json", self.directory / "connection-viewer.json"
             write_connection(controller, listener.controller, run=self.name, id=self.id)
             write_connection(viewer, listener.viewer, run=self.name, id=self.id)
@@ -309,6 +349,37 @@ class Run:
             warnings.warn(message, RuntimeWarning, stacklevel=5)
             return
         self.connection_file, self.viewer_file = controller, viewer
+
+    def _open_directory(self) -> Path:
+        """Make the run directory, on the thread of whoever writes there first."""
+        with self._directory_lock:
+            if self._shared or self._opened:  # it may have been removed meanwhile
+                self.directory.mkdir(parents=True, exist_ok=True)
+            else:
+                self.directory = claim(self.directory)
+            self._opened = True
+            if self._run_file is None or not self._run_file.exists():
+                self._run_file = runfile.create(self.directory, self._told())
+        return self.directory
+
+    def _told(self, **at_the_end: Any) -> runfile.RunFile:
+        """Return what `run.json` says."""
+        return runfile.RunFile(
+            name=self.name, id=self.id, config=_plain(self.config), started=self._started, host=socket.gethostname(),
+            pid=os.getpid(), rank=self._rank, **at_the_end,
+        )  # fmt: skip
+
+    def _tell_end(self) -> None:
+        if self._run_file is None:
+            return
+        with self._emitter.lock:
+            described = describe.run(self._agent, self._emitter, self._functions, self._clock)
+        events = {name: event["n_events"] for name, event in described["events"].items()}
+        try:
+            told = self._told(ended=self._clock.wall(), state=self._state, events=events, described=described)
+            runfile.write(self._run_file, told)
+        except OSError as error:
+            warnings.warn(f"Cannot note the end of run {self.name!r}: {error}", RuntimeWarning, stacklevel=3)
 
     @staticmethod
     def _free(name: str, taken: Mapping[str, Any], what: str) -> None:
@@ -322,6 +393,8 @@ class Run:
         """Become a no-op in a forked child, without touching the parent's locks, threads and sockets."""
         self.disabled = True
         self.memory = None
+        if self._recorder is not None:
+            self._recorder.abandon()
         self._emitter.abandon()
         self._idle = self._emitter.demand.idle
 
@@ -330,8 +403,10 @@ def init(
     name: str,
     *,
     dir: str | os.PathLike[str] = "runs",
+    into: str | os.PathLike[str] | None = None,
     config: Mapping[str, Any] | None = None,
     listen: str | None = None,
+    keep: Sequence[Query | str] = (),
     budget: float | None = 0.05,
     mode: Mode | None = None,
     agree: Agree | None = None,
@@ -341,9 +416,12 @@ def init(
     Args:
         name: What people call it; several live runs may share a name.
         dir: The folder of run directories; this run's is `{dir}/{name}-{date}-{time}`.
+        into: A run directory to write into instead: an earlier run's that this one goes on from, or one that several
+            ranks share.
         config: What it is configured with, shown to clients.
         listen: A TCP endpoint to open, encrypted, such as "tcp://0.0.0.0:0"; two connection files with its keys are
             written into the run directory.
+        keep: Queries whose records are kept from the start, such as "batch.loss".
         budget: What part of the run's time queries may take before they are thinned; `None` for any.
         mode: "disabled" makes every call a no-op; by default the environment's `SIGHTGLASS_MODE`, else "live".
         agree: For programs of several processes that clients may act on: a function that every rank calls at every
@@ -352,6 +430,7 @@ def init(
     Raises:
         TypeError: The name is no text.
         ValueError: The mode, the budget or the endpoint is none.
+        QueryError: A query to be kept cannot be read.
     """
     if not isinstance(name, str) or not name:
         raise TypeError(f"Expected the run's name as text, got {name!r}")
@@ -362,33 +441,25 @@ def init(
         raise ValueError(f"Expected a budget above 0 and up to 1, or None, got {budget!r}")
     if listen is not None and not listen.startswith("tcp://"):
         raise ValueError(f"Expected an endpoint such as 'tcp://0.0.0.0:0', got {listen!r}")
-    directory = _directory(Path(dir), name, make=listen is not None and mode == "live")
-    return Run(name, directory=directory, config=config or {}, listen=listen, budget=budget, agree=agree,
-               disabled=mode == "disabled")  # fmt: skip
+    if isinstance(keep, str):
+        raise TypeError(f"Expected a list of queries to keep, got text: keep=[{keep!r}]")
+    directory = choose(Path(dir), name) if into is None else Path(into)
+    return Run(name, directory=directory, shared=into is not None, keep=keep, config=config or {}, listen=listen,
+               budget=budget, agree=agree, disabled=mode == "disabled")  # fmt: skip
 
 
-def _directory(parent: Path, name: str, *, make: bool) -> Path:
-    """Choose the run directory: a counter follows when it is taken. It is made where files go there from the start."""
-    safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name).strip(".") or "run"
-    base = parent / f"{safe}-{time.strftime('%Y-%m-%d-%H%M%S')}"
-    path, n = base, 1
-    while _taken(path, make=make):
-        n += 1
-        path = base.with_name(f"{base.name}-{n}")
-    return path
+def _encoded(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Draw the Matplotlib figures among logged values."""
+    from matplotlib.figure import Figure
 
+    from .see.matplotlib import encode
 
-def _taken(path: Path, *, make: bool) -> bool:
-    """Tell whether another run has this directory, perhaps one that began together with this one; if none, take it."""
-    if not make:
-        return path.exists()
-    try:
-        path.mkdir(parents=True)
-    except FileExistsError:
-        return True
-    except OSError:
-        pass  # whoever writes there says so
-    return False
+    if not isinstance(data, Mapping) or not any(isinstance(value, Figure | Mapping) for value in data.values()):
+        return data
+    return {
+        name: encode(value) if isinstance(value, Figure) else _encoded(value) if isinstance(value, Mapping) else value
+        for name, value in data.items()
+    }
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -429,7 +500,10 @@ def _refusal(rank: int, n_ranks: int, agree: Agree | None) -> str:
 
 def _close_all() -> None:
     for run in list(_live):
-        run.close()
+        try:
+            run.close()
+        except KeepError as error:
+            warnings.warn(str(error), RuntimeWarning, stacklevel=1)
 
 
 def _abandon_all() -> None:

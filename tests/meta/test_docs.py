@@ -124,7 +124,7 @@ def test_every_block_runs(page: Path, place: Path) -> None:
     script.write_text(script_of(blocks))
     environment = {
         **os.environ,
-        "SIGHTGLASS_RUNTIME_DIR": str(place / "runs"),
+        "SIGHTGLASS_RUNTIME_DIR": str(place / "runtime"),
         "PYTHONUNBUFFERED": "1",
         "COLUMNS": "100",
     }

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sightglass.core.errors import RunLostError, RunNotFoundError, SightglassError, TransportError, WireError, unknown
+from sightglass.keep.runfile import runs_in
 from sightglass.move import registry
 from sightglass.move.zmq import Address, Keys, ZmqChannel, read_connection
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 CONNECT_S: Final = 5.0
 RETRY_S: Final = 0.05
 PROBE_S: Final = 1.0
+RUNS: Final = Path("runs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +36,15 @@ class RunInfo:
     Attributes:
         name: Its name.
         id: Its id, 12 hexadecimal digits.
-        state: "running", "paused", "stopping"; "silent" if it lives but does not answer; "out of reach".
+        state: Of a live run "running", "paused", "stopping"; "silent" if it lives but does not answer; "out of reach".
+            Of a recorded one "ended", "failed", "died" if it never came to its end, "recorded" if that is not known.
         pid: Its process; 0 if it is on another machine and does not answer.
         host: Its machine.
         started: When it began, in seconds since the Unix epoch.
         directory: Its run directory, or empty.
         description: What it told of itself, or `None` if it did not answer.
+        changed: When its files were last written to, in seconds since the Unix epoch; 0 if it has none that were read.
+        n_bytes: How much they hold.
     """
 
     name: str
@@ -50,15 +55,30 @@ class RunInfo:
     started: float
     directory: str
     description: Description | None = None
+    changed: float = 0.0
+    n_bytes: int = 0
+
+    @property
+    def live(self) -> bool:
+        """Whether it was found by its lock or its connection file, and not only by what it recorded."""
+        return self.changed == 0.0
 
 
-def runs(*, connections: str | os.PathLike[str] | None = None, timeout_s: float = PROBE_S) -> list[RunInfo]:
-    """Return the live runs of this user on this machine, the newest first.
+def runs(
+    dir: str | os.PathLike[str] | None = None,
+    *,
+    connections: str | os.PathLike[str] | None = None,
+    timeout_s: float = PROBE_S,
+) -> list[RunInfo]:
+    """Return the live runs of this user on this machine, and the recorded ones in a folder, the newest first.
 
     Args:
+        dir: The folder; then only what was recorded there, by live runs too. By default "runs", if there is one.
         connections: A folder of connection files; the runs on other machines that they lead to come too.
         timeout_s: How long the runs have to answer, all of them together.
     """
+    if dir is not None:
+        return _recorded(Path(dir))
     targets: list[tuple[str, str, Address, registry.Entry | None]]
     targets = [(entry.name, entry.id, _address(entry), entry) for entry in registry.entries()]
     if connections is not None:
@@ -69,7 +89,20 @@ def runs(*, connections: str | os.PathLike[str] | None = None, timeout_s: float 
                 targets.append((name, id, address, None))
     told = _probe([(name, address) for name, _, address, _ in targets], timeout_s)
     found = [_info(name, id, entry, about) for (name, id, _, entry), about in zip(targets, told, strict=True)]
+    ids = {info.id for info in found}
+    if RUNS.is_dir():
+        found += [info for info in _recorded(RUNS) if info.id not in ids]
     return sorted(found, key=lambda info: -info.started)
+
+
+def _recorded(folder: Path) -> list[RunInfo]:
+    return [
+        RunInfo(
+            name=entry.name, id=entry.id, state=entry.state, pid=0, host="", started=entry.started,
+            directory=str(entry.path), changed=entry.changed, n_bytes=entry.n_bytes,
+        )
+        for entry in runs_in(folder, alive=registry.alive)
+    ]  # fmt: skip
 
 
 def connect(target: str | os.PathLike[str] | Run, *, wait_s: float = 0.0, timeout_s: float = CONNECT_S) -> RemoteRun:

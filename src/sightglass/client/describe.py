@@ -7,6 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sightglass.keep.block import Key
+from sightglass.keep.runfile import RunFile
+from sightglass.query.query import as_query
+
 MAX_FIELDS_SHOWN = 6
 
 
@@ -149,3 +153,46 @@ def description(told: Mapping[str, Any]) -> Description:
 
 def _known(kind: type, told: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in told.items() if key in kind.__slots__}  # type: ignore[attr-defined]
+
+
+def recorded(told: RunFile, *, state: str, directory: str, kept: Mapping[Key, tuple[int, str]]) -> Description:
+    """Describe a run from what it wrote.
+
+    Args:
+        told: What it said of itself; the end is missing if it died.
+        state: Whether it runs, ended, failed, died or says nothing.
+        directory: Where it is.
+        kept: How many records each series has, and their type.
+    """
+    about = dict(told.described)
+    about.update(name=told.name, id=told.id, pid=told.pid, host=told.host, state=state, started=told.started)
+    about.update(config=told.config, directory=directory, wall_time=told.ended or told.started, n_clients=0)
+    about["events"] = {**_recorded_events(kept), **about.get("events", {})}
+    about["streams"] = [
+        {"stream": i, "query": key.query, "tag": key.tag, "clients": (), "n_records": n, "n_events": n, "n_skipped": 0,
+         "n_dropped": 0, "n_errors": 0, "last_error": "", "stride": 1, "spent_s": 0.0, "kept": True}
+        for i, (key, (n, _)) in enumerate(kept.items())
+        if key.kind == "stream"
+    ]  # fmt: skip
+    empty: dict[str, Any] = {"controls": {}, "actions": {}, "functions": {}, "n_pending_acts": 0}
+    return description({**empty, **about})
+
+
+def _recorded_events(kept: Mapping[Key, tuple[int, str]]) -> dict[str, Any]:
+    """Tell of events by what was kept of them."""
+    events: dict[str, Any] = {}
+    for key, (n, kind) in kept.items():
+        if key.kind not in ("logged", "stream", "snapshot"):
+            continue
+        query = as_query(key.query) if key.kind == "stream" else None
+        name = "log" if key.kind == "logged" else query.event if query else key.tag
+        event = events.setdefault(name, {"origin": "observe", "n_events": 0, "kept": False, "observables": {}})
+        event["n_events"] = max(event["n_events"], n)
+        if key.kind == "logged":
+            event["origin"] = "log"
+            event["observables"][key.tag] = {"type": kind, "example": "", "fields": {}}
+        elif key.kind == "snapshot":
+            event["kept"] = True
+        elif query and len(query.names) == 1 and query.tag == f"{name}.{query.names[0]}":
+            event["observables"][query.names[0]] = {"type": kind, "example": "", "fields": {}}
+    return events

@@ -114,14 +114,12 @@ class RemoteRun:
             QueryError: The query cannot be read, or cannot be answered by this run.
             RunLostError: The run does not answer, or has ended.
         """
-        if isinstance(query, str):
-            text = query  # the run reads it: it knows its own functions
-        else:
-            text = str(as_query(query))
+        asked = as_query(query)
+        text = query if isinstance(query, str) else str(asked)
         store = Store(tag=text, run=self.name)
         pending = self._link.begin(lambda number: wire.Open(request=number, query=text), store)
         opened: wire.Opened = self._link.result(pending)
-        return Stream(_Asked(self._link, store), store, note=opened.note)
+        return Stream(_Asked(self._link, store), store, note=opened.note, query=asked.key)
 
     def set(self, name: str, value: Any, *, at: str | None = None, timeout_s: float = ACT_S) -> Acknowledgement:
         """Change a control, at the run's next event, or at the next event of a name.

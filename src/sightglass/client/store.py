@@ -59,7 +59,8 @@ class Store:
         counts: What the run counted, as it last told.
     """
 
-    def __init__(self, *, tag: str, run: str) -> None:
+    def __init__(self, *, tag: str, run: str, max_records: int = MAX_RECORDS, max_bytes: int = MAX_BYTES) -> None:
+        self._max_records, self._max_bytes = max_records, max_bytes
         self.tag = tag
         self.run = run
         self.n = self.n_forgotten = self.n_lost = 0
@@ -143,7 +144,9 @@ class Store:
         self._chunks.append((self.n, chunk, size))
         self.n += n
         self._n_bytes += size
-        while len(self._chunks) > 1 and (self.n - self._chunks[0][0] > MAX_RECORDS or self._n_bytes > MAX_BYTES):
+        while len(self._chunks) > 1 and (
+            self.n - self._chunks[0][0] > self._max_records or self._n_bytes > self._max_bytes
+        ):
             _, forgotten, bytes_ = self._chunks.popleft()
             self.n_forgotten += len(forgotten)
             self._n_bytes -= bytes_

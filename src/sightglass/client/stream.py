@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sightglass.core.errors import MissingExtraError, QueryError
 from sightglass.core.record import Record
@@ -23,6 +24,9 @@ from sightglass.query.query import Chain, Per, Reduce, Step, When
 from sightglass.query.window import Item
 
 from .store import Arrays, Store, arrivals, to_arrays
+
+if TYPE_CHECKING:
+    from .saving import Saving
 
 WAIT_S: Final = 0.5
 MAX_GAP: Final = 100_000
@@ -82,10 +86,15 @@ class Stream(Chain):
     `sightglass.plot`; add steps to it (`map`, `where`, `mean(every=10)` …), which run here. When the run ends, so
     does the iteration; when the stream failed, or the run was lost, the iteration raises what happened after the last
     record.
+
+    Attributes:
+        note: What the run said when it was asked, such as what it waits for.
+        query: The canonical text of the query that it answers; empty where steps were added here.
     """
 
-    def __init__(self, feed: Feed, store: Store, *, note: str = "") -> None:
+    def __init__(self, feed: Feed, store: Store, *, note: str = "", query: str = "") -> None:
         self.note = note
+        self.query = query
         self._feed = feed
         self._store = store
         self._lock = threading.RLock()
@@ -203,6 +212,20 @@ class Stream(Chain):
         What the function raises is warned of once, counted, and raised by `Subscription.close`.
         """
         return Subscription(self, function)
+
+    def save(self, path: str | os.PathLike[str]) -> Saving:
+        """Save the records into a file, from the first that is kept here until the stream ends.
+
+        It goes on in the background; `Saving.close`, or the end of this process, saves what has come so far.
+        `sightglass.open(path)` opens the file.
+
+        Raises:
+            FileExistsError: There is such a file already.
+            OSError: It cannot be made.
+        """
+        from .saving import Saving
+
+        return Saving(self, path)
 
     def zip(self, *others: Stream) -> Stream:
         """Return a stream of tuples of the n-th records' values, named by the tag and run they come from."""

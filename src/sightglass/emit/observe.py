@@ -44,10 +44,14 @@ CLOCK_NOISE_S: Final = 0.001
 class Recorder(Protocol):
     """What is given records that are to be kept. It never raises because of a disk, and never waits for one."""
 
+    @property
+    def active(self) -> bool:
+        """Whether it was given anything yet."""
+
     def log(
-        self, index: int, step: Any, wall_time: float, values: Mapping[str, Any], steps: Mapping[str, float] | None
+        self, index: int, step: Any, wall_time: float, values: dict[str, Any], steps: Mapping[str, float] | None
     ) -> None:
-        """Keep what one call of `run.log` gave."""
+        """Keep what one call of `run.log` gave; the mapping is the recorder's own."""
 
     def group(self, event: str, ordinal: int, wall_time: float) -> None:
         """Keep that the groups of an event ended before its event number `ordinal`."""
@@ -162,7 +166,7 @@ class Emitter:
                 channel.describe({**values, "step": step})
                 self.demand.refresh()
             if channel.answers or channel.delimits:
-                self._post(channel, index, step, {**values, "step": step}, steps or None)
+                self._post(channel, index, step, {**values, "step": step}, steps or None, now_s)
         if self._waiting:
             time.sleep(HANDOVER_S)
         if (self._agree or self.ledger.pending or self.ledger.paused_by) and threading.get_ident() == self._thread:
@@ -190,8 +194,9 @@ class Emitter:
                 return
             for answer in channel.answers:
                 answer.end_group()
-            if self.recorder is not None:
-                self.recorder.group(event, channel.n_events, self._wall(self._monotonic()))
+            recorder = self.recorder
+            if recorder is not None and (recorder.active or any(answer.kept for answer in channel.answers)):
+                recorder.group(event, channel.n_events, self._wall(self._monotonic()))
         self.wake()
 
     def replay(self, answer: Answer) -> None:
@@ -278,8 +283,17 @@ class Emitter:
         self._busy = self.demand.busy
         self._drain = None
 
-    def _post(self, channel: Channel, index: int, step: Any, observables: Mapping[str, Any], steps: Any = None) -> None:
-        now_s = self._monotonic()
+    def _post(  # noqa: PLR0917  the hot path: keywords would cost
+        self,
+        channel: Channel,
+        index: int,
+        step: Any,
+        observables: Mapping[str, Any],
+        steps: Any = None,
+        now_s: float | None = None,
+    ) -> None:
+        if now_s is None:
+            now_s = self._monotonic()
         wall_time = now_s + self._wall_offset_s if now_s - self._clock_read_s < CLOCK_S else self._wall(now_s)
         for answer in channel.answers:
             if not answer.suspended:

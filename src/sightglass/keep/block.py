@@ -23,7 +23,7 @@ from sightglass.core.values import type_name
 from .framing import Buffer, checksum
 from .protobuf import BYTES, FIXED32, FIXED64, VARINT, key, signed, spans, unzigzag, varint, zigzag
 
-Kind = Literal["logged", "stream", "groups", "acts"]
+Kind = Literal["logged", "stream", "groups", "acts", "snapshot"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 BLOCK: Final = 1001
@@ -51,8 +51,9 @@ class Key:
     """What makes a series.
 
     Attributes:
-        kind: "logged" under a tag, the records of a query ("stream"), the ends of groups of an event, the acts.
-        tag: Its name; of "groups" the event.
+        kind: "logged" under a tag, the records of a query ("stream"), the ends of groups of an event, the acts, the
+            snapshots of an event.
+        tag: Its name; of "groups" and "snapshot" the event.
         query: The canonical text of a stream's query, else empty.
     """
 
@@ -98,7 +99,7 @@ def _type(values: Any) -> str:
     """Name the type of the first value."""
     if isinstance(values, np.ndarray):
         if values.ndim > 1:
-            return type_name(values[0])
+            return str(type_name(values[0]))
         return {"float64": "float", "int64": "int"}.get(values.dtype.name, values.dtype.name)
     return type_name(values[0])[: codec.INLINE_BYTES]
 
@@ -364,7 +365,8 @@ def numpy_type(number: int) -> np.dtype[Any]:
             import ml_dtypes  # comes with JAX
         except ImportError:
             raise WireError("Expected ml_dtypes to be installed for bfloat16: pip install ml_dtypes") from None
-        return np.dtype(ml_dtypes.bfloat16)
+        extended: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return extended
     return np.dtype(name).newbyteorder("<")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -30,7 +31,7 @@ def encode_values(
     Args:
         values: Mappings in it become tags with slashes.
         encode: Encodes one value, as `sayable` gives it, but for its tag; raises UnsendableError.
-        step: Cut to an integer.
+        step: Cut to an integer; 0 if it is not finite.
         wall_time: Seconds since the Unix epoch.
 
     Returns:
@@ -44,7 +45,11 @@ def encode_values(
         except (UnsendableError, ValueError, OverflowError) as error:
             left_out[tag] = str(error)
     if parts:
-        parts = [double_field(1, wall_time), varint_field(2, int(step)), *bytes_field(5, *parts)]
+        parts = [
+            double_field(1, wall_time),
+            varint_field(2, int(step) if math.isfinite(step) else 0),
+            *bytes_field(5, *parts),
+        ]
     return parts, left_out
 
 
@@ -76,20 +81,32 @@ def sayable(value: Any) -> float | npt.NDArray[Any] | Histogram | Image | Figure
         case Histogram() | Figure() | Text():
             return value
         case Image():
-            return Image(png.pixels(value.value))
+            return Image(png.canvas(value.value))
         case Images():
-            return Image(png.grid(value.value))
+            return Image(png.canvas(png.grid(value.value)))
         case bool() | int() | float():
             return float(value)
-        case np.ndarray() | np.generic() if is_real(value.dtype):
-            return value if value.ndim else float(value)
-        case np.ndarray() if value.ndim and value.dtype.kind == "c":
-            return value
+        case np.generic() if is_real(value.dtype):
+            return float(value)
+        case np.ndarray() if is_real(value.dtype) or value.dtype.kind == "c":
+            return value if value.ndim else sayable(value[()])
     raise UnsendableError(f"Expected a number, array, histogram, image, figure or text, got {type(value).__name__}")
 
 
+def figure(data: memoryview) -> Figure:
+    """Return the picture file in these bytes."""
+    told = png.picture(data)
+    return Figure(bytes(data), told.media_type if told else "application/octet-stream")
+
+
 def from_buckets(
-    lefts: npt.ArrayLike, rights: npt.ArrayLike, counts: npt.ArrayLike, *, n_nan: int = 0, n_posinf: int = 0, n_neginf: int = 0
+    lefts: npt.ArrayLike,
+    rights: npt.ArrayLike,
+    counts: npt.ArrayLike,
+    *,
+    n_nan: int = 0,
+    n_posinf: int = 0,
+    n_neginf: int = 0,
 ) -> Histogram:
     """Make a histogram of buckets; no count is lost.
 
@@ -98,16 +115,19 @@ def from_buckets(
     Raises:
         WireError: Buckets overlap, or are not finite, or counts are none.
     """
-    left, right, count = (np.asarray(column, np.float64) for column in (lefts, rights, counts))
+    with np.errstate(invalid="ignore"):
+        left, right, count = (np.asarray(column, np.float64) for column in (lefts, rights, counts))
     if not (np.isfinite(left).all() and np.isfinite(right).all() and (left <= right).all()):
         raise WireError("Expected finite buckets whose left edge is not beyond the right one")
-    if not (count >= 0).all() or count.sum() > MAX_COUNT or min(n_nan, n_posinf, n_neginf) < 0:
+    if not (np.isfinite(count).all() and (count >= 0).all()) or count.sum() > MAX_COUNT:
         raise WireError("Expected counts from 0 to 2**62 in the buckets of a histogram")
+    if min(n_nan, n_posinf, n_neginf) < 0:
+        raise WireError("Expected counts from 0 on of what is not finite in a histogram")
     outside = {"n_nan": n_nan, "n_posinf": n_posinf, "n_neginf": n_neginf}
     if not len(left):
         return Histogram.from_counts([0], [0.0, 1.0], **outside)
     order = np.lexsort((right, left))
-    left, right, count = left[order], right[order], np.rint(count[order]).astype(np.int64)
+    left, right, count = left[order], right[order], np.rint(count[order])
     with np.errstate(over="ignore"):
         gap, slack = left[1:] - right[:-1], SLACK * (np.abs(left[1:]) + (right - left)[1:])
     if (gap < -slack).any():
@@ -115,7 +135,7 @@ def from_buckets(
     holes = np.flatnonzero(gap > slack) + 1
     edges = np.insert(np.append(left, right[-1]), holes, right[holes - 1])
     count = np.insert(count, holes, 0)
-    return Histogram.from_counts(*_merged(count, edges), **outside)
+    return Histogram.from_counts(*_merged(count.astype(np.int64), edges), **outside)
 
 
 def _merged(counts: npt.NDArray[np.int64], edges: npt.NDArray[np.float64]) -> tuple[Any, Any]:

@@ -7,6 +7,8 @@ Rule 1: a file that ends inside a frame is no damage: it may still grow. `Scan` 
 Rule 2: a header that is wrong is damage. The next valid frame is searched for behind it, and the bytes between are
 named; a frame counts as found only if its payload is right, too.
 Rule 3: nothing is allocated for a length before the file is known to be that long.
+Rule 4: what the search costs is bounded by the length of the file, whatever the lost bytes are made to look like. What
+looks like the header of a frame that is not whole yet is looked at again when the file has grown.
 """
 
 from __future__ import annotations
@@ -29,9 +31,12 @@ Buffer = bytes | bytearray | memoryview
 HEADER_BYTES: Final = 12
 FOOTER_BYTES: Final = 4
 WINDOW_BYTES: Final = 2**20
-CHUNK_BYTES: Final = 4 * 2**20
+CHUNK_BYTES: Final = 2**20
 HEAD_BYTES: Final = 4_096
 LARGE_BYTES: Final = 2**14
+MAX_FRAME_BYTES: Final = 2**40
+SEARCH_BYTES: Final = 64 * 2**20
+SEARCH_FACTOR: Final = 4
 
 _HEADER: Final = struct.Struct("<QI")
 _U64: Final = struct.Struct("<Q")
@@ -103,7 +108,7 @@ def frame(parts: Sequence[Buffer]) -> list[Buffer]:
 
 def _bytes(part: Buffer) -> Any:
     """Give google_crc32c what it takes: bytes, or a NumPy array over the same memory."""
-    return part if isinstance(part, bytes) or not len(part) else np.frombuffer(part, np.uint8)
+    return part if isinstance(part, bytes) else np.frombuffer(part, np.uint8) if len(part) else b""
 
 
 class File:
@@ -124,6 +129,8 @@ class File:
 
     def read(self, offset: int, n: int) -> memoryview:
         """Return up to n bytes; fewer where the file ends."""
+        if n <= CHUNK_BYTES and hasattr(os, "pread"):
+            return memoryview(os.pread(self._file.fileno(), n, offset))
         buffer = bytearray(max(0, min(n, self.size() - offset)))
         return memoryview(buffer)[: self.readinto(offset, memoryview(buffer))].toreadonly()
 
@@ -190,6 +197,7 @@ class Scan:
         self.damages: list[Damage] = []
         self._file = file
         self._searched = 0
+        self._verified = 0
 
     def frames(self, *, whole: bool = False) -> Iterator[tuple[Frame, memoryview]]:
         """Yield the frames up to the end of the file as it is now, each with the first bytes of its payload.
@@ -238,36 +246,39 @@ class Scan:
 
     def _search(self, end: int) -> bool:
         """Look for the next valid frame behind a header that is wrong."""
-        found = next_frame(self._file, max(self.position + 1, self._searched), end)
-        if found is None:
-            self._searched = max(self.position + 1, end - HEADER_BYTES)
-            return False
+        place, waiting = max(self.position + 1, self._searched), end
+        while place + HEADER_BYTES <= end:
+            window = np.frombuffer(self._file.read(place, min(CHUNK_BYTES, end - place)), np.uint8)
+            if len(window) < HEADER_BYTES:
+                break
+            for start, length in _headers(window):
+                found = Frame(place + start, length)
+                if found.end > end:
+                    waiting = min(waiting, found.offset)
+                elif self._affords(length, end) and intact(self._file, found):
+                    self._skip_to(found)
+                    return True
+            place += len(window) - HEADER_BYTES + 1
+        self._searched = min(place, waiting)
+        return False
+
+    def _affords(self, length: int, end: int) -> bool:
+        self._verified += length
+        return self._verified <= SEARCH_BYTES + SEARCH_FACTOR * end
+
+    def _skip_to(self, found: Frame) -> None:
         length = found.offset - self.position
         what = "the header of a frame is damaged"
         self.damages.append(Damage(path=self._file.path, offset=self.position, length=length, what=what))
         self.position = found.offset
-        return True
 
 
-def next_frame(file: File, start: int, end: int) -> Frame | None:
-    """Find the first frame from an offset on whose header and payload are right."""
-    while start + HEADER_BYTES <= end:
-        window = np.frombuffer(file.read(start, CHUNK_BYTES), np.uint8)
-        if len(window) < HEADER_BYTES:
-            return None
-        for place in _headers(window, end - start):
-            found = Frame(start + int(place), int(window[place : place + 8].view("<u8")[0]))
-            if found.end <= end and intact(file, found):
-                return found
-        start += len(window) - HEADER_BYTES + 1
-    return None
-
-
-def _headers(window: Any, n_left: int) -> Any:
-    """Return the places in a window where eight bytes are a possible length, and the four behind them its CRC."""
+def _headers(window: Any) -> Iterator[tuple[int, int]]:
+    """Yield where in a window a header that is right begins, and the length it tells."""
+    if not window.any():
+        return
     places = np.arange(len(window) - HEADER_BYTES + 1)
-    n_high = (max(1, n_left.bit_length()) + 7) // 8  # no length is longer than what is left
-    for i in range(n_high, 8):
+    for i in range(MAX_FRAME_BYTES.bit_length() // 8, 8):
         places = places[window[places + i] == 0]
     zero, tables = _tables()
     crc = np.full(len(places), zero, np.uint64)
@@ -277,7 +288,8 @@ def _headers(window: Any, n_left: int) -> Any:
     for i in range(4):
         told |= window[places + 8 + i].astype(np.uint64) << np.uint64(8 * i)
     rotated = (crc >> np.uint64(15)) | (crc << np.uint64(17)) & np.uint64(0xFFFFFFFF)
-    return places[told == (rotated + np.uint64(0xA282EAD8)) & np.uint64(0xFFFFFFFF)]
+    for place in places[told == (rotated + np.uint64(0xA282EAD8)) & np.uint64(0xFFFFFFFF)].tolist():
+        yield place, _HEADER.unpack_from(window, place)[0]
 
 
 @cache

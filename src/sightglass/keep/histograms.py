@@ -25,8 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sightglass.core.errors import UnknownNameError
-from sightglass.core.values import Histogram, is_real, type_name
-from sightglass.keep.tensors import blocks, finite_part
+from sightglass.core.values import Histogram, is_extended, is_real, type_name
+
+from .tensors import blocks, finite_part
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -189,9 +190,13 @@ def _checked_bins(bins: int | npt.ArrayLike) -> int | Floats:
     edges = np.array(bins, np.float64)
     if edges.ndim != 1 or not 2 <= len(edges) <= MAX_BINS + 1:
         raise ValueError(f"Expected the edges of 1 to {MAX_BINS:,} bins in one dimension, got shape {edges.shape}")
-    if not (np.isfinite(edges).all() and (edges[1:] > edges[:-1]).all()):
+    if not _are_edges(edges):
         raise ValueError(f"Expected finite edges in increasing order, got {edges.tolist()!r:.80}")
     return edges
+
+
+def _are_edges(edges: Floats) -> bool:
+    return bool(np.isfinite(edges).all() and (edges[1:] > edges[:-1]).all())
 
 
 def _checked_clip(quantiles: tuple[float, float] | None) -> tuple[float, float] | None:
@@ -262,7 +267,7 @@ def _threshold(facts: Sequence[_Facts]) -> float:
 def _own_edges(facts: Sequence[_Facts], n_bins: int) -> Floats | None:
     """Return the edges that all steps have already, if they have."""
     first = facts[0].edges if facts else None
-    if first is None or len(first) != n_bins + 1 or not np.isfinite(first).all():
+    if first is None or len(first) != n_bins + 1 or not _are_edges(first):
         return None
     return first if all(fact.edges is not None and np.array_equal(fact.edges, first) for fact in facts) else None
 
@@ -274,10 +279,12 @@ def _edges(low: float, high: float, n_bins: int, threshold: float | None) -> Flo
             places = np.linspace(ends[0], ends[1], n_bins + 1)
             edges: Floats = np.sign(places) * threshold * np.expm1(np.abs(places))
         edges[[0, -1]] = low, high
-        if (edges[1:] > edges[:-1]).all():
+        if _are_edges(edges):
             return edges
     # Also of a range of one value, or of so few floats that their logarithms are no different.
-    return Histogram([] if math.isnan(low) else [low, high], bins=n_bins).edges
+    edges = Histogram([] if math.isnan(low) else [low, high], bins=n_bins).edges
+    edges[0], edges[-1] = np.fmin(edges[0], low), np.fmax(edges[-1], high)
+    return edges
 
 
 def _count(step: Step, edges: Floats) -> Counts:
@@ -285,9 +292,8 @@ def _count(step: Step, edges: Floats) -> Counts:
         return _rebinned(step, edges)
     counts = np.zeros(len(edges) - 1, np.int64)
     for values in _float_blocks(step):
-        finite = np.sort(
-            finite_part(values)[0]
-        )  # sorting and finding the edges is faster than finding each value's bin
+        # Finding the edges among sorted values is faster than finding each value's bin.
+        finite = np.sort(finite_part(values)[0])
         below = np.searchsorted(finite, edges)
         below[[0, -1]] = 0, len(finite)
         counts += np.diff(below)
@@ -300,24 +306,26 @@ def _rebinned(histogram: Histogram, edges: Floats) -> Counts:
     # The first of its own edges that is no less: where bins have no width, all they hold lies above.
     after = np.searchsorted(own, edges, side="left")
     inner = np.clip(after, 1, len(own) - 1)
-    scale = 0.25 if max(-edges[0], edges[-1], -own[0], own[-1]) > LARGEST / 4 else 1.0  # widths are floats then
-    left, right, at = own[inner - 1] * scale, own[inner] * scale, edges * scale
-    share = np.clip((at - left) / np.where(right > left, right - left, 1), 0, 1)
+    left, right = own[inner - 1], own[inner]
+    scale = np.where(np.maximum(-left, right) > LARGEST / 4, 0.25, 1)  # so that no width overflows
+    left, right = left * scale, right * scale
+    share = (np.clip(edges * scale, left, right) - left) / np.where(right > left, right - left, 1)
     n_left, n_right = below[inner - 1], below[inner]
     n_below = n_left + np.floor(share * (n_right - n_left) + 0.5).astype(np.int64)
-    n_below[after == 0] = n_below[0] = 0
-    n_below[after == len(own)] = n_below[-1] = below[-1]
+    n_below[after == len(own)] = below[-1]
+    n_below[[0, -1]] = 0, below[-1]
     return np.asarray(np.diff(n_below), np.int64)
 
 
 def _percentiles(step: Step, qs: Floats) -> Floats:
     if isinstance(step, Histogram):
         return _histogram_percentiles(step, qs)
-    values = step.reshape(-1)
-    if values.dtype.kind not in "biuf" or values.dtype == np.float16:
-        values = values.astype(np.float32)
+    if not len(qs):
+        return np.zeros(0)
+    narrow = is_extended(step.dtype) or step.dtype == np.float16
+    values = step.astype(np.float32 if narrow else step.dtype, copy=False).reshape(-1)
     values = values[np.isfinite(values)]
-    if not (len(values) and len(qs)):
+    if not len(values):
         return np.full(len(qs), np.nan)
     places = qs / 100 * (len(values) - 1)
     lower, upper = np.floor(places).astype(np.int64), np.ceil(places).astype(np.int64)
@@ -338,5 +346,8 @@ def _histogram_percentiles(histogram: Histogram, qs: Floats) -> Floats:
 
 
 def _between(low: Floats, high: Floats, share: Floats) -> Floats:
-    """Interpolate; neither does the width of the range overflow nor does the result leave it."""
-    return np.clip(low * (1 - share) + high * share, low, high)
+    """Interpolate, from `low` to `high` exactly and never falling, however wide or narrow the range is."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        width = high - low
+        values = np.where(np.isfinite(width), low + width * share, low * (1 - share) + high * share)
+    return np.where(share == 1, high, np.clip(values, low, high))

@@ -19,8 +19,10 @@ from sightglass.core.errors import UnsendableError, WireError
 from sightglass.core.values import Figure, Histogram, Image
 
 from . import foreign, packed, png
-from .protobuf import BYTES, FIXED32, FIXED64, VARINT, signed, walk
-from .summary import Kind, Logged, bytes_field, double, double_field, float_field, read_event, single, text, varint_field
+from .block import DATA_TYPES
+from .protobuf import BYTES, FIXED32, VARINT, signed, walk
+from .scalars import fields_once
+from .summary import Logged, bytes_field, double, double_field, float_field, read_event, single, text, varint_field
 
 SUMMARY_FILE: Final = re.compile(r"summary\.(\d+)(?:\.(\d+)\.)?")
 NOT_SUMMARIES: Final = ("_lineage", "_explain", ".pb")
@@ -95,6 +97,14 @@ def _decode_value(buffer: memoryview, logged: partial[Logged]) -> Logged:
     return logged(tag=tag, kind="unknown", type=what, read=lambda: None)
 
 
+def find_scalar(event: memoryview, begin: int, end: int) -> tuple[str, int] | None:
+    """Tell the tag of a scalar and where its float32 lies; `None` for anything else; see `scalars`."""
+    match fields_once(event, begin, end):
+        case {1: (2, tag, n), 3: (5, place, _), **others} if not others:
+            return text(event[tag : tag + n]), place
+    return None
+
+
 def _decode_image(buffer: memoryview) -> Figure:
     fields: Iterator[tuple[int, int, Any]] = walk(buffer)
     for number, kind, value in fields:
@@ -135,9 +145,7 @@ def _decode_bucket(buffer: memoryview) -> tuple[float, float, int]:
     return left, width, count
 
 
-def encode_event(
-    values: Mapping[str, Any], *, step: float, wall_time: float
-) -> tuple[list[Buffer], dict[str, str]]:
+def encode_event(values: Mapping[str, Any], *, step: float, wall_time: float) -> tuple[list[Buffer], dict[str, str]]:
     """Encode an Event that MindSpore's reader understands; see `foreign.encode_values`.
 
     Numbers become float32, images PNG files in three colours. There is no text, and no complex number.
@@ -149,12 +157,36 @@ def _encode_value(value: Any) -> list[Buffer]:
     match value:
         case float():
             return [float_field(SCALAR, value)]
-        case np.ndarray() if value.dtype.name in packed.DATA_TYPES and value.dtype.kind != "c":
+        case np.ndarray() if value.dtype.kind != "c" and value.dtype.name in DATA_TYPES:
             return bytes_field(TENSOR, *packed.encode_tensor(value))
+        case np.ndarray():
+            raise UnsendableError(f"MindSpore's files hold no arrays of {value.dtype}")
         case Histogram():
             return bytes_field(HISTOGRAM, *_encode_histogram(value))
         case Image():
             return _encode_image(png.encode_png(png.rgb(value.value)))
-        case Figure(media_type="image/png"):
+        case Figure():
             return _encode_image(value.data)
-    ...
+    raise UnsendableError(f"MindSpore's files hold no {type(value).__name__}")
+
+
+def _encode_image(data: bytes) -> list[Buffer]:
+    told = png.picture(data)
+    if told is None or told.media_type != "image/png":
+        raise UnsendableError(f"MindSpore's files hold PNG, no {told.media_type if told else 'such file'}")
+    sizes = (varint_field(1, told.height), varint_field(2, told.width), varint_field(3, RGB))
+    return bytes_field(IMAGE, *sizes, *bytes_field(4, data))
+
+
+def _encode_histogram(value: Histogram) -> list[Buffer]:
+    parts: list[Buffer] = []
+    for left, width, count in zip(value.edges, np.diff(value.edges), value.counts, strict=False):
+        parts += bytes_field(1, double_field(1, left), double_field(2, width), varint_field(3, int(count)))
+    n_all = value.total + value.n_nan + value.n_posinf + value.n_neginf
+    parts += [varint_field(2, value.n_nan), varint_field(3, value.n_posinf), varint_field(4, value.n_neginf)]
+    if value.total:
+        middles = value.edges[:-1] / 2 + value.edges[1:] / 2
+        with np.errstate(over="ignore"):
+            sum_ = float(middles @ value.counts)
+        parts += [double_field(5, value.edges[-1]), double_field(6, value.edges[0]), double_field(7, sum_)]
+    return [*parts, varint_field(8, n_all)]

@@ -110,7 +110,7 @@ def encode_tensor(array: Array) -> list[Buffer]:
     Args:
         array: Of real numbers, with at least one dimension.
     """
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         numbers = array.astype("<f4", copy=False)
     sizes = [varint_field(1, n) for n in array.shape]
     return [*sizes, varint_field(2, DATA_TYPES[array.dtype.name]), *bytes_field(FLOAT_DATA, raw(numbers))]

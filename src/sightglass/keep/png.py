@@ -58,14 +58,30 @@ def pixels(image: npt.ArrayLike) -> Pixels:
     return array.astype(np.uint8, copy=False)
 
 
-def rgb(image: Pixels) -> Pixels:
+def canvas(image: npt.ArrayLike) -> Pixels:
+    """Return one picture in shape (height, width, channels).
+
+    Args:
+        image: Shape (height, width) or (height, width, channels) with 1, 3 or 4 channels, as `pixels` takes it.
+
+    Raises:
+        ValueError: It has another shape.
+    """
+    array = pixels(image)
+    if array.ndim == 2:
+        array = array[:, :, None]
+    if array.ndim != 3 or array.shape[2] not in COLOUR_TYPES or not array.size:
+        raise ValueError(f"Expected a picture of shape (height, width[, 1, 3 or 4 channels]), got {np.shape(image)}")
+    return array
+
+
+def rgb(image: npt.ArrayLike) -> Pixels:
     """Return one picture in red, green and blue; what is transparent lies on white."""
-    if image.ndim == 2:
-        image = image[:, :, None]
-    if image.shape[2] == 4:
-        opacity = image[:, :, 3:] / 255.0
-        return np.rint(image[:, :, :3] * opacity + 255 * (1 - opacity)).astype(np.uint8)
-    return np.broadcast_to(image, (*image.shape[:2], 3))
+    array = canvas(image)
+    if array.shape[2] == 4:
+        opacity = array[:, :, 3:] / 255.0
+        return np.rint(array[:, :, :3] * opacity + 255 * (1 - opacity)).astype(np.uint8)
+    return np.broadcast_to(array, (*array.shape[:2], 3))
 
 
 def grid(images: npt.ArrayLike) -> Pixels:
@@ -93,19 +109,12 @@ def grid(images: npt.ArrayLike) -> Pixels:
 
 
 def encode_png(image: npt.ArrayLike) -> bytes:
-    """Encode one picture as a PNG file.
-
-    Args:
-        image: Shape (height, width) or (height, width, channels) with 1, 3 or 4 channels, as `pixels` takes it.
+    """Encode one picture, as `canvas` takes it, as a PNG file.
 
     Raises:
         ValueError: It has another shape.
     """
-    array = pixels(image)
-    if array.ndim == 2:
-        array = array[:, :, None]
-    if array.ndim != 3 or array.shape[2] not in COLOUR_TYPES or not array.size:
-        raise ValueError(f"Expected a picture of shape (height, width[, 1, 3 or 4 channels]), got {array.shape}")
+    array = canvas(image)
     height, width, n_channels = array.shape
     lines = np.zeros((height, 1 + width * n_channels), np.uint8)  # each begins with its filter: 0, none
     lines[:, 1:] = array.reshape(height, -1)

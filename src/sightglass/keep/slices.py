@@ -23,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sightglass.core.errors import QueryError, QuerySyntaxError, RefusedQueryError, caret
-from sightglass.keep.tensors import TensorStatistics, statistics
+
+from .tensors import TensorStatistics, statistics
 
 Entry = int | slice | EllipsisType
 Index = tuple[Entry, ...]
@@ -126,7 +127,8 @@ def restrict(index: str | Entry | Index, shape: Sequence[int]) -> Resolved:
     """
     entries: list[Entry] = [entry for entry, _ in _read(index)]
     if len(entries) - (... in entries) > len(shape):
-        entries = [entry for entry in entries if entry is not ...][: len(shape)]
+        entries = [entry for entry in entries if entry != ...]
+        del entries[len(shape) :]
     fitted: list[int | slice] = []
     for (entry, _), n in zip(_spread(tuple(entries), tuple(shape)), shape, strict=True):
         if isinstance(entry, int):
@@ -195,16 +197,12 @@ def make_table(part: npt.NDArray[Any], index: Resolved, shape: Sequence[int]) ->
         shape: The whole tensor's shape.
     """
     values = np.array(part)  # a view would hold on to the whole tensor
-    places = [np.array(_places(entry, n), np.int64) for entry, n in zip(index, shape, strict=True) if is_free(entry)]
+    free = ((entry, n) for entry, n in zip(index, shape, strict=True) if isinstance(entry, slice))
+    places = [np.array(_places(entry, n), np.int64) for entry, n in free]
     rows, columns = (*places, *(np.zeros(0, np.int64),) * 2)[:2]
     return Table(
         shape=tuple(shape), index=index, values=values, rows=rows, columns=columns, statistics=statistics(values)
     )
-
-
-def is_free(entry: Entry) -> bool:
-    """Tell whether an entry leaves its dimension in the result."""
-    return isinstance(entry, slice)
 
 
 def _places(entry: Entry, n: int) -> range:

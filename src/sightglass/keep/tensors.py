@@ -190,7 +190,7 @@ def _moments(values: Array) -> _Moments:
         # Kept in the range, so that a constant has no spread.
         pivot = min(max(float(values.sum()) / n, math.ldexp(low, -exponent)), math.ldexp(high, -exponent))
         apart = values - pivot
-        total = Fraction(pivot) * n + Fraction(float(apart.sum()))
+        total = Fraction(pivot) * n
     scale = Fraction(2) ** exponent
     offset = Fraction(float(apart.sum()))
     squares, spread = Fraction(float((values * values).sum())), Fraction(float((apart * apart).sum()))

@@ -16,7 +16,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, get_args
+from typing import Any, Final, Protocol, get_args
 
 from sightglass.core import codec
 from sightglass.core.clock import Clock
@@ -49,8 +49,15 @@ MAX_STREAMS: Final = 256
 
 Outgoing = list[tuple[bytes, Frames]]
 
-Record = Callable[[Answer, Sequence[Row], int], None]
-"""Takes an answer, rows of it, and the number of the event since which it is kept."""
+
+class Recorder(Protocol):
+    """What is given records that are to be kept; it neither raises nor waits."""
+
+    def record(self, answer: Answer, rows: Sequence[Row], since: int, /) -> None:
+        """Keep rows of an answer; `since` is the number of the event from which on it is kept."""
+
+    def act(self, done: Mapping[str, Any], /) -> None:
+        """Keep that an act was applied."""
 
 
 @dataclass(slots=True)
@@ -77,7 +84,7 @@ class Agent:
         functions: Mapping[str, Callable[..., Any]],
         about: Mapping[str, Any] | None = None,
         refuse_acts: str = "",
-        record: Record | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         """Begin without clients.
 
@@ -89,7 +96,7 @@ class Agent:
             functions: What the run registered for queries, by name.
             about: What else a description shows, such as the config.
             refuse_acts: Why acts are refused in this process, or empty.
-            record: Takes the rows of what is to be kept.
+            recorder: Takes what is to be kept, if anything can be.
         """
         self.run = run
         self.id = id
@@ -99,7 +106,7 @@ class Agent:
         self._clock = clock
         self._functions = functions
         self._refuse_acts = refuse_acts
-        self._record = record
+        self._recorder = recorder
         self._kept: dict[int, int] = {}
         self._ignored: set[bytes] = set()
         self._by_key: dict[str, Answer] = {}
@@ -107,6 +114,7 @@ class Agent:
         self._next_id = 1
         self._acts: dict[int, tuple[bytes, int]] = {}
         self._outgoing: Outgoing = []
+        self.n_flushes = 0
         self._finished: deque[Done] = deque()
         emitter.on_done = self._finished.append  # the training thread's only way in
 
@@ -142,6 +150,7 @@ class Agent:
                 self._give_up(answer)
             if answer.suspended and answer.last_error is not None:
                 self._end(answer, answer.last_error)
+        self.n_flushes += 1
         return self._take_outgoing()
 
     def tick(self) -> Outgoing:
@@ -328,6 +337,8 @@ class Agent:
 
     def _done(self, done: Done) -> None:
         """Tell the client what became of its act."""
+        if self._recorder is not None:
+            self._recorder.act(describe.done(done))
         peer, request = self._acts.pop(done.act.id, (None, 0))
         if peer not in self.clients:
             return
@@ -344,7 +355,7 @@ class Agent:
             QueryError: It calls a function that does not exist, or costs more than the run's budget.
             RefusedError: Nothing can be kept here.
         """
-        if self._record is None:
+        if self._recorder is None:
             raise RefusedError(f"Run {self.run!r} keeps nothing")
         answer = self._by_key.get(query.key)
         if answer is not None and answer.stride > 1:
@@ -392,8 +403,8 @@ class Agent:
 
     def _store(self, answer: Answer, rows: Sequence[Row]) -> None:
         """Hand rows to whoever keeps them, and to the clients that asked for them."""
-        if rows and answer.id in self._kept and self._record is not None:
-            self._record(answer, rows, self._kept[answer.id])
+        if rows and answer.id in self._kept and self._recorder is not None:
+            self._recorder.record(answer, rows, self._kept[answer.id])
         self._send_rows(answer, rows, self._subscribers.get(answer.id, set()))
 
     def _give_up(self, answer: Answer) -> None:
@@ -457,6 +468,9 @@ class Agent:
 
     def _end(self, answer: Answer, error: Exception) -> None:
         """End an answer that failed, and tell everybody who asked."""
+        if answer.id in self._kept:
+            message = f"Run {self.run!r} does not record {answer.query} any more: {error}"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
         counts = self._counts(answer)
         for peer in self._subscribers.pop(answer.id, set()):
             self.clients[peer].streams.discard(answer.id)

@@ -113,6 +113,16 @@ class Io:
         if self._clock.monotonic() >= self._next_flush_s:
             self._listener.wake()
 
+    def settle(self, timeout_s: float) -> bool:
+        """Wait until all records that there are now were handed to whoever keeps them; returns whether they were."""
+        n_flushes, deadline_s = self._agent.n_flushes, time.monotonic() + timeout_s
+        while self._agent.n_flushes < n_flushes + 2:  # the pass that is going on may have begun before
+            if time.monotonic() > deadline_s or not self._thread.alive:
+                return False
+            self._listener.wake()
+            time.sleep(RETRY_S)
+        return True
+
     def close(self, reason: str, *, timeout_s: float = 3.0) -> None:
         """Send what is there, say goodbye, and close the listener; waits for at most `timeout_s`."""
         self._closing = reason

@@ -1,0 +1,414 @@
+"""Recorded runs: opened from their files, asked like live ones."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from sightglass.core.columns import Columns, Row, of_rows
+from sightglass.core.errors import EvaluationError, QueryError, RunNotFoundError, UnknownNameError
+from sightglass.keep.block import Key
+from sightglass.keep.check import Report, check
+from sightglass.keep.runfile import RunEntry, is_run, runs_in
+from sightglass.keep.store import Recording, Series
+from sightglass.move import registry
+from sightglass.query.query import Query, as_query
+from sightglass.query.window import Item
+
+from .describe import Description, recorded
+from .remote import HistoryEntry
+from .replay import Plan, Replay, horizon, plan
+from .store import Store
+from .stream import Stream
+
+PIECE_ROWS: Final = 65_536
+MAX_RECORDS: Final = 2**31
+MAX_BYTES: Final = 8 * 2**30
+SETTLED_S: Final = 2.0
+"""What is older than this is in the files, whichever series it belongs to."""
+
+
+class RecordedRun:
+    """A run, as its files tell of it. Made by `sightglass.open`.
+
+    It answers the queries that a live run answers, wherever what they need was kept.
+    """
+
+    def __init__(self, recording: Recording, *, follow: bool = False) -> None:
+        self._recording = recording
+        self._follow = follow
+        self._lock = threading.RLock()  # files are read by one thread at a time
+
+    @property
+    def name(self) -> str:
+        """The run's name."""
+        return self._recording.info.name
+
+    @property
+    def id(self) -> str:
+        """The run's id; empty where the files do not tell."""
+        return self._recording.info.id
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """What it was configured with."""
+        return self._recording.info.config
+
+    @property
+    def directory(self) -> Path:
+        """Where its files are."""
+        return self._recording.path
+
+    @property
+    def ranks(self) -> Sequence[int]:
+        """The ranks that wrote here; see `rank`."""
+        return self._recording.ranks
+
+    def rank(self, rank: int) -> RecordedRun:
+        """Return what another rank of the same program kept.
+
+        Raises:
+            UnknownNameError: It kept nothing here.
+        """
+        if rank not in self.ranks:
+            raise UnknownNameError("rank", rank, self.ranks, where=f"in {str(self.directory)!r}")
+        return RecordedRun(Recording(self._recording.path, rank=rank), follow=self._follow)
+
+    @property
+    def ended(self) -> bool:
+        """Whether no more can come: the run is over, or is not followed."""
+        return not self._follow or not self._live()
+
+    def describe(self) -> Description:
+        """Return what the files tell of the run: what was kept of which events, the controls and actions it had."""
+        with self._lock:
+            self._recording.refresh()
+            told = {key: (len(self._recording.series(key)), self._recording.series(key).type) for key in self._keys()}
+        return recorded(self._recording.info, state=self._state(), directory=str(self.directory), kept=told)
+
+    def tags(self) -> list[str]:
+        """Return the tags under which something was kept, sorted."""
+        return sorted({key.tag for key in self._keys() if key.kind in ("logged", "stream")})
+
+    def series(self, tag: str) -> Series:
+        """Return what was kept under a tag: `steps`, `wall_times`, `[i]`, `at(step)`, `at(step, "[0, :, 2:5]")`.
+
+        Raises:
+            UnknownNameError: Nothing was.
+        """
+        with self._lock:
+            self._recording.refresh()
+            return self._recording.series(tag)
+
+    def stream(self, query: Query | str) -> Stream:
+        """Ask a question about what was kept.
+
+        Args:
+            query: Such as `on("batch").map(lambda b: b.loss)`, or its text, or "batch.loss"; or a tag of logged values.
+
+        Raises:
+            QueryError: The query cannot be read, or not be answered from what was kept; the message lists that.
+        """
+        keys = self._keys()
+        asked = _tagged(query, keys) if isinstance(query, str) else as_query(query)
+        chosen = plan(asked, keys)
+        store = Store(tag=asked.tag, run=self.name, max_records=MAX_RECORDS, max_bytes=MAX_BYTES)
+        return Stream(_Replayed(self, chosen), store, query=asked.key)
+
+    @property
+    def history(self) -> list[HistoryEntry]:
+        """The acts that were applied to the run while it kept something, the oldest first."""
+        acts = Key(kind="acts", tag="acts")
+        if acts not in self._keys():
+            return []
+        return [HistoryEntry(**entry) for entry in self._recording.series(acts).columns().values]
+
+    def check(self) -> Report:
+        """Read every byte of the run's files, and report what is damaged and what is intact."""
+        return check(self.directory)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._recording.close()
+
+    def __enter__(self) -> RecordedRun:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<RecordedRun {self.name!r} in {str(self.directory)!r}, {len(self.tags())} tags, {self._state()}>"
+
+    def _keys(self) -> list[Key]:
+        with self._lock:
+            self._recording.refresh()
+            return list(self._recording.keys())
+
+    def _live(self) -> bool:
+        info = self._recording.info
+        return info.ended is None and bool(info.id) and registry.alive(info.id)
+
+    def _state(self) -> str:
+        info = self._recording.info
+        if info.ended is not None:
+            return info.state
+        return "running" if self._live() else "died" if info.id else "recorded"
+
+
+def _tagged(text: str, keys: Sequence[Key]) -> Query:
+    """Read a query, or the tag of a series, which need not be the text of a query."""
+    try:
+        query = as_query(text)
+        if any(key.query == query.key for key in keys):
+            return query
+    except QueryError:
+        query = None
+    for key in keys:
+        if key.kind == "logged" and key.tag == text:
+            return as_query(f"on('log').map(lambda e: e[{text!r}])")
+        if key.kind == "stream" and key.tag == text:
+            return as_query(key.query)
+    return query or as_query(text)
+
+
+class _Replayed:
+    """Where the records of a recorded run's stream come from."""
+
+    def __init__(self, run: RecordedRun, chosen: Plan) -> None:
+        self._run = run
+        self._plan = chosen
+        self._replay = None if chosen.how == "records" else Replay(chosen)
+        self._cursors = dict.fromkeys(chosen.keys, 0)
+        self._marks = {event: _Marks(keys) for event, keys in chosen.marks.items()}
+        self._n_made = itertools.count()
+        self._changed = True
+
+    def advance(self, store: Store) -> None:
+        if store.ended:
+            return
+        over = self._run.ended  # before reading: what comes after is for the next turn
+        recording = self._run._recording
+        with self._run._lock:
+            if self._changed or over or recording.changed():
+                self._changed = False
+                recording.refresh()
+                if self._replay is None:
+                    self._pass_on(store)
+                else:
+                    self._compute(store, self._replay, over)
+        if over:
+            store.end()
+
+    def _pass_on(self, store: Store) -> None:
+        ((name, key),) = self._plan.keys.items()
+        for columns in self._new(name, key, math.inf):
+            store.add(columns)
+
+    def _compute(self, store: Store, replay: Replay, over: bool) -> None:
+        joins = len(self._plan.keys) > 1 or bool(self._marks)
+        until = time.time() - SETTLED_S if joins and not over else math.inf
+        for marks in self._marks.values():
+            marks.read(self._run._recording, until)
+        try:
+            for columns in self._pieces(until):
+                last = max(float(part.wall_times[-1]) for part in columns.values())
+                self._add(store, replay.post(columns, self._due(last), self._since()))
+            self._add(store, replay.post({}, self._due(math.inf)))
+            if over:
+                self._add(store, replay.finish())
+        except EvaluationError as error:
+            store.end(error)
+
+    def _due(self, until: float) -> dict[str, tuple[Any, Any]]:
+        return {event: marks.take(until) for event, marks in self._marks.items()}
+
+    def _since(self) -> int:
+        """Return the number of the event from which on the records were kept."""
+        key = next(iter(self._plan.keys.values()))
+        return self._run._recording.series(key).since if key.kind == "stream" else 0
+
+    def _pieces(self, until: float) -> Iterator[dict[str, Columns]]:
+        """Yield the new records of all series up to a time, events whole."""
+        fresh = {name: list(self._new(name, key, until)) for name, key in self._plan.keys.items()}
+        if len(fresh) == 1:
+            ((name, parts),) = fresh.items()
+            yield from ({name: part} for part in parts)
+            return
+        while any(fresh.values()):
+            # Up to where each series is known: what lies behind the shortest piece waits for the next turn.
+            last = min(int(parts[0].ordinals[-1]) for parts in fresh.values() if parts)
+            piece = {}
+            for name, parts in fresh.items():
+                if parts:
+                    n = int(np.searchsorted(parts[0].ordinals, last, side="right"))
+                    if n:
+                        piece[name] = parts[0].slice(0, n)
+                    fresh[name] = [parts[0].slice(n), *parts[1:]] if n < len(parts[0]) else parts[1:]
+            yield piece
+
+    def _new(self, name: str, key: Key, until: float) -> Iterator[Columns]:
+        series = self._run._recording.series(key)
+        while self._cursors[name] < len(series):
+            stop = min(len(series), self._cursors[name] + PIECE_ROWS)
+            for columns in series.parts(self._cursors[name], stop):
+                known = horizon(columns, until)
+                if len(known):
+                    yield known
+                if len(known) < len(columns):
+                    self._cursors[name] += len(known)
+                    return
+            self._cursors[name] = stop
+
+    def _add(self, store: Store, items: Iterable[Item]) -> None:
+        rows: list[Row] = []
+        try:
+            for item in items:
+                extra = (item.n_events, item.complete, item.closed, item.steps)
+                rows.append((next(self._n_made), item.step, item.wall_time, item.value, extra, item.ordinal))
+        finally:
+            if rows:
+                store.add(of_rows(rows))
+
+    def end_group(self, store: Store) -> None:
+        if self._replay is None or not self._replay.has_reducer:
+            raise QueryError(f"Expected a reducer without a named window to close, got {self._plan.query}")
+        self._add(store, self._replay.end_group())
+
+    def close(self) -> None:
+        pass
+
+    def statistics(self) -> Mapping[str, Any]:
+        series = [self._run._recording.series(key) for key in self._plan.keys.values()]
+        counts = {"n_events": sum(map(len, series)), "n_dropped": sum(one.n_missed for one in series)}
+        if self._replay is None:
+            return counts
+        return {**counts, "n_errors": self._replay.n_errors, "last_error": self._replay.last_error}
+
+
+class _Marks:
+    """Where groups end: the numbers and times of events, or of the run's own ends of groups."""
+
+    def __init__(self, keys: Sequence[Key]) -> None:
+        self._keys = keys
+        self._cursors = dict.fromkeys(keys, 0)
+        self._ordinals: Any = np.zeros(0, np.int64)
+        self._wall_times: Any = np.zeros(0)
+
+    def read(self, recording: Recording, until: float) -> None:
+        """Take in those that are new, up to a time; an event that several series tell of is one."""
+        for key in self._keys:
+            series = recording.series(key)
+            for columns in series.parts(self._cursors[key], len(series)):
+                known = horizon(columns, until)
+                self._cursors[key] += len(known)
+                self._ordinals = np.concatenate([self._ordinals, known.ordinals])
+                self._wall_times = np.concatenate([self._wall_times, known.wall_times])
+        if len(self._keys) > 1:
+            self._ordinals, first = np.unique(self._ordinals, return_index=True)
+            self._wall_times = self._wall_times[first]
+
+    def take(self, until: float) -> tuple[Any, Any]:
+        """Hand out those up to a time."""
+        n = int(np.searchsorted(self._wall_times, until, side="right"))
+        taken = self._ordinals[:n], self._wall_times[:n]
+        self._ordinals, self._wall_times = self._ordinals[n:], self._wall_times[n:]
+        return taken
+
+
+class RecordedRuns(Mapping[str, RecordedRun]):
+    """The recorded runs in a folder, by their paths in it, the newest first. Made by `sightglass.open`."""
+
+    def __init__(self, folder: Path, *, follow: bool = False) -> None:
+        self.directory = folder
+        self._follow = follow
+        self._paths = {entry.path.relative_to(folder).as_posix(): entry.path for entry in found(folder)}
+        self._opened: dict[str, RecordedRun] = {}
+
+    def __getitem__(self, name: str) -> RecordedRun:
+        if name not in self._paths:
+            raise UnknownNameError("run", name, self._paths, where=f"in {str(self.directory)!r}")
+        if name not in self._opened:
+            self._opened[name] = RecordedRun(Recording(self._paths[name]), follow=self._follow)
+        return self._opened[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def tags(self) -> list[str]:
+        """Return the tags under which any of the runs kept something, sorted."""
+        return sorted({tag for run in self.values() for tag in run.tags()})
+
+    def stream(self, query: Query | str) -> Stream:
+        """Ask all runs that kept what the query needs; each record bears the name of its run.
+
+        Raises:
+            QueryError: The query cannot be read, or none of the runs can answer it.
+        """
+        streams, problem = [], None
+        for run in self.values():
+            try:
+                streams.append(run.stream(query))
+            except QueryError as error:
+                problem = problem or error
+        if not streams:
+            raise problem or QueryError(f"There is no run in {str(self.directory)!r}")
+        return streams[0].union(*streams[1:])
+
+    def close(self) -> None:
+        """Close all that were opened."""
+        for run in self._opened.values():
+            run.close()
+
+    def __enter__(self) -> RecordedRuns:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<RecordedRuns in {str(self.directory)!r}: {', '.join(itertools.islice(self._paths, 8))}>"
+
+
+def open(path: str | os.PathLike[str], *, rank: int = 0, follow: bool = False) -> RecordedRun | RecordedRuns:
+    """Open a recorded run: a run directory, a file that `Stream.save` wrote, or a folder of runs.
+
+    Summary directories of MindSpore and log directories of TensorBoard open the same way.
+
+    Args:
+        path: Where it is.
+        rank: Which rank's files, where several wrote there.
+        follow: Whether streams go on while another process is still writing.
+
+    Returns:
+        A `RecordedRun`, or of a folder with several runs in it `RecordedRuns`, by their names.
+
+    Raises:
+        RunNotFoundError: There is nothing that was recorded.
+        DamagedError: It is a file of another kind, or of a newer version.
+    """
+    place = Path(path)
+    if not place.exists():
+        raise RunNotFoundError(f"There is no {str(place)!r}")
+    if place.is_file() or is_run(place):
+        return RecordedRun(Recording(place, rank=rank), follow=follow)
+    runs = RecordedRuns(place, follow=follow)
+    if not runs:
+        raise RunNotFoundError(f"Nothing was recorded in {str(place)!r}: there are no record files, nor runs with such")
+    return runs
+
+
+def found(folder: Path) -> list[RunEntry]:
+    """List the recorded runs in a folder, the newest first."""
+    return runs_in(folder, alive=registry.alive)

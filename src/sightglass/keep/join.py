@@ -1,0 +1,112 @@
+"""Many blocks of one series as one piece: room is made once, and each block is copied into its place."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+
+from sightglass.core.columns import CLOSED, COMPLETE, Columns
+
+USUAL: Final = {"n_events": (np.int64, 1), "flags": (np.uint8, COMPLETE | CLOSED)}
+PLAIN: Final = (np.float64, np.int64, np.bool_)
+
+
+class Join:
+    """Puts columns together; their index numbers may have gaps.
+
+    Attributes:
+        n: How many records it has.
+    """
+
+    def __init__(self, room: int, max_bytes: int) -> None:
+        """Make room.
+
+        Args:
+            room: How many records will come at most.
+            max_bytes: How many bytes their values can have at most; room for more is never made.
+        """
+        self.n = 0
+        self._room = room
+        self._max_bytes = max_bytes
+        self._cuts: list[tuple[int, int]] = []
+        self._next = -1
+        self._steps: Any = None
+        self._values: Any = None
+        self._tracks: list[Any] | None = None
+        self._wall_times = np.empty(room, np.float64)
+        self._ordinals: Any = np.empty(room, np.int64)
+        self._others: dict[str, Any] = dict.fromkeys(USUAL)
+
+    def add(self, columns: Columns) -> None:
+        """Append records, at least one; they are copied, unless their values are a list."""
+        start, stop = self.n, self.n + len(columns)
+        if columns.index != self._next:
+            self._cuts.append((start, columns.index))
+        self._next = columns.index + len(columns)
+        self._add_steps(columns.steps, start, stop)
+        self._wall_times[start:stop] = columns.wall_times
+        if columns.ordinals is None:
+            self._ordinals = None
+        elif self._ordinals is not None:
+            self._ordinals[start:stop] = columns.ordinals
+        for name, (dtype, usual) in USUAL.items():
+            column = getattr(columns, name)
+            if column is not None and self._others[name] is None:
+                self._others[name] = np.full(self._room, usual, dtype)
+            if column is not None:
+                self._others[name][start:stop] = column
+        if columns.tracks is not None and self._tracks is None:
+            self._tracks = [{} for _ in range(start)]
+        if self._tracks is not None:
+            self._tracks += columns.tracks or [{} for _ in range(stop - start)]
+        self._add_values(columns.values, start, stop)
+        self.n = stop
+
+    def columns(self) -> Columns:
+        """Return all the records, numbered from the first one's index whatever gaps there are."""
+        return self._part(0, self.n, self._cuts[0][1] if self._cuts else 0)
+
+    def pieces(self) -> list[Columns]:
+        """Return the records in pieces without gaps."""
+        stops = [*(start for start, _ in self._cuts[1:]), self.n]
+        return [self._part(start, stop, index) for (start, index), stop in zip(self._cuts, stops, strict=True)]
+
+    def _part(self, start: int, stop: int, index: int) -> Columns:
+        parts: dict[str, Any] = {
+            "steps": self._steps, "wall_times": self._wall_times, "values": self._values,
+            "ordinals": self._ordinals, "tracks": self._tracks, **self._others,
+        }  # fmt: skip
+        if not self.n:
+            parts["steps"], parts["values"] = np.empty(0, np.int64), []
+        return Columns(index=index, **{k: None if v is None else v[start:stop] for k, v in parts.items()})
+
+    def _add_steps(self, steps: Any, start: int, stop: int) -> None:
+        if self._steps is None:
+            self._steps = np.empty(self._room, steps.dtype)
+        elif self._steps.dtype != steps.dtype:
+            self._steps = self._steps.astype(np.float64)
+        self._steps[start:stop] = steps
+
+    def _add_values(self, values: Any, start: int, stop: int) -> None:
+        is_array = hasattr(values, "dtype")
+        if self._values is None:
+            self._values = self._make_room(values) if is_array else []
+        room = self._values
+        if is_array and not isinstance(room, list) and (values.dtype, values.shape[1:]) == (room.dtype, room.shape[1:]):
+            room[start:stop] = values
+            return
+        if not isinstance(room, list):
+            self._values = as_list(room[:start])
+        self._values += as_list(np.array(values)) if is_array else values
+
+    def _make_room(self, values: Any) -> Any:
+        shape = (self._room, *values.shape[1:])
+        fits = math.prod(shape) * values.dtype.itemsize <= self._max_bytes
+        return np.empty(shape, values.dtype) if fits else []
+
+
+def as_list(values: Any) -> list[Any]:
+    """Return a column of values as a list, with Python's own numbers for NumPy's default types."""
+    return values.tolist() if values.ndim == 1 and values.dtype in PLAIN else list(values)

@@ -1,0 +1,293 @@
+"""What a run says of itself: `run.json` in its directory; and the runs in a folder.
+
+Rule 1: every process writes a file of its own, and no other's. The first to come makes `run.json`; a process that goes
+on in its directory, or another rank that shares it, writes `run-{started_ms}-rank{rank}.json`.
+Rule 2: a file is replaced as a whole, so that nobody reads half of one.
+Rule 3: what cannot be read, or has another type than expected, counts as not told. A run that says nothing of itself is
+listed all the same, if record files lie in its directory, whoever wrote them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+State = Literal["running", "ended", "failed"]
+Standing = Literal["running", "ended", "failed", "died", "recorded"]
+
+VERSION: Final = 1
+NAME: Final = "run.json"
+MAX_FILE_BYTES: Final = 16 * 2**20
+MAX_DEPTH: Final = 4
+MAX_NESTING: Final = 32
+MAX_CACHED: Final = 100_000
+
+OWN_NAME: Final = re.compile(r"run(-.*)?\.json")
+FOREIGN_NAME: Final = re.compile(r"summary\.\d+|tfevents")
+NOT_RECORDS: Final = ("_lineage", "_explain", ".pb")
+
+
+class RunFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run says of itself.
+
+    Attributes:
+        version: Of this format.
+        name: The run's name.
+        id: Its id, 12 hexadecimal digits.
+        config: What it was configured with.
+        started: When it began, in seconds since the Unix epoch.
+        host: The machine.
+        pid: Its process.
+        rank: The number of the process in its program.
+        ended: When it ended, or `None` as long as it has not.
+        state: How it ended.
+        events: How many events of each name there were, as told at the end.
+        described: What it had: controls, actions, functions, as told at the end.
+    """
+
+    version: int = VERSION
+    name: str = ""
+    id: str = ""
+    config: dict[str, Any] = {}
+    started: float = 0.0
+    host: str = ""
+    pid: int = 0
+    rank: int = 0
+    ended: float | None = None
+    state: State = "running"
+    events: dict[str, int] = {}
+    described: dict[str, Any] = {}
+
+
+class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A run in a folder.
+
+    Attributes:
+        path: Its directory.
+        name: Its name, or its directory's.
+        id: Its id, or empty.
+        state: As it says itself; "died" if it did not end and does not live, "recorded" if it says nothing of itself.
+        started: When it began, in seconds since the Unix epoch; 0 if that is not known.
+        ended: When it ended, or `None`.
+        changed: When its files last changed.
+        n_bytes: How large its files are.
+    """
+
+    path: Path
+    name: str
+    id: str
+    state: Standing
+    started: float
+    ended: float | None
+    changed: float
+    n_bytes: int
+
+
+def create(directory: Path, run: RunFile) -> Path:
+    """Make the file of a process that begins to write into a run directory, and return where it is.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    mine = f"run-{round(run.started * 1000)}-rank{run.rank}"
+    for name in (NAME, f"{mine}.json", f"{mine}-{os.getpid()}.json"):
+        with contextlib.suppress(FileExistsError), (directory / name).open("xb") as file:
+            file.write(_encode(run))
+            return directory / name
+    raise FileExistsError(f"There is already a {mine}-{os.getpid()}.json in {directory}")
+
+
+def write(path: Path, run: RunFile) -> None:
+    """Replace a process's file.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        fresh.write_bytes(_encode(run))
+        fresh.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            fresh.unlink()
+        raise
+
+
+def _encode(run: RunFile) -> bytes:
+    told = msgspec.structs.replace(run, config=_plain(run.config), described=_plain(run.described))
+    return msgspec.json.format(msgspec.json.encode(told), indent=2)
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """Make of a value what JSON has; of what it has not, a text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    if value is None or type(value) in (bool, int, float):
+        return value
+    if isinstance(value, str):
+        return str(value).encode("utf-8", "replace").decode()
+    if depth == MAX_NESTING:
+        return "…"
+    if isinstance(value, Mapping):
+        return {_plain(str(key)): _plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item, depth + 1) for item in value]
+    if hasattr(value, "item") and not getattr(value, "shape", None):  # a number of an array library
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):
+            item = value.item()
+            return _plain(item, depth + 1) if type(item) in (bool, int, float) else str(item)
+    return _plain(str(value))
+
+
+def read(path: Path) -> RunFile | None:
+    """Read a file; what it does not tell, or tells in a way that is not understood, has its default.
+
+    Returns:
+        `None` if nothing can be read.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        told = msgspec.json.decode(data) if len(data) <= MAX_FILE_BYTES else None
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if not isinstance(told, dict):
+        return None
+    known: dict[str, Any] = {}
+    for field in msgspec.structs.fields(RunFile):
+        with contextlib.suppress(msgspec.MsgspecError, KeyError):
+            known[field.name] = msgspec.convert(told[field.name], field.type)
+    return RunFile(**known)
+
+
+def read_all(directory: Path) -> list[RunFile]:
+    """Read the files of all processes that wrote into a run directory, the earliest first."""
+    try:
+        names = sorted(name for name in os.listdir(directory) if OWN_NAME.fullmatch(name))
+    except OSError:
+        return []
+    files = [run for name in names if (run := read(directory / name)) is not None]
+    return sorted(files, key=lambda run: run.started)
+
+
+def together(files: Iterable[RunFile], *, rank: int | None = None) -> RunFile:
+    """Tell of a run what its processes tell.
+
+    Args:
+        files: The earliest first.
+        rank: Whose; by default the lowest.
+
+    Returns:
+        What the latest process of the rank says, but that the run began with the first, and with the events of all.
+    """
+    every = list(files)
+    if not every:
+        return RunFile()
+    ranks = {run.rank for run in every}
+    chosen = rank if rank in ranks else min(ranks)
+    mine = [run for run in every if run.rank == chosen]
+    events: dict[str, int] = {}
+    for run in mine:
+        for name, n in run.events.items():
+            events[name] = events.get(name, 0) + n
+    return msgspec.structs.replace(mine[-1], started=mine[0].started, name=mine[-1].name or mine[0].name, events=events)
+
+
+_cached: dict[str, tuple[int, int, RunFile | None]] = {}
+
+
+def runs_in(folder: Path, *, alive: Callable[[str], bool]) -> list[RunEntry]:
+    """List the runs in a folder, and the folder itself if it is one, the newest first.
+
+    A run is a directory that has a `run.json` or record files: ours, MindSpore's or TensorBoard's, by their names.
+
+    Args:
+        folder: Where they are, up to `MAX_DEPTH` directories deep; links to directories are not followed.
+        alive: Tells whether the run of an id lives.
+    """
+    found = [entry for listed in walk(folder) if (entry := _entry(listed, alive)) is not None]
+    return sorted(found, key=lambda entry: (-(entry.started or entry.changed), str(entry.path)))
+
+
+def is_run(path: Path) -> bool:
+    """Tell whether a directory is a run."""
+    try:
+        return any(_kind(name) for name in os.listdir(path))
+    except OSError:
+        return False
+
+
+def is_record_file(name: str) -> bool:
+    """Tell whether a file is one of records, by its name."""
+    return _kind(name) in ("segment", "foreign")
+
+
+def _kind(name: str) -> str:
+    if name.endswith(".sgr"):
+        return "segment"
+    if OWN_NAME.fullmatch(name):
+        return "run"
+    return "foreign" if FOREIGN_NAME.search(name) and not name.endswith(NOT_RECORDS) else ""
+
+
+def walk(folder: str | os.PathLike[str], depth: int = MAX_DEPTH) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
+    """Yield each directory with its files."""
+    try:
+        with os.scandir(folder) as scan:
+            entries = list(scan)
+    except OSError:
+        return
+    files = []
+    for entry in entries:
+        with contextlib.suppress(OSError):
+            if not entry.is_dir(follow_symlinks=False):
+                files.append(entry)
+            elif depth and not entry.name.startswith("."):
+                yield from walk(entry.path, depth - 1)
+    yield os.fspath(folder), files
+
+
+def _entry(listed: tuple[str, list[os.DirEntry[str]]], alive: Callable[[str], bool]) -> RunEntry | None:
+    folder, files = listed
+    kinds = {_kind(file.name) for file in files}
+    if not kinds & {"segment", "run", "foreign"}:
+        return None
+    n_bytes, changed, own = 0, 0.0, []
+    for file in files:
+        with contextlib.suppress(OSError):
+            status = file.stat()
+            n_bytes += status.st_size
+            changed = max(changed, status.st_mtime)
+            if _kind(file.name) == "run" and (run := _read_cached(file.path, status)) is not None:
+                own.append(run)
+    own.sort(key=lambda run: run.started)
+    run, path = together(own), Path(folder)
+    return RunEntry(
+        path=path, name=run.name or path.resolve().name, id=run.id, state=_state(own, run, alive), started=run.started,
+        ended=run.ended, changed=changed, n_bytes=n_bytes,
+    )  # fmt: skip
+
+
+def _state(own: list[RunFile], run: RunFile, alive: Callable[[str], bool]) -> Standing:
+    if any(process.ended is None and process.id and alive(process.id) for process in own):
+        return "running"
+    if run.ended is not None:
+        return "ended" if run.state == "running" else run.state
+    return "died" if run.id else "recorded"
+
+
+def _read_cached(path: str, status: os.stat_result) -> RunFile | None:
+    stamp = status.st_mtime_ns, status.st_size
+    known = _cached.get(path)
+    if known is None or known[:2] != stamp:
+        if len(_cached) >= MAX_CACHED:
+            _cached.clear()
+        known = _cached[path] = (*stamp, read(Path(path)))
+    return known[2]

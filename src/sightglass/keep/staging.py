@@ -1,0 +1,89 @@
+"""Copies of what a program may overwrite, taken on its own thread, in memory that is used again.
+
+A fresh copy of a large array costs ten times what a copy into warm memory costs: the system has to find and clear new
+pages. So buffers are kept, and come back by themselves: when nothing refers to a copy any more, a weak reference tells.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections import deque
+from typing import Any, Final
+
+import numpy as np
+
+from sightglass.core.values import Histogram, Image, Images, Tensor, array_kind, snapshot
+
+STAGED_BYTES: Final = 2**16
+MAX_FREE_BYTES: Final = 128 * 2**20
+
+
+class Staging:
+    """Takes copies; from any thread."""
+
+    def __init__(self, *, max_free_bytes: int = MAX_FREE_BYTES) -> None:
+        """Begin with no buffers; at most so many bytes of them are kept while nobody uses them."""
+        self._max_free_bytes = max_free_bytes
+        self._free: dict[int, deque[Any]] = {}
+        self._lent: dict[int, tuple[weakref.ref[Any], Any]] = {}
+
+    @property
+    def n_free_bytes(self) -> int:
+        """How many bytes of buffers wait to be used."""
+        return sum(size * len(buffers) for size, buffers in list(self._free.items()))
+
+    def take(self, value: Any) -> Any:
+        """Return a value that the program cannot overwrite any more; nothing is waited for.
+
+        Scalars of arrays without a dimension are read if they are on the host. Arrays on a device stay there. What is
+        in a container is copied, not staged.
+        """
+        match array_kind(value):
+            case "numpy":
+                return self._copy(np.asarray(value)) if value.ndim else value[()]
+            case "torch" if value.device.type == "cpu":
+                if not value.ndim:
+                    return value.item()
+                array = _shared(value)
+                return snapshot(value) if array is None else self._copy(array)
+            case None if isinstance(value, Histogram):
+                samples = value._samples
+                return value if value._binned is not None else Histogram(self.take(samples), bins=value._bins)
+            case None if isinstance(value, Image | Images | Tensor):
+                return dataclasses.replace(value, value=self.take(value.value))
+        return snapshot(value)
+
+    def _copy(self, array: np.ndarray[Any, Any]) -> Any:
+        """Copy an array, the elements in C order."""
+        if array.nbytes < STAGED_BYTES or array.dtype.hasobject:
+            return array.copy()
+        buffer = self._buffer(array.nbytes)
+        flat = np.frombuffer(memoryview(buffer), np.uint8, count=array.nbytes)
+        # Views of `flat` refer to it, not to the buffer: NumPy stops there, for a memoryview is no array.
+        reference = weakref.ref(flat, self._give_back)
+        self._lent[id(reference)] = reference, buffer
+        copy = flat.view(array.dtype).reshape(array.shape)
+        np.copyto(copy, array)
+        return copy
+
+    def _buffer(self, n_bytes: int) -> Any:
+        """Return a buffer of at least this size, a used one if there is any."""
+        size = 1 << (n_bytes - 1).bit_length()
+        try:
+            return self._free[size].pop()  # the one used last is the warmest
+        except (KeyError, IndexError):
+            return np.empty(size, np.uint8)
+
+    def _give_back(self, reference: weakref.ref[Any]) -> None:
+        _, buffer = self._lent.pop(id(reference))
+        if self.n_free_bytes + buffer.nbytes <= self._max_free_bytes:
+            self._free.setdefault(buffer.nbytes, deque()).append(buffer)
+
+
+def _shared(tensor: Any) -> Any:
+    """Return a NumPy array over the memory of a tensor, or `None` where there can be none, as for bfloat16."""
+    try:
+        return tensor.detach().numpy()
+    except (TypeError, RuntimeError):
+        return None
