@@ -10,6 +10,7 @@ import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +74,11 @@ class Keeping:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.open: Callable[[], Path] = lambda: directory
-        self.keeper = Keeper(lambda: self.open(), clock=SystemClock())
+        self.keeper = Keeper(self._open, clock=SystemClock())
         self.n = 0
+
+    def _open(self) -> Path:
+        return self.open()
 
     def log(self, values: dict[str, Any], *, step: Any = None, **steps: float) -> None:
         self.keeper.log(self.n, self.n if step is None else step, 1e9 + self.n, values, steps or None)
@@ -85,6 +89,17 @@ class Keeping:
 
     def close(self) -> None:
         self.keeper.close(WAIT_S)
+
+
+Told = Callable[[], list[str]]
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    """Return a function that returns the warnings given so far."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield lambda: [str(warning.message) for warning in caught]
 
 
 @pytest.fixture
@@ -179,7 +194,7 @@ def test_any_chunks_make_the_same_records(given: list[Any], cuts: set[int], take
     gathered = Gather(lose=pytest.fail)  # type: ignore[arg-type]
     points: dict[Key, list[Point]] = defaultdict(list)
     places = [0, *sorted(cut for cut in cuts if cut < len(given)), len(given)]
-    for i, (start, stop) in enumerate(zip(places, places[1:], strict=False)):
+    for i, (start, stop) in enumerate(pairwise(places)):
         items = [(n, given[n][0], 1e9 + n, given[n][1], given[n][2], 0) for n in range(start, stop)]
         if items:
             gathered.log(items)
@@ -217,14 +232,13 @@ class Unreadable:
         ([1, {"a": {1}}], "got set at"),
     ],
 )
-def test_a_value_that_cannot_be_kept_costs_only_itself(keeping: Keeping, bad: Any, why: str) -> None:
-    with pytest.warns(RuntimeWarning) as told:
-        for n in range(6):
-            keeping.log({"a": n, "b": bad if n in (1, 2, 4) else n})
-        with pytest.raises(KeepError, match=r"^3 records are lost; the last reason: Values of 'b' cannot be kept: "):
-            keeping.flush()
-    assert len(told) == 1
-    assert why in str(told[0].message)
+def test_a_value_that_cannot_be_kept_costs_only_itself(keeping: Keeping, told: Told, bad: Any, why: str) -> None:
+    for n in range(6):
+        keeping.log({"a": n, "b": bad if n in (1, 2, 4) else n})
+    with pytest.raises(KeepError, match=r"^3 records are lost; the last reason: Values of 'b' cannot be kept: "):
+        keeping.flush()
+    (message,) = told()
+    assert why in message
     points, heads = stored(keeping.directory)
     assert [point[:2] for point in points[tag("a")]] == [(n, n) for n in range(6)]
     assert [point[:2] for point in points[tag("b")]] == [(0, 0), (3, 3), (5, 5)]
@@ -233,13 +247,13 @@ def test_a_value_that_cannot_be_kept_costs_only_itself(keeping: Keeping, bad: An
     keeping.flush()
 
 
-def test_a_list_that_holds_itself_cannot_be_kept(keeping: Keeping) -> None:
+def test_a_list_that_holds_itself_cannot_be_kept(keeping: Keeping, told: Told) -> None:
     endless: list[Any] = []
     endless.append(endless)
-    with pytest.warns(RuntimeWarning, match="Values of 'b' cannot be kept: RecursionError"):
-        keeping.log({"a": 1, "b": endless})
-        with pytest.raises(KeepError):
-            keeping.flush()
+    keeping.log({"a": 1, "b": endless})
+    with pytest.raises(KeepError):
+        keeping.flush()
+    assert "Values of 'b' cannot be kept: RecursionError" in told()[0]
     assert values_of(keeping.directory, "a") == [1]
 
 
@@ -369,21 +383,19 @@ class Full:
 
 
 def test_a_full_disk_is_told_once_and_nothing_is_lost(
-    keeping: Keeping, monkeypatch: pytest.MonkeyPatch, until: Callable[..., Any]
+    keeping: Keeping, told: Told, monkeypatch: pytest.MonkeyPatch, until: Callable[..., Any]
 ) -> None:
     disk = Full(monkeypatch)
     monkeypatch.setattr(writer, "RETRY_S", 0.02)
     for outage in range(2):
         disk.full = True
-        with pytest.warns(RuntimeWarning) as told:
-            for n in range(3):
-                keeping.log({"a": 3 * outage + n})
-                with pytest.raises(KeepError, match=f"No space left on device; {n + 1} wait in memory, 0 are lost$"):
-                    keeping.flush()
-        assert [str(warning.message).partition(":")[0] for warning in told] == [
-            "Records cannot be written now, and wait in memory"
-        ]
-        assert str(keeping.directory) in str(told[0].message)
+        for n in range(3):
+            keeping.log({"a": 3 * outage + n})
+            with pytest.raises(KeepError, match=f"No space left on device; {n + 1} wait in memory, 0 are lost$"):
+                keeping.flush()
+        (path,) = keeping.directory.iterdir()
+        why = f"{path}: No space left on device"
+        assert told() == [f"Records cannot be written now, and wait in memory: {why}"] * (outage + 1)
         assert keeping.keeper.statistics().n_waiting == 3
         disk.full = False
         until(lambda n=outage: keeping.keeper.statistics().n_rows == 3 * n + 3)
@@ -392,57 +404,81 @@ def test_a_full_disk_is_told_once_and_nothing_is_lost(
     assert "No space left" in keeping.keeper.statistics().last_error
 
 
-@pytest.mark.parametrize("large", [False, True])
-def test_beyond_a_bound_the_newest_are_dropped_and_leave_a_hole(
-    keeping: Keeping, monkeypatch: pytest.MonkeyPatch, large: bool
+def check_holes(keeping: Keeping, key: Key) -> None:
+    """Check that each record has the number of its call, so that those that were dropped left a hole."""
+    points, heads = stored(keeping.directory)
+    for each in (tag("a"), tag("b"), key):
+        assert [point[0] for point in points[each]] == [point[1] for point in points[each]]
+        assert heads[each][-1].n_missed == (keeping.n - len(points[each]) if each != key else heads[key][-1].n_missed)
+    assert points[tag("a")][-1][0] == keeping.n - 1
+    statistics = keeping.keeper.statistics()
+    assert statistics.n_rows == sum(map(len, points.values()))
+    assert statistics.n_rows + statistics.n_dropped == 3 * keeping.n
+    assert statistics.n_dropped
+
+
+def test_beyond_a_bound_the_newest_calls_are_dropped(
+    keeping: Keeping, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = Full(monkeypatch)
-    monkeypatch.setattr(writer, "MAX_WAITING_BYTES", 2**21 if large else 10_000)
+    monkeypatch.setattr(writer, "MAX_WAITING_BYTES", 10_000)
+    monkeypatch.setattr(writer, "MAX_WAITING", 1_000)
     key = Key(kind="groups", tag="batch")
-    value = np.ones(2**15) if large else 0.0
-    with pytest.warns(RuntimeWarning) as told:
-        for n in range(3_000 if not large else 50):
-            keeping.log({"a": value, "b": n})
+
+    def train(n_steps: int) -> None:
+        for n in range(keeping.n, keeping.n + n_steps):
+            keeping.log({"a": 0.0, "b": n})
             keeping.keeper.rows(key, [(n, n, 1.0, n, None, n)])
-            if n == 0:
-                with pytest.raises(KeepError):
-                    keeping.flush()
-                keeping.keeper._room = 1_000
-        n_dropped = keeping.keeper.statistics().n_dropped
-        disk.full = False
-        if not large:
-            with pytest.raises(KeepError, match=f"^{n_dropped} records are lost; the last reason: Records are dropped"):
-                keeping.flush()
-        else:
-            with pytest.raises(KeepError, match="MiB wait to be written"):
-                keeping.flush()
-            n_dropped = keeping.keeper.statistics().n_dropped
-        keeping.log({"a": value, "b": -1})
+
+    train(10)
+    with pytest.raises(KeepError):
         keeping.flush()
-    assert n_dropped
-    assert any("dropped" in str(w.message) or "MiB wait" in str(w.message) for w in told)
-    points, heads = stored(keeping.directory)
-    for name in "ab":
-        kept = points[tag(name)]
-        assert [(point[0], point[1]) for point in kept if point[0] != point[1]] == []
-        assert kept[-1][1] == keeping.n - 1
-        n_missing = keeping.n - len(kept)
-        assert heads[tag(name)][-1].n_missed == n_missing
-    assert [point[0] for point in points[key]] == [point[1] for point in points[key]]
-    n_kept = sum(map(len, points.values()))
-    assert n_kept + n_dropped == 2 * keeping.n + keeping.n - 1 == keeping.keeper.statistics().n_rows + n_dropped
+    train(3_000)
+    n_dropped = keeping.keeper.statistics().n_dropped
+    disk.full = False
+    with pytest.raises(KeepError, match=f"^{n_dropped} records are lost; the last reason: Records are dropped"):
+        keeping.flush()
+    train(10)
+    keeping.flush()
+    assert [message for message in told() if "dropped" in message] == [
+        "Records are dropped: too many wait to be written"
+    ]
+    check_holes(keeping, key)
 
 
-def test_a_directory_that_cannot_be_made_is_made_later(keeping: Keeping) -> None:
+def test_beyond_a_bound_large_values_are_dropped_and_small_ones_kept(
+    keeping: Keeping, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Full(monkeypatch)
+    monkeypatch.setattr(writer, "MAX_WAITING_BYTES", 2**21)
+    key = Key(kind="groups", tag="batch")
+    for n in range(50):
+        keeping.log({"a": n, "b": np.full(2**15, n)})
+        keeping.keeper.rows(key, [(n, n, 1.0, n, None, n)])
+    with pytest.raises(KeepError, match="No space left"):
+        keeping.flush()
+    disk.full = False
+    keeping.flush()
+    keeping.log({"a": 50, "b": np.full(2**15, 50)})
+    keeping.keeper.rows(key, [(50, 50, 1.0, 50, None, 50)])
+    keeping.flush()
+    assert "Values of 'b' cannot be kept: more than 2 MiB wait to be written" in told()
+    assert values_of(keeping.directory, "a") == [*range(51)]
+    assert len(values_of(keeping.directory, "b")) >= 5
+    check_holes(keeping, key)
+
+
+def test_a_directory_that_cannot_be_made_is_made_later(keeping: Keeping, told: Told) -> None:
     def refuse() -> Path:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(keeping.directory))
 
     keeping.open = refuse
-    with pytest.warns(RuntimeWarning, match=r"wait in memory: .*run: Permission denied$"):
-        for n in range(10):
-            keeping.log({"a": n})
-            with pytest.raises(KeepError, match="Permission denied"):
-                keeping.flush()
+    for n in range(10):
+        keeping.log({"a": n})
+        with pytest.raises(KeepError, match="Permission denied"):
+            keeping.flush()
+    why = f"{keeping.directory}: Permission denied"
+    assert told() == [f"Records cannot be written now, and wait in memory: {why}"]
     keeping.open = lambda: keeping.directory
     keeping.flush()
     assert values_of(keeping.directory, "a") == [*range(10)]
@@ -453,7 +489,10 @@ def test_closing_on_a_full_disk_says_what_is_lost(keeping: Keeping, monkeypatch:
     keeping.flush()
     Full(monkeypatch)
     keeping.log({"a": 2, "b": 3})
-    with pytest.warns(RuntimeWarning), pytest.raises(KeepError, match="No space left on device; 0 wait .* 2 are lost$"):
+    with (
+        pytest.warns(RuntimeWarning),
+        pytest.raises(KeepError, match=r"No space left on device; 0 wait .* 2 are lost$"),
+    ):
         keeping.close()
     keeping.close()
     keeping.log({"a": 4})
@@ -499,15 +538,15 @@ def test_a_forked_child_keeps_nothing(keeping: Keeping) -> None:
     assert path.stat().st_size == size
 
 
-def test_a_thread_that_failed_is_told(keeping: Keeping, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_failed_is_told(keeping: Keeping, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise ZeroDivisionError("a bug of ours")
 
     monkeypatch.setattr(gather.Gather, "log", fail)
-    with pytest.warns(RuntimeWarning, match="sightglass-keep stopped: ZeroDivisionError"):
-        keeping.log({"a": 1})
-        with pytest.raises(KeepError, match="the writer has failed: ZeroDivisionError"):
-            keeping.flush()
+    keeping.log({"a": 1})
+    with pytest.raises(KeepError, match="the writer has failed: ZeroDivisionError"):
+        keeping.flush()
+    assert told() == ["sightglass-keep stopped: ZeroDivisionError('a bug of ours')"]
     with pytest.raises(KeepError, match="the writer has failed"):
         keeping.close()
 

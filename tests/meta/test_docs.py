@@ -32,6 +32,7 @@ import pytest
 
 import sightglass as sg
 from sightglass import cli
+from sightglass.cli import group
 from sightglass.client.describe import Description, StreamInfo
 from sightglass.client.remote import HistoryEntry, RemoteRun
 from sightglass.client.stream import Statistics, Stream
@@ -267,7 +268,7 @@ def test_every_verb_and_option_is_told() -> None:
                for name in param.opts if name.startswith("--")}  # fmt: skip
     options -= {"--records"}  # told as -n
     assert [option for option in sorted(options) if option not in page] == []
-    for code in (cli.EXIT_FAILED, cli.EXIT_NO_RUN, cli.EXIT_INTERRUPTED):
+    for code in (group.EXIT_FAILED, group.EXIT_NO_RUN, group.EXIT_INTERRUPTED):
         assert f"| {code} |" in page
 
 

@@ -1,6 +1,6 @@
-"""The command line. See `main` for how it speaks."""
+"""The command line. See `group` for how it speaks."""
 
 from . import acting, asking, files
-from .main import main
+from .group import main
 
 __all__ = ["acting", "asking", "files", "main"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from .finding import AT, JSON, RUN, NameOf, connect
-from .main import main
+from .group import main
 from .printing import print_json, report, value
 
 

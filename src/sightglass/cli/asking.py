@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .finding import JSON, RUN, asked, open_run
-from .main import main
+from .group import main
 from .printing import print_json, print_rows, record_line, record_row, recorded_cells, run_cells, run_row
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @main.command()
-@click.argument("directory", metavar="[DIR]", required=False, type=click.Path(exists=True, file_okay=False))
+@click.argument("directory", metavar="[DIR]", required=False, type=click.Path(file_okay=False))
 @click.option("--connections", metavar="FOLDER", help="Also the runs that the connection files in this folder lead to.")
 @JSON
 def runs(directory: str | None, connections: str | None, as_json: bool) -> None:

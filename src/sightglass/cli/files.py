@@ -9,14 +9,14 @@ from typing import Final
 import click
 
 from .finding import JSON
-from .main import EXIT_FAILED, main
+from .group import EXIT_FAILED, main
 from .printing import print_json, print_rows, series_row
 
 FORMS: Final = ("parquet", "csv", "npz", "tensorboard", "mindspore")
 
 
 @main.command("open")
-@click.argument("path", metavar="DIR", type=click.Path(exists=True))
+@click.argument("path", metavar="DIR", type=click.Path())
 @click.argument("tags", nargs=-1, metavar="[TAG]...")
 @JSON
 def open_(path: str, tags: tuple[str, ...], as_json: bool) -> None:
@@ -40,7 +40,7 @@ def open_(path: str, tags: tuple[str, ...], as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("path", metavar="DIR", type=click.Path(exists=True))
+@click.argument("path", metavar="DIR", type=click.Path())
 @JSON
 def check(path: str, as_json: bool) -> None:
     """Read every byte that was recorded in DIR, and tell what is damaged: file, offset and step, and what is intact."""
@@ -58,7 +58,7 @@ def check(path: str, as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("path", metavar="DIR", type=click.Path(exists=True))
+@click.argument("path", metavar="DIR", type=click.Path())
 @click.option("--to", "form", required=True, type=click.Choice(FORMS), help="What to write.")
 @click.option("--out", metavar="PATH", help="Where to write it (default: beside the run, named after it).")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only this tag; may be given several times.")

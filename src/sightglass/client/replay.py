@@ -80,7 +80,7 @@ def plan(query: Query, kept: Sequence[Key]) -> Plan:
 
 def listed(kept: Sequence[Key]) -> str:
     """List what was kept, for people."""
-    streams = sorted(f"{key.query}" for key in kept if key.kind == "stream")
+    streams = sorted(key.tag for key in kept if key.kind == "stream")
     snapshots = sorted(f"on({key.tag!r})" for key in kept if key.kind == "snapshot")
     logged = sorted(f"{key.tag!r}" for key in kept if key.kind == "logged")
     parts = [

@@ -59,8 +59,9 @@ class Store:
         counts: What the run counted, as it last told.
     """
 
-    def __init__(self, *, tag: str, run: str, max_records: int = MAX_RECORDS, max_bytes: int = MAX_BYTES) -> None:
-        self._max_records, self._max_bytes = max_records, max_bytes
+    def __init__(self, *, tag: str, run: str, max_records: int | None = None, max_bytes: int | None = None) -> None:
+        self._max_records = MAX_RECORDS if max_records is None else max_records
+        self._max_bytes = MAX_BYTES if max_bytes is None else max_bytes
         self.tag = tag
         self.run = run
         self.n = self.n_forgotten = self.n_lost = 0

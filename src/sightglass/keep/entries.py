@@ -16,9 +16,9 @@ import numpy as np
 
 from sightglass.core.errors import DamagedError, WireError
 
-from .block import BLOCK, BLOCK_CRC, BLOCK_HEAD, MAX_ROWS, Head, Key, decode_head, is_block
+from .block import BLOCK, BLOCK_CRC, BLOCK_HEAD, MAX_ROWS, Head, Key, decode_head
 from .framing import checksum
-from .protobuf import BYTES, FIXED32, FIXED64, VARINT, key, read_varint
+from .protobuf import BYTES, FIXED32, FIXED64, VARINT, key, read_varint, spans
 
 ROW: Final = np.dtype(
     [(name, "<i8") for name in ("offset", "length", "type", "n", "index", "ordinal", "since", "n_missed")]
@@ -179,7 +179,7 @@ class Heads:
 
     def _slow(self, payload: memoryview, length: int, offset: int) -> tuple[int, Key, _Row]:
         try:
-            if not is_block(payload, length):
+            if not any((number, kind) == (BLOCK, BYTES) for number, kind, *_ in spans(payload, 0, length)):
                 raise DamagedError(f"Expected a block at {offset}")
         except WireError as error:
             raise DamagedError(f"Expected a block at {offset}: {error}") from None

@@ -189,12 +189,14 @@ class Scan:
         position: Where the next frame begins.
         torn: How many bytes behind it are no whole frame yet.
         damages: What was passed over.
+        tail: The bytes behind `position`, if they begin with a header that is wrong and no frame follows, yet.
     """
 
     def __init__(self, file: File, *, position: int = 0) -> None:
         self.position = position
         self.torn = 0
         self.damages: list[Damage] = []
+        self.tail: Damage | None = None
         self._file = file
         self._searched = 0
         self._verified = 0
@@ -206,6 +208,7 @@ class Scan:
             whole: Yield whole payloads instead, and only those that are what was written.
         """
         end = self._file.size()
+        is_lost = False
         window, start, ahead = memoryview(b""), self.position, WINDOW_BYTES
         while True:
             place = self.position - start
@@ -216,7 +219,8 @@ class Scan:
                     break
             length, crc = _HEADER.unpack_from(window, place)
             if crc != masked(google_crc32c.value(bytes(window[place : place + 8]))):
-                if not self._search(end):
+                is_lost = not self._search(end)
+                if is_lost:
                     break
                 continue
             found = Frame(self.position, length)
@@ -236,6 +240,7 @@ class Scan:
                 continue
             yield found, body
         self.torn = max(0, end - self.position)
+        self.tail = self._lost(self.torn) if is_lost else None
 
     def damage(self, frame: Frame, what: str, *, tag: str = "", step: float | None = None) -> None:
         """Note that a frame is damaged."""
@@ -263,14 +268,18 @@ class Scan:
         return False
 
     def _affords(self, length: int, end: int) -> bool:
+        if self._verified + length > SEARCH_BYTES + SEARCH_FACTOR * end:
+            return False
         self._verified += length
-        return self._verified <= SEARCH_BYTES + SEARCH_FACTOR * end
+        return True
 
     def _skip_to(self, found: Frame) -> None:
-        length = found.offset - self.position
-        what = "the header of a frame is damaged"
-        self.damages.append(Damage(path=self._file.path, offset=self.position, length=length, what=what))
+        self.damages.append(self._lost(found.offset - self.position))
         self.position = found.offset
+
+    def _lost(self, length: int) -> Damage:
+        what = "the header of a frame is damaged"
+        return Damage(path=self._file.path, offset=self.position, length=length, what=what)
 
 
 def _headers(window: Any) -> Iterator[tuple[int, int]]:

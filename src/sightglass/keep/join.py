@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -20,14 +21,16 @@ class Join:
         n: How many records it has.
     """
 
-    def __init__(self, room: int, max_bytes: int) -> None:
+    def __init__(self, room: int, max_bytes: int, *, index: int = 0) -> None:
         """Make room.
 
         Args:
             room: How many records will come at most.
             max_bytes: How many bytes their values can have at most; room for more is never made.
+            index: Where no record is, if none comes.
         """
         self.n = 0
+        self._index = index
         self._room = room
         self._max_bytes = max_bytes
         self._cuts: list[tuple[int, int]] = []
@@ -66,12 +69,12 @@ class Join:
 
     def columns(self) -> Columns:
         """Return all the records, numbered from the first one's index whatever gaps there are."""
-        return self._part(0, self.n, self._cuts[0][1] if self._cuts else 0)
+        return self._part(0, self.n, self._cuts[0][1] if self._cuts else self._index)
 
     def pieces(self) -> list[Columns]:
         """Return the records in pieces without gaps."""
-        stops = [*(start for start, _ in self._cuts[1:]), self.n]
-        return [self._part(start, stop, index) for (start, index), stop in zip(self._cuts, stops, strict=True)]
+        cuts = [*self._cuts, (self.n, 0)]
+        return [self._part(start, stop, index) for (start, index), (stop, _) in pairwise(cuts)]
 
     def _part(self, start: int, stop: int, index: int) -> Columns:
         parts: dict[str, Any] = {

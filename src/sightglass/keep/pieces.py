@@ -59,7 +59,7 @@ class _Reader:
         apart = abs(place.step) * stride
         if stride > FAR_BYTES or (level + 1 == len(self._shape) and apart > FAR_BYTES):
             for i, at in enumerate(place):
-                self.read(offset + at * stride, level + 1, part[i])
+                self.read(offset + at * stride, level + 1, part[i, ...])
             return
         n = max(1, PIECE_BYTES // apart)
         for i in range(0, len(place), n):

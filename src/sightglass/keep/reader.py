@@ -140,7 +140,8 @@ class Segment:
     @property
     def damages(self) -> Sequence[Damage]:
         """What was found to be damaged so far."""
-        return [*self._scan.damages, *self._bad.values()]
+        tail = [self._scan.tail] if self._scan.tail is not None else []
+        return [*self._scan.damages, *tail, *self._bad.values()]
 
     @property
     def torn(self) -> int:
@@ -282,16 +283,18 @@ class Segment:
 
     def _name_damages(self, start: int) -> None:
         """Find out what lay in lost bytes, where they are one frame whose head is right."""
-        damages = self._scan.damages
-        for i, damage in enumerate(damages[start:], start):
-            length = damage.length - HEADER_BYTES - FOOTER_BYTES
-            if damage.tag or length <= 0:
-                continue
-            with contextlib.suppress(DamagedError, OSError):
-                body = self._file.read(damage.offset + HEADER_BYTES, min(length, framing.HEAD_BYTES))
-                segment, key, row = self._heads.read(body, length, damage.offset)
-                if segment == self.segment:
-                    damages[i] = replace(damage, tag=key.tag, step=row[FIRST_STEP])
+        self._scan.damages[start:] = map(self._named, self._scan.damages[start:])
+        if self._scan.tail is not None:
+            self._scan.tail = self._named(self._scan.tail)
+
+    def _named(self, damage: Damage) -> Damage:
+        length = damage.length - HEADER_BYTES - FOOTER_BYTES
+        with contextlib.suppress(DamagedError, OSError):
+            body = self._file.read(damage.offset + HEADER_BYTES, min(max(0, length), framing.HEAD_BYTES))
+            segment, key, row = self._heads.read(body, length, damage.offset)
+            if segment == self.segment:
+                return replace(damage, tag=key.tag, step=row[FIRST_STEP])
+        return damage
 
     def _leave_index(self) -> None:
         """Leave an index beside the file, when it saves the next reader much."""

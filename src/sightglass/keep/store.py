@@ -378,7 +378,7 @@ class Series:
     def _join(self, start: int, stop: int | None) -> Join:
         view = self._view
         start, stop, _ = slice(start, stop).indices(len(view))
-        return _read(view, view.between(start, stop))
+        return _read(view, view.between(start, stop), index=view.index(start))
 
     def _read_places(self) -> tuple[Any, Any]:
         """Return the steps and wall times, reading those that are new."""
@@ -442,8 +442,8 @@ class Series:
         return error
 
 
-def _read(view: View, pieces: Any) -> Join:
-    join = Join(int((pieces["high"] - pieces["low"]).sum()), int(pieces["length"].sum()))
+def _read(view: View, pieces: Any, index: int = 0) -> Join:
+    join = Join(int((pieces["high"] - pieces["low"]).sum()), int(pieces["length"].sum()), index=index)
     for columns in view.read(pieces):
         if columns is not None:
             join.add(columns)

@@ -56,6 +56,12 @@ class View:
     def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
 
+    def index(self, row: int) -> int:
+        """Return the index of a row, or the one behind the last."""
+        if row >= len(self):
+            return int(self.pieces["index"][-1] + self.pieces["high"][-1] - self.pieces["low"][-1]) if len(self) else 0
+        return int(self.between(row, row + 1)["index"][0])
+
     def between(self, start: int, stop: int) -> Any:
         """Return the pieces of some rows, cut to them."""
         if stop <= start:

@@ -39,6 +39,7 @@ MAX_WAITING_BYTES: Final = 512 * 2**20
 WAKE_ITEMS: Final = 1_024
 WAKE_BYTES: Final = 4 * 2**20
 CHUNK_ROWS: Final = 4_096
+CHUNK_ITEMS: Final = 64
 CHUNK_BLOCKS: Final = 16
 
 FIXED: Final = frozenset((float, int, bool, type(None), np.float64, np.float32, np.int64, np.int32, np.bool_))
@@ -299,7 +300,7 @@ class Keeper:
 
     def _collect(self, n_left: int) -> int:
         """Take the next items in, and return how many they were."""
-        n = min(n_left, max(1, int(CHUNK_ROWS / self._rows_per_item)))
+        n = min(n_left, max(CHUNK_ITEMS, int(CHUNK_ROWS / self._rows_per_item)))
         with self._worker.lock:
             items = [self._items.popleft() for _ in range(n)]
         logs: list[Log] = []

@@ -1,0 +1,233 @@
+"""Looking into the tensors of a series: tables, statistics, histograms over its steps, differences, searches.
+
+The functions take whatever has steps and values (`Kept`): a series of a recording, of ours or of another program's.
+They read one step at a time, and of it only what is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from sightglass.core.errors import QueryError
+from sightglass.core.record import Record
+from sightglass.core.values import Histogram, Tensor, is_real, to_host, type_name
+
+from . import histograms as h
+from . import slices, tensors
+
+Index = slices.Index | slices.Entry | str
+
+
+class Kept(Protocol):
+    """What is looked into."""
+
+    @property
+    def tag(self) -> str:
+        """The tag."""
+
+    @property
+    def steps(self) -> Any:
+        """Shape (n,)."""
+
+    @property
+    def wall_times(self) -> Any:
+        """Shape (n,)."""
+
+    def __len__(self) -> int:
+        """Return how many records there are."""
+
+    def __getitem__(self, i: int, /) -> Record:
+        """Return one of them."""
+
+    def at(self, step: float, index: Index | None = None) -> Any:
+        """Return the value at a step, or a part of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Histograms:
+    """The values of a series at its steps, in common bins.
+
+    Attributes:
+        steps: Shape (n_steps,).
+        wall_times: Shape (n_steps,), in seconds since the Unix epoch.
+        series: Their counts, edges and percentiles.
+    """
+
+    steps: Any
+    wall_times: Any
+    series: h.HistogramSeries
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A place in a series that was searched for.
+
+    Attributes:
+        step: The step.
+        wall_time: When it was, in seconds since the Unix epoch.
+        index: Where in the array; empty for a number.
+        value: What is there.
+    """
+
+    step: float
+    wall_time: float
+    index: tuple[int, ...]
+    value: Any
+
+
+def table(kept: Kept, step: float, index: Index = "", *, max_cells: int = slices.MAX_CELLS) -> slices.Table:
+    """Read a part of a tensor with at most two free dimensions, to be shown as a table.
+
+    Args:
+        kept: The series.
+        step: Which step.
+        index: Which part, such as "[0, :, 2:5]".
+        max_cells: How many cells it may have.
+
+    Raises:
+        UnknownNameError: Nothing was kept at this step.
+        QueryError: There is no such part; RefusedQueryError, if it is no table or too large for one.
+    """
+    shape = _shape(kept, step)
+    chosen = slices.cells(index, shape, max_cells=max_cells)
+    return slices.make_table(_array(kept.tag, kept.at(step, chosen)), chosen, shape)
+
+
+def statistics(kept: Kept, step: float, index: Index | None = None) -> tensors.TensorStatistics:
+    """Return what is known of a tensor, or of a part of it: shape, extremes, mean, deviation, norm, counts.
+
+    Raises:
+        UnknownNameError: Nothing was kept at this step.
+        QueryError: There is no such part, or nothing there that has statistics.
+    """
+    return tensors.statistics(_array(kept.tag, kept.at(step, index)))
+
+
+def histograms(
+    kept: Kept,
+    *,
+    bins: int | npt.ArrayLike = 64,
+    scale: h.Scale = "linear",
+    clip_quantiles: tuple[float, float] | None = None,
+    percentiles: Sequence[float] = (),
+    max_steps: int | None = None,
+) -> Histograms:
+    """Count the values at all steps in common bins; arguments as in `histograms.series`.
+
+    Args:
+        kept: The series, of tensors, histograms or numbers.
+        bins: How many bins, or their edges.
+        scale: "linear" or "symlog".
+        clip_quantiles: From which quantile of all values to which the bins reach.
+        percentiles: Which percentiles to return as well, from 0 to 100.
+        max_steps: Only so many steps, evenly spaced, the first and the last among them.
+    """
+    chosen = _Steps(kept, max_steps)
+    counted = h.series(chosen, bins=bins, scale=scale, clip_quantiles=clip_quantiles, percentiles=percentiles)
+    return Histograms(steps=kept.steps[chosen.places], wall_times=kept.wall_times[chosen.places], series=counted)
+
+
+def difference(kept: Kept, step: float, other_step: float, *, other: Kept | None = None, index: Index = "") -> Any:
+    """Subtract the tensor at another step, of this series or another one, from the one at a step.
+
+    Args:
+        kept: The series.
+        step: Which of its steps.
+        other_step: Which step of the other.
+        other: The other series, also of another run; by default the same.
+        index: Which part.
+
+    Returns:
+        An array of a type in which nothing wraps around: see `tensors.difference`.
+
+    Raises:
+        UnknownNameError: Nothing was kept at one of the steps.
+        ViewError: The shapes differ.
+    """
+    subtrahend = kept if other is None else other
+    return tensors.difference(
+        _array(kept.tag, kept.at(step, index)), _array(subtrahend.tag, subtrahend.at(other_step, index))
+    )
+
+
+def find(kept: Kept, what: tensors.Place) -> Found | None:
+    """Search all steps for a place: the first that is "nan", "inf", "posinf", "neginf" or "zero", or an extreme.
+
+    Args:
+        kept: The series.
+        what: One of these, or "min", "max", "absmax": then that of all steps.
+
+    Returns:
+        `None` if there is no such place.
+
+    Raises:
+        UnknownNameError: There is no such thing to search for.
+    """
+    best: Found | None = None
+    for record in _records(kept):
+        array = _array(kept.tag, record.value)
+        index = tensors.find(array, what)
+        if index is None:
+            continue
+        found = Found(step=record.step, wall_time=record.wall_time, index=index, value=array[index].item())
+        if what not in ("min", "max", "absmax"):
+            return found
+        if best is None or _rank(found, what) > _rank(best, what):
+            best = found
+    return best
+
+
+def _rank(found: Found, what: str) -> float:
+    if what == "absmax":
+        return float(abs(found.value))
+    return float(found.value) if what == "max" else -float(found.value)
+
+
+def _records(kept: Kept) -> Iterator[Record]:
+    return (kept[i] for i in range(len(kept)))
+
+
+def _shape(kept: Kept, step: float) -> tuple[int, ...]:
+    """Return the shape at a step, from a part of it that is empty."""
+    shape_of = getattr(kept, "shape_at", None)
+    if shape_of is not None:
+        return tuple(shape_of(step))
+    return tuple(_array(kept.tag, kept.at(step)).shape)
+
+
+def _array(tag: str, value: Any) -> Any:
+    """Return a value as an array.
+
+    Raises:
+        QueryError: It is neither an array nor a number.
+    """
+    value = to_host(value.value if isinstance(value, Tensor) else value)
+    if isinstance(value, bool | int | float | complex | np.generic | np.ndarray):
+        array = np.asarray(value)
+        if is_real(array.dtype) or array.dtype.kind == "c":
+            return array
+    raise QueryError(f"Expected a tensor or a number under {tag!r}, got {type_name(value)}")
+
+
+class _Steps(Sequence[Any]):
+    """The values of a series, read when they are looked at."""
+
+    def __init__(self, kept: Kept, max_steps: int | None) -> None:
+        self._kept = kept
+        n = len(kept)
+        if max_steps is None or n <= max_steps:
+            self.places = np.arange(n)
+        else:
+            self.places = np.unique(np.linspace(0, n - 1, max(1, max_steps)).round().astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, i: Any) -> Any:
+        value = self._kept[int(self.places[i])].value
+        return value if isinstance(value, Histogram) else np.atleast_1d(_array(self._kept.tag, value))
