@@ -25,9 +25,10 @@ from .core.errors import KeepError, SightglassError
 from .emit.acts import Agree, Done
 from .emit.controls import Action, BoundControl, Control, declaring_line
 from .emit.observe import Emitter
-from .keep import runfile
-from .keep.directory import choose, claim
+from .emit.ranks import ranks, refusal
+from .keep.directory import RunDirectory, choose
 from .keep.recorder import Recorder
+from .keep.runfile import RunFile, State
 from .move import describe, registry
 from .move.agent import Agent
 from .move.io import Io
@@ -49,7 +50,6 @@ class Run:
         name: Its name.
         id: Its id, 12 hexadecimal digits.
         config: What it was configured with.
-        directory: Where its files go; made when the first is written, and final then.
         connection_file: Where the address and keys of a controller are, if `listen` was given.
         viewer_file: The same for those who may only look.
         reachable: Whether other processes can connect.
@@ -72,24 +72,20 @@ class Run:
         self.name = name
         self.id = secrets.token_hex(6)
         self.config = dict(config)
-        self.directory = directory
         self.connection_file: Path | None = None
         self.viewer_file: Path | None = None
         self.reachable = False
         self.thread = threading.get_ident()
         self.disabled = disabled
-        rank, n_ranks = _ranks()
+        self._rank, n_ranks = ranks()
+        self._files = RunDirectory(directory, shared=shared, about=self._about)
         self._clock = SystemClock()
         self._functions: dict[str, Callable[..., Any]] = {}
-        self._emitter = Emitter(clock=self._clock, budget=budget, agree=agree, leads=rank == 0)
+        self._emitter = Emitter(clock=self._clock, budget=budget, agree=agree, leads=self._rank == 0)
         self._idle = self._emitter.demand.idle
         self._io: Io | None = None
-        self._shared = shared
-        self._opened = False
-        self._run_file: Path | None = None
-        self._state: runfile.State = "ended"
+        self._state: State = "ended"
         self._started = time.time()
-        self._directory_lock = threading.Lock()
         self._recorder: Recorder | None = None
         self._registered: Path | None = None
         self._closed = False
@@ -97,10 +93,9 @@ class Run:
         if disabled:
             self._emitter.close()
             return
-        refuse_acts = _refusal(rank, n_ranks, agree)
+        refuse_acts = refusal(self._rank, n_ranks, agree)
         about = {"started": self._started, "config": _plain(config), "directory": str(directory)}
-        self._rank = rank
-        self._recorder = self._emitter.recorder = Recorder(self._open_directory, rank=rank, clock=self._clock)
+        self._recorder = self._emitter.recorder = Recorder(self._files.open, rank=self._rank, clock=self._clock)
         self._agent = Agent(self._emitter, run=name, id=self.id, clock=self._clock, functions=self._functions,
                             about=about, refuse_acts=refuse_acts, recorder=self._recorder)  # fmt: skip
         for query in keep:
@@ -141,7 +136,11 @@ class Run:
             TypeError: The data are no mapping, or a name is no text.
         """
         if not self._emitter.closed:
-            self._emitter.log(_encoded(data) if "matplotlib.figure" in sys.modules else data, step, steps)
+            if "matplotlib.figure" in sys.modules:
+                from .see.matplotlib import drawn
+
+                data = drawn(data)
+            self._emitter.log(data, step, steps)
 
     def end_group(self, event: str) -> None:
         """Close the groups of an event here: reducers without a named window give their records."""
@@ -215,6 +214,11 @@ class Run:
             self._functions[name] = function
 
     @property
+    def directory(self) -> Path:
+        """Where its files go; made when the first is written, and final then."""
+        return self._files.path
+
+    @property
     def stopping(self) -> bool:
         """Whether a client has asked the run to stop."""
         return self._emitter.ledger.stopping
@@ -249,16 +253,25 @@ class Run:
         self._emitter.close()
         if self._io is not None:
             self._io.close("the run has ended")
+        try:
+            if self._recorder is not None:
+                self._recorder.close(CLOSE_S)
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Say that the run has ended, when all that it kept is written: whoever follows its files waits for that."""
+        try:
+            self._files.end(self._about_the_end)
+        except OSError as error:
+            warnings.warn(f"Cannot note the end of run {self.name!r}: {error}", RuntimeWarning, stacklevel=3)
         if self._registered is not None:
             registry.unregister(self.id, self._registered)
         for file in (self.connection_file, self.viewer_file):
             if file is not None:
                 file.unlink(missing_ok=True)
-        self._tell_end()
         self._closed = True  # what an interrupt cut short before is done again at the exit
         _live.discard(self)
-        if self._recorder is not None:
-            self._recorder.close(CLOSE_S)
 
     def __enter__(self) -> Run:
         return self
@@ -340,7 +353,7 @@ class Run:
         if listener is None or listener.controller is None or listener.viewer is None:
             return
         try:
-            self._open_directory()
+            self._files.open()
             controller, viewer = self.directory / "connection.json", self.directory / "connection-viewer.json"
             write_connection(controller, listener.controller, run=self.name, id=self.id)
             write_connection(viewer, listener.viewer, run=self.name, id=self.id)
@@ -350,36 +363,18 @@ class Run:
             return
         self.connection_file, self.viewer_file = controller, viewer
 
-    def _open_directory(self) -> Path:
-        """Make the run directory, on the thread of whoever writes there first."""
-        with self._directory_lock:
-            if self._shared or self._opened:  # it may have been removed meanwhile
-                self.directory.mkdir(parents=True, exist_ok=True)
-            else:
-                self.directory = claim(self.directory)
-            self._opened = True
-            if self._run_file is None or not self._run_file.exists():
-                self._run_file = runfile.create(self.directory, self._told())
-        return self.directory
-
-    def _told(self, **at_the_end: Any) -> runfile.RunFile:
+    def _about(self, **at_the_end: Any) -> RunFile:
         """Return what `run.json` says."""
-        return runfile.RunFile(
+        return RunFile(
             name=self.name, id=self.id, config=_plain(self.config), started=self._started, host=socket.gethostname(),
             pid=os.getpid(), rank=self._rank, **at_the_end,
         )  # fmt: skip
 
-    def _tell_end(self) -> None:
-        if self._run_file is None:
-            return
+    def _about_the_end(self) -> RunFile:
         with self._emitter.lock:
-            described = describe.run(self._agent, self._emitter, self._functions, self._clock)
-        events = {name: event["n_events"] for name, event in described["events"].items()}
-        try:
-            told = self._told(ended=self._clock.wall(), state=self._state, events=events, described=described)
-            runfile.write(self._run_file, told)
-        except OSError as error:
-            warnings.warn(f"Cannot note the end of run {self.name!r}: {error}", RuntimeWarning, stacklevel=3)
+            told = describe.run(self._agent, self._emitter, self._functions, self._clock)
+        events = {name: event["n_events"] for name, event in told["events"].items()}
+        return self._about(ended=self._clock.wall(), state=self._state, events=events, described=told)
 
     @staticmethod
     def _free(name: str, taken: Mapping[str, Any], what: str) -> None:
@@ -448,20 +443,6 @@ def init(
                budget=budget, agree=agree, disabled=mode == "disabled")  # fmt: skip
 
 
-def _encoded(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Draw the Matplotlib figures among logged values."""
-    from matplotlib.figure import Figure
-
-    from .see.matplotlib import encode
-
-    if not isinstance(data, Mapping) or not any(isinstance(value, Figure | Mapping) for value in data.values()):
-        return data
-    return {
-        name: encode(value) if isinstance(value, Figure) else _encoded(value) if isinstance(value, Mapping) else value
-        for name, value in data.items()
-    }
-
-
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
     """Make a config that travels: what is no number, text or container of these is shown by its repr."""
     from .core.codec import encode
@@ -474,28 +455,6 @@ def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
         except SightglassError:
             plain[str(key)] = repr(value)
     return plain
-
-
-def _ranks() -> tuple[int, int]:
-    """Return this process's rank and the number of ranks, as the usual launchers tell them."""
-    jax = sys.modules.get("jax")
-    if jax is not None and "jax._src.distributed" in sys.modules:
-        state = getattr(sys.modules["jax._src.distributed"], "global_state", None)
-        if getattr(state, "client", None) is not None:
-            return int(jax.process_index()), int(jax.process_count())
-    launchers = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"))
-    for rank, size in launchers:
-        if os.environ.get(rank, "").isdigit() and os.environ.get(size, "").isdigit():
-            return int(os.environ[rank]), int(os.environ[size])
-    return 0, 1
-
-
-def _refusal(rank: int, n_ranks: int, agree: Agree | None) -> str:
-    if n_ranks <= 1:
-        return ""
-    if agree is None:
-        return f"Acts are refused in a program of {n_ranks} processes unless sg.init(agree=…) supplies a broadcast"
-    return "" if rank == 0 else f"Acts go to rank 0, whose run hands them to all; this is rank {rank}"
 
 
 def _close_all() -> None:

@@ -100,8 +100,12 @@ def test_a_newer_version_and_foreign_types_are_read_as_far_as_they_are_known(tmp
     assert read(tmp_path / "run.json") == RunFile(version=9, name="x", started=7.0)
 
 
-@given(st.dictionaries(st.sampled_from(RunFile.__struct_fields__), st.one_of(
-    st.none(), st.integers(), st.floats(), st.text(), st.lists(st.integers()), st.dictionaries(st.text(), st.text()))))  # fmt: skip
+told = st.one_of(
+    st.none(), st.integers(), st.floats(), st.text(), st.lists(st.integers()), st.dictionaries(st.text(), st.text())
+)
+
+
+@given(st.dictionaries(st.sampled_from(RunFile.__struct_fields__), told))
 def test_any_json_is_read(tmp_path_factory: pytest.TempPathFactory, told: dict[str, Any]) -> None:
     path = tmp_path_factory.mktemp("f") / "run.json"
     path.write_text(json.dumps(told))

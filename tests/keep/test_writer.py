@@ -10,6 +10,7 @@ import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -357,6 +358,72 @@ def test_what_is_given_reaches_the_file_by_itself(keeping: Keeping, until: Calla
         keeping.log({"a": 1.0})
         until(lambda n=round_: keeping.keeper.statistics().n_rows == n + 1)
     assert keeping.keeper.statistics().n_waiting == 0
+
+
+class Hand(Worker):
+    """A thread that is moved by hand."""
+
+    def __init__(self) -> None:
+        super().__init__("hand", lambda: None)
+        self.woken = False
+
+    def wake(self) -> None:
+        self.woken = True
+
+    def breathe(self) -> None:  # type: ignore[override]
+        pass
+
+
+@dataclass
+class HandClock:
+    """A clock that is moved by hand."""
+
+    now_s: float = 100.0
+
+    def wall(self) -> float:
+        return self.now_s
+
+    monotonic = wall
+
+
+@settings(max_examples=40)
+@given(
+    plan=st.lists(
+        st.tuples(
+            st.sampled_from([0.0, 0.01, 0.3, 0.5, 0.7, 5.0]),
+            st.sampled_from([1, 3, writer.WAKE_ITEMS + 5, gather.FULL_ROWS]),
+            st.sampled_from([0.5, np.zeros(2**17)]),
+        ),
+        max_size=12,
+    )
+)
+def test_everything_is_written_in_time_and_the_thread_sleeps(
+    tmp_path_factory: pytest.TempPathFactory, plan: list[tuple[float, int, Any]]
+) -> None:
+    directory, clock, hand = tmp_path_factory.mktemp("run"), HandClock(), Hand()
+    keeper = Keeper(lambda: directory, clock=clock)
+    keeper._worker = hand
+    n_given, given_at, wakes_s, n_rounds = 0, [(0.0, 0)], math.inf, 0
+    for wait_s, n, value in [*plan, (10.0, 0, 0.0)]:
+        then_s = clock.now_s + wait_s
+        while hand.woken or wakes_s <= then_s:
+            clock.now_s = clock.now_s if hand.woken else wakes_s
+            hand.woken = False
+            pause_s = keeper._work()
+            wakes_s = math.inf if pause_s is None else clock.now_s + pause_s
+            n_rounds += 1
+            promised = max(total for at_s, total in given_at if at_s <= clock.now_s - writer.FLUSH_S - 1e-6)
+            assert keeper.statistics().n_rows >= promised
+        clock.now_s = then_s
+        n = n if isinstance(value, float) else 1
+        for _ in range(n):
+            keeper.log(n_given, n_given, clock.now_s, {"a": value}, None)
+            n_given += 1
+        given_at.append((clock.now_s, n_given))
+    assert (keeper.statistics().n_rows, keeper.statistics().n_waiting) == (n_given, 0)
+    assert wakes_s == math.inf
+    assert n_rounds <= 5 * len(plan) + 1
+    keeper._segments.close()
 
 
 def test_large_values_are_written_at_once(

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.core.columns import Columns, Row, of_rows
-from sightglass.core.errors import EvaluationError, QueryError, RunNotFoundError, UnknownNameError
+from sightglass.core.errors import EvaluationError, QueryError, QuerySyntaxError, RunNotFoundError, UnknownNameError
 from sightglass.keep.block import Key
 from sightglass.keep.check import Report, check
 from sightglass.keep.runfile import RunEntry, is_run, runs_in
@@ -30,6 +30,7 @@ from .store import Store
 from .stream import Stream
 
 PIECE_ROWS: Final = 65_536
+POLL_S: Final = 0.1
 MAX_RECORDS: Final = 2**31
 MAX_BYTES: Final = 8 * 2**30
 SETTLED_S: Final = 2.0
@@ -117,9 +118,19 @@ class RecordedRun:
         Raises:
             QueryError: The query cannot be read, or not be answered from what was kept; the message lists that.
         """
-        keys = self._keys()
-        asked = _tagged(query, keys) if isinstance(query, str) else as_query(query)
-        chosen = plan(asked, keys)
+        deadline_s = time.monotonic() + SETTLED_S
+        while True:
+            keys, over = self._keys(), self.ended or time.monotonic() > deadline_s
+            try:
+                asked = _tagged(query, keys) if isinstance(query, str) else as_query(query)
+                chosen = plan(asked, keys)
+                break
+            except QuerySyntaxError:
+                raise
+            except QueryError:
+                if over:
+                    raise
+                time.sleep(POLL_S)  # what was given just now is not in the files yet
         store = Store(tag=asked.tag, run=self.name, max_records=MAX_RECORDS, max_bytes=MAX_BYTES)
         return Stream(_Replayed(self, chosen), store, query=asked.key)
 
@@ -214,17 +225,18 @@ class _Replayed:
             store.add(columns)
 
     def _compute(self, store: Store, replay: Replay, over: bool) -> None:
+        recording = self._run._recording
         joins = len(self._plan.keys) > 1 or bool(self._marks)
         until = time.time() - SETTLED_S if joins and not over else math.inf
         for marks in self._marks.values():
-            marks.read(self._run._recording, until)
+            marks.read(recording, until)
         try:
             for columns in self._pieces(until):
                 last = max(float(part.wall_times[-1]) for part in columns.values())
                 self._add(store, replay.post(columns, self._due(last), self._since()))
             self._add(store, replay.post({}, self._due(math.inf)))
             if over:
-                self._add(store, replay.finish())
+                self._add(store, replay.finish(recording.info.events.get(self._plan.query.event, 0)))
         except EvaluationError as error:
             store.end(error)
 

@@ -243,7 +243,7 @@ class Replay:
         whens = [s for s in plan.query.steps[plan.n_done :] if _sees_event(s)]
         self._conditions = conditions(plan.query, functions)[-len(whens) :] if whens else []
         self._reduced = any(isinstance(step, Reduce) for step in plan.query.steps[: plan.n_done])
-        self._begun = False
+        self._last: Item | None = None
 
     def post(self, columns: Mapping[str, Columns], marks: Mapping[str, Any], since: int = 0) -> Iterator[Item]:
         """Take records in, and yield what comes out.
@@ -265,9 +265,9 @@ class Replay:
         for item, seen in self._items(columns):
             while pending and self._lies_before(pending[0], item):
                 yield from self._close(heapq.heappop(pending)[2])
-            if not self._begun and self.plan.held and item.ordinal > since:
+            if self._last is None and self.plan.held and item.ordinal > since:
                 self._pipeline.hold(ordinal=since, wall_time=item.wall_time)
-            self._begun = True
+            self._last = item
             yield from self._offer(item, seen)
         for _, _, event in sorted(pending):
             yield from self._close(event)
@@ -276,9 +276,16 @@ class Replay:
         """Close the groups that no window was named for."""
         return self._pipeline.end_group()
 
-    def finish(self) -> list[Item]:
-        """Close what is open at the end of the run."""
-        return self._pipeline.finish()
+    def finish(self, n_events: int = 0) -> list[Item]:
+        """Close what is open at the end of the run.
+
+        Args:
+            n_events: How many events there were, as far as that is known: the last ones may have been held back.
+        """
+        held: list[Item] = []
+        if self.plan.held and not self._reduced and self._last is not None and n_events - 1 > self._last.ordinal:
+            held = self._pipeline.hold(ordinal=n_events - 1, wall_time=self._last.wall_time)
+        return [*held, *self._pipeline.finish()]
 
     @property
     def has_reducer(self) -> bool:

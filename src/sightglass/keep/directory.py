@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
+
+from .runfile import RunFile, create, write
 
 
 def choose(parent: Path, name: str) -> Path:
@@ -32,3 +35,47 @@ def _free(base: Path) -> Path:
         n += 1
         path = base.with_name(f"{base.name}-{n}")
     return path
+
+
+class RunDirectory:
+    """The directory of a run: made when the first file goes there, with a `run.json` that says what the run is.
+
+    Attributes:
+        path: Where it is; final once it is made.
+    """
+
+    def __init__(self, path: Path, *, shared: bool, about: Callable[[], RunFile]) -> None:
+        """Choose a place, and make nothing yet.
+
+        Args:
+            path: Where it is to be.
+            shared: Whether others may have it, too; else a counter is added if another run was faster.
+            about: Tells what `run.json` says.
+        """
+        self.path = path
+        self._shared = shared
+        self._about = about
+        self._file: Path | None = None
+
+    def open(self) -> Path:
+        """Make what is not there, or not there any more, and return the directory.
+
+        Raises:
+            OSError: It cannot be made.
+        """
+        if self._shared or self._file is not None:
+            self.path.mkdir(parents=True, exist_ok=True)
+        else:
+            self.path = claim(self.path)
+        if self._file is None or not self._file.exists():
+            self._file = create(self.path, self._about())
+        return self.path
+
+    def end(self, about: Callable[[], RunFile]) -> None:
+        """Say how the run ended, if anything was written.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        if self._file is not None:
+            write(self._file, about())

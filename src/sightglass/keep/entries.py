@@ -75,7 +75,10 @@ class Entries(Sequence[Entry]):
     Attributes:
         key: The series.
         types: The texts that the rows' `type` counts.
+        stored_as: The dtype that its numbers were stored as whatever they were, or empty.
     """
+
+    stored_as: str = ""
 
     def __init__(self, key: Key, types: Sequence[str], rows: Any = None) -> None:
         self.key = key

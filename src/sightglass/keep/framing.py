@@ -182,6 +182,43 @@ def intact(file: File, frame: Frame) -> bool:
     return len(footer) == FOOTER_BYTES and _U32.unpack(footer)[0] == masked(crc)
 
 
+def header(window: Buffer, place: int = 0) -> int | None:
+    """Return the length that the header of a frame at a place tells; `None` if it is wrong or not whole."""
+    if len(window) < place + HEADER_BYTES:
+        return None
+    length, crc = _HEADER.unpack_from(window, place)
+    return int(length) if crc == checksum(window[place : place + 8]) else None
+
+
+def intact_run(window: bytes) -> tuple[list[int], list[int], int]:
+    """Find the intact frames at the beginning of some bytes, up to the first that is not, or not whole.
+
+    Returns:
+        Where their payloads begin, how long these are, and where the next frame begins.
+    """
+    starts: list[int] = []
+    lengths: list[int] = []
+    known: dict[int, int] = {}
+    place, value = 0, google_crc32c.value
+    while place + HEADER_BYTES <= len(window):
+        length, told = _HEADER.unpack_from(window, place)
+        if known.get(length) != told:
+            if told != masked(value(window[place : place + 8])):
+                break
+            known[length] = told
+        start = place + HEADER_BYTES
+        end = start + length
+        if end + FOOTER_BYTES > len(window):
+            break
+        crc = value(window[start:end])
+        if ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF != _U32.unpack_from(window, end)[0]:
+            break
+        starts.append(start)
+        lengths.append(length)
+        place = end + FOOTER_BYTES
+    return starts, lengths, place
+
+
 class Scan:
     """Finds the frames of a file, and those that come as it grows.
 

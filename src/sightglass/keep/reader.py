@@ -1,4 +1,4 @@
-"""Reading record files: what a part of a recording is, and the parts that we wrote.
+"""Reading the record files that we wrote.
 
 Rule 1: opening and following a file reads the beginnings of its frames only. What a head says can be trusted: it has a
 checksum of its own. What the columns say is shown only after the checksum of the whole frame was found right, and only
@@ -18,7 +18,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
@@ -31,69 +31,17 @@ from .block import Key, RawValues, decode, is_block, raw_values
 from .entries import FIRST_STEP, ROW, Entries, Entry, Heads
 from .framing import FOOTER_BYTES, HEADER_BYTES, Damage, File, Frame, Scan
 from .join import Join
+from .part import Part, name_of
 from .protobuf import BYTES, FIXED64, walk
+
+__all__ = ["Entry", "Part", "Segment", "name_of"]
 
 FORMAT: Final = 1
 MAX_VERSION_BYTES: Final = 4_096
 MAX_HEAD_BYTES: Final = 2**20
-FILE_NAME: Final = re.compile(r"(\d{1,18})-rank(\d{1,9})-(\d{1,9})\.sgr")
 VERSION: Final = re.compile(r"(\w{1,40})\.Event:(\d{1,9})")
 
 _Row = tuple[Any, ...]
-
-
-class Part(Protocol):
-    """One file of a recording, whoever wrote it.
-
-    Attributes:
-        path: The file.
-        dialect: "sightglass", "mindspore" or "tensorboard".
-        rank: Which process of the run wrote it.
-        started: When that process began, in seconds since the Unix epoch.
-        number: Which of its files this is.
-        stored_as: The dtype that numbers were stored as whatever they were, such as "float32", or empty.
-        damages: What was found to be damaged so far.
-        torn: How many bytes at the end are no whole frame yet.
-    """
-
-    path: Path
-    dialect: str
-    rank: int
-    started: float
-    number: int
-    stored_as: str
-
-    @property
-    def torn(self) -> int:
-        """How many bytes at the end are no whole frame yet."""
-
-    @property
-    def damages(self) -> Sequence[Damage]:
-        """What was found to be damaged so far."""
-
-    def entries(self) -> Mapping[Key, Sequence[Entry]]:
-        """Return the blocks of each series."""
-
-    def refresh(self) -> bool:
-        """Look for growth, and tell whether there is any; torn tails and damage are no exceptions."""
-
-    def load(self, entry: Entry) -> Columns:
-        """Read a block.
-
-        Raises:
-            DamagedError: It is not what was written.
-        """
-
-    def load_slice(self, entry: Entry, row: int, index: slices.Index | str) -> Any:
-        """Read a part of the array that one record of a block is.
-
-        Raises:
-            DamagedError: The block is not what was written.
-            QueryError: There is no such part, or the record is no array.
-        """
-
-    def close(self) -> None:
-        """Close the file."""
 
 
 class Segment:
@@ -433,13 +381,3 @@ def _part(value: Any, index: slices.Index | str) -> Any:
     if not isinstance(value, np.ndarray | np.generic):
         raise QueryError(f"Expected an array to take {index!r:.60} of, got {type_name(value)}")
     return np.array(np.asarray(value)[slices.resolve(index, value.shape)])
-
-
-def name_of(path: Path) -> tuple[float, int, int] | None:
-    """Return when the process of a file began, its rank and the file's number, as the file's name tells.
-
-    >>> name_of(Path("1700000000500-rank3-0001.sgr"))
-    (1700000000.5, 3, 1)
-    """
-    match = FILE_NAME.fullmatch(path.name)
-    return (int(match[1]) / 1000, int(match[2]), int(match[3])) if match else None

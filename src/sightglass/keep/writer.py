@@ -148,7 +148,7 @@ class Keeper:
 
         Args:
             key: The series.
-            rows: At least one, their numbers growing. Their values must not change any more.
+            rows: At least one, their numbers growing. Neither they nor their values may change any more.
             since: The number of the event from which on the series is kept.
             n_missed: How many events failed, were skipped or were dropped before the last of these records.
         """
@@ -376,8 +376,9 @@ class Keeper:
             return max(0.0, self._retry_s - now_s)
         if self._gather.n_rows or self._items:
             self._limit = WAKE_ITEMS
-            due_s = now_s + FLUSH_S if self._due_s is None else self._due_s
-            return 0.0 if len(self._items) > WAKE_ITEMS else max(0.0, due_s - now_s)
+            if self._due_s is None:
+                self._due_s = now_s + FLUSH_S
+            return 0.0 if len(self._items) > WAKE_ITEMS else max(0.0, self._due_s - now_s)
         self._limit = 0
         self._due_s = None
         return 0.0 if self._items else None

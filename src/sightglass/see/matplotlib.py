@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from sightglass.core.values import Figure
@@ -21,3 +22,15 @@ def encode(figure: Any, *, format: Literal["png", "svg", "pdf"] = "png", dpi: fl
     data = io.BytesIO()
     figure.savefig(data, format=format, dpi="figure" if dpi is None else dpi)
     return Figure(data.getvalue(), MEDIA_TYPES[format])
+
+
+def drawn(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Draw the Matplotlib figures among named values; what has none is returned as it is."""
+    from matplotlib.figure import Figure as Drawing
+
+    if not isinstance(data, Mapping) or not any(isinstance(value, Drawing | Mapping) for value in data.values()):
+        return data
+    return {
+        name: encode(value) if isinstance(value, Drawing) else drawn(value) if isinstance(value, Mapping) else value
+        for name, value in data.items()
+    }
