@@ -169,8 +169,11 @@ def recorded(told: RunFile, *, state: str, directory: str, kept: Mapping[Key, tu
     about.update(config=told.config, directory=directory, wall_time=told.ended or told.started, n_clients=0)
     about["events"] = {**_recorded_events(kept), **about.get("events", {})}
     about["streams"] = [
-        {"stream": i, "query": as_query(key.query).short or key.query, "tag": key.tag, "clients": (), "n_records": n,
-         "n_events": n, "n_skipped": 0, "n_dropped": 0, "n_errors": 0, "last_error": "", "stride": 1, "spent_s": 0.0, "kept": True}
+        {
+            **dict.fromkeys(("n_skipped", "n_dropped", "n_errors", "spent_s"), 0), "stream": i, "tag": key.tag,
+            "query": as_query(key.query).short or key.query, "clients": (), "n_records": n, "n_events": n,
+            "last_error": "", "stride": 1, "kept": True,
+        }
         for i, (key, (n, _)) in enumerate(kept.items())
         if key.kind == "stream"
     ]  # fmt: skip

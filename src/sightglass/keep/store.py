@@ -44,8 +44,7 @@ def open_part(path: Path) -> Part:
         OSError: It cannot be read.
         DamagedError: It is no record file, or one of a newer version.
     """
-    told = whose(path)
-    ours = path.suffix == SUFFIX if told is None else told == "sightglass"
+    ours = path.suffix == SUFFIX or whose(path) == "sightglass"
     return Segment(path) if ours else EventFile(path)
 
 

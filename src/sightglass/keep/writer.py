@@ -224,10 +224,10 @@ class Keeper:
         with self._worker.lock:
             if self._closed:
                 return
+            self.active = True
             if len(self._items) >= self._room or (size and self._n_waiting_bytes() + size > MAX_WAITING_BYTES):
                 self._drop(item)
                 return
-            self.active = True
             self._items.append(item)
             self._given_bytes += size
             self._quiet_bytes += size
@@ -374,7 +374,7 @@ class Keeper:
         if self._failure:
             self._limit = self._room if self._is_full() else WAKE_ITEMS
             return max(0.0, self._retry_s - now_s)
-        if self._gather.n_rows or self._items:
+        if self._gather.n_rows or self._segments.n_waiting or self._items:
             self._limit = WAKE_ITEMS
             if self._due_s is None:
                 self._due_s = now_s + FLUSH_S
