@@ -261,7 +261,6 @@ def test_a_long_name_is_read_from_a_longer_beginning() -> None:
     assert Heads().read(data[:9500], len(data), 0)[1] == long.key
 
 
-@pytest.mark.xfail(strict=True, reason="block._is_even looks at the first and the last number only")
 def test_numbers_whose_distance_is_beyond_64_bits_are_not_even() -> None:
     far = 2**62 + 1
     head, columns = simple(3, n_events=np.array([-far + 2, far, -far + 2]))
@@ -269,7 +268,6 @@ def test_numbers_whose_distance_is_beyond_64_bits_are_not_even() -> None:
     assert same(found.n_events, columns.n_events)
 
 
-@pytest.mark.xfail(strict=True, reason="block._parts lets StopIteration escape")
 def test_an_event_without_a_block_is_refused_by_decode() -> None:
     with pytest.raises(DamagedError):
         decode(memoryview(b""), simple()[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import math
 import os
 import threading
@@ -366,12 +367,13 @@ class Hand(Worker):
     def __init__(self) -> None:
         super().__init__("hand", lambda: None)
         self.woken = False
+        self.meanwhile: Callable[[], None] = lambda: None
 
     def wake(self) -> None:
         self.woken = True
 
     def breathe(self) -> None:  # type: ignore[override]
-        pass
+        self.meanwhile()
 
 
 @dataclass
@@ -388,6 +390,7 @@ class HandClock:
 
 @settings(max_examples=40)
 @given(
+    during=st.sets(st.integers(0, 20)),
     plan=st.lists(
         st.tuples(
             st.sampled_from([0.0, 0.01, 0.3, 0.5, 0.7, 5.0]),
@@ -395,15 +398,23 @@ class HandClock:
             st.sampled_from([0.5, np.zeros(2**17)]),
         ),
         max_size=12,
-    )
+    ),
 )
 def test_everything_is_written_in_time_and_the_thread_sleeps(
-    tmp_path_factory: pytest.TempPathFactory, plan: list[tuple[float, int, Any]]
+    tmp_path_factory: pytest.TempPathFactory, plan: list[tuple[float, int, Any]], during: set[int]
 ) -> None:
     directory, clock, hand = tmp_path_factory.mktemp("run"), HandClock(), Hand()
     keeper = Keeper(lambda: directory, clock=clock)
     keeper._worker = hand
-    n_given, given_at, wakes_s, n_rounds = 0, [(0.0, 0)], math.inf, 0
+    given_at, wakes_s, n_rounds, n_breaths = [(0.0, 0)], math.inf, 0, itertools.count()
+
+    def give(n: int, value: Any = 0.5) -> None:
+        n_given = given_at[-1][1]
+        for i in range(n_given, n_given + n):
+            keeper.log(i, i, clock.now_s, {"a": value}, None)
+        given_at.append((clock.now_s, n_given + n))
+
+    hand.meanwhile = lambda: give(next(n_breaths) in during)
     for wait_s, n, value in [*plan, (10.0, 0, 0.0)]:
         then_s = clock.now_s + wait_s
         while hand.woken or wakes_s <= then_s:
@@ -415,14 +426,10 @@ def test_everything_is_written_in_time_and_the_thread_sleeps(
             promised = max(total for at_s, total in given_at if at_s <= clock.now_s - writer.FLUSH_S - 1e-6)
             assert keeper.statistics().n_rows >= promised
         clock.now_s = then_s
-        n = n if isinstance(value, float) else 1
-        for _ in range(n):
-            keeper.log(n_given, n_given, clock.now_s, {"a": value}, None)
-            n_given += 1
-        given_at.append((clock.now_s, n_given))
-    assert (keeper.statistics().n_rows, keeper.statistics().n_waiting) == (n_given, 0)
+        give(n if isinstance(value, float) else 1, value)
+    assert (keeper.statistics().n_rows, keeper.statistics().n_waiting) == (given_at[-1][1], 0)
     assert wakes_s == math.inf
-    assert n_rounds <= 5 * len(plan) + 1
+    assert n_rounds <= 5 * (len(plan) + len(during)) + 1
     keeper._segments.close()
 
 

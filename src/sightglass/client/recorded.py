@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
@@ -14,7 +15,14 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.core.columns import Columns, Row, of_rows
-from sightglass.core.errors import EvaluationError, QueryError, QuerySyntaxError, RunNotFoundError, UnknownNameError
+from sightglass.core.errors import (
+    EvaluationError,
+    QueryError,
+    QuerySyntaxError,
+    RunLostError,
+    RunNotFoundError,
+    UnknownNameError,
+)
 from sightglass.keep.block import Key
 from sightglass.keep.check import Report, check
 from sightglass.keep.runfile import RunEntry, is_run, runs_in
@@ -202,6 +210,7 @@ class _Replayed:
         self._marks = {event: _Marks(keys) for event, keys in chosen.marks.items()}
         self._n_made = itertools.count()
         self._changed = True
+        self._generation: int | None = None
 
     def advance(self, store: Store) -> None:
         if store.ended:
@@ -212,6 +221,11 @@ class _Replayed:
             if self._changed or over or recording.changed():
                 self._changed = False
                 recording.refresh()
+                if self._generation not in (None, recording.generation):
+                    where = str(self._run.directory)
+                    store.end(RunLostError(f"Run {self._run.name!r} was started again in {where!r}: open it anew"))
+                    return
+                self._generation = recording.generation
                 if self._replay is None:
                     self._pass_on(store)
                 else:
@@ -360,7 +374,11 @@ class RecordedRuns(Mapping[str, RecordedRun]):
 
     def tags(self) -> list[str]:
         """Return the tags under which any of the runs kept something, sorted."""
-        return sorted({tag for run in self.values() for tag in run.tags()})
+        tags: set[str] = set()
+        for name in self:
+            with self._borrowed(name) as run:
+                tags.update(run.tags())
+        return sorted(tags)
 
     def stream(self, query: Query | str) -> Stream:
         """Ask all runs that kept what the query needs; each record bears the name of its run.
@@ -369,14 +387,25 @@ class RecordedRuns(Mapping[str, RecordedRun]):
             QueryError: The query cannot be read, or none of the runs can answer it.
         """
         streams, problem = [], None
-        for run in self.values():
-            try:
-                streams.append(run.stream(query))
-            except QueryError as error:
-                problem = problem or error
+        for name in self:
+            with self._borrowed(name) as run:
+                try:
+                    streams.append(run.stream(query))
+                    assert streams[-1].ended or self._follow  # all is read before the files are closed
+                except QueryError as error:
+                    problem = problem or error
         if not streams:
             raise problem or QueryError(f"There is no run in {str(self.directory)!r}")
         return streams[0].union(*streams[1:])
+
+    @contextlib.contextmanager
+    def _borrowed(self, name: str) -> Iterator[RecordedRun]:
+        """Open a run for a moment: there may be more of them than files that may be open."""
+        if self._follow or name in self._opened:
+            yield self[name]
+        else:
+            with RecordedRun(Recording(self._paths[name])) as run:
+                yield run
 
     def close(self) -> None:
         """Close all that were opened."""
@@ -393,14 +422,14 @@ class RecordedRuns(Mapping[str, RecordedRun]):
         return f"<RecordedRuns in {str(self.directory)!r}: {', '.join(itertools.islice(self._paths, 8))}>"
 
 
-def open(path: str | os.PathLike[str], *, rank: int = 0, follow: bool = False) -> RecordedRun | RecordedRuns:
+def open(path: str | os.PathLike[str], *, rank: int | None = None, follow: bool = False) -> RecordedRun | RecordedRuns:
     """Open a recorded run: a run directory, a file that `Stream.save` wrote, or a folder of runs.
 
     Summary directories of MindSpore and log directories of TensorBoard open the same way.
 
     Args:
         path: Where it is.
-        rank: Which rank's files, where several wrote there.
+        rank: Which rank's files, where several wrote there; by default the lowest one's.
         follow: Whether streams go on while another process is still writing.
 
     Returns:

@@ -21,6 +21,7 @@ from sightglass.core.errors import DamagedError, WireError
 from sightglass.core.values import type_name
 
 from .framing import Buffer, checksum
+from .packed import DATA_TYPES, DTYPES, from_raw, itemsize
 from .protobuf import BYTES, FIXED32, FIXED64, VARINT, key, signed, spans, unzigzag, varint, zigzag
 
 Kind = Literal["logged", "stream", "groups", "acts", "snapshot"]
@@ -37,13 +38,6 @@ DATA_TYPE, DIMS, FIRST, STRIDE, PACKED, BUFFERS, RAW = range(1, 8)
 _F64: Final = struct.Struct("<d")
 _U64: Final = struct.Struct("<Q")
 _U32: Final = struct.Struct("<I")
-
-DATA_TYPES: Final = {
-    "bool": 1, "int8": 2, "int16": 3, "int32": 4, "int64": 5, "uint8": 6, "uint16": 7, "uint32": 8, "uint64": 9,
-    "float16": 10, "float32": 11, "float64": 12, "complex64": 43, "complex128": 44, "bfloat16": 46,
-}  # fmt: skip
-"""The numbers of `DataType` in anf_ir.proto, by NumPy's names."""
-_NAMES: Final = {number: name for name, number in DATA_TYPES.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +94,7 @@ def _type(values: Any) -> str:
     if isinstance(values, np.ndarray):
         if values.ndim > 1:
             return str(type_name(values[0]))
-        return {"float64": "float", "int64": "int"}.get(values.dtype.name, values.dtype.name)
+        return {"float64": "float", "int64": "int"}.get(str(values.dtype.name), str(values.dtype.name))
     return type_name(values[0])[: codec.INLINE_BYTES]
 
 
@@ -210,7 +204,7 @@ def _is_even(column: Any) -> bool:
     if column.dtype.kind == "u" and column.dtype.itemsize == 8:
         return False
     wide = column.astype(np.int64, copy=False)
-    if max(abs(int(wide[0])), abs(int(wide[-1]))) >= 2**62:
+    if int(wide.min()) <= -(2**62) or int(wide.max()) >= 2**62:
         return False
     return bool((np.diff(wide) == wide[1] - wide[0]).all())
 
@@ -220,7 +214,7 @@ def _is_even(column: Any) -> bool:
 
 def is_block(payload: memoryview, length: int) -> bool:
     """Tell whether an event carries a block, from its beginning and its length."""
-    return any(number == BLOCK for number, *_ in spans(payload, 0, length))
+    return any((number, kind) == (BLOCK, BYTES) for number, kind, *_ in spans(payload, 0, length))
 
 
 def decode_head(payload: memoryview, length: int | None = None) -> Head:
@@ -246,9 +240,10 @@ def decode_head(payload: memoryview, length: int | None = None) -> Head:
 def _parts(payload: memoryview, length: int | None) -> dict[int, Any]:
     """Return where the parts of a block lie in its event, by their numbers; of the head's checksum its value."""
     length = len(payload) if length is None else length
-    block = next(
-        ((begin, n) for number, kind, begin, n in spans(payload, 0, length) if (number, kind) == (BLOCK, BYTES))
-    )
+    blocks = [place for number, kind, *place in spans(payload, 0, length) if (number, kind) == (BLOCK, BYTES)]
+    if not blocks:
+        raise WireError("Expected an event with a block")
+    block = blocks[-1]
     parts: dict[int, Any] = {}
     for number, kind, begin, n in spans(payload, block[0], sum(block)):
         if kind == BYTES:
@@ -311,18 +306,17 @@ def _decode_column(told: memoryview, n: int) -> Any:
         if not isinstance(values, list) or len(values) != n:
             raise WireError(f"Expected a list of {n} values")
         return values
-    dtype = numpy_type(fields[DATA_TYPE])
+    dtype = _type_name(fields[DATA_TYPE])
     if FIRST in fields:
         first, stride = unzigzag(fields[FIRST]), unzigzag(fields.get(STRIDE, 0))
         if not all(-(2**63) <= place < 2**63 for place in (first, first + stride * (n - 1))):
             raise WireError("Expected numbers of 64 bits")
         return (first + stride * np.arange(n)).astype(dtype)
     shape = (n, *_shape(told, fields))
-    raw = told[slice(*fields[RAW])]
-    if len(raw) != math.prod(shape) * dtype.itemsize:
-        raise WireError(f"Expected {math.prod(shape) * dtype.itemsize} bytes for shape {shape}, got {len(raw)}")
-    array = np.frombuffer(raw, dtype) if len(raw) else np.zeros(0, dtype)
-    return array.reshape(shape)
+    raw, n_bytes = told[slice(*fields[RAW])], math.prod(shape) * itemsize(dtype)
+    if len(raw) != n_bytes:
+        raise WireError(f"Expected {n_bytes} bytes for shape {shape}, got {len(raw)}")
+    return from_raw(raw, dtype).reshape(shape)
 
 
 def _column_fields(told: memoryview, end: int | None = None) -> tuple[dict[int, Any], list[tuple[int, int]]]:
@@ -351,23 +345,11 @@ def _shape(told: memoryview, fields: dict[int, Any]) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def numpy_type(number: int) -> np.dtype[Any]:
-    """Return the NumPy dtype of a `DataType`.
-
-    Raises:
-        WireError: It is none of numbers, or bfloat16 without `ml_dtypes`.
-    """
-    name = _NAMES.get(number)
+def _type_name(number: int) -> str:
+    name = DTYPES.get(number)
     if name is None:
         raise WireError(f"Expected the type of a column of numbers, got {number}")
-    if name == "bfloat16":
-        try:
-            import ml_dtypes  # comes with JAX
-        except ImportError:
-            raise WireError("Expected ml_dtypes to be installed for bfloat16: pip install ml_dtypes") from None
-        extended: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-        return extended
-    return np.dtype(name).newbyteorder("<")
+    return name
 
 
 def _numbers(column: Any, kinds: str) -> Any:
@@ -392,7 +374,10 @@ class RawValues:
 
 
 def raw_values(payload: memoryview, length: int) -> RawValues | None:
-    """Tell where the arrays of a block lie, from the beginning of its event; `None` if they are a packed list.
+    """Tell where the arrays of a block lie, from the beginning of its event.
+
+    Returns:
+        `None` if they have to be decoded as a whole.
 
     Raises:
         DamagedError: It cannot be told.
@@ -403,6 +388,9 @@ def raw_values(payload: memoryview, length: int) -> RawValues | None:
         fields, _ = _column_fields(told, end - start)
         if RAW not in fields:
             return None
-        return RawValues(start + fields[RAW][0], numpy_type(fields[DATA_TYPE]), _shape(told, fields))
+        dtype = from_raw(b"", _type_name(fields[DATA_TYPE])).dtype
+        if dtype.itemsize != itemsize(_type_name(fields[DATA_TYPE])):
+            return None  # bfloat16, where NumPy does not know it
+        return RawValues(start + fields[RAW][0], dtype, _shape(told, fields))
     except (WireError, KeyError, ValueError, TypeError) as error:
         raise DamagedError(f"The values of a block are damaged: {error}") from None

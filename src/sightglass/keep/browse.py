@@ -47,6 +47,9 @@ class Kept(Protocol):
     def at(self, step: float, index: Index | None = None) -> Any:
         """Return the value at a step, or a part of it."""
 
+    def shape_at(self, step: float) -> tuple[int, ...]:
+        """Return the shape of the array at a step."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Histograms:
@@ -93,9 +96,9 @@ def table(kept: Kept, step: float, index: Index = "", *, max_cells: int = slices
         UnknownNameError: Nothing was kept at this step.
         QueryError: There is no such part; RefusedQueryError, if it is no table or too large for one.
     """
-    shape = _shape(kept, step)
+    shape = kept.shape_at(step)
     chosen = slices.cells(index, shape, max_cells=max_cells)
-    return slices.make_table(_array(kept.tag, kept.at(step, chosen)), chosen, shape)
+    return slices.make_table(array_of(kept.tag, kept.at(step, chosen)), chosen, shape)
 
 
 def statistics(kept: Kept, step: float, index: Index | None = None) -> tensors.TensorStatistics:
@@ -105,7 +108,7 @@ def statistics(kept: Kept, step: float, index: Index | None = None) -> tensors.T
         UnknownNameError: Nothing was kept at this step.
         QueryError: There is no such part, or nothing there that has statistics.
     """
-    return tensors.statistics(_array(kept.tag, kept.at(step, index)))
+    return tensors.statistics(array_of(kept.tag, kept.at(step, index)))
 
 
 def histograms(
@@ -151,7 +154,7 @@ def difference(kept: Kept, step: float, other_step: float, *, other: Kept | None
     """
     subtrahend = kept if other is None else other
     return tensors.difference(
-        _array(kept.tag, kept.at(step, index)), _array(subtrahend.tag, subtrahend.at(other_step, index))
+        array_of(kept.tag, kept.at(step, index)), array_of(subtrahend.tag, subtrahend.at(other_step, index))
     )
 
 
@@ -170,7 +173,7 @@ def find(kept: Kept, what: tensors.Place) -> Found | None:
     """
     best: Found | None = None
     for record in _records(kept):
-        array = _array(kept.tag, record.value)
+        array = array_of(kept.tag, record.value)
         index = tensors.find(array, what)
         if index is None:
             continue
@@ -192,16 +195,8 @@ def _records(kept: Kept) -> Iterator[Record]:
     return (kept[i] for i in range(len(kept)))
 
 
-def _shape(kept: Kept, step: float) -> tuple[int, ...]:
-    """Return the shape at a step, from a part of it that is empty."""
-    shape_of = getattr(kept, "shape_at", None)
-    if shape_of is not None:
-        return tuple(shape_of(step))
-    return tuple(_array(kept.tag, kept.at(step)).shape)
-
-
-def _array(tag: str, value: Any) -> Any:
-    """Return a value as an array.
+def array_of(tag: str, value: Any) -> Any:
+    """Return a value that was kept under a tag as an array.
 
     Raises:
         QueryError: It is neither an array nor a number.
@@ -230,4 +225,4 @@ class _Steps(Sequence[Any]):
 
     def __getitem__(self, i: Any) -> Any:
         value = self._kept[int(self.places[i])].value
-        return value if isinstance(value, Histogram) else np.atleast_1d(_array(self._kept.tag, value))
+        return value if isinstance(value, Histogram) else np.atleast_1d(array_of(self._kept.tag, value))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import struct
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -112,7 +113,10 @@ def _bytes(part: Buffer) -> Any:
 
 
 class File:
-    """A file that is read at any place. It is not mapped: one that is cut off under a map kills the process."""
+    """A file that is read at any place, and closed when nobody has it any more.
+
+    It is not mapped: one that is cut off under a map kills the process.
+    """
 
     def __init__(self, path: Path) -> None:
         """Open a file.
@@ -122,6 +126,7 @@ class File:
         """
         self.path = path
         self._file = path.open("rb", buffering=0)
+        weakref.finalize(self, self._file.close)
 
     def size(self) -> int:
         """Return how long the file is now, in bytes."""

@@ -19,7 +19,6 @@ from sightglass.core.errors import UnsendableError, WireError
 from sightglass.core.values import Figure, Histogram, Image
 
 from . import foreign, packed, png
-from .block import DATA_TYPES
 from .protobuf import BYTES, FIXED32, VARINT, signed, walk
 from .scalars import fields_once
 from .summary import Logged, bytes_field, double, double_field, float_field, read_event, single, text, varint_field
@@ -157,7 +156,7 @@ def _encode_value(value: Any) -> list[Buffer]:
     match value:
         case float():
             return [float_field(SCALAR, value)]
-        case np.ndarray() if value.dtype.kind != "c" and value.dtype.name in DATA_TYPES:
+        case np.ndarray() if value.dtype.kind != "c" and value.dtype.name in packed.DATA_TYPES:
             return bytes_field(TENSOR, *packed.encode_tensor(value))
         case np.ndarray():
             raise UnsendableError(f"MindSpore's files hold no arrays of {value.dtype}")

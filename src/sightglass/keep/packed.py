@@ -18,10 +18,14 @@ import numpy.typing as npt
 from sightglass.core.codec import MAX_DIMS, Buffer
 from sightglass.core.errors import WireError
 
-from .block import DATA_TYPES
 from .protobuf import BYTES, FIXED32, FIXED64, MAX_VARINT_BYTES, VARINT, varint, walk
 from .summary import bytes_field, varint_field
 
+DATA_TYPES: Final = {
+    "bool": 1, "int8": 2, "int16": 3, "int32": 4, "int64": 5, "uint8": 6, "uint16": 7, "uint32": 8, "uint64": 9,
+    "float16": 10, "float32": 11, "float64": 12, "complex64": 43, "complex128": 44, "bfloat16": 46,
+}  # fmt: skip
+"""The numbers of `DataType` in anf_ir.proto, by NumPy's names."""
 DTYPES: Final = {number: name for name, number in DATA_TYPES.items()}
 # The fields of TensorProto that hold numbers, whatever dtype it declares: as which dtype, and how one alone is written.
 NUMBERS: Final = {

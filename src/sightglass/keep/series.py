@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
@@ -12,16 +13,18 @@ from sightglass.core.columns import Columns
 from sightglass.core.errors import DamagedError, UnknownNameError
 from sightglass.core.record import Record
 
-from . import slices
+from . import browse, slices
 from .block import Key
 from .framing import Damage
 from .join import Join
+from .tensors import Place, TensorStatistics
 from .view import View
 
 if TYPE_CHECKING:
     from .store import Recording
 
 HEAVY_BYTES: Final = 2**16
+SHAPE: Final = re.compile(r"\w+\[([\d, ]*)\]")
 MAX_WHOLE: Final = 2.0**53
 
 
@@ -145,6 +148,37 @@ class Series:
         if index is not None:
             return part.load_slice(entries[int(piece["entry"])], row, index)
         return self._block(self._view, piece).record(row, tag=self.tag, run="").value
+
+    def shape_at(self, step: float) -> tuple[int, ...]:
+        """Return the shape of the array at a step, without reading it; of a number, none. Errors as in `at`."""
+        piece, _ = self._find(step)
+        entry = self._view.sources[piece["source"]][1][int(piece["entry"])]
+        told = SHAPE.fullmatch(entry.type) if entry.n == 1 else None
+        if told:
+            return tuple(map(int, filter(None, told[1].split(","))))
+        return np.shape(browse.array_of(self.tag, self.at(step)))
+
+    def table(self, step: float, index: browse.Index = "", *, max_cells: int = slices.MAX_CELLS) -> slices.Table:
+        """Read a part of a tensor with at most two free dimensions, such as "[0, :, 2:5]"; see `browse.table`."""
+        return browse.table(self, step, index, max_cells=max_cells)
+
+    def statistics(self, step: float, index: browse.Index | None = None) -> TensorStatistics:
+        """Return what is known of a tensor, or of a part of it: shape, extremes, mean, norm, counts of NaN."""
+        return browse.statistics(self, step, index)
+
+    def histograms(self, **options: Any) -> browse.Histograms:
+        """Count the values at all steps in common bins; for `bins`, `scale` and the others see `browse.histograms`."""
+        return browse.histograms(self, **options)
+
+    def difference(
+        self, step: float, other_step: float, *, other: browse.Kept | None = None, index: browse.Index = ""
+    ) -> Any:
+        """Subtract the tensor at another step, of this series or another run's, from the one at a step."""
+        return browse.difference(self, step, other_step, other=other, index=index)
+
+    def find(self, what: Place) -> browse.Found | None:
+        """Search all steps for the first "nan", "inf", "posinf", "neginf", "zero", or the "min", "max", "absmax"."""
+        return browse.find(self, what)
 
     def __repr__(self) -> str:
         return f"<Series {self.tag!r}, {len(self)} records of {self.type}>"

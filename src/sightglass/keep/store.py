@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from sightglass.core.errors import DamagedError, UnknownNameError
 
-from . import runfile
+from . import mindspore, runfile
 from .block import Key
 from .entries import Entries
 from .eventfile import EventFile
@@ -60,14 +60,19 @@ class Recording:
         refused: Files that are none of ours or cannot be read, and why.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, rank: int = 0, open_part: Open = open_part) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, rank: int | None = None, open_part: Open = open_part) -> None:
         """Open what is there; there may be nothing yet.
+
+        Args:
+            path: The run directory, or one file.
+            rank: Whose files; by default the lowest rank's that has any.
+            open_part: Opens a file.
 
         Raises:
             DamagedError: The one file, or every file of the directory, is none of ours, or of a newer version.
         """
         self.path = Path(path)
-        self.rank = rank
+        self.rank = min((rank_of(file) or 0 for file in self._paths()), default=0) if rank is None else rank
         self.ranks: list[int] = []
         self.generation = 0
         self.vanished: list[Path] = []
@@ -174,10 +179,10 @@ class Recording:
         self.vanished = [path for path in self._parts if path not in paths]
         ranks = {part.rank for part in self._parts.values()}
         for path in sorted(paths):
-            named = name_of(path)
-            if named is not None:
-                ranks.add(named[1])
-            if path in self._parts or path in self.refused or (named is not None and named[1] != self.rank):
+            rank = rank_of(path)
+            if rank is not None:
+                ranks.add(rank)
+            if path in self._parts or path in self.refused or rank not in (None, self.rank):
                 continue
             try:
                 part = self._open_part(path)
@@ -231,6 +236,12 @@ class Recording:
 
     def _view(self, key: Key) -> View:
         return self._restarts.view(key)
+
+
+def rank_of(path: Path) -> int | None:
+    """Return the rank of the process that wrote a file, as its name tells, if it does."""
+    named = name_of(path) or mindspore.parse_name(path.name)
+    return named[1] if named else None
 
 
 def _told(info: RunFile) -> dict[str, Any]:
