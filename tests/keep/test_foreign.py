@@ -94,7 +94,7 @@ def test_a_summary_directory_of_mindspore_opens(tmp_path: Path) -> None:
     with sg.open(tmp_path / "lenet") as run:
         assert run.name == "lenet"
         assert run.tags() == [
-            "bits", "colour", "empty", "grey", "half", "holes", "huge", "ids", "kernel", "kernel (scalar)", "loss",
+            "bits", "colour", "empty", "grey", "half", "holes", "huge", "ids", "kernel", "kernel (tensor)", "loss",
             "mask", "none", "same", "weights", "wide",
         ]  # fmt: skip
         loss = run.series("loss")
@@ -102,11 +102,11 @@ def test_a_summary_directory_of_mindspore_opens(tmp_path: Path) -> None:
         assert (loss.type, loss.stored_as, loss[0].run) == ("float", "float32", "lenet")
         assert run.series("ids").type == "float32[3]"
         assert run.series("ids").stored_as == "float32"
-        assert run.series("kernel").stored_as == ""
-        kernel = run.series("kernel")
+        assert run.series("kernel (tensor)").stored_as == ""
+        kernel = run.series("kernel (tensor)")
         np.testing.assert_array_equal(kernel.at(2), np.arange(6).reshape(2, 3) * 2)
         assert kernel.at(2, "[1, 1:]").tolist() == [8, 10]
-        assert run.series("kernel (scalar)").columns().values.tolist() == [1, 2, 3]
+        assert run.series("kernel").columns().values.tolist() == [1, 2, 3]
         assert isinstance(run.series("weights").at(1), Histogram)
         assert isinstance(run.series("grey").at(1), Figure)
         assert run.series("empty").at(1).shape == (0, 3)
@@ -122,9 +122,9 @@ def test_a_log_directory_of_tensorboard_opens(tmp_path: Path) -> None:
         assert isinstance(runs, sg.RecordedRuns)
         assert sorted(runs) == ["tf", "x"]
         x, tf = runs["x"], runs["tf"]
-        assert x.tags() == ["default", "digit", "loss", "loss2", "note", "weights", "zeros"]
+        assert x.tags() == ["default", "digit", "loss", "loss2", "note/text_summary", "weights", "zeros"]
         assert x.series("loss").columns().values.tolist() == [np.float32(0.1 * step) for step in (0, 1, 1000)]
-        assert x.series("note").at(1000) == Text("step *1000* ü")
+        assert x.series("note/text_summary").at(1000) == Text("step *1000* ü")
         assert tf.series("loss").columns().values.tolist() == [0.0, 0.5, 1.0]
         assert tf.series("array/1").at(2).tolist() == [2**53 + 1, -1, 2]
         assert tf.series("array/1").stored_as == ""
@@ -132,8 +132,12 @@ def test_a_log_directory_of_tensorboard_opens(tmp_path: Path) -> None:
         assert tf.series("array/12").columns().values.dtype == np.int64
         assert tf.series("repeated").at(0).tolist() == [7, 7, 7]
         assert len(tf.series("images").at(0)) == 2
-        assert [record.value for record in runs.stream("loss")] == [*tf.series("loss").columns().values.tolist(),
-                                                                    *x.series("loss").columns().values.tolist()]
+        assert sorted(record.value for record in runs.stream("loss")) == sorted(
+            [
+                *tf.series("loss").columns().values.tolist(),
+                *x.series("loss").columns().values.tolist(),
+            ]
+        )
 
 
 def test_slices_are_those_of_the_whole(tmp_path: Path) -> None:
@@ -148,7 +152,7 @@ def test_slices_are_those_of_the_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bool", "int64", "uint8", "complex128", "bfloat16"])
 def test_slices_are_read_without_the_rest(tmp_path: Path, dtype: str) -> None:
-    array = (np.arange(3 * 400 * 50) % 7).reshape(3, 400, 50).astype(dtype if dtype != "bfloat16" else "float32")
+    array = (np.arange(3 * 400 * 500) % 7).reshape(3, 400, 500).astype(dtype if dtype != "bfloat16" else "float32")
     if dtype == "bfloat16":
         array = array.astype(pytest.importorskip("ml_dtypes").bfloat16)
     part = EventFile(write(tmp_path, "tensorboard", {1: {"a": array, "b": array}}))
@@ -275,6 +279,7 @@ def test_any_wrong_bit_costs_one_frame_and_is_never_a_value(tmp_path: Path, dial
     part = EventFile(path)
     whole = everything(part)
     n_per_frame = 3 if dialect == "mindspore" else 1
+    n_last = len(events(dialect, VALUES if dialect == "mindspore" else {"h": VALUES["h"]}, step=6))
     part.close()
     assert len(whole) == 18
     rng = random.Random(dialect)
@@ -287,7 +292,7 @@ def test_any_wrong_bit_costs_one_frame_and_is_never_a_value(tmp_path: Path, dial
         seen = everything(part)
         lost = whole.keys() - seen.keys()
         assert seen.items() <= whole.items()
-        last = place >= len(good) - (1000 if dialect == "mindspore" else 200)
+        last = place >= len(good) - n_last
         assert part.dialect == dialect
         assert (len(lost) in (0, n_per_frame) and len(part.damages) == 1) or (last and part.torn)
         for damage in part.damages:
@@ -412,7 +417,10 @@ def test_what_cannot_be_shown_is_counted(tmp_path: Path) -> None:
 def test_several_numbers_of_a_tag_in_one_event_are_several_records(tmp_path: Path) -> None:
     one = [*bytes_field(1, b"a"), *tensorboard._encode_value(1.0)]
     arrays = [[*bytes_field(1, b"b"), *tensorboard._encode_value(np.full(n, n))] for n in (1, 2)]
-    event = [double_field(1, 1.0), *(part for value in (one, one, *arrays) for part in bytes_field(5, *bytes_field(1, *value)))]
+    event = [
+        double_field(1, 1.0),
+        *(part for value in (one, one, *arrays) for part in bytes_field(5, *bytes_field(1, *value))),
+    ]
     path_of(tmp_path, "tensorboard").write_bytes(version("tensorboard") + framed(event) * 2)
 
     with Recording(tmp_path) as recording:
@@ -422,7 +430,9 @@ def test_several_numbers_of_a_tag_in_one_event_are_several_records(tmp_path: Pat
 
 
 @given(st.data())
-def test_scalars_mixed_with_anything_come_in_order(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_scalars_mixed_with_anything_come_in_order(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     kinds = st.sampled_from([0.5, 1.25, np.int64(3), True, np.ones(2), Text("a")])
     told = data.draw(st.lists(st.tuples(st.sampled_from("ab"), kinds), max_size=40))
     folder = tmp_path_factory.mktemp("f")

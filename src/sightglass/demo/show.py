@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console, Group, RenderableType
@@ -58,13 +59,20 @@ def show(arguments: Sequence[str]) -> int:
             if run is None:
                 return child.wait()
             with run:
+                directory = run.describe().directory
                 _watch(run)
         except RunLostError as error:
             print(f"The training ended early: {error}", file=sys.stderr)
         except KeyboardInterrupt:
             child.terminate()
             return 130
-        return child.wait()
+        code = child.wait()
+        if Path(directory).exists():
+            print(f"\nWhat was logged is in {directory}. To see it again:")
+            for command in ("open", "watch", "export"):
+                arguments = {"watch": " val/accuracy val/loss", "export": " --to csv"}.get(command, "")
+                print(f"  sightglass {command} {shlex.quote(directory)}{arguments}")
+        return code
 
 
 def _connect(name: str, child: subprocess.Popen[bytes]) -> RemoteRun | None:
@@ -134,6 +142,7 @@ def _hints(run: RemoteRun) -> Text:
         "… at any time": f"sightglass watch {name} batch.params.dense1.kernel",
         "turn a knob": f"sightglass set {name} lr=0.5",
         "call an action": f"sightglass call {name} checkpoint",
+        "keep an answer": f"sightglass record {name} batch.loss",
         "end it": f"sightglass stop {name}",
     }
     text = Text("try in another terminal\n", style="bold")
