@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
 from pathlib import Path
@@ -249,7 +250,7 @@ def test_log_events_are_numbered_as_the_rule_says_however_they_come(
     values = [(i, series, step) for i, (step, several) in enumerate(told) for series in several]
     grouping, numbers = Grouping(by_step=True), []
     bounds = [0, *sorted(cut for cut in cuts if cut < len(told)), len(told)]
-    for low, high in zip(bounds, bounds[1:], strict=False):
+    for low, high in itertools.pairwise(bounds):
         columns = np.array([v for v in values if low <= v[0] < high], np.int64).reshape(-1, 3).T
         numbers += grouping.number(*columns).tolist()
 
@@ -352,7 +353,7 @@ def test_the_bytes_of_a_value_that_make_none_are_damage(tmp_path: Path) -> None:
 
 
 def test_a_file_grows_from_nothing_byte_by_byte(tmp_path: Path, dialect: str) -> None:
-    whole = write(tmp_path, dialect, {step: VALUES for step in range(1, 4)}).read_bytes()
+    whole = write(tmp_path, dialect, dict.fromkeys(range(1, 4), VALUES)).read_bytes()
     path = path_of(tmp_path, dialect)
     path.write_bytes(b"")
     rng = random.Random(1)
@@ -450,7 +451,7 @@ def test_scalars_mixed_with_anything_come_in_order(
 
     with Recording(folder) as recording:
         found = sorted(
-            ((record.step, key.tag, record.value) for key in recording.keys() for record in recording.series(key)),
+            ((record.step, tag, record.value) for tag in recording.tags() for record in recording.series(tag)),
             key=lambda item: item[0],
         )
         assert [step for step, _, _ in found] == list(range(len(told)))
