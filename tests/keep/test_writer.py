@@ -237,9 +237,9 @@ class Unreadable:
 def test_a_value_that_cannot_be_kept_costs_only_itself(keeping: Keeping, told: Told, bad: Any, why: str) -> None:
     for n in range(6):
         keeping.log({"a": n, "b": bad if n in (1, 2, 4) else n})
-    with pytest.raises(KeepError, match=r"^3 records are lost; the last reason: Values of 'b' cannot be kept: "):
-        keeping.flush()
+    keeping.flush()
     (message,) = told()
+    assert message.startswith("Values of 'b' cannot be kept: ")
     assert why in message
     points, heads = stored(keeping.directory)
     assert [point[:2] for point in points[tag("a")]] == [(n, n) for n in range(6)]
@@ -253,8 +253,7 @@ def test_a_list_that_holds_itself_cannot_be_kept(keeping: Keeping, told: Told) -
     endless: list[Any] = []
     endless.append(endless)
     keeping.log({"a": 1, "b": endless})
-    with pytest.raises(KeepError):
-        keeping.flush()
+    keeping.flush()
     assert "Values of 'b' cannot be kept: RecursionError" in told()[0]
     assert values_of(keeping.directory, "a") == [1]
 

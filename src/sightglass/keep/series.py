@@ -114,6 +114,14 @@ class Series:
         """
         return self._join(start, stop).columns()
 
+    def blocks(self) -> Iterator[Columns]:
+        """Read all records as they lie in the files, one block in memory at a time; damaged ones are left out.
+
+        Arrays are valid until the next block is read.
+        """
+        view = self._view
+        return (columns for columns in view.read(view.pieces) if columns is not None)
+
     def __getitem__(self, i: int) -> Record:
         """Read one record.
 

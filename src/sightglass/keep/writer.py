@@ -6,7 +6,8 @@ Rule 2: what was given is in the file at most a second later. The thread sleeps 
 Rule 3: while nothing can be written, records wait in memory, up to `MAX_WAITING_BYTES` and about `MAX_WAITING` records
 before they are columns. Beyond that the newest are dropped, whole calls or large values: what comes later has a hole
 before it, so that what is in the file stays in order, and whoever reads it sees where something is missing.
-Rule 4: each kind of trouble is told once, with a warning, counted, and raised by the next `flush` or `close`.
+Rule 4: each kind of trouble is told once, with a warning, counted, and raised by the next `flush` or `close`; but for
+values of types that cannot be kept: what a training logs by mistake is no reason to fail at its end.
 """
 
 from __future__ import annotations
@@ -358,8 +359,9 @@ class Keeper:
         self._warn(f"Records cannot be written now, and wait in memory: {why}", once=why)
 
     def _lose(self, key: Key, n: int, why: str) -> None:
-        """Count values that cannot be kept."""
+        """Count values that cannot be kept; that is told at once, and no failure of the keeper's."""
         self._n_dropped += n
+        self._n_dropped_told += n
         self._warn(f"Values of {key.tag!r} cannot be kept: {why}", once=f"value {key}")
 
     def _is_full(self) -> bool:

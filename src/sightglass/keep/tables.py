@@ -1,0 +1,293 @@
+"""Tables of what was recorded: Parquet and CSV.
+
+Parquet. `scalars.parquet` has a row for each number: run, tag, index, step, wall_time, value (float64), a column for
+each further step track, and n_events, complete and closed, which tell of groups. Everything else has a file for each tag,
+in which the columns behind wall_time are
+    * arrays: `value` (a list, in C order), `shape`, `dtype`. float16 and bfloat16 are lists of float32, complex numbers
+      of {real, imag}. An array of another type under the same tag has a second file, named after its type.
+    * integers that float64 does not hold, and complex numbers: `value` in their own type.
+    * histograms: `counts`, `edges`, `n_nan`, `n_posinf`, `n_neginf`.
+    * pictures: `files` (their bytes), `media_types`, `captions`; pixels become PNG, floats among them 8 bits each.
+    * texts: `text`.
+
+CSV. One table of numbers and texts: run, tag, index, step, wall_time, value, text, and the step tracks. Numbers are
+written so that they are read back as they were; not finite ones as nan, inf and -inf, bools as 1 and 0. Complex numbers
+are left out.
+
+In both, step is an integer unless any step of what is exported is none. What comes first decides about columns; when
+something comes later that they do not hold, writing begins anew with wider ones (`Wider`).
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import numpy as np
+
+from sightglass.core.columns import CLOSED, COMPLETE
+from sightglass.core.errors import MissingExtraError
+
+from .cells import Cells, Pictures, Refuse, exact
+
+ROW_GROUP_ROWS: Final = 2**17
+ROW_GROUP_BYTES: Final = 64 * 2**20
+MAX_NAME: Final = 100
+
+Rows = Iterable[tuple[str, Cells]]
+"""Cells and the run they are of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What columns a table has.
+
+    Attributes:
+        tracks: The names of further step tracks.
+        whole: Whether all steps are integers.
+    """
+
+    tracks: tuple[str, ...] = ()
+    whole: bool = True
+
+    def check(self, cells: Cells) -> None:
+        """Check that cells fit.
+
+        Raises:
+            Wider: They do not.
+        """
+        wider = self
+        if self.whole and cells.steps.dtype.kind == "f" and not (cells.steps == np.trunc(cells.steps)).all():
+            wider = replace(wider, whole=False)
+        names = {name: None for track in cells.tracks or () for name in track}
+        if new := tuple(name for name in names if name not in self.tracks):
+            wider = replace(wider, tracks=self.tracks + new)
+        if wider is not self:
+            raise Wider(wider)
+
+
+class Wider(Exception):  # noqa: N818  no error
+    """A table needs other columns."""
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__(layout)
+        self.layout = layout
+
+
+def as_wide_as_needed(write: Callable[[Layout], Sequence[tuple[Path, int]]]) -> Sequence[tuple[Path, int]]:
+    """Write with the narrowest layout that holds everything."""
+    layout = Layout()
+    while True:
+        try:
+            return write(layout)
+        except Wider as wider:
+            layout = wider.layout
+
+
+def write_csv(path: Path, rows: Rows, layout: Layout, refuse: Refuse) -> int:
+    """Write a CSV file, and return how many records it has.
+
+    Raises:
+        Wider: It needs other columns.
+    """
+    n = 0
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["run", "tag", "index", "step", "wall_time", "value", "text", *layout.tracks])
+        for run, cells in rows:
+            if cells.kind not in ("numbers", "texts") or (cells.kind == "numbers" and cells.values.dtype.kind == "c"):
+                what = "complex numbers" if cells.kind == "numbers" else cells.kind
+                for _ in range(len(cells)):
+                    refuse(cells.tag, f"CSV holds no {what}")
+                continue
+            layout.check(cells)
+            empty = [""] * len(cells)
+            values, texts = (_listed(cells.values), empty) if cells.kind == "numbers" else (empty, cells.values)
+            tracks = [[track.get(name, "") for track in cells.tracks or [{}] * len(cells)] for name in layout.tracks]
+            steps = _whole(cells.steps).tolist() if layout.whole else cells.steps.tolist()
+            columns = ([run] * len(cells), [cells.tag] * len(cells), cells.index.tolist(), steps)
+            writer.writerows(zip(*columns, cells.wall_times.tolist(), values, texts, *tracks, strict=True))
+            n += len(cells)
+    return n
+
+
+def _listed(numbers: Any) -> list[Any]:
+    listed: list[Any] = (numbers.astype(np.uint8) if numbers.dtype.kind == "b" else numbers).tolist()
+    return listed
+
+
+def _whole(steps: Any) -> Any:
+    return steps.astype(np.int64, copy=False)
+
+
+class ParquetFolder:
+    """Writes Parquet files into a directory, each in row groups, as what comes needs them."""
+
+    def __init__(self, folder: Path, layout: Layout) -> None:
+        """Begin with no files.
+
+        Raises:
+            MissingExtraError: pyarrow is not installed.
+        """
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ImportError:
+            raise MissingExtraError("pyarrow", extra="export", purpose="Exporting to Parquet") from None
+        self._arrow = pyarrow
+        self._folder = folder
+        self._layout = layout
+        self._files: dict[tuple[str, str], _Parquet] = {}
+        self._taken = {"scalars"}
+
+    def __enter__(self) -> ParquetFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def add(self, run: str, cells: Cells) -> None:
+        """Add records.
+
+        Raises:
+            Wider: They need other columns.
+        """
+        self._layout.check(cells)
+        pa = self._arrow
+        scalar = cells.kind == "numbers" and exact(cells.values)
+        for some, form, columns in self._columns(cells, scalar):
+            n, steps = len(some), some.steps
+            leading = {
+                "run": pa.repeat(run, n), "tag": pa.repeat(some.tag, n), "index": pa.array(some.index),
+                "step": pa.array(_whole(steps) if self._layout.whole else steps.astype(np.float64)),
+                "wall_time": pa.array(some.wall_times),
+            }  # fmt: skip
+            tracks = {name: self._track(some, name) for name in self._layout.tracks if name not in leading | columns}
+            told = {
+                "n_events": pa.array(some.n_events),
+                "complete": pa.array((some.flags & COMPLETE).astype(bool)),
+                "closed": pa.array((some.flags & CLOSED).astype(bool)),
+            }
+            self._file("" if scalar else some.tag, form).add(pa.table(leading | columns | tracks | told))
+
+    def close(self) -> Sequence[tuple[Path, int]]:
+        """Finish all files, and return each with how many records it has."""
+        for file in self._files.values():
+            file.close()
+        return [(file.path, file.n) for file in self._files.values()]
+
+    def _file(self, tag: str, form: str) -> _Parquet:
+        if (tag, form) not in self._files:
+            first = tag not in {known for known, _ in self._files}
+            name = "scalars" if not tag else self._name(tag if first else f"{tag}.{form}")
+            self._files[tag, form] = _Parquet(self._folder / f"{name}.parquet")
+        return self._files[tag, form]
+
+    def _name(self, tag: str) -> str:
+        safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in tag)[:MAX_NAME].lstrip(".") or "_"
+        name, n = safe, 1
+        while name.lower() in self._taken:
+            n += 1
+            name = f"{safe}-{n}"
+        self._taken.add(name.lower())
+        return name
+
+    def _track(self, cells: Cells, name: str) -> Any:
+        tracks = cells.tracks or [{}] * len(cells)
+        return self._arrow.array([track.get(name) for track in tracks], self._arrow.float64())
+
+    def _columns(self, cells: Cells, scalar: bool) -> Iterator[tuple[Cells, str, dict[str, Any]]]:
+        """Yield records that go into one file, by the form of their values, with the columns of these."""
+        pa, values = self._arrow, cells.values
+        match cells.kind:
+            case "numbers":
+                form = "" if scalar else values.dtype.name
+                yield cells, form, {"value": self._flat(values.astype(np.float64) if scalar else values)}
+            case "texts":
+                yield cells, "text", {"text": pa.array(values, pa.large_string())}
+            case "histograms":
+                yield cells, "histogram", self._histograms(values)
+            case "pictures":
+                yield cells, "picture", self._pictures(values)
+            case "arrays":
+                for dtype in dict.fromkeys(value.dtype for value in values):
+                    rows = np.array([i for i, value in enumerate(values) if value.dtype == dtype])
+                    some = [values[i] for i in rows.tolist()]
+                    yield _some(cells, rows, some), dtype.name, self._arrays(some)
+
+    def _flat(self, numbers: Any) -> Any:
+        if numbers.dtype.kind == "c":
+            parts = [self._arrow.array(np.ascontiguousarray(part)) for part in (numbers.real, numbers.imag)]
+            return self._arrow.StructArray.from_arrays(parts, ["real", "imag"])
+        return self._arrow.array(numbers.astype(np.float32) if numbers.dtype == np.float16 else numbers)
+
+    def _lists(self, arrays: Sequence[Any]) -> Any:
+        offsets = np.cumsum([0, *(array.size for array in arrays)], dtype=np.int64)
+        joined = arrays[0].reshape(-1) if len(arrays) == 1 else np.concatenate([a.reshape(-1) for a in arrays])
+        return self._arrow.LargeListArray.from_arrays(self._arrow.array(offsets), self._flat(joined))
+
+    def _arrays(self, arrays: Sequence[Any]) -> dict[str, Any]:
+        shapes = self._arrow.array([array.shape for array in arrays], self._arrow.list_(self._arrow.int64()))
+        dtypes = self._arrow.repeat(arrays[0].dtype.name, len(arrays))
+        return {"value": self._lists(arrays), "shape": shapes, "dtype": dtypes}
+
+    def _histograms(self, values: Sequence[Any]) -> dict[str, Any]:
+        told = {name: [getattr(value, name) for value in values] for name in ("n_nan", "n_posinf", "n_neginf")}
+        counts, edges = [value.counts for value in values], [value.edges for value in values]
+        return {"counts": self._lists(counts), "edges": self._lists(edges), **told}
+
+    def _pictures(self, values: Sequence[Pictures]) -> dict[str, Any]:
+        pa = self._arrow
+        return {
+            "files": pa.array([value.files for value in values], pa.list_(pa.large_binary())),
+            "media_types": pa.array([value.media_types for value in values], pa.list_(pa.string())),
+            "captions": pa.array([value.captions for value in values], pa.list_(pa.string())),
+        }
+
+
+def _some(cells: Cells, rows: Any, values: list[Any]) -> Cells:
+    names = ("index", "steps", "wall_times", "n_events", "flags")
+    tracks = None if cells.tracks is None else [cells.tracks[row] for row in rows.tolist()]
+    return replace(cells, values=values, tracks=tracks, **{name: getattr(cells, name)[rows] for name in names})
+
+
+class _Parquet:
+    """One file: tables wait until they make a row group."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.n = 0
+        self._waiting: list[Any] = []
+        self._writer: Any = None
+
+    def add(self, table: Any) -> None:
+        self._waiting.append(table)
+        self.n += len(table)
+        n_bytes = sum(waiting.nbytes for waiting in self._waiting)
+        if sum(map(len, self._waiting)) >= ROW_GROUP_ROWS or n_bytes >= ROW_GROUP_BYTES:
+            self._write()
+
+    def close(self) -> None:
+        self._write()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _write(self) -> None:
+        if not self._waiting:
+            return
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pa.concat_tables(self._waiting)
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self.path, table.schema, compression="zstd")
+        self._writer.write_table(table)
+        self._waiting = []
