@@ -58,18 +58,19 @@ def bare(path: Path, entries: Entries, n_rows: int) -> None:
 
 def measure() -> Iterator[tuple[str, float, str, float | None]]:
     with tempfile.TemporaryDirectory(prefix="sgb") as folder:
-        for n_tags, target_ms in ((10, 100.0), (1, 250.0)):
-            path = Path(folder, str(n_tags), "1000-rank0-0000.sgr")
-            make(path, 10_000_000, n_tags)
-            yield from _measure(path, n_tags, target_ms)
+        for n_millions, n_tags, target_ms in ((10, 10, 100.0), (10, 1, 250.0), (100, 10, 1_500.0)):
+            path = Path(folder, f"{n_millions}-{n_tags}", "1000-rank0-0000.sgr")
+            make(path, n_millions * 1_000_000, n_tags)
+            what = f"one of {n_tags} tags, " if n_tags > 1 else "one tag, "
+            yield from _measure(path, f"{what}{n_millions}M rows in all", target_ms)
+            path.unlink()
 
 
-def _measure(path: Path, n_tags: int, target_ms: float) -> Iterator[tuple[str, float, str, float | None]]:
+def _measure(path: Path, what: str, target_ms: float) -> Iterator[tuple[str, float, str, float | None]]:
     def scan() -> None:
         index.path_of(path).unlink(missing_ok=True)
         Recording(path).close()
 
-    what = f"one of {n_tags} tags, 10M rows in all" if n_tags > 1 else "10M rows of one tag"
     with Recording(path) as recording:
         series = recording.series("tag0")
         ((_, entries),) = series._view.sources

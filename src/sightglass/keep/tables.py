@@ -37,6 +37,10 @@ from .cells import Cells, Pictures, Refuse, exact
 ROW_GROUP_ROWS: Final = 2**17
 ROW_GROUP_BYTES: Final = 64 * 2**20
 MAX_NAME: Final = 100
+RESERVED: Final = frozenset(
+    ("run", "tag", "index", "step", "wall_time", "value", "text", "shape", "dtype", "counts", "edges", "n_nan", "n_posinf",
+     "n_neginf", "files", "media_types", "captions", "n_events", "complete", "closed")
+)  # fmt: skip
 
 Rows = Iterable[tuple[str, Cells]]
 """Cells and the run they are of."""
@@ -70,6 +74,11 @@ class Layout:
             raise Wider(wider)
 
 
+def column_of(track: str) -> str:
+    """Return the name of the column of a step track; those that have another meaning already are set apart."""
+    return f"track_{track}" if track in RESERVED else track
+
+
 class Wider(Exception):  # noqa: N818  no error
     """A table needs other columns."""
 
@@ -97,7 +106,7 @@ def write_csv(path: Path, rows: Rows, layout: Layout, refuse: Refuse) -> int:
     n = 0
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["run", "tag", "index", "step", "wall_time", "value", "text", *layout.tracks])
+        writer.writerow(["run", "tag", "index", "step", "wall_time", "value", "text", *map(column_of, layout.tracks)])
         for run, cells in rows:
             if cells.kind not in ("numbers", "texts") or (cells.kind == "numbers" and cells.values.dtype.kind == "c"):
                 what = "complex numbers" if cells.kind == "numbers" else cells.kind
@@ -134,8 +143,7 @@ class ParquetFolder:
             MissingExtraError: pyarrow is not installed.
         """
         try:
-            import pyarrow
-            import pyarrow.parquet
+            import pyarrow  # type: ignore[import-untyped,unused-ignore]
         except ImportError:
             raise MissingExtraError("pyarrow", extra="export", purpose="Exporting to Parquet") from None
         self._arrow = pyarrow
@@ -169,7 +177,7 @@ class ParquetFolder:
                 "step": pa.array(_whole(steps) if self._layout.whole else steps.astype(np.float64)),
                 "wall_time": pa.array(some.wall_times),
             }  # fmt: skip
-            tracks = {name: self._track(some, name) for name in self._layout.tracks if name not in leading | columns}
+            tracks = {column_of(name): self._track(some, name) for name in self._layout.tracks}
             told = {
                 "n_events": pa.array(some.n_events),
                 "complete": pa.array((some.flags & COMPLETE).astype(bool)),
@@ -265,13 +273,15 @@ class _Parquet:
         self.path = path
         self.n = 0
         self._waiting: list[Any] = []
+        self._n_waiting = self._n_bytes = 0
         self._writer: Any = None
 
     def add(self, table: Any) -> None:
         self._waiting.append(table)
         self.n += len(table)
-        n_bytes = sum(waiting.nbytes for waiting in self._waiting)
-        if sum(map(len, self._waiting)) >= ROW_GROUP_ROWS or n_bytes >= ROW_GROUP_BYTES:
+        self._n_waiting += len(table)
+        self._n_bytes += table.nbytes
+        if self._n_waiting >= ROW_GROUP_ROWS or self._n_bytes >= ROW_GROUP_BYTES:
             self._write()
 
     def close(self) -> None:
@@ -283,11 +293,11 @@ class _Parquet:
     def _write(self) -> None:
         if not self._waiting:
             return
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+        import pyarrow as pa  # type: ignore[import-untyped,unused-ignore]
+        import pyarrow.parquet as pq  # type: ignore[import-untyped,unused-ignore]
 
         table = pa.concat_tables(self._waiting)
         if self._writer is None:
             self._writer = pq.ParquetWriter(self.path, table.schema, compression="zstd")
         self._writer.write_table(table)
-        self._waiting = []
+        self._waiting, self._n_waiting, self._n_bytes = [], 0, 0
