@@ -25,7 +25,7 @@ from sightglass.core.errors import (
 )
 from sightglass.keep.block import Key
 from sightglass.keep.check import Report, check
-from sightglass.keep.runfile import RunEntry, is_run, runs_in
+from sightglass.keep.runfile import RunEntry, is_run, lives, runs_in
 from sightglass.keep.store import Recording, Series
 from sightglass.move import registry
 from sightglass.query.query import Query, as_query
@@ -173,8 +173,11 @@ class RecordedRun:
             return list(self._recording.keys())
 
     def _live(self) -> bool:
-        info = self._recording.info
-        return info.ended is None and bool(info.id) and registry.alive(info.id)
+        changed = 0.0
+        for part in self._recording.parts:
+            with contextlib.suppress(OSError):
+                changed = max(changed, part.path.stat().st_mtime)
+        return lives(self._recording.info, changed, alive=registry.alive)
 
     def _state(self) -> str:
         info = self._recording.info

@@ -166,25 +166,29 @@ class _Losses:
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str, str, bool], int] = {}
 
-    def add(self, run: str, tag: str, why: str, *, n: int = 1, left_out: bool = True) -> None:
+    def add(self, run: str, tag: str, why: str, n: int = 1, *, left_out: bool = True) -> None:
         place = run, tag, why, left_out
         self._counts[place] = self._counts.get(place, 0) + n
-
-    def refuse(self, run: str) -> Callable[[str, str], None]:
-        return lambda tag, why: self.add(run, tag, why)
 
     def not_values(self, run: str, recording: Recording) -> None:
         """Tell what there is beside logged values and the records of queries."""
         told = {"groups": "ends of groups", "acts": "the history of acts", "snapshot": "snapshots of events"}
         for key in recording.keys():
             if key.kind in told:
-                self.add(run, key.tag, f"{told[key.kind]} are not exported", n=recording.series(key).n)
+                self.add(run, key.tag, f"{told[key.kind]} are not exported", recording.series(key).n)
 
     def told(self) -> list[Loss]:
         return [
             Loss(run=run, tag=tag, n=n, why=why, left_out=left_out)
             for (run, tag, why, left_out), n in self._counts.items()
         ]
+
+    def restore(self, counts: Mapping[tuple[str, str, str, bool], int]) -> None:
+        """Forget what was told since `counts` was taken by `save`."""
+        self._counts = dict(counts)
+
+    def save(self) -> Mapping[tuple[str, str, str, bool], int]:
+        return dict(self._counts)
 
 
 class _Stage:
@@ -249,47 +253,68 @@ def _beside(recordings: Sequence[Recording], to: Form) -> Path:
     return path.with_name(f"{name}.{to}" if to in ("csv", "npz") else f"{name}-{to}")
 
 
-_Runs = Mapping[str, Recording]
 _Chosen = Mapping[str, Mapping[str, Series]]
 
 
 def _all_cells(chosen: Mapping[str, Series], run: str, losses: _Losses) -> Iterator[Cells]:
     for name, series in chosen.items():
-        n = 0
-        for columns in series.blocks():
-            n += len(columns)
-            yield from cells(name, columns, losses.refuse(run))
-        if n < series.n:
-            losses.add(run, name, "they are damaged; `sightglass check` tells where", n=series.n - n)
+        for columns in _blocks(name, series, run, losses):
+            yield from cells(name, columns, partial(losses.add, run))
 
 
-def _write_parquet(stage: _Stage, runs: _Runs, chosen: _Chosen, losses: _Losses) -> None:
-    attempt = _Losses()
+def _blocks(name: str, series: Series, run: str, losses: _Losses) -> Iterator[Columns]:
+    """Yield the blocks of a series, and tell how many records are damaged."""
+    n = 0
+    for columns in series.blocks():
+        n += len(columns)
+        yield columns
+    if n < series.n:
+        losses.add(run, name, "they are damaged; `sightglass check` tells where", series.n - n)
+
+
+def _write_parquet(stage: _Stage, chosen: _Chosen, losses: _Losses) -> None:
+    before = losses.save()
 
     def write(layout: Layout) -> Sequence[tuple[Path, int]]:
-        nonlocal attempt
-        attempt = _Losses()
+        losses.restore(before)
         with ParquetFolder(stage.folder, layout) as folder:
             for run, found in chosen.items():
-                for some in _all_cells(found, run, attempt):
+                for some in _all_cells(found, run, losses):
                     folder.add(run, some)
             return folder.close()
 
     for path, n in as_wide_as_needed(write):
         stage.put(path, n)
-    losses._counts.update(attempt._counts)
 
 
-def _write_csv(stage: _Stage, runs: _Runs, chosen: _Chosen, losses: _Losses) -> None:
-    path = stage.folder / "table.csv"
-    attempt = _Losses()
+def _write_csv(stage: _Stage, chosen: _Chosen, losses: _Losses) -> None:
+    path, before = stage.folder / "table.csv", losses.save()
 
     def write(layout: Layout) -> Sequence[tuple[Path, int]]:
-        nonlocal attempt
-        attempt = _Losses()
-        rows: Rows = ((run, some) for run, found in chosen.items() for some in _all_cells(found, run, attempt))
-        return [(path, write_csv(path, rows, layout, attempt))]
+        losses.restore(before)
+        rows: Rows = ((run, some) for run, found in chosen.items() for some in _all_cells(found, run, losses))
+        return [(path, write_csv(path, rows, layout, losses.add))]
 
     for _, n in as_wide_as_needed(write):
         stage.put(path, n, alone=True)
-    losses._counts.update(attempt._counts)
+
+
+def _write_npz(stage: _Stage, chosen: _Chosen, losses: _Losses) -> None:
+    for run, found in chosen.items():
+        path = stage.folder / (f"{run}.npz" if len(chosen) > 1 else "arrays.npz")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with NpzFile(path) as file:
+            for name, series in found.items():
+                for some in _all_cells({name: series}, run, losses):
+                    file.add(some)
+                file.finish()
+        stage.put(path, file.n, alone=len(chosen) == 1)
+
+
+_WRITERS: Final[Mapping[str, Callable[[_Stage, _Chosen, _Losses], None]]] = {
+    "parquet": _write_parquet,
+    "csv": _write_csv,
+    "npz": _write_npz,
+    "tensorboard": partial(write_events, TENSORBOARD),
+    "mindspore": partial(write_events, MINDSPORE),
+}

@@ -12,7 +12,9 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import platform
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -28,6 +30,7 @@ MAX_FILE_BYTES: Final = 16 * 2**20
 MAX_DEPTH: Final = 4
 MAX_NESTING: Final = 32
 MAX_CACHED: Final = 100_000
+ELSEWHERE_S: Final = 600.0
 
 OWN_NAME: Final = re.compile(r"run(-.*)?\.json")
 FOREIGN_NAME: Final = re.compile(r"summary\.\d+|tfevents")
@@ -270,13 +273,29 @@ def _entry(listed: tuple[str, list[os.DirEntry[str]]], alive: Callable[[str], bo
     own.sort(key=lambda run: run.started)
     run, path = together(own), Path(folder)
     return RunEntry(
-        path=path, name=run.name or path.resolve().name, id=run.id, state=_state(own, run, alive), started=run.started,
+        path=path, name=run.name or path.resolve().name, id=run.id, state=_state(own, run, changed, alive),
+        started=run.started,
         ended=run.ended, changed=changed, n_bytes=n_bytes,
     )  # fmt: skip
 
 
-def _state(own: list[RunFile], run: RunFile, alive: Callable[[str], bool]) -> Standing:
-    if any(process.ended is None and process.id and alive(process.id) for process in own):
+def lives(run: RunFile, changed: float, *, alive: Callable[[str], bool]) -> bool:
+    """Tell whether a process still runs; of one on another machine, whether it wrote anything lately.
+
+    Args:
+        run: What it says of itself.
+        changed: When its files last changed, in seconds since the Unix epoch.
+        alive: Tells whether the run of an id lives on this machine.
+    """
+    if run.ended is not None or not run.id:
+        return False
+    if run.host in ("", platform.node()):
+        return alive(run.id)
+    return time.time() - changed < ELSEWHERE_S
+
+
+def _state(own: list[RunFile], run: RunFile, changed: float, alive: Callable[[str], bool]) -> Standing:
+    if any(lives(process, changed, alive=alive) for process in own):
         return "running"
     if run.ended is not None:
         return "ended" if run.state == "running" else run.state

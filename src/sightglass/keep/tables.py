@@ -32,7 +32,7 @@ import numpy as np
 from sightglass.core.columns import CLOSED, COMPLETE
 from sightglass.core.errors import MissingExtraError
 
-from .cells import Cells, Pictures, Refuse, exact
+from .cells import Cells, Pictures, exact
 
 ROW_GROUP_ROWS: Final = 2**17
 ROW_GROUP_BYTES: Final = 64 * 2**20
@@ -44,6 +44,7 @@ RESERVED: Final = frozenset(
 
 Rows = Iterable[tuple[str, Cells]]
 """Cells and the run they are of."""
+Refuse = Callable[[str, str, str, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +101,12 @@ def as_wide_as_needed(write: Callable[[Layout], Sequence[tuple[Path, int]]]) -> 
 def write_csv(path: Path, rows: Rows, layout: Layout, refuse: Refuse) -> int:
     """Write a CSV file, and return how many records it has.
 
+    Args:
+        path: The file.
+        rows: What to write.
+        layout: Its columns.
+        refuse: Is told of what it cannot hold: the run, the tag, why, and of how many records.
+
     Raises:
         Wider: It needs other columns.
     """
@@ -110,8 +117,7 @@ def write_csv(path: Path, rows: Rows, layout: Layout, refuse: Refuse) -> int:
         for run, cells in rows:
             if cells.kind not in ("numbers", "texts") or (cells.kind == "numbers" and cells.values.dtype.kind == "c"):
                 what = "complex numbers" if cells.kind == "numbers" else cells.kind
-                for _ in range(len(cells)):
-                    refuse(cells.tag, f"CSV holds no {what}")
+                refuse(run, cells.tag, f"CSV holds no {what}", len(cells))
                 continue
             layout.check(cells)
             empty = [""] * len(cells)
