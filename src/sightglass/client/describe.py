@@ -139,19 +139,20 @@ def description(told: Mapping[str, Any]) -> Description:
                 n_events=event["n_events"],
                 kept=event["kept"],
                 observables={
-                    key: Observable(**_known(Observable, value)) for key, value in event["observables"].items()
+                    key: Observable(**known(Observable, value)) for key, value in event["observables"].items()
                 },
             )
             for name, event in told["events"].items()
         },
-        controls={name: ControlInfo(**_known(ControlInfo, value)) for name, value in told["controls"].items()},
-        actions={name: ActionInfo(**_known(ActionInfo, value)) for name, value in told["actions"].items()},
+        controls={name: ControlInfo(**known(ControlInfo, value)) for name, value in told["controls"].items()},
+        actions={name: ActionInfo(**known(ActionInfo, value)) for name, value in told["actions"].items()},
         functions=told["functions"],
-        streams=[StreamInfo(**_known(StreamInfo, value)) for value in told["streams"]],
+        streams=[StreamInfo(**known(StreamInfo, value)) for value in told["streams"]],
     )
 
 
-def _known(kind: type, told: Mapping[str, Any]) -> dict[str, Any]:
+def known(kind: type, told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a kind has fields for; what newer versions tell besides is left out."""
     return {key: value for key, value in told.items() if key in kind.__slots__}  # type: ignore[attr-defined]
 
 

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import math
 import os
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,7 +30,7 @@ from sightglass.move import registry
 from sightglass.query.query import Query, as_query
 from sightglass.query.window import Item
 
-from .describe import Description, recorded
+from .describe import Description, known, recorded
 from .remote import HistoryEntry
 from .replay import Plan, Replay, horizon, plan
 from .store import Store
@@ -54,7 +53,6 @@ class RecordedRun:
     def __init__(self, recording: Recording, *, follow: bool = False) -> None:
         self._recording = recording
         self._follow = follow
-        self._lock = threading.RLock()  # files are read by one thread at a time
 
     @property
     def name(self) -> str:
@@ -98,7 +96,7 @@ class RecordedRun:
 
     def describe(self) -> Description:
         """Return what the files tell of the run: what was kept of which events, the controls and actions it had."""
-        with self._lock:
+        with self._recording.lock:
             self._recording.refresh()
             told = {key: (len(self._recording.series(key)), self._recording.series(key).type) for key in self._keys()}
         return recorded(self._recording.info, state=self._state(), directory=str(self.directory), kept=told)
@@ -113,7 +111,7 @@ class RecordedRun:
         Raises:
             UnknownNameError: Nothing was.
         """
-        with self._lock:
+        with self._recording.lock:
             self._recording.refresh()
             return self._recording.series(tag)
 
@@ -148,7 +146,7 @@ class RecordedRun:
         acts = Key(kind="acts", tag="acts")
         if acts not in self._keys():
             return []
-        return [HistoryEntry(**entry) for entry in self._recording.series(acts).columns().values]
+        return [HistoryEntry(**known(HistoryEntry, entry)) for entry in self._recording.series(acts).columns().values]
 
     def check(self) -> Report:
         """Read every byte of the run's files, and report what is damaged and what is intact."""
@@ -168,7 +166,7 @@ class RecordedRun:
         return f"<RecordedRun {self.name!r} in {str(self.directory)!r}, {len(self.tags())} tags, {self._state()}>"
 
     def _keys(self) -> list[Key]:
-        with self._lock:
+        with self._recording.lock:
             self._recording.refresh()
             return list(self._recording.keys())
 
@@ -220,7 +218,7 @@ class _Replayed:
             return
         over = self._run.ended  # before reading: what comes after is for the next turn
         recording = self._run._recording
-        with self._run._lock:
+        with self._run._recording.lock:
             if self._changed or over or recording.changed():
                 self._changed = False
                 recording.refresh()
@@ -244,6 +242,7 @@ class _Replayed:
     def _compute(self, store: Store, replay: Replay, over: bool) -> None:
         recording = self._run._recording
         joins = len(self._plan.keys) > 1 or bool(self._marks)
+        self._changed = joins  # what is held back now is due when time has passed
         until = time.time() - SETTLED_S if joins and not over else math.inf
         for marks in self._marks.values():
             marks.read(recording, until)

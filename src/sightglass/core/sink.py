@@ -30,6 +30,11 @@ class Source(Protocol):
         """Return the records that came after a cursor, at once, and the cursor to ask with next; begin with 0."""
 
 
+def lock() -> threading.RLock:
+    """Return a lock for what several threads may use at once."""
+    return threading.RLock()
+
+
 class Background:
     """One daemon thread that runs a function, and remembers what became of it.
 

@@ -112,7 +112,7 @@ def widened(array: Any) -> Any:
 def exact(array: Any) -> bool:
     """Tell whether numbers are the same as float64."""
     if array.dtype.kind in "iu" and array.dtype.itemsize == 8 and len(array):
-        return bool(-EXACT <= int(array.min()) and int(array.max()) <= EXACT)
+        return bool(int(array.min()) >= -EXACT and int(array.max()) <= EXACT)
     return array.dtype.kind in "biuf"
 
 
@@ -120,7 +120,9 @@ def _made(tag: str, kind: Kind, columns: Columns, rows: Any, values: Any) -> Cel
     """Take some rows of columns, or all."""
     taken: Any = slice(None) if rows is None else rows
     n = len(columns)
-    tracks = columns.tracks if rows is None or columns.tracks is None else [columns.tracks[row] for row in rows.tolist()]
+    tracks = (
+        columns.tracks if rows is None or columns.tracks is None else [columns.tracks[row] for row in rows.tolist()]
+    )
     n_events = np.ones(n, np.int64) if columns.n_events is None else columns.n_events
     flags = np.full(n, COMPLETE | CLOSED, np.uint8) if columns.flags is None else columns.flags
     return Cells(
@@ -132,9 +134,8 @@ def _made(tag: str, kind: Kind, columns: Columns, rows: Any, values: Any) -> Cel
 
 def _numbers(tag: str, columns: Columns, rows: Any, values: list[Any], refuse: Refuse) -> Iterator[Cells]:
     """Make arrays of numbers: one if that loses nothing, else one for each dtype."""
-    if all(type(value) in (bool, int, float) and abs(value) <= EXACT for value in values if value == value) and not all(
-        type(value) is type(values[0]) for value in values
-    ):
+    kinds = set(map(type, values))
+    if 1 < len(kinds) and kinds <= {bool, int, float} and all(abs(v) <= EXACT for v in values if type(v) is int):
         values = [float(value) for value in values]
     by_dtype: dict[Any, list[int]] = {}
     for i, value in enumerate(values):
@@ -183,9 +184,8 @@ def _say(value: Any) -> tuple[Kind, Any] | tuple[None, str]:
     except ValueError as error:
         return None, str(error)
     if isinstance(value, np.ndarray | np.generic) and (value.dtype.kind in "biufc" or is_extended(value.dtype)):
-        if isinstance(value, np.generic) or not value.ndim:
-            return "numbers", value[()]
-        return "arrays", widened(value)
+        array = np.asarray(value)
+        return ("arrays", widened(array)) if array.ndim else ("numbers", array[()])
     return None, f"{type_name(value)} is neither numbers nor a histogram, picture or text"
 
 

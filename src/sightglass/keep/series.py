@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -23,13 +24,27 @@ from .view import View
 if TYPE_CHECKING:
     from .store import Recording
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 HEAVY_BYTES: Final = 2**16
 SHAPE: Final = re.compile(r"\w+\[([\d, ]*)\]")
 MAX_WHOLE: Final = 2.0**53
 
 
+def _locked(method: Callable[Concatenate[Series, P], T]) -> Callable[Concatenate[Series, P], T]:
+    """Let one thread at a time read a recording: its files are one place, and may be found to have grown meanwhile."""
+
+    @functools.wraps(method)
+    def alone(self: Series, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._recording.lock:
+            return method(self, *args, **kwargs)
+
+    return alone
+
+
 class Series:
-    """What was kept under one tag: an ordered sequence of records.
+    """What was kept under one tag: an ordered sequence of records; any thread may read it.
 
     Attributes:
         key: What makes the series.
@@ -49,12 +64,14 @@ class Series:
     @property
     def n(self) -> int:
         """How many records there are; those that are damaged are counted."""
-        return len(self._view)
+        return len(self)
 
+    @_locked
     def __len__(self) -> int:
         return len(self._view)
 
     @property
+    @_locked
     def type(self) -> str:
         """The type of the latest value, such as "float", "float32[3, 4]" or "Histogram"."""
         view = self._view
@@ -64,16 +81,19 @@ class Series:
         return str(view.sources[piece["source"]][1][int(piece["entry"])].type)
 
     @property
+    @_locked
     def stored_as(self) -> str:
         """The dtype that numbers were stored as whatever they were, or empty where nothing was lost."""
         return next((entries.stored_as for _, entries in self._view.sources if entries.stored_as), "")
 
     @property
+    @_locked
     def since(self) -> int:
         """The number of the event from which on it was kept."""
         return int(self._first("since"))
 
     @property
+    @_locked
     def n_missed(self) -> int:
         """How many events failed, were skipped or were dropped while it was kept."""
         last: dict[float, int] = {}
@@ -82,20 +102,24 @@ class Series:
         return sum(last.values())
 
     @property
+    @_locked
     def steps(self) -> Any:
         """Shape (n,), int64 or float64; without damaged records."""
         return self._read_places()[0]
 
     @property
+    @_locked
     def wall_times(self) -> Any:
         """Shape (n,), float64, in seconds since the Unix epoch; without damaged records."""
         return self._read_places()[1]
 
     @property
+    @_locked
     def damages(self) -> list[Damage]:
         """What was found to be damaged so far of this series, or of nobody knows what."""
         return [d for part, _ in self._view.sources for d in part.damages if d.tag in (self.key.tag, "")]
 
+    @_locked
     def parts(self, start: int = 0, stop: int | None = None) -> list[Columns]:
         """Read records, in pieces whose index numbers have no gaps; damaged ones are left out.
 
@@ -105,6 +129,7 @@ class Series:
         """
         return self._join(start, stop).pieces()
 
+    @_locked
     def columns(self, start: int = 0, stop: int | None = None) -> Columns:
         """Read records as one piece; damaged ones are left out, whatever gaps that leaves: `parts` tells where.
 
@@ -122,6 +147,7 @@ class Series:
         view = self._view
         return (columns for columns in view.read(view.pieces) if columns is not None)
 
+    @_locked
     def __getitem__(self, i: int) -> Record:
         """Read one record.
 
@@ -139,6 +165,7 @@ class Series:
     def __iter__(self) -> Iterator[Record]:
         return map(self.__getitem__, range(len(self)))
 
+    @_locked
     def at(self, step: float, index: slices.Index | slices.Entry | str | None = None) -> Any:
         """Read the value at a step; the last one if there are several.
 
@@ -157,6 +184,7 @@ class Series:
             return part.load_slice(entries[int(piece["entry"])], row, index)
         return self._block(self._view, piece).record(row, tag=self.tag, run="").value
 
+    @_locked
     def shape_at(self, step: float) -> tuple[int, ...]:
         """Return the shape of the array at a step, without reading it; of a number, none. Errors as in `at`."""
         piece, _ = self._find(step)

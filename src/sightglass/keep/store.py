@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sightglass.core.errors import DamagedError, UnknownNameError
+from sightglass.core.sink import lock
 
 from . import mindspore, runfile
 from .block import Key
@@ -77,6 +78,7 @@ class Recording:
         self.generation = 0
         self.vanished: list[Path] = []
         self.refused: dict[Path, str] = {}
+        self.lock = lock()
         self._open_part = open_part
         self._parts: dict[Path, Part] = {}
         self._series: dict[Key, Series] = {}

@@ -1,8 +1,8 @@
 """Tables of what was recorded: Parquet and CSV.
 
 Parquet. `scalars.parquet` has a row for each number: run, tag, index, step, wall_time, value (float64), a column for
-each further step track, and n_events, complete and closed, which tell of groups. Everything else has a file for each tag,
-in which the columns behind wall_time are
+each further step track, and n_events, complete and closed, which tell of groups. Everything else has a file for each
+tag, in which the columns behind wall_time are
     * arrays: `value` (a list, in C order), `shape`, `dtype`. float16 and bfloat16 are lists of float32, complex numbers
       of {real, imag}. An array of another type under the same tag has a second file, named after its type.
     * integers that float64 does not hold, and complex numbers: `value` in their own type.
@@ -38,8 +38,8 @@ ROW_GROUP_ROWS: Final = 2**17
 ROW_GROUP_BYTES: Final = 64 * 2**20
 MAX_NAME: Final = 100
 RESERVED: Final = frozenset(
-    ("run", "tag", "index", "step", "wall_time", "value", "text", "shape", "dtype", "counts", "edges", "n_nan", "n_posinf",
-     "n_neginf", "files", "media_types", "captions", "n_events", "complete", "closed")
+    ("run", "tag", "index", "step", "wall_time", "value", "text", "shape", "dtype", "counts", "edges", "n_nan",
+     "n_posinf", "n_neginf", "files", "media_types", "captions", "n_events", "complete", "closed")
 )  # fmt: skip
 
 Rows = Iterable[tuple[str, Cells]]
@@ -80,7 +80,7 @@ def column_of(track: str) -> str:
     return f"track_{track}" if track in RESERVED else track
 
 
-class Wider(Exception):  # noqa: N818  no error
+class Wider(Exception):
     """A table needs other columns."""
 
     def __init__(self, layout: Layout) -> None:
