@@ -8,7 +8,7 @@ import platform
 import sys
 import tempfile
 
-CLAIMS = ("observe", "log", "clients", "latency", "arrays", "read", "folders", "slices", "import_time")
+CLAIMS = ("observe", "log", "clients", "latency", "arrays", "read", "folders", "slices", "foreign", "import_time")
 
 
 def main(names: list[str]) -> int:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+
+from sightglass.core.errors import RunNotFoundError, UnknownNameError
 
 from .finding import JSON
 from .group import EXIT_FAILED, main
 from .printing import print_json, print_rows, series_row
+
+if TYPE_CHECKING:
+    from sightglass.client.recorded import RecordedRun
+    from sightglass.keep.export import Form
+    from sightglass.keep.store import Recording
 
 FORMS: Final = ("parquet", "csv", "npz", "tensorboard", "mindspore")
 
@@ -20,23 +29,49 @@ FORMS: Final = ("parquet", "csv", "npz", "tensorboard", "mindspore")
 @click.argument("tags", nargs=-1, metavar="[TAG]...")
 @JSON
 def open_(path: str, tags: tuple[str, ...], as_json: bool) -> None:
-    """Show what was recorded in DIR: a run's tags, or the values under some of them.
+    """Show what was recorded in DIR: the runs in a folder, the tags of a run, or some of them.
 
     To draw or compute from it: sightglass watch DIR QUERY
     """
     from sightglass.client.recorded import RecordedRuns, open
 
     with open(path) as opened:
-        if isinstance(opened, RecordedRuns):
-            runs = list(opened.values())
+        if isinstance(opened, RecordedRuns) and not tags:
+            rows = [_run_row(name, run) for name, run in opened.items()]
         else:
-            runs = [opened]
-        rows = [series_row(run, tag) for run in runs for tag in run.tags() if not tags or tag in tags]
+            runs = dict(opened) if isinstance(opened, RecordedRuns) else {opened.name: opened}
+            _check_tags(tags, runs.values())
+            rows = [
+                series_row(run, tag) | {"run": name}
+                for name, run in runs.items()
+                for tag in run.tags()
+                if not tags or tag in tags
+            ]
         if as_json:
             print_json(rows)
-        else:
-            names = ("run", "tag", "records", "steps", "type", "last")
-            print_rows(names, [tuple(str(row[name]) for name in names) for row in rows])
+        elif rows:
+            names = tuple(rows[0])
+            print_rows(names, [tuple("" if row[name] is None else str(row[name]) for name in names) for row in rows])
+
+
+def _run_row(name: str, run: RecordedRun) -> dict[str, Any]:
+    """Tell of one run in a folder."""
+    told = [run.series(tag) for tag in run.tags()]
+    state = run.describe().state
+    return {
+        "run": name,
+        "tags": len(told),
+        "state": state,
+        "records": sum(map(len, told)),
+        "directory": str(run.directory),
+    }
+
+
+def _check_tags(tags: tuple[str, ...], runs: Iterable[RecordedRun]) -> None:
+    known = sorted({tag for run in runs for tag in run.tags()})
+    for tag in tags:
+        if tag not in known:
+            raise UnknownNameError("tag", tag, known)
 
 
 @main.command()
@@ -60,11 +95,36 @@ def check(path: str, as_json: bool) -> None:
 @main.command()
 @click.argument("path", metavar="DIR", type=click.Path())
 @click.option("--to", "form", required=True, type=click.Choice(FORMS), help="What to write.")
-@click.option("--out", metavar="PATH", help="Where to write it (default: beside the run, named after it).")
+@click.option("--out", metavar="PATH", help="Where to write it (default: here, named after DIR).")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only this tag; may be given several times.")
-def export(path: str, form: str, out: str | None, tags: tuple[str, ...]) -> None:
-    """Write what was recorded in DIR in another format."""
-    from sightglass.client.recorded import export as write
+@click.option("--overwrite", is_flag=True, help="Replace files that are there.")
+def export(path: str, form: Form, out: str | None, tags: tuple[str, ...], overwrite: bool) -> None:
+    """Write what was recorded in DIR, a run or a folder of runs, in another format.
 
-    for line in write(path, form, out=out, tags=tags):
-        click.echo(line)
+    What the format cannot hold is left out, and told.
+    """
+    from sightglass.keep.export import export as write
+
+    with ExitStack() as stack:
+        recordings = {name: stack.enter_context(recording) for name, recording in _recordings(Path(path))}
+        click.echo(str(write(recordings, to=form, out=out, tags=tags, overwrite=overwrite)))
+
+
+def _recordings(path: Path) -> Iterator[tuple[str, Recording]]:
+    """Open all ranks of a run, or of the runs in a folder."""
+    from sightglass.client.recorded import found
+    from sightglass.keep.store import Recording, is_run
+
+    if path.is_file() or is_run(path):
+        places = {"": path}
+    else:
+        places = {entry.path.relative_to(path).as_posix(): entry.path for entry in found(path)}
+    if not places:
+        raise RunNotFoundError(f"Nothing was recorded in {str(path)!r}")
+    for name, place in places.items():
+        first = Recording(place)
+        name = name or first.info.name
+        yield name, first
+        for rank in first.ranks:
+            if rank != first.rank:
+                yield f"{name}/rank{rank}", Recording(place, rank=rank)

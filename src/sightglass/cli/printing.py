@@ -105,7 +105,7 @@ def series_row(run: RecordedRun, tag: str) -> dict[str, Any]:
         "run": run.name,
         "tag": tag,
         "records": len(series),
-        "steps": f"{steps.min():g} to {steps.max():g}",
+        "steps": f"{steps.min():g} to {steps.max():g}" if len(steps) else "damaged",
         "type": series.type,
         "last": jsonable(last) if isinstance(last, bool | int | float | str) else None,
     }

@@ -15,6 +15,7 @@ import numpy as np
 
 from sightglass.core.columns import Columns, Row, of_rows
 from sightglass.core.errors import (
+    DamagedError,
     EvaluationError,
     QueryError,
     QuerySyntaxError,
@@ -24,6 +25,7 @@ from sightglass.core.errors import (
 )
 from sightglass.keep.block import Key
 from sightglass.keep.check import Report, check
+from sightglass.keep.export import Exported, Form, export
 from sightglass.keep.runfile import RunEntry, is_run, lives, runs_in
 from sightglass.keep.store import Recording, Series
 from sightglass.move import registry
@@ -42,6 +44,8 @@ MAX_RECORDS: Final = 2**31
 MAX_BYTES: Final = 8 * 2**30
 SETTLED_S: Final = 2.0
 """What is older than this is in the files, whichever series it belongs to."""
+PASSED_BY: Final = (DamagedError, UnknownNameError)
+"""What a run in a folder may raise without keeping the others from being asked."""
 
 
 class RecordedRun:
@@ -53,6 +57,7 @@ class RecordedRun:
     def __init__(self, recording: Recording, *, follow: bool = False) -> None:
         self._recording = recording
         self._follow = follow
+        self._closed = False
 
     @property
     def name(self) -> str:
@@ -96,6 +101,7 @@ class RecordedRun:
 
     def describe(self) -> Description:
         """Return what the files tell of the run: what was kept of which events, the controls and actions it had."""
+        self._check_open()
         with self._recording.lock:
             self._recording.refresh()
             told = {key: (len(self._recording.series(key)), self._recording.series(key).type) for key in self._keys()}
@@ -111,6 +117,7 @@ class RecordedRun:
         Raises:
             UnknownNameError: Nothing was.
         """
+        self._check_open()
         with self._recording.lock:
             self._recording.refresh()
             return self._recording.series(tag)
@@ -148,13 +155,27 @@ class RecordedRun:
             return []
         return [HistoryEntry(**known(HistoryEntry, entry)) for entry in self._recording.series(acts).columns().values]
 
+    def export(
+        self,
+        to: Form,
+        *,
+        out: str | os.PathLike[str] | None = None,
+        tags: Sequence[str] = (),
+        overwrite: bool = False,
+    ) -> Exported:
+        """Write what was recorded as "parquet", "csv", "npz", "tensorboard" or "mindspore"; see `keep.export.export`."""
+        with self._recording.lock:
+            return export(self._recording, to=to, out=out, tags=tags, overwrite=overwrite)
+
     def check(self) -> Report:
         """Read every byte of the run's files, and report what is damaged and what is intact."""
         return check(self.directory)
 
     def close(self) -> None:
-        """Close the files."""
-        self._recording.close()
+        """Close the files; streams end, and what was read of them stays."""
+        with self._recording.lock:
+            self._closed = True
+            self._recording.close()
 
     def __enter__(self) -> RecordedRun:
         return self
@@ -163,9 +184,15 @@ class RecordedRun:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<RecordedRun {self.name!r} in {str(self.directory)!r}, {len(self.tags())} tags, {self._state()}>"
+        state = "closed" if self._closed else f"{len(self.tags())} tags, {self._state()}"
+        return f"<RecordedRun {self.name!r} in {str(self.directory)!r}, {state}>"
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RunLostError(f"Recorded run {self.name!r} in {str(self.directory)!r} was closed: open it anew")
 
     def _keys(self) -> list[Key]:
+        self._check_open()
         with self._recording.lock:
             self._recording.refresh()
             return list(self._recording.keys())
@@ -207,7 +234,7 @@ class _Replayed:
         self._run = run
         self._plan = chosen
         self._replay = None if chosen.how == "records" else Replay(chosen)
-        self._cursors = dict.fromkeys(chosen.keys, 0)
+        self._readings = {name: _Reading() for name in chosen.keys}
         self._marks = {event: _Marks(keys) for event, keys in chosen.marks.items()}
         self._n_made = itertools.count()
         self._changed = True
@@ -215,6 +242,9 @@ class _Replayed:
 
     def advance(self, store: Store) -> None:
         if store.ended:
+            return
+        if self._run._closed:
+            store.end(RunLostError(f"Recorded run {self._run.name!r} was closed before all of {store.tag!r} was read"))
             return
         over = self._run.ended  # before reading: what comes after is for the next turn
         recording = self._run._recording
@@ -249,15 +279,20 @@ class _Replayed:
         try:
             for columns in self._pieces(until):
                 last = max(float(part.wall_times[-1]) for part in columns.values())
-                self._add(store, replay.post(columns, self._due(last), self._since()))
+                ordinal = max(int(part.ordinals[-1]) for part in columns.values()) if replay.counts_events else None
+                self._add(store, replay.post(columns, self._due(last, ordinal), self._since()))
             self._add(store, replay.post({}, self._due(math.inf)))
             if over:
                 self._add(store, replay.finish(recording.info.events.get(self._plan.query.event, 0)))
         except EvaluationError as error:
             store.end(error)
 
-    def _due(self, until: float) -> dict[str, tuple[Any, Any]]:
-        return {event: marks.take(until) for event, marks in self._marks.items()}
+    def _due(self, until: float, ordinal: int | None = None) -> dict[str, tuple[Any, Any]]:
+        """Return the marks up to a time, the run's own ends of groups up to the number of an event if there is one."""
+        return {
+            event: marks.take(until) if event or ordinal is None else marks.take_to(ordinal)
+            for event, marks in self._marks.items()
+        }
 
     def _since(self) -> int:
         """Return the number of the event from which on the records were kept."""
@@ -284,17 +319,7 @@ class _Replayed:
             yield piece
 
     def _new(self, name: str, key: Key, until: float) -> Iterator[Columns]:
-        series = self._run._recording.series(key)
-        while self._cursors[name] < len(series):
-            stop = min(len(series), self._cursors[name] + PIECE_ROWS)
-            for columns in series.parts(self._cursors[name], stop):
-                known = horizon(columns, until)
-                if len(known):
-                    yield known
-                if len(known) < len(columns):
-                    self._cursors[name] += len(known)
-                    return
-            self._cursors[name] = stop
+        return self._readings[name].read(self._run._recording.series(key), until)
 
     def _add(self, store: Store, items: Iterable[Item]) -> None:
         rows: list[Row] = []
@@ -322,22 +347,46 @@ class _Replayed:
         return {**counts, "n_errors": self._replay.n_errors, "last_error": self._replay.last_error}
 
 
+class _Reading:
+    """How far a series was read.
+
+    Numbers of rows count those that are damaged, which are left out of what is read: what was handed out of the rows
+    behind `_start` is counted by itself.
+    """
+
+    def __init__(self) -> None:
+        self._start = self._n_taken = 0
+
+    def read(self, series: Series, until: float) -> Iterator[Columns]:
+        """Yield the rows that are new, up to a time."""
+        while self._start < len(series):
+            stop = min(len(series), self._start + PIECE_ROWS)
+            n_before = self._n_taken
+            for columns in series.parts(self._start, stop):
+                fresh = columns.slice(min(n_before, len(columns)))
+                n_before -= len(columns) - len(fresh)
+                known = horizon(fresh, until)
+                self._n_taken += len(known)
+                if len(known):
+                    yield known
+                if len(known) < len(fresh):
+                    return
+            self._start, self._n_taken = stop, 0
+
+
 class _Marks:
     """Where groups end: the numbers and times of events, or of the run's own ends of groups."""
 
     def __init__(self, keys: Sequence[Key]) -> None:
         self._keys = keys
-        self._cursors = dict.fromkeys(keys, 0)
+        self._readings = {key: _Reading() for key in keys}
         self._ordinals: Any = np.zeros(0, np.int64)
         self._wall_times: Any = np.zeros(0)
 
     def read(self, recording: Recording, until: float) -> None:
         """Take in those that are new, up to a time; an event that several series tell of is one."""
         for key in self._keys:
-            series = recording.series(key)
-            for columns in series.parts(self._cursors[key], len(series)):
-                known = horizon(columns, until)
-                self._cursors[key] += len(known)
+            for known in self._readings[key].read(recording.series(key), until):
                 self._ordinals = np.concatenate([self._ordinals, known.ordinals])
                 self._wall_times = np.concatenate([self._wall_times, known.wall_times])
         if len(self._keys) > 1:
@@ -346,7 +395,13 @@ class _Marks:
 
     def take(self, until: float) -> tuple[Any, Any]:
         """Hand out those up to a time."""
-        n = int(np.searchsorted(self._wall_times, until, side="right"))
+        return self._take(int(np.searchsorted(self._wall_times, until, side="right")))
+
+    def take_to(self, ordinal: int) -> tuple[Any, Any]:
+        """Hand out those up to the number of an event, whatever the clock said."""
+        return self._take(int(np.searchsorted(self._ordinals, ordinal, side="right")))
+
+    def _take(self, n: int) -> tuple[Any, Any]:
         taken = self._ordinals[:n], self._wall_times[:n]
         self._ordinals, self._wall_times = self._ordinals[n:], self._wall_times[n:]
         return taken
@@ -355,8 +410,9 @@ class _Marks:
 class RecordedRuns(Mapping[str, RecordedRun]):
     """The recorded runs in a folder, by their paths in it, the newest first. Made by `sightglass.open`."""
 
-    def __init__(self, folder: Path, *, follow: bool = False) -> None:
+    def __init__(self, folder: Path, *, rank: int | None = None, follow: bool = False) -> None:
         self.directory = folder
+        self._rank = rank
         self._follow = follow
         self._paths = {entry.path.relative_to(folder).as_posix(): entry.path for entry in found(folder)}
         self._opened: dict[str, RecordedRun] = {}
@@ -365,7 +421,7 @@ class RecordedRuns(Mapping[str, RecordedRun]):
         if name not in self._paths:
             raise UnknownNameError("run", name, self._paths, where=f"in {str(self.directory)!r}")
         if name not in self._opened:
-            self._opened[name] = RecordedRun(Recording(self._paths[name]), follow=self._follow)
+            self._opened[name] = _opened(self._paths[name], rank=self._rank, follow=self._follow)
         return self._opened[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -378,7 +434,7 @@ class RecordedRuns(Mapping[str, RecordedRun]):
         """Return the tags under which any of the runs kept something, sorted."""
         tags: set[str] = set()
         for name in self:
-            with self._borrowed(name) as run:
+            with contextlib.suppress(*PASSED_BY), self._borrowed(name) as run:
                 tags.update(run.tags())
         return sorted(tags)
 
@@ -390,12 +446,13 @@ class RecordedRuns(Mapping[str, RecordedRun]):
         """
         streams, problem = [], None
         for name in self:
-            with self._borrowed(name) as run:
-                try:
-                    streams.append(run.stream(query))
-                    assert streams[-1].ended or self._follow  # all is read before the files are closed
-                except QueryError as error:
-                    problem = problem or error
+            try:
+                with self._borrowed(name) as run:
+                    stream = run.stream(query)
+                    stream.since(0)  # all is read before the files are closed
+                    streams.append(stream)
+            except (QueryError, *PASSED_BY) as error:
+                problem = problem or error
         if not streams:
             raise problem or QueryError(f"There is no run in {str(self.directory)!r}")
         return streams[0].union(*streams[1:])
@@ -403,11 +460,16 @@ class RecordedRuns(Mapping[str, RecordedRun]):
     @contextlib.contextmanager
     def _borrowed(self, name: str) -> Iterator[RecordedRun]:
         """Open a run for a moment: there may be more of them than files that may be open."""
-        if self._follow or name in self._opened:
+        if name in self._opened:
             yield self[name]
-        else:
-            with RecordedRun(Recording(self._paths[name])) as run:
-                yield run
+            return
+        run = _opened(self._paths[name], rank=self._rank, follow=self._follow)
+        if not run.ended:
+            self._opened[name] = run
+            yield run
+            return
+        with run:
+            yield run
 
     def close(self) -> None:
         """Close all that were opened."""
@@ -440,16 +502,25 @@ def open(path: str | os.PathLike[str], *, rank: int | None = None, follow: bool 
     Raises:
         RunNotFoundError: There is nothing that was recorded.
         DamagedError: It is a file of another kind, or of a newer version.
+        UnknownNameError: The rank kept nothing there.
     """
     place = Path(path)
     if not place.exists():
         raise RunNotFoundError(f"There is no {str(place)!r}")
     if place.is_file() or is_run(place):
-        return RecordedRun(Recording(place, rank=rank), follow=follow)
-    runs = RecordedRuns(place, follow=follow)
+        return _opened(place, rank=rank, follow=follow)
+    runs = RecordedRuns(place, rank=rank, follow=follow)
     if not runs:
         raise RunNotFoundError(f"Nothing was recorded in {str(place)!r}: there are no record files, nor runs with such")
     return runs
+
+
+def _opened(path: Path, *, rank: int | None, follow: bool) -> RecordedRun:
+    recording = Recording(path, rank=rank)
+    if rank is not None and rank not in recording.ranks and not follow:
+        recording.close()
+        raise UnknownNameError("rank", rank, recording.ranks, where=f"in {str(path)!r}")
+    return RecordedRun(recording, follow=follow)
 
 
 def found(folder: Path) -> list[RunEntry]:

@@ -2,8 +2,9 @@
 
 Rule 1: a query whose records were kept is answered by them as they are.
 Rule 2: a kept query that another one begins with is the beginning of its answer; what remains is computed from there.
-Rule 3: else the event is put together again: from a snapshot, from logged values, from kept queries of one observable
-each, whichever gives all the names that the query reads.
+Rule 3: else the event is put together again: from logged values, from kept queries of one observable each, or else from
+snapshots, for those may be of some events only; whichever gives all the names that the query reads. It begins with the
+first event of which all was kept that is needed, as a query that was asked then would have.
 Rule 4: what delimits groups must have been kept, too: the run's own ends of groups are; another event must be.
 
 Records are ordered by wall time, as the events were. The result is that of the live stream, wherever that missed
@@ -15,6 +16,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -122,22 +124,18 @@ def _logged_path(query: Query) -> str | None:
 
 def _from_event(query: Query, kept: Sequence[Key], streams: Mapping[str, Key]) -> _Made | None:
     """Find series that give the names that a query reads of its event."""
-    snapshots = {key.tag: key for key in kept if key.kind == "snapshot"}
-    if query.event in snapshots:
-        return "event", {"": snapshots[query.event]}, 0, False
     known = _observables(query.event, kept, streams)
     path = _logged_path(query)
     if path in known and not any(_sees_event(step) for step in query.steps[1:]):
         return "prefix", {"": known[path]}, 1, True
     names = query.names
     if _reads_all(query):
-        if query.event != LOG or not known:
-            return None
-        names = list(known)
+        names = list(known) if query.event == LOG else []
     needed = [name for name in names if name != "step" or name in known]
-    if not needed or any(name not in known for name in needed):
-        return None
-    return "event", {name: known[name] for name in needed}, 0, query.event == LOG
+    if needed and all(name in known for name in needed):
+        return "event", {name: known[name] for name in needed}, 0, query.event == LOG
+    snapshot = next((key for key in kept if key.kind == "snapshot" and key.tag == query.event), None)
+    return None if snapshot is None else ("event", {"": snapshot}, 0, False)
 
 
 def _observables(event: str, kept: Sequence[Key], streams: Mapping[str, Key]) -> dict[str, Key]:
@@ -208,13 +206,14 @@ def _events(event: str, kept: Sequence[Key]) -> Sequence[Key]:
     if event == LOG:
         found = [key for key in kept if key.kind == "logged"]
     else:
-        found = [key for key in kept if key.kind == "snapshot" and key.tag == event]
+        found = []
         for key in kept:
             if key.kind == "stream":
                 query = parse(key.query)
                 if query.event == event and all(isinstance(step, Map) for step in query.steps):
                     found.append(key)
-        found = found[:1]
+        # Each may have begun late. Snapshots may be of some events only.
+        found = found or [key for key in kept if key.kind == "snapshot" and key.tag == event]
     if not found:
         needs = f"per={event!r} needs a record of each event {event!r}, such as of on({event!r}).map(lambda e: e.step)"
         raise QueryError(f"{needs}. {listed(kept)}")
@@ -239,6 +238,7 @@ class Replay:
         self.n_errors = 0
         self.last_error = ""
         self._n_in_row = 0
+        self._begun = False
         self._pipeline: Pipeline = rest(plan.query, plan.n_done, functions, held=plan.held)
         whens = [s for s in plan.query.steps[plan.n_done :] if _sees_event(s)]
         self._conditions = conditions(plan.query, functions)[-len(whens) :] if whens else []
@@ -257,19 +257,18 @@ class Replay:
             EvaluationError: Three events in a row failed.
         """
         pending = [
-            (wall_time, ordinal, event)
+            deque(zip(wall_times.tolist(), ordinals.tolist(), itertools.repeat(event)))
             for event, (ordinals, wall_times) in marks.items()
-            for ordinal, wall_time in zip(ordinals.tolist(), wall_times.tolist(), strict=True)
+            if len(ordinals)
         ]
-        heapq.heapify(pending)
         for item, seen in self._items(columns):
-            while pending and self._lies_before(pending[0], item):
-                yield from self._close(heapq.heappop(pending)[2])
+            while due := [queue for queue in pending if queue and self._lies_before(queue[0], item)]:
+                yield from self._close(min(due, key=lambda queue: queue[0]).popleft()[2])
             if self._last is None and self.plan.held and item.ordinal > since:
                 self._pipeline.hold(ordinal=since, wall_time=item.wall_time)
             self._last = item
             yield from self._offer(item, seen)
-        for _, _, event in sorted(pending):
+        for _, _, event in sorted(itertools.chain.from_iterable(pending)):
             yield from self._close(event)
 
     def end_group(self) -> list[Item]:
@@ -288,13 +287,18 @@ class Replay:
         return [*held, *self._pipeline.finish()]
 
     @property
+    def counts_events(self) -> bool:
+        """Whether the ordinals of the records are numbers of events, and not of groups."""
+        return not self._reduced
+
+    @property
     def has_reducer(self) -> bool:
         """Whether any step here makes one record of many."""
         return bool(self._pipeline.folds)
 
     def _lies_before(self, mark: tuple[float, int, str], item: Item) -> bool:
         wall_time, ordinal, event = mark
-        if event == "" and not self._reduced:
+        if event == "" and self.counts_events:
             return ordinal <= item.ordinal
         return wall_time < item.wall_time
 
@@ -307,8 +311,11 @@ class Replay:
             closes = [truth(condition(seen)) for condition in self._conditions]
             items = self._pipeline.post(item, ordinal=ordinal, wall_time=wall_time, closes=closes)
         except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, QueryError) as error:
-            if self.plan.query.event == LOG and isinstance(error, UnknownNameError) and error.what == "observable":
-                return self._pipeline.hold(ordinal=ordinal, wall_time=wall_time)
+            if isinstance(error, UnknownNameError) and error.what == "observable":
+                if self.plan.query.event == LOG:
+                    return self._pipeline.hold(ordinal=ordinal, wall_time=wall_time)
+                if not self._begun:
+                    return []  # a series begins later than another one
             self.n_errors += 1
             self._n_in_row += 1
             self.last_error = f"{error} (step {item.step})"
@@ -316,6 +323,7 @@ class Replay:
                 raise EvaluationError(self.last_error, event=self.plan.query.event, step=item.step) from error
             return self._pipeline.miss(ordinal=ordinal, wall_time=wall_time)
         self._n_in_row = 0
+        self._begun = True
         return items
 
     def _items(self, columns: Mapping[str, Columns]) -> Iterator[tuple[Item, Any]]:

@@ -6,6 +6,8 @@ They read one step at a time, and of it only what is asked for.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -13,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.core.errors import QueryError
+from sightglass.core.errors import DamagedError, QueryError
 from sightglass.core.record import Record
 from sightglass.core.values import Histogram, Tensor, is_real, to_host, type_name
 
@@ -122,6 +124,8 @@ def histograms(
 ) -> Histograms:
     """Count the values at all steps in common bins; arguments as in `histograms.series`.
 
+    Steps whose records are damaged are passed over.
+
     Args:
         kept: The series, of tensors, histograms or numbers.
         bins: How many bins, or their edges.
@@ -132,7 +136,12 @@ def histograms(
     """
     chosen = _Steps(kept, max_steps)
     counted = h.series(chosen, bins=bins, scale=scale, clip_quantiles=clip_quantiles, percentiles=percentiles)
-    return Histograms(steps=kept.steps[chosen.places], wall_times=kept.wall_times[chosen.places], series=counted)
+    intact = sorted(chosen.places)
+    return Histograms(
+        steps=np.array([chosen.places[i][0] for i in intact]),
+        wall_times=np.array([chosen.places[i][1] for i in intact], np.float64),
+        series=_only(counted, intact),
+    )
 
 
 def difference(kept: Kept, step: float, other_step: float, *, other: Kept | None = None, index: Index = "") -> Any:
@@ -161,6 +170,8 @@ def difference(kept: Kept, step: float, other_step: float, *, other: Kept | None
 def find(kept: Kept, what: tensors.Place) -> Found | None:
     """Search all steps for a place: the first that is "nan", "inf", "posinf", "neginf" or "zero", or an extreme.
 
+    Steps whose records are damaged are passed over.
+
     Args:
         kept: The series.
         what: One of these, or "min", "max", "absmax": then that of all steps.
@@ -185,14 +196,17 @@ def find(kept: Kept, what: tensors.Place) -> Found | None:
     return best
 
 
-def _rank(found: Found, what: str) -> float:
+def _rank(found: Found, what: str) -> Any:
+    """Return what is largest where the place is; integers stay what they are, for floats are fewer."""
     if what == "absmax":
-        return float(abs(found.value))
-    return float(found.value) if what == "max" else -float(found.value)
+        return abs(found.value)
+    return found.value if what == "max" else -found.value
 
 
 def _records(kept: Kept) -> Iterator[Record]:
-    return (kept[i] for i in range(len(kept)))
+    for i in range(len(kept)):
+        with contextlib.suppress(DamagedError):
+            yield kept[i]
 
 
 def array_of(tag: str, value: Any) -> Any:
@@ -209,20 +223,33 @@ def array_of(tag: str, value: Any) -> Any:
     raise QueryError(f"Expected a tensor or a number under {tag!r}, got {type_name(value)}")
 
 
+def _only(counted: h.HistogramSeries, steps: list[int]) -> h.HistogramSeries:
+    """Return the counts of some steps."""
+    if len(steps) == len(counted.counts):
+        return counted
+    parts = {name: getattr(counted, name)[steps] for name in ("counts", "n_nan", "n_posinf", "n_neginf", "percentiles")}
+    return dataclasses.replace(counted, **parts)
+
+
 class _Steps(Sequence[Any]):
-    """The values of a series, read when they are looked at."""
+    """The values of a series, read when they are looked at; what is damaged is empty, and has no place."""
 
     def __init__(self, kept: Kept, max_steps: int | None) -> None:
         self._kept = kept
         n = len(kept)
         if max_steps is None or n <= max_steps:
-            self.places = np.arange(n)
+            self._rows = np.arange(n)
         else:
-            self.places = np.unique(np.linspace(0, n - 1, max(1, max_steps)).round().astype(np.int64))
+            self._rows = np.unique(np.linspace(0, n - 1, max(1, max_steps)).round().astype(np.int64))
+        self.places: dict[int, tuple[float, float]] = {}
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self._rows)
 
     def __getitem__(self, i: Any) -> Any:
-        value = self._kept[int(self.places[i])].value
+        try:
+            record = self._kept[int(self._rows[i])]
+        except DamagedError:
+            return np.empty(0)
+        value, self.places[i] = record.value, (record.step, record.wall_time)
         return value if isinstance(value, Histogram) else np.atleast_1d(array_of(self._kept.tag, value))

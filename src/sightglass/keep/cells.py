@@ -135,7 +135,7 @@ def _made(tag: str, kind: Kind, columns: Columns, rows: Any, values: Any) -> Cel
 def _numbers(tag: str, columns: Columns, rows: Any, values: list[Any], refuse: Refuse) -> Iterator[Cells]:
     """Make arrays of numbers: one if that loses nothing, else one for each dtype."""
     kinds = set(map(type, values))
-    if 1 < len(kinds) and kinds <= {bool, int, float} and all(abs(v) <= EXACT for v in values if type(v) is int):
+    if len(kinds) > 1 and kinds <= {bool, int, float} and all(abs(v) <= EXACT for v in values if type(v) is int):
         values = [float(value) for value in values]
     by_dtype: dict[Any, list[int]] = {}
     for i, value in enumerate(values):

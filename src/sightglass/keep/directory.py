@@ -5,13 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from .runfile import RunFile, create, write
+
+MAX_NAME_BYTES: Final = 150
+"""How much of a run's name is in that of its directory: file systems take 255 bytes, date, time and counter among them."""
 
 
 def choose(parent: Path, name: str) -> Path:
     """Return the directory of a new run, `{name}-{date}-{time}`, with a counter when that is taken; nothing is made."""
-    safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name).strip(".") or "run"
+    safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name).strip(".")
+    safe = safe.encode("utf-8", "replace")[:MAX_NAME_BYTES].decode("utf-8", "ignore") or "run"
     return _free(parent / f"{safe}-{time.strftime('%Y-%m-%d-%H%M%S')}")
 
 
@@ -26,7 +31,9 @@ def claim(path: Path) -> Path:
             path.mkdir(parents=True)
             return path
         except FileExistsError:
-            path = _free(path)
+            taken, path = path, _free(path)
+            if path == taken:  # it is something above it that is there already, such as a link that leads nowhere
+                raise
 
 
 def _free(base: Path) -> Path:

@@ -43,6 +43,7 @@ class _Row:
 
 def write_events(
     files: Outlet,
+    runs: Mapping[str, Recording],
     chosen: Mapping[str, Mapping[str, Series]],
     losses: Losses,
     *,

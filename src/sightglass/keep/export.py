@@ -62,7 +62,8 @@ def export(
     Args:
         recordings: A recording, or several by the names of their runs.
         to: Which format.
-        out: A file for CSV and NumPy, else a directory. By default beside the run or the folder of runs.
+        out: A file for CSV and NumPy, else a directory. By default in the current directory, named after
+            the run or the folder of runs.
         tags: Only these; by default all.
         overwrite: Whether files that are there may be replaced.
 
@@ -83,7 +84,7 @@ def export(
     for name, recording in runs.items():
         if not tags:
             losses.not_values(name, recording)
-    place = Path(out) if out is not None else _beside(list(runs.values()), to)
+    place = Path(out) if out is not None else _here(list(runs.values()), to)
     try:
         with outlet(place, overwrite=overwrite) as files:
             match to:
@@ -119,14 +120,14 @@ def _check_tags(tags: Sequence[str], runs: Mapping[str, Recording], chosen: _Cho
             raise UnknownNameError("tag", tag, sorted({tag for recording in runs.values() for tag in recording.tags()}))
 
 
-def _beside(recordings: Sequence[Recording], to: Form) -> Path:
+def _here(recordings: Sequence[Recording], to: Form) -> Path:
     path = (
         recordings[0].path.resolve()
         if len(recordings) == 1
         else Path(os.path.commonpath([r.path.resolve() for r in recordings]))
     )
     name = path.stem if path.is_file() else path.name
-    return path.with_name(f"{name}.{to}" if to in ("csv", "npz") else f"{name}-{to}")
+    return Path(f"{name}.{to}" if to in ("csv", "npz") else f"{name}-{to}")
 
 
 def _all_cells(chosen: Mapping[str, Series], run: str, losses: Losses) -> Iterator[Cells]:

@@ -101,6 +101,11 @@ def checksum(*parts: Buffer) -> int:
     return masked(crc)
 
 
+def extend(crc: int, part: Buffer) -> int:
+    """Return the CRC32C, not masked, of what a CRC32C was computed of, 0 of nothing, and of the bytes behind it."""
+    return int(google_crc32c.extend(crc, _bytes(part)))
+
+
 def frame(parts: Sequence[Buffer]) -> list[Buffer]:
     """Frame a payload that lies in several parts, none of which is copied."""
     length = _U64.pack(sum(len(part) for part in parts))
@@ -131,6 +136,14 @@ class File:
     def size(self) -> int:
         """Return how long the file is now, in bytes."""
         return os.fstat(self._file.fileno()).st_size
+
+    def is_at(self, path: Path) -> bool:
+        """Tell whether a path is still, or again, this file's.
+
+        Raises:
+            OSError: There is none.
+        """
+        return os.path.samestat(path.stat(), os.fstat(self._file.fileno()))
 
     def read(self, offset: int, n: int) -> memoryview:
         """Return up to n bytes; fewer where the file ends."""

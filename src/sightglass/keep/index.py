@@ -1,8 +1,9 @@
 """The index of a record file, kept beside it as `NAME.sgr.index` so that the next reader need not scan the file again.
 
 It is a cache and nothing more: whoever has read many frames writes it if they can, and whoever finds it checks that it
-is whole, that it is about this file, and that the file still has the frame that was its last one. An index that is not,
-is ignored. The frames behind it are scanned, and whatever it says about a frame is checked when the frame is read.
+is whole, that it is about this file, which begins with the same bytes, and that the file still has the frame that was
+its last one. An index that is not, is ignored: a file that was compacted has a number of its own in its first frame.
+The frames behind it are scanned, and whatever it says about a frame is checked when the frame is read.
 
 The file is eight bytes of a name, the masked CRC32C of the rest, the length of a msgpack header, that header, and the
 rows of all series one after the other, each series' in the order of the file.
@@ -24,10 +25,11 @@ from .block import KINDS, Key
 from .entries import COUNTS, MAX_COUNT, MIN_ROW_BYTES, ROW, Entries
 from .framing import FOOTER_BYTES, HEADER_BYTES, Damage, File, checksum
 
-MAGIC: Final = b"SGINDEX1"
+MAGIC: Final = b"SGINDEX2"
 MIN_FRAMES: Final = 512
 MIN_GROWTH: Final = 1.25
 MAX_INDEX_BYTES: Final = 2**34
+BEGINNING_BYTES: Final = 64
 
 _FRONT: Final = struct.Struct("<II")
 
@@ -56,6 +58,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         segment: The number that the file's blocks carry.
+        beginning: The file's first bytes.
         position: How far the file was read.
         last: Where its last block's frame begins.
         last_header: That frame's header.
@@ -64,6 +67,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     segment: int
+    beginning: bytes
     position: int
     last: int
     last_header: bytes
@@ -126,9 +130,10 @@ def _decode(data: memoryview, file: File) -> Index | None:
 
 
 def _is_about(header: Header, file: File) -> bool:
-    """Tell whether the file has the frame that was the index's last."""
+    """Tell whether the file begins as the index's, and has the frame that was its last."""
     return (
         0 < header.last < header.position <= file.size()
+        and file.read(0, BEGINNING_BYTES)[: header.position] == header.beginning
         and len(header.last_header) == HEADER_BYTES
         and file.read(header.last, HEADER_BYTES) == header.last_header
     )
@@ -162,7 +167,8 @@ def write(
 ) -> None:
     """Leave an index beside a file, if that can be done."""
     header = Header(
-        segment=segment, position=position, last=last, last_header=bytes(file.read(last, HEADER_BYTES)),
+        segment=segment, position=position, last=last,
+        beginning=bytes(file.read(0, min(position, BEGINNING_BYTES))), last_header=bytes(file.read(last, HEADER_BYTES)),
         columns=ROW.names or (), types=types,
         series=[Series(key.kind, key.tag, key.query, len(found)) for key, found in entries.items()],
         damages=[Lost(d.offset, d.length, d.what, d.tag, d.step) for d in damages],
@@ -175,7 +181,10 @@ def write(
     try:
         with fresh.open("wb") as opened:
             opened.writelines([MAGIC, struct.pack("<I", checksum(length, told, *rows)), length, told, *rows])
-        fresh.replace(target)
+        if file.is_at(file.path):
+            fresh.replace(target)
+        else:
+            fresh.unlink()
     except OSError:
         with contextlib.suppress(OSError):
             fresh.unlink()

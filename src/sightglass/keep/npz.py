@@ -4,7 +4,7 @@ Under each tag there are `{tag}/index`, `{tag}/steps` and `{tag}/wall_times`, an
     * numbers: `{tag}/values`, in the type they were kept in; float64 if it varies and that loses nothing.
     * arrays: `{tag}/values` with a row for each record if all have one shape and type, else `{tag}/values/0`,
       `{tag}/values/1` and so on. NumPy lacks bfloat16, which becomes float32.
-    * histograms: `{tag}/counts` and `{tag}/edges` in the same way; `{tag}/outside`, shape (n, 3), counts NaN, +Inf, -Inf.
+    * histograms: `{tag}/counts` and `{tag}/edges` in the same way; `{tag}/outside` counts NaN, +Inf and -Inf in each.
     * texts: `{tag}/values/0` and so on, as texts without a dimension.
     * pictures: `{tag}/values/0` and so on, the bytes of the file; of several in a record `{tag}/values/0/0` and so on.
 A tag with several kinds of values has the others under the tag and the kind, such as "loss (texts)".

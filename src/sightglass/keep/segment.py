@@ -4,7 +4,9 @@ Rule 1: a file holds whole frames. What a write that failed has left of one is c
 file is given up, and what it lacks goes to the next one: nothing is ever appended after a torn tail.
 Rule 2: what was appended waits in memory until it is written, in order, whatever fails.
 Rule 3: large arrays are not copied on their way to the file, and many small buffers are written by one system call.
-Rule 4: a file that others have removed, or changed in its length, is given up as well: it would be written in vain.
+Rule 4: a file is full at `SEGMENT_BYTES`, or when it has very many small blocks (see `Segments`). What is full, or
+closed, is compacted.
+Rule 5: a file that others have removed, or changed in its length, is given up as well: it would be written in vain.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from sightglass.core.columns import Columns
 from sightglass.core.values import n_bytes
 
 from . import block, protobuf
+from .compact import SMALL_BYTES, Compactor, pays, remove_old
 from .framing import Buffer, frame
 
 VERSION: Final = "Sightglass.Event:1"
@@ -37,6 +40,9 @@ SEGMENT_BYTES: Final = 256 * 2**20
 JOINED_BYTES: Final = 2**16
 MAX_WRITE_BYTES: Final = 2**30
 MAX_BUFFERS: Final = 1_024
+MANY_SMALL: Final = 2**16
+SMALL_EACH: Final = 256
+SHARE: Final = 16
 
 EVENT_WALL, EVENT_VERSION = 1, 3
 _FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_BINARY", 0)
@@ -77,6 +83,7 @@ class SegmentWriter:
         path: The file.
         size: How long it is, in bytes: all whole frames.
         n_rows: How many records are in it.
+        n_small: How many blocks of at most `SMALL_BYTES` are in it.
         n_waiting: How many records wait to be written.
         n_waiting_bytes: How many bytes wait.
         given_up: Why nothing is written any more, or empty.
@@ -92,10 +99,12 @@ class SegmentWriter:
         self.path = path
         self.size = 0
         self.n_rows = 0
+        self.n_small = 0
         self.n_waiting = 0
         self.n_waiting_bytes = 0
         self.given_up = ""
         self._number = secrets.randbits(64)
+        self._keys: set[block.Key] = set()
         self._frames: deque[_Frame] = deque()
         self._n_begun = 0
         self._file = os.open(path, _FLAGS, 0o666)
@@ -106,6 +115,11 @@ class SegmentWriter:
             protobuf.key(EVENT_VERSION, protobuf.BYTES), protobuf.varint(len(version)), version.encode(),
         ]  # fmt: skip
         self._queue([self._frame(parts, None)])
+
+    @property
+    def n_series(self) -> int:
+        """How many series have records in it."""
+        return len(self._keys)
 
     def append(self, key: block.Key, columns: Columns, *, since: int = 0, n_missed: int = 0) -> None:
         """Let records wait for the next `flush`, as blocks of at most `BLOCK_ROWS` and about `BLOCK_BYTES`.
@@ -125,6 +139,7 @@ class SegmentWriter:
             head = block.head_of(key, part, segment=self._number, since=since, n_missed=n_missed)
             frames.append(self._frame(block.encode(head, part), rows))
         self._queue(frames)
+        self._keys.add(key)
 
     def flush(self) -> None:
         """Write all that waits. After an error, all that is not written goes on waiting.
@@ -209,6 +224,7 @@ class SegmentWriter:
             self._n_begun -= done.n_bytes
             self.size += done.n_bytes
             self.n_rows += done.n_rows
+            self.n_small += done.n_rows > 0 and done.n_bytes <= SMALL_BYTES
             self.n_waiting -= done.n_rows
             self.n_waiting_bytes -= done.n_bytes
 
@@ -222,7 +238,12 @@ class SegmentWriter:
 
 
 class Segments:
-    """Writes the segments of one process: opens the first when there is something, and the next when one is full."""
+    """Writes the segments of one process: opens the first when there is something, and the next when one is full.
+
+    A file of small blocks is full when it has `MANY_SMALL`: so many readers look at one by one if the process is
+    killed. But it needs `SMALL_EACH` for each series, as fewer make no large ones; and one for `SHARE` in the files
+    before, so that the files of a long run, which its readers hold open, are few.
+    """
 
     def __init__(
         self, open_directory: Callable[[], Path], *, rank: int, clock: Clock, tell: Callable[[str], None]
@@ -247,6 +268,8 @@ class Segments:
         self._n_left_bytes = 0
         self._n_rows = 0
         self._n_bytes = 0
+        self._n_small = 0
+        self._compactor = Compactor(clock)
 
     @property
     def ready(self) -> bool:
@@ -268,7 +291,12 @@ class Segments:
     def n_bytes(self) -> int:
         """How many bytes are in the files."""
         current = self._current
-        return self._n_bytes + (current.size if current else 0)
+        return self._n_bytes - self._compactor.n_saved + (current.size if current else 0)
+
+    @property
+    def compacting(self) -> bool:
+        """Whether `compact` has something to do."""
+        return self._compactor.busy
 
     @property
     def n_waiting(self) -> int:
@@ -289,7 +317,7 @@ class Segments:
             OSError: It cannot be made.
         """
         current = self._current
-        if current and (current.given_up or current.size >= SEGMENT_BYTES):
+        if current and (current.given_up or self._is_full(current)):
             if current.given_up:
                 self._tell(f"{current.path} is written no more: {current.given_up}; records go to another file")
             self._n_left_bytes += current.n_waiting_bytes
@@ -329,17 +357,32 @@ class Segments:
                 raise
         self.open().flush()
 
-    def close(self) -> None:
-        """Close the file; what still waits is lost."""
+    def compact(self, limit_s: float) -> None:
+        """Compact files that are closed, for about so long."""
+        self._compactor.work(limit_s)
+
+    def close(self, *, compact_s: float = 0.0) -> None:
+        """Close the file, and compact what is closed if that takes no longer than this; what still waits is lost."""
         self._left, self._n_left_bytes = [], 0
         if self._current is not None:
             self._leave(self._current)
+        if compact_s:
+            self._compactor.work(compact_s)
+        self._compactor.stop()
+
+    def _is_full(self, current: SegmentWriter) -> bool:
+        many = max(MANY_SMALL, SMALL_EACH * current.n_series, self._n_small // SHARE)
+        return current.size >= SEGMENT_BYTES or current.n_small >= many
 
     def _leave(self, current: SegmentWriter) -> None:
         self._n_rows += current.n_rows
         self._n_bytes += current.size
+        self._n_small += current.n_small
         self._current = None
+        whole = not current.given_up
         current.close()
+        if whole and pays(n_small=current.n_small, n_series=current.n_series, n_bytes=current.size):
+            self._compactor.add(current.path, current.size)
 
     def _next(self) -> SegmentWriter:
         """Make the next file, under a name that is not taken."""
@@ -347,6 +390,7 @@ class Segments:
         self._started_ms = self._started_ms or int(wall_time * 1000)
         if self._directory is None or not self._directory.is_dir():
             self._directory = self._open_directory()
+            remove_old(self._directory, now=wall_time)
         while True:
             name = f"{self._started_ms}-rank{self._rank}-{self._number:04d}{SUFFIX}"
             try:

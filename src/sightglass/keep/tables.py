@@ -35,7 +35,7 @@ from sightglass.core.errors import MissingExtraError
 from .cells import Cells, Pictures, exact
 
 ROW_GROUP_ROWS: Final = 2**17
-ROW_GROUP_BYTES: Final = 64 * 2**20
+ROW_GROUP_BYTES: Final = 32 * 2**20
 MAX_NAME: Final = 100
 RESERVED: Final = frozenset(
     ("run", "tag", "index", "step", "wall_time", "value", "text", "shape", "dtype", "counts", "edges", "n_nan",
@@ -180,12 +180,12 @@ class ParquetFolder:
             n, steps = len(some), some.steps
             leading = {
                 "run": pa.repeat(run, n), "tag": pa.repeat(some.tag, n), "index": pa.array(some.index),
-                "step": pa.array(_whole(steps) if self._layout.whole else steps.astype(np.float64)),
-                "wall_time": pa.array(some.wall_times),
+                "step": self._flat(_whole(steps) if self._layout.whole else steps.astype(np.float64)),
+                "wall_time": self._flat(some.wall_times),
             }  # fmt: skip
             tracks = {column_of(name): self._track(some, name) for name in self._layout.tracks}
             told = {
-                "n_events": pa.array(some.n_events),
+                "n_events": self._flat(some.n_events),
                 "complete": pa.array((some.flags & COMPLETE).astype(bool)),
                 "closed": pa.array((some.flags & CLOSED).astype(bool)),
             }
@@ -237,10 +237,11 @@ class ParquetFolder:
                     yield _some(cells, rows, some), dtype.name, self._arrays(some)
 
     def _flat(self, numbers: Any) -> Any:
+        """Copy numbers, which are valid until the next block is read only."""
         if numbers.dtype.kind == "c":
-            parts = [self._arrow.array(np.ascontiguousarray(part)) for part in (numbers.real, numbers.imag)]
+            parts = [self._arrow.array(np.array(part)) for part in (numbers.real, numbers.imag)]
             return self._arrow.StructArray.from_arrays(parts, ["real", "imag"])
-        return self._arrow.array(numbers.astype(np.float32) if numbers.dtype == np.float16 else numbers)
+        return self._arrow.array(np.array(numbers, np.float32 if numbers.dtype == np.float16 else None))
 
     def _lists(self, arrays: Sequence[Any]) -> Any:
         offsets = np.cumsum([0, *(array.size for array in arrays)], dtype=np.int64)

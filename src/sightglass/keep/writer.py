@@ -8,6 +8,9 @@ before they are columns. Beyond that the newest are dropped, whole calls or larg
 before it, so that what is in the file stays in order, and whoever reads it sees where something is missing.
 Rule 4: each kind of trouble is told once, with a warning, counted, and raised by the next `flush` or `close`; but for
 values of types that cannot be kept: what a training logs by mistake is no reason to fail at its end.
+Rule 5: files that are full are compacted (`compact`) while nothing else is to be done, `SLICE_S` at a time and a
+twentieth of the time: neither a flush nor a training that is busy in Python waits for it. What is left of it at the end
+is done if it takes no longer than `COMPACT_S`.
 """
 
 from __future__ import annotations
@@ -42,6 +45,11 @@ WAKE_BYTES: Final = 4 * 2**20
 CHUNK_ROWS: Final = 4_096
 CHUNK_ITEMS: Final = 64
 CHUNK_BLOCKS: Final = 16
+SLICE_S: Final = 0.001
+REST: Final = 20.0
+MAX_REST_S: Final = 1.0
+COMPACT_S: Final = 2.0
+CLOSING_SHARE: Final = 0.25
 
 FIXED: Final = frozenset((float, int, bool, type(None), np.float64, np.float32, np.int64, np.int32, np.bool_))
 """Types of values that cannot change, and need no counting of their bytes."""
@@ -120,6 +128,8 @@ class Keeper:
         self._trying = True
         self._retry_s = 0.0
         self._due_s: float | None = None
+        self._compact_s = 0.0
+        self._closing_s = COMPACT_S
 
     def log(
         self, index: int, step: Any, wall_time: float, values: dict[str, Any], steps: Mapping[str, float] | None
@@ -177,6 +187,7 @@ class Keeper:
         with self._worker.lock:
             self._closed = True
             self._limit = 0
+            self._closing_s = min(COMPACT_S, CLOSING_SHARE * timeout_s)
         if self.active:
             self._check(self._worker.close(timeout_s), timeout_s)
 
@@ -297,7 +308,7 @@ class Keeper:
             self._pass_on(all=True)
         if closing:
             self._end()
-        return self._rest()
+        return self._compact(self._rest())
 
     def _collect(self, n_left: int) -> int:
         """Take the next items in, and return how many they were."""
@@ -385,6 +396,20 @@ class Keeper:
         self._due_s = None
         return 0.0 if self._items else None
 
+    def _compact(self, pause_s: float | None) -> float | None:
+        """Compact a little of what is closed, if there is the time, and return for how long the thread may sleep."""
+        if not self._segments.compacting or self._closed or self._failure:
+            return pause_s
+        started_s = self._clock.monotonic()
+        if started_s >= self._compact_s and pause_s != 0.0:
+            self._segments.compact(SLICE_S)
+            now_s = self._clock.monotonic()
+            pause_s = pause_s and max(0.0, pause_s - (now_s - started_s))
+            self._compact_s = now_s + min(MAX_REST_S, REST * (now_s - started_s))
+            started_s = now_s
+        rest_s = max(0.0, self._compact_s - started_s)
+        return rest_s if pause_s is None else min(pause_s, rest_s)
+
     def _end(self) -> None:
         """Close the file; what is not in it is lost."""
         with self._worker.lock:
@@ -392,7 +417,7 @@ class Keeper:
             self._items.clear()
             self._gather = Gather(lose=self._lose)
         with contextlib.suppress(OSError):  # all that can be told of it was told by `flush`
-            self._segments.close()
+            self._segments.close(compact_s=0.0 if self._failure else self._closing_s)
 
 
 def _n(item: Log | _Given | _Gap) -> int:
