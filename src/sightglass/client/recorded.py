@@ -274,25 +274,16 @@ class _Replayed:
         joins = len(self._plan.keys) > 1 or bool(self._marks)
         self._changed = joins  # what is held back now is due when time has passed
         until = time.time() - SETTLED_S if joins and not over else math.inf
-        for marks in self._marks.values():
-            marks.read(recording, until)
+        for event, marks in self._marks.items():
+            replay.mark(event, *marks.read(recording, until))
         try:
             for columns in self._pieces(until):
-                last = max(float(part.wall_times[-1]) for part in columns.values())
-                ordinal = max(int(part.ordinals[-1]) for part in columns.values()) if replay.counts_events else None
-                self._add(store, replay.post(columns, self._due(last, ordinal), self._since()))
-            self._add(store, replay.post({}, self._due(math.inf)))
+                self._add(store, replay.post(columns, self._since()))
+            self._add(store, replay.catch_up())
             if over:
                 self._add(store, replay.finish(recording.info.events.get(self._plan.query.event, 0)))
         except EvaluationError as error:
             store.end(error)
-
-    def _due(self, until: float, ordinal: int | None = None) -> dict[str, tuple[Any, Any]]:
-        """Return the marks up to a time, the run's own ends of groups up to the number of an event if there is one."""
-        return {
-            event: marks.take(until) if event or ordinal is None else marks.take_to(ordinal)
-            for event, marks in self._marks.items()
-        }
 
     def _since(self) -> int:
         """Return the number of the event from which on the records were kept."""
@@ -378,33 +369,19 @@ class _Marks:
     """Where groups end: the numbers and times of events, or of the run's own ends of groups."""
 
     def __init__(self, keys: Sequence[Key]) -> None:
-        self._keys = keys
         self._readings = {key: _Reading() for key in keys}
-        self._ordinals: Any = np.zeros(0, np.int64)
-        self._wall_times: Any = np.zeros(0)
 
-    def read(self, recording: Recording, until: float) -> None:
-        """Take in those that are new, up to a time; an event that several series tell of is one."""
-        for key in self._keys:
-            for known in self._readings[key].read(recording.series(key), until):
-                self._ordinals = np.concatenate([self._ordinals, known.ordinals])
-                self._wall_times = np.concatenate([self._wall_times, known.wall_times])
-        if len(self._keys) > 1:
-            self._ordinals, first = np.unique(self._ordinals, return_index=True)
-            self._wall_times = self._wall_times[first]
-
-    def take(self, until: float) -> tuple[Any, Any]:
-        """Hand out those up to a time."""
-        return self._take(int(np.searchsorted(self._wall_times, until, side="right")))
-
-    def take_to(self, ordinal: int) -> tuple[Any, Any]:
-        """Hand out those up to the number of an event, whatever the clock said."""
-        return self._take(int(np.searchsorted(self._ordinals, ordinal, side="right")))
-
-    def _take(self, n: int) -> tuple[Any, Any]:
-        taken = self._ordinals[:n], self._wall_times[:n]
-        self._ordinals, self._wall_times = self._ordinals[n:], self._wall_times[n:]
-        return taken
+    def read(self, recording: Recording, until: float) -> tuple[Any, Any]:
+        """Return the numbers and times of those that are new, up to a time; what several series tell of is one event."""
+        none: tuple[Any, Any] = np.zeros(0, np.int64), np.zeros(0)
+        fresh = [none]
+        for key, reading in self._readings.items():
+            fresh += [(known.ordinals, known.wall_times) for known in reading.read(recording.series(key), until)]
+        ordinals, wall_times = map(np.concatenate, zip(*fresh, strict=True))
+        if len(self._readings) > 1:
+            ordinals, first = np.unique(ordinals, return_index=True)
+            wall_times = wall_times[first]
+        return ordinals, wall_times
 
 
 class RecordedRuns(Mapping[str, RecordedRun]):

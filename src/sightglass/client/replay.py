@@ -19,7 +19,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -220,6 +220,22 @@ def _events(event: str, kept: Sequence[Key]) -> Sequence[Key]:
     return found
 
 
+class _Mark(NamedTuple):
+    """Where groups end.
+
+    Attributes:
+        wall_time: When.
+        ordinal: The number of the event.
+        event: Its name, or "" for the run's own ends of groups.
+        turn: How often the clock was set back before.
+    """
+
+    wall_time: float
+    ordinal: int
+    event: str
+    turn: int
+
+
 class Replay:
     """What remains of a query, being computed from records of the kept series.
 
@@ -244,32 +260,50 @@ class Replay:
         self._conditions = conditions(plan.query, functions)[-len(whens) :] if whens else []
         self._reduced = any(isinstance(step, Reduce) for step in plan.query.steps[: plan.n_done])
         self._last: Item | None = None
+        self._pending: dict[str, deque[_Mark]] = {}
+        self._marked: dict[str, tuple[float, int]] = {}
+        self._turn, self._highest = 0, -math.inf
 
-    def post(self, columns: Mapping[str, Columns], marks: Mapping[str, Any], since: int = 0) -> Iterator[Item]:
+    def mark(self, event: str, ordinals: Any, wall_times: Any) -> None:
+        """Take in where groups end; before the records that came in the same time.
+
+        Args:
+            event: Which mark of the plan.
+            ordinals: Shape (n,): the numbers of the events that delimit; of the run's own ends of groups, that of the
+                event behind.
+            wall_times: Shape (n,).
+        """
+        marks = self._pending.setdefault(event, deque())
+        for ordinal, wall_time in zip(ordinals.tolist(), wall_times.tolist(), strict=True):
+            wall_time_before, turn = self._marked.get(event, (wall_time, 0))
+            self._marked[event] = wall_time, turn + (wall_time < wall_time_before)
+            marks.append(_Mark(wall_time, ordinal, event, self._marked[event][1]))
+
+    def post(self, columns: Mapping[str, Columns], since: int = 0) -> Iterator[Item]:
         """Take records in, and yield what comes out.
 
         Args:
             columns: Of each series the records that came, by the names of the plan's keys.
-            marks: Of each mark of the plan, arrays (ordinals, wall_times) of those that came.
             since: The number of the event from which on they were kept.
 
         Raises:
             EvaluationError: Three events in a row failed.
         """
-        pending = [
-            deque(zip(wall_times.tolist(), ordinals.tolist(), itertools.repeat(event)))
-            for event, (ordinals, wall_times) in marks.items()
-            if len(ordinals)
-        ]
         for item, seen in self._items(columns):
-            while due := [queue for queue in pending if queue and self._lies_before(queue[0], item)]:
-                yield from self._close(min(due, key=lambda queue: queue[0]).popleft()[2])
+            if self._last is not None and item.wall_time < self._last.wall_time:
+                self._turn, self._highest = self._turn + 1, self._last.wall_time
+            while due := [marks for marks in self._pending.values() if marks and self._lies_before(marks, item)]:
+                yield from self._close(min(due, key=lambda marks: marks[0]).popleft().event)
             if self._last is None and self.plan.held and item.ordinal > since:
                 self._pipeline.hold(ordinal=since, wall_time=item.wall_time)
             self._last = item
             yield from self._offer(item, seen)
-        for _, _, event in sorted(itertools.chain.from_iterable(pending)):
-            yield from self._close(event)
+
+    def catch_up(self) -> Iterator[Item]:
+        """Close the groups that end behind all the records that came."""
+        for mark in sorted(itertools.chain.from_iterable(self._pending.values()), key=lambda mark: (mark.turn, mark)):
+            yield from self._close(mark.event)
+        self._pending.clear()
 
     def end_group(self) -> list[Item]:
         """Close the groups that no window was named for."""
@@ -287,20 +321,26 @@ class Replay:
         return [*held, *self._pipeline.finish()]
 
     @property
-    def counts_events(self) -> bool:
-        """Whether the ordinals of the records are numbers of events, and not of groups."""
-        return not self._reduced
-
-    @property
     def has_reducer(self) -> bool:
         """Whether any step here makes one record of many."""
         return bool(self._pipeline.folds)
 
-    def _lies_before(self, mark: tuple[float, int, str], item: Item) -> bool:
-        wall_time, ordinal, event = mark
-        if event == "" and self.counts_events:
-            return ordinal <= item.ordinal
-        return wall_time < item.wall_time
+    def _lies_before(self, marks: Sequence[_Mark], item: Item) -> bool:
+        """Tell whether the first of some marks lies before a record.
+
+        The numbers of its events tell, where there are such; else the time, and how often the clock was set back until
+        then, as far as the marks and the records show that.
+        """
+        mark = marks[0]
+        if mark.event == "" and not self._reduced:
+            return mark.ordinal <= item.ordinal
+        if mark.turn > self._turn:
+            return False
+        if mark.turn < self._turn and (
+            mark.wall_time <= self._highest or (len(marks) > 1 and marks[1].turn > mark.turn)
+        ):
+            return True
+        return mark.wall_time < item.wall_time
 
     def _close(self, event: str) -> list[Item]:
         return self._pipeline.boundary(event) if event else self._pipeline.end_group()
