@@ -414,7 +414,7 @@ def test_everything_is_written_in_time_and_the_thread_sleeps(
         given_at.append((clock.now_s, n_given + n))
 
     hand.meanwhile = lambda: give(next(n_breaths) in during)
-    for wait_s, n, value in [*plan, (10.0, 0, 0.0)]:
+    for wait_s, n, value in [*plan, (20.0, 0, 0.0)]:
         then_s = clock.now_s + wait_s
         while hand.woken or wakes_s <= then_s:
             clock.now_s = clock.now_s if hand.woken else wakes_s

@@ -81,6 +81,8 @@ def check(path: str, as_json: bool) -> None:
     """Read every byte that was recorded in DIR, and tell what is damaged: file, offset and step, and what is intact."""
     from sightglass.keep.check import check as examine
 
+    if not Path(path).exists():
+        raise RunNotFoundError(f"There is no {path!r}")
     report = examine(Path(path))
     if as_json:
         import msgspec

@@ -62,12 +62,24 @@ def connect(run: str) -> RemoteRun:
     """Connect to a live run."""
     from sightglass.client import connect as finder
 
-    return finder.connect(run)
+    try:
+        return finder.connect(run)
+    except RunNotFoundError:
+        if is_path(run):
+            raise RunNotFoundError(f"Expected a live run or a connection file, got what was recorded: {run!r}") from None
+        raise
 
 
 def is_path(run: str) -> bool:
     """Tell whether a run is named by where it was recorded."""
     return os.path.isdir(run) or (os.path.isfile(run) and not run.endswith(".json"))
+
+
+def is_live(run: str) -> bool:
+    """Tell whether a live run has this name or id."""
+    from sightglass.move.registry import entries
+
+    return any(run in (entry.name, entry.id) for entry in entries())
 
 
 def open_run(run: str) -> RemoteRun | RecordedRun:
@@ -79,8 +91,11 @@ def open_run(run: str) -> RemoteRun | RecordedRun:
 
 
 def asked(run: str) -> RemoteRun | RecordedRun | RecordedRuns:
-    """Find what can be asked: a live run, a recorded one, or a folder of such. What still grows is followed."""
-    if not is_path(run):
+    """Find what can be asked: a live run, a recorded one, or a folder of such. What still grows is followed.
+
+    A live run comes before a folder that happens to have its name.
+    """
+    if not is_path(run) or is_live(run):
         return connect(run)
     from sightglass.client.recorded import open
 

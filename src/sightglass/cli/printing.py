@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+
+from sightglass.core.errors import DamagedError
 
 if TYPE_CHECKING:
     from sightglass.client.connect import RunInfo
     from sightglass.client.recorded import RecordedRun
     from sightglass.client.remote import Acknowledgement
     from sightglass.core.record import Record
+
+
+_BREAKS: Final = re.compile(r"[\t\r\n\v\f]")
+"""What would break a line of a table: it becomes a space."""
 
 
 def value(text: str) -> Any:
@@ -100,12 +107,15 @@ def series_row(run: RecordedRun, tag: str) -> dict[str, Any]:
     """Tell of one series of a recorded run."""
     series = run.series(tag)
     steps = series.steps
-    last = series[len(series) - 1].value if len(series) else None
+    try:
+        last = series[len(series) - 1].value
+    except (IndexError, DamagedError):
+        last = None
     return {
         "run": run.name,
         "tag": tag,
         "records": len(series),
-        "steps": f"{steps.min():g} to {steps.max():g}" if len(steps) else "damaged",
+        "steps": f"{steps.min():.15g} to {steps.max():.15g}" if len(steps) else "damaged",
         "type": series.type,
         "last": jsonable(last) if isinstance(last, bool | int | float | str) else None,
     }
@@ -133,7 +143,7 @@ def print_rows(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
         print_table(head, rows)
     else:
         for row in rows:
-            click.echo("\t".join(row))
+            click.echo("\t".join(_BREAKS.sub(" ", cell) for cell in row))
 
 
 def print_table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
@@ -141,9 +151,13 @@ def print_table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     colors = {"running": "green", "paused": "yellow", "stopping": "yellow", "silent": "red", "out of reach": "red"}
     table = Table(*head, box=box.SIMPLE_HEAD, header_style="dim")
     for row in rows:
-        table.add_row(f"[bold]{row[0]}", *row[1:2], f"[{colors.get(row[2], 'default')}]{row[2]}", *row[3:])
+        cells = [Text(_BREAKS.sub(" ", cell)) for cell in row]
+        cells[0].stylize("bold")
+        cells[2].stylize(colors.get(row[2], "default"))
+        table.add_row(*cells)
     Console().print(table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import itertools
 import math
 import os
@@ -22,6 +23,7 @@ from sightglass.core.errors import (
     RunLostError,
     RunNotFoundError,
     UnknownNameError,
+    unknown,
 )
 from sightglass.keep.block import Key
 from sightglass.keep.check import Report, check
@@ -138,11 +140,11 @@ class RecordedRun:
                 asked = _tagged(query, keys) if isinstance(query, str) else as_query(query)
                 chosen = plan(asked, keys)
                 break
-            except QuerySyntaxError:
-                raise
-            except QueryError:
+            except QuerySyntaxError as error:
+                raise _meant(query, keys, error) from None
+            except QueryError as error:
                 if over:
-                    raise
+                    raise _meant(query, keys, error) from None
                 time.sleep(POLL_S)  # what was given just now is not in the files yet
         store = Store(tag=asked.tag, run=self.name, max_records=MAX_RECORDS, max_bytes=MAX_BYTES)
         return Stream(_Replayed(self, chosen), store, query=asked.key)
@@ -225,6 +227,15 @@ def _tagged(text: str, keys: Sequence[Key]) -> Query:
         if key.kind == "stream" and key.tag == text:
             return as_query(key.query)
     return query or as_query(text)
+
+
+def _meant(query: Query | str, keys: Sequence[Key], error: QueryError) -> QueryError:
+    """Return an error about a query; about what is more like a tag than a query, one that says which tag was meant."""
+    if not isinstance(query, str) or "(" in query:
+        return error
+    tags = sorted({key.tag for key in keys if key.kind == "logged"})
+    close = difflib.get_close_matches(query, tags, n=1)
+    return QueryError(unknown("tag", query, tags)) if close else error
 
 
 class _Replayed:
@@ -372,7 +383,7 @@ class _Marks:
         self._readings = {key: _Reading() for key in keys}
 
     def read(self, recording: Recording, until: float) -> tuple[Any, Any]:
-        """Return the numbers and times of those that are new, up to a time; what several series tell of is one event."""
+        """Return the numbers and times of new ones, up to a time; what several series tell of is one event."""
         none: tuple[Any, Any] = np.zeros(0, np.int64), np.zeros(0)
         fresh = [none]
         for key, reading in self._readings.items():

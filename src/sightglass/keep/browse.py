@@ -198,9 +198,8 @@ def find(kept: Kept, what: tensors.Place) -> Found | None:
 
 def _rank(found: Found, what: str) -> Any:
     """Return what is largest where the place is; integers stay what they are, for floats are fewer."""
-    if what == "absmax":
-        return abs(found.value)
-    return found.value if what == "max" else -found.value
+    value = abs(found.value) if what == "absmax" or isinstance(found.value, complex) else found.value
+    return -value if what == "min" else value
 
 
 def _records(kept: Kept) -> Iterator[Record]:

@@ -10,7 +10,7 @@ from typing import Final
 from .runfile import RunFile, create, write
 
 MAX_NAME_BYTES: Final = 150
-"""How much of a run's name is in that of its directory: file systems take 255 bytes, date, time and counter among them."""
+"""How much of a run's name stands in that of its directory: file systems take 255 bytes, with date and counter."""
 
 
 def choose(parent: Path, name: str) -> Path:

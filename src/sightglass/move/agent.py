@@ -12,11 +12,10 @@ The `io` thread drives it (`move.io`): `receive` for each message, then `flush` 
 
 from __future__ import annotations
 
-import warnings
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, get_args
+from typing import Any, Final, get_args
 
 from sightglass.core import codec
 from sightglass.core.clock import Clock
@@ -24,10 +23,7 @@ from sightglass.core.columns import Row
 from sightglass.core.errors import (
     ActError,
     QueryError,
-    RefusedError,
-    RefusedQueryError,
     SightglassError,
-    UnknownNameError,
     UnsendableError,
     WireError,
     unknown,
@@ -40,6 +36,7 @@ from sightglass.query.pipeline import Evaluation
 from sightglass.query.query import Group, Query
 
 from . import describe, wire
+from .kept import Kept, Recorder
 from .transport import Delivery, Frames
 
 LEASE_S: Final = 12.0
@@ -48,16 +45,6 @@ MAX_CLIENTS: Final = 1_000
 MAX_STREAMS: Final = 256
 
 Outgoing = list[tuple[bytes, Frames]]
-
-
-class Recorder(Protocol):
-    """What is given records that are to be kept; it neither raises nor waits."""
-
-    def record(self, answer: Answer, rows: Sequence[Row], since: int, /) -> None:
-        """Keep rows of an answer; `since` is the number of the event from which on it is kept."""
-
-    def act(self, done: Mapping[str, Any], /) -> None:
-        """Keep that an act was applied."""
 
 
 @dataclass(slots=True)
@@ -106,8 +93,7 @@ class Agent:
         self._clock = clock
         self._functions = functions
         self._refuse_acts = refuse_acts
-        self._recorder = recorder
-        self._kept: dict[int, int] = {}
+        self._kept = Kept(emitter, recorder, run=run)
         self._ignored: set[bytes] = set()
         self._by_key: dict[str, Answer] = {}
         self._subscribers: dict[int, set[bytes]] = {}
@@ -146,8 +132,8 @@ class Agent:
         for answer in list(self._emitter.demand.answers.values()):
             if answer.rows:
                 self._store(answer, answer.take_rows())
-            if answer.id in self._kept and not (answer.kept or answer.suspended):
-                self._give_up(answer)
+            if self._kept.lapsed(answer):
+                self._unkeep(answer, f"it costs {self._emitter.cost(answer)}, and what is kept is never thinned")
             if answer.suspended and answer.last_error is not None:
                 self._end(answer, answer.last_error)
         self.n_flushes += 1
@@ -287,7 +273,7 @@ class Agent:
             reason = f"Expected a reducer without a named window to close, got {answer.query}"
             self._refuse(peer, request, "QueryError", reason)
             return
-        shared = self._subscribers[stream] != {peer} or stream in self._kept
+        shared = self._subscribers[stream] != {peer} or answer in self._kept
         if self._by_key.get(answer.query.key) is answer and shared:
             answer = self._part(peer, client, answer)
         elif self._by_key.get(answer.query.key) is answer:
@@ -337,8 +323,7 @@ class Agent:
 
     def _done(self, done: Done) -> None:
         """Tell the client what became of its act."""
-        if self._recorder is not None:
-            self._recorder.act(describe.done(done))
+        self._kept.act(describe.done(done))
         peer, request = self._acts.pop(done.act.id, (None, 0))
         if peer not in self.clients:
             return
@@ -355,21 +340,13 @@ class Agent:
             QueryError: It calls a function that does not exist, or costs more than the run's budget.
             RefusedError: Nothing can be kept here.
         """
-        if self._recorder is None:
-            raise RefusedError(f"Run {self.run!r} keeps nothing")
         answer = self._by_key.get(query.key)
-        if answer is not None and answer.stride > 1:
-            raise RefusedQueryError(
-                f"{query} costs {self._emitter.cost(answer)}, so it is evaluated on each {answer.stride}th event only; "
-                "what is kept is never thinned"
-            )
+        self._kept.check(query, answer)
         answer = answer or self._answer(query)
         with self._emitter.turn():
-            if answer.id not in self._kept:
+            if answer not in self._kept:
                 self._send_rows(answer, answer.take_rows(), self._subscribers[answer.id])  # they came before
-                channel = self._emitter.demand.channels.get(query.event)
-                self._kept[answer.id] = 0 if channel is None else channel.n_events
-            answer.kept = True
+            self._kept.add(answer)
         return answer
 
     def _keep(self, peer: bytes, client: Client, message: wire.Keep) -> None:
@@ -383,40 +360,23 @@ class Agent:
             if message.keep:
                 self.keep(query)
             else:
-                self._unkeep(query)
+                self._unkeep(self._kept.find(query, self._by_key.get(query.key)))
         except (SightglassError, LookupError) as error:
             self._refuse(peer, request, type(error).__name__, str(error))
             return
         self._reply(peer, request, {"tag": query.tag, "query": query.key, "note": self._note(query)})
 
-    def _unkeep(self, query: Query) -> None:
-        answer = self._by_key.get(query.key)
-        if answer is None or answer.id not in self._kept:
-            kept = [str(other.query) for other in self._emitter.demand.answers.values() if other.id in self._kept]
-            raise UnknownNameError("recorded query", str(query), kept)
+    def _unkeep(self, answer: Answer, problem: str = "") -> None:
         with self._emitter.turn():
             self._store(answer, answer.take_rows())
-            answer.kept = False
-        del self._kept[answer.id]
+            self._kept.discard(answer, problem)
         if not self._subscribers[answer.id]:
             self._drop(answer)
 
     def _store(self, answer: Answer, rows: Sequence[Row]) -> None:
         """Hand rows to whoever keeps them, and to the clients that asked for them."""
-        if rows and answer.id in self._kept and self._recorder is not None:
-            self._recorder.record(answer, rows, self._kept[answer.id])
+        self._kept.store(answer, rows)
         self._send_rows(answer, rows, self._subscribers.get(answer.id, set()))
-
-    def _give_up(self, answer: Answer) -> None:
-        """Stop keeping what costs more than the run's budget."""
-        del self._kept[answer.id]
-        message = (
-            f"Run {self.run!r} does not record {answer.query} any more: it costs {self._emitter.cost(answer)}, "
-            "and what is kept is never thinned"
-        )
-        warnings.warn(message, RuntimeWarning, stacklevel=2)
-        if not self._subscribers[answer.id]:
-            self._drop(answer)
 
     def _publish(self, peer: bytes, client: Client, request: int, event: str) -> None:
         if not client.controls:
@@ -468,9 +428,7 @@ class Agent:
 
     def _end(self, answer: Answer, error: Exception) -> None:
         """End an answer that failed, and tell everybody who asked."""
-        if answer.id in self._kept:
-            message = f"Run {self.run!r} does not record {answer.query} any more: {error}"
-            warnings.warn(message, RuntimeWarning, stacklevel=2)
+        self._kept.discard(answer, str(error))
         counts = self._counts(answer)
         for peer in self._subscribers.pop(answer.id, set()):
             self.clients[peer].streams.discard(answer.id)
@@ -485,14 +443,14 @@ class Agent:
         peers = self._subscribers.get(stream, set())
         peers.discard(peer)
         answer = self._emitter.demand.answers.get(stream)
-        if not peers and answer is not None and stream not in self._kept:
+        if not peers and answer is not None and answer not in self._kept:
             self._drop(answer)
 
     def _drop(self, answer: Answer) -> None:
         if self._by_key.get(answer.query.key) is answer:
             del self._by_key[answer.query.key]
         self._subscribers.pop(answer.id, None)
-        self._kept.pop(answer.id, None)
+        self._kept.discard(answer)
         self._emitter.close_answer(answer)
 
     def _number(self) -> int:
