@@ -1,4 +1,4 @@
-"""What `log` costs whoever calls it, and the thread that writes: ten scalars, and an array of 4 MiB.
+"""What `log` costs whoever calls it, and the thread that writes: ten scalars, an array of 4 MiB; what slow runs leave.
 
 The same ten scalars are given to TensorBoard's writers where they are installed, in the same process.
 """
@@ -15,7 +15,11 @@ import numpy as np
 
 import sightglass as sg
 from sightglass.core.clock import SystemClock
-from sightglass.keep.writer import Keeper
+from sightglass.core.columns import Columns
+from sightglass.keep.block import Key
+from sightglass.keep.reader import Segment
+from sightglass.keep.segment import Rows, Segments
+from sightglass.keep.writer import COMPACT_S, Keeper
 
 from .yardstick import n_seconds
 
@@ -36,6 +40,7 @@ def measure() -> Iterator[Claim]:
         yield from _keeper(Path(folder), n)
         yield from _run(Path(folder), n)
         yield from _array(Path(folder))
+        yield from _slow_run(Path(folder) / "slow")
         yield from _peers(Path(folder), n)
 
 
@@ -97,6 +102,41 @@ def _array(folder: Path) -> Iterator[Claim]:
     keeper.close(WAIT_S)
     yield "4 MiB array, x one copy into warm memory: median", float(np.median(took) / np.median(copies)), "", 3
     yield "  median", float(np.median(took)) * 1e3, "ms", None
+
+
+def _slow_run(folder: Path) -> Iterator[Claim]:
+    """Write what ten scalars a second leave in some 110 minutes: a block for each, until the file is full."""
+    folder.mkdir()
+    segments = Segments(lambda: folder, rank=0, clock=SystemClock(), tell=print)
+    place = np.arange(1)
+    i = 0
+    while not segments.compacting:
+        segments.open()
+        for tag in TAGS:
+            values = place * 0.5 + i
+            columns = Columns(index=i, steps=place + i, wall_times=values + 1e9, values=values, ordinals=place + i)
+            segments.append(Rows(key=Key(kind="logged", tag=tag), columns=columns))
+        segments.flush()
+        i += 1
+    n_rows = (i - 1) * N_TAGS
+    (path, _) = sorted(folder.glob("*.sgr"))
+    yield "one step a second: bytes for a scalar", path.stat().st_size / n_rows, "B", None
+    started = time.perf_counter()
+    Segment(path, cache=False).close()
+    yield "  time to open the file", (time.perf_counter() - started) * 1e3, "ms", None
+    took = []
+    while segments.compacting:
+        started = time.perf_counter()
+        segments.compact(0.0)
+        took.append(time.perf_counter() - started)
+    yield "  compacted: bytes for a scalar", path.stat().st_size / n_rows, "B", 20
+    yield "  compacting it, all", sum(took), "s", COMPACT_S
+    yield "  a step of it: p50", float(np.median(took)) * 1e3, "ms", None
+    yield "  p99", float(np.quantile(took, 0.99)) * 1e3, "ms", 5
+    started = time.perf_counter()
+    Segment(path, cache=False).close()
+    yield "  time to open the file", (time.perf_counter() - started) * 1e3, "ms", None
+    segments.close()
 
 
 def _peers(folder: Path, n: float) -> Iterator[Claim]:

@@ -9,7 +9,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import sightglass as sg
@@ -18,17 +17,18 @@ from sightglass.keep.store import Recording
 
 from .conftest import Start, wait_until
 
-N_KILLS = 48
+N_KILLS = 40
 N_AT_ONCE = 6
 
 KILLED = """
 import os, sys
 from pathlib import Path
 from sightglass.core.clock import SystemClock
-from sightglass.keep import segment, writer
+from sightglass.keep import compact, merge, segment, writer
 from sightglass.keep.writer import Keeper
 
 segment.MANY_SMALL, writer.REST, writer.SLICE_S = 300, 0.0, 0.0
+compact.STEP_ITEMS, compact.WINDOW_BYTES, merge.N_ALIKE = 2, 4_096, 4
 keeper = Keeper(lambda: Path(sys.argv[1]), clock=SystemClock())
 for n in range(10**9):
     keeper.log(n, n, 1e9 + n, {"a": n * 0.5, "b": n, "text": str(n)}, None)
@@ -37,8 +37,8 @@ for n in range(10**9):
 """
 
 
-def kill(directory: Path, seed: int) -> int:
-    """Kill a process at some moment, check that all that was flushed is there, and tell what it was in the middle of."""
+def kill(directory: Path, seed: int) -> tuple[int, int]:
+    """Kill a process at some moment, check its files, and tell how many it was compacting, and had compacted."""
     directory.mkdir()
     with subprocess.Popen([sys.executable, "-c", KILLED, str(directory)], stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
@@ -56,14 +56,16 @@ def kill(directory: Path, seed: int) -> int:
         assert n_texts >= n_said
     left = list(directory.glob(".*.new"))
     assert len(left) <= 1
-    return len(left)
+    return len(left), sum(path.stat().st_size < 300 * 40 for path in sorted(directory.glob("*.sgr"))[:-1])
 
 
 @pytest.mark.slow
 def test_a_kill_in_the_middle_of_a_compaction_costs_nothing(tmp_path: Path) -> None:
     with ThreadPoolExecutor(N_AT_ONCE) as pool:
         left = list(pool.map(kill, (tmp_path / str(n) for n in range(N_KILLS)), range(N_KILLS)))
-    assert 3 < sum(left) < N_KILLS
+    n_amid, n_done = map(sum, zip(*left, strict=True))
+    assert n_amid > 3
+    assert n_done > 3
 
 
 FOLLOWED = """
@@ -121,7 +123,8 @@ with keeper._worker.lock:
     place = np.arange(1)
     for n in range(20_000):
         key = Key(kind="logged", tag=f"m{n % 10}")
-        segments.append(Rows(key=key, columns=Columns(index=n // 10, steps=place + n, wall_times=place + 0.5, values=place * 0.5)))
+        columns = Columns(index=n // 10, steps=place + n, wall_times=place + 0.5, values=place * 0.5)
+        segments.append(Rows(key=key, columns=columns))
     segments.flush()
 
 def busy(seconds, given_s):
@@ -147,7 +150,7 @@ assert segments.compacting
 given, lags = [time.perf_counter()], []
 n_before, worst = keeper.statistics().n_rows, 0.0
 slices = []
-while segments.compacting and len(slices) < 60:
+while segments.compacting and len(slices) < 200:
     slices.append(busy(0.25, given))
     n_kept = keeper.statistics().n_rows - n_before
     waiting = given[1 + n_kept:]
@@ -156,9 +159,8 @@ say("measured", np.median(slices) * 2 / quiet, worst, len(slices))
 keeper.close(60)
 """
     child = start(BUSY + code, str(tmp_path))
-    share, worst_s, n = map(float, child.hears("measured", 60))
+    share, worst_s, n = map(float, child.hears("measured", 120))
     assert child.ends() == 0
     assert share > 0.6  # measured 0.9; the machine is shared
     assert worst_s < 1.5
-    assert 2 < n < 60
-    assert np.isfinite(share)
+    assert 2 < n < 200
