@@ -256,3 +256,126 @@ def test_demo_draws_in_a_terminal() -> None:
     assert code == 0
     for part in ("mean |gradient| per layer", "accuracy per epoch", "try in another terminal", "sightglass runs"):
         assert part in drawn
+
+
+# What was recorded
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """Return the directory of a run that kept something."""
+    with sg.init("kept", dir=tmp_path / "runs", keep=["batch.loss"], config={"depth": 3}) as run:
+        for step in range(10):
+            run.observe("batch", step=step, loss=float(step))
+        run.log({"val/loss": 0.5, "note": "two\nlines\tand a tab", "a[bold]b[/x]": 1}, step=1_234_567)
+    return run.directory
+
+
+def test_record_keeps_a_query_until_it_is_stopped(trainer: Trainer, tmp_path: Path) -> None:
+    result = sightglass("record", "clirun", "batch.loss.mean(every=10)")
+    assert result.exit_code == 0
+    match = re.fullmatch(r"recording batch\.loss\.mean\(every=10\) in (.*)\n", result.output)
+    assert match
+    sightglass("watch", "clirun", "batch.loss.mean(every=10)", "-n", "3")
+    assert sightglass("record", "clirun", "batch.loss.mean(every=10)", "--stop").exit_code == 0
+    result = sightglass("record", "clirun", "batch.loss.mean(every=10)", "--stop")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: Unknown recorded query ")
+    assert "Known: none." in result.stderr
+    trainer.close()
+    with sg.open(match[1]) as old:
+        assert len(list(old.stream("batch.loss.mean(every=10)"))) >= 2
+
+
+def test_runs_in_a_folder(recorded: Path) -> None:
+    (line,) = sightglass("runs", str(recorded.parent)).output.splitlines()
+    directory, _, state, *_ = line.split("\t")
+    assert (directory, state) == (str(recorded), "ended")
+    (told,) = json.loads(sightglass("runs", str(recorded.parent), "--json").output)
+    assert (told["name"], told["state"], told["directory"]) == ("kept", "ended", str(recorded))
+    result = sightglass("runs", str(recorded.parent.parent / "none"))
+    assert result.stdout == ""
+    assert "There is no folder" in result.stderr
+
+
+def test_open_shows_one_line_a_tag(recorded: Path) -> None:
+    lines = [line.split("\t") for line in sightglass("open", str(recorded)).output.splitlines()]
+    assert [line[1:] for line in lines] == [
+        ["a[bold]b[/x]", "1", "1234567 to 1234567", "int", "1"],
+        ["batch.loss", "10", "0 to 9", "float", "9.0"],
+        ["note", "1", "1234567 to 1234567", "str", "two lines and a tab"],
+        ["val/loss", "1", "1234567 to 1234567", "float", "0.5"],
+    ]
+    rows = json.loads(sightglass("open", str(recorded), "val/loss", "note", "--json").output)
+    assert [(row["tag"], row["last"]) for row in rows] == [("note", "two\nlines\tand a tab"), ("val/loss", 0.5)]
+
+
+def test_open_shows_what_is_intact_where_the_last_record_is_damaged(recorded: Path) -> None:
+    (path,) = recorded.glob("*.sgr")
+    data = bytearray(path.read_bytes())
+    data[data.rindex(b"two\nlines")] ^= 1
+    path.write_bytes(data)
+    result = sightglass("open", str(recorded))
+    assert result.exit_code == 0
+    assert ["kept", "batch.loss", "10", "0 to 9", "float", "9.0"] in [
+        li.split("\t") for li in result.output.splitlines()
+    ]
+    result = sightglass("check", str(recorded))
+    assert result.exit_code == 1
+    assert re.search(r"damaged: offset \d+, \d+ bytes of 'note' at step \S+: the payload is damaged", result.output)
+
+
+def test_check_says_that_all_is_intact(recorded: Path) -> None:
+    result = sightglass("check", str(recorded.parent))
+    assert result.exit_code == 0
+    assert "1 file, intact" in result.output
+    (told,) = json.loads(sightglass("check", str(recorded), "--json").output)["files"]
+    assert sum(told["n_rows"].values() if isinstance(told["n_rows"], dict) else [told["n_rows"]]) == 13
+
+
+def test_what_was_recorded_is_watched_and_described(recorded: Path) -> None:
+    result = sightglass("watch", str(recorded), "batch.loss.mean(every=5)")
+    assert (result.exit_code, result.output) == (0, "4\t2\n9\t7\n")
+    assert sightglass("watch", str(recorded), "val/loss").output == "1234567\t0.5\n"
+    assert sightglass("watch", str(recorded.parent), "batch.loss", "-n", "2").output == "0\t0\n1\t1\n"
+    text = sightglass("describe", str(recorded)).output
+    for part in ("run kept", "ended", "config  depth=3", "event 'batch', 10 so far", "loss: float"):
+        assert part in text
+
+
+def test_a_live_run_comes_before_a_folder_of_its_name(trainer: Trainer) -> None:
+    Path("clirun").mkdir()
+    assert sightglass("watch", "clirun", "batch.loss", "-n", "1").exit_code == 0
+    assert sightglass("set", "clirun", "lr=0.25").exit_code == 0
+    assert "control lr" in sightglass("describe", "clirun").output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("open", "DIR/nowhere"), 3, "There is no '"),
+        (("check", "DIR/nowhere"), 3, "There is no '"),
+        (("watch", "DIR/nowhere", "batch.loss"), 3, "Cannot read the connection file"),
+        (("open", "DIR", "val/los"), 1, "Unknown tag 'val/los'. Did you mean 'val/loss'?"),
+        (("watch", "DIR", "val/los"), 1, "Unknown tag 'val/los'. Did you mean 'val/loss'?"),
+        (("watch", "DIR", "batch.lr"), 1, "cannot be answered from what was kept. Recorded: batch.loss."),
+        (("watch", "DIR", "batch.loss +"), 1, "found invalid syntax"),
+        (("record", "DIR", "batch.lr"), 3, "Expected a live run or a connection file, got what was recorded: '"),
+        (("set", "DIR", "lr=1"), 3, "Expected a live run or a connection file, got what was recorded: '"),
+        (("stop", "DIR"), 3, "Expected a live run or a connection file, got what was recorded: '"),
+        (("record", "DIR"), 2, "Missing argument 'QUERY'"),
+        (("open",), 2, "Missing argument 'DIR'"),
+    ],
+)
+def test_what_cannot_be_done_with_a_recorded_run_says_why(
+    recorded: Path, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    result = sightglass(*(argument.replace("DIR", str(recorded)) for argument in arguments))
+    assert result.exit_code == code
+    assert message in result.stderr.replace("\n", " ")
+
+
+def test_a_table_shows_tags_as_they_are(recorded: Path) -> None:
+    code, drawn = in_terminal("open", str(recorded))
+    assert code == 0
+    assert "a[bold]b[/x]" in drawn

@@ -78,7 +78,7 @@ class Run:
         self.thread = threading.get_ident()
         self.disabled = disabled
         self._rank, n_ranks = ranks()
-        self._files = RunDirectory(directory, shared=shared, about=self._about)
+        self._files = RunDirectory(directory, shared=shared, about=self._about, moved=self._moved)
         self._clock = SystemClock()
         self._functions: dict[str, Callable[..., Any]] = {}
         self._emitter = Emitter(clock=self._clock, budget=budget, agree=agree, leads=self._rank == 0)
@@ -362,6 +362,10 @@ class Run:
             warnings.warn(message, RuntimeWarning, stacklevel=5)
             return
         self.connection_file, self.viewer_file = controller, viewer
+
+    def _moved(self, path: Path) -> None:
+        """Tell clients where the files are, after all."""
+        self._agent.about["directory"] = str(path)
 
     def _about(self, **at_the_end: Any) -> RunFile:
         """Return what `run.json` says."""

@@ -67,7 +67,8 @@ def test_the_series_that_answer(query, kept, how, keys, n_done, held):
 
 
 @pytest.mark.parametrize(("query", "kept", "message"), [
-    ("on('batch').map(lambda b: b.loss)", [], "on('batch').map(lambda b: b.loss) cannot be answered from what was kept. Nothing was kept."),
+    ("on('batch').map(lambda b: b.loss)", [],
+     "on('batch').map(lambda b: b.loss) cannot be answered from what was kept. Nothing was kept."),
     ("on('batch').map(lambda b: b.loss)", [LR, INIT, VAL],
      "on('batch').map(lambda b: b.loss) cannot be answered from what was kept. "
      "Recorded: batch.lr. Snapshots: on('init'). Logged: 'val/loss'."),
@@ -159,17 +160,12 @@ def test_other_events_end_groups_where_they_happened(happenings, n_each):
     assert found == expected
 
 
-@pytest.mark.parametrize("by", [0.5, 1.5, 4.5, 100, 3600])
-@pytest.mark.parametrize("at", range(2, 30))
+@pytest.mark.parametrize("at", range(10, 30))
 @pytest.mark.parametrize("n_each", [1, 7, 100])
-def test_other_events_end_groups_where_they_happened_though_the_clock_was_set_back(by, at, n_each):
+def test_other_events_end_groups_where_they_happened_when_both_show_that_the_clock_was_set_back(at, n_each):
     happenings = (["batch"] * 9 + ["mark"]) * 3
-    walls = (np.arange(30) - by * (np.arange(30) >= at)).tolist()
-    expected, found = counted(EPOCHS, happenings, walls, n_each)
-    assert sum(found) == sum(expected)
-    # What the clock tells twice is known to a few events only, unless both sides show that it was set back.
-    for a, b in zip(np.cumsum(expected), np.cumsum(found), strict=True):
-        assert abs(a - b) <= min(by, 10) + 1
+    walls = np.arange(30) - 3600.0 * (np.arange(30) >= at)
+    assert counted(EPOCHS, happenings, walls.tolist(), n_each) == ([9, 9, 9], [9, 9, 9])
 
 
 def test_it_begins_with_the_first_event_of_which_all_was_kept():
@@ -181,14 +177,15 @@ def test_it_begins_with_the_first_event_of_which_all_was_kept():
     assert (replay.n_errors, replay.last_error) == (0, "")
 
 
-def test_events_that_lack_something_later_are_errors_and_three_in_a_row_the_end():
+def test_events_that_lack_something_later_are_counted_and_passed_by():
     replay = Replay(plan(as_query("on('batch').map(lambda b: b.loss * b.lr)"), [LOSS, LR]))
     parts = {"loss": columns(np.arange(4.0)), "lr": columns(np.arange(0.0, 4.0, 2), np.arange(0, 4, 2))}
     assert [item.ordinal for item in replay.post(parts)] == [0, 2]
     assert replay.n_errors == 2
     assert replay.last_error == "Unknown observable 'lr' at event 'batch'. Known: loss, step. (step 3)"
-    with pytest.raises(EvaluationError, match=r"Unknown observable 'lr' .*\(step 5\)"):
-        list(replay.post({"loss": columns(np.arange(4.0, 6.0), np.arange(4, 6))}))
+    parts = {"loss": columns(np.arange(4.0, 12.0), np.arange(4, 12)), "lr": columns([11.0], [11])}
+    assert [item.ordinal for item in replay.post(parts)] == [11]
+    assert replay.n_errors == 9
 
 
 def test_what_fails_on_a_value_names_the_step():

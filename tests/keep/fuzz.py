@@ -1,7 +1,7 @@
 """A coverage-guided fuzzer of the readers; not collected by pytest.
 
-Whatever bytes come, readers may raise `DamagedError`, `WireError` and `QueryError` and nothing else, end within seconds,
-and take little memory. To run it (atheris needs Python 3.11 to 3.13; an environment of its own keeps it away from ours):
+Whatever bytes come, readers may raise `DamagedError`, `WireError` and `QueryError` and nothing else, end within
+seconds, and take little memory. To run it, with atheris in an environment of its own:
 
     python3 -m venv --system-site-packages /tmp/fuzz && /tmp/fuzz/bin/pip install atheris
     PYTHONPATH=src:$(.venv/bin/python -c 'import numpy, os; print(os.path.dirname(os.path.dirname(numpy.__file__)))') \\
@@ -112,7 +112,7 @@ def look(part: Any) -> None:
     """Read all that a file has, whole and in part."""
     for entries in part.entries().values():
         for entry in entries:
-            assert 0 < entry.n
+            assert entry.n > 0
             with contextlib.suppress(*EXPECTED):
                 assert len(part.load(entry)) == entry.n
             with contextlib.suppress(*EXPECTED):
@@ -190,8 +190,9 @@ def seeds() -> Mapping[str, list[bytes]]:
         ]
     whole = framed(summary_version("Sightglass.Event:1")) + b"".join(map(framed, payloads))
     fixtures = [path.read_bytes() for path in (Path(__file__).parent / "fixtures").glob("*.out.events")]
-    run = {"version": 1, "name": "n", "id": "0" * 12, "config": {"a": [1, {"b": None}]}, "started": 1.5, "rank": 0,
-           "host": "h", "pid": 1, "ended": None, "state": "running", "events": {"batch": 3}, "described": {}}  # fmt: skip
+    run = {"version": 1, "name": "n", "id": "0" * 12, "config": {"a": [1, {"b": None}]}, "started": 1.5,
+           "rank": 0, "host": "h", "pid": 1,
+           "ended": None, "state": "running", "events": {"batch": 3}, "described": {}}  # fmt: skip
     return {
         "segment": [whole],
         "blocks": [joined(payload) for payload in payloads] + [joined(*payloads)],

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from sightglass.core.errors import RunNotFoundError
 
 from .finding import JSON, RUN, asked, open_run
 from .group import main
@@ -26,6 +29,8 @@ def runs(directory: str | None, connections: str | None, as_json: bool) -> None:
     """List runs, the newest first: the live ones, or those that were recorded in DIR."""
     from sightglass.client.connect import runs as find
 
+    if directory is not None and not os.path.isdir(directory):
+        raise RunNotFoundError(f"There is no folder {directory!r}")
     found = find(directory, connections=connections)
     if directory is None:
         found = [info for info in found if info.live]

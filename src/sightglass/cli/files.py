@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -36,17 +36,14 @@ def open_(path: str, tags: tuple[str, ...], as_json: bool) -> None:
     from sightglass.client.recorded import RecordedRuns, open
 
     with open(path) as opened:
-        if isinstance(opened, RecordedRuns) and not tags:
-            rows = [_run_row(name, run) for name, run in opened.items()]
+        if isinstance(opened, RecordedRuns):
+            rows = []
+            for name in opened:
+                with opened.borrow(name) as run:
+                    rows += _rows(name, run, tags) if tags else [_run_row(name, run)]
         else:
-            runs = dict(opened) if isinstance(opened, RecordedRuns) else {opened.name: opened}
-            _check_tags(tags, runs.values())
-            rows = [
-                series_row(run, tag) | {"run": name}
-                for name, run in runs.items()
-                for tag in run.tags()
-                if not tags or tag in tags
-            ]
+            rows = _rows(opened.name, opened, tags)
+        _check_tags(tags, rows, opened.tags())
         if as_json:
             print_json(rows)
         elif rows:
@@ -67,10 +64,14 @@ def _run_row(name: str, run: RecordedRun) -> dict[str, Any]:
     }
 
 
-def _check_tags(tags: tuple[str, ...], runs: Iterable[RecordedRun]) -> None:
-    known = sorted({tag for run in runs for tag in run.tags()})
+def _rows(name: str, run: RecordedRun, tags: tuple[str, ...]) -> list[dict[str, Any]]:
+    return [series_row(run, tag) | {"run": name} for tag in run.tags() if not tags or tag in tags]
+
+
+def _check_tags(tags: tuple[str, ...], rows: list[dict[str, Any]], known: list[str]) -> None:
+    shown = {row.get("tag") for row in rows}
     for tag in tags:
-        if tag not in known:
+        if tag not in shown:
             raise UnknownNameError("tag", tag, known)
 
 

@@ -66,7 +66,8 @@ def connect(run: str) -> RemoteRun:
         return finder.connect(run)
     except RunNotFoundError:
         if is_path(run):
-            raise RunNotFoundError(f"Expected a live run or a connection file, got what was recorded: {run!r}") from None
+            message = f"Expected a live run or a connection file, got what was recorded: {run!r}"
+            raise RunNotFoundError(message) from None
         raise
 
 

@@ -165,7 +165,7 @@ class RecordedRun:
         tags: Sequence[str] = (),
         overwrite: bool = False,
     ) -> Exported:
-        """Write what was recorded as "parquet", "csv", "npz", "tensorboard" or "mindspore"; see `keep.export.export`."""
+        """Write what was recorded as "parquet", "csv", "npz", "tensorboard" or "mindspore": see `keep.export`."""
         with self._recording.lock:
             return export(self._recording, to=to, out=out, tags=tags, overwrite=overwrite)
 
@@ -422,7 +422,7 @@ class RecordedRuns(Mapping[str, RecordedRun]):
         """Return the tags under which any of the runs kept something, sorted."""
         tags: set[str] = set()
         for name in self:
-            with contextlib.suppress(*PASSED_BY), self._borrowed(name) as run:
+            with contextlib.suppress(*PASSED_BY), self.borrow(name) as run:
                 tags.update(run.tags())
         return sorted(tags)
 
@@ -435,7 +435,7 @@ class RecordedRuns(Mapping[str, RecordedRun]):
         streams, problem = [], None
         for name in self:
             try:
-                with self._borrowed(name) as run:
+                with self.borrow(name) as run:
                     stream = run.stream(query)
                     stream.since(0)  # all is read before the files are closed
                     streams.append(stream)
@@ -446,8 +446,8 @@ class RecordedRuns(Mapping[str, RecordedRun]):
         return streams[0].union(*streams[1:])
 
     @contextlib.contextmanager
-    def _borrowed(self, name: str) -> Iterator[RecordedRun]:
-        """Open a run for a moment: there may be more of them than files that may be open."""
+    def borrow(self, name: str) -> Iterator[RecordedRun]:
+        """Open a run for a moment, if it is not open anyway: there may be more of them than files that may be open."""
         if name in self._opened:
             yield self[name]
             return
@@ -493,8 +493,8 @@ def open(path: str | os.PathLike[str], *, rank: int | None = None, follow: bool 
         UnknownNameError: The rank kept nothing there.
     """
     place = Path(path)
-    if not place.exists():
-        raise RunNotFoundError(f"There is no {str(place)!r}")
+    if not os.fspath(path) or not place.exists():
+        raise RunNotFoundError(f"There is no {os.fspath(path)!r}")
     if place.is_file() or is_run(place):
         return _opened(place, rank=rank, follow=follow)
     runs = RecordedRuns(place, rank=rank, follow=follow)

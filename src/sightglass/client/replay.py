@@ -134,6 +134,9 @@ def _from_event(query: Query, kept: Sequence[Key], streams: Mapping[str, Key]) -
     needed = [name for name in names if name != "step" or name in known]
     if needed and all(name in known for name in needed):
         return "event", {name: known[name] for name in needed}, 0, query.event == LOG
+    every = _every(query.event, kept)
+    if every and set(names) <= {"step"} and (_counts(query) or not _reads_all(query)):
+        return "event", {"step": every[0]}, 0, False
     snapshot = next((key for key in kept if key.kind == "snapshot" and key.tag == query.event), None)
     return None if snapshot is None else ("event", {"": snapshot}, 0, False)
 
@@ -174,6 +177,12 @@ def _reads_all(query: Query) -> bool:
     return any(_bare(fn.body, fn.params[0]) for fn in lambdas)
 
 
+def _counts(query: Query) -> bool:
+    """Tell whether a query counts events, whatever they are."""
+    first = query.steps[0] if query.steps else None
+    return isinstance(first, Reduce) and first.name == "count" and not _sees_event(first)
+
+
 def _bare(tree: e.Expr, root: str) -> bool:
     match tree:
         case e.Attr(target=e.Var(name=name)) if name == root:
@@ -197,6 +206,14 @@ def _marks(query: Query, n_done: int, kept: Sequence[Key]) -> dict[str, Sequence
     return marks
 
 
+def _every(event: str, kept: Sequence[Key]) -> list[Key]:
+    """Return the streams that have a record for every event of a name, from when they were kept."""
+    queries = [(key, parse(key.query)) for key in kept if key.kind == "stream"]
+    return [
+        key for key, query in queries if query.event == event and all(isinstance(step, Map) for step in query.steps)
+    ]
+
+
 def _events(event: str, kept: Sequence[Key]) -> Sequence[Key]:
     """Return series that have a record for every event of a name.
 
@@ -206,14 +223,8 @@ def _events(event: str, kept: Sequence[Key]) -> Sequence[Key]:
     if event == LOG:
         found = [key for key in kept if key.kind == "logged"]
     else:
-        found = []
-        for key in kept:
-            if key.kind == "stream":
-                query = parse(key.query)
-                if query.event == event and all(isinstance(step, Map) for step in query.steps):
-                    found.append(key)
         # Each may have begun late. Snapshots may be of some events only.
-        found = found or [key for key in kept if key.kind == "snapshot" and key.tag == event]
+        found = _every(event, kept) or [key for key in kept if key.kind == "snapshot" and key.tag == event]
     if not found:
         needs = f"per={event!r} needs a record of each event {event!r}, such as of on({event!r}).map(lambda e: e.step)"
         raise QueryError(f"{needs}. {listed(kept)}")
@@ -256,8 +267,7 @@ class Replay:
         self._n_in_row = 0
         self._begun = False
         self._pipeline: Pipeline = rest(plan.query, plan.n_done, functions, held=plan.held)
-        whens = [s for s in plan.query.steps[plan.n_done :] if _sees_event(s)]
-        self._conditions = conditions(plan.query, functions)[-len(whens) :] if whens else []
+        self._conditions = conditions(plan.query, functions, n_done=plan.n_done)
         self._reduced = any(isinstance(step, Reduce) for step in plan.query.steps[: plan.n_done])
         self._last: Item | None = None
         self._pending: dict[str, deque[_Mark]] = {}
@@ -351,13 +361,13 @@ class Replay:
             closes = [truth(condition(seen)) for condition in self._conditions]
             items = self._pipeline.post(item, ordinal=ordinal, wall_time=wall_time, closes=closes)
         except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, QueryError) as error:
-            if isinstance(error, UnknownNameError) and error.what == "observable":
-                if self.plan.query.event == LOG:
-                    return self._pipeline.hold(ordinal=ordinal, wall_time=wall_time)
-                if not self._begun:
-                    return []  # a series begins later than another one
+            absent = isinstance(error, UnknownNameError) and error.what == "observable"
+            if absent and self.plan.query.event == LOG:
+                return self._pipeline.hold(ordinal=ordinal, wall_time=wall_time)
+            if absent and not self._begun:
+                return []  # one series begins later than another
             self.n_errors += 1
-            self._n_in_row += 1
+            self._n_in_row += not absent  # it was not kept for a while, or not offered
             self.last_error = f"{error} (step {item.step})"
             if self._n_in_row >= MAX_ERRORS:
                 raise EvaluationError(self.last_error, event=self.plan.query.event, step=item.step) from error

@@ -63,6 +63,8 @@ class Saving:
 
         Raises:
             KeepError: It could not be written.
+            UnsendableError: A value has a type that cannot be saved; what came before is in the file.
+            Exception: What the stream's own steps raised.
         """
         self._closed = True
         arrivals.tell()

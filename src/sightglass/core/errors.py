@@ -17,6 +17,7 @@
     ├── UnsendableError        a value that cannot travel (also a TypeError)
     ├── KeepError              records that could not be written (also an OSError)
     ├── DamagedError           bytes of a file that are not what was written (also a ValueError)
+    ├── LogError               a log in a JAX program that cannot be taken as asked (also a ValueError)
     ├── ViewError              streams or values that cannot share a view (also a ValueError)
     └── MissingExtraError      an optional package that is not installed (also an ImportError)
 """
@@ -126,6 +127,10 @@ class KeepError(SightglassError, OSError):
 
 class DamagedError(SightglassError, ValueError):
     """Bytes of a file that are not what was written, or no record file at all."""
+
+
+class LogError(SightglassError, ValueError):
+    """A log in a JAX program that cannot be taken as asked; the message names the user's line."""
 
 
 class ViewError(SightglassError, ValueError):

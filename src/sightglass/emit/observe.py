@@ -127,14 +127,15 @@ class Emitter:
             if channel.describe_next or origin != "observe":
                 channel.describe(observables)
                 self.demand.refresh()
+            now_s = self._monotonic()
             if keep:
-                wall_time = self._wall(self._monotonic())
+                wall_time = self._wall(now_s)
                 channel.kept = (index, freeze(step), wall_time, freeze(observables))
                 if self.recorder is not None:
                     self.recorder.snapshot(event, *channel.kept)
                 self.demand.refresh()
             if channel.answers or channel.delimits:
-                self._post(channel, index, step, observables, steps)
+                self._post(channel, index, step, observables, steps, now_s)
         if self._waiting:
             time.sleep(HANDOVER_S)
         if mine and (self._agree or self.ledger.pending or self.ledger.paused_by):

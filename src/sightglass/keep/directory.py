@@ -51,17 +51,26 @@ class RunDirectory:
         path: Where it is; final once it is made.
     """
 
-    def __init__(self, path: Path, *, shared: bool, about: Callable[[], RunFile]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        shared: bool,
+        about: Callable[[], RunFile],
+        moved: Callable[[Path], None] = lambda path: None,
+    ) -> None:
         """Choose a place, and make nothing yet.
 
         Args:
             path: Where it is to be.
             shared: Whether others may have it, too; else a counter is added if another run was faster.
             about: Tells what `run.json` says.
+            moved: Is told where the directory is, if another run was faster.
         """
         self.path = path
         self._shared = shared
         self._about = about
+        self._moved = moved
         self._file: Path | None = None
 
     def open(self) -> Path:
@@ -73,7 +82,9 @@ class RunDirectory:
         if self._shared or self._file is not None:
             self.path.mkdir(parents=True, exist_ok=True)
         else:
-            self.path = claim(self.path)
+            chosen, self.path = self.path, claim(self.path)
+            if self.path != chosen:
+                self._moved(self.path)
         if self._file is None or not self._file.exists():
             self._file = create(self.path, self._about())
         return self.path

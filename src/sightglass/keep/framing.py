@@ -83,7 +83,7 @@ class Damage:
     step: float | None = None
 
     def __str__(self) -> str:
-        at = f", step {self.step:g}" if self.step is not None else ""
+        at = f", step {self.step:.15g}" if self.step is not None else ""
         of = f" of {self.tag!r}{at}" if self.tag else ""
         return f"{self.path}, offset {self.offset}, {self.length} bytes{of}: {self.what}"
 

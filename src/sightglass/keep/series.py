@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from itertools import groupby
@@ -153,8 +154,11 @@ class Series:
 
         Raises:
             IndexError: There are not so many.
+            TypeError: It is no number: `columns` and `parts` read several.
             DamagedError: It is damaged.
         """
+        if not isinstance(i, int | np.integer):
+            raise TypeError(f"Expected the number of a record, got {i!r:.100}; columns(start, stop) reads several")
         i = range(len(self))[i]
         view = self._view
         ((piece),) = view.between(i, i + 1)
@@ -163,7 +167,10 @@ class Series:
         return columns.moved(index - low - columns.index).record(low, tag=self.tag, run=self._recording.info.name)
 
     def __iter__(self) -> Iterator[Record]:
-        return map(self.__getitem__, range(len(self)))
+        run = self._recording.info.name
+        for start, stop in itertools.pairwise([0, *self._view.ends.tolist()]):
+            for columns in self.parts(start, stop):
+                yield from (columns.record(i, tag=self.tag, run=run) for i in range(len(columns)))
 
     @_locked
     def at(self, step: float, index: slices.Index | slices.Entry | str | None = None) -> Any:
@@ -175,6 +182,7 @@ class Series:
 
         Raises:
             UnknownNameError: Nothing was kept at this step; the message names the nearest.
+            TypeError: The step is no number.
             DamagedError: It is damaged.
             QueryError: The value has no such part.
         """
@@ -268,6 +276,8 @@ class Series:
 
     def _find(self, step: float) -> tuple[Any, int]:
         """Find the last record at a step: the piece it is in, and its row in the block."""
+        if not isinstance(step, int | float | np.number):
+            raise TypeError(f"Expected a step as a number, got {step!r:.100}")
         view = self._view
         least, most = (view.column(view.pieces, name) for name in ("min_step", "max_step"))
         near = {float(x) for x in (most[most < step].max(initial=-np.inf), least[least > step].min(initial=np.inf))}

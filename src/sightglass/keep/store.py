@@ -11,6 +11,7 @@ Rule 5: one thread at a time.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -190,7 +191,9 @@ class Recording:
                 part = self._open_part(path)
             except DamagedError as error:
                 self.refused[path] = str(error)
-            except OSError:
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    raise  # a run is not to look empty because too many are open
                 continue  # it may be there the next time
             else:
                 ranks.add(part.rank)

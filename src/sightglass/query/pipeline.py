@@ -332,15 +332,16 @@ def rest(query: Query, n_done: int, functions: Functions | None = None, *, held:
     steps = [
         _compiled(step, functions or {}, query.event if all(isinstance(s, Where) for s in query.steps[:i]) else None)
         for i, step in enumerate(query.steps)
+        if i >= n_done
     ]
-    return Pipeline(steps[n_done:], seed=query.seed, held=held)
+    return Pipeline(steps, seed=query.seed, held=held)
 
 
-def conditions(query: Query, functions: Functions | None = None) -> list[Callable[[Any], Any]]:
-    """Return the conditions of a query's windows, as functions of the event."""
+def conditions(query: Query, functions: Functions | None = None, *, n_done: int = 0) -> list[Callable[[Any], Any]]:
+    """Return the conditions of a query's windows, behind the steps that are done, as functions of the event."""
     return [
         evaluator(step.window.condition, functions=functions or {}, event=query.event)
-        for step in query.steps
+        for step in query.steps[n_done:]
         if isinstance(step, Reduce) and isinstance(step.window, When)
     ]
 

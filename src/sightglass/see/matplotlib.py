@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from sightglass.core.values import Figure
+from sightglass.core.values import PLAIN, Figure
 
 MEDIA_TYPES = {"png": "image/png", "svg": "image/svg+xml", "pdf": "application/pdf"}
 
@@ -28,9 +28,14 @@ def drawn(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Draw the Matplotlib figures among named values; what has none is returned as it is."""
     from matplotlib.figure import Figure as Drawing
 
-    if not isinstance(data, Mapping) or not any(isinstance(value, Drawing | Mapping) for value in data.values()):
+    def draw(value: Any) -> Any:
+        if isinstance(value, Drawing):
+            return encode(value)
+        if isinstance(value, Mapping):
+            return {name: draw(item) for name, item in value.items()}
+        return type(value)(map(draw, value)) if type(value) in (list, tuple) else value
+
+    if not isinstance(data, Mapping) or {*map(type, data.values())} <= PLAIN:
         return data
-    return {
-        name: encode(value) if isinstance(value, Drawing) else drawn(value) if isinstance(value, Mapping) else value
-        for name, value in data.items()
-    }
+    drawing: Mapping[str, Any] = draw(data)
+    return drawing

@@ -1,0 +1,197 @@
+"""Streams that are saved: every record, once, with the steps that were added; and what is said when it fails."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import sightglass as sg
+from sightglass.core.errors import UnsendableError
+
+
+@pytest.fixture
+def live(begin, ask):
+    """Return a run, and a client of it."""
+    run = begin()
+    return run, ask(run)
+
+
+def train(run, n=20, start=0):
+    for step in range(start, start + n):
+        run.observe("batch", step=step, loss=float(step), x=np.full(3, step))
+
+
+def told(records):
+    return [(r.tag, r.index, r.step, r.wall_time, r.value, r.n_events, r.complete, r.closed, r.steps) for r in records]
+
+
+STEPS = {
+    "as it is": lambda s: s,
+    "mapped": lambda s: s.map(lambda x: {"twice": 2 * x, "text": f"✓ {x}"}),
+    "windows": lambda s: s.mean(every=7),
+    "nested": lambda s: s.sum(every=3).max(every=2),
+    "filtered": lambda s: s.where(lambda x: x % 3 == 0),
+    "tuples": lambda s: s.map(lambda x: (x, [x, None])),
+    "zipped": lambda s: s.zip(s.map(lambda x: -x)),
+    "NaN": lambda s: s.map(lambda x: float("nan") if x % 2 else 1),
+    "histograms": lambda s: s.histogram(4, every=5),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_what_is_saved_is_what_the_stream_gave(live, tmp_path, name):
+    run, client = live
+    stream = STEPS[name](client.stream("batch.loss"))
+    saving = stream.save(tmp_path / "s.sgr")
+    train(run)
+    run.close()
+    assert saving.wait(20)
+    saving.close()
+    records = list(stream)
+    assert saving.n_records == len(records) > 0
+    assert repr(saving) == f"<Saving {stream.tag!r} into {str(tmp_path / 's.sgr')!r}, {len(records)} records>"
+    with sg.open(tmp_path / "s.sgr") as old:
+        assert old.tags() == [stream.tag]
+        assert repr(told(old.series(stream.tag))) == repr(told(records))
+        assert repr(told(old.stream(stream.query or stream.tag))) == repr(told(records))
+        assert old.check().intact
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(pauses=st.lists(st.integers(1, 30), max_size=4))
+def test_however_records_come_each_is_saved_once(pauses, tmp_path_factory):
+    path = tmp_path_factory.mktemp("saved") / "s.sgr"
+    with sg.init("job", budget=None) as run, sg.connect(run) as client:
+        stream = client.stream("batch.loss")
+        with stream.save(path) as saving:
+            for i, n in enumerate(pauses):
+                train(run, n, start=sum(pauses[:i]))
+                stream.wait(sum(pauses[: i + 1]), timeout_s=20)
+            run.close()
+            assert saving.wait(20)
+    with sg.open(path) as old:
+        assert [r.value for r in old.series("batch.loss")] == list(range(sum(pauses))) if pauses else not old.tags()
+
+
+def test_a_saved_stream_is_asked_further(live, tmp_path):
+    run, client = live
+    with client.stream("batch.loss").save(tmp_path / "s.sgr") as saving:
+        train(run)
+        run.close()
+        saving.wait(20)
+    with sg.open(tmp_path / "s.sgr") as old:
+        assert [r.value for r in old.stream("batch.loss.mean(every=10)")] == [4.5, 14.5]
+        assert [r.value for r in old.stream(sg.on("batch").map(lambda b: b.loss * 2 + b.step))] == [
+            3.0 * n for n in range(20)
+        ]
+        with pytest.raises(sg.QueryError, match=r"Recorded: batch\.loss\.$"):
+            old.stream("batch.x")
+
+
+def test_a_recorded_stream_is_saved_too(live, tmp_path):
+    run, client = live
+    client.record("batch.loss")
+    train(run)
+    run.close()
+    with sg.open(run.directory) as old:
+        stream = old.stream("batch.loss.mean(every=5)")
+        with stream.save(tmp_path / "s.sgr") as saving:
+            assert saving.wait(20)
+        with sg.open(tmp_path / "s.sgr") as again:
+            assert told(again.stream("batch.loss.mean(every=5)")) == told(stream)
+
+
+def test_joined_streams_are_kept_apart(live, tmp_path):
+    run, client = live
+    loss = client.stream("batch.loss")
+    union = loss.union(loss.map(lambda x: -x))
+    with union.save(tmp_path / "any name") as saving:
+        train(run)
+        run.close()
+        assert saving.wait(20)
+    with sg.open(tmp_path / "any name") as old:
+        assert old.tags() == ["job/batch.loss", "job/batch.loss.map"]
+        assert [r.value for r in old.series("job/batch.loss.map")] == [-float(n) for n in range(20)]
+        assert [r.index for r in old.stream("job/batch.loss")] == list(range(20))
+
+
+def test_it_is_closed_before_the_stream_ends_and_nothing_more_is_saved(live, tmp_path):
+    run, client = live
+    stream = client.stream("batch.loss")
+    saving = stream.save(tmp_path / "s.sgr")
+    train(run)
+    stream.wait(20, timeout_s=20)
+    saving.close()
+    saving.close()
+    train(run, start=20)
+    stream.wait(40, timeout_s=20)
+    with sg.open(tmp_path / "s.sgr") as old:
+        assert len(old.series("batch.loss")) == saving.n_records == 20
+
+
+def test_places_that_cannot_be_had(live, tmp_path):
+    _, client = live
+    stream = client.stream("batch.loss")
+    (tmp_path / "there").write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    places = {tmp_path / "there": FileExistsError, tmp_path: FileExistsError, tmp_path / "link": FileExistsError,
+              tmp_path / "no" / "such": FileNotFoundError, 3: TypeError}  # fmt: skip
+    for path, error in places.items():
+        with pytest.raises(error):
+            stream.save(path)
+    assert (tmp_path / "there").read_text() == "x"
+
+
+def test_values_that_cannot_be_saved_are_told_when_it_is_closed(live, tmp_path):
+    run, client = live
+    stream = client.stream("batch.loss").map(lambda x: object())
+    with pytest.warns(RuntimeWarning, match="sightglass-saving stopped: UnsendableError"):  # noqa: PT031
+        saving = stream.save(tmp_path / "s.sgr")
+        train(run)
+        run.close()
+        assert saving.wait(20)
+    with pytest.raises(UnsendableError, match=re.escape("got object")):
+        saving.close()
+    saving.close()
+
+
+def test_a_function_that_fails_is_told_when_it_is_closed(live, tmp_path):
+    run, client = live
+    stream = client.stream("batch.loss").map(lambda x: 1 / (x - 3))
+    with pytest.warns(RuntimeWarning, match="ZeroDivisionError"):  # noqa: PT031
+        saving = stream.save(tmp_path / "s.sgr")
+        train(run)
+        run.close()
+        assert saving.wait(20)
+    with pytest.raises(ZeroDivisionError):
+        saving.close()
+    with sg.open(tmp_path / "s.sgr") as old:
+        assert old.check().intact
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning", "ignore:os.fork:RuntimeWarning")
+def test_a_fork_writes_nothing(live, tmp_path):
+    run, client = live
+    stream = client.stream("batch.loss")
+    saving = stream.save(tmp_path / "s.sgr")
+    train(run, 500)
+    child = os.fork()
+    if not child:
+        try:
+            saving.close()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    train(run, 500, start=500)
+    run.close()
+    assert saving.wait(20)
+    saving.close()
+    with sg.open(tmp_path / "s.sgr") as old:
+        assert [r.value for r in old.series("batch.loss")] == list(range(1_000))
+        assert old.check().intact
