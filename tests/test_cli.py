@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -155,7 +156,10 @@ def test_what_fails_says_why_and_exits_with_its_code(
 def test_acts_are_applied_by_the_training(trainer: Trainer) -> None:
     result = sightglass("set", "clirun", "lr=0.25")
     assert re.fullmatch(r"lr: 0\.1 → 0\.25  \(at event 'batch', step \d+\)\n", result.output)
-    assert trainer.lr == 0.25
+    deadline_s = time.monotonic() + 20  # the act is acknowledged before the training looks at the control
+    while trainer.lr != 0.25:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.002)
     result = sightglass("call", "clirun", "checkpoint", "3", "name", "--json")
     assert json.loads(result.output)["result"] == "saved"
     assert trainer.calls == [(3, "name")]
