@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightglass.client.replay import Replay, horizon, listed, plan
+from sightglass.client.plan import listed, plan
+from sightglass.client.replay import Replay, horizon
 from sightglass.core.columns import Columns
 from sightglass.core.errors import EvaluationError, QueryError
 from sightglass.keep.block import Key
