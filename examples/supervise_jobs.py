@@ -45,7 +45,8 @@ def train(lr, width, activation, directory, listen):
     params = network.init([images.shape[1], width, digits.N_CLASSES], seed=0, activation=activation)
     velocity = network.zeros_like(params)
     rng = np.random.default_rng(0)
-    with sg.init(job_name(lr, width, activation), dir=directory, config={"lr": lr}, listen=listen) as run:
+    name, kept = job_name(lr, width, activation), ["epoch.accuracy"]
+    with sg.init(name, dir=directory, config={"lr": lr}, listen=listen, keep=kept) as run:
         for epoch in range(N_EPOCHS):
             for rows in rng.permutation(len(images)).reshape(-1, BATCH):
                 _, grads, _ = network.loss_and_grads(params, images[rows], labels[rows], activation=activation)
@@ -89,6 +90,14 @@ def supervise(runs, curves, stopped):
                 stopped[record.run] = int(runs[record.run].stop().step)
     for run in runs.values():
         run.close()
+
+
+def look_up(shared, curves):
+    """Add what jobs did before the monitor was there: it is in their files."""
+    with sg.open(shared) as recorded:
+        for job in recorded.values():
+            for record in job.stream("epoch.accuracy"):
+                curves.setdefault(job.name, {})[record.step] = record.value
 
 
 # The cluster: this host, and another one if we may make it.
@@ -154,6 +163,7 @@ def main():
                     processes.append(start(job, host=elsewhere, shared=shared))
                 supervise(find({job_name(*job) for job in wave}, shared), curves, stopped)
             statuses = [process.wait(10) for process in processes]
+            look_up(shared, curves)
         finally:
             for process in processes:
                 process.kill()

@@ -6,3 +6,5 @@ from hypothesis import settings
 
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+
+collect_ignore = ["fuzz.py"]  # a program of its own
