@@ -8,7 +8,9 @@ import platform
 import sys
 import tempfile
 
-CLAIMS = ("observe", "log", "clients", "latency", "arrays", "read", "folders", "slices", "foreign", "import_time")
+CLAIMS = (
+    "observe", "log", "compaction", "clients", "latency", "arrays", "read", "folders", "slices", "foreign", "import_time",
+)  # fmt: skip
 
 
 def main(names: list[str]) -> int:
