@@ -9,7 +9,8 @@ import sys
 import tempfile
 
 CLAIMS = (
-    "observe", "log", "compaction", "clients", "latency", "arrays", "read", "folders", "slices", "foreign", "import_time",
+    "observe", "log", "compaction", "clients", "latency", "arrays", "read", "folders", "slices", "foreign",
+    "import_time",
 )  # fmt: skip
 
 
