@@ -120,7 +120,7 @@ def test_a_table_shows_what_numpy_shows(index, shape):
     found = table(array, write_index(index))
     np.testing.assert_array_equal(found.values, expected)
     assert found.shape == shape
-    assert found.statistics == statistics(expected)
+    assert repr(found.statistics) == repr(statistics(expected))  # NaN equals NaN in it
     shown = (found.rows, found.columns)[: expected.ndim]
     assert tuple(map(len, shown)) == expected.shape
     assert not any(map(len, (found.rows, found.columns)[expected.ndim :]))

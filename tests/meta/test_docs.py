@@ -121,7 +121,7 @@ def place() -> Iterator[Path]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_block_runs(page: Path, place: Path) -> None:
     blocks = blocks_of(page.read_text())
-    script = place / f"{page.stem}.py"
+    script = place / f"page_{page.stem}.py"
     script.write_text(script_of(blocks))
     environment = {
         **os.environ,

@@ -72,13 +72,19 @@ def members(owner, home):
     for name, value in vars(owner).items():
         value = inspect.unwrap(value) if callable(value) else value
         value = value.__func__ if isinstance(value, classmethod | staticmethod) else value
-        if name.startswith("_") or getattr(value, "__module__", home) != home:
+        if name.startswith("_") or getattr(value, "__module__", home) != home or told_by_a_base(owner, name):
             continue
         if inspect.isclass(value):
             yield f"{owner.__name__}.{name}", value
             yield from members(value, home)
         elif inspect.isfunction(value) or isinstance(value, property):
             yield f"{owner.__name__}.{name}", value
+
+
+def told_by_a_base(owner, name):
+    """Tell whether a class that this one is made from says what the member does."""
+    bases = owner.__mro__[1:-1] if inspect.isclass(owner) else ()
+    return any(getattr(vars(base).get(name), "__doc__", None) for base in bases)
 
 
 def undocumented(module):

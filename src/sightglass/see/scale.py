@@ -59,7 +59,7 @@ class Axis:
         if not math.isfinite(step) or step <= 0:
             return [(self.low, number(self.low)), (self.high, number(self.high))]
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
-        values = [i * step for i in range(first, last + 1)]
+        values = [value for i in range(first, last + 1) if (value := i * step) > 0 or not self.log]
         return list(zip(values, tick_labels(values, step), strict=True))
 
     def _log_ticks(self, n_max: int) -> list[float]:

@@ -1,0 +1,138 @@
+"""Logs under `jax.vmap` inside branches and loops that its lanes leave at different times.
+
+JAX runs all branches of a `cond` whose predicate differs between lanes, and all lanes of a `while` until the last one
+is done, and selects afterwards. A log there would happen for lanes for which it does not. So the two batching rules are
+wrapped: where a log is inside, it is given a mask first. All other programs go to JAX's own rules untouched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Literal
+from jax.extend.core.primitives import cond_p, while_p
+from jax.interpreters import batching
+
+from sightglass.core.errors import LogError
+
+from . import compat
+from .primitive import Event
+from .tap import tap_p
+from .walk import Tracks, Values, Walk
+
+Masked = tuple[Values, Tracks, Any]
+
+
+class _Masking:
+    """The collector that logs again, under a mask: its state."""
+
+    def take(self, events: Sequence[Event], state: Any) -> tuple[Tracks, Any]:
+        for event in events:
+            event.masked_by(state).bind()
+        return {}, state
+
+    def stacks(self, key: str, explicit: bool) -> bool:
+        return False
+
+    def fork(self, state: Any) -> Any:
+        return state
+
+    def merge(self, state: Any, shards: Any, n_shards: int) -> Any:
+        return state
+
+
+def _mask_tap(walk: Walk, eqn: Any, values: Values, state: Any) -> Masked:
+    kinds, operands, start = [], [values[0]], 1
+    for kind in eqn.params["kinds"]:
+        own = values[start : start + kind.n_leaves]
+        start += kind.n_leaves
+        mask = jnp.broadcast_to(state, np.shape(own[-1])[: kind.n_batch])
+        if kind.masked:
+            mask, own = jnp.logical_and(own[0], mask), own[1:]
+        operands += [mask, *own]
+        kinds.append(replace(kind, masked=True, n_leaves=len(own) + 1))
+    return tap_p.bind(*operands, **{**eqn.params, "kinds": tuple(kinds)}), {}, state
+
+
+def _walk() -> Walk:
+    return Walk(_Masking(), {tap_p.name: _mask_tap})
+
+
+def _cond(batch: Callable[..., Any]) -> Callable[..., Any]:
+    def rule(axis: Any, args: Sequence[Any], dims: Sequence[Any], *, branches: Any, **params: Any) -> Any:
+        walk = _walk()
+        if dims[0] is None or not any(map(walk.holds, branches)):
+            return batch(axis, args, dims, branches=branches, **params)
+
+        def masked(number: int, branch: Any) -> Any:
+            return lambda index, *values: walk.run(branch, values, index == number)[0]
+
+        index = compat.Aval((), args[0].dtype)
+        branches = tuple(
+            jax.make_jaxpr(masked(i, branch))(index, *_avals(compat.opened(branch)[0].invars))
+            for i, branch in enumerate(branches)
+        )
+        args, dims = [args[0], args[0], *args[1:]], [dims[0], dims[0], *dims[1:]]
+        return batch(axis, args, dims, branches=branches, **params)
+
+    return rule
+
+
+def _avals(operands: Sequence[Any]) -> list[Any]:
+    return [compat.Aval(v.aval.shape, v.aval.dtype, weak_type=getattr(v.aval, "weak_type", False)) for v in operands]
+
+
+def _while(batch: Callable[..., Any]) -> Callable[..., Any]:
+    def rule(axis: Any, args: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
+        walk, test, body = _walk(), params["cond_jaxpr"], params["body_jaxpr"]
+        n_test, n_body = params["cond_nconsts"], params["body_nconsts"]
+        if not (walk.holds(test) or walk.holds(body)) or not _differs(dims, test, body, n_test, n_body):
+            return batch(axis, args, dims, **params)
+        if walk.holds(test):
+            raise LogError(
+                f"Logs in the test of a while loop ({walk.place(test)}) cannot be taken under vmap when its lanes "
+                "end at different times: log at the end of the loop's body instead"
+            )
+
+        def masked(*values: Any) -> Values:
+            consts, carry = values[: n_test + n_body], values[n_test + n_body :]
+            (going,) = jax.core.eval_jaxpr(*compat.opened(test), *consts[:n_test], *carry)
+            return walk.run(body, [*consts[n_test:], *carry], going)[0]
+
+        operands = [*compat.opened(test)[0].invars[:n_test], *compat.opened(body)[0].invars]
+        params |= {"body_jaxpr": jax.make_jaxpr(masked)(*_avals(operands)), "body_nconsts": n_test + n_body}
+        args, dims = [*args[:n_test], *args], [*dims[:n_test], *dims]
+        return batch(axis, args, dims, **params)
+
+    return rule
+
+
+def _differs(dims: Sequence[Any], test: Any, body: Any, n_test: int, n_body: int) -> bool:
+    """Tell whether the test of a while loop may differ between lanes."""
+    batched = [dim is not None for dim in dims]
+    consts, carry = batched[n_test : n_test + n_body], batched[n_test + n_body :]
+    while True:
+        after = _reached(body, [*consts, *carry])
+        grown = [a or b for a, b in zip(carry, after, strict=True)]
+        if grown == carry:
+            return any(_reached(test, [*batched[:n_test], *carry]))
+        carry = grown
+
+
+def _reached(jaxpr: Any, inputs: Sequence[bool]) -> list[bool]:
+    """Tell which outputs depend on some of the inputs."""
+    inner, _ = compat.opened(jaxpr)
+    reached = {v for v, is_ in zip(inner.invars, inputs, strict=True) if is_}
+    for eqn in inner.eqns:
+        if any(not isinstance(v, Literal) and v in reached for v in eqn.invars):
+            reached.update(eqn.outvars)
+    return [not isinstance(v, Literal) and v in reached for v in inner.outvars]
+
+
+batching.fancy_primitive_batchers[cond_p] = _cond(batching.fancy_primitive_batchers[cond_p])
+batching.fancy_primitive_batchers[while_p] = _while(batching.fancy_primitive_batchers[while_p])

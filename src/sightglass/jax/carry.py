@@ -1,0 +1,248 @@
+"""What is carried through a loop: the interface of accumulators, and those that need one number per number.
+
+`n_events`, where it is known while tracing, is how many events there will be or were, all of them `ok`: buffers are
+no longer than needed then, and no mask is made.
+"""
+
+# ruff: noqa: D102 (what the methods do stands in `Accumulator`)
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from .kinds import KINDS
+from .reduction import check_numbers, is_number
+
+State = Any
+
+
+class Finished(NamedTuple):
+    """What an accumulator gives in the end.
+
+    Attributes:
+        value: The values, with the event axis first.
+        valid: Which of these events happened, shape (n_events,); `None` where all did.
+        n_dropped: How many entries a ring buffer dropped; `None` for what has none.
+    """
+
+    value: Any
+    valid: Any = None
+    n_dropped: Any = None
+
+
+class Accumulator(ABC):
+    """What is carried through a loop."""
+
+    __slots__ = ()
+
+    @property
+    def stacks(self) -> bool:
+        """Whether it needs all events at once: then `over` on the stacked events does the same with less."""
+        return False
+
+    @property
+    def mergeable(self) -> bool:
+        """Whether there is a `merge`."""
+        return True
+
+    @property
+    def steps(self) -> Accumulator:
+        """What accumulates the step tracks of the same tag."""
+        return LAST
+
+    @abstractmethod
+    def start(self, avals: Any, *, n_events: int | None = None) -> State:
+        """Return the state before any event, from a value or from anything with its shapes and dtypes.
+
+        Raises:
+            TypeError: Such values cannot be reduced so.
+        """
+
+    @abstractmethod
+    def step(self, state: State, value: Any, ok: Any = True) -> State:
+        """Take one event in, if `ok`, a bool or a bool scalar."""
+
+    @abstractmethod
+    def finish(self, state: State, *, n_events: int | None = None) -> Finished:
+        """Return the result."""
+
+    def merge(self, a: State, b: State) -> State:
+        """Return the state after the events of `a`, then of `b`.
+
+        Raises:
+            TypeError: The mathematics does not allow it.
+        """
+        raise TypeError(f"Expected an accumulator whose states can be merged, got {self}")
+
+    def over(self, value: Any, ok: Any = None) -> Finished:
+        """Reduce events that are stacked along the first axis already, in a loop over them.
+
+        Args:
+            value: The events.
+            ok: Which of them happened, shape (n_events,), or (n_events, *lanes).
+        """
+        made = per_lane(self, ok.ndim - 1) if ok is not None and ok.ndim > 1 else self
+        value = jax.tree.map(jnp.asarray, value)
+        n = leading(value, 1)[0]
+        first = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), value)
+
+        def body(state: State, row: tuple[Any, Any]) -> tuple[State, None]:
+            return made.step(state, row[0], True if ok is None else row[1]), None
+
+        state, _ = lax.scan(body, made.start(first, n_events=n), (value, ok), length=n)
+        return made.finish(state, n_events=n if ok is None else None)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The state of one leaf."""
+
+    parts: tuple[Any, ...]
+
+
+class Running(NamedTuple):
+    """The state of `Reduce`: how many events there were, and a `Cell` for each leaf."""
+
+    n: Any
+    cells: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce(Accumulator):
+    """One of `KINDS`."""
+
+    name: str
+
+    @property
+    def steps(self) -> Accumulator:
+        return FIRST if self.name == "first" else LAST
+
+    def start(self, avals: Any, *, n_events: int | None = None) -> Running:
+        avals = avals_of(avals, self.name)
+        return Running(no_events(), jax.tree.map(lambda aval: Cell(KINDS[self.name].start(aval)), avals))
+
+    def step(self, state: Running, value: Any, ok: Any = True) -> State:
+        n = up(state.n, 1)
+        update = KINDS[self.name].step
+        new = jax.tree.map(lambda cell, x: Cell(update(cell.parts, array(x), n)), state.cells, value, is_leaf=is_cell)
+        return select_state(ok, Running(n, new), state)
+
+    def finish(self, state: Running, *, n_events: int | None = None) -> Finished:
+        read = KINDS[self.name].finish
+        value = jax.tree.map(lambda cell: read(cell.parts, state.n)[None], state.cells, is_leaf=is_cell)
+        return Finished(value, None if n_events or self.name == "sum" else (state.n > 0)[None])
+
+    def merge(self, a: Running, b: Running) -> Running:
+        join = KINDS[self.name].merge
+        merged = lambda x, y: Cell(join(x.parts, a.n, y.parts, b.n))  # noqa: E731
+        return Running(up(a.n, b.n), jax.tree.map(merged, a.cells, b.cells, is_leaf=is_cell))
+
+
+@dataclass(frozen=True, slots=True)
+class PerLane(Accumulator):
+    """An accumulator for each lane of a `vmap`; what `per_lane` makes."""
+
+    inner: Accumulator
+    n_axes: int
+
+    @property
+    def steps(self) -> Accumulator:
+        return PerLane(self.inner.steps, self.n_axes)
+
+    @property
+    def stacks(self) -> bool:
+        return self.inner.stacks
+
+    @property
+    def mergeable(self) -> bool:
+        return self.inner.mergeable
+
+    def start(self, avals: Any, *, n_events: int | None = None) -> State:
+        avals = avals_of(avals, "last")
+        lanes = leading(avals, self.n_axes)
+        one = jax.tree.map(lambda aval: jax.ShapeDtypeStruct(aval.shape[self.n_axes :], aval.dtype), avals)
+        state = self.inner.start(one, n_events=n_events)
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (*lanes, *x.shape)), state)
+
+    def step(self, state: State, value: Any, ok: Any = True) -> State:
+        if ok is True:
+            return self._each(self.inner.step)(state, value)
+        ok = array(ok)
+        ok = jnp.broadcast_to(ok.reshape(ok.shape + (1,) * (self.n_axes - ok.ndim)), leading(state, self.n_axes))
+        return self._each(self.inner.step)(state, value, ok)
+
+    def finish(self, state: State, *, n_events: int | None = None) -> Finished:
+        done = self._each(lambda one: self.inner.finish(one, n_events=n_events))(state)
+        value, valid = jax.tree.map(lambda x: jnp.moveaxis(x, self.n_axes, 0), (done.value, done.valid))
+        return Finished(value, valid, done.n_dropped)
+
+    def merge(self, a: State, b: State) -> State:
+        return self._each(self.inner.merge)(a, b)
+
+    def _each(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        for _ in range(self.n_axes):
+            fn = jax.vmap(fn)
+        return fn
+
+
+LAST = Reduce("last")
+FIRST = Reduce("first")
+
+
+def per_lane(inner: Accumulator, n_axes: int = 1) -> Accumulator:
+    """Accumulate each lane of a `vmap` apart: values have the lanes as their first `n_axes` axes, and so has `ok`.
+
+    Only where `ok` differs between lanes, and for a histogram of each, are the results other than those of `inner`.
+    """
+    return PerLane(inner, n_axes) if n_axes else inner
+
+
+def avals_of(tree: Any, name: str) -> Any:
+    """Return the shapes and dtypes of values, which may be Python numbers, and check that they can be reduced."""
+
+    def aval(leaf: Any) -> Any:
+        if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
+            leaf = jax.eval_shape(lambda: jnp.asarray(leaf))
+        check_numbers(leaf, name)
+        dtype = jax.dtypes.canonicalize_dtype(leaf.dtype) if is_number(leaf.dtype) else leaf.dtype
+        return jax.ShapeDtypeStruct(leaf.shape, dtype)
+
+    return jax.tree.map(aval, tree)
+
+
+def leading(tree: Any, n_axes: int) -> tuple[int, ...]:
+    """Return the first axes of the leaves, of length 1 where there is no leaf."""
+    return next((tuple(leaf.shape[:n_axes]) for leaf in jax.tree.leaves(tree)), (1,) * n_axes)
+
+
+def array(x: Any) -> Any:
+    """Return a JAX array or a tracer."""
+    return x if isinstance(x, jax.Array) else jnp.asarray(x)
+
+
+def no_events() -> Any:
+    """Return a count of events."""
+    return jnp.zeros((), jnp.uint32)
+
+
+def up(n: Any, by: Any) -> Any:
+    """Add to a count of unsigned integers, which stays at its largest."""
+    total = n + jnp.asarray(by, n.dtype)
+    return jnp.where(total < n, ~jnp.zeros_like(n), total)
+
+
+def select_state(ok: Any, new: Any, old: Any) -> Any:
+    """Return the new state if `ok`, else the old one."""
+    return new if ok is True else jax.tree.map(lambda x, y: jnp.where(ok, x, y), new, old)
+
+
+def is_cell(node: Any) -> bool:
+    """Tell whether a node of a state is the state of one leaf."""
+    return isinstance(node, Cell)

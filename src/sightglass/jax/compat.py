@@ -1,0 +1,168 @@
+"""What JAX keeps to itself, or changes from one release to the next; everything else stands on its public modules.
+
+Rules:
+
+1. Whatever differs between the releases we support, or is not public, is in this file, and `tests/jax/test_compat.py`
+   says so when it goes.
+2. Nothing here edits what JAX keeps: equations and jaxprs are only read.
+3. Importing this file touches no device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.source_info_util import current_name_stack, register_exclusion, summarize, user_context
+from jax.interpreters import mlir
+
+_MAX_DEPTH = 3
+
+Aval: Any = jax.ShapeDtypeStruct
+_PLAIN = (type, jax.sharding.Sharding, jax.sharding.Mesh, jax.Array)
+
+
+def _debugging() -> None:
+    jax.debug.callback(lambda: None)
+
+
+# JAX permits this effect in control flow, remat and custom rules; a subclass inherits each of these permissions.
+_DebugEffect: Any = type(next(iter(jax.make_jaxpr(_debugging)().effects)))
+
+
+# The user's line is the first one outside of this package.
+register_exclusion(str(Path(__file__).parent))
+
+
+class LogEffect(_DebugEffect):  # type: ignore[misc]
+    """The effect that keeps a log in a program: unordered, and allowed wherever `jax.debug.callback` is."""
+
+    def __str__(self) -> str:
+        return "Sightglass"
+
+
+effect = LogEffect()
+
+
+def opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
+    """Return a jaxpr and its constants, whether it is a closed one or not (JAX 0.11 made them one)."""
+    return (jaxpr.jaxpr, jaxpr.consts) if hasattr(jaxpr, "consts") else (jaxpr, ())
+
+
+def subjaxprs(params: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield every jaxpr in an equation's parameters, in tuples and in the objects of JAX's newer primitives too."""
+    for value in params.values():
+        yield from _jaxprs_of(value, 0)
+
+
+def _jaxprs_of(value: Any, depth: int) -> Iterator[Any]:
+    if isinstance(value, Jaxpr | ClosedJaxpr):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _jaxprs_of(item, depth)
+    elif depth < _MAX_DEPTH and type(value).__module__.startswith("jax.") and not isinstance(value, _PLAIN):
+        for item in getattr(value, "__dict__", {}).values():
+            yield from _jaxprs_of(item, depth + 1)
+
+
+def bind(eqn: Any, values: Sequence[Any]) -> list[Any]:
+    """Bind an equation's primitive again, to other values."""
+    parameters = eqn.primitive.get_bind_params(eqn.params)
+    if isinstance(parameters, tuple):  # up to JAX 0.10: the functions, then the rest
+        functions, rest = parameters
+        out = eqn.primitive.bind(*functions, *values, **rest)
+    else:
+        out = eqn.primitive.bind(*values, **parameters)
+    return list(out) if eqn.primitive.multiple_results else [out]
+
+
+class Place:
+    """The user's place of an equation, for everything traced within: its line, its name stack, its context."""
+
+    __slots__ = ("_context", "_source")
+
+    def __init__(self, eqn: Any) -> None:
+        info = eqn.source_info
+        self._source: Any = user_context(info.traceback, name_stack=current_name_stack() + info.name_stack)
+        self._context: Any = eqn.ctx.manager
+
+    def __enter__(self) -> None:
+        self._source.__enter__()
+        self._context.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._context.__exit__(*error)
+        self._source.__exit__(*error)
+
+
+def where(eqn: Any) -> str:
+    """Return the user's file and line of an equation."""
+    return str(summarize(eqn.source_info))
+
+
+def static_arguments(function: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Return the static positions and names of a jitted function; none of a plain one."""
+    info = getattr(function, "_jit_info", None)
+    return (tuple(info.static_argnums), tuple(info.static_argnames)) if info else ((), ())
+
+
+def donated_arguments(function: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Return the donated positions and names of a jitted function; none of a plain one."""
+    info = getattr(function, "_jit_info", None)
+    return (tuple(info.donate_argnums), tuple(info.donate_argnames)) if info else ((), ())
+
+
+def manual_axes(params: Mapping[str, Any]) -> frozenset[str]:
+    """Return the mesh axes over which a `shard_map` runs once per device."""
+    return frozenset(params["newly_manual_axes"] if "newly_manual_axes" in params else params["manual_axes"])
+
+
+def scan_arity(eqn: Any) -> tuple[int, int]:
+    """Return how many constants and carried values a scan has: their axes tell (JAX 0.11 renamed the parameters)."""
+    inner, _ = opened(eqn.params["jaxpr"])
+    n_xs = sum(a.aval.ndim != b.aval.ndim for a, b in zip(eqn.invars, inner.invars, strict=True))
+    n_carry = sum(a.aval.ndim == b.aval.ndim for a, b in zip(eqn.outvars, inner.outvars, strict=True))
+    return len(eqn.invars) - n_xs - n_carry, n_carry
+
+
+def jit_options(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `jax.jit` is to be given for an inner jit to stay what it was, its shardings aside."""
+    return {
+        "inline": params["inline"],
+        "keep_unused": params["keep_unused"],
+        "donate_argnums": tuple(i for i, donated in enumerate(params["donated_invars"]) if donated),
+    }
+
+
+def specified(shardings: Sequence[Any]) -> bool:
+    """Return whether any of an inner jit's shardings was asked for."""
+    return any(type(sharding).__name__ != "UnspecifiedValue" for sharding in shardings)
+
+
+def emit_callback(context: Any, callback: Callable[..., tuple[Any, ...]], operands: Sequence[Any]) -> Sequence[Any]:
+    """Lower a raw callback: NumPy arrays in, NumPy arrays out, no JAX in between."""
+    emit: Any = mlir.emit_python_callback
+    results: Sequence[Any] = emit(
+        context,
+        callback,
+        None,
+        list(operands),
+        context.avals_in,
+        context.avals_out,
+        has_side_effect=True,
+        returns_token=False,
+        sharding=_callback_sharding(context),
+    )[0]
+    return results
+
+
+def _callback_sharding(context: Any) -> Any:
+    """Return where a callback runs: on each device inside `shard_map`, else once, on the first."""
+    from jax._src.callback import _callback_op_sharding
+
+    axes = context.module_context.axis_context
+    return _callback_op_sharding(axes, None, context.avals_out)

@@ -1,0 +1,121 @@
+"""The arithmetic of reductions that see one event after the other: how one array's state starts, grows and ends.
+
+Sums and means of floats are pairs, a number and its rounding error: as precise as twice the digits, and right for 2**24
+and more events. Variances are Welford's, on such pairs. XLA does not reorder this arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from .reduction import float_type, sum_type
+
+Parts = tuple[Any, ...]
+
+
+class Kind(NamedTuple):
+    """How one leaf is reduced; `n` is the number of events so far, the new one included."""
+
+    start: Callable[[Any], Parts]
+    step: Callable[[Parts, Any, Any], Parts]
+    finish: Callable[[Parts, Any], Any]
+    merge: Callable[[Parts, Any, Parts, Any], Parts]
+
+
+def _two_sum(a: Any, b: Any) -> tuple[Any, Any]:
+    """Return a sum and its rounding error (Knuth); the error of what is not finite is zero."""
+    total = a + b
+    part = total - a
+    return total, jnp.where(jnp.isfinite(total), (a - (total - part)) + (b - part), 0)
+
+
+def _add(pair: Parts, x: Any) -> tuple[Any, Any]:
+    """Add a number to a number and its rounding error."""
+    total, error = _two_sum(pair[0], x)
+    return _two_sum(total, pair[1] + error)
+
+
+def _add_pairs(a: Parts, b: Parts) -> tuple[Any, Any]:
+    return _add(_add(a, b[0]), b[1])
+
+
+def _zeros(dtype_of: Callable[[Any], Any], n: int) -> Callable[[Any], Parts]:
+    return lambda aval: tuple(jnp.zeros(aval.shape, dtype_of(aval.dtype)) for _ in range(n))
+
+
+def _is_exact(x: Any) -> bool:
+    return not jnp.issubdtype(x.dtype, jnp.inexact)
+
+
+def _sum_step(cell: Parts, x: Any, n: Any) -> Parts:
+    x = x.astype(cell[0].dtype)
+    return (cell[0] + x, cell[1]) if _is_exact(x) else _add(cell, x)
+
+
+def _sum_merge(a: Parts, n_a: Any, b: Parts, n_b: Any) -> Parts:
+    return (a[0] + b[0], a[1]) if _is_exact(a[0]) else _add_pairs(a, b)
+
+
+def _welford(cell: Parts, x: Any, n: Any) -> Parts:
+    """Welford's update, with the mean and the sum of squares as pairs."""
+    mean, squares = cell[:2], cell[2:]
+    x = x.astype(mean[0].dtype)
+    off = (x - mean[0]) - mean[1]
+    mean = _add(mean, off / n.astype(off.real.dtype))
+    return *mean, *_add(squares, jnp.real(off * jnp.conj((x - mean[0]) - mean[1])))
+
+
+def _chan(a: Parts, n_a: Any, b: Parts, n_b: Any) -> Parts:
+    """Merge two of Welford's states; see Chan, Golub and LeVeque (1979), "Updating formulae"."""
+    real = a[2].dtype
+    n_a, n_b = n_a.astype(real), n_b.astype(real)
+    share = n_b / jnp.maximum(n_a + n_b, 1)
+    off = (b[0] - a[0]) + (b[1] - a[1])
+    between = jnp.where(n_a * n_b > 0, jnp.real(off * jnp.conj(off)) * n_a * share, 0)
+    mean = _add(a[:2], jnp.where(n_b > 0, off * share, 0))
+    return *mean, *_add(_add_pairs(a[2:], b[2:]), between)
+
+
+def _welford_start(aval: Any) -> Parts:
+    dtype = float_type(aval.dtype)
+    real = jnp.finfo(dtype).dtype
+    return *_zeros(lambda _: dtype, 2)(aval), *_zeros(lambda _: real, 2)(aval)
+
+
+def _variance(cell: Parts, n: Any) -> Any:
+    return jnp.maximum(cell[2], 0) / jnp.maximum(n, 1).astype(cell[2].dtype)
+
+
+def _choosing(choose: Callable[[Any, Any], Any]) -> Kind:
+    return Kind(
+        start=_zeros(lambda dtype: dtype, 1),
+        step=lambda cell, x, n: (jnp.where(n == 1, x, choose(cell[0], x)),),
+        finish=lambda cell, n: cell[0],
+        merge=lambda a, n_a, b, n_b: (
+            jnp.where(n_a == 0, b[0], jnp.where(n_b == 0, a[0], choose(a[0], b[0]))),
+        ),
+    )  # fmt: skip
+
+
+def _mean_kind() -> Kind:
+    return Kind(
+        start=_zeros(float_type, 2),
+        step=_sum_step,
+        finish=lambda cell, n: cell[0] / jnp.maximum(n, 1).astype(jnp.finfo(cell[0].dtype).dtype),
+        merge=_sum_merge,
+    )
+
+
+KINDS: dict[str, Kind] = {
+    "mean": _mean_kind(),
+    "sum": Kind(_zeros(sum_type, 2), _sum_step, lambda cell, n: cell[0], _sum_merge),
+    "min": _choosing(jnp.minimum),
+    "max": _choosing(jnp.maximum),
+    "first": _choosing(lambda old, new: old),
+    "last": _choosing(lambda old, new: new),
+    "var": Kind(_welford_start, _welford, _variance, _chan),
+    "std": Kind(_welford_start, _welford, lambda cell, n: jnp.sqrt(_variance(cell, n)), _chan),
+}

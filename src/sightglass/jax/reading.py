@@ -1,0 +1,57 @@
+"""Reading what was logged on the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from sightglass.core.values import to_host
+
+from .joining import no_step
+from .reduction import fit, is_number
+
+
+def read(tree: Any) -> Any:
+    """Read a tree of arrays into NumPy arrays, in containers of its own; PRNG keys become their data.
+
+    Raises:
+        TypeError: It is called while tracing.
+    """
+
+    def ready(leaf: Any) -> Any:
+        if isinstance(leaf, jax.core.Tracer):
+            raise TypeError(
+                f"Expected arrays to read on the host, got the tracer {leaf}: return the logs and read them then"
+            )
+        return jax.random.key_data(leaf) if hasattr(leaf, "dtype") and not is_number(leaf.dtype) else leaf
+
+    return jax.tree.map(np.asarray, jax.device_get(jax.tree.map(ready, tree)))
+
+
+def row(value: Any, i: int, ok: Any) -> Any:
+    """Return one event; a masked array where it happened in some lanes only."""
+
+    def take(x: Any) -> Any:
+        if ok is None or ok[i].all():
+            return x[i]
+        return np.ma.masked_array(x[i], np.broadcast_to(~fit(ok, x)[i], x[i].shape))
+
+    return jax.tree.map(take, value)
+
+
+def plain(value: Any) -> Any:
+    """Make the value of a record: a scalar, an array, a histogram, a container of these; NaN for other lanes."""
+
+    def of(node: Any) -> Any:
+        if isinstance(node, np.ma.MaskedArray):
+            return np.where(np.ma.getmaskarray(node), np.nan, node.data)
+        return node.read() if hasattr(node, "read") else to_host(node)
+
+    return jax.tree.map(of, value, is_leaf=lambda node: hasattr(node, "read"))
+
+
+def is_missing(step: Any) -> bool:
+    """Tell whether an event was logged without this step."""
+    return bool(np.all(np.isnan(step) if step.dtype.kind not in "iu" else step == no_step(step)))

@@ -1,0 +1,91 @@
+"""Keeping the last events of a loop, or each k-th, in buffers of a fixed length.
+
+The n-th event that is kept lies in row n modulo the length. Read out, the newest entry is at the end, and what was
+never filled comes first, so that `slice[-10:]` takes the last ten events.
+"""
+
+# ruff: noqa: D102 (what the methods do stands in `Accumulator`)
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from .carry import Accumulator, Finished, State, array, avals_of, leading, no_events, select_state, up
+from .reduction import select
+
+
+class Buffer(NamedTuple):
+    """The state of `Ring`: how many events there were, and the rows of each leaf."""
+
+    n: Any
+    rows: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Ring(Accumulator):
+    """The last of each k-th event, the first one included; what `every` and `last_k` make."""
+
+    limit: int
+    every: int = 1
+
+    @property
+    def steps(self) -> Accumulator:
+        return self
+
+    @property
+    def mergeable(self) -> bool:
+        return self.every == 1  # which is the k-th depends on how many came before
+
+    def start(self, avals: Any, *, n_events: int | None = None) -> Buffer:
+        size = self.limit if n_events is None else max(1, min(self.limit, -(-n_events // self.every)))
+        empty = lambda aval: jnp.zeros((size, *aval.shape), aval.dtype)  # noqa: E731
+        return Buffer(no_events(), jax.tree.map(empty, avals_of(avals, "last")))
+
+    def step(self, state: Buffer, value: Any, ok: Any = True) -> Buffer:
+        wanted = ok if self.every == 1 else ok & (state.n % self.every == 0)
+
+        def put(rows: Any, x: Any) -> Any:
+            slot = (state.n // self.every) % rows.shape[0]
+            x = array(x)
+            new = x if wanted is True else jnp.where(wanted, x, lax.dynamic_index_in_dim(rows, slot, 0, keepdims=False))
+            return lax.dynamic_update_index_in_dim(rows, new, slot, 0)
+
+        return Buffer(select_state(ok, up(state.n, 1), state.n), jax.tree.map(put, state.rows, value))
+
+    def finish(self, state: Buffer, *, n_events: int | None = None) -> Finished:
+        size = leading(state.rows, 1)[0]
+        if n_events is not None:
+            n = -(-n_events // self.every)
+            value = jax.tree.map(lambda rows: jnp.roll(rows, -(n % size), 0)[max(size - n, 0) :], state.rows)
+            return Finished(value, None, jnp.asarray(n - size, jnp.int32) if n > size else None)
+        n = self._n_kept(state)
+        valid = jnp.arange(size) >= size - jnp.minimum(n, size).astype(int)
+        lost = jnp.minimum(n - jnp.minimum(n, size), np.iinfo(np.int32).max).astype(jnp.int32)
+        return Finished(self._in_order(state), valid, lost)
+
+    def merge(self, a: Buffer, b: Buffer) -> State:
+        if not self.mergeable:
+            return Accumulator.merge(self, a, b)
+        size, n = leading(b.rows, 1)[0], up(a.n, b.n)
+        n_b = jnp.minimum(b.n, size).astype(int)
+        place = jnp.arange(size)
+
+        def put(old: Any, new: Any) -> Any:
+            rows = select(place >= size - n_b, new, old[jnp.minimum(place + n_b, size - 1)])
+            return rows[(place + size - (n % size).astype(int)) % size]
+
+        return Buffer(n, jax.tree.map(put, self._in_order(a), self._in_order(b)))
+
+    def _n_kept(self, state: Buffer) -> Any:
+        return state.n // self.every + (state.n % self.every != 0).astype(jnp.uint32)
+
+    def _in_order(self, state: Buffer) -> Any:
+        """Return the rows with the newest at the end."""
+        size = leading(state.rows, 1)[0]
+        order = (jnp.arange(size) + (self._n_kept(state) % size).astype(int)) % size
+        return jax.tree.map(lambda rows: rows[order], state.rows)

@@ -1,0 +1,286 @@
+"""`spool`: a function that returns what it logged next to its results.
+
+Theory of operation:
+
+1. A key is *stacked*, or *accumulated*. Stacked values leave loops as further outputs, and cost what metrics cost that
+   are plumbed by hand. What is to be reduced, thinned by `every`, or was logged in a while loop is accumulated: a state
+   of constant size is threaded through the program (`accumulate.py`).
+2. Which keys there are, and how many events each can have, is read off the program before it is emitted (`survey.py`).
+3. What a spool takes is gone: a transformation further out sees only what it leaves, or everything with `keep_logs`.
+4. Events stand in program order. Each device of a `shard_map` has rows of its own, next to each other for each event.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from sightglass.core.errors import LogError, UnknownNameError
+
+from .accumulate import every as every_nth
+from .accumulate import last_k
+from .accumulate import plan as planned
+from .carry import Accumulator, Finished
+from .compat import Aval
+from .joining import no_step
+from .logdict import logdict
+from .primitive import Demand, Event, demand, wanted
+from .staging import Staged, traced
+from .survey import Expected, Survey, survey
+from .walk import Track, Tracks, Walk, joined
+
+Reduce = str | Accumulator | Callable[..., Any]
+State = dict[str, Any]
+
+
+class Spool:
+    """The collector of one program: what is stacked, what is accumulated, and how.
+
+    Args:
+        demanded: Which keys are taken.
+        found: What the program logs under these.
+        accumulators: The keys that are accumulated.
+        passes_on: Whether taken logs are left for a transformation further out.
+    """
+
+    def __init__(
+        self, demanded: Demand, found: Survey, accumulators: Mapping[str, Accumulator], *, passes_on: bool
+    ) -> None:
+        self._demanded = demanded
+        self._found = found
+        self._accumulators = accumulators
+        self._passes_on = passes_on
+
+    def start(self) -> State:
+        """Return the accumulators' states before any event."""
+        return {key: self._start(key) for key, how in self._accumulators.items() if not how.stacks}
+
+    def take(self, events: Sequence[Event], state: State) -> tuple[Tracks, State]:
+        """Take events: make tracks of them, or put them into accumulators."""
+        parts: list[Tracks] = []
+        for event in events:
+            self._pass_on(event)
+            for key, value in event.data.items():
+                if not self._demanded.wants(key, explicit=event.site.explicit):
+                    continue
+                steps = _all_steps(event.steps, self._found[key])
+                if key in state:
+                    state = {**state, key: self._step(key, state[key], value, steps, event.mask)}
+                else:
+                    value, steps, mask = jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 0), (value, steps, event.mask))
+                    parts.append({key: Track(value, steps, mask)})
+        return joined(parts), state
+
+    def stacks(self, key: str, explicit: bool) -> bool:
+        """Return whether a key makes a track."""
+        how = self._accumulators.get(key)
+        return self._demanded.wants(key, explicit=explicit) and (how is None or how.stacks)
+
+    def fork(self, state: State) -> State:
+        """Return empty accumulators: each device of a `shard_map` has its own."""
+        return self.start()
+
+    def merge(self, state: State, shards: State, n_shards: int) -> State:
+        """Put what the devices of a `shard_map` accumulated behind what was accumulated before."""
+        merged: State = {}
+        for key in state:
+            how = self._accumulators[key]
+            if not how.mergeable:
+                raise LogError(
+                    f"The logs under {key!r} ({self._found[key].where}) cannot be reduced by {how!r} within a "
+                    "shard_map: what the devices reduced apart cannot be merged. Reduce them after spool(), or by "
+                    "another function"
+                )
+            merged[key] = self._merge(key, state[key], shards[key])
+        return merged
+
+    def logs(self, tracks: Tracks, state: State, prefix: str) -> logdict:
+        """Make what is handed out of what was collected."""
+        data: dict[str, Any] = {}
+        steps: dict[str, dict[str, Any]] = {}
+        valid: dict[str, Any] = {}
+        dropped: dict[str, Any] = {}
+        for key in self._found:
+            done, of_steps = self._finish(key, state[key]) if key in state else self._over(key, tracks[key])
+            data[prefix + key], mask, lost = done
+            for name in self._found[key].steps:
+                steps.setdefault(name, {})[prefix + key] = of_steps[name]
+            if mask is not None:
+                valid[prefix + key] = mask
+            if lost is not None:
+                dropped[prefix + key] = lost
+        return logdict(data, steps, valid, dropped)
+
+    def _pass_on(self, event: Event) -> None:
+        """Log again, for a transformation further out, what this one leaves."""
+        if wanted.value is None:
+            return
+        data = {
+            key: value
+            for key, value in event.data.items()
+            if self._passes_on or not self._demanded.wants(key, explicit=event.site.explicit)
+        }
+        if data:
+            event.with_data(data).bind()
+
+    def _start(self, key: str) -> Any:
+        expected, how = self._found[key], self._accumulators[key]
+        n = expected.n_batch
+
+        def lane(aval: Any) -> Any:
+            return Aval(aval.shape[n:], aval.dtype)
+
+        start = (
+            how.start(jax.tree.map(lane, expected.value), n_events=expected.n_events),
+            {name: how.steps.start(lane(a), n_events=expected.n_events) for name, a in expected.steps.items()},
+        )
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*expected.batch, *jnp.shape(leaf))), start)
+
+    def _step(self, key: str, state: Any, value: Any, steps: dict[str, Any], mask: Any) -> Any:
+        how = self._accumulators[key]
+
+        def step(state: Any, value: Any, steps: dict[str, Any], ok: Any) -> Any:
+            return how.step(state[0], value, ok), {k: how.steps.step(state[1][k], v, ok) for k, v in steps.items()}
+
+        ok = True if mask is None else mask
+        return self._on_lanes(key, step, (0, 0, 0, None if mask is None else 0))(state, value, steps, ok)
+
+    def _merge(self, key: str, state: Any, shards: Any) -> Any:
+        how = self._accumulators[key]
+
+        def merge(a: Any, b: Any) -> Any:
+            return how.merge(a[0], b[0]), {name: how.steps.merge(a[1][name], b[1][name]) for name in a[1]}
+
+        on_lanes = self._on_lanes(key, merge, (0, 0))
+        return lax.scan(lambda state, shard: (on_lanes(state, shard), None), state, shards)[0]
+
+    def _finish(self, key: str, state: Any) -> tuple[Finished, dict[str, Any]]:
+        expected, how = self._found[key], self._accumulators[key]
+        n_events = None if expected.masked else expected.n_events
+
+        def finish(state: Any) -> Any:
+            done = how.finish(state[0], n_events=n_events)
+            steps = {name: how.steps.finish(s, n_events=n_events).value for name, s in state[1].items()}
+            return (done.value, done.valid, steps), done.n_dropped
+
+        done, dropped = self._on_lanes(key, finish, (0,))(state)
+        value, valid, steps = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, expected.n_batch, 0), done)
+        return Finished(value, valid, dropped), steps
+
+    def _over(self, key: str, track: Track) -> tuple[Finished, dict[str, Any]]:
+        """Reduce what had to be stacked for it."""
+        how = self._accumulators.get(key)
+        if how is None:
+            return Finished(track.value, track.valid), track.steps
+        return how.over(track.value, track.valid), {
+            name: how.steps.over(step, track.valid).value for name, step in track.steps.items()
+        }
+
+    def _on_lanes(self, key: str, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
+        """Lift a function on an accumulator's state over the batch axes of a key."""
+        for _ in range(self._found[key].n_batch):
+            function = jax.vmap(function, in_axes=axes)
+        return function
+
+
+def _all_steps(steps: dict[str, Any], expected: Expected) -> dict[str, Any]:
+    """Fill in the steps that other logs under the key have."""
+    return {
+        name: steps[name] if name in steps else jnp.full(aval.shape, no_step(aval), aval.dtype)
+        for name, aval in expected.steps.items()
+    }
+
+
+def _plan(
+    found: Survey, reduce: Reduce | Mapping[str, Reduce] | None, every: int | None, capacity: int | None
+) -> dict[str, Accumulator]:
+    """Decide which keys are accumulated, and how.
+
+    Raises:
+        LogError: What is logged in a while loop is neither reduced nor bounded.
+        UnknownNameError: `reduce` names a key that is not logged.
+    """
+    asked = planned(reduce)
+    asked.check(found)
+    plan: dict[str, Accumulator] = {}
+    for key, expected in found.items():
+        how = asked.of(key)
+        if how is not None:
+            plan[key] = how
+        elif every is not None and every > 1:
+            limit = capacity if expected.n_events is None else max(1, math.ceil(expected.n_events / every))
+            plan[key] = every_nth(every) if limit is None else every_nth(every, limit=limit)
+        elif capacity is not None and expected.n_events is None:
+            plan[key] = last_k(capacity)
+        if expected.n_events is None and (key not in plan or plan[key].stacks):
+            raise LogError(
+                f"The log under {key!r} at {expected.where} is in a while loop (or a fori_loop with traced bounds): "
+                f"how often it happens is not known beforehand, so it cannot be stacked. Keep the last n with "
+                f"spool(f, capacity=n), or reduce it in the loop with spool(f, reduce={{{key!r}: 'mean'}})"
+            )
+    return plan
+
+
+def spool(  # noqa: PLR0917  the signature users know from lox
+    f: Callable[..., Any],
+    argnames: str | Sequence[str] | None = None,
+    keep_logs: bool = False,
+    every: int | None = None,
+    reduce: Reduce | Mapping[str, Reduce] | None = None,
+    prefix: str = "",
+    capacity: int | None = None,
+) -> Callable[..., tuple[Any, logdict]]:
+    """Return what a function logs next to what it returns.
+
+    Args:
+        f: Any function that JAX can trace, jitted or not.
+        argnames: The keys to take; `None` for all but explicit ones.
+        keep_logs: Whether a `spool` or `tap` further out sees these logs as well.
+        every: Keep each k-th event of a key only, in constant memory.
+        reduce: Reduce each key inside the loops, in constant memory: "mean", "sum", "min", "max", "first", "last",
+            "count", "var", "std", `every(k)`, `last_k(k)`, `histogram(bins)`, or a function over the event axis, such
+            as `jnp.mean`; for all keys, or by key. A function that is none of these well-known ones needs all events at
+            once.
+        prefix: What to put in front of each key.
+        capacity: How many events to keep of what is logged in a while loop: the last ones; `n_dropped` tells how many
+            went before them.
+
+    Returns:
+        A function that returns `(f(...), logs)`. In `logs`, a `logdict`, each leaf has the events along its first axis,
+        in program order; a `jax.vmap` inside `f` puts its axis second, one around the function in front. The function
+        is compiled as one program, and traced again only for other shapes, dtypes or static arguments.
+
+    Raises:
+        LogError: At the call: logs under one key differ in shape, are in a while loop without `capacity`, or are inside
+            a primitive that cannot be run again.
+        UnknownNameError: At the call: `argnames` or `reduce` name a key that is not logged.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from sightglass.jax import log
+        >>> def sum_of(xs):
+        ...     def body(total, x):
+        ...         log({"total": total + x})
+        ...         return total + x, None
+        ...     return jax.lax.scan(body, 0, xs)[0]
+        >>> out, logs = spool(sum_of)(jnp.arange(4))
+        >>> logs["total"].tolist()
+        [0, 1, 3, 6]
+    """
+    demanded = demand(argnames)
+
+    def program(call: Callable[..., Any], arrays: Sequence[Any]) -> tuple[Any, logdict]:
+        jaxpr, tree = traced(call, arrays, demanded)
+        found = survey(jaxpr, lambda key, explicit: demanded.wants(key, explicit=explicit))
+        for key in demanded.names - set(found):
+            raise UnknownNameError("log", key, found, where="in argnames=")
+        collector = Spool(demanded, found, _plan(found, reduce, every, capacity), passes_on=keep_logs)
+        outputs, tracks, state = Walk(collector).run(jaxpr, arrays, collector.start())
+        return jax.tree.unflatten(tree, outputs), collector.logs(tracks, state, prefix)
+
+    return Staged(f, program)

@@ -1,0 +1,137 @@
+"""What a program will log, read off its jaxpr before anything is traced again: how often, of which shapes, where.
+
+Loops and branches need it: a scan's carry must exist before the scan, and the branches of a `cond` must give equal
+trees.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from sightglass.core.errors import LogError
+
+from . import compat
+from .primitive import Event, log_p
+
+Takes = Callable[[str, bool], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What will be logged under one key.
+
+    Attributes:
+        value: Shapes and dtypes of the value, its batch axes included.
+        steps: Those of the steps, by name.
+        n_batch: How many leading axes are batch axes.
+        n_events: How many events there will be at most; `None` if a while loop decides.
+        masked: Whether some of these may not happen.
+        where: The user's file and line of the first of them.
+    """
+
+    value: Any
+    steps: dict[str, Any]
+    n_batch: int
+    n_events: int | None
+    masked: bool
+    where: str
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """The sizes of the batch axes."""
+        return tuple(jax.tree.leaves(self.value)[0].shape[: self.n_batch])
+
+
+Survey = dict[str, Expected]
+
+
+def survey(jaxpr: Any, takes: Takes) -> Survey:
+    """Tell what a jaxpr will log under each key that is taken, in the order in which the keys first appear.
+
+    Raises:
+        LogError: Two logs under one key differ in structure, shape, dtype or steps.
+    """
+    found: Survey = {}
+    for eqn in compat.opened(jaxpr)[0].eqns:
+        for key, expected in _of(eqn, takes).items():
+            found[key] = _joined(key, found[key], expected) if key in found else expected
+    return found
+
+
+def _of(eqn: Any, takes: Takes) -> Survey:
+    if eqn.primitive is log_p:
+        return _logged(eqn, takes)
+    inner = [survey(jaxpr, takes) for jaxpr in compat.subjaxprs(eqn.params)]
+    match eqn.primitive.name:
+        case "cond":
+            return branches(inner)
+        case "scan":
+            return _times(inner[0], eqn.params["length"])
+        case "while":
+            return {key: dataclasses.replace(e, n_events=None) for found in inner for key, e in found.items()}
+        case "shard_map":
+            sizes = (eqn.params["mesh"].shape[axis] for axis in compat.manual_axes(eqn.params))
+            return _times(inner[0], math.prod(sizes))
+    return inner[0] if inner else {}
+
+
+def _logged(eqn: Any, takes: Takes) -> Survey:
+    avals = [compat.Aval(v.aval.shape, v.aval.dtype) for v in eqn.invars]
+    event = Event.of(eqn, avals)
+    return {
+        key: Expected(value, event.steps, event.n_batch, 1, event.mask is not None, event.site.where)
+        for key, value in event.data.items()
+        if takes(key, event.site.explicit)
+    }
+
+
+def _times(found: Survey, n: int) -> Survey:
+    return {
+        key: dataclasses.replace(e, n_events=None if e.n_events is None else e.n_events * n) for key, e in found.items()
+    }
+
+
+def branches(found: Iterable[Survey]) -> Survey:
+    """Tell what a `cond` will log, given its branches: as often as the most talkative one, masked if they differ."""
+    every = list(found)
+    result: Survey = {}
+    for key in dict.fromkeys(key for one in every for key in one):
+        present = [one[key] for one in every if key in one]
+        counts = [one[key].n_events if key in one else 0 for one in every]
+        first = present[0]
+        for other in present[1:]:
+            first = _joined(key, first, other)
+        most = None if None in counts else max(n for n in counts if n is not None)
+        masked = any(e.masked for e in present) or len(set(counts)) > 1
+        result[key] = dataclasses.replace(first, n_events=most, masked=masked)
+    return result
+
+
+def _joined(key: str, first: Expected, second: Expected) -> Expected:
+    """Return what two places log under one key together."""
+    shared = first.steps.keys() & second.steps.keys()
+    a, b = _kind(first, shared), _kind(second, shared)
+    if a != b:
+        raise LogError(
+            f"Two logs under the key {key!r} cannot be stacked: {a} at {first.where}, but {b} at {second.where}. "
+            "Give one of them another name"
+        )
+    n = None if first.n_events is None or second.n_events is None else first.n_events + second.n_events
+    steps = {**first.steps, **second.steps}
+    return dataclasses.replace(first, steps=steps, n_events=n, masked=first.masked or second.masked)
+
+
+def _kind(expected: Expected, steps: Iterable[str]) -> str:
+    """Name the structure, shapes and dtypes of a value and of some of its steps."""
+
+    def name(tree: Any) -> str:
+        return str(jax.tree.map(lambda a: f"{a.dtype}{list(a.shape)}", tree)).replace("'", "")
+
+    batch = f" of which {expected.n_batch} axes are of vmap" if expected.n_batch else ""
+    return name(expected.value) + batch + "".join(f", step {k}={name(expected.steps[k])}" for k in sorted(steps))

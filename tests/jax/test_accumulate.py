@@ -1,0 +1,349 @@
+"""Accumulating in a compiled loop against NumPy on the stacked values: any kind, mask, chunks that are merged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from jax import lax
+
+from sightglass.core.errors import UnknownNameError
+from sightglass.jax.accumulate import accumulator, every, function, histogram, last_k, plan
+from sightglass.jax.carry import Accumulator, per_lane
+from sightglass.jax.logdict import logdict
+
+N = 24
+EDGES = (-100.0, -1.0, 0.0, 0.5, 1.0, 1e3)
+unhurried = settings(max_examples=15, deadline=None)
+rounded = st.floats(-1e6, 1e6).map(lambda x: float(np.float32(round(x, 3))))  # squares stay numbers of float32
+numbers = rounded | st.sampled_from([0.0, -1.0, 1.0, 1000.0, np.nan, np.inf, -np.inf])
+columns = hnp.arrays(np.float32, (N, 2), elements=numbers)
+masks = hnp.arrays(bool, N)
+
+Array = Any
+Expected = Callable[[Array], Array]
+
+
+def reduced(fn: Callable[..., Any]) -> Expected:
+    return lambda x: fn(x.astype(np.float64), axis=0)[None]
+
+
+KINDS: dict[str, tuple[Accumulator, Expected]] = {
+    "mean": (accumulator("mean"), reduced(np.mean)),
+    "sum": (accumulator("sum"), reduced(np.sum)),
+    "min": (accumulator("min"), reduced(np.min)),
+    "max": (accumulator("max"), reduced(np.max)),
+    "var": (accumulator("var"), reduced(np.var)),
+    "std": (accumulator("std"), reduced(np.std)),
+    "first": (accumulator("first"), lambda x: x[:1]),
+    "last": (accumulator("last"), lambda x: x[-1:]),
+    "count": (accumulator("count"), lambda x: np.array([len(x)])),
+    "every": (every(3), lambda x: x[::3]),
+    "every, bounded": (every(2, limit=4), lambda x: x[::2][-4:]),
+    "last_k": (last_k(5), lambda x: x[-5:]),
+    "histogram": (histogram(EDGES), lambda x: np.histogram(x[np.isfinite(x)], EDGES)[0][None]),
+}
+MERGEABLE = [name for name, (made, _) in KINDS.items() if made.mergeable]
+
+
+@cache
+def in_a_scan(made: Accumulator, n_events: int | None = None) -> Callable[..., Any]:
+    def run(values: Any, ok: Any = None) -> Any:
+        def body(state: Any, row: Any) -> Any:
+            return made.step(state, row[0], True if ok is None else row[1]), None
+
+        return lax.scan(body, made.start(jax.tree.map(lambda x: x[0], values), n_events=n_events), (values, ok))[0]
+
+    return jax.jit(run)
+
+
+@cache
+def jitted(fn: Callable[..., Any], n_events: int | None = None) -> Callable[..., Any]:
+    return jax.jit(fn if n_events is None else partial(fn, n_events=n_events))
+
+
+def finished(made: Accumulator, state: Any, n_events: int | None = None) -> Any:
+    value, valid, _ = jitted(made.finish, n_events)(state)
+    value = value.counts if hasattr(value, "counts") else value
+    return np.asarray(value) if valid is None else np.asarray(value)[np.asarray(valid)]
+
+
+def check(got: Any, want: Any) -> None:
+    finite = np.abs(want[np.isfinite(want)])
+    np.testing.assert_allclose(got, want, rtol=2e-6, atol=1e-6 * (finite.max() if finite.size else 0))
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("name", KINDS)
+@unhurried
+@given(values=columns, ok=masks)
+@example(values=np.full((N, 2), np.inf, np.float32), ok=np.arange(N) == 3)
+@example(values=np.full((N, 2), 7e5, np.float32), ok=np.ones(N, bool))
+def test_it_is_what_numpy_makes_of_what_happened(name: str, values: Array, ok: Array) -> None:
+    made, expected = KINDS[name]
+    got = finished(made, in_a_scan(made)(values, ok))
+    if ok.any() or name == "count":
+        check(got, expected(values[ok]))
+    else:
+        assert not got.any(), "the sum of nothing is zero, and the rest is masked"
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("name", KINDS)
+@unhurried
+@given(values=columns)
+def test_a_known_number_of_events_needs_no_mask(name: str, values: Array) -> None:
+    made, expected = KINDS[name]
+    state = in_a_scan(made, N)(values)
+    assert made.finish(state, n_events=N).valid is None
+    check(finished(made, state, n_events=N), expected(values))
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("name", MERGEABLE)
+@unhurried
+@given(values=columns, ok=masks, cuts=st.tuples(st.integers(0, N), st.integers(0, N)))
+@example(values=np.full((N, 2), -np.inf, np.float32), ok=np.ones(N, bool), cuts=(0, 12))
+def test_chunks_merge_to_the_whole(name: str, values: Array, ok: Array, cuts: tuple[int, int]) -> None:
+    made, _ = KINDS[name]
+    chunk = np.searchsorted(sorted(cuts), np.arange(N), side="right")
+    run = in_a_scan(made)
+    states = [run(values, ok & (chunk == part)) for part in range(3)]
+    merge = jitted(made.merge)
+    whole = run(values, ok)
+    for merged in (merge(merge(states[0], states[1]), states[2]), merge(states[0], merge(states[1], states[2]))):
+        check(finished(made, merged), finished(made, whole))
+        goes_on, want = (finished(made, jitted(made.step)(state, values[0])) for state in (merged, whole))
+        check(goes_on, want)
+
+
+@cache
+def reduced_logs(spec: Any) -> Callable[..., Any]:
+    return jax.jit(lambda x, ok: logdict({"x": x}, {"step": {"x": jnp.arange(N)}}, {"x": ok}).reduce(spec))
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("name", KINDS)
+@unhurried
+@given(values=columns, ok=masks)
+def test_reducing_a_logdict_gives_the_same(name: str, values: Array, ok: Array) -> None:
+    made, _ = KINDS[name]
+    spec = made if "every" in name or name in ("last_k", "histogram") else name
+    logs = reduced_logs(spec)(values, ok)
+    want = jitted(made.finish)(in_a_scan(made, N)(values, ok))
+    steps = jitted(made.steps.finish)(in_a_scan(made.steps, N)(np.arange(N), ok))
+    valid = slice(None) if want.valid is None else np.asarray(want.valid)
+    for got, expected in zip(jax.tree.leaves(logs["x"]), jax.tree.leaves(want.value), strict=True):
+        assert got.dtype == expected.dtype
+        check(np.asarray(got)[valid].astype(float), np.asarray(expected)[valid].astype(float))
+    assert ("x" in logs.valid) == (want.valid is not None)
+    if ok.any():
+        kept = np.asarray(steps.valid)
+        np.testing.assert_array_equal(np.asarray(logs.step["x"])[kept], np.asarray(steps.value)[kept])
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("wrap", ["while", "cond", "vmap", "lanes"])
+def test_it_works_in_every_kind_of_loop(name: str, wrap: str) -> None:
+    made, expected = KINDS[name]
+    values = np.linspace(-3, 5, 3 * 12).astype(np.float32).reshape(3, 12)
+    taken = values > np.array([[-9], [0], [4]])
+    one = jax.ShapeDtypeStruct((), jnp.float32)
+
+    def in_a_while(row: Any, ok: Any) -> Any:
+        body = lambda carry: (carry[0] + 1, made.step(carry[1], row[carry[0]], ok[carry[0]]))  # noqa: E731
+        return lax.while_loop(lambda carry: carry[0] < 12, body, (0, made.start(one)))[1]
+
+    def in_a_cond(row: Any, ok: Any) -> Any:
+        body = lambda i, s: lax.cond(ok[i], lambda s: made.step(s, row[i]), lambda s: s, s)  # noqa: E731
+        return lax.fori_loop(0, 12, body, made.start(one))
+
+    if wrap == "lanes":
+        lanes = per_lane(made)
+        done = jax.jit(lambda v, ok: lanes.finish(in_a_scan(lanes)(v, ok)))(values.T, taken.T)
+        done = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (done.value, done.valid))
+    else:
+        run = {"while": in_a_while, "cond": in_a_cond, "vmap": in_a_scan(made)}[wrap]
+        done = jax.jit(jax.vmap(lambda row, ok: tuple(made.finish(run(row, ok)))[:2]))(values, taken)
+    for lane in range(3):
+        value, valid = jax.tree.map(lambda x, lane=lane: np.asarray(x[lane]), done)
+        value = value.counts if hasattr(value, "counts") else value
+        check(value if valid is None else value[valid], expected(values[lane][taken[lane]]))
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int4", "int8", "uint8", "int32", "uint32", "bfloat16", "float16", "complex64"]
+)
+@pytest.mark.parametrize("name", ["mean", "sum", "min", "max", "first", "last", "var", "every", "histogram"])
+def test_types(name: str, dtype: str) -> None:
+    made, _ = KINDS[name]
+    x = jnp.asarray([1, 0, 3, 2, 3]).astype(dtype)
+    if dtype == "complex64" and name == "histogram":
+        with pytest.raises(TypeError, match="Expected real numbers to count in a histogram, got complex64"):
+            made.start(x[0])
+        return
+    state = in_a_scan(made)(x)
+    value = made.finish(state).value
+    if name == "histogram":
+        assert np.asarray(value.counts).sum() == 5
+        return
+    reals = {"mean": "float32", "var": "float32"}
+    wide = {"bool": "int32", "uint8": "uint32", "uint32": "uint32"}
+    same = {"bfloat16": "float32", "float16": "float32", "complex64": "complex64"}
+    want = {**reals, "sum": same.get(dtype, wide.get(dtype, "int32"))}.get(name, dtype)
+    assert str(value.dtype) == ("complex64" if name == "mean" and dtype == "complex64" else want)
+    _, expected = KINDS[name]
+    numpy = np.asarray(x).astype(complex if dtype == "complex64" else float)
+    got = np.asarray(value)[np.asarray(made.finish(state).valid)] if name == "every" else np.asarray(value)
+    axis = {"mean": np.mean, "sum": np.sum, "min": np.min, "max": np.max, "var": np.var}
+    np.testing.assert_allclose(got.astype(numpy.dtype), axis[name](numpy)[None] if name in axis else expected(numpy))
+    if name in axis or name in ("first", "last"):
+        assert logdict({"x": x}).reduce(name)["x"].dtype == value.dtype
+
+
+def test_bfloat16_is_summed_in_float32() -> None:
+    x = jnp.full(1000, 1.0078125, jnp.bfloat16)
+    assert float(finished(accumulator("sum"), in_a_scan(accumulator("sum"))(x))[0]) == 1007.8125
+
+
+def test_keys_and_trees_and_python_numbers() -> None:
+    keys = jax.random.split(jax.random.key(0), 6)
+    for made, want in ((accumulator("first"), keys[:1]), (accumulator("last"), keys[-1:]), (last_k(2), keys[-2:])):
+        got = made.finish(in_a_scan(made)(keys), n_events=6).value
+        assert (jax.random.key_data(got) == jax.random.key_data(want)).all()
+    made = accumulator("mean")
+    state = made.step(made.start({"a": 1.0, "b": [2, True]}), {"a": 1.0, "b": [2, True]})
+    assert jax.tree.map(float, jax.tree.map(lambda x: x[0], made.finish(state).value)) == {"a": 1.0, "b": [2.0, 1.0]}
+    assert accumulator("mean").finish(made.step(made.start({}), {})).value == {}
+    assert last_k(3).over({}).value == {}
+
+
+def test_means_stay_right_past_the_digits_of_float32() -> None:
+    n = 2**25 + 2**20
+
+    @jax.jit
+    def run(x: Any) -> Any:
+        mean, total = accumulator("mean"), accumulator("sum")
+        start = mean.start(x), total.start(x)
+        states = lax.fori_loop(0, n, lambda i, s: (mean.step(s[0], x), total.step(s[1], x)), start)
+        return mean.finish(states[0]).value[0], total.finish(states[1]).value[0]
+
+    mean, total = run(jnp.float32(1))
+    assert (float(mean), float(total)) == (1.0, n)
+
+
+@pytest.mark.parametrize("name", ["last", "mean", "sum", "max", "var", "histogram", "last_k"])
+def test_the_loop_needs_constant_memory(name: str) -> None:
+    made = KINDS[name][0]
+
+    def run(x: Any) -> Any:
+        step = lambda state, i: (made.step(state, jnp.sin(x * i)), None)  # noqa: E731
+        return made.finish(lax.scan(step, made.start(x), jnp.arange(1000.0))[0], n_events=1000)
+
+    memory = jax.jit(run).lower(jax.ShapeDtypeStruct((2**18,), jnp.float32)).compile().memory_analysis()
+    most = {"last": 4, "mean": 5, "sum": 5, "max": 4, "var": 10, "histogram": 10, "last_k": 14}[name]
+    assert memory.temp_size_in_bytes + memory.output_size_in_bytes <= most * 2**20
+
+
+def test_counts_stay_at_their_largest_and_sums_wrap() -> None:
+    count, bins = accumulator("count"), histogram([0, 1])
+    assert int(count.finish(count.step(jnp.uint32(2**32 - 1), 0)).value[0]) == 2**31 - 1
+    state = bins.step(bins.start(jnp.zeros(())), 0.5)
+    full = jax.tree.map(lambda x: jnp.where(x > 0, ~jnp.zeros_like(x), 0), state)
+    assert bins.finish(bins.step(bins.merge(full, state), 0.5)).value.counts.tolist() == [[2**32 - 1]]
+    total = accumulator("sum")
+    assert int(total.finish(total.step(total.step(total.start(0), 2**31 - 1), 1)).value[0]) == -(2**31)
+
+
+def test_a_histogram_counts_what_is_outside_of_the_edges_apart() -> None:
+    logs = logdict({"x": jnp.array([[-5, 0.5], [7, jnp.nan], [jnp.inf, -jnp.inf], [1, 0]])}).reduce(
+        histogram([0, 0.5, 1])
+    )
+    made = logs.records()["x"][0].value
+    assert (made.counts.tolist(), made.edges[1:-1].tolist()) == ([1, 1, 2, 1], [0, 0.5, 1])
+    assert (made.n_nan, made.n_posinf, made.n_neginf, made.total) == (1, 1, 1, 5)
+    both = (logs + logs).reduce("sum").records()["x"][0].value
+    assert both.counts.tolist() == [2, 2, 4, 2]
+
+
+def test_edges_of_powers_of_two() -> None:
+    assert histogram(5) == histogram([-1, -0.5, -0.25, 0.25, 0.5, 1])
+    assert histogram(4) == histogram([-1, -0.5, 0, 0.5, 1])
+    edges = histogram().finish(histogram().start(0.0)).value.edges
+    assert (len(edges), edges[-1], edges[33], edges[32]) == (65, 256, 2.0**-23, 0)
+    assert histogram(256).finish(histogram(256).start(0.0)).value.edges[-1] == 2.0**32
+
+
+def test_functions() -> None:
+    assert accumulator(jnp.mean) == accumulator("mean") == accumulator(np.mean)
+    assert accumulator(max) == accumulator("max")
+    median = accumulator(jnp.median)
+    assert median.stacks
+    assert not median.mergeable
+    assert hash(median) == hash(function(jnp.median))
+    x = np.random.default_rng(0).normal(size=(9, 3)).astype(np.float32)
+    state = in_a_scan(median, 9)(x)
+    np.testing.assert_array_equal(median.finish(state, n_events=9).value, np.median(x, axis=0)[None])
+    np.testing.assert_array_equal(median.over(jnp.asarray(x)).value, np.median(x, axis=0)[None])
+    ok = x[:, 0] > 0
+    np.testing.assert_array_equal(median.over(x, ok).value, np.median(x[ok], axis=0)[None])
+    spread = accumulator(lambda rows: rows[-1] - rows[0])
+    np.testing.assert_array_equal(spread.over(x).value, (x[-1] - x[0])[None])
+    np.testing.assert_array_equal(jax.jit(function(jnp.nansum).over)(x, ok).value, jnp.nansum(x[ok], axis=0)[None])
+
+
+def test_a_plan_says_which_tag_is_accumulated_how() -> None:
+    made = plan({"val/*": "mean", "val/loss": every(10), "layer[0]": "max"})
+    assert made.of("val/loss") == every(10)
+    assert made.of("val/accuracy") == accumulator("mean")
+    assert made.of("layer[0]") == accumulator("max")
+    assert made.of("loss") is None
+    assert hash(made) == hash(plan({"val/*": "mean", "val/loss": every(10), "layer[0]": "max"}))
+    assert plan(jnp.max).of("anything") == accumulator("max")
+    assert plan(None).of("loss") is None
+    made.check(["val/loss", "layer[0]"])
+    with pytest.raises(UnknownNameError) as unknown:
+        plan({"los": "mean"}).check(["loss", "grads"])
+    assert str(unknown.value) == "Unknown tag 'los' in `reduce`. Did you mean 'loss'? Known: grads, loss."
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(UnknownNameError) as unknown:
+        accumulator("men")
+    assert str(unknown.value).startswith(
+        "Unknown reduction 'men'. Did you mean 'mean'? Known: count, first, last, max,"
+    )
+    for refused, message in {
+        lambda: accumulator(
+            3
+        ): "Expected a name such as 'mean', an accumulator such as every(10), or a function, got 3",
+        lambda: every(0): "Expected a positive integer as k, got 0",
+        lambda: last_k(True): "Expected a positive integer as k, got True",
+        lambda: histogram([1, 1]): "Expected at least two finite edges that increase, as float32, got [1, 1]",
+        lambda: histogram(300): "Expected at most 256 bins between powers of two, got 300: give the edges",
+        lambda: accumulator("mean").start(jax.random.key(0)): (
+            "Expected numbers to reduce by 'mean', got key<fry>: take 'first' or 'last' of these"
+        ),
+        lambda: accumulator(jnp.median).start(0.0): (
+            "Function 'median' needs all events at once, and how many there will be is not known: reduce by one of "
+            "mean, sum, min, max, var, std, first, last, count, or keep the last with last_k(n)"
+        ),
+        lambda: every(2).merge(None, None): (
+            "Expected an accumulator whose states can be merged, got Ring(limit=1000, every=2)"
+        ),
+        lambda: jax.jit(function(jnp.median).over)(jnp.zeros(3), jnp.ones(3, bool)): (
+            "Function 'median' cannot be told which events happened: give one with an argument `where`, such as "
+            "jnp.mean, or reduce on the host, after `to_numpy()`"
+        ),
+    }.items():
+        with pytest.raises((TypeError, ValueError)) as error:
+            refused()
+        assert str(error.value) == message

@@ -1,0 +1,81 @@
+"""What we use of JAX that is private, or changes: the tests that say so when it goes."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.interpreters import batching
+
+from sightglass.jax import compat
+
+
+def only(f, *args):
+    return jax.make_jaxpr(f)(*args).eqns[-1]
+
+
+def test_supported_minor():
+    assert tuple(map(int, jax.__version__.split(".")[:2])) >= (0, 10)
+
+
+def test_the_effect_is_allowed_where_that_of_debug_callback_is():
+    assert compat.LogEffect.__mro__[1].__name__ == "DebugEffect"
+
+
+def test_scan_arity():
+    eqn = only(lambda x: lax.scan(lambda c, y: ((c[0] + x, c[1] * 2), y + x), (x, x), jnp.ones(3)), 1.0)
+    assert compat.scan_arity(eqn) == (1, 2)
+
+
+def test_static_and_donated_arguments():
+    f = functools.partial(jax.jit, static_argnums=1, static_argnames="mode", donate_argnums=0)(lambda x, n, mode: x)
+    assert compat.static_arguments(f) == ((1,), ("mode",))
+    assert compat.donated_arguments(f)[0] == (0,)
+    assert compat.static_arguments(len) == compat.donated_arguments(len) == ((), ())
+
+
+def test_equations_can_be_bound_again():
+    f = jax.custom_jvp(jnp.sin)
+    f.defjvp(lambda p, t: (f(p[0]), 7 * t[0]))
+    eqn = only(f, 1.0)
+    assert jax.grad(lambda x: compat.bind(eqn, [x])[0])(1.0) == 7
+    assert compat.bind(only(lambda x: x + 1, 1.0), [2.0, 1.0])[0] == 3
+
+
+def test_an_inner_jit_tells_its_options():
+    params = only(jax.jit(lambda x: x * 2, donate_argnums=0, keep_unused=True), 1.0).params
+    assert compat.jit_options(params)["donate_argnums"] == (0,)
+    assert compat.jit_options(params)["keep_unused"]
+    assert not compat.specified(params["in_shardings"])
+
+
+def test_manual_axes():
+    mesh, spec = jax.make_mesh((4,), ("d",), axis_types=(jax.sharding.AxisType.Auto,)), jax.sharding.PartitionSpec("d")
+    eqn = only(jax.shard_map(lambda x: x * 2, mesh=mesh, in_specs=spec, out_specs=spec), jnp.ones(4))
+    assert compat.manual_axes(eqn.params) == {"d"}
+
+
+def test_where():
+    assert "test_compat.py" in compat.where(only(lambda x: x + 1, 1.0))
+
+
+def test_jaxprs_are_found_in_the_objects_of_newer_primitives():
+    def f(x):
+        return lax.custom_root(
+            lambda y: y - x, x, lambda g, y: lax.fori_loop(0, x.astype(int), lambda i, y: y, y), lambda g, y: y
+        )
+
+    assert any(list(compat.subjaxprs(eqn.params)) for eqn in jax.make_jaxpr(f)(1.0).eqns)
+
+
+def test_the_batching_rules_are_wrapped_once():
+    from jax.extend.core.primitives import cond_p, while_p
+
+    for primitive in (cond_p, while_p):
+        assert batching.fancy_primitive_batchers[primitive].__module__ == "sightglass.jax.batching"
+
+
+def test_the_miscompiled_product_is_not():
+    assert float(jax.jit(lambda x: (x @ jnp.ones((64, 64))).sum())(jnp.ones((64, 64)))) == 262144

@@ -1,0 +1,214 @@
+"""The walk emits the same program anew: what JAX was told about it stays in force."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+
+from sightglass.core.errors import LogError
+from sightglass.jax import compat, log, spool
+
+from .programs import read, watch
+
+X = jnp.arange(3.0)
+P = jax.sharding.PartitionSpec
+
+
+def mesh():
+    return jax.make_mesh((4,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+
+
+@jax.custom_vjp
+def by_vjp(x):
+    log({"primal": x})
+    return jnp.sin(x)
+
+
+def by_vjp_forward(x):
+    log({"forward": x})
+    return jnp.sin(x), x
+
+
+def by_vjp_backward(x, ct):
+    log({"backward": ct})
+    return (100 * ct,)
+
+
+by_vjp.defvjp(by_vjp_forward, by_vjp_backward)
+
+
+@jax.custom_jvp
+def by_jvp(x):
+    log({"primal": x})
+    return jnp.sin(x)
+
+
+@by_jvp.defjvp
+def by_jvp_rule(primals, tangents):
+    log({"rule": primals[0]})
+    return jnp.sin(primals[0]), 100 * tangents[0]
+
+
+@pytest.mark.parametrize("f", [by_vjp, by_jvp])
+@pytest.mark.parametrize("reduce", [None, "mean"])
+def test_custom_rules_hold_under_derivatives_from_outside(f, reduce):
+    slope, logs = jax.grad(spool(lambda x: f(x).sum(), reduce=reduce), has_aux=True)(X)
+    assert slope.tolist() == [100.0] * 3
+    assert read(logs) == {"primal": [[0.0, 1.0, 2.0]]}
+
+
+@pytest.mark.parametrize(("f", "keys"), [(by_vjp, ["backward", "forward"]), (by_jvp, ["rule"])])
+def test_custom_rules_log_under_derivatives_from_inside(f, keys):
+    slope, logs = spool(jax.grad(lambda x: f(x).sum()))(X)
+    assert slope.tolist() == [100.0] * 3
+    assert sorted(logs) == keys
+
+
+def test_forward_mode_from_outside():
+    (_y, logs), (slope, _) = jax.jvp(spool(lambda x: by_jvp(x).sum()), (X,), (X,))
+    assert slope == 300
+    assert read(logs) == {"primal": [[0.0, 1.0, 2.0]]}
+
+
+def jits(jaxpr, name):
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "jit" and eqn.params["name"] == name:
+            yield eqn.params
+        for inner in compat.subjaxprs(eqn.params):
+            yield from jits(inner, name)
+
+
+def test_an_inner_jit_keeps_its_name_and_its_shardings():
+    sharding = jax.sharding.NamedSharding(mesh(), P("d"))
+
+    def inner(x):
+        log({"x": x.sum()})
+        return x * 2
+
+    def f(x):
+        return jax.jit(inner, in_shardings=sharding, out_shardings=sharding)(x) + 1
+
+    out, logs = jax.block_until_ready(spool(f)(jnp.arange(8.0)))
+    assert out.tolist() == f(jnp.arange(8.0)).tolist()
+    assert read(logs) == {"x": [28.0]}
+    (params,) = jits(jax.make_jaxpr(spool(f))(jnp.arange(8.0)), "inner")
+    assert sharding in params["in_shardings"]
+
+
+def test_each_device_of_a_shard_map_has_a_row():
+    def f(x):
+        def shard(x):
+            log({"mean": x.mean()}, step=lax.axis_index("d"))
+            return x * 2
+
+        return jax.shard_map(shard, mesh=mesh(), in_specs=P("d"), out_specs=P("d"))(x)
+
+    x = jnp.arange(8.0)
+    out, logs = jax.block_until_ready(jax.jit(spool(f))(x))
+    assert out.tolist() == (2 * x).tolist()
+    assert read(logs) == {"mean": [0.5, 2.5, 4.5, 6.5]}
+    assert logs.step["mean"].tolist() == [0, 1, 2, 3]
+    _, seen = watch(f, x)
+    assert sorted(s["mean"][0] for s in seen) == [0.5, 2.5, 4.5, 6.5]
+    for reduce, want in (("mean", 3.5), ("max", 6.5), ("first", 0.5), ("last", 6.5), ("count", 4)):
+        assert read(jax.block_until_ready(spool(f, reduce=reduce)(x))[1]) == {"mean": [want]}
+
+
+def test_what_cannot_be_walked_is_refused_by_name():
+    def f(x):
+        def solve(a, b):
+            log({"b": b})
+            return b / 2
+
+        return lax.custom_linear_solve(lambda y: 2 * y, x, solve, solve)
+
+    with pytest.raises(LogError, match=r"Logs inside 'custom_linear_solve' cannot be taken \(.*test_walk.py:\d+"):
+        spool(f)(1.0)
+
+
+def test_a_root_finder_is_walked_or_refused_but_never_skipped():
+    def f(x):
+        def solve(g, y):
+            log({"y": y})
+            return y
+
+        return lax.custom_root(lambda y: y - x, x, solve, lambda g, y: y / g(1.0))
+
+    if "call_hi_primitive" in [eqn.primitive.name for eqn in jax.make_jaxpr(f)(1.0).eqns]:  # JAX 0.11 and newer
+        with pytest.raises(LogError, match="call_hi_primitive"):
+            spool(f)(1.0)
+    else:
+        assert read(spool(f)(1.0)[1]) == {"y": [1.0]}
+
+
+def test_scans_keep_their_direction():
+    def f(xs):
+        def body(c, x):
+            log({"c": c}, step=x)
+            return c + x, c
+
+        return lax.scan(body, 0.0, xs, reverse=True)
+
+    (_, ys), logs = spool(f)(X)
+    assert ys.tolist() == f(X)[1].tolist() == [3.0, 2.0, 0.0]
+    assert read(logs) == {"c": [0.0, 2.0, 3.0]}, "in the order of time"
+    assert logs.step["c"].tolist() == [2.0, 1.0, 0.0]
+
+
+def branch(x):
+    def yes(x):
+        log({"x": x})
+        return x
+
+    return lax.cond(x > 0, yes, lambda x: 2 * x, x)
+
+
+def count_to(n):
+    def body(c):
+        log({"c": c})
+        return c + 1
+
+    return lax.while_loop(lambda c: c < n, body, 0.0)
+
+
+def test_lanes_of_a_vmap_that_part_ways():
+    out, logs = spool(jax.vmap(branch))(X)
+    assert (out.tolist(), logs["x"].tolist(), logs.valid["x"].tolist()) == (
+        [0, 1, 2],
+        [[0, 1, 2]],
+        [[False, True, True]],
+    )
+    out, logs = spool(jax.vmap(count_to), capacity=2)(X + 1)
+    assert out.tolist() == [1, 2, 3]
+    assert logs["c"].T.tolist() == [[0, 0], [0, 1], [1, 2]]
+    assert logs.valid["c"].T.tolist() == [[False, True], [True, True], [True, True]]
+    assert logs.n_dropped["c"].tolist() == [0, 0, 1]
+    _, logs = spool(jax.vmap(count_to), reduce="mean")(X + 1)
+    assert read(logs) == {"c": [[0.0, 0.5, 1.0]]}
+
+
+def test_lanes_of_a_vmap_around_a_tap():
+    from sightglass.jax import tap
+
+    seen = []
+    jax.block_until_ready(jax.vmap(tap(branch, seen.append))(X))
+    jax.effects_barrier()
+    assert [logs.valid["x"].tolist() for logs in seen] == [[[False, True, True]]]
+
+
+def test_a_log_in_the_test_of_a_loop():
+    def f(n):
+        def test(c):
+            log({"test": c})
+            return c < n
+
+        return lax.while_loop(test, lambda c: c + 1, 0)
+
+    out, logs = spool(f, capacity=8)(2)
+    assert out == 2
+    assert logs.slice[-3:]["test"].tolist() == [0, 1, 2]
+    assert [s["test"] for s in watch(f, 2)[1]] == [[0], [1], [2]]
+    with pytest.raises(LogError, match=r"in the test of a while loop \(.*test_walk.py:\d+"):
+        spool(jax.vmap(f), capacity=8)(jnp.arange(3))
