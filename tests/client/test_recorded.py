@@ -297,7 +297,7 @@ with sg.open(sys.argv[1], follow={follow}) as runs:
 
 RNG = np.random.default_rng(0)
 ODD = {
-    "jax": jnp.arange(6.0).reshape(2, 3), "torch": None, "half": None,
+    "jax": None, "torch": None, "half": None,
     "bfloat16": np.array([1.5, -2.5], ml_dtypes.bfloat16), "complex": np.array([1 + 2j]), "empty": np.zeros((0, 3)),
     "scalar": np.float32(0.1), "huge": 2**200, "negative": -(2**63), "uint64": np.array([2**64 - 1], np.uint64),
     "day": np.array(["2020-02-29", "NaT"], "datetime64[D]"), "nan": float("nan"), "none": None, "flag": True,
@@ -318,6 +318,8 @@ def same(a, b):
 @pytest.mark.parametrize("name", ODD)
 def test_odd_values_come_back_as_they_were_logged(begin, tmp_path, name):
     given = ODD[name]
+    if name == "jax":
+        given = jnp.arange(6.0).reshape(2, 3)  # not before: it would begin with the devices that there are
     if name in ("torch", "half"):
         torch = pytest.importorskip("torch")
         given = {"torch": lambda: torch.arange(6).reshape(2, 3), "half": lambda: torch.ones(3, dtype=torch.half)}[

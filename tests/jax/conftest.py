@@ -11,6 +11,6 @@ jax.config.update("jax_num_cpu_devices", 4)
 
 @pytest.fixture(autouse=True, scope="session")
 def sane() -> None:
-    """Fail early where a jaxlib miscompiles sums of products (see shared/jax-notes.md, 11)."""
+    """Fail early where a jaxlib miscompiles sums of products."""
     found = float(jax.jit(lambda x: (x @ jnp.ones((64, 64))).sum())(jnp.ones((64, 64))))
     assert found == 262144, "set XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type="

@@ -44,7 +44,7 @@ class Axis:
         low, high = self.low, self.high
         if self.log:
             with np.errstate(divide="ignore", invalid="ignore"):
-                data = np.where(data >= MIN_LOG, np.log10(np.where(data > 0, data, 1.0)), np.nan)
+                data = np.where(data >= min(MIN_LOG, low), np.log10(np.where(data > 0, data, 1.0)), np.nan)
             low, high = math.log10(low), math.log10(high)
         # Halves, because the whole span of two large numbers can be infinite.
         share: Floats = (data / 2 - low / 2) / (high / 2 - low / 2)
