@@ -65,23 +65,28 @@ def job_name(lr, width, activation):
 
 
 def find(names, shared, *, timeout_s=30.0):
-    """Wait until all of these jobs are there, on this host or another, and connect to them."""
-    runs = {}
+    """Wait until all of these jobs are there, on this host or another, and connect to those that are not over yet."""
+    runs, waiting = {}, set(names)
     end = time.monotonic() + timeout_s
-    while len(runs) < len(names):
-        assert time.monotonic() < end, f"not all jobs have begun: {names - set(runs)}"
+    while waiting:
+        assert time.monotonic() < end, f"not all jobs have begun: {waiting}"
         for info in sg.runs(connections=shared):
-            if info.name in names and info.name not in runs and info.state == "running":
+            if info.name in waiting and info.state == "running":
                 file = Path(info.directory) / "connection.json"
-                runs[info.name] = sg.connect(file if file.exists() else info.id)
+                with contextlib.suppress(sg.RunNotFoundError, sg.RunLostError):  # it has just come to its end
+                    runs[info.name] = sg.connect(file if file.exists() else info.id)
+        waiting -= {*runs, *(info.name for info in sg.runs(shared) if info.state == "ended")}
         time.sleep(0.05)
     return runs
 
 
 def supervise(runs, curves, stopped):
     """Stop each job that lies well below the median of all jobs so far at the same epoch."""
-    first, *others = (run.stream("epoch.accuracy") for run in runs.values())
-    for record in first.union(*others):
+    streams = []
+    for run in runs.values():
+        with contextlib.suppress(sg.RunLostError):  # it has come to its end meanwhile
+            streams.append(run.stream("epoch.accuracy"))
+    for record in streams[0].union(*streams[1:]) if streams else ():
         curves.setdefault(record.run, {})[record.step] = record.value
         peers = [curve[record.step] for curve in curves.values() if record.step in curve]
         poor = record.value < np.median(peers) - MARGIN
