@@ -18,8 +18,8 @@ import numpy as np
 
 from sightglass.core.columns import Columns
 from sightglass.keep import runfile
-from sightglass.keep.block import Key
-from sightglass.keep.segment import SegmentWriter
+from sightglass.keep.format.block import Key
+from sightglass.keep.write.segment import SegmentWriter
 
 N_RUNS = 1_000
 N_TAGS = 10

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from sightglass.keep import mindspore, tensorboard
-from sightglass.keep.export import export
-from sightglass.keep.framing import frame
-from sightglass.keep.store import Recording
-from sightglass.keep.summary import MINDSPORE_VERSION, TENSORBOARD_VERSION, encode_version
+from sightglass.keep.export.export import export
+from sightglass.keep.foreign import mindspore, tensorboard
+from sightglass.keep.format.framing import frame
+from sightglass.keep.format.summary import MINDSPORE_VERSION, TENSORBOARD_VERSION, encode_version
+from sightglass.keep.read.store import Recording
 
 N_STEPS = 40_000
 N_TENSORS = 20

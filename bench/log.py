@@ -16,10 +16,10 @@ import numpy as np
 import sightglass as sg
 from sightglass.core.clock import SystemClock
 from sightglass.core.columns import Columns
-from sightglass.keep.block import Key
-from sightglass.keep.reader import Segment
-from sightglass.keep.segment import Rows, Segments
-from sightglass.keep.writer import COMPACT_S, Keeper
+from sightglass.keep.format.block import Key
+from sightglass.keep.read.reader import Segment
+from sightglass.keep.write.segment import Rows, Segments
+from sightglass.keep.write.writer import COMPACT_S, Keeper
 
 from .yardstick import n_seconds
 

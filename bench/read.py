@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from sightglass.core.columns import Columns
-from sightglass.keep import index
-from sightglass.keep.block import Key
-from sightglass.keep.entries import Entries
-from sightglass.keep.framing import FOOTER_BYTES, HEADER_BYTES, File, checksum
-from sightglass.keep.segment import BLOCK_ROWS, SegmentWriter
-from sightglass.keep.store import Recording
+from sightglass.keep.format import index
+from sightglass.keep.format.block import Key
+from sightglass.keep.format.entries import Entries
+from sightglass.keep.format.framing import FOOTER_BYTES, HEADER_BYTES, File, checksum
+from sightglass.keep.read.store import Recording
+from sightglass.keep.write.segment import BLOCK_ROWS, SegmentWriter
 
 ROUNDS = 5
 

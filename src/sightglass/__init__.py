@@ -23,7 +23,7 @@ _MODULES = {
     "open": "client.recorded",
     "RecordedRun": "client.recorded",
     "RecordedRuns": "client.recorded",
-    "Series": "keep.store",
+    "Series": "keep.read.store",
     "RemoteRun": "client.remote",
     "Stream": "client.stream",
     "plot": "see",
@@ -99,7 +99,7 @@ if TYPE_CHECKING:
     from .core.values import Images as Images
     from .core.values import Tensor as Tensor
     from .core.values import Text as Text
-    from .keep.store import Series as Series
+    from .keep.read.store import Series as Series
     from .query.parse import parse as parse
     from .query.query import Query as Query
     from .query.query import on as on

@@ -27,8 +27,8 @@ from .emit.controls import Action, BoundControl, Control, declaring_line
 from .emit.observe import Emitter
 from .emit.ranks import ranks, refusal
 from .keep.directory import RunDirectory, choose
-from .keep.recorder import Recorder
 from .keep.runfile import RunFile, State
+from .keep.write.recorder import Recorder
 from .move import describe, registry
 from .move.agent import Agent
 from .move.io import Io
@@ -41,6 +41,8 @@ MODES: Final = ("live", "disabled")
 CLOSE_S: Final = 10.0
 
 _live: weakref.WeakSet[Run] = weakref.WeakSet()
+_newest: list[weakref.ref[Run]] = []
+_begun: list[Callable[[Run], object]] = []
 
 
 class Run:
@@ -102,6 +104,10 @@ class Run:
             self._agent.keep(as_query(query))
         self._open(listen)
         _live.add(self)
+        _newest.append(weakref.ref(self))
+        waiting, _begun[:] = _begun[:], []
+        for begun in waiting:
+            begun(self)
 
     # Events
 
@@ -292,6 +298,11 @@ class Run:
 
     # Wiring
 
+    @property
+    def emitter(self) -> Emitter:
+        """Where its events come in: for the packages that bring events of their own."""
+        return self._emitter
+
     def _open(self, listen: str | None) -> None:
         """Open what can be opened, and say what cannot."""
         ways = [(True, listen, "")]
@@ -396,6 +407,21 @@ class Run:
             self._recorder.abandon()
         self._emitter.abandon()
         self._idle = self._emitter.demand.idle
+
+
+def current() -> Run | None:
+    """Return the newest run that is live in this process, or `None`."""
+    while _newest:
+        run = _newest[-1]()
+        if run is not None and run in _live:
+            return run
+        _newest.pop()
+    return None
+
+
+def when_begun(function: Callable[[Run], object]) -> None:
+    """Call a function with the next run that begins."""
+    _begun.append(function)
 
 
 def init(

@@ -17,7 +17,7 @@ import pytest
 
 import sightglass as sg
 from sightglass.core.errors import UnknownNameError
-from sightglass.keep import framing, summary
+from sightglass.keep.format import framing, summary
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from sightglass.client.plan import listed, plan
 from sightglass.client.replay import Replay, horizon
 from sightglass.core.columns import Columns
 from sightglass.core.errors import EvaluationError, QueryError
-from sightglass.keep.block import Key
+from sightglass.keep.format.block import Key
 from sightglass.query.query import as_query
 
 

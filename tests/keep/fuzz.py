@@ -32,13 +32,15 @@ with atheris.instrument_imports(include=["sightglass.keep", "sightglass.core.cod
     from sightglass.core.columns import Columns
     from sightglass.core.errors import DamagedError, QueryError, WireError
     from sightglass.core.values import Figure, Histogram, Tensor, Text
-    from sightglass.keep import mindspore, runfile, summary, tensorboard
-    from sightglass.keep.block import Key, encode, head_of
-    from sightglass.keep.eventfile import EventFile
-    from sightglass.keep.framing import checksum, frame
-    from sightglass.keep.png import encode_png
-    from sightglass.keep.protobuf import spans
-    from sightglass.keep.reader import Segment
+    from sightglass.keep import runfile
+    from sightglass.keep.foreign import mindspore, tensorboard
+    from sightglass.keep.foreign.eventfile import EventFile
+    from sightglass.keep.format import summary
+    from sightglass.keep.format.block import Key, encode, head_of
+    from sightglass.keep.format.framing import checksum, frame
+    from sightglass.keep.format.png import encode_png
+    from sightglass.keep.format.protobuf import spans
+    from sightglass.keep.read.reader import Segment
 
 FOLDER = Path(tempfile.mkdtemp(prefix="sgfuzz", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
 OURS = FOLDER / "1000-rank0-0000.sgr"

@@ -18,8 +18,8 @@ from .printing import print_json, print_rows, series_row
 
 if TYPE_CHECKING:
     from sightglass.client.recorded import RecordedRun
-    from sightglass.keep.export import Form
-    from sightglass.keep.store import Recording
+    from sightglass.keep.export.export import Form
+    from sightglass.keep.read.store import Recording
 
 FORMS: Final = ("parquet", "csv", "npz", "tensorboard", "mindspore")
 
@@ -80,7 +80,7 @@ def _check_tags(tags: tuple[str, ...], rows: list[dict[str, Any]], known: list[s
 @JSON
 def check(path: str, as_json: bool) -> None:
     """Read every byte that was recorded in DIR, and tell what is damaged: file, offset and step, and what is intact."""
-    from sightglass.keep.check import check as examine
+    from sightglass.keep.read.check import check as examine
 
     if not Path(path).exists():
         raise RunNotFoundError(f"There is no {path!r}")
@@ -106,7 +106,7 @@ def export(path: str, form: Form, out: str | None, tags: tuple[str, ...], overwr
 
     What the format cannot hold is left out, and told.
     """
-    from sightglass.keep.export import export as write
+    from sightglass.keep.export.export import export as write
 
     with ExitStack() as stack:
         recordings = {name: stack.enter_context(recording) for name, recording in _recordings(Path(path))}
@@ -116,7 +116,7 @@ def export(path: str, form: Form, out: str | None, tags: tuple[str, ...], overwr
 def _recordings(path: Path) -> Iterator[tuple[str, Recording]]:
     """Open all ranks of a run, or of the runs in a folder."""
     from sightglass.client.recorded import found
-    from sightglass.keep.store import Recording, is_run
+    from sightglass.keep.read.store import Recording, is_run
 
     if path.is_file() or is_run(path):
         places = {"": path}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sightglass.keep.block import Key
+from sightglass.keep.format.block import Key
 from sightglass.keep.runfile import RunFile
 from sightglass.query.query import as_query
 
@@ -25,12 +25,13 @@ class Observable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One event of a run: where it comes from, how often it happened, what it offers."""
+    """One event of a run: where it comes from, how often it happened, what it offers, and what else there is to know."""
 
     origin: str
     n_events: int
     kept: bool
     observables: Mapping[str, Observable]
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +101,7 @@ class Description:
             lines.append("  config  " + ", ".join(f"{key}={value!r}" for key, value in self.config.items()))
         for name, event in self.events.items():
             lines.append(f"  event {name!r}, {event.n_events} so far{', kept' if event.kept else ''}")
+            lines.extend([f"    ({event.note})"] if event.note else [])
             lines.extend(_observable(key, observable) for key, observable in event.observables.items())
         for name, control in self.controls.items():
             bounds = "" if control.min is None and control.max is None else f"  from {control.min} to {control.max}"
@@ -138,6 +140,7 @@ def description(told: Mapping[str, Any]) -> Description:
                 origin=event["origin"],
                 n_events=event["n_events"],
                 kept=event["kept"],
+                note=event.get("note", ""),
                 observables={
                     key: Observable(**known(Observable, value)) for key, value in event["observables"].items()
                 },

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from sightglass.core.errors import QueryError
-from sightglass.keep.block import Key
+from sightglass.keep.format.block import Key
 from sightglass.query import expr as e
 from sightglass.query.parse import parse
 from sightglass.query.query import Group, Map, Per, Query, Reduce, Step, When, Where

@@ -12,9 +12,9 @@ import numpy as np
 
 from sightglass.core.columns import Columns, Row, of_rows
 from sightglass.core.errors import EvaluationError, QueryError, RunLostError
-from sightglass.keep.block import Key
-from sightglass.keep.series import Series
-from sightglass.keep.store import Recording
+from sightglass.keep.format.block import Key
+from sightglass.keep.read.series import Series
+from sightglass.keep.read.store import Recording
 from sightglass.query.window import Item
 
 from .plan import Plan

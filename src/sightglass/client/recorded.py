@@ -20,11 +20,11 @@ from sightglass.core.errors import (
     UnknownNameError,
     unknown,
 )
-from sightglass.keep.block import Key
-from sightglass.keep.check import Report, check
-from sightglass.keep.export import Exported, Form, export
+from sightglass.keep.export.export import Exported, Form, export
+from sightglass.keep.format.block import Key
+from sightglass.keep.read.check import Report, check
+from sightglass.keep.read.store import Recording, Series
 from sightglass.keep.runfile import RunEntry, is_run, lives, runs_in
-from sightglass.keep.store import Recording, Series
 from sightglass.move import registry
 from sightglass.query.query import Query, as_query
 

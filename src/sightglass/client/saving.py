@@ -17,8 +17,8 @@ from sightglass.core.columns import of_records
 from sightglass.core.errors import KeepError, SightglassError
 from sightglass.core.record import Record
 from sightglass.core.sink import Background
-from sightglass.keep.block import Key
-from sightglass.keep.segment import SegmentWriter
+from sightglass.keep.format.block import Key
+from sightglass.keep.write.segment import SegmentWriter
 
 from .store import arrivals
 

@@ -26,6 +26,7 @@ Standing = Literal["running", "ended", "failed", "died", "recorded"]
 
 VERSION: Final = 1
 NAME: Final = "run.json"
+SUFFIX: Final = ".sgr"
 MAX_FILE_BYTES: Final = 16 * 2**20
 MAX_DEPTH: Final = 4
 MAX_NESTING: Final = 32
@@ -233,7 +234,7 @@ def is_record_file(name: str) -> bool:
 
 
 def _kind(name: str) -> str:
-    if name.endswith(".sgr"):
+    if name.endswith(SUFFIX):
         return "segment"
     if OWN_NAME.fullmatch(name):
         return "run"

@@ -1,0 +1,1 @@
+"""What was recorded, in other formats: tables, NumPy, TensorBoard, MindSpore."""

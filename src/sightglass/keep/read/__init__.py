@@ -1,0 +1,1 @@
+"""From files to series: recordings, their parts, what is seen of them, and whether they are damaged."""

@@ -1,0 +1,1 @@
+"""Looking into tensors: parts of them, statistics, differences, histograms, searches."""

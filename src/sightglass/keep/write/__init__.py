@@ -1,0 +1,1 @@
+"""From the calls of a training to files: recording, writing, compaction."""
