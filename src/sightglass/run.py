@@ -55,6 +55,7 @@ class Run:
         connection_file: Where the address and keys of a controller are, if `listen` was given.
         viewer_file: The same for those who may only look.
         reachable: Whether other processes can connect.
+        refuse_variants: Why compiled steps cannot be asked here; empty if they can.
         thread: The thread that `init` was called on; acts are applied there.
     """
 
@@ -79,6 +80,7 @@ class Run:
         self.reachable = False
         self.thread = threading.get_ident()
         self.disabled = disabled
+        self.refuse_variants = ""
         self._rank, n_ranks = ranks()
         self._files = RunDirectory(directory, shared=shared, about=self._about, moved=self._moved)
         self._clock = SystemClock()
@@ -96,6 +98,7 @@ class Run:
             self._emitter.close()
             return
         refuse_acts = refusal(self._rank, n_ranks, agree)
+        self.refuse_variants = refuse_acts.replace("Acts are", "Queries of compiled steps are") if not agree else ""
         about = {"started": self._started, "config": _plain(config), "directory": str(directory)}
         self._recorder = self._emitter.recorder = Recorder(self._files.open, rank=self._rank, clock=self._clock)
         self._agent = Agent(self._emitter, run=name, id=self.id, clock=self._clock, functions=self._functions,

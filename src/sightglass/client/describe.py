@@ -25,7 +25,7 @@ class Observable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One event of a run: where it comes from, how often it happened, what it offers, and what else there is to know."""
+    """One event of a run: where it comes from, how often it happened, what it offers, what else there is to know."""
 
     origin: str
     n_events: int

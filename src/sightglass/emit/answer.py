@@ -11,14 +11,15 @@ Rule 2: nothing is lost uncounted: `n_skipped` by the budget, `n_dropped` by a f
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from sightglass.core.columns import Row
-from sightglass.core.errors import EvaluationError, UnknownNameError
+from sightglass.core.errors import EvaluationError, SightglassError, UnknownNameError
 from sightglass.core.values import n_bytes, to_host, type_name
 from sightglass.query.pipeline import Evaluation, Head
 from sightglass.query.query import Query
@@ -69,7 +70,7 @@ class Answer:
         self.stride = 1
         self.spent_s = self.total_spent_s = self.share = 0.0
         self.n_seen = self.n_skipped = self.n_dropped = self.n_errors = self.n_in_row = 0
-        self.last_error: EvaluationError | None = None
+        self.last_error: SightglassError | None = None
         self.suspended = False
         self.kept = False
         self._backlog_bytes = 0
@@ -119,6 +120,46 @@ class Answer:
         self.spent_s += ended_s - started_s
         return ended_s
 
+    def post_head(  # noqa: PLR0917  see `post`
+        self, index: int, step: Any, wall_time: float, head: Head, steps: Any, started_s: float
+    ) -> float:
+        """Take in an event whose head was evaluated where it happened, such as in a compiled step; as `post`."""
+        if self.stride > 1 and index % self.stride:
+            self._skip(index, wall_time)
+            return started_s
+        self._take(head, index, step, wall_time, steps)
+        self.n_seen += 1
+        ended_s = self._monotonic()
+        self.spent_s += ended_s - started_s
+        return ended_s
+
+    def settle_heads(self, heads: Iterable[tuple[int, Any, float, Head, Any]]) -> None:
+        """Take in events, on the drain thread, that are on the host already: (index, step, wall time, head, steps)."""
+        self.deferred = self._evaluation.holds = True
+        self._only = None
+        for index, step, wall_time, head, steps in heads:
+            if self.suspended:
+                return
+            if self.stride > 1 and index % self.stride:
+                self.n_skipped += 1
+                if self._has_tail:
+                    self._settle(partial(self._evaluation.miss, ordinal=index, wall_time=wall_time), step)
+                continue
+            n_errors = self.n_errors
+            self._settle(partial(self._tail, head, index, step, wall_time, steps), step)
+            self.n_seen += 1
+            if self.n_errors == n_errors:
+                self.n_in_row = 0
+
+    def settle_group(self) -> None:
+        """Close the groups that no window was named for, on the drain thread, in order with `settle_heads`."""
+        self._settle(self._evaluation.end_group, None)
+
+    def refuse(self, error: SightglassError) -> None:
+        """Give the query up: it cannot be answered, whatever comes."""
+        self.last_error = error
+        self.suspended = True
+
     def boundary(self, event: str) -> None:
         """Close the groups that this event delimits."""
         self._in_order(lambda: self._evaluation.boundary(event))
@@ -130,6 +171,11 @@ class Answer:
     def finish(self) -> None:
         """Emit what is open, with `closed=False`."""
         self._in_order(lambda: self._evaluation.finish())  # noqa: PLW0108  see `fork`
+
+    @property
+    def functions(self) -> Mapping[str, Callable[..., Any]]:
+        """What else the query may call, by name."""
+        return self._evaluation.functions
 
     def look_for_room(self) -> None:
         """Stop adding rows while nobody takes them away; called every now and then."""
@@ -182,20 +228,22 @@ class Answer:
             return
         self._n_deferred += 1
 
-        def tail() -> list[Item]:
-            at = host_step(step)
-            return self._evaluation.tail(head, ordinal=index, step=at, wall_time=wall_time, steps=steps)
-
         def settle(error: BaseException | None) -> None:
             self._n_deferred -= 1
             n_errors = self.n_errors
-            self._settle(tail, step, error)
+            self._settle(lambda: self._tail(head, index, step, wall_time, steps), step, error)
             if self.n_errors == n_errors:
                 self.n_in_row = 0
             elif self._has_tail:
                 self._settle(lambda: self._evaluation.miss(ordinal=index, wall_time=wall_time), step)
 
         self._defer(head.read, settle)
+
+    def _tail(self, head: Head, index: int, step: Any, wall_time: float, steps: Any) -> list[Item]:
+        """Take up the rest of an event; its steps may rest on a device as well."""
+        at = host_step(step)
+        steps = steps and {name: host_step(value) for name, value in steps.items()}
+        return self._evaluation.tail(head, ordinal=index, step=at, wall_time=wall_time, steps=steps)
 
     def _settle(self, tail: Callable[[], list[Item]], step: Any, error: BaseException | None = None) -> None:
         started_s = self._monotonic()

@@ -21,7 +21,7 @@ MAX_OBSERVABLES_SHOWN = 1_000
 MAX_EXAMPLE_CHARS = 60
 MAX_DEPTH_SHOWN = 4
 
-Origin = Literal["observe", "log", "publish"]
+Origin = Literal["observe", "log", "live", "publish"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +40,35 @@ class Offered:
 
 
 class Channel:
-    """One event of the run."""
+    """One event of the run.
+
+    Attributes:
+        name: Its name.
+        origin: Where it comes from.
+        next_index: Counts it, and returns its number.
+        counted: Says how often it happened, where the counter does not.
+        parts: The events that happen within it, where it is a step of JAX's.
+        answers: The queries about it.
+        delimits: The queries whose groups it closes.
+        describe_next: Whether the next event is to be described.
+        offered: What it offers, by name.
+        kept: Its snapshot: index, step, wall time, observables.
+        note: What else a client should know of it.
+    """
 
     __slots__ = (
         "_counter",
         "answers",
+        "counted",
         "delimits",
         "describe_next",
         "kept",
         "name",
         "next_index",
+        "note",
         "offered",
         "origin",
+        "parts",
     )
 
     def __init__(self, name: str, origin: Origin) -> None:
@@ -64,10 +81,23 @@ class Channel:
         self.describe_next = True
         self.offered: dict[str, Offered] = {}
         self.kept: tuple[int, Any, float, Mapping[str, Any]] | None = None
+        self.note = ""
+        self.parts: tuple[Channel, ...] = ()
+        self.counted: Callable[[], int] | None = None
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody asks for the event, or for one that happens within it."""
+        return bool(self.answers or self.delimits) or any(part.wanted for part in self.parts)
 
     @property
     def n_events(self) -> int:
-        """How many events there were. The counter is read by its text: the only way that does not advance it."""
+        """How many events there were."""
+        return self.n_counted if self.counted is None else self.counted()
+
+    @property
+    def n_counted(self) -> int:
+        """How far the counter is. It is read by its text: the only way that does not advance it."""
         return int(repr(self._counter)[len("count(") : -1])
 
     def describe(self, observables: Mapping[str, Any]) -> None:
@@ -156,13 +186,14 @@ class Demand:
     def refresh(self) -> None:
         """Bring the table of idle events up to date."""
         for name, channel in self.channels.items():
-            special = self._alert or channel.describe_next or channel.origin != "observe" or channel.kept is not None
-            wanted = bool(channel.answers or channel.delimits)
-            if special or wanted:
+            observed = channel.origin == "observe"
+            special = self._alert or channel.describe_next or channel.kept is not None
+            wanted = channel.wanted
+            if special or wanted or not (observed or channel.origin == "live"):
                 self.idle.pop(name, None)
             else:
                 self.idle[name] = channel.next_index
-            if wanted and not special:
+            if observed and wanted and not special:
                 self.busy[name] = channel
             else:
                 self.busy.pop(name, None)

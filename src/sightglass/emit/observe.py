@@ -19,7 +19,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -28,6 +28,7 @@ from sightglass.core.clock import Clock
 from sightglass.core.errors import ActError, UnsendableError
 from sightglass.core.sink import Background
 from sightglass.core.values import PLAIN, SCALARS, Tensor, Text, array_kind, freeze
+from sightglass.query.pipeline import Head
 
 from .acts import Act, Agree, Done, Ledger, agreed, pack
 from .answer import LOG, NUMBERS, Answer, host_step
@@ -39,6 +40,9 @@ HANDOVER_S: Final = 0.0002
 SWITCH_INTERVAL_S: Final = 0.001
 CLOCK_S: Final = 0.05
 CLOCK_NOISE_S: Final = 0.001
+
+Settled = tuple[int, Any, float, Head, Any]
+"""An event whose head is on the host: index, step, wall time, head, further steps."""
 
 
 class Recorder(Protocol):
@@ -60,6 +64,19 @@ class Recorder(Protocol):
         """Keep the snapshot of an event."""
 
 
+class Step(Protocol):
+    """A step whose events are compiled into it, and found out about when somebody wants to know."""
+
+    def survey(self) -> bool:
+        """Begin to find out what the step offers, if that can be; returns whether it is known, or cannot be."""
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until what is under way in the step has been handed over."""
+
+    def close(self) -> None:
+        """See the run end."""
+
+
 class Emitter:
     """Takes events in, and lets them be answered.
 
@@ -67,6 +84,7 @@ class Emitter:
         lock: Held while queries are evaluated, and by whoever changes what is asked.
         demand: What is being asked right now.
         ledger: The acts that wait, and the controls and actions they are about.
+        steps: The steps that are watched from inside.
     """
 
     def __init__(self, *, clock: Clock, budget: float | None, agree: Agree | None = None, leads: bool = True) -> None:
@@ -76,6 +94,7 @@ class Emitter:
         self.closed = False
         self.on_done: Callable[[Done], None] = lambda done: None
         self.wake: Callable[[], None] = lambda: None
+        self.steps: list[Step] = []
         self.recorder: Recorder | None = None
         self._changed = threading.Condition(self.lock)
         self._busy = self.demand.busy
@@ -90,7 +109,7 @@ class Emitter:
         self._thread = threading.get_ident()
         self._woken_s = 0.0
         self._waiting = 0
-        self._drain: _Drain | None = None
+        self._drains: dict[str, _Drain] = {}
         self._switch_interval_s: float | None = None
         if agree:
             self.demand.alert(True)
@@ -136,10 +155,59 @@ class Emitter:
                 self.demand.refresh()
             if channel.answers or channel.delimits:
                 self._post(channel, index, step, observables, steps, now_s)
-        if self._waiting:
-            time.sleep(HANDOVER_S)
-        if mine and (self._agree or self.ledger.pending or self.ledger.paused_by):
-            self._act(event, index, step)
+        self._give_way()
+        if mine:
+            self._act_if_due(event, index, step)
+
+    def happened(
+        self,
+        channel: Channel,
+        index: int,
+        heads: Iterable[tuple[Answer, Head]] = (),
+        step: Any = None,
+        steps: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Take in an event that happened in a compiled step, with what was evaluated there; waits for no device.
+
+        Args:
+            channel: The event.
+            index: Its number.
+            heads: The answers it is for, and what was evaluated for each; the values may rest on a device.
+            step: Its step, `None` for its number; may rest on a device.
+            steps: Further step tracks, by name.
+        """
+        with self.lock:
+            now_s = self._monotonic()
+            wall_time = self._wall(now_s)
+            for answer, head in heads:
+                if not (answer.suspended or self.closed):
+                    now_s = answer.post_head(index, index if step is None else step, wall_time, head, steps, now_s)
+            self._posted(channel, now_s)
+
+    def between(self, event: str, index: int, step: Any = None) -> None:
+        """Apply acts, and rest while the run is paused, behind an event that was taken in."""
+        self._give_way()
+        if threading.get_ident() == self._thread:
+            self._act_if_due(event, index, index if step is None else step)
+
+    def settle(self, channel: Channel, heads: Mapping[Answer, Iterable[Settled]], *, n_events: int) -> None:
+        """Take in events, on a drain thread, that happened within a compiled step, and are on the host already."""
+        for answer, several in heads.items():
+            answer.settle_heads(several)
+        for answer in channel.delimits:
+            for _ in range(n_events):
+                answer.boundary(channel.name)
+        self._posted(channel, self._monotonic())
+
+    def settle_group(self, channel: Channel, n_events: int) -> None:
+        """Close the groups of an event, on a drain thread, behind so many events of it."""
+        for answer in channel.answers:
+            answer.settle_group()
+        self._record_group(channel, n_events)
+
+    def wall_time(self) -> float:
+        """Return the wall time now, in seconds since the Unix epoch, in step with the events'."""
+        return self._monotonic() + self._wall_offset_s
 
     def log(self, data: Mapping[str, Any], step: float | None, steps: Mapping[str, float]) -> None:
         """Take logged values in, as the event "log"; nested mappings become tags with slashes.
@@ -168,10 +236,9 @@ class Emitter:
                 self.demand.refresh()
             if channel.answers or channel.delimits:
                 self._post(channel, index, step, {**values, "step": step}, steps or None, now_s)
-        if self._waiting:
-            time.sleep(HANDOVER_S)
-        if (self._agree or self.ledger.pending or self.ledger.paused_by) and threading.get_ident() == self._thread:
-            self._act(LOG, index, step)
+        self._give_way()
+        if threading.get_ident() == self._thread:
+            self._act_if_due(LOG, index, step)
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
@@ -187,6 +254,11 @@ class Emitter:
         finally:
             self.lock.release()
 
+    def survey(self) -> bool:
+        """Find out what the steps offer that are watched from inside; returns whether that is known."""
+        known = [step.survey() for step in self.steps]  # all begin, even if the first one has to wait
+        return all(known)
+
     def end_group(self, event: str) -> None:
         """Close the groups of an event here."""
         with self.lock:
@@ -195,10 +267,13 @@ class Emitter:
                 return
             for answer in channel.answers:
                 answer.end_group()
-            recorder = self.recorder
-            if recorder is not None and (recorder.active or any(answer.kept for answer in channel.answers)):
-                recorder.group(event, channel.n_events, self._wall(self._monotonic()))
+            self._record_group(channel, channel.n_events)
         self.wake()
+
+    def _record_group(self, channel: Channel, n_events: int) -> None:
+        recorder = self.recorder
+        if recorder is not None and (recorder.active or any(answer.kept for answer in channel.answers)):
+            recorder.group(channel.name, n_events, self._wall(self._monotonic()))
 
     def replay(self, answer: Answer) -> None:
         """Give a new answer the snapshot that its event kept."""
@@ -250,17 +325,31 @@ class Emitter:
 
     def defer(self, wait: Callable[[], None] | None, settle: Callable[[BaseException | None], None]) -> None:
         """Let the drain thread take up the rest of an event's evaluation."""
-        if self._drain is None:
-            self._drain = _Drain(self)
-        self._drain.put((wait, settle))
+        self._drained("drain", wait, settle)
+
+    def defer_loop(self, settle: Callable[[BaseException | None], None]) -> None:
+        """Let what happened within a call be taken up while the call goes on, on a drain thread that never waits."""
+        self._drained("loops", None, settle)
+
+    def _drained(
+        self, lane: str, wait: Callable[[], None] | None, settle: Callable[[BaseException | None], None]
+    ) -> None:
+        drain = self._drains.get(lane)
+        if drain is None:
+            drain = self._drains[lane] = _Drain(self, lane)
+        drain.put((wait, settle))
 
     def flush(self, timeout_s: float) -> None:
         """Wait until all that was deferred is settled."""
-        if self._drain is not None:
-            self._drain.flush(timeout_s)
+        for step in self.steps:
+            step.flush(timeout_s)
+        for drain in list(self._drains.values()):
+            drain.flush(timeout_s)
 
     def close(self, *, timeout_s: float = 2.0) -> None:
         """End the run: emit what is open, and take nothing in any more."""
+        if self.steps:
+            self.flush(timeout_s)
         with self.lock:
             if self.closed:
                 return
@@ -273,8 +362,10 @@ class Emitter:
             self.demand.busy.clear()
             self._changed.notify_all()
             self._restore_switch_interval()
-        if self._drain is not None:
-            self._drain.close()
+        for step in self.steps:
+            step.close()
+        for drain in self._drains.values():
+            drain.close()
 
     def abandon(self) -> None:
         """Become a no-op in a forked child, whose locks may be held by threads that do not exist there."""
@@ -282,7 +373,7 @@ class Emitter:
         self.closed = True
         self.demand = Demand()
         self._busy = self.demand.busy
-        self._drain = None
+        self._drains = {}
 
     def _post(  # noqa: PLR0917  the hot path: keywords would cost
         self,
@@ -299,6 +390,10 @@ class Emitter:
         for answer in channel.answers:
             if not answer.suspended:
                 now_s = answer.post(index, step, wall_time, observables, steps, now_s)
+        self._posted(channel, now_s)
+
+    def _posted(self, channel: Channel, now_s: float) -> None:
+        """Close the groups that an event delimits, and see now and then that its records are fetched."""
         if channel.delimits:
             for answer in channel.delimits:
                 answer.boundary(channel.name)
@@ -341,6 +436,15 @@ class Emitter:
         for answer in answers:
             answer.total_spent_s += answer.spent_s
             answer.spent_s = 0.0
+
+    def _give_way(self) -> None:
+        """Let who waits for the lock have it."""
+        if self._waiting:
+            time.sleep(HANDOVER_S)
+
+    def _act_if_due(self, event: str, index: int, step: Any) -> None:
+        if self._agree or self.ledger.pending or self.ledger.paused_by:
+            self._act(event, index, step)
 
     def _act(self, event: str, index: int, step: Any) -> None:
         """Apply the acts whose event this is, and rest here while the run is paused."""
@@ -410,10 +514,10 @@ _Deferred = tuple[Callable[[], None] | None, Callable[[BaseException | None], No
 class _Drain:
     """The thread that waits for devices; what it is given is settled in order."""
 
-    def __init__(self, emitter: Emitter) -> None:
+    def __init__(self, emitter: Emitter, name: str) -> None:
         self._queue: queue.SimpleQueue[_Deferred | threading.Event | None] = queue.SimpleQueue()
         self._emitter = emitter
-        self._thread = Background("drain", self._run)
+        self._thread = Background(name, self._run)
 
     def put(self, item: _Deferred) -> None:
         self._queue.put(item)

@@ -21,7 +21,7 @@ from jax.interpreters import batching
 from sightglass.core.errors import LogError
 
 from . import compat
-from .primitive import Event
+from .primitive import Event, Site
 from .tap import tap_p
 from .walk import Tracks, Values, Walk
 
@@ -36,8 +36,14 @@ class _Masking:
             event.masked_by(state).bind()
         return {}, state
 
-    def stacks(self, key: str, explicit: bool) -> bool:
-        return False
+    def track(self, key: str, site: Site) -> str | None:
+        return None
+
+    def enter(self, jaxpr: Any) -> None:
+        pass
+
+    def leave(self, jaxpr: Any, tracks: Tracks, state: Any) -> tuple[Tracks, Any]:
+        return tracks, state
 
     def fork(self, state: Any) -> Any:
         return state

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.core import ClosedJaxpr, Jaxpr, Var
 from jax.extend.source_info_util import current_name_stack, register_exclusion, summarize, user_context
 from jax.interpreters import mlir
+
+from sightglass.core.errors import LogError
 
 _MAX_DEPTH = 3
 
@@ -116,6 +118,33 @@ def donated_arguments(function: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
     return (tuple(info.donate_argnums), tuple(info.donate_argnames)) if info else ((), ())
 
 
+def options_around(function: Any) -> dict[str, Any]:
+    """Return what `jax.jit` is to be given for a function that takes one more argument in front, and returns a pair.
+
+    Raises:
+        LogError: It is no function of `jax.jit`'s.
+    """
+    info = getattr(function, "_jit_info", None)
+    if info is None:
+        raise LogError(f"Expected a function of jax.jit's, such as live(jax.jit(f)), got {function!r:.200}")
+    options: dict[str, Any] = {
+        "static_argnums": tuple(i + 1 if i >= 0 else i for i in info.static_argnums),
+        "static_argnames": tuple(info.static_argnames),
+        "donate_argnums": tuple(i + 1 if i >= 0 else i for i in info.donate_argnums),
+        "keep_unused": info.keep_unused,
+        "compiler_options": dict(info.compiler_options_kvs) or None,
+    }
+    if info.user_specified_in_shardings:
+        shardings = jax.tree.unflatten(info.in_shardings_treedef, info.in_shardings_leaves)
+        options["in_shardings"] = (None, *shardings) if isinstance(shardings, tuple) else (None, shardings)
+    if specified(info.out_shardings_leaves):
+        options["out_shardings"] = (jax.tree.unflatten(info.out_shardings_treedef, info.out_shardings_leaves), None)
+    for name in ("device", "backend"):
+        if getattr(info, name, None) is not None:
+            options[name] = getattr(info, name)
+    return options
+
+
 def manual_axes(params: Mapping[str, Any]) -> frozenset[str]:
     """Return the mesh axes over which a `shard_map` runs once per device."""
     return frozenset(params["newly_manual_axes"] if "newly_manual_axes" in params else params["manual_axes"])
@@ -166,3 +195,48 @@ def _callback_sharding(context: Any) -> Any:
 
     axes = context.module_context.axis_context
     return _callback_op_sharding(axes, None, context.avals_out)
+
+
+def is_jaxpr(value: Any) -> bool:
+    """Return whether a value is a jaxpr, closed or open."""
+    return isinstance(value, Jaxpr | ClosedJaxpr)
+
+
+def variables(atoms: Sequence[Any]) -> set[Any]:
+    """Return those of an equation's or a jaxpr's inputs or outputs that are no constants."""
+    return {atom for atom in atoms if isinstance(atom, Var)}
+
+
+def with_equations(jaxpr: Any, eqns: Sequence[Any]) -> Any:
+    """Return a jaxpr, closed or open as it was, with other equations."""
+    inner, consts = opened(jaxpr)
+    inner = inner.replace(eqns=list(eqns))
+    return ClosedJaxpr(inner, consts) if isinstance(jaxpr, ClosedJaxpr) else inner
+
+
+@jax.jit
+def part(value: Any) -> Any:
+    """Return a value: the jit of which `as_one` takes the parameters, and the name that its equations have."""
+    return value
+
+
+def as_one(eqns: Sequence[Any], needed: set[Any]) -> Any:
+    """Make one equation, an inner jit, of equations without effects; nothing is traced.
+
+    Args:
+        eqns: The equations.
+        needed: The variables that are used behind them: its outputs are those of these that the equations make.
+    """
+    traced = jax.make_jaxpr(part)(0.0)
+    made = dict.fromkeys(v for eqn in eqns for v in eqn.outvars)
+    used = dict.fromkeys(v for eqn in eqns for v in eqn.invars if isinstance(v, Var))
+    invars, outvars = [v for v in used if v not in made], [v for v in made if v in needed]
+    inner = opened(traced)[0].replace(constvars=[], invars=invars, outvars=outvars, eqns=list(eqns))
+    (like,) = opened(traced)[0].eqns
+    params = dict(like.params, jaxpr=ClosedJaxpr(inner, ()))
+    for name in params:  # one input and one output become many
+        if name.startswith("in_") or name == "donated_invars":
+            params[name] *= len(invars)
+        elif name.startswith("out_"):
+            params[name] *= len(outvars)
+    return like.replace(params=params, invars=invars, outvars=outvars)

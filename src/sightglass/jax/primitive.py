@@ -35,6 +35,9 @@ from .logdict import logdict
 
 T = TypeVar("T")
 
+MARK = "\0"
+"""With what the key begins under which a marked log has its steps."""
+
 
 class Demand(NamedTuple):
     """Which logs are wanted.
@@ -42,17 +45,24 @@ class Demand(NamedTuple):
     Attributes:
         all: Whether every log is, but for explicit ones.
         names: The keys that are wanted by name, explicit or not.
+        explicit: Whether `all` means explicit ones too.
+        marks: Whether the place of a log is wanted even if none of its keys is.
     """
 
     all: bool
     names: frozenset[str]
+    explicit: bool = False
+    marks: bool = False
 
     def wants(self, key: str, *, explicit: bool) -> bool:
         """Return whether a key of a log is wanted."""
-        return key in self.names or (self.all and not explicit)
+        return key in self.names or (self.all and (self.explicit or not explicit))
 
     def __or__(self, other: Demand | None) -> Demand:
-        return self if other is None else Demand(self.all or other.all, self.names | other.names)
+        if other is None:
+            return self
+        explicit, marks = self.explicit or other.explicit, self.marks or other.marks
+        return Demand(self.all or other.all, self.names | other.names, explicit, marks)
 
 
 def demand(argnames: str | Sequence[str] | None) -> Demand:
@@ -137,8 +147,10 @@ def _bind(
         if demanded.wants(prefix + str(key), explicit=explicit)
     }
     values = {prefix + str(key): value for key, value in taken.items() if jax.tree.leaves(value)}
-    if values:
+    if values or demanded.marks:
         places = {name: arrays(value, f"of step {name!r} in the log at {where}") for name, value in steps.items()}
+        if demanded.marks and places:
+            values[f"{MARK}{where}"] = places
         flat, tree = jax.tree.flatten((list(values.values()), list(places.values())))
         keys, names = tuple(values), tuple(places)
         site = Site(keys=keys, steps=names, tree=tree, explicit=explicit, event=event, where=where)
@@ -233,6 +245,8 @@ class Event:
 
     def masked_by(self, mask: Any) -> Event:
         """Return the same log for those lanes only for which a mask holds; it is broadcast to the batch axes."""
+        if not self.data:
+            return self
         shape = np.shape(jax.tree.leaves(self.data)[0])[: self.n_batch]
         both = mask if self.mask is None else jnp.logical_and(mask, self.mask)
         return replace(self, mask=jnp.broadcast_to(both, shape))

@@ -29,7 +29,7 @@ from .carry import Accumulator, Finished
 from .compat import Aval
 from .joining import no_step
 from .logdict import logdict
-from .primitive import Demand, Event, demand, wanted
+from .primitive import Demand, Event, Site, demand, wanted
 from .staging import Staged, traced
 from .survey import Expected, Survey, survey
 from .walk import Track, Tracks, Walk, joined
@@ -76,10 +76,18 @@ class Spool:
                     parts.append({key: Track(value, steps, mask)})
         return joined(parts), state
 
-    def stacks(self, key: str, explicit: bool) -> bool:
-        """Return whether a key makes a track."""
+    def track(self, key: str, site: Site) -> str | None:
+        """Return the key as the name of its track, if it makes one."""
         how = self._accumulators.get(key)
-        return self._demanded.wants(key, explicit=explicit) and (how is None or how.stacks)
+        stacks = self._demanded.wants(key, explicit=site.explicit) and (how is None or how.stacks)
+        return key if stacks else None
+
+    def enter(self, jaxpr: Any) -> None:
+        """Begin with a jaxpr: nothing is to be done."""
+
+    def leave(self, jaxpr: Any, tracks: Tracks, state: State) -> tuple[Tracks, State]:
+        """Go out of a jaxpr with what it logged, unchanged."""
+        return tracks, state
 
     def fork(self, state: State) -> State:
         """Return empty accumulators: each device of a `shard_map` has its own."""
@@ -276,7 +284,7 @@ def spool(  # noqa: PLR0917  the signature users know from lox
 
     def program(call: Callable[..., Any], arrays: Sequence[Any]) -> tuple[Any, logdict]:
         jaxpr, tree = traced(call, arrays, demanded)
-        found = survey(jaxpr, lambda key, explicit: demanded.wants(key, explicit=explicit))
+        found = survey(jaxpr, lambda key, site: key if demanded.wants(key, explicit=site.explicit) else None)
         for key in demanded.names - set(found):
             raise UnknownNameError("log", key, found, where="in argnames=")
         collector = Spool(demanded, found, _plan(found, reduce, every, capacity), passes_on=keep_logs)

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from . import compat
+from .packing import packed
 from .primitive import Demand, under, wanted
 
 NUMBERS = (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
@@ -127,7 +128,7 @@ def traced(call: Callable[..., Any], arrays: Sequence[Any], demanded: Demand) ->
     """Trace a function with a demand in force, next to what is demanded further out.
 
     Returns:
-        Its closed jaxpr, and the structure of its results.
+        Its closed jaxpr, packed, and the structure of its results.
     """
     jaxpr, results = under(demanded | wanted.value, jax.make_jaxpr(call, return_shape=True), *arrays)
-    return jaxpr, jax.tree.structure(results)
+    return packed(jaxpr), jax.tree.structure(results)

@@ -17,9 +17,10 @@ import jax
 from sightglass.core.errors import LogError
 
 from . import compat
-from .primitive import Event, log_p
+from .primitive import Event, Site, log_p
 
-Takes = Callable[[str, bool], bool]
+Takes = Callable[[str, Site], str | None]
+"""Names the track of a key of a log; `None` where it makes none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,11 @@ class Expected:
     where: str
 
     @property
+    def stacked(self) -> Any:
+        """Shapes and dtypes of the value with the event axis in front; for what is not in a while loop."""
+        return jax.tree.map(lambda a: compat.Aval((self.n_events, *a.shape), a.dtype), self.value)
+
+    @property
     def batch(self) -> tuple[int, ...]:
         """The sizes of the batch axes."""
         return tuple(jax.tree.leaves(self.value)[0].shape[: self.n_batch])
@@ -52,7 +58,7 @@ Survey = dict[str, Expected]
 
 
 def survey(jaxpr: Any, takes: Takes) -> Survey:
-    """Tell what a jaxpr will log under each key that is taken, in the order in which the keys first appear.
+    """Tell what a jaxpr will log in each track, in the order in which they first appear.
 
     Raises:
         LogError: Two logs under one key differ in structure, shape, dtype or steps.
@@ -84,10 +90,11 @@ def _of(eqn: Any, takes: Takes) -> Survey:
 def _logged(eqn: Any, takes: Takes) -> Survey:
     avals = [compat.Aval(v.aval.shape, v.aval.dtype) for v in eqn.invars]
     event = Event.of(eqn, avals)
+    masked = event.mask is not None
     return {
-        key: Expected(value, event.steps, event.n_batch, 1, event.mask is not None, event.site.where)
+        name: Expected(value, event.steps, event.n_batch, 1, masked, event.site.where)
         for key, value in event.data.items()
-        if takes(key, event.site.explicit)
+        if (name := takes(key, event.site)) is not None
     }
 
 

@@ -93,9 +93,16 @@ class Tapped(Staged):
             (state,) = tap_p.bind(state, *operands, kinds=tuple(kinds), tap=self)
         return {}, state
 
-    def stacks(self, key: str, explicit: bool) -> bool:
+    def track(self, key: str, site: Site) -> str | None:
         """Return that no key makes a track."""
-        return False
+        return None
+
+    def enter(self, jaxpr: Any) -> None:
+        """Begin with a jaxpr: nothing is to be done."""
+
+    def leave(self, jaxpr: Any, tracks: Tracks, state: Any) -> tuple[Tracks, Any]:
+        """Go out of a jaxpr, with no track."""
+        return tracks, state
 
     def fork(self, state: Any) -> Any:
         """Return the number with which each device of a `shard_map` begins."""
@@ -195,7 +202,7 @@ def _abstract(number: Any, *avals: Any, **params: Any) -> Any:
 
 
 def _lower(context: Any, *operands: Any, kinds: Sequence[_Kind], tap: Tapped) -> Any:
-    n_events = np.int32(len(kinds))
+    n_events = np.int32(max(1, len(kinds)))
 
     def callback(number: Any, *arrays: Any) -> tuple[Any]:
         tap.deliver(kinds, arrays)

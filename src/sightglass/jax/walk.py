@@ -30,7 +30,7 @@ from jax.extend.core import Literal
 from sightglass.core.errors import LogError
 
 from . import compat
-from .primitive import Event, log_p
+from .primitive import Event, Site, log_p
 from .survey import Survey, branches, survey
 
 
@@ -61,8 +61,16 @@ class Collector(Protocol):
         """Take events that follow upon each other in one body; return the tracks they make, and the new state."""
         ...
 
-    def stacks(self, key: str, explicit: bool) -> bool:
-        """Return whether a key makes a track, as opposed to being kept in the state or not being taken."""
+    def track(self, key: str, site: Site) -> str | None:
+        """Return the name of the track that a key makes; `None` if it is kept in the state, or not taken."""
+        ...
+
+    def enter(self, jaxpr: Any) -> None:
+        """See that an open jaxpr is begun."""
+        ...
+
+    def leave(self, jaxpr: Any, tracks: Tracks, state: Any) -> tuple[Tracks, Any]:
+        """Return the tracks with which an open jaxpr is left, and the state."""
         ...
 
     def fork(self, state: Any) -> Any:
@@ -102,6 +110,7 @@ class Walk:
         env: dict[Any, Any] = dict(zip((*inner.constvars, *inner.invars), (*consts, *values), strict=True))
         parts: list[Tracks] = []
         pending: list[Event] = []
+        self.collector.enter(inner)
         for eqn in inner.eqns:
             inputs = [v.val if isinstance(v, Literal) else env[v] for v in eqn.invars]
             if eqn.primitive is log_p:
@@ -121,7 +130,8 @@ class Walk:
         if pending:
             tracks, state = self.collector.take(pending, state)
             parts.append(tracks)
-        return [v.val if isinstance(v, Literal) else env[v] for v in inner.outvars], joined(parts), state
+        tracks, state = self.collector.leave(inner, joined(parts), state)
+        return [v.val if isinstance(v, Literal) else env[v] for v in inner.outvars], tracks, state
 
     def holds(self, jaxpr: Any) -> bool:
         """Return whether there is a log anywhere in a jaxpr."""
@@ -139,7 +149,7 @@ class Walk:
 
     def expects(self, jaxpr: Any) -> Survey:
         """Tell which tracks a jaxpr will make."""
-        return survey(jaxpr, self.collector.stacks)
+        return survey(jaxpr, self.collector.track)
 
     def _touches(self, eqn: Any) -> bool:
         return eqn.primitive.name in self._also or any(map(self.holds, compat.subjaxprs(eqn.params)))

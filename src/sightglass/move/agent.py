@@ -43,6 +43,7 @@ LEASE_S: Final = 12.0
 MAX_IGNORED: Final = 1_000
 MAX_CLIENTS: Final = 1_000
 MAX_STREAMS: Final = 256
+SURVEY_S: Final = 10.0
 
 Outgoing = list[tuple[bytes, Frames]]
 
@@ -100,6 +101,7 @@ class Agent:
         self._next_id = 1
         self._acts: dict[int, tuple[bytes, int]] = {}
         self._outgoing: Outgoing = []
+        self._waiting: list[tuple[bytes, int, str, float]] = []
         self.n_flushes = 0
         self._finished: deque[Done] = deque()
         emitter.on_done = self._finished.append  # the training thread's only way in
@@ -136,6 +138,7 @@ class Agent:
                 self._unkeep(answer, f"it costs {self._emitter.cost(answer)}, and what is kept is never thinned")
             if answer.suspended and answer.last_error is not None:
                 self._end(answer, answer.last_error)
+        self._answer_waiting()
         self.n_flushes += 1
         return self._take_outgoing()
 
@@ -145,6 +148,7 @@ class Agent:
         for peer in [peer for peer, client in self.clients.items() if client.lease_until_s < now_s]:
             self._send(peer, wire.Bye(reason="lease ended"))
             self.leave(peer)
+        self._answer_waiting()
         return self._take_outgoing()
 
     def leave(self, peer: bytes) -> None:
@@ -185,6 +189,7 @@ class Agent:
         lease_until_s = self._clock.monotonic() + LEASE_S
         self.clients[peer] = Client(name=message.client[:200], controls=may_act, lease_until_s=lease_until_s)
         may_act = may_act and not self._refuse_acts
+        self._emitter.survey()
         self._send(peer, wire.Welcome(version=wire.VERSION, run=self.run, id=self.id, may_act=may_act, lease_s=LEASE_S))
 
     def _dispatch(self, peer: bytes, client: Client, message: wire.FromClient, buffers: Frames) -> None:
@@ -212,6 +217,23 @@ class Agent:
                 self._published(peer, client, message, buffers)
 
     def _ask(self, peer: bytes, request: int, what: str) -> None:
+        if what == "describe" and not self._emitter.survey():
+            self._waiting.append((peer, request, what, self._clock.monotonic() + SURVEY_S))
+        else:
+            self._tell(peer, request, what)
+
+    def _answer_waiting(self) -> None:
+        """Answer the questions that waited until it was known what a step offers."""
+        if not self._waiting:
+            return
+        surveyed, now_s = self._emitter.survey(), self._clock.monotonic()
+        ready = [entry for entry in self._waiting if surveyed or entry[3] < now_s]
+        self._waiting = [entry for entry in self._waiting if entry not in ready]
+        for peer, request, what, _ in ready:
+            if peer in self.clients:
+                self._tell(peer, request, what)
+
+    def _tell(self, peer: bytes, request: int, what: str) -> None:
         with self._emitter.turn():
             if what == "describe":
                 value: Any = describe.run(self, self._emitter, self._functions, self._clock)

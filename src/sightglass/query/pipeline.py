@@ -211,6 +211,7 @@ class Evaluation:
 
     Attributes:
         query: What is evaluated.
+        functions: What else it may call, by name.
         only: The function of a query whose head is a single map, where no window has a condition; else `None`.
         has_tail: Whether there is a reducer.
         windows: The windows of the reducers.
@@ -225,7 +226,7 @@ class Evaluation:
             QueryError: It calls a function that does not exist, or with wrong arguments.
         """
         self.query = query
-        functions = functions or {}
+        self.functions = functions = functions or {}
         first = next((i for i, step in enumerate(query.steps) if isinstance(step, Reduce)), len(query.steps))
         n_wheres = next((i for i, step in enumerate(query.steps) if not isinstance(step, Where)), first)
         # The first map, and conditions before it, see the event itself.
@@ -262,6 +263,21 @@ class Evaluation:
         if type(value) in SCALARS_:
             return Head(value, True, pending, closes, bool(pending) or any(map(on_device, closes)))
         return self._settled(value, pending, closes)
+
+    def staged(self, observables: Mapping[str, Any]) -> Head:
+        """Map and filter observables that have no values yet, such as JAX's tracers: nothing is decided or copied."""
+        value: Any = observables
+        pending: tuple[Any, ...] = ()
+        for step in self._head:
+            result = step.fn(value)  # type: ignore[union-attr]
+            if isinstance(step, Map):
+                value = result
+            else:
+                pending = (*pending, result)
+        total = Total()
+        total.add(value)
+        total.check()
+        return Head(value, True, pending, tuple(when(observables) for when in self._whens), True)
 
     def _settled(self, value: Any, pending: tuple[Any, ...], closes: tuple[Any, ...]) -> Head:
         """Make sure that the program cannot overwrite the value, and see whether it is to be waited for."""

@@ -300,6 +300,22 @@ class Query(Chain):
         return list(seen)
 
     @property
+    def reads_all(self) -> bool:
+        """Whether the query reads the event other than by the names of observables."""
+        windows = (step.window for step in self.steps if isinstance(step, Reduce))
+        conditions = (window.condition for window in windows if isinstance(window, When))
+        if any(_reads_whole(condition.body, condition.params[0]) for condition in conditions):
+            return True
+        whole = True
+        for i, step in enumerate(self.steps):
+            if not all(isinstance(before, Where) for before in self.steps[:i]):
+                break
+            if isinstance(step, Map | Where) and _reads_whole(step.fn.body, step.fn.params[0]):
+                return True
+            whole = not (isinstance(step, Map) or (isinstance(step, Reduce) and step.name == "count"))
+        return whole
+
+    @property
     def seed(self) -> int:
         """What random choices of this query are drawn from."""
         return zlib.crc32(self.key.encode())
@@ -364,6 +380,17 @@ def _names(tree: e.Expr, root: str) -> Iterator[str]:
             yield key
     for child in tree.children():
         yield from _names(child, root)
+
+
+def _reads_whole(tree: e.Expr, root: str) -> bool:
+    match tree:
+        case e.Attr(target=e.Var(name=name)) if name == root:
+            return False
+        case e.Item(target=e.Var(name=name), index=e.Const(value=str())) if name == root:
+            return False
+        case e.Var(name=name):
+            return name == root
+    return any(_reads_whole(child, root) for child in tree.children())
 
 
 def _path(tree: e.Expr, root: str) -> str | None:

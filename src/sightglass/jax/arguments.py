@@ -1,0 +1,58 @@
+"""What a step is called with: told apart by shapes, dtypes and shardings, never by values of arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from . import compat
+
+Signature = tuple[Any, ...]
+
+
+class Arguments:
+    """Reads the arguments of a jitted function."""
+
+    def __init__(self, function: Any) -> None:
+        positions, names = compat.static_arguments(function)
+        self._positions, self._names = frozenset(positions), frozenset(names)
+
+    def signature(self, args: Any, kwargs: Any) -> Signature | None:
+        """Return what calls share that can run one compiled program; `None` where JAX traces the call."""
+        static: tuple[Any, ...] = ()
+        if self._positions or self._names:
+            static = tuple(args[i] for i in self._positions if i < len(args))
+            static += tuple((name, kwargs[name]) for name in self._names if name in kwargs)
+            args = [arg for i, arg in enumerate(args) if i not in self._positions]
+            kwargs = {name: arg for name, arg in kwargs.items() if name not in self._names}
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        types = {type(leaf) for leaf in leaves}
+        if any(issubclass(kind, jax.core.Tracer) for kind in types):
+            return None
+        if all(issubclass(kind, jax.Array) for kind in types):
+            return static, tree, [leaf.aval for leaf in leaves], [leaf.sharding for leaf in leaves]
+        return static, tree, [_kind(leaf) for leaf in leaves], [getattr(leaf, "sharding", None) for leaf in leaves]
+
+    def shapes(self, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments with shapes in place of arrays, for a program to be compiled from."""
+        return (
+            tuple(arg if i in self._positions else jax.tree.map(_shape, arg) for i, arg in enumerate(args)),
+            {name: arg if name in self._names else jax.tree.map(_shape, arg) for name, arg in kwargs.items()},
+        )
+
+
+def _kind(leaf: Any) -> Any:
+    if isinstance(leaf, jax.Array):
+        return leaf.aval
+    return (leaf.shape, leaf.dtype) if isinstance(leaf, np.ndarray | np.generic) else type(leaf)
+
+
+def _shape(leaf: Any) -> Any:
+    if isinstance(leaf, jax.Array):
+        sharding = leaf.sharding if leaf.committed else None
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=leaf.weak_type)
+    if isinstance(leaf, np.ndarray | np.generic):
+        return jax.ShapeDtypeStruct(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
+    return leaf

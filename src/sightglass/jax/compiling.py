@@ -1,0 +1,171 @@
+"""Variants of a step, made on a background thread while the step goes on.
+
+Only what is wanted last is made: whoever asks for something else meanwhile, replaces it. A bounded number of variants
+is kept, the least recently used goes first.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import jax
+import numpy as np
+
+from sightglass.core.errors import EvaluationError, QueryError, SightglassError, UnknownNameError
+from sightglass.core.sink import Worker
+
+from .occurrence import Occurrence
+from .variant import Asked, Receive, Variant, find
+
+MAX_VARIANTS: Final = 8
+
+Shapes = tuple[tuple[Any, ...], dict[str, Any]]
+Found = dict[str, Occurrence]
+Name = tuple[frozenset[str], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A variant that was made.
+
+    Attributes:
+        variant: What to call; `None` if there is nothing to be answered.
+        refused: The queries that cannot be answered, by their keys, and why.
+    """
+
+    variant: Variant | None
+    refused: dict[str, SightglassError]
+
+
+class Compiler:
+    """Makes variants of one step.
+
+    Attributes:
+        found: The events of the step, when they are known.
+        problem: Why they cannot be known.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        event: str,
+        *,
+        receive: Receive,
+        surveyed: Callable[[Found], None],
+        done: Callable[[], None],
+    ) -> None:
+        """Begin without variants.
+
+        Args:
+            function: The user's jitted function.
+            event: Its own event.
+            receive: Takes what happens in loops.
+            surveyed: Called when the step's events are known, on the background thread.
+            done: Called after each piece of work, on the background thread.
+        """
+        self.found: Found | None = None
+        self.problem = ""
+        self._function = function
+        self._event = event
+        self._receive = receive
+        self._surveyed = surveyed
+        self._done = done
+        self._made: OrderedDict[Name, Made] = OrderedDict()
+        self._wanted: tuple[Name, tuple[Asked, ...], Shapes] | None = None
+        self._example: Shapes | None = None
+        self._worker = Worker("compile", self._work)
+
+    def survey(self, shapes: Shapes) -> None:
+        """Let it be found out what happens in the step."""
+        self._example = shapes
+        self._worker.wake()
+
+    def get(self, name: Name) -> Made | None:
+        """Return a variant that was made."""
+        made = self._made.get(name)
+        if made is not None:
+            self._made.move_to_end(name)
+        return made
+
+    def newest(self, number: int) -> Variant | None:
+        """Return the variant that was used last with a signature."""
+        made = (self._made[name] for name in reversed(self._made) if name[1] == number)
+        return next((one.variant for one in made), None)
+
+    def want(self, name: Name, asked: Callable[[], Sequence[Asked]], shapes: Callable[[], Shapes]) -> None:
+        """Let a variant be made, unless it is under way."""
+        if self._wanted is None or self._wanted[0] != name:
+            self._wanted = (name, tuple(asked()), shapes())
+            self._worker.wake()
+
+    def forget(self) -> None:
+        """Drop all variants."""
+        self._made.clear()
+
+    def _work(self) -> None:
+        while (self._example is not None and self.found is None and not self.problem) or self._wanted is not None:
+            wanted = self._wanted
+            if self.found is None and not self.problem:
+                self._find(self._example or wanted[2])  # type: ignore[index]
+            if wanted is not None:
+                made = self._make(wanted[1], wanted[2])
+                self._made[wanted[0]] = made
+                for name in list(itertools.islice(self._made, max(0, len(self._made) - MAX_VARIANTS))):
+                    del self._made[name]
+                if self._wanted is wanted:
+                    self._wanted = None
+            self._done()
+
+    def _find(self, shapes: Shapes) -> None:
+        try:
+            found = find(self._function, self._event, *shapes)
+        except Exception as error:  # noqa: BLE001  the program's own code is traced here
+            self.problem = f"Cannot trace {_name(self._function)} with its logs: {type(error).__name__}: {error}"
+            found = {}
+        self.found = found
+        self._surveyed(found)
+
+    def _make(self, asked: Sequence[Asked], shapes: Shapes) -> Made:
+        refused = {one.key: error for one in asked if (error := self._unanswerable(one)) is not None}
+        answerable = [one for one in asked if one.key not in refused]
+        if not answerable:
+            return Made(variant=None, refused=refused)
+        variant = Variant(self._function, self._event, answerable, self._receive)
+        try:
+            args, kwargs = shapes
+            call = jax.ShapeDtypeStruct((), np.int32) if self._is_looped(answerable) else None
+            variant.jitted.lower(call, *args, **kwargs).compile()
+        except Exception as error:  # noqa: BLE001  the program's own code is traced here
+            problem = f"Cannot compile the query into {_name(self._function)}: {type(error).__name__}: {error}"
+            return Made(variant=None, refused={one.key: EvaluationError(problem) for one in asked} | refused)
+        for part in variant.parts:
+            refused |= part.refused
+        return Made(variant=variant, refused=refused)
+
+    def _is_looped(self, asked: Sequence[Asked]) -> bool:
+        assert self.found is not None
+        return any(self.found[one.query.event].body is not None for one in asked)
+
+    def _unanswerable(self, one: Asked) -> SightglassError | None:
+        """Say why a query cannot be answered, if that is known before it is tried."""
+        if self.problem:
+            return EvaluationError(self.problem)
+        assert self.found is not None
+        occurrence = self.found.get(one.query.event)
+        if occurrence is None:
+            return QueryError(f"Nothing is logged for event {one.query.event!r} by {_name(self._function)}")
+        known = occurrence.observables
+        for name in one.names or ():
+            if name in occurrence.unfit:
+                return QueryError(occurrence.unfit[name])
+            if name not in known:
+                return UnknownNameError("observable", name, known, where=f"at event {one.query.event!r}")
+        return None
+
+
+def _name(function: Any) -> str:
+    return repr(getattr(function, "__name__", "the step"))

@@ -1,0 +1,314 @@
+"""`live`: clients of a run ask for what a compiled step logs, while it runs.
+
+Theory of operation:
+
+1. While nobody asks, the step that runs is the user's own jitted function, called as it is.
+2. When somebody asks, a *variant* of it, with the queries compiled into it, is traced and compiled on a background
+   thread, from shapes and shardings. The step that runs goes on meanwhile; the variant takes over between two calls.
+   When nobody asks any more, the user's own function is back.
+3. Variants are kept for a while, a bounded number of them: asking again costs nothing.
+4. What leaves a variant is copied asynchronously, and read by the drain thread. The training thread never waits.
+5. The number of a call is the index of the events that happen once a call. Acts and `pause` apply between calls.
+6. Clients see a new run's steps as soon as they have been called once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Generic, ParamSpec, TypeVar
+
+import jax
+import numpy as np
+
+from sightglass.core.errors import RefusedError
+from sightglass.core.sink import Background
+from sightglass.core.values import type_name
+from sightglass.emit.answer import Answer
+from sightglass.emit.demand import Channel, Offered
+from sightglass.emit.observe import Emitter
+from sightglass.query.query import on
+from sightglass.run import Run, current, when_begun
+
+from . import compat
+from .arguments import Arguments, Signature
+from .compiling import Compiler, Found, Made
+from .loops import CALLS, Loop
+from .variant import Asked, Delivery, Extras, Variant
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MAX_SIGNATURES: Final = 16
+AHEAD: Final = "cannot be asked: the step was compiled ahead of time; give live() what jax.jit returned"
+
+
+class Live(Generic[P, R]):
+    """A jitted function that clients of a run can look into. Made by `live`."""
+
+    def __init__(self, function: Callable[P, R], run: Run | None, event: str) -> None:
+        functools.update_wrapper(self, function, updated=())
+        self._function = function
+        self._event = event
+        self._watched: _Watched | None = None
+        self._is_askable = not isinstance(function, jax.stages.Compiled)
+        if self._is_askable:
+            compat.options_around(function)
+        self._rest()
+        begun = run or current()
+        if begun is not None:
+            self._attach(begun)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function, as it is or with what is asked compiled into it."""
+        count = self._idle.get(self._event)
+        if count is None:
+            return self._watched.call(args, kwargs) if self._watched else self._function(*args, **kwargs)
+        count()
+        return self._function(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the jitted function has, such as `lower`."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._function, name)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """Bind like a function, when it stands in a class."""
+        return self if instance is None else functools.partial(self, instance)
+
+    def _rest(self) -> None:
+        """Do without a run until the next one begins."""
+        self._idle: Mapping[str, Callable[[], int]] = {self._event: int}
+        self._watched = None
+        when_begun(self._attach)
+
+    def _attach(self, run: Run) -> None:
+        if run.disabled:
+            when_begun(self._attach)
+        elif self._watched is None:
+            self._watched = _Watched(self._function, self._event, run, self._rest, is_askable=self._is_askable)
+            self._idle = run.emitter.demand.idle
+
+
+class _Watched:
+    """A step in a run."""
+
+    def __init__(self, function: Any, event: str, run: Run, ended: Callable[[], None], *, is_askable: bool) -> None:
+        self._function = function
+        self._event = event
+        self._emitter: Emitter = run.emitter
+        self._ended = ended
+        self._refusal = run.refuse_variants
+        self._arguments = Arguments(function)
+        self._signatures: list[Signature] = []
+        self._example: Any = None
+        self._survey_wanted = False
+        self._loops: dict[str, Loop] = {}
+        self._last: Extras | None = None
+        with self._emitter.turn():
+            self._channel: Channel = self._emitter.demand.channel(event, "live")
+            if not is_askable:
+                self._channel.note = (
+                    "cannot be asked: the step was compiled ahead of time; give live() what jax.jit made"
+                )
+            self._emitter.steps.append(self)
+            self._emitter.demand.refresh()
+        self._compiler = (
+            Compiler(function, event, receive=self._receive, surveyed=self._surveyed, done=self._emitter.wake)
+            if is_askable
+            else None
+        )
+
+    def call(self, args: Any, kwargs: Any) -> Any:
+        """Call the function with attention: somebody asks, acts wait, or it is the first call."""
+        emitter, channel = self._emitter, self._channel
+        signature = None if emitter.closed else self._arguments.signature(args, kwargs)
+        if signature is None:  # the run is over, or the call is part of what is being traced
+            return self._function(*args, **kwargs)
+        answers = self._answers()
+        made = self._variant(answers, signature, args, kwargs) if answers else None
+        if channel.describe_next:
+            self._see_first(args, kwargs)
+        index = channel.next_index()
+        if made is None:
+            result = self._function(*args, **kwargs)
+            if self._event not in self._loops:
+                emitter.happened(channel, index)
+        else:
+            result = self._run(made, index, answers, args, kwargs)
+        emitter.between(self._event, index)
+        return result
+
+    # For the emitter
+
+    def survey(self) -> bool:
+        """Begin to find out what the step logs; returns whether it is known, or cannot be before the first call."""
+        self._survey_wanted = True
+        if self._compiler is None or self._example is None or self._compiler.found is not None:
+            return True
+        self._compiler.survey(self._example)
+        return False
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until the last call has brought all that was asked of it."""
+        last = self._last
+        if last is not None:
+            Background("wait", lambda: jax.block_until_ready(last)).join(timeout_s)
+
+    def close(self) -> None:
+        """See the run end."""
+        self._ended()
+
+    # What is asked
+
+    def _answers(self) -> list[Answer]:
+        """Return the answers to queries about this step, and about what happens within it."""
+        answers = list(self._channel.answers)
+        for part in self._channel.parts:
+            answers += part.answers
+        answers = [answer for answer in answers if not answer.suspended]
+        reason = self._refusal or ("" if self._compiler else f"Event {self._event!r} {self._channel.note}")
+        if reason:
+            for answer in answers:
+                answer.refuse(RefusedError(reason))
+            self._emitter.wake()
+            return []
+        return answers
+
+    def _asked(self, answers: Sequence[Answer]) -> dict[str, Asked]:
+        asked = {a.query.key: Asked(query=a.query, functions=a.functions) for a in answers}
+        for channel in (self._channel, *self._channel.parts):
+            if channel.delimits and channel.name in self._loops:  # a loop whose passes delimit groups is to be heard of
+                each = on(channel.name).count(every=1)
+                asked.setdefault(each.key, Asked(query=each, functions={}))
+        return asked
+
+    def _variant(self, answers: Sequence[Answer], signature: Signature, args: Any, kwargs: Any) -> Variant | None:
+        """Return the variant that answers, if it is ready, or else an older one that fits."""
+        assert self._compiler is not None
+        if signature not in self._signatures:
+            self._signatures.append(signature)
+            if len(self._signatures) > MAX_SIGNATURES:
+                self._signatures = [signature]
+                self._compiler.forget()
+        number = self._signatures.index(signature)
+        asked = self._asked(answers)
+        name = frozenset(asked), number
+        made = self._compiler.get(name)
+        if made is None:
+            self._compiler.want(name, lambda: tuple(asked.values()), lambda: self._arguments.shapes(args, kwargs))
+            return self._compiler.newest(number)
+        self._refuse(answers, made)
+        return made.variant
+
+    def _refuse(self, answers: Sequence[Answer], made: Made) -> None:
+        for answer in answers:
+            error = made.refused.get(answer.query.key)
+            if error is not None:
+                answer.refuse(error)
+                self._emitter.wake()
+
+    def _see_first(self, args: Any, kwargs: Any) -> None:
+        """See what the step is called with; from now on it can be asked what it logs."""
+        self._example = self._arguments.shapes(args, kwargs)
+        emitter = self._emitter
+        with emitter.lock:
+            self._channel.describe_next = False
+            emitter.demand.refresh()
+        if self._survey_wanted or emitter.demand.answers:
+            self.survey()
+
+    def _surveyed(self, found: Found) -> None:
+        """Let clients see what the step logs; runs on the compiler's thread."""
+        assert self._compiler is not None
+        demand = self._emitter.demand
+        with self._emitter.turn():
+            self._channel.note = self._compiler.problem
+            for event, occurrence in found.items():
+                channel = self._channel if event == self._event else demand.channel(event, "live")
+                channel.describe_next = False
+                for name, value in occurrence.observables.items():
+                    channel.offered[name] = _offered(value)
+                for name, problem in occurrence.unfit.items():
+                    channel.offered[name] = Offered("cannot be asked", problem)
+                if occurrence.body is not None:
+                    loop = Loop(
+                        emitter=self._emitter, channel=channel, calls=self._channel, n_per_call=occurrence.n_per_call
+                    )
+                    self._loops[event] = loop
+                    channel.counted = loop.n_events
+            self._channel.parts = tuple(demand.channels[event] for event in found if event != self._event)
+            demand.refresh()
+
+    # Calls of a variant
+
+    def _run(self, variant: Variant, index: int, answers: Sequence[Answer], args: Any, kwargs: Any) -> Any:
+        emitter = self._emitter
+        for part in variant.looped:
+            if part.leads:
+                self._loops[part.occurrence.event].begin(index, part.occurrence.n_per_call)
+        result, extras = variant.jitted(np.int32(index % CALLS) if variant.looped else None, *args, **kwargs)
+        for array in [array for arrays in extras.arrays for array in arrays]:
+            array.copy_to_host_async()
+        self._last = extras
+        for part, arrays in zip(variant.once, extras.arrays, strict=True):
+            event = part.occurrence.event
+            heads = [
+                (answer, part.head(answer.query.key, arrays))
+                for answer in answers
+                if answer.event == event and answer.query.key in part.keys
+            ]
+            step, steps = part.steps(arrays)
+            channel = emitter.demand.channels[event]
+            emitter.happened(channel, index, heads, step, steps)
+        if self._event not in self._loops and not any(part.occurrence.event == self._event for part in variant.once):
+            emitter.happened(self._channel, index)
+        return result
+
+    def _receive(self, delivery: Delivery) -> None:
+        self._loops[delivery.part.occurrence.event].receive(delivery)
+
+
+def _offered(value: Any) -> Offered:
+    """Describe an observable by its shapes and dtypes."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(value)
+    fields = {jax.tree_util.keystr(path, simple=True, separator="."): _type(leaf) for path, leaf in leaves if path}
+    return Offered(type_name(value), fields=fields) if fields else Offered(_type(value))
+
+
+def _type(aval: Any) -> str:
+    return f"{aval.dtype}[{', '.join(map(str, aval.shape))}]"
+
+
+def live(f: Callable[P, R], run: Run | None = None, event: str = "batch") -> Live[P, R]:
+    """Let clients of a run ask for what a jitted function logs, while it runs.
+
+    While nobody asks, the function runs as it is. When somebody does, a variant with the queries compiled into it is
+    made in the background, and takes over between two calls; only what was asked leaves the device.
+
+    Args:
+        f: What `jax.jit` returned. Its options stay in force: donated and static arguments, shardings.
+        run: The run that clients ask; `None` for the newest one, or the next to begin.
+        event: What clients call a call of the function.
+
+    Returns:
+        The function, to be called in its place. Logs in it are observables of `event`, or of the event that they name.
+        An event happens once each time the innermost loop body runs that holds all its logs, or once a call.
+
+    Raises:
+        LogError: It is no function of `jax.jit`'s.
+        ValueError: The event comes from elsewhere already.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from sightglass.jax import live, log
+        >>> @jax.jit
+        ... def train_step(w, x):
+        ...     log({"loss": (w * x) ** 2})
+        ...     return w - 0.1 * w * x * x
+        >>> step = live(train_step)
+        >>> float(step(jnp.float32(1), jnp.float32(1)))
+        0.8999999761581421
+    """
+    return Live(f, run, event)

@@ -1,0 +1,87 @@
+"""What happens in a compiled loop, on the host: the numbers of its events, and their way to the answers.
+
+A callback's thread only hands over what it brought; all else happens on a drain thread, in the order of the events.
+Where the number of events a call is known, calls that nobody looked into count as well; where the program decides it,
+only those are counted that were seen.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from sightglass.emit.answer import Answer
+from sightglass.emit.demand import Channel
+from sightglass.emit.observe import Emitter, Settled
+
+from .variant import Delivery
+
+MAX_WAITING: Final = 1_024
+CALLS: Final = 2**31
+
+
+@dataclass(slots=True, kw_only=True)
+class Loop:
+    """An event that happens in a loop.
+
+    Attributes:
+        emitter: Where it comes in.
+        channel: The event.
+        calls: The step's own channel, which counts calls.
+        n_per_call: How often it happens in a call; `None` if the program decides.
+    """
+
+    emitter: Emitter
+    channel: Channel
+    calls: Channel
+    n_per_call: int | None
+    _n_before: int = 0
+    _n_lost: int = 0
+    _firsts: dict[int, int] = field(default_factory=dict)
+    _waiting: deque[tuple[float, Delivery]] = field(default_factory=deque)
+
+    def n_events(self) -> int:
+        """Return how often it happened, as far as that is known."""
+        return max(self._n_before, self.calls.n_counted * (self.n_per_call or 0))
+
+    def begin(self, call: int, n_per_call: int | None) -> None:
+        """See a call begin that is looked into."""
+        if n_per_call is not None:
+            first = max(self._n_before, call * (self.n_per_call or 0))
+            self._firsts[call % CALLS] = first
+            self._n_before = first + n_per_call
+
+    def receive(self, delivery: Delivery) -> None:
+        """Take what a callback brought; called by threads of XLA's."""
+        if len(self._waiting) >= MAX_WAITING and not delivery.ended:
+            self._n_lost += delivery.n
+            return
+        self._waiting.append((self.emitter.wall_time(), delivery))
+        self.emitter.defer_loop(self._settle)
+
+    def _settle(self, error: BaseException | None) -> None:
+        wall_time, delivery = self._waiting.popleft()
+        first = self._firsts.get(delivery.call, self._n_before) + delivery.n_before
+        answers = [a for a in self.channel.answers if not a.suspended and a.query.key in delivery.part.keys]
+        for answer in answers:
+            answer.n_dropped += self._n_lost
+        self._n_lost = 0
+        heads = {answer: _heads(answer, delivery, first, wall_time) for answer in answers}
+        self.emitter.settle(self.channel, heads, n_events=delivery.n if delivery.part.leads else 0)
+        if delivery.ended and delivery.part.leads:
+            n_events = first + delivery.n
+            if self._firsts.pop(delivery.call, None) is None:
+                self._n_before = n_events
+            self.emitter.settle_group(self.channel, n_events)
+
+
+def _heads(answer: Answer, delivery: Delivery, first: int, wall_time: float) -> Iterator[Settled]:
+    """Yield the events of a delivery, for one answer."""
+    part = delivery.part
+    for i in range(delivery.n):
+        arrays = [array[i] for array in delivery.arrays]
+        step, steps = part.steps(arrays)
+        index = first + i
+        yield index, index if step is None else step, wall_time, part.head(answer.query.key, arrays), steps
