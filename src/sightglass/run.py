@@ -97,8 +97,8 @@ class Run:
         if disabled:
             self._emitter.close()
             return
-        refuse_acts = refusal(self._rank, n_ranks, agree)
-        self.refuse_variants = refuse_acts.replace("Acts are", "Queries of compiled steps are") if not agree else ""
+        refuse_acts = refusal("Acts", self._rank, n_ranks, agree)
+        self.refuse_variants = refusal("Queries of compiled steps", self._rank, n_ranks, agree)
         about = {"started": self._started, "config": _plain(config), "directory": str(directory)}
         self._recorder = self._emitter.recorder = Recorder(self._files.open, rank=self._rank, clock=self._clock)
         self._agent = Agent(self._emitter, run=name, id=self.id, clock=self._clock, functions=self._functions,
@@ -305,6 +305,11 @@ class Run:
     def emitter(self) -> Emitter:
         """Where its events come in: for the packages that bring events of their own."""
         return self._emitter
+
+    @property
+    def functions(self) -> Mapping[str, Callable[..., Any]]:
+        """What queries may call besides the library's own, by name."""
+        return self._functions
 
     def _open(self, listen: str | None) -> None:
         """Open what can be opened, and say what cannot."""

@@ -290,4 +290,4 @@ def test_what_cannot_be_broadcast_is_refused(bench):
 )
 def test_agreed_hands_over_what_it_is_given(pairs):
     acts = [act(kind, "x", value, id=number, at="e") for number, (kind, value) in enumerate(pairs)]
-    assert agreed(acts, bytes) == acts
+    assert agreed(acts, {}, bytes) == (acts, {})

@@ -156,10 +156,29 @@ def _is_pause_of(client: str, act: Act) -> bool:
 Agree = Callable[[bytes], bytes]
 
 
-def agreed(acts: list[Act], agree: Agree) -> list[Act]:
-    """Return the acts that all ranks apply at this event: those of rank 0, by the program's own broadcast."""
-    told = agree(msgspec.msgpack.encode([pack(act) for act in acts]))
-    return [unpack(*packed) for packed in msgspec.msgpack.decode(told, type=list[Packed])]
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is compiled into a step on all ranks.
+
+    Attributes:
+        signature: The number of the signature it is for.
+        use: The queries, as text, that the step answers from the next call on.
+        prepare: Those to be compiled meanwhile.
+    """
+
+    signature: int = 0
+    use: tuple[str, ...] = ()
+    prepare: tuple[str, ...] = ()
+
+
+Plans = dict[str, Plan]
+"""Plans by the event of their step."""
+
+
+def agreed(acts: list[Act], plans: Plans, agree: Agree) -> tuple[list[Act], Plans]:
+    """Return what all ranks do from this event on: what rank 0 says, by the program's own broadcast."""
+    told = agree(msgspec.msgpack.encode(([pack(act) for act in acts], plans)))
+    packed, plans = msgspec.msgpack.decode(told, type=tuple[list[Packed], Plans])
+    return [unpack(*one) for one in packed], plans
 
 
 Packed = tuple[Act, bytes, list[bytes]]

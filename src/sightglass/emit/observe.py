@@ -30,7 +30,7 @@ from sightglass.core.sink import Background
 from sightglass.core.values import PLAIN, SCALARS, Tensor, Text, array_kind, freeze
 from sightglass.query.pipeline import Head
 
-from .acts import Act, Agree, Done, Ledger, agreed, pack
+from .acts import Act, Agree, Done, Ledger, Plan, agreed, pack
 from .answer import LOG, NUMBERS, Answer, host_step
 from .budget import Account
 from .demand import Channel, Demand, Origin
@@ -40,6 +40,8 @@ HANDOVER_S: Final = 0.0002
 SWITCH_INTERVAL_S: Final = 0.001
 CLOCK_S: Final = 0.05
 CLOCK_NOISE_S: Final = 0.001
+
+NO_PLAN: Final = Plan()
 
 Settled = tuple[int, Any, float, Head, Any]
 """An event whose head is on the host: index, step, wall time, head, further steps."""
@@ -67,8 +69,16 @@ class Recorder(Protocol):
 class Step(Protocol):
     """A step whose events are compiled into it, and found out about when somebody wants to know."""
 
+    event: str
+
     def survey(self) -> bool:
         """Begin to find out what the step offers, if that can be; returns whether it is known, or cannot be."""
+
+    def propose(self) -> Plan:
+        """Say, on the rank that clients ask, what all ranks are to compile into the step."""
+
+    def adopt(self, plan: Plan) -> None:
+        """Follow a plan from the next call on."""
 
     def flush(self, timeout_s: float) -> None:
         """Wait until what is under way in the step has been handed over."""
@@ -204,6 +214,11 @@ class Emitter:
         for answer in channel.answers:
             answer.settle_group()
         self._record_group(channel, n_events)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether several processes act together."""
+        return self._agree is not None
 
     def wall_time(self) -> float:
         """Return the wall time now, in seconds since the Unix epoch, in step with the events'."""
@@ -461,7 +476,10 @@ class Emitter:
         with self.lock:
             due = self.ledger.due(event) if self._leads or self._agree is None else []
         if self._agree is not None:
-            due = agreed(due, self._agree)
+            plans = {watched.event: watched.propose() for watched in self.steps} if self._leads else {}
+            due, plans = agreed(due, plans, self._agree)
+            for watched in self.steps:
+                watched.adopt(plans.get(watched.event, NO_PLAN))
         for act in due:
             done = self.ledger.carry_out(
                 act, event=event, index=index, step=_known(step, index), wall_time=self._clock.wall()

@@ -22,10 +22,10 @@ def ranks() -> tuple[int, int]:
     return 0, 1
 
 
-def refusal(rank: int, n_ranks: int, agree: Agree | None) -> str:
-    """Say why acts are refused in this process, or nothing."""
+def refusal(what: str, rank: int, n_ranks: int, agree: Agree | None) -> str:
+    """Say why something is refused in this process that all ranks must do at once, such as "Acts"; or nothing."""
     if n_ranks <= 1:
         return ""
     if agree is None:
-        return f"Acts are refused in a program of {n_ranks} processes unless sg.init(agree=…) supplies a broadcast"
-    return "" if rank == 0 else f"Acts go to rank 0, whose run hands them to all; this is rank {rank}"
+        return f"{what} are refused in a program of {n_ranks} processes unless sg.init(agree=…) supplies a broadcast"
+    return "" if rank == 0 else f"{what} go to rank 0, whose run hands them to all; this is rank {rank}"

@@ -2,6 +2,7 @@
 
 from sightglass.core.errors import LogError as LogError
 from sightglass.jax import batching as batching
+from sightglass.jax.agree import agree as agree
 from sightglass.jax.live import live as live
 from sightglass.jax.logdict import logdict as logdict
 from sightglass.jax.logdict import stepdict as stepdict

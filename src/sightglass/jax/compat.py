@@ -4,7 +4,7 @@ Rules:
 
 1. Whatever differs between the releases we support, or is not public, is in this file, and `tests/jax/test_compat.py`
    says so when it goes.
-2. Nothing here edits what JAX keeps: equations and jaxprs are only read.
+2. Nothing here edits what JAX keeps: equations and jaxprs are only read, and others made of them (`as_one`).
 3. Importing this file touches no device.
 """
 
@@ -118,8 +118,12 @@ def donated_arguments(function: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
     return (tuple(info.donate_argnums), tuple(info.donate_argnames)) if info else ((), ())
 
 
-def options_around(function: Any) -> dict[str, Any]:
+def options_around(function: Any, sharding: Any = None) -> dict[str, Any]:
     """Return what `jax.jit` is to be given for a function that takes one more argument in front, and returns a pair.
+
+    Args:
+        function: The function that it is made from.
+        sharding: Of what it returns besides; `None` for any.
 
     Raises:
         LogError: It is no function of `jax.jit`'s.
@@ -138,7 +142,10 @@ def options_around(function: Any) -> dict[str, Any]:
         shardings = jax.tree.unflatten(info.in_shardings_treedef, info.in_shardings_leaves)
         options["in_shardings"] = (None, *shardings) if isinstance(shardings, tuple) else (None, shardings)
     if specified(info.out_shardings_leaves):
-        options["out_shardings"] = (jax.tree.unflatten(info.out_shardings_treedef, info.out_shardings_leaves), None)
+        results = jax.tree.unflatten(info.out_shardings_treedef, info.out_shardings_leaves)
+        options["out_shardings"] = (results, sharding)
+    elif sharding is not None:
+        options["out_shardings"] = (None, sharding)
     for name in ("device", "backend"):
         if getattr(info, name, None) is not None:
             options[name] = getattr(info, name)
@@ -214,29 +221,41 @@ def with_equations(jaxpr: Any, eqns: Sequence[Any]) -> Any:
     return ClosedJaxpr(inner, consts) if isinstance(jaxpr, ClosedJaxpr) else inner
 
 
-@jax.jit
-def part(value: Any) -> Any:
-    """Return a value: the jit of which `as_one` takes the parameters, and the name that its equations have."""
+def _part(value: Any) -> Any:
     return value
 
 
-def as_one(eqns: Sequence[Any], needed: set[Any]) -> Any:
+_jitted_part = jax.jit(_part)
+
+
+def call_like() -> Any:
+    """Return a jaxpr whose one equation is an inner jit, as JAX makes one here and now."""
+    with jax.disable_jit(False):
+        return opened(jax.make_jaxpr(_jitted_part)(0.0))[0]
+
+
+def as_one(eqns: Sequence[Any], needed: set[Any], like: Any) -> Any:
     """Make one equation, an inner jit, of equations without effects; nothing is traced.
 
     Args:
         eqns: The equations.
         needed: The variables that are used behind them: its outputs are those of these that the equations make.
+        like: What `call_like` returned.
     """
-    traced = jax.make_jaxpr(part)(0.0)
     made = dict.fromkeys(v for eqn in eqns for v in eqn.outvars)
     used = dict.fromkeys(v for eqn in eqns for v in eqn.invars if isinstance(v, Var))
     invars, outvars = [v for v in used if v not in made], [v for v in made if v in needed]
-    inner = opened(traced)[0].replace(constvars=[], invars=invars, outvars=outvars, eqns=list(eqns))
-    (like,) = opened(traced)[0].eqns
-    params = dict(like.params, jaxpr=ClosedJaxpr(inner, ()))
+    inner = like.replace(constvars=[], invars=invars, outvars=outvars, eqns=list(eqns))
+    (call,) = like.eqns
+    params = dict(call.params, jaxpr=ClosedJaxpr(inner, ()))
     for name in params:  # one input and one output become many
         if name.startswith("in_") or name == "donated_invars":
             params[name] *= len(invars)
         elif name.startswith("out_"):
             params[name] *= len(outvars)
-    return like.replace(params=params, invars=invars, outvars=outvars)
+    return call.replace(params=params, invars=invars, outvars=outvars)
+
+
+def value_holder(context: Any) -> Any:
+    """Return the object in which a user context has its `value`: the context itself takes three times as long."""
+    return getattr(context, "_obj", context)

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import jax
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 from sightglass.core.errors import EvaluationError, QueryError, SightglassError, UnknownNameError
 from sightglass.core.sink import Worker
@@ -96,11 +97,18 @@ class Compiler:
         made = (self._made[name] for name in reversed(self._made) if name[1] == number)
         return next((one.variant for one in made), None)
 
-    def want(self, name: Name, asked: Callable[[], Sequence[Asked]], shapes: Callable[[], Shapes]) -> None:
+    def want(self, name: Name, asked: tuple[Asked, ...], shapes: Callable[[], Shapes]) -> None:
         """Let a variant be made, unless it is under way."""
         if self._wanted is None or self._wanted[0] != name:
-            self._wanted = (name, tuple(asked()), shapes())
+            self._wanted = (name, asked, shapes())
             self._worker.wake()
+
+    def wait(self, name: Name, asked: tuple[Asked, ...], shapes: Callable[[], Shapes]) -> Made:
+        """Return a variant, however long it takes to make it."""
+        while (made := self.get(name)) is None:
+            self.want(name, asked, shapes)
+            self._worker.round(60.0)
+        return made
 
     def forget(self) -> None:
         """Drop all variants."""
@@ -134,11 +142,11 @@ class Compiler:
         answerable = [one for one in asked if one.key not in refused]
         if not answerable:
             return Made(variant=None, refused=refused)
-        variant = Variant(self._function, self._event, answerable, self._receive)
+        variant = Variant(self._function, self._event, answerable, self._receive, whole=_on_all_processes(shapes))
         try:
             args, kwargs = shapes
             call = jax.ShapeDtypeStruct((), np.int32) if self._is_looped(answerable) else None
-            variant.jitted.lower(call, *args, **kwargs).compile()
+            variant.compile(call, args, kwargs)
         except Exception as error:  # noqa: BLE001  the program's own code is traced here
             problem = f"Cannot compile the query into {_name(self._function)}: {type(error).__name__}: {error}"
             return Made(variant=None, refused={one.key: EvaluationError(problem) for one in asked} | refused)
@@ -158,6 +166,11 @@ class Compiler:
         occurrence = self.found.get(one.query.event)
         if occurrence is None:
             return QueryError(f"Nothing is logged for event {one.query.event!r} by {_name(self._function)}")
+        if occurrence.body is not None and jax.process_count() > 1:
+            return QueryError(
+                f"Event {one.query.event!r} happens in a compiled loop, which cannot be looked into in a program of "
+                "several processes: callbacks run in one of them. Log what a call adds up to, outside the loop"
+            )
         known = occurrence.observables
         for name in one.names or ():
             if name in occurrence.unfit:
@@ -165,6 +178,15 @@ class Compiler:
             if name not in known:
                 return UnknownNameError("observable", name, known, where=f"at event {one.query.event!r}")
         return None
+
+
+def _on_all_processes(shapes: Shapes) -> NamedSharding | None:
+    """Return the sharding in which each process has the whole of an array, where there are several."""
+    if jax.process_count() == 1:
+        return None
+    shardings = (getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(shapes))
+    mesh = next((sharding.mesh for sharding in shardings if isinstance(sharding, NamedSharding)), None)
+    return None if mesh is None else NamedSharding(mesh, PartitionSpec())
 
 
 def _name(function: Any) -> str:

@@ -24,15 +24,17 @@ import numpy as np
 from sightglass.core.errors import RefusedError
 from sightglass.core.sink import Background
 from sightglass.core.values import type_name
+from sightglass.emit.acts import Plan
 from sightglass.emit.answer import Answer
 from sightglass.emit.demand import Channel, Offered
 from sightglass.emit.observe import Emitter
+from sightglass.query.parse import parse
 from sightglass.query.query import on
 from sightglass.run import Run, current, when_begun
 
 from . import compat
 from .arguments import Arguments, Signature
-from .compiling import Compiler, Found, Made
+from .compiling import Compiler, Found, Made, Shapes
 from .loops import CALLS, Loop
 from .variant import Asked, Delivery, Extras, Variant
 
@@ -96,8 +98,11 @@ class _Watched:
 
     def __init__(self, function: Any, event: str, run: Run, ended: Callable[[], None], *, is_askable: bool) -> None:
         self._function = function
-        self._event = event
+        self.event = self._event = event
         self._emitter: Emitter = run.emitter
+        self._functions = run.functions
+        self._plan = Plan()
+        self._number = 0
         self._ended = ended
         self._refusal = run.refuse_variants
         self._arguments = Arguments(function)
@@ -127,16 +132,21 @@ class _Watched:
         if signature is None:  # the run is over, or the call is part of what is being traced
             return self._function(*args, **kwargs)
         answers = self._answers()
-        made = self._variant(answers, signature, args, kwargs) if answers else None
+        self._number = self._numbered(signature)
+        shapes = functools.partial(self._arguments.shapes, args, kwargs)
+        if emitter.agrees:
+            variant = self._planned(shapes)
+        else:
+            variant = self._variant(answers, shapes) if answers else None
         if channel.describe_next:
-            self._see_first(args, kwargs)
+            self._see_first(shapes)
         index = channel.next_index()
-        if made is None:
+        if variant is None:
             result = self._function(*args, **kwargs)
             if self._event not in self._loops:
                 emitter.happened(channel, index)
         else:
-            result = self._run(made, index, answers, args, kwargs)
+            result = self._run(variant, index, answers, args, kwargs)
         emitter.between(self._event, index)
         return result
 
@@ -184,21 +194,25 @@ class _Watched:
                 asked.setdefault(each.key, Asked(query=each, functions={}))
         return asked
 
-    def _variant(self, answers: Sequence[Answer], signature: Signature, args: Any, kwargs: Any) -> Variant | None:
-        """Return the variant that answers, if it is ready, or else an older one that fits."""
-        assert self._compiler is not None
+    def _numbered(self, signature: Signature) -> int:
+        """Return the number of a signature; there is a bounded number of them."""
         if signature not in self._signatures:
             self._signatures.append(signature)
             if len(self._signatures) > MAX_SIGNATURES:
                 self._signatures = [signature]
-                self._compiler.forget()
-        number = self._signatures.index(signature)
+                if self._compiler is not None:
+                    self._compiler.forget()
+        return self._signatures.index(signature)
+
+    def _variant(self, answers: Sequence[Answer], shapes: Callable[[], Shapes]) -> Variant | None:
+        """Return the variant that answers, if it is ready, or else an older one that fits."""
+        assert self._compiler is not None
         asked = self._asked(answers)
-        name = frozenset(asked), number
+        name = frozenset(asked), self._number
         made = self._compiler.get(name)
         if made is None:
-            self._compiler.want(name, lambda: tuple(asked.values()), lambda: self._arguments.shapes(args, kwargs))
-            return self._compiler.newest(number)
+            self._compiler.want(name, tuple(asked.values()), shapes)
+            return self._compiler.newest(self._number)
         self._refuse(answers, made)
         return made.variant
 
@@ -209,9 +223,42 @@ class _Watched:
                 answer.refuse(error)
                 self._emitter.wake()
 
-    def _see_first(self, args: Any, kwargs: Any) -> None:
+    # Several processes: all of them run the same variant at the same call
+
+    def propose(self) -> Plan:
+        """Say what all ranks are to run from the next call on: what is asked here, once it is compiled here."""
+        answers = self._answers()
+        if not answers or self._compiler is None:
+            return Plan()
+        asked = self._asked(answers)
+        made = self._compiler.get((frozenset(asked), self._number))
+        if made is None:
+            old = self._plan.use if self._plan.signature == self._number else ()
+            return Plan(signature=self._number, use=old, prepare=tuple(asked))
+        self._refuse(answers, made)
+        return Plan(signature=self._number, use=tuple(asked) if made.variant is not None else ())
+
+    def adopt(self, plan: Plan) -> None:
+        """Follow the plan of rank 0."""
+        self._plan = plan
+
+    def _planned(self, shapes: Callable[[], Shapes]) -> Variant | None:
+        """Return the variant that all ranks run at this call; the one who is late with it, waits for it."""
+        plan = self._plan
+        if plan.signature != self._number or self._compiler is None:
+            return None
+        if plan.prepare:
+            self._compiler.want((frozenset(plan.prepare), self._number), self._parsed(plan.prepare), shapes)
+        if not plan.use:
+            return None
+        return self._compiler.wait((frozenset(plan.use), self._number), self._parsed(plan.use), shapes).variant
+
+    def _parsed(self, texts: Sequence[str]) -> tuple[Asked, ...]:
+        return tuple(Asked(query=parse(text, functions=self._functions), functions=self._functions) for text in texts)
+
+    def _see_first(self, shapes: Callable[[], Shapes]) -> None:
         """See what the step is called with; from now on it can be asked what it logs."""
-        self._example = self._arguments.shapes(args, kwargs)
+        self._example = shapes()
         emitter = self._emitter
         with emitter.lock:
             self._channel.describe_next = False

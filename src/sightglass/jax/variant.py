@@ -417,7 +417,7 @@ class Variant:
         looped: What is asked of those that happen in loops.
     """
 
-    def __init__(self, function: Any, own: str, asked: Sequence[Asked], receive: Receive) -> None:
+    def __init__(self, function: Any, own: str, asked: Sequence[Asked], receive: Receive, *, whole: Any = None) -> None:
         """Prepare a variant; nothing is traced before it is called or lowered.
 
         Args:
@@ -425,6 +425,7 @@ class Variant:
             own: The step's own event.
             asked: The queries, on its own event and on those that happen within.
             receive: Called by a thread of XLA's with what happened in loops; must not raise, call JAX, or wait.
+            whole: The sharding of what leaves; `None` for any.
         """
         self.once: list[Part] = []
         self.looped: list[Part] = []
@@ -437,7 +438,11 @@ class Variant:
             return self._program(call, args, kwargs)
 
         program.__name__ = program.__qualname__ = getattr(function, "__name__", "step")
-        self.jitted: Any = jax.jit(program, **compat.options_around(function))
+        self.jitted: Any = jax.jit(program, **compat.options_around(function, whole))
+
+    def compile(self, call: Any, args: Any, kwargs: Any) -> None:
+        """Trace and compile it, given shapes and shardings; a call with such arguments finds it compiled."""
+        self.jitted.lower(call, *args, **kwargs).compile()
 
     @property
     def parts(self) -> list[Part]:

@@ -1,0 +1,116 @@
+"""Two real JAX processes with one program: what clients ask is compiled into the step of both, at the same call."""
+
+from __future__ import annotations
+
+import socket
+
+import numpy as np
+import pytest
+
+import sightglass as sg
+
+TRAINING = """
+rank, port, mode = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+import jax, jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize("127.0.0.1:" + port, 2, rank)
+import sightglass.jax as sgx
+
+watched = sys.modules["sightglass.jax.live"]._Watched
+run_variant, calls = watched._run, []
+def note_call(self, variant, index, *rest):
+    calls.append((index, sorted(key for part in variant.parts for key in part.keys)))
+    return run_variant(self, variant, index, *rest)
+watched._run = note_call
+
+mesh = jax.make_mesh((2,), ("data",))
+
+def train(w, x):
+    gradient = jnp.mean(x * (x @ w - 1)[:, None], axis=0)
+    sgx.log({"loss": jnp.mean((x @ w - 1) ** 2), "x": x})
+    return w - 0.01 * gradient
+
+run = sg.init(f"rank{rank}", budget=None, agree=sgx.agree if mode == "agree" else None)
+step = sgx.live(jax.jit(train))
+local = np.arange(8, dtype=np.float32).reshape(2, 4) / 8 + rank
+x = jax.make_array_from_process_local_data(NamedSharding(mesh, PartitionSpec("data")), local)
+w = jax.device_put(np.zeros(4, np.float32), NamedSharding(mesh, PartitionSpec()))
+n = 0
+while not run.stopping and n < 3000:
+    w = step(w, x)
+    jax.block_until_ready(w)
+    n += 1
+    if n % 20 == 0:
+        say("step", n)
+    time.sleep(0.002)
+run.close()
+say("end", n, repr(calls).replace(" ", ""), repr(np.asarray(w.addressable_data(0)).tolist()).replace(" ", ""))
+"""
+
+X = np.concatenate([np.arange(8, dtype=np.float32).reshape(2, 4) / 8 + rank for rank in range(2)])
+
+
+def losses(n):
+    w, seen = np.zeros(4, np.float32), []
+    for _ in range(n):
+        seen.append(np.mean((X @ w - 1) ** 2))
+        w = w - 0.01 * np.mean(X * (X @ w - 1)[:, None], axis=0)
+    return seen, w
+
+
+@pytest.fixture
+def two_ranks(start):
+    def begin(mode):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = str(probe.getsockname()[1])
+        one_device = {"XLA_FLAGS": "--xla_cpu_experimental_ynn_fusion_type=", "JAX_PLATFORMS": "cpu"}
+        children = [start(TRAINING, str(rank), port, mode, **one_device) for rank in range(2)]
+        for child in children:
+            child.may_complain = True  # the collectives say that they are connected
+            child.hears("step", 60)
+        return children
+
+    return begin
+
+
+@pytest.mark.slow
+def test_every_rank_switches_at_the_same_call_and_the_numbers_stay_right(two_ranks):
+    children = two_ranks("agree")
+    with sg.connect("rank1") as other:
+        refused = other.stream("batch.loss")
+        with pytest.raises(sg.RefusedError, match="Queries of compiled steps go to rank 0"):
+            next(iter(refused))
+    with sg.connect("rank0") as run:
+        loss = run.stream("batch.loss")
+        loss.wait(20, timeout_s=60)
+        whole = run.stream("batch.x")
+        whole.wait(20, timeout_s=60)
+        loss.close()
+        whole.wait(60, timeout_s=60)
+        records = list(loss.since(0)[1])
+        np.testing.assert_array_equal(whole.latest.value, X)
+        run.stop()
+    (n, calls, w), (n1, calls1, w1) = (child.hears("end", 60) for child in children)
+    assert (n, calls, w) == (n1, calls1, w1)
+    expected, at_the_end = losses(int(n))
+    np.testing.assert_allclose([r.value for r in records], [expected[int(r.step)] for r in records], rtol=1e-4)
+    np.testing.assert_allclose(np.array(eval_floats(w)), at_the_end, rtol=1e-4)
+    assert calls.count("v0.x") > 20
+
+
+@pytest.mark.slow
+def test_without_a_broadcast_a_client_is_refused(two_ranks):
+    children = two_ranks("alone")
+    for rank in range(2):
+        with sg.connect(f"rank{rank}") as run:
+            stream = run.stream("batch.loss")
+            with pytest.raises(sg.RefusedError, match=r"Queries of compiled steps are refused in a program of 2 proc"):
+                next(iter(stream))
+    for child in children:
+        child.goes_on()
+
+
+def eval_floats(text):
+    return [float(part) for part in text.strip("[]").split(",")]
