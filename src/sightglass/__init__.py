@@ -41,6 +41,7 @@ _MODULES = {
     "EvaluationError": "core.errors",
     "ActError": "core.errors",
     "RefusedError": "core.errors",
+    "UnconfirmedError": "core.errors",
     "RunNotFoundError": "core.errors",
     "RunLostError": "core.errors",
     "TransportError": "core.errors",
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
     from .core.errors import RunNotFoundError as RunNotFoundError
     from .core.errors import SightglassError as SightglassError
     from .core.errors import TransportError as TransportError
+    from .core.errors import UnconfirmedError as UnconfirmedError
     from .core.errors import UnsendableError as UnsendableError
     from .core.errors import ViewError as ViewError
     from .core.errors import WireError as WireError

@@ -55,6 +55,7 @@ class Run:
         connection_file: Where the address and keys of a controller are, if `listen` was given.
         viewer_file: The same for those who may only look.
         reachable: Whether other processes can connect.
+        jax_attach: Whether clients may ask for what any jitted function logs: "global" or `None`.
         refuse_variants: Why compiled steps cannot be asked here; empty if they can.
         thread: The thread that `init` was called on; acts are applied there.
     """
@@ -70,6 +71,7 @@ class Run:
         listen: str | None,
         budget: float | None,
         agree: Agree | None,
+        jax_attach: str | None,
         disabled: bool,
     ) -> None:
         self.name = name
@@ -80,6 +82,7 @@ class Run:
         self.reachable = False
         self.thread = threading.get_ident()
         self.disabled = disabled
+        self.jax_attach = jax_attach
         self.refuse_variants = ""
         self._rank, n_ranks = ranks()
         self._files = RunDirectory(directory, shared=shared, about=self._about, moved=self._moved)
@@ -307,6 +310,11 @@ class Run:
         return self._emitter
 
     @property
+    def clock(self) -> SystemClock:
+        """What it reads the time from."""
+        return self._clock
+
+    @property
     def functions(self) -> Mapping[str, Callable[..., Any]]:
         """What queries may call besides the library's own, by name."""
         return self._functions
@@ -443,6 +451,7 @@ def init(
     budget: float | None = 0.05,
     mode: Mode | None = None,
     agree: Agree | None = None,
+    jax_attach: Literal["global"] | None = None,
 ) -> Run:
     """Begin a run. It never fails a training because of the network.
 
@@ -459,6 +468,8 @@ def init(
         mode: "disabled" makes every call a no-op; by default the environment's `SIGHTGLASS_MODE`, else "live".
         agree: For programs of several processes that clients may act on: a function that every rank calls at every
             event of this thread, with some bytes, and that returns to each the bytes of rank 0 (a broadcast).
+        jax_attach: "global" lets clients ask for what any jitted JAX function logs, as the event "jax", without
+            `sightglass.jax.live` around it. Whoever asks makes all jitted functions be compiled again, and confirms it.
 
     Raises:
         TypeError: The name is no text.
@@ -474,11 +485,13 @@ def init(
         raise ValueError(f"Expected a budget above 0 and up to 1, or None, got {budget!r}")
     if listen is not None and not listen.startswith("tcp://"):
         raise ValueError(f"Expected an endpoint such as 'tcp://0.0.0.0:0', got {listen!r}")
+    if jax_attach not in (None, "global"):
+        raise ValueError(f"Expected jax_attach='global' or None, got {jax_attach!r}")
     if isinstance(keep, str):
         raise TypeError(f"Expected a list of queries to keep, got text: keep=[{keep!r}]")
     directory = choose(Path(dir), name) if into is None else Path(into)
     return Run(name, directory=directory, shared=into is not None, keep=keep, config=config or {}, listen=listen,
-               budget=budget, agree=agree, disabled=mode == "disabled")  # fmt: skip
+               budget=budget, agree=agree, jax_attach=jax_attach, disabled=mode == "disabled")  # fmt: skip
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -74,6 +74,7 @@ def describe(run: str, as_json: bool) -> None:
 @click.option("--title", help="What stands above the chart.")
 @click.option("--log-y", is_flag=True, help="A logarithmic y axis.")
 @click.option("--plain", is_flag=True, help="Plain lines, also in a terminal.")
+@click.option("--yes", is_flag=True, help="Ask, although it has a price for the run.")
 @JSON
 def watch(  # noqa: PLR0917  click passes them by name
     run: str,
@@ -84,6 +85,7 @@ def watch(  # noqa: PLR0917  click passes them by name
     title: str | None,
     log_y: bool,
     plain: bool,
+    yes: bool,
     as_json: bool,
 ) -> None:
     """Ask a run, and watch the answers: a live chart in a terminal, else one line a record.
@@ -98,7 +100,7 @@ def watch(  # noqa: PLR0917  click passes them by name
     """  # noqa: D301  click reads the escape: keep these lines as they are
     deadline_s = None if seconds is None else time.monotonic() + _seconds(seconds)
     with asked(run) as source:
-        streams = [source.stream(query) for query in queries]
+        streams = [_asked(source, query, yes=yes) for query in queries]
         for stream in streams:
             if stream.note:
                 click.echo(stream.note, err=True)
@@ -113,6 +115,21 @@ def watch(  # noqa: PLR0917  click passes them by name
             stream.wait(0, timeout_s=0)
             if stream.ended:
                 list(stream)  # raises why it ended, if it did not end well
+
+
+def _asked(source: Any, query: str, *, yes: bool) -> Any:
+    """Ask a run; what has a price is asked for again once it is confirmed."""
+    from sightglass.core.errors import UnconfirmedError
+
+    try:
+        return source.stream(query)
+    except UnconfirmedError as error:
+        price = str(error).partition(" Ask again")[0]
+    if not (yes or sys.stdin.isatty()):
+        raise click.ClickException(f"{price} Add --yes to go on.")
+    if not yes:
+        click.confirm(f"{price}\nGo on?", abort=True)
+    return source.stream(query, confirm=True)
 
 
 def _seconds(text: str) -> float:

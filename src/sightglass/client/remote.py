@@ -104,20 +104,22 @@ class RemoteRun:
         """The acts that were applied to the run so far, by all clients, the oldest first."""
         return [HistoryEntry(**entry) for entry in self._ask("history")]
 
-    def stream(self, query: Query | str) -> Stream:
+    def stream(self, query: Query | str, *, confirm: bool = False) -> Stream:
         """Ask a question; the answer begins to come at the next event.
 
         Args:
             query: Such as `on("batch").map(lambda b: b.loss)`, or its text, or "batch.loss".
+            confirm: Whether to ask although it has a price for the run, as an earlier refusal said.
 
         Raises:
             QueryError: The query cannot be read, or cannot be answered by this run.
+            UnconfirmedError: Asking has a price; the message names it.
             RunLostError: The run does not answer, or has ended.
         """
         asked = as_query(query)
         text = query if isinstance(query, str) else str(asked)
         store = Store(tag=text, run=self.name)
-        pending = self._link.begin(lambda number: wire.Open(request=number, query=text), store)
+        pending = self._link.begin(lambda number: wire.Open(request=number, query=text, confirm=confirm), store)
         opened: wire.Opened = self._link.result(pending)
         return Stream(_Asked(self._link, store), store, note=opened.note, query=asked.key)
 
@@ -152,8 +154,12 @@ class RemoteRun:
         """Ask the run to stop: `run.stopping` becomes true there."""
         return self._do("stop", at=at, timeout_s=timeout_s)
 
-    def record(self, query: Query | str) -> str:
+    def record(self, query: Query | str, *, confirm: bool = False) -> str:
         """Keep the records of a query in the run's directory from now on, whether or not anybody looks.
+
+        Args:
+            query: The query, or its text.
+            confirm: Whether to ask although it has a price for the run, as an earlier refusal said.
 
         Returns:
             The tag under which they are kept.
@@ -161,8 +167,9 @@ class RemoteRun:
         Raises:
             QueryError: The query cannot be read, or costs more than the run's budget.
             RefusedError: This client may look, not act, or the run keeps nothing.
+            UnconfirmedError: Asking has a price; the message names it.
         """
-        return str(self._keep(query, True)["tag"])
+        return str(self._keep(query, True, confirm)["tag"])
 
     def unrecord(self, query: Query | str) -> None:
         """Stop keeping the records of a query; what was kept stays.
@@ -172,9 +179,9 @@ class RemoteRun:
         """
         self._keep(query, False)
 
-    def _keep(self, query: Query | str, keep: bool) -> Any:
+    def _keep(self, query: Query | str, keep: bool, confirm: bool = False) -> Any:
         text = query if isinstance(query, str) else str(as_query(query))
-        return self._link.request(lambda number: wire.Keep(request=number, query=text, keep=keep))
+        return self._link.request(lambda number: wire.Keep(request=number, query=text, keep=keep, confirm=confirm))
 
     def publish(self, event: str, stream: Stream) -> Subscription:
         """Offer a stream to this run and all of its clients, as an event.

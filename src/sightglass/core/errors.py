@@ -109,6 +109,10 @@ class RefusedError(SightglassError):
     """A request that the run refused; the message says why."""
 
 
+class UnconfirmedError(RefusedError):
+    """A question that has a price for the run, which the message names; `confirm=True` accepts it."""
+
+
 class TransportError(SightglassError, OSError):
     """A transport that cannot be opened or used."""
 

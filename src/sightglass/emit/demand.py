@@ -21,7 +21,7 @@ MAX_OBSERVABLES_SHOWN = 1_000
 MAX_EXAMPLE_CHARS = 60
 MAX_DEPTH_SHOWN = 4
 
-Origin = Literal["observe", "log", "live", "publish"]
+Origin = Literal["observe", "log", "live", "attached", "publish"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,7 @@ class Channel:
         offered: What it offers, by name.
         kept: Its snapshot: index, step, wall time, observables.
         note: What else a client should know of it.
+        price: What it costs the run to be asked for it, beyond the query; empty if nothing.
     """
 
     __slots__ = (
@@ -69,6 +70,7 @@ class Channel:
         "offered",
         "origin",
         "parts",
+        "price",
     )
 
     def __init__(self, name: str, origin: Origin) -> None:
@@ -81,7 +83,7 @@ class Channel:
         self.describe_next = True
         self.offered: dict[str, Offered] = {}
         self.kept: tuple[int, Any, float, Mapping[str, Any]] | None = None
-        self.note = ""
+        self.note = self.price = ""
         self.parts: tuple[Channel, ...] = ()
         self.counted: Callable[[], int] | None = None
 

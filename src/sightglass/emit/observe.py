@@ -74,6 +74,9 @@ class Step(Protocol):
     def survey(self) -> bool:
         """Begin to find out what the step offers, if that can be; returns whether it is known, or cannot be."""
 
+    def asked(self) -> None:
+        """See that what is asked has changed."""
+
     def propose(self) -> Plan:
         """Say, on the rank that clients ask, what all ranks are to compile into the step."""
 
@@ -303,6 +306,8 @@ class Emitter:
             if replay:
                 self.replay(answer)
             self.demand.open(answer)
+            for watched in self.steps:
+                watched.asked()
             if self._switch_interval_s is None:
                 # A host busy in Python would keep the io thread waiting for five milliseconds at a time.
                 self._switch_interval_s = sys.getswitchinterval()
@@ -312,6 +317,8 @@ class Emitter:
         """Stop answering."""
         with self.turn():
             self.demand.close(answer)
+            for watched in self.steps:
+                watched.asked()
             if not self.demand.answers:
                 self._restore_switch_interval()
 

@@ -1,6 +1,7 @@
 """Logging as a transformation of JAX programs: `log` anywhere, then `spool`, `tap` or `strip` the function."""
 
 from sightglass.core.errors import LogError as LogError
+from sightglass.jax import attach as attach
 from sightglass.jax import batching as batching
 from sightglass.jax.agree import agree as agree
 from sightglass.jax.live import live as live

@@ -160,6 +160,9 @@ class _Watched:
         self._compiler.survey(self._example)
         return False
 
+    def asked(self) -> None:
+        """See that what is asked has changed: the next call looks by itself."""
+
     def flush(self, timeout_s: float) -> None:
         """Wait until the last call has brought all that was asked of it."""
         last = self._last
@@ -276,7 +279,7 @@ class _Watched:
                 channel = self._channel if event == self._event else demand.channel(event, "live")
                 channel.describe_next = False
                 for name, value in occurrence.observables.items():
-                    channel.offered[name] = _offered(value)
+                    channel.offered[name] = offered(value)
                 for name, problem in occurrence.unfit.items():
                     channel.offered[name] = Offered("cannot be asked", problem)
                 if occurrence.body is not None:
@@ -317,7 +320,7 @@ class _Watched:
         self._loops[delivery.part.occurrence.event].receive(delivery)
 
 
-def _offered(value: Any) -> Offered:
+def offered(value: Any) -> Offered:
     """Describe an observable by its shapes and dtypes."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(value)
     fields = {jax.tree_util.keystr(path, simple=True, separator="."): _type(leaf) for path, leaf in leaves if path}

@@ -48,7 +48,7 @@ class TapStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class Kind:
     """What is known of an event before it happens."""
 
     site: Site
@@ -112,17 +112,17 @@ class Tapped(Staged):
         """Return the number after a `shard_map`: that of the device that logged most."""
         return jnp.max(shards)
 
-    def _described(self, event: Event) -> tuple[_Kind, list[Any]]:
+    def _described(self, event: Event) -> tuple[Kind, list[Any]]:
         data = {k: v for k, v in event.data.items() if self._demanded.wants(k, explicit=event.site.explicit)}
         leaves, tree = jax.tree.flatten((list(data.values()), list(event.steps.values())))
         leaves = [_raw(leaf) for leaf in leaves]
         masks = [] if event.mask is None else [event.mask]
         keys = tuple(self._prefix + key for key in data)
         n_leaves = len(masks) + len(leaves)
-        kind = _Kind(event.site, keys, tuple(event.steps), event.n_batch, bool(masks), n_leaves, tree)
+        kind = Kind(event.site, keys, tuple(event.steps), event.n_batch, bool(masks), n_leaves, tree)
         return kind, masks + leaves
 
-    def deliver(self, kinds: Sequence[_Kind], arrays: Sequence[Any]) -> None:
+    def deliver(self, kinds: Sequence[Kind], arrays: Sequence[Any]) -> None:
         """Hand events to the callback, on the host; nothing that it raises gets out."""
         start = 0
         for kind in kinds:
@@ -136,7 +136,7 @@ class Tapped(Staged):
             except Exception as error:  # noqa: BLE001  a user's callback: XLA must not see what it raises
                 self._failed(error, kind.site)
 
-    def _logs(self, kind: _Kind, leaves: Sequence[Any]) -> logdict:
+    def _logs(self, kind: Kind, leaves: Sequence[Any]) -> logdict:
         values, steps = kind.tree.unflatten([leaf[None] for leaf in leaves[kind.masked :]])
         # The parts fit together: checking them again would double the price of an event.
         return logdict._made(
@@ -201,7 +201,7 @@ def _abstract(number: Any, *avals: Any, **params: Any) -> Any:
     return [number], {compat.effect}
 
 
-def _lower(context: Any, *operands: Any, kinds: Sequence[_Kind], tap: Tapped) -> Any:
+def _lower(context: Any, *operands: Any, kinds: Sequence[Kind], tap: Tapped) -> Any:
     n_events = np.int32(max(1, len(kinds)))
 
     def callback(number: Any, *arrays: Any) -> tuple[Any]:
@@ -216,7 +216,7 @@ def _jvp(primals: Any, tangents: Any, **params: Any) -> Any:
     return [number], [ad.Zero(jax.typeof(number).to_tangent_aval())]
 
 
-def _batch(values: Any, axes: Any, *, kinds: Sequence[_Kind], tap: Tapped) -> Any:
+def _batch(values: Any, axes: Any, *, kinds: Sequence[Kind], tap: Tapped) -> Any:
     n = next(value.shape[axis] for value, axis in zip(values, axes, strict=True) if axis is not None)
     number = values[0] if axes[0] is None else jnp.max(values[0])
     operands, batched, start = [], [], 1

@@ -15,7 +15,7 @@ Theory of operation:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -64,6 +64,10 @@ class Asked:
     def names(self) -> frozenset[str] | None:
         """The observables it reads; `None` for all."""
         return None if self.query.reads_all else frozenset(self.query.names)
+
+    def answered_by(self, names: Collection[str]) -> bool:
+        """Return whether an event that offers such names has all that the query reads."""
+        return self.names is None or self.names <= frozenset(names)
 
     @property
     def every(self) -> int:

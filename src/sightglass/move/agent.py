@@ -24,6 +24,7 @@ from sightglass.core.errors import (
     ActError,
     QueryError,
     SightglassError,
+    UnconfirmedError,
     UnsendableError,
     WireError,
     unknown,
@@ -33,7 +34,7 @@ from sightglass.emit.answer import LOG, Answer
 from sightglass.emit.observe import Emitter
 from sightglass.query.parse import parse
 from sightglass.query.pipeline import Evaluation
-from sightglass.query.query import Group, Query
+from sightglass.query.query import Group, Per, Query, Reduce
 
 from . import describe, wire
 from .kept import Kept, Recorder
@@ -201,7 +202,7 @@ class Agent:
             case wire.Ask(request=request, what=what):
                 self._ask(peer, request, what)
             case wire.Open(request=request, query=query):
-                self._open(peer, client, request, query)
+                self._open(peer, client, request, query, confirm=message.confirm)
             case wire.Close(stream=stream):
                 client.streams.discard(stream)
                 self._unsubscribe(peer, stream)
@@ -248,20 +249,29 @@ class Agent:
                 return
         self._reply(peer, request, value)
 
-    def _open(self, peer: bytes, client: Client, request: int, text: str) -> None:
+    def _open(self, peer: bytes, client: Client, request: int, text: str, *, confirm: bool) -> None:
         if len(client.streams) >= MAX_STREAMS:
             self._refuse(peer, request, "RefusedError", f"Expected at most {MAX_STREAMS} streams of a client, got more")
             return
         try:
             query = parse(text, functions=self._functions)
+            self._check_price(query, confirm=confirm)
             answer = self._by_key.get(query.key) or self._answer(query)
-        except (QueryError, LookupError) as error:
+        except (QueryError, UnconfirmedError, LookupError) as error:
             self._refuse(peer, request, type(error).__name__, str(error))
             return
         client.streams.add(answer.id)
         self._subscribers[answer.id].add(peer)
         self._send(peer, wire.Opened(request=request, stream=answer.id, tag=query.tag, note=self._note(query)))
         self._send_rows(answer, list(answer.backlog), [peer])
+
+    def _check_price(self, query: Query, *, confirm: bool) -> None:
+        """Refuse what has a price for the run that the client has not confirmed; a group's event has one too."""
+        channels = self._emitter.demand.channels
+        windows = (step.window for step in query.steps if isinstance(step, Reduce))
+        for event in (query.event, *(window.event for window in windows if isinstance(window, Per))):
+            if event in channels and channels[event].price and not (confirm or query.key in self._by_key):
+                raise UnconfirmedError(f"{channels[event].price} Ask again with confirm=True to go on")
 
     def _answer(self, query: Query) -> Answer:
         """Begin to answer a query that nobody asked before."""
@@ -380,6 +390,7 @@ class Agent:
         try:
             query = parse(message.query, functions=self._functions)
             if message.keep:
+                self._check_price(query, confirm=message.confirm)
                 self.keep(query)
             else:
                 self._unkeep(self._kept.find(query, self._by_key.get(query.key)))

@@ -25,7 +25,8 @@ def run(agent: Agent, emitter: Emitter, functions: Mapping[str, Callable[..., An
     ledger = emitter.ledger
     state = "stopping" if ledger.stopping else "paused" if ledger.paused_by else "running"
     for channel in emitter.demand.channels.values():
-        channel.describe_next = channel.origin != "live"  # the next event refreshes types and examples
+        # The next event refreshes types and examples.
+        channel.describe_next = channel.origin not in ("live", "attached")
     emitter.demand.refresh()
     return {
         "name": agent.run,
@@ -40,7 +41,7 @@ def run(agent: Agent, emitter: Emitter, functions: Mapping[str, Callable[..., An
                 "origin": channel.origin,
                 "n_events": channel.n_events,
                 "kept": channel.kept is not None,
-                "note": channel.note,
+                "note": channel.note or channel.price,
                 "observables": {
                     name: {"type": offered.type, "example": offered.example, "fields": dict(offered.fields)}
                     for name, offered in channel.offered.items()

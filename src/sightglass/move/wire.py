@@ -65,10 +65,11 @@ class Ask(Message, frozen=True, kw_only=True, array_like=True, tag="ask"):
 
 
 class Open(Message, frozen=True, kw_only=True, array_like=True, tag="open"):
-    """Opens a stream."""
+    """Opens a stream; `confirm` says that the price of asking for such an event is known, and accepted."""
 
     request: int
     query: str
+    confirm: bool = False
 
 
 class Close(Message, frozen=True, kw_only=True, array_like=True, tag="close"):
@@ -101,6 +102,7 @@ class Keep(Message, frozen=True, kw_only=True, array_like=True, tag="keep"):
     request: int
     query: str
     keep: bool = True
+    confirm: bool = False
 
 
 class Publish(Message, frozen=True, kw_only=True, array_like=True, tag="publish"):
