@@ -17,6 +17,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -55,8 +56,6 @@ class Run:
         connection_file: Where the address and keys of a controller are, if `listen` was given.
         viewer_file: The same for those who may only look.
         reachable: Whether other processes can connect.
-        jax_attach: Whether clients may ask for what any jitted function logs: "global" or `None`.
-        refuse_variants: Why compiled steps cannot be asked here; empty if they can.
         thread: The thread that `init` was called on; acts are applied there.
     """
 
@@ -82,8 +81,8 @@ class Run:
         self.reachable = False
         self.thread = threading.get_ident()
         self.disabled = disabled
-        self.jax_attach = jax_attach
-        self.refuse_variants = ""
+        self._jax_attach = jax_attach
+        self._refuse_variants = ""
         self._rank, n_ranks = ranks()
         self._files = RunDirectory(directory, shared=shared, about=self._about, moved=self._moved)
         self._clock = SystemClock()
@@ -101,7 +100,7 @@ class Run:
             self._emitter.close()
             return
         refuse_acts = refusal("Acts", self._rank, n_ranks, agree)
-        self.refuse_variants = refusal("Queries of compiled steps", self._rank, n_ranks, agree)
+        self._refuse_variants = refusal("Queries of compiled steps", self._rank, n_ranks, agree)
         about = {"started": self._started, "config": _plain(config), "directory": str(directory)}
         self._recorder = self._emitter.recorder = Recorder(self._files.open, rank=self._rank, clock=self._clock)
         self._agent = Agent(self._emitter, run=name, id=self.id, clock=self._clock, functions=self._functions,
@@ -304,21 +303,6 @@ class Run:
 
     # Wiring
 
-    @property
-    def emitter(self) -> Emitter:
-        """Where its events come in: for the packages that bring events of their own."""
-        return self._emitter
-
-    @property
-    def clock(self) -> SystemClock:
-        """What it reads the time from."""
-        return self._clock
-
-    @property
-    def functions(self) -> Mapping[str, Callable[..., Any]]:
-        """What queries may call besides the library's own, by name."""
-        return self._functions
-
     def _open(self, listen: str | None) -> None:
         """Open what can be opened, and say what cannot."""
         ways = [(True, listen, "")]
@@ -423,6 +407,36 @@ class Run:
             self._recorder.abandon()
         self._emitter.abandon()
         self._idle = self._emitter.demand.idle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wiring:
+    """What packages need of a run that bring events of their own.
+
+    Attributes:
+        emitter: Where events come in.
+        clock: What it reads the time from.
+        functions: What queries may call besides the library's own, by name.
+        refuse_variants: Why compiled steps cannot be asked in this process; empty if they can.
+        jax_attach: Whether clients may ask for what any jitted function logs: "global" or `None`.
+    """
+
+    emitter: Emitter
+    clock: SystemClock
+    functions: Mapping[str, Callable[..., Any]]
+    refuse_variants: str
+    jax_attach: str | None
+
+
+def wiring(run: Run) -> Wiring:
+    """Return a run's parts."""
+    return Wiring(
+        emitter=run._emitter,
+        clock=run._clock,
+        functions=run._functions,
+        refuse_variants=run._refuse_variants,
+        jax_attach=run._jax_attach,
+    )
 
 
 def current() -> Run | None:

@@ -26,7 +26,7 @@ from sightglass.core.sink import Worker
 from sightglass.emit.acts import Plan
 from sightglass.query.pipeline import Head
 from sightglass.query.query import Group, Per, Query, Reduce
-from sightglass.run import Run, current, when_begun
+from sightglass.run import Run, current, when_begun, wiring
 
 from .live import offered
 from .occurrence import Occurrence
@@ -51,16 +51,17 @@ class Attached:
     event = EVENT
 
     def __init__(self, run: Run) -> None:
-        self._emitter = run.emitter
-        self._clock_s = run.clock.monotonic
+        wires = wiring(run)
+        self._emitter = wires.emitter
+        self._clock_s = wires.clock.monotonic
         self._asked: frozenset[str] = frozenset()
         self._changed_s = -math.inf
         self._worker = Worker("attach", self._switch)
         with self._emitter.turn():
             self._channel = self._emitter.demand.channel(EVENT, "attached")
             self._channel.describe_next = False
-            self._channel.price = run.refuse_variants or PRICE
-            self._refusal = run.refuse_variants
+            self._channel.price = wires.refuse_variants or PRICE
+            self._refusal = wires.refuse_variants
             self._emitter.steps.append(self)
             self._emitter.demand.refresh()
 
@@ -207,7 +208,7 @@ def _once(value: Any) -> Track:
 
 def attach(run: Run) -> None:
     """Let a run's clients ask for the logs of all jitted functions, if it was begun so; else wait for the next run."""
-    if run.jax_attach == "global" and not run.disabled:
+    if wiring(run).jax_attach == "global" and not run.disabled:
         Attached(run)
     else:
         when_begun(attach)

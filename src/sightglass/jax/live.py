@@ -30,7 +30,7 @@ from sightglass.emit.demand import Channel, Offered
 from sightglass.emit.observe import Emitter
 from sightglass.query.parse import parse
 from sightglass.query.query import on
-from sightglass.run import Run, current, when_begun
+from sightglass.run import Run, current, when_begun, wiring
 
 from . import compat
 from .arguments import Arguments, Signature
@@ -90,7 +90,7 @@ class Live(Generic[P, R]):
             when_begun(self._attach)
         elif self._watched is None:
             self._watched = _Watched(self._function, self._event, run, self._rest, is_askable=self._is_askable)
-            self._idle = run.emitter.demand.idle
+            self._idle = wiring(run).emitter.demand.idle
 
 
 class _Watched:
@@ -99,12 +99,13 @@ class _Watched:
     def __init__(self, function: Any, event: str, run: Run, ended: Callable[[], None], *, is_askable: bool) -> None:
         self._function = function
         self.event = self._event = event
-        self._emitter: Emitter = run.emitter
-        self._functions = run.functions
+        wires = wiring(run)
+        self._emitter: Emitter = wires.emitter
+        self._functions = wires.functions
         self._plan = Plan()
         self._number = 0
         self._ended = ended
-        self._refusal = run.refuse_variants
+        self._refusal = wires.refuse_variants
         self._arguments = Arguments(function)
         self._signatures: list[Signature] = []
         self._example: Any = None
