@@ -1,0 +1,195 @@
+"""Logs in the terminal: a table that moves, or plain lines where there is no terminal.
+
+The table stands on the one stage of its console (`see.stage`), below or above any other live view. It has a row for
+each tag of each lane: the latest value, its steps, and the latest numbers as a sparkline.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from rich import get_console
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+from sightglass.core.record import Record
+from sightglass.core.sink import lock
+from sightglass.core.values import Histogram, is_real, type_name
+from sightglass.jax.logdict import PRIMARY
+from sightglass.jax.printing import range_of
+from sightglass.keep.moments import moments
+from sightglass.see.palette import AXIS, line_color
+from sightglass.see.stage import stage_of
+
+from .sink import Sink, SinkLogger
+
+SPARK_WIDTH: Final = 32
+BLOCKS: Final = "▁▂▃▄▅▆▇█"
+ASCII_BLOCKS: Final = "_.-=+*%#"
+OVERHEAD_ROWS: Final = 2
+
+
+class ConsoleLogger(SinkLogger):
+    """Shows the latest values in the terminal; where there is no terminal, each event is a line of text.
+
+    Args:
+        console: Where to; standard output by default.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or get_console()
+        self._board: Board | None = None
+        super().__init__()
+
+    def open(self, name: str) -> Sink:
+        """Show a lane: on the table, or as lines."""
+        if not self._console.is_terminal:
+            return _Lines(self._console, name)
+        if self._board is None:
+            self._board = Board(unicode=not self._console.options.ascii_only)
+            stage_of(self._console).enter(self._board)
+        return _OnBoard(self._console, self._board, name)
+
+
+class _Lines:
+    """Prints the events of one lane as lines."""
+
+    def __init__(self, console: Console, name: str) -> None:
+        self._console = console
+        self._prefix = f"[{name}] " if name else ""
+
+    def write(self, records: Sequence[Record]) -> None:
+        for moment in moments(records):
+            said = [f"{name} {shown(at)}" for name, at in {PRIMARY: moment.step, **moment.steps}.items()]
+            said += [f"{tag} {shown(value)}" for tag, value in moment.values.items()]
+            line = self._prefix + "  ".join(said)
+            self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+    def flush(self, timeout_s: float) -> None:
+        pass  # what is printed is printed
+
+    def close(self, timeout_s: float) -> None:
+        pass
+
+
+@dataclass(slots=True)
+class _Row:
+    """One tag of one lane: what is shown of it."""
+
+    record: Record
+    numbers: deque[float] = field(default_factory=lambda: deque(maxlen=SPARK_WIDTH))
+
+
+class Board:
+    """The table; what the stage draws.
+
+    Attributes:
+        ended: Whether nothing can change any more.
+    """
+
+    def __init__(self, *, unicode: bool) -> None:
+        self.ended = False
+        self._blocks = BLOCKS if unicode else ASCII_BLOCKS
+        self._lock = lock()
+        self._rows: dict[tuple[str, str], _Row] = {}
+        self._changed = True
+
+    def put(self, name: str, records: Iterable[Record]) -> None:
+        """Take in records of a lane."""
+        with self._lock:
+            for record in records:
+                row = self._rows.setdefault((name, record.tag), _Row(record))
+                row.record = record
+                if _is_number(record.value):
+                    row.numbers.append(float(record.value))
+            self._changed = True
+
+    def pull(self) -> bool:
+        """Say whether there is anything new."""
+        changed, self._changed = self._changed, False
+        return changed
+
+    def draw(self, *, height: int) -> RenderableType:
+        """Return the table, for a number of rows at most."""
+        with self._lock:
+            rows = [
+                (lane, tag, row.record, sparkline(row.numbers, self._blocks)) for (lane, tag), row in self._rows.items()
+            ]
+        room = max(height - OVERHEAD_ROWS, 1)
+        several = len({lane for lane, *_ in rows}) > 1
+        table = Table(box=None, header_style=AXIS, pad_edge=False)
+        for name in (*(("lane",) if several else ()), "tag", "value", "at", ""):
+            table.add_column(name, no_wrap=True, justify="right" if name == "value" else "left")
+        for lane, tag, record, line in rows[:room]:
+            at = ", ".join(f"{name} {shown(n)}" for name, n in {PRIMARY: record.step, **record.steps}.items())
+            table.add_row(*((lane,) if several else ()), tag, shown(record.value), at, f"[{line_color(0)}]{line}[/]")
+        if len(rows) > room:
+            table.add_row(f"and {len(rows) - room} more")
+        return table
+
+
+class _OnBoard:
+    """Puts the records of one lane on the board."""
+
+    def __init__(self, console: Console, board: Board, name: str) -> None:
+        self._console = console
+        self._board = board
+        self._name = name
+
+    def write(self, records: Sequence[Record]) -> None:
+        self._board.put(self._name, records)
+
+    def flush(self, timeout_s: float) -> None:
+        stage_of(self._console).refresh()
+
+    def close(self, timeout_s: float) -> None:
+        self._board.ended = True
+        stage_of(self._console).leave(self._board)
+
+
+def sparkline(numbers: Iterable[float], blocks: str = BLOCKS) -> str:
+    """Draw numbers as blocks from the smallest to the largest; what is not finite is a blank.
+
+    >>> sparkline([0, 1, 2, float("nan"), 7])
+    '▁▂▃ █'
+    """
+    every = list(numbers)
+    finite = [number for number in every if math.isfinite(number)]
+    if not finite:
+        return " " * len(every)
+    low, high = min(finite), max(finite)
+    scale = (len(blocks) - 1) / (high - low) if high - low > 0 else 0.0
+    return "".join(blocks[round((n - low) * scale)] if math.isfinite(n) else " " for n in every)
+
+
+def shown(value: Any) -> str:
+    """Show a value in a few characters.
+
+    >>> shown(3), shown(0.123456), shown(np.float32([1, 2])), shown((1.5, 2))
+    ('3', '0.1235', 'float32[2] 1 … 2', '(1.5, 2)')
+    """
+    if isinstance(value, np.ndarray) and value.ndim:
+        return f"{type_name(value)} {range_of(value, None)}".rstrip()
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(shown, value))})"
+    if isinstance(value, Histogram):
+        return f"{value.total} values"
+    value = value.item() if isinstance(value, np.generic) and value.dtype.kind in "biufc" else value
+    if isinstance(value, bool | int | str):
+        return str(value)
+    return (
+        f"{float(value):.4g}"
+        if _is_number(value)
+        else f"{value:.4g}"
+        if isinstance(value, complex)
+        else type_name(value)
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, bool | int | float) or (isinstance(value, np.generic) and is_real(value.dtype))

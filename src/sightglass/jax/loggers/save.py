@@ -1,0 +1,91 @@
+"""Logs in record files, which `sightglass.open` reads."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from sightglass.core.clock import SystemClock
+from sightglass.core.errors import KeepError
+from sightglass.core.record import Record
+from sightglass.keep.directory import RunDirectory
+from sightglass.keep.moments import moments
+from sightglass.keep.runfile import OWN_NAME, SUFFIX, RunFile
+from sightglass.keep.write.writer import Keeper
+
+from .sink import Sink, SinkLogger
+
+
+class SaveLogger(SinkLogger):
+    """Writes record files: into `path` itself, or, of several lanes, into a directory in it for each.
+
+    Args:
+        path: A directory, made when the first log comes.
+        overwrite: Whether records that are there already are removed, when the first log comes. Nothing else in the
+            directory is touched.
+
+    Raises:
+        KeepError: At the call: there is something already, and it is not to be overwritten.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        self._path = Path(path)
+        if self._path.exists() and not self._path.is_dir():
+            raise KeepError(f"{str(self._path)!r} is no directory")
+        if not overwrite and self._path.is_dir() and any(self._path.iterdir()):
+            raise KeepError(
+                f"{str(self._path)!r} is not empty: choose another place, or replace the records in it with "
+                "SaveLogger(path, overwrite=True)"
+            )
+        self._fresh = False
+        super().__init__()
+
+    def open(self, name: str) -> Sink:
+        """Begin the record files of a lane."""
+        if not self._fresh:
+            self._fresh = True
+            for file in _records_in(self._path):
+                file.unlink()
+        return _Saved(self._path / name, name)
+
+
+class _Saved:
+    """The record files of one lane."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._about = RunFile(
+            name=name or path.resolve().name, started=SystemClock.wall(), host=platform.node(), pid=os.getpid()
+        )
+        self._directory = RunDirectory(path, shared=True, about=lambda: self._about)
+        self._keeper = Keeper(self._directory.open, clock=SystemClock())
+        self._n = 0
+
+    def write(self, records: Sequence[Record]) -> None:
+        for moment in moments(records):
+            self._keeper.log(self._n, moment.step, moment.wall_time, moment.values, moment.steps or None)
+            self._n += 1
+
+    def flush(self, timeout_s: float) -> None:
+        self._keeper.flush(timeout_s)
+
+    def close(self, timeout_s: float) -> None:
+        try:
+            self._keeper.close(timeout_s)
+        finally:
+            about = self._about
+            ended = RunFile(
+                name=about.name, started=about.started, host=about.host, pid=about.pid, ended=SystemClock.wall(),
+                state="ended", events={"log": self._n},
+            )  # fmt: skip
+            self._directory.end(lambda: ended)
+
+
+def _records_in(path: Path) -> Iterator[Path]:
+    """Yield the record files of a directory and of those in it, and what runs say of themselves there."""
+    folders = [path, *(entry for entry in path.iterdir() if entry.is_dir())] if path.is_dir() else []
+    for folder in folders:
+        for file in folder.iterdir():
+            if file.suffix == SUFFIX or OWN_NAME.fullmatch(file.name):
+                yield file
