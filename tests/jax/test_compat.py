@@ -10,6 +10,7 @@ from jax import lax
 from jax.interpreters import batching
 
 from sightglass.jax import compat
+from sightglass.jax.primitive import wanted
 
 
 def only(f, *args):
@@ -68,6 +69,21 @@ def test_jaxprs_are_found_in_the_objects_of_newer_primitives():
         )
 
     assert any(list(compat.subjaxprs(eqn.params)) for eqn in jax.make_jaxpr(f)(1.0).eqns)
+
+
+def test_a_call_can_be_made_of_equations():
+    jaxpr = jax.make_jaxpr(lambda x, y: jnp.sin(x) * y + 1)(1.0, 2.0)
+    eqn = compat.as_one(jaxpr.eqns, compat.variables(jaxpr.jaxpr.outvars), compat.call_like())
+    assert eqn.primitive.name in ("jit", "pjit")
+    assert compat.bind(eqn, [1.0, 2.0]) == [jnp.sin(1.0) * 2 + 1]
+
+
+def test_the_value_of_a_user_context_can_be_read_past_its_property():
+    holder = compat.value_holder(wanted)
+    assert holder is not wanted
+    with wanted("something"):
+        assert holder.value == "something"
+    assert holder.value is None
 
 
 def test_the_batching_rules_are_wrapped_once():

@@ -151,13 +151,15 @@ def test_one_event_gets_its_axis_when_it_is_read() -> None:
 
     assert jax.make_jaxpr(f)(1.0).eqns == []
     assert calls == []
-    logs = logdict.of({"x": np.int8(2), "thunk": thunk, "scalar": 2.5}, {"step": 3, "epoch": 0.5})
+    data = {"x": np.int8(2), "thunk": thunk, "scalar": 2.5}
+    logs = logdict.of(data, {"step": 3, "epoch": 0.5})
     equal(logs, logdict(logs.data, logs.steps))
     assert (logs["x"].dtype, logs["x"].shape, logs["thunk"]["inner"].shape) == (jnp.int8, (1,), (1, 2))
     assert logs.epoch["scalar"].tolist() == [0.5]
     assert logs.step["x"].shape == (1,)
     del logs["thunk"]
     assert list(logs.step) == list(logs) == ["x", "scalar"]
+    assert list(data) == ["x", "thunk", "scalar"]
 
     def leaky(x: Any) -> Any:
         logs = logdict.of({"x": x}, {"step": 1})

@@ -176,7 +176,7 @@ class logdict(Mapping[str, Any]):
         n_dropped: Mapping[str, Any] | None = None,
     ) -> None:
         self._given = False
-        self._data = dict(data)
+        self._data: Any = dict(data)
         self._steps = {name: dict(track) for name, track in steps.items() if track}
         self._valid = dict(valid or {})
         self._dropped = dict(n_dropped or {})
@@ -190,12 +190,13 @@ class logdict(Mapping[str, Any]):
         nothing to a traced program. It is not remembered, as it may be read in another trace.
 
         Args:
-            data: A leaf or a pytree for each tag, or a function that returns one; Python scalars are leaves too.
-            steps: A number for each track; kept as it is, not copied.
+            data: A leaf or a pytree for each tag, or a function that returns one; Python scalars are leaves too. Kept
+                as it is, not copied, as are the steps.
+            steps: A number for each track.
         """
         self = object.__new__(cls)
         self._given = True
-        self._data, self._steps, self._valid, self._dropped = {**data}, steps, NO_LEAVES, NO_LEAVES
+        self._data, self._steps, self._valid, self._dropped = data, steps, NO_LEAVES, NO_LEAVES
         return self
 
     @classmethod
@@ -265,9 +266,10 @@ class logdict(Mapping[str, Any]):
     def __delitem__(self, tag: str) -> None:
         if tag not in self._data:
             raise UnknownTagError("tag", tag, self._data)
-        tracks = () if self._given else self._steps.values()
-        for leaves in (self._data, self._valid, self._dropped, *tracks):
-            leaves.pop(tag, None)
+        self._data = {other: value for other, value in self._data.items() if other != tag}  # they may be the user's own
+        if not self._given:
+            for leaves in (self._valid, self._dropped, *self._steps.values()):
+                leaves.pop(tag, None)
 
     def __eq__(self, other: object) -> bool:
         return _refuse_equal(self, other)
@@ -336,10 +338,10 @@ class logdict(Mapping[str, Any]):
     def prefix(self, prefix: str) -> logdict:
         """Put a prefix before every tag."""
         if self._given:
-            return logdict.of(_prefixed(prefix, self._data), self._steps)
-        steps = {name: _prefixed(prefix, track) for name, track in self._steps.items()}
-        rest = (_prefixed(prefix, leaves) for leaves in (self._valid, self._dropped))
-        return logdict._made(_prefixed(prefix, self._data), steps, *rest)
+            return logdict.of(prefixed(prefix, self._data), self._steps)
+        steps = {name: prefixed(prefix, track) for name, track in self._steps.items()}
+        rest = (prefixed(prefix, leaves) for leaves in (self._valid, self._dropped))
+        return logdict._made(prefixed(prefix, self._data), steps, *rest)
 
     def reduce(self, mode: Mode = "mean", *, keep_steps: bool = True) -> logdict:
         """Reduce every tag over its events, never over the axes of a value, to one event.
@@ -459,7 +461,8 @@ def _ordered(leaves: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, An
     return {tag: leaves[tag] for tag in data if tag in leaves}
 
 
-def _prefixed(prefix: str, leaves: Mapping[str, Any]) -> dict[str, Any]:
+def prefixed(prefix: str, leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """Put a prefix before every key."""
     return {prefix + tag: leaf for tag, leaf in leaves.items()}
 
 

@@ -1,0 +1,127 @@
+"""What `live` costs: while nobody asks, while a query is being compiled in the background, and until the first answer.
+
+The step is a small training step, a few layers deep. "Plain" is the same step jitted, without logs and without `live`.
+During the compile the yardstick is the same loop without a client: the p99 of its steps.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_experimental_ynn_fusion_type=")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import sightglass as sg
+import sightglass.jax as sgx
+
+from .rounds import best_seconds
+
+N_LAYERS, WIDTH, BATCH = 4, 128, 256
+
+
+def _step(log: Callable[..., object]) -> Callable[[Any, Any], Any]:
+    def train_step(params: list[Any], x: Any) -> list[Any]:
+        def loss_of(params: list[Any]) -> Any:
+            h = x
+            for w in params:
+                h = jnp.tanh(h @ w)
+            return jnp.mean((h - x) ** 2)
+
+        loss, grads = jax.value_and_grad(loss_of)(params)
+        log({"loss": loss, "grads": dict(enumerate(grads))})
+        return jax.tree.map(lambda w, g: w - 0.1 * g, params, grads)
+
+    return train_step
+
+
+def _arguments() -> tuple[list[Any], Any]:
+    keys = jax.random.split(jax.random.key(0), N_LAYERS + 1)
+    params = [jax.random.normal(key, (WIDTH, WIDTH)) / WIDTH**0.5 for key in keys[1:]]
+    return params, jax.random.normal(keys[0], (BATCH, WIDTH))
+
+
+def _seconds(step: Callable[..., Any], params: Any, x: Any, seconds: float) -> list[float]:
+    """Train for a while, and return how long each step took."""
+    took, ends = [], time.perf_counter() + seconds
+    while (began := time.perf_counter()) < ends:
+        params = jax.block_until_ready(step(params, x))
+        took.append(time.perf_counter() - began)
+    return took
+
+
+def measure() -> Iterator[tuple[str, float, str, float | None]]:
+    yield from _unasked()
+    yield from _compiling()
+
+
+def _unasked() -> Iterator[tuple[str, float, str, float | None]]:
+    tiny = jax.jit(lambda x: x + 1)
+    for what, plain, logged, args in (
+        ("a training step", jax.jit(_step(lambda data: None)), jax.jit(_step(sgx.log)), _arguments()),
+        ("x + 1, the least there is", tiny, tiny, (jnp.float32(1),)),
+    ):
+        with sg.init("bench-live", budget=None) as run:
+            step = sgx.live(logged, run)
+            works = [lambda f=f: jax.block_until_ready(f(*args)) for f in (step, plain)]
+            step(*args)
+            live_s, plain_s = best_seconds(*works, rounds=30, n=100)
+        yield f"live, nobody asking, {what}", live_s / plain_s, "x", 1.05 if "training" in what else None
+
+
+def _compiling() -> Iterator[tuple[str, float, str, float | None]]:
+    params, x = _arguments()
+    other = jax.jit(lambda x: x * 2)
+    with sg.init("bench-live", budget=None) as run, sg.connect(run) as client:
+        step = sgx.live(jax.jit(_step(sgx.log)), run)
+        _seconds(step, params, x, 0.5)
+        client.describe()
+        other(x)
+        alone = _seconds(step, params, x, 4.0)
+        began = time.perf_counter()
+        stream = client.stream(sg.on("batch").map(lambda b: b.grads.map(lambda name, g: abs(g).mean())))
+        busy: list[float] = []
+        n_after = 0
+        compiled_s = None
+        while stream.latest is None:
+            busy += _seconds(step, params, x, 0.0001)
+            if compiled_s is None and any(made for made in step._watched._compiler._made):
+                compiled_s = time.perf_counter() - began
+            n_after += compiled_s is not None
+        n_traces = other._cache_size() - 1
+        first_s = time.perf_counter() - began
+        reference_s = _compile_seconds(params, x)
+        yield "p99 of a step during the compile, / alone", np.percentile(busy, 99) / np.percentile(alone, 99), "x", 3
+        yield "  longest step during the compile, / alone's p50", max(busy) / np.median(alone), "x", None
+        yield "  longest step alone, / its p50", max(alone) / np.median(alone), "x", None
+        yield "  steps meanwhile", len(busy), "", None
+        yield "first answer, in times of the step's own compile", first_s / reference_s, "x", None
+        yield "  steps between the compile and the first answer", n_after, "", 2
+        yield "other functions traced again", n_traces, "", 0
+        stream.wait(50)
+        asked = _seconds(step, params, x, 2.0)
+        yield "a step that is asked, / alone", np.median(asked) / np.median(alone), "x", None
+        stream.close()
+        while step._idle.get("batch") is None:
+            _seconds(step, params, x, 0.001)
+        after = _seconds(step, params, x, 2.0)
+        yield "a step that is not asked any more, / alone", np.median(after) / np.median(alone), "x", 1.05
+        yield "  the step's own function traced again", step._cache_size() - 1, "", 0
+
+
+def _compile_seconds(params: Any, x: Any) -> float:
+    """Return how long it takes to trace and compile the plain step with the same values as results, by hand."""
+
+    def by_hand(params: Any, x: Any) -> Any:
+        kept: dict[str, Any] = {}
+        out = _step(kept.update)(params, x)
+        return out, {name: abs(g).mean() for name, g in kept["grads"].items()}
+
+    began = time.perf_counter()
+    jax.jit(by_hand).lower(params, x).compile()
+    return time.perf_counter() - began
