@@ -44,7 +44,7 @@ check: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench $(ARGS)
 
-examples: $(VENV)/.base
+examples: $(VENV)/.libraries
 	for example in examples/*.py; do echo "== $$example"; $(BIN)/python $$example || exit 1; done
 
 format: $(VENV)/.dev

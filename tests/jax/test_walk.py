@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax import lax
 
 from sightglass.core.errors import LogError
-from sightglass.jax import compat, log, spool
+from sightglass.jax import compat, log, spool, tap
 
 from .programs import read, watch
 
@@ -212,3 +213,51 @@ def test_a_log_in_the_test_of_a_loop():
     assert [s["test"] for s in watch(f, 2)[1]] == [[0], [1], [2]]
     with pytest.raises(LogError, match=r"in the test of a while loop \(.*test_walk.py:\d+"):
         spool(jax.vmap(f), capacity=8)(jnp.arange(3))
+
+
+def happened(logs, key):
+    """Return what was really logged under a key."""
+    return np.asarray(logs[key])[np.asarray(logs.valid[key])].ravel().tolist()
+
+
+def test_a_shard_map_whose_devices_speak_with_each_other():
+    def shard(x, c):
+        log({"x": x}, step=c)
+        total = lax.psum(x, "d")
+        log({"total": total})
+
+        def body(s, _):
+            log({"s": s})
+            lax.cond(s.sum() > 3, lambda: log({"big": s}) and None, lambda: None)
+            return s * 2, None
+
+        return lax.scan(body, x, None, length=3)[0] + total
+
+    f = jax.shard_map(shard, mesh=mesh(), in_specs=(P("d"), P()), out_specs=P("d"))
+    x = np.arange(4, dtype=np.float32)
+    expected = x * 8 + 6
+    out, logs = jax.jit(spool(f))(x, 1)
+    np.testing.assert_array_equal(out, expected)
+    np.testing.assert_array_equal(logs["x"].ravel(), x)
+    np.testing.assert_array_equal(logs["total"].ravel(), [6, 6, 6, 6])
+    np.testing.assert_array_equal(sorted(logs["s"].ravel()), sorted([*x, *(2 * x), *(4 * x)]))
+    assert sorted(happened(logs, "big")) == [4.0, 4.0, 6.0, 8.0, 12.0]
+    out, means = jax.jit(spool(f, reduce="mean"))(x, 1)
+    np.testing.assert_array_equal(out, expected)
+    np.testing.assert_allclose(means["s"].ravel(), [3.5])
+    seen = []
+    np.testing.assert_array_equal(tap(f, seen.append)(x, 1), expected)
+    jax.effects_barrier()
+    assert len(seen) == 4 + 4 + 12 + 5
+    np.testing.assert_array_equal(jax.grad(lambda x: spool(f)(x, 1)[0].sum())(x), jax.grad(lambda x: f(x, 1).sum())(x))
+
+
+def test_a_key_whose_logs_have_different_steps_in_branches():
+    def f(x):
+        log({"a": x}, step=1)
+        lax.cond(x > 0, lambda: log({"a": x * 2}) and None, lambda: None)
+        lax.cond(x < 0, lambda: log({"a": x * 3}, epoch=2) and None, lambda: None)
+        return x
+
+    _, logs = jax.jit(spool(f))(np.float32(1))
+    assert happened(logs, "a") == [1.0, 2.0]

@@ -151,6 +151,10 @@ class Answer:
             if self.n_errors == n_errors:
                 self.n_in_row = 0
 
+    def begin_group(self) -> None:
+        """See a group of the run's own begin, on the drain thread, in order with `settle_heads`."""
+        self._evaluation.begin_group()
+
     def settle_group(self) -> None:
         """Close the groups that no window was named for, on the drain thread, in order with `settle_heads`."""
         self._settle(self._evaluation.end_group, None)

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
+import msgspec
 import numpy as np
 
 from sightglass.core.clock import Clock
@@ -334,9 +335,23 @@ class Emitter:
             except UnsendableError as error:
                 raise ActError(str(error)) from None
         with self.turn():
-            self.ledger.add(act)
+            self.ledger.add(self._reachable(act))
             self.demand.alert(True)
             self._changed.notify_all()
+
+    def _reachable(self, act: Act) -> Act:
+        """Return an act that waits for an event of the training's own thread.
+
+        What happens within a call of a compiled step is waited for at the call.
+
+        Raises:
+            ActError: The event never comes by that thread.
+        """
+        channel = self.demand.channels.get(act.at) if act.at else None
+        if channel is not None and channel.origin == "attached":
+            raise ActError(f"Expected an event of the training's own thread, got at={act.at!r}, which is logged in JAX")
+        owner = next((c.name for c in self.demand.channels.values() if channel in c.parts), act.at)
+        return msgspec.structs.replace(act, at=owner)
 
     def release(self, client: str) -> None:
         """Let the pause of a client that is gone end; its other acts stay in force."""

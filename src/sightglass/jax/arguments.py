@@ -6,10 +6,13 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.extend.core import get_opaque_trace_state
 
 from . import compat
 
 Signature = tuple[Any, ...]
+
+_no_trace = get_opaque_trace_state(convention="flax")
 
 
 class Arguments:
@@ -29,11 +32,12 @@ class Arguments:
             kwargs = {name: arg for name, arg in kwargs.items() if name not in self._names}
         leaves, tree = jax.tree.flatten((args, kwargs))
         types = {type(leaf) for leaf in leaves}
-        if any(issubclass(kind, jax.core.Tracer) for kind in types):
+        traced = any(issubclass(kind, jax.core.Tracer) for kind in types)
+        if traced or get_opaque_trace_state(convention="flax") != _no_trace:
             return None
         if all(issubclass(kind, jax.Array) for kind in types):
-            return static, tree, [leaf.aval for leaf in leaves], [leaf.sharding for leaf in leaves]
-        return static, tree, [_kind(leaf) for leaf in leaves], [getattr(leaf, "sharding", None) for leaf in leaves]
+            return static, tree, [leaf.aval for leaf in leaves], [(leaf.sharding, leaf.committed) for leaf in leaves]
+        return static, tree, [_kind(leaf) for leaf in leaves], [_place(leaf) for leaf in leaves]
 
     def shapes(self, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments with shapes in place of arrays, for a program to be compiled from."""
@@ -49,10 +53,15 @@ def _kind(leaf: Any) -> Any:
     return (leaf.shape, leaf.dtype) if isinstance(leaf, np.ndarray | np.generic) else type(leaf)
 
 
+def _place(leaf: Any) -> Any:
+    return (leaf.sharding, leaf.committed) if isinstance(leaf, jax.Array) else None
+
+
 def _shape(leaf: Any) -> Any:
     if isinstance(leaf, jax.Array):
         sharding = leaf.sharding if leaf.committed else None
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=leaf.weak_type)
+        weak_type = getattr(leaf, "weak_type", False)  # keys have none
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=weak_type)
     if isinstance(leaf, np.ndarray | np.generic):
         return jax.ShapeDtypeStruct(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
     return leaf

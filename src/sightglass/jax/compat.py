@@ -152,6 +152,19 @@ def options_around(function: Any, sharding: Any = None) -> dict[str, Any]:
     return options
 
 
+def varied(tree: Any, axes: frozenset[str]) -> Any:
+    """Mark arrays as ones that differ between the devices along mesh axes, where they are not marked so already."""
+    vary: Any = jax.lax.pvary if not hasattr(jax.lax, "pcast") else lambda a, over: jax.lax.pcast(a, over, to="varying")
+
+    def one(array: Any) -> Any:
+        aval = jax.typeof(array)
+        kind = getattr(aval, "manual_axis_type", None)  # up to JAX 0.9: vma
+        missing = tuple(sorted(axes - frozenset(aval.vma if kind is None else kind.varying)))
+        return vary(array, missing) if missing else array
+
+    return jax.tree.map(one, tree)
+
+
 def manual_axes(params: Mapping[str, Any]) -> frozenset[str]:
     """Return the mesh axes over which a `shard_map` runs once per device."""
     return frozenset(params["newly_manual_axes"] if "newly_manual_axes" in params else params["manual_axes"])

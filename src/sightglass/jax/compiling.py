@@ -6,7 +6,9 @@ is kept, the least recently used goes first.
 
 from __future__ import annotations
 
+import atexit
 import itertools
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ from .occurrence import Occurrence
 from .variant import Asked, Receive, Variant, find
 
 MAX_VARIANTS: Final = 8
+JOIN_S: Final = 600.0
 
 Shapes = tuple[tuple[Any, ...], dict[str, Any]]
 Found = dict[str, Occurrence]
@@ -78,7 +81,9 @@ class Compiler:
         self._made: OrderedDict[Name, Made] = OrderedDict()
         self._wanted: tuple[Name, tuple[Asked, ...], Shapes] | None = None
         self._example: Shapes | None = None
+        self._is_open = True
         self._worker = Worker("compile", self._work)
+        _compilers.add(self)
 
     def survey(self, shapes: Shapes) -> None:
         """Let it be found out what happens in the step."""
@@ -87,15 +92,17 @@ class Compiler:
 
     def get(self, name: Name) -> Made | None:
         """Return a variant that was made."""
-        made = self._made.get(name)
-        if made is not None:
-            self._made.move_to_end(name)
-        return made
+        with self._worker.lock:
+            made = self._made.get(name)
+            if made is not None:
+                self._made.move_to_end(name)
+            return made
 
     def newest(self, number: int) -> Variant | None:
         """Return the variant that was used last with a signature."""
-        made = (self._made[name] for name in reversed(self._made) if name[1] == number)
-        return next((one.variant for one in made), None)
+        with self._worker.lock:
+            made = (self._made[name] for name in reversed(self._made) if name[1] == number)
+            return next((one.variant for one in made), None)
 
     def want(self, name: Name, asked: tuple[Asked, ...], shapes: Callable[[], Shapes]) -> None:
         """Let a variant be made, unless it is under way."""
@@ -110,20 +117,34 @@ class Compiler:
             self._worker.round(60.0)
         return made
 
+    def close(self) -> None:
+        """Begin nothing any more."""
+        self._is_open = False
+        self._worker.close(0.0)
+
+    def join(self) -> None:
+        """Wait until nothing is under way."""
+        self.close()
+        self._worker.close(JOIN_S)
+
     def forget(self) -> None:
         """Drop all variants."""
-        self._made.clear()
+        with self._worker.lock:
+            self._made.clear()
 
     def _work(self) -> None:
-        while (self._example is not None and self.found is None and not self.problem) or self._wanted is not None:
+        while self._is_open and (
+            (self._example is not None and self.found is None and not self.problem) or self._wanted is not None
+        ):
             wanted = self._wanted
             if self.found is None and not self.problem:
                 self._find(self._example or wanted[2])  # type: ignore[index]
-            if wanted is not None:
+            if wanted is not None and self._is_open:
                 made = self._make(wanted[1], wanted[2])
-                self._made[wanted[0]] = made
-                for name in list(itertools.islice(self._made, max(0, len(self._made) - MAX_VARIANTS))):
-                    del self._made[name]
+                with self._worker.lock:
+                    self._made[wanted[0]] = made
+                    for name in list(itertools.islice(self._made, max(0, len(self._made) - MAX_VARIANTS))):
+                        del self._made[name]
                 if self._wanted is wanted:
                     self._wanted = None
             self._done()
@@ -178,6 +199,20 @@ class Compiler:
             if name not in known:
                 return UnknownNameError("observable", name, known, where=f"at event {one.query.event!r}")
         return None
+
+
+_compilers: weakref.WeakSet[Compiler] = weakref.WeakSet()
+
+
+def _join_all() -> None:
+    """Let the interpreter end only when no thread is within JAX: it would abort the process."""
+    for compiler in list(_compilers):
+        compiler.close()
+    for compiler in list(_compilers):
+        compiler.join()
+
+
+atexit.register(_join_all)
 
 
 def _on_all_processes(shapes: Shapes) -> NamedSharding | None:

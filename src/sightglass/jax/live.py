@@ -15,13 +15,15 @@ Theory of operation:
 from __future__ import annotations
 
 import functools
+import types
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 import jax
 import numpy as np
 
-from sightglass.core.errors import RefusedError
+from sightglass.core.errors import LogError, RefusedError
 from sightglass.core.sink import Background
 from sightglass.core.values import type_name
 from sightglass.emit.acts import Plan
@@ -49,6 +51,11 @@ class Live(Generic[P, R]):
     """A jitted function that clients of a run can look into. Made by `live`."""
 
     def __init__(self, function: Callable[P, R], run: Run | None, event: str) -> None:
+        if isinstance(function, types.MethodType):
+            raise LogError(
+                f"Expected a function of jax.jit's, got {function!r:.200} of one object: "
+                "write live(jax.jit(…)) in the class, around the function"
+            )
         functools.update_wrapper(self, function, updated=())
         self._function = function
         self._event = event
@@ -58,14 +65,15 @@ class Live(Generic[P, R]):
             compat.options_around(function)
         self._rest()
         begun = run or current()
-        if begun is not None:
+        if begun is not None and not begun.disabled:
             self._attach(begun)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, as it is or with what is asked compiled into it."""
         count = self._idle.get(self._event)
         if count is None:
-            return self._watched.call(args, kwargs) if self._watched else self._function(*args, **kwargs)
+            watched = self._watched or self._attached()
+            return watched.call(args, kwargs) if watched else self._function(*args, **kwargs)
         count()
         return self._function(*args, **kwargs)
 
@@ -83,20 +91,36 @@ class Live(Generic[P, R]):
         """Do without a run until the next one begins."""
         self._idle: Mapping[str, Callable[[], int]] = {self._event: int}
         self._watched = None
-        when_begun(self._attach)
+        self._next: weakref.ref[Run] | None = None
+        begun = weakref.WeakMethod(self._begun)
+        when_begun(lambda run: see(run) if (see := begun()) else None)
+
+    def _begun(self, run: Run) -> None:
+        """See a run begin: the next call attaches to it. A step that is not called any more is in nobody's way."""
+        if self._watched is None:
+            self._next, self._idle = weakref.ref(run), {}
+
+    def _attached(self) -> _Watched | None:
+        """Attach to the run that began, if it still goes on."""
+        run = self._next and self._next()
+        if run is None or run.disabled or wiring(run).emitter.closed:
+            self._rest()
+        else:
+            self._attach(run)
+        return self._watched
 
     def _attach(self, run: Run) -> None:
-        if run.disabled:
-            when_begun(self._attach)
-        elif self._watched is None:
-            self._watched = _Watched(self._function, self._event, run, self._rest, is_askable=self._is_askable)
-            self._idle = wiring(run).emitter.demand.idle
+        ended = weakref.WeakMethod(self._rest)
+        self._watched = _Watched(self._function, self._event, run, ended, is_askable=self._is_askable)
+        self._idle = wiring(run).emitter.demand.idle
 
 
 class _Watched:
     """A step in a run."""
 
-    def __init__(self, function: Any, event: str, run: Run, ended: Callable[[], None], *, is_askable: bool) -> None:
+    def __init__(
+        self, function: Any, event: str, run: Run, ended: weakref.WeakMethod[Callable[[], None]], *, is_askable: bool
+    ) -> None:
         self._function = function
         self.event = self._event = event
         wires = wiring(run)
@@ -113,11 +137,10 @@ class _Watched:
         self._loops: dict[str, Loop] = {}
         self._last: Extras | None = None
         with self._emitter.turn():
-            self._channel: Channel = self._emitter.demand.channel(event, "live")
-            if not is_askable:
-                self._channel.note = (
-                    "cannot be asked: the step was compiled ahead of time; give live() what jax.jit made"
-                )
+            self._channel: Channel = self._claimed(event)
+            self._channel.describe_next, self._channel.parts, self._channel.counted = True, (), None
+            self._channel.offered.clear()
+            self._channel.note = "" if is_askable else AHEAD
             self._emitter.steps.append(self)
             self._emitter.demand.refresh()
         self._compiler = (
@@ -151,6 +174,22 @@ class _Watched:
         emitter.between(self._event, index)
         return result
 
+    def _claimed(self, event: str) -> Channel:
+        """Return the channel of an event of this step's.
+
+        Raises:
+            ValueError: The event comes from elsewhere already: an event name has one source.
+        """
+        steps = self._emitter.steps
+        steps[:] = [step for step in steps if not isinstance(step, _Watched) or step._ended() is not None]
+        others = (step for step in steps if isinstance(step, _Watched) and step is not self)
+        if any(event == step.event or event in {part.name for part in step._channel.parts} for step in others):
+            raise ValueError(
+                f"Event {event!r} comes from another live step already; an event name has one source: "
+                "give this one another name"
+            )
+        return self._emitter.demand.channel(event, "live")
+
     # For the emitter
 
     def survey(self) -> bool:
@@ -172,7 +211,11 @@ class _Watched:
 
     def close(self) -> None:
         """See the run end."""
-        self._ended()
+        if self._compiler is not None:
+            self._compiler.close()
+        ended = self._ended()
+        if ended is not None:
+            ended()
 
     # What is asked
 
@@ -276,8 +319,13 @@ class _Watched:
         demand = self._emitter.demand
         with self._emitter.turn():
             self._channel.note = self._compiler.problem
-            for event, occurrence in found.items():
-                channel = self._channel if event == self._event else demand.channel(event, "live")
+            for event, occurrence in list(found.items()):
+                try:
+                    channel = self._channel if event == self._event else self._claimed(event)
+                except ValueError as error:  # what is logged for it here stays unseen
+                    self._channel.note = f"{error}. The logs for it in {self._function.__name__!r} cannot be asked"
+                    del found[event]
+                    continue
                 channel.describe_next = False
                 for name, value in occurrence.observables.items():
                     channel.offered[name] = offered(value)
@@ -298,7 +346,9 @@ class _Watched:
         emitter = self._emitter
         for part in variant.looped:
             if part.leads:
-                self._loops[part.occurrence.event].begin(index, part.occurrence.n_per_call)
+                event = part.occurrence.event
+                n_parts = sum(other.occurrence.event == event for other in variant.looped)
+                self._loops[event].begin(index, part.occurrence.n_per_call, n_parts)
         result, extras = variant.jitted(np.int32(index % CALLS) if variant.looped else None, *args, **kwargs)
         for array in [array for arrays in extras.arrays for array in arrays]:
             array.copy_to_host_async()

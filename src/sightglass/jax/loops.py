@@ -22,6 +22,14 @@ MAX_WAITING: Final = 1_024
 CALLS: Final = 2**31
 
 
+@dataclass(slots=True)
+class _Call:
+    """A call under way: the number of its first event, once that is known, and how many parts still bring events."""
+
+    first: int | None
+    n_parts: int
+
+
 @dataclass(slots=True, kw_only=True)
 class Loop:
     """An event that happens in a loop.
@@ -38,43 +46,49 @@ class Loop:
     calls: Channel
     n_per_call: int | None
     _n_before: int = 0
-    _n_lost: int = 0
-    _firsts: dict[int, int] = field(default_factory=dict)
+    _under_way: dict[int, _Call] = field(default_factory=dict)
     _waiting: deque[tuple[float, Delivery]] = field(default_factory=deque)
 
     def n_events(self) -> int:
         """Return how often it happened, as far as that is known."""
         return max(self._n_before, self.calls.n_counted * (self.n_per_call or 0))
 
-    def begin(self, call: int, n_per_call: int | None) -> None:
-        """See a call begin that is looked into."""
+    def begin(self, call: int, n_per_call: int | None, n_parts: int) -> None:
+        """See a call begin that is looked into, at so many rates."""
+        first = None
         if n_per_call is not None:
             first = max(self._n_before, call * (self.n_per_call or 0))
-            self._firsts[call % CALLS] = first
             self._n_before = first + n_per_call
+        self._under_way[call % CALLS] = _Call(first, n_parts)
 
     def receive(self, delivery: Delivery) -> None:
         """Take what a callback brought; called by threads of XLA's."""
         if len(self._waiting) >= MAX_WAITING and not delivery.ended:
-            self._n_lost += delivery.n
+            delivery.part.n_lost += delivery.n
             return
         self._waiting.append((self.emitter.wall_time(), delivery))
         self.emitter.defer_loop(self._settle)
 
     def _settle(self, error: BaseException | None) -> None:
         wall_time, delivery = self._waiting.popleft()
-        first = self._firsts.get(delivery.call, self._n_before) + delivery.n_before
+        call = self._under_way[delivery.call]
+        if call.first is None:
+            call.first = self._n_before
+        first = call.first + delivery.n_before
         answers = [a for a in self.channel.answers if not a.suspended and a.query.key in delivery.part.keys]
+        lost, delivery.part.n_lost = delivery.part.n_lost, 0
         for answer in answers:
-            answer.n_dropped += self._n_lost
-        self._n_lost = 0
+            answer.n_dropped += lost
+            if delivery.n_before == 0:
+                answer.begin_group()
         heads = {answer: _heads(answer, delivery, first, wall_time) for answer in answers}
         self.emitter.settle(self.channel, heads, n_events=delivery.n if delivery.part.leads else 0)
-        if delivery.ended and delivery.part.leads:
-            n_events = first + delivery.n
-            if self._firsts.pop(delivery.call, None) is None:
-                self._n_before = n_events
-            self.emitter.settle_group(self.channel, n_events)
+        if delivery.ended:
+            call.n_parts -= 1
+        if delivery.ended and not call.n_parts:  # the last rate of the event: all of the call's events are here
+            del self._under_way[delivery.call]
+            self._n_before = max(self._n_before, first + delivery.n)
+            self.emitter.settle_group(self.channel, first + delivery.n)
 
 
 def _heads(answer: Answer, delivery: Delivery, first: int, wall_time: float) -> Iterator[Settled]:

@@ -64,7 +64,9 @@ class Demand(NamedTuple):
     listener: Listener | None = None
 
     def wants(self, key: str, *, explicit: bool) -> bool:
-        """Return whether a key of a log is wanted."""
+        """Return whether a key of a log is wanted; the steps of a mark are, by whoever wants marks."""
+        if key.startswith(MARK):
+            return self.marks
         return key in self.names or (self.all and (self.explicit or not explicit))
 
     def __or__(self, other: Demand | None) -> Demand:

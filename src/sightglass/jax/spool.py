@@ -12,6 +12,7 @@ Theory of operation:
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -82,6 +83,10 @@ class Spool:
         stacks = self._demanded.wants(key, explicit=site.explicit) and (how is None or how.stacks)
         return key if stacks else None
 
+    def completed(self, found: Survey) -> Survey:
+        """Return what tracks will be like: each has all steps that are logged anywhere under its key."""
+        return {key: dataclasses.replace(e, steps=self._found[key].steps) for key, e in found.items()}
+
     def enter(self, jaxpr: Any) -> None:
         """Begin with a jaxpr: nothing is to be done."""
 
@@ -133,7 +138,7 @@ class Spool:
             for key, value in event.data.items()
             if self._passes_on or not self._demanded.wants(key, explicit=event.site.explicit)
         }
-        if data:
+        if data or not event.data:  # a mark has none, and goes on
             event.with_data(data).bind()
 
     def _start(self, key: str) -> Any:

@@ -29,6 +29,7 @@ from . import compat
 from .logdict import logdict
 from .primitive import Demand, Event, Site, demand, wanted
 from .staging import Staged, traced
+from .survey import Survey
 from .walk import Tracks, Walk
 
 Callback = Callable[[logdict], object]
@@ -96,6 +97,10 @@ class Tapped(Staged):
     def track(self, key: str, site: Site) -> str | None:
         """Return that no key makes a track."""
         return None
+
+    def completed(self, found: Survey) -> Survey:
+        """Return what was found, unchanged."""
+        return found
 
     def enter(self, jaxpr: Any) -> None:
         """Begin with a jaxpr: nothing is to be done."""

@@ -27,12 +27,13 @@ from jax import lax
 from sightglass.core.errors import SightglassError
 from sightglass.core.values import array_kind, is_container, rebuild, to_host
 from sightglass.query.pipeline import Evaluation, Head
-from sightglass.query.query import Every, Query, Reduce
+from sightglass.query.query import Every, Group, Query, Reduce
 
 from . import compat
 from .occurrence import Occurrence, event_of, occurrences
 from .primitive import MARK, Demand, Event, Site
 from .staging import traced
+from .survey import Survey
 from .tap import tap_p
 from .walk import Track, Tracks, Walk, joined
 
@@ -71,9 +72,14 @@ class Asked:
 
     @property
     def every(self) -> int:
-        """How many events may wait on the device: all of the first window."""
-        first = next((step for step in self.query.steps if isinstance(step, Reduce)), None)
-        return first.window.n if first is not None and isinstance(first.window, Every) else 1
+        """How many events may wait on the device: all of the first window; of a call, if its end closes it."""
+        window = next((step.window for step in self.query.steps if isinstance(step, Reduce)), None)
+        match window:
+            case Every(n):
+                return n
+            case Group():
+                return MAX_BUFFERED
+        return 1
 
 
 # Forms: values with holes for arrays.
@@ -165,6 +171,7 @@ class Part:
         leads: Whether it is the one part of its event that tells when the event happens.
         refused: The queries that cannot be answered, by their keys.
         size: How many events the buffer holds.
+        n_lost: How many were brought when too many waited already; whoever reads it sets it to 0.
     """
 
     def __init__(
@@ -175,6 +182,7 @@ class Part:
         self.leads = leads
         self.size = 1
         self.refused: dict[str, SightglassError] = {}
+        self.n_lost = 0
         self._receive = receive
         self._asked = {one.key: (one, Evaluation(one.query, one.functions)) for one in asked}
         self._forms: dict[str, Any] = {}
@@ -322,6 +330,9 @@ class _Asking:
             return None
         body = self._found[event].body
         return f"{event}{MARK}{key}" if body is None or id(body) in self._open else None
+
+    def completed(self, found: Survey) -> Survey:
+        return {name: dataclasses.replace(expected, steps={}) for name, expected in found.items()}
 
     def enter(self, jaxpr: Any) -> None:
         self._open.append(id(jaxpr))

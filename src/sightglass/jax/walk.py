@@ -17,8 +17,9 @@ Theory of operation:
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -65,6 +66,10 @@ class Collector(Protocol):
         """Return the name of the track that a key makes; `None` if it is kept in the state, or not taken."""
         ...
 
+    def completed(self, found: Survey) -> Survey:
+        """Return what tracks will be like, given what was found in a part of the program."""
+        ...
+
     def enter(self, jaxpr: Any) -> None:
         """See that an open jaxpr is begun."""
         ...
@@ -94,6 +99,7 @@ class Walk:
         self.collector = collector
         self._also = also
         self._holds: dict[int, tuple[Any, bool]] = {}
+        self._varying: frozenset[str] = frozenset()
 
     def run(self, jaxpr: Any, values: Sequence[Any], state: Any) -> tuple[Values, Tracks, Any]:
         """Run a jaxpr on values.
@@ -114,7 +120,7 @@ class Walk:
         for eqn in inner.eqns:
             inputs = [v.val if isinstance(v, Literal) else env[v] for v in eqn.invars]
             if eqn.primitive is log_p:
-                pending.append(Event.of(eqn, inputs))
+                pending.append(Event.of(eqn, [self.varied(value) for value in inputs]))
                 continue
             with compat.Place(eqn):
                 if self._touches(eqn):
@@ -149,7 +155,20 @@ class Walk:
 
     def expects(self, jaxpr: Any) -> Survey:
         """Tell which tracks a jaxpr will make."""
-        return survey(jaxpr, self.collector.track)
+        return self.collector.completed(survey(jaxpr, self.collector.track))
+
+    def varied(self, tree: Any) -> Any:
+        """Return values as ones that differ between the devices of the `shard_map` that is walked through, if any."""
+        return compat.varied(tree, self._varying) if self._varying else tree
+
+    @contextlib.contextmanager
+    def within(self, axes: frozenset[str]) -> Iterator[None]:
+        """Walk through a `shard_map` over such axes that checks what differs between its devices."""
+        outer, self._varying = self._varying, self._varying | axes
+        try:
+            yield
+        finally:
+            self._varying = outer
 
     def _touches(self, eqn: Any) -> bool:
         return eqn.primitive.name in self._also or any(map(self.holds, compat.subjaxprs(eqn.params)))
@@ -281,7 +300,7 @@ def _cond(walk: Walk, eqn: Any, values: Values, state: Any) -> tuple[Values, Tra
     def branch(jaxpr: Any) -> Callable[..., tuple[Values, Tracks, Any]]:
         def inner(values: Values, state: Any) -> tuple[Values, Tracks, Any]:
             outputs, tracks, state = walk.run(jaxpr, values, state)
-            return outputs, _padded(tracks, together), state
+            return outputs, walk.varied(_padded(tracks, together)), state
 
         return inner
 
@@ -313,7 +332,8 @@ def _shard_map(walk: Walk, eqn: Any, values: Values, state: Any) -> tuple[Values
     n_shards = math.prod(params["mesh"].shape[axis] for axis in order)
 
     def inner(state: Any, *values: Any) -> Any:
-        outputs, tracks, state = walk.run(params["jaxpr"], values, state)
+        with walk.within(axes if params["check_vma"] else frozenset()):
+            outputs, tracks, state = walk.run(params["jaxpr"], values, walk.varied(state))
         return outputs, jax.tree.map(lambda a: a[:, None], tracks), jax.tree.map(lambda a: jnp.asarray(a)[None], state)
 
     mapped = jax.shard_map(
@@ -322,7 +342,7 @@ def _shard_map(walk: Walk, eqn: Any, values: Values, state: Any) -> tuple[Values
         in_specs=(spec(), *params["in_specs"]),
         out_specs=(list(params["out_specs"]), spec(None, order), spec(order)),
         axis_names=set(axes),
-        check_vma=False,
+        check_vma=params["check_vma"],
     )
     outputs, tracks, states = mapped(walk.collector.fork(state), *values)
     return outputs, _stacked(tracks), walk.collector.merge(state, states, n_shards)

@@ -116,6 +116,11 @@ class Pipeline:
         """Pass by an event that a condition held back."""
         return self.post(_missed(ordinal, complete=True), ordinal=ordinal, wall_time=wall_time)
 
+    def begin_group(self) -> None:
+        """See a group of the run's own begin."""
+        if self.folds:
+            self.folds[0][1].begin()
+
     def end_group(self) -> list[Item]:
         """Close the groups that no window was named for."""
         return self._close(lambda fold: isinstance(fold.window, Group))
@@ -323,6 +328,10 @@ class Evaluation:
     def boundary(self, event: str) -> list[Item]:
         """Close the groups that this event delimits."""
         return self._pipeline.boundary(event)
+
+    def begin_group(self) -> None:
+        """See a group of the run's own begin."""
+        self._pipeline.begin_group()
 
     def end_group(self) -> list[Item]:
         """Close the groups that no window was named for."""

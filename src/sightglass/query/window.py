@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .query import Every, Period, Window
+from .query import Every, Group, Period, Window
 from .reduce import Reducer
 
 Place = tuple[float, float, Mapping[str, float] | None]
@@ -70,6 +70,11 @@ class Fold:
         self._state = self.reducer.start()
         self._n_values = self._n_events = 0
         self._touched = False
+
+    def begin(self) -> None:
+        """See a boundary of the run's own groups before the first event: the group that begins is complete."""
+        if isinstance(self.window, Group) and not self._begun:
+            self._begun = self._complete = True
 
     def _begin(self, ordinal: int) -> None:
         self._begun = True
