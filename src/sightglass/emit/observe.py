@@ -39,6 +39,7 @@ from .demand import Channel, Demand, Origin
 WAKE_S: Final = 0.001
 HANDOVER_S: Final = 0.0002
 SWITCH_INTERVAL_S: Final = 0.001
+DRAIN_REST_S: Final = 0.003
 CLOCK_S: Final = 0.05
 CLOCK_NOISE_S: Final = 0.001
 
@@ -571,8 +572,14 @@ class _Drain:
         self._queue.put(None)
         self._thread.join(1.0)
 
+    def _next(self) -> _Deferred | threading.Event | None:
+        """Return what is next. Whoever puts something in meets a thread that rests, more often than one that wakes."""
+        if self._queue.empty():
+            time.sleep(DRAIN_REST_S)
+        return self._queue.get()
+
     def _run(self) -> None:
-        while (item := self._queue.get()) is not None:
+        while (item := self._next()) is not None:
             if isinstance(item, threading.Event):
                 item.set()
                 continue
