@@ -45,14 +45,15 @@ class Answer:
 
     `rows` is filled by the training thread (and the drain thread) and emptied by the `io` thread, without a lock:
     appending to a deque and popping from its other end are atomic. Each row carries its index, so that a hole in them
-    shows. While an answer is `kept`, it is not thinned.
+    shows. While an answer is `kept`, it is not thinned. `within` is the event of the compiled step in whose loops its
+    events happen.
     """
 
     __slots__ = (
         "_backlog_bytes", "_defer", "_evaluation", "_full", "_has_tail", "_heavy", "_monotonic", "_n_deferred",
-        "_only", "backlog", "deferred", "event", "id", "kept", "last_error", "n_dropped", "n_errors", "n_in_row",
-        "n_rows", "n_seen", "n_skipped", "query", "rows", "share", "spent_s", "stride", "suspended", "total_spent_s",
-        "unsent_bytes", "windows",
+        "_only", "backlog", "deferred", "event", "id", "kept", "last_error", "n_dropped", "n_errors",
+        "n_in_row", "n_rows", "n_seen", "n_skipped", "query", "rows", "share", "spent_s", "stride", "suspended",
+        "total_spent_s", "unsent_bytes", "windows", "within",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +74,7 @@ class Answer:
         self.last_error: SightglassError | None = None
         self.suspended = False
         self.kept = False
+        self.within = ""
         self._backlog_bytes = 0
         self._full = self._heavy = False
         self._evaluation = evaluation
@@ -154,6 +156,10 @@ class Answer:
     def begin_group(self) -> None:
         """See a group of the run's own begin, on the drain thread, in order with `settle_heads`."""
         self._evaluation.begin_group()
+
+    def settle_boundary(self, event: str) -> None:
+        """Close the groups that this event delimits, on the drain thread, in order with `settle_heads`."""
+        self._settle(partial(self._evaluation.boundary, event), None)
 
     def settle_group(self) -> None:
         """Close the groups that no window was named for, on the drain thread, in order with `settle_heads`."""

@@ -1,8 +1,9 @@
 """What is being asked right now: for each event of the run, the answers that want it, and what is known of it.
 
 `idle` is the heart of it: a table from the events that nobody asks for to the function that counts them. `observe`
-calls that function and is done; an event that is missing from the table takes the long way. `busy` has the channels
-that somebody asks for, and about which nothing else is to be done.
+calls that function and is done; an event that is missing from the table takes the long way. `resting` is the same for
+steps that are watched from inside. `busy` has the channels that somebody asks for, and about which nothing else is to
+be done.
 """
 
 from __future__ import annotations
@@ -143,6 +144,7 @@ class Demand:
         self.channels: dict[str, Channel] = {}
         self.answers: dict[int, Answer] = {}
         self.idle: dict[str, Callable[[], int]] = {}
+        self.resting: dict[str, Callable[[], int]] = {}
         self.busy: dict[str, Channel] = {}
         self._alert = False
 
@@ -191,10 +193,11 @@ class Demand:
             observed = channel.origin == "observe"
             special = self._alert or channel.describe_next or channel.kept is not None
             wanted = channel.wanted
-            if special or wanted or not (observed or channel.origin == "live"):
-                self.idle.pop(name, None)
-            else:
-                self.idle[name] = channel.next_index
+            for table, listed in ((self.idle, observed), (self.resting, channel.origin == "live")):
+                if listed and not (special or wanted):
+                    table[name] = channel.next_index
+                else:
+                    table.pop(name, None)
             if observed and wanted and not special:
                 self.busy[name] = channel
             else:

@@ -211,8 +211,8 @@ class Emitter:
             answer.settle_heads(several)
         for answer in channel.delimits:
             for _ in range(n_events):
-                answer.boundary(channel.name)
-        self._posted(channel, self._monotonic())
+                (answer.settle_boundary if answer.within else answer.boundary)(channel.name)
+        self._look_after(channel, self._monotonic())
 
     def settle_group(self, channel: Channel, n_events: int) -> None:
         """Close the groups of an event, on a drain thread, behind so many events of it."""
@@ -431,10 +431,14 @@ class Emitter:
         self._posted(channel, now_s)
 
     def _posted(self, channel: Channel, now_s: float) -> None:
-        """Close the groups that an event delimits, and see now and then that its records are fetched."""
-        if channel.delimits:
-            for answer in channel.delimits:
+        """Close the groups that an event delimits; of what happens within it, when all of that has come."""
+        for answer in channel.delimits:
+            if answer.within != channel.name:
                 answer.boundary(channel.name)
+        self._look_after(channel, now_s)
+
+    def _look_after(self, channel: Channel, now_s: float) -> None:
+        """See now and then that records are fetched, and that all is within the budget."""
         if now_s - self._woken_s >= WAKE_S:
             self._woken_s = now_s
             for answer in channel.answers:

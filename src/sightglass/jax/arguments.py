@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -13,6 +16,23 @@ from . import compat
 Signature = tuple[Any, ...]
 
 _no_trace = get_opaque_trace_state(convention="flax")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Called:
+    """A call without its values: what a program can be compiled from.
+
+    Attributes:
+        args: The arguments, with shapes in place of arrays; static ones as they are.
+        kwargs: Those given by name.
+        n_traced: How many of `args` are not static.
+        settings: Enters the settings of JAX in which the call was made.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    n_traced: int
+    settings: Callable[[], AbstractContextManager[Any]]
 
 
 class Arguments:
@@ -39,11 +59,13 @@ class Arguments:
             return static, tree, [leaf.aval for leaf in leaves], [(leaf.sharding, leaf.committed) for leaf in leaves]
         return static, tree, [_kind(leaf) for leaf in leaves], [_place(leaf) for leaf in leaves]
 
-    def shapes(self, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments with shapes in place of arrays, for a program to be compiled from."""
-        return (
-            tuple(arg if i in self._positions else jax.tree.map(_shape, arg) for i, arg in enumerate(args)),
-            {name: arg if name in self._names else jax.tree.map(_shape, arg) for name, arg in kwargs.items()},
+    def called(self, args: Any, kwargs: Any) -> Called:
+        """Return a call with shapes in place of arrays."""
+        return Called(
+            args=tuple(arg if i in self._positions else jax.tree.map(_shape, arg) for i, arg in enumerate(args)),
+            kwargs={name: arg if name in self._names else jax.tree.map(_shape, arg) for name, arg in kwargs.items()},
+            n_traced=sum(i not in self._positions for i in range(len(args))),
+            settings=compat.settings(),
         )
 
 

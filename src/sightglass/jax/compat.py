@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -118,11 +119,12 @@ def donated_arguments(function: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
     return (tuple(info.donate_argnums), tuple(info.donate_argnames)) if info else ((), ())
 
 
-def options_around(function: Any, sharding: Any = None) -> dict[str, Any]:
+def options_around(function: Any, n_args: int = 0, sharding: Any = None) -> dict[str, Any]:
     """Return what `jax.jit` is to be given for a function that takes one more argument in front, and returns a pair.
 
     Args:
         function: The function that it is made from.
+        n_args: How many positional arguments it is called with that are not static.
         sharding: Of what it returns besides; `None` for any.
 
     Raises:
@@ -135,12 +137,13 @@ def options_around(function: Any, sharding: Any = None) -> dict[str, Any]:
         "static_argnums": tuple(i + 1 if i >= 0 else i for i in info.static_argnums),
         "static_argnames": tuple(info.static_argnames),
         "donate_argnums": tuple(i + 1 if i >= 0 else i for i in info.donate_argnums),
+        "donate_argnames": tuple(info.donate_argnames),
         "keep_unused": info.keep_unused,
         "compiler_options": dict(info.compiler_options_kvs) or None,
     }
     if info.user_specified_in_shardings:
         shardings = jax.tree.unflatten(info.in_shardings_treedef, info.in_shardings_leaves)
-        options["in_shardings"] = (None, *shardings) if isinstance(shardings, tuple) else (None, shardings)
+        options["in_shardings"] = (None, *(shardings if isinstance(shardings, tuple) else (shardings,) * n_args))
     if specified(info.out_shardings_leaves):
         results = jax.tree.unflatten(info.out_shardings_treedef, info.out_shardings_leaves)
         options["out_shardings"] = (results, sharding)
@@ -163,6 +166,27 @@ def varied(tree: Any, axes: frozenset[str]) -> Any:
         return vary(array, missing) if missing else array
 
     return jax.tree.map(one, tree)
+
+
+def settings() -> Callable[[], contextlib.AbstractContextManager[Any]]:
+    """Return what brings another thread into the settings of this one that a program is compiled for."""
+    mesh = jax.sharding.get_mesh()
+    values: dict[Any, Any] = {
+        jax.enable_x64: jax.config.jax_enable_x64,
+        jax.default_matmul_precision: jax.config.jax_default_matmul_precision,
+        jax.default_device: jax.config.jax_default_device,
+    }
+
+    def enter() -> contextlib.AbstractContextManager[Any]:
+        stack = contextlib.ExitStack()
+        for setting, value in values.items():
+            if value is not None:
+                stack.enter_context(setting(value))
+        if not mesh.empty:
+            stack.enter_context(jax.set_mesh(mesh))
+        return stack
+
+    return enter
 
 
 def manual_axes(params: Mapping[str, Any]) -> frozenset[str]:

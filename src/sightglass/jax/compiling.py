@@ -21,13 +21,13 @@ from jax.sharding import NamedSharding, PartitionSpec
 from sightglass.core.errors import EvaluationError, QueryError, SightglassError, UnknownNameError
 from sightglass.core.sink import Worker
 
+from .arguments import Called
 from .occurrence import Occurrence
 from .variant import Asked, Receive, Variant, find
 
 MAX_VARIANTS: Final = 8
 JOIN_S: Final = 600.0
 
-Shapes = tuple[tuple[Any, ...], dict[str, Any]]
 Found = dict[str, Occurrence]
 Name = tuple[frozenset[str], int]
 
@@ -79,15 +79,15 @@ class Compiler:
         self._surveyed = surveyed
         self._done = done
         self._made: OrderedDict[Name, Made] = OrderedDict()
-        self._wanted: tuple[Name, tuple[Asked, ...], Shapes] | None = None
-        self._example: Shapes | None = None
+        self._wanted: tuple[Name, tuple[Asked, ...], Called] | None = None
+        self._example: Called | None = None
         self._is_open = True
         self._worker = Worker("compile", self._work)
         _compilers.add(self)
 
-    def survey(self, shapes: Shapes) -> None:
+    def survey(self, called: Called) -> None:
         """Let it be found out what happens in the step."""
-        self._example = shapes
+        self._example = called
         self._worker.wake()
 
     def get(self, name: Name) -> Made | None:
@@ -104,16 +104,16 @@ class Compiler:
             made = (self._made[name] for name in reversed(self._made) if name[1] == number)
             return next((one.variant for one in made), None)
 
-    def want(self, name: Name, asked: tuple[Asked, ...], shapes: Callable[[], Shapes]) -> None:
+    def want(self, name: Name, asked: tuple[Asked, ...], called: Callable[[], Called]) -> None:
         """Let a variant be made, unless it is under way."""
         if self._wanted is None or self._wanted[0] != name:
-            self._wanted = (name, asked, shapes())
+            self._wanted = (name, asked, called())
             self._worker.wake()
 
-    def wait(self, name: Name, asked: tuple[Asked, ...], shapes: Callable[[], Shapes]) -> Made:
+    def wait(self, name: Name, asked: tuple[Asked, ...], called: Callable[[], Called]) -> Made:
         """Return a variant, however long it takes to make it."""
         while (made := self.get(name)) is None:
-            self.want(name, asked, shapes)
+            self.want(name, asked, called)
             self._worker.round(60.0)
         return made
 
@@ -149,25 +149,33 @@ class Compiler:
                     self._wanted = None
             self._done()
 
-    def _find(self, shapes: Shapes) -> None:
+    def _find(self, called: Called) -> None:
         try:
-            found = find(self._function, self._event, *shapes)
+            with called.settings():
+                found = find(self._function, self._event, called.args, called.kwargs)
         except Exception as error:  # noqa: BLE001  the program's own code is traced here
             self.problem = f"Cannot trace {_name(self._function)} with its logs: {type(error).__name__}: {error}"
             found = {}
         self.found = found
         self._surveyed(found)
 
-    def _make(self, asked: Sequence[Asked], shapes: Shapes) -> Made:
+    def _make(self, asked: Sequence[Asked], called: Called) -> Made:
         refused = {one.key: error for one in asked if (error := self._unanswerable(one)) is not None}
         answerable = [one for one in asked if one.key not in refused]
         if not answerable:
             return Made(variant=None, refused=refused)
-        variant = Variant(self._function, self._event, answerable, self._receive, whole=_on_all_processes(shapes))
+        variant = Variant(
+            self._function,
+            self._event,
+            answerable,
+            self._receive,
+            n_args=called.n_traced,
+            whole=_on_all_processes(called),
+        )
         try:
-            args, kwargs = shapes
-            call = jax.ShapeDtypeStruct((), np.int32) if self._is_looped(answerable) else None
-            variant.compile(call, args, kwargs)
+            number = jax.ShapeDtypeStruct((), np.int32) if self._is_looped(answerable) else None
+            with called.settings():
+                variant.compile(number, called.args, called.kwargs)
         except Exception as error:  # noqa: BLE001  the program's own code is traced here
             problem = f"Cannot compile the query into {_name(self._function)}: {type(error).__name__}: {error}"
             return Made(variant=None, refused={one.key: EvaluationError(problem) for one in asked} | refused)
@@ -215,11 +223,11 @@ def _join_all() -> None:
 atexit.register(_join_all)
 
 
-def _on_all_processes(shapes: Shapes) -> NamedSharding | None:
+def _on_all_processes(called: Called) -> NamedSharding | None:
     """Return the sharding in which each process has the whole of an array, where there are several."""
     if jax.process_count() == 1:
         return None
-    shardings = (getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(shapes))
+    shardings = (getattr(leaf, "sharding", None) for leaf in jax.tree.leaves((called.args, called.kwargs)))
     mesh = next((sharding.mesh for sharding in shardings if isinstance(sharding, NamedSharding)), None)
     return None if mesh is None else NamedSharding(mesh, PartitionSpec())
 

@@ -35,8 +35,8 @@ from sightglass.query.query import on
 from sightglass.run import Run, current, when_begun, wiring
 
 from . import compat
-from .arguments import Arguments, Signature
-from .compiling import Compiler, Found, Made, Shapes
+from .arguments import Arguments, Called, Signature
+from .compiling import Compiler, Found, Made
 from .loops import CALLS, Loop
 from .variant import Asked, Delivery, Extras, Variant
 
@@ -102,7 +102,7 @@ class Live(Generic[P, R]):
 
     def _attached(self) -> _Watched | None:
         """Attach to the run that began, if it still goes on."""
-        run = self._next and self._next()
+        run = None if self._next is None else self._next()
         if run is None or run.disabled or wiring(run).emitter.closed:
             self._rest()
         else:
@@ -112,7 +112,7 @@ class Live(Generic[P, R]):
     def _attach(self, run: Run) -> None:
         ended = weakref.WeakMethod(self._rest)
         self._watched = _Watched(self._function, self._event, run, ended, is_askable=self._is_askable)
-        self._idle = wiring(run).emitter.demand.idle
+        self._idle = wiring(run).emitter.demand.resting
 
 
 class _Watched:
@@ -157,13 +157,13 @@ class _Watched:
             return self._function(*args, **kwargs)
         answers = self._answers()
         self._number = self._numbered(signature)
-        shapes = functools.partial(self._arguments.shapes, args, kwargs)
+        called = functools.partial(self._arguments.called, args, kwargs)
         if emitter.agrees:
-            variant = self._planned(shapes)
+            variant = self._planned(called)
         else:
-            variant = self._variant(answers, shapes) if answers else None
+            variant = self._variant(answers, called) if answers else None
         if channel.describe_next:
-            self._see_first(shapes)
+            self._see_first(called)
         index = channel.next_index()
         if variant is None:
             result = self._function(*args, **kwargs)
@@ -251,14 +251,14 @@ class _Watched:
                     self._compiler.forget()
         return self._signatures.index(signature)
 
-    def _variant(self, answers: Sequence[Answer], shapes: Callable[[], Shapes]) -> Variant | None:
+    def _variant(self, answers: Sequence[Answer], called: Callable[[], Called]) -> Variant | None:
         """Return the variant that answers, if it is ready, or else an older one that fits."""
         assert self._compiler is not None
         asked = self._asked(answers)
         name = frozenset(asked), self._number
         made = self._compiler.get(name)
         if made is None:
-            self._compiler.want(name, tuple(asked.values()), shapes)
+            self._compiler.want(name, tuple(asked.values()), called)
             return self._compiler.newest(self._number)
         self._refuse(answers, made)
         return made.variant
@@ -289,23 +289,23 @@ class _Watched:
         """Follow the plan of rank 0."""
         self._plan = plan
 
-    def _planned(self, shapes: Callable[[], Shapes]) -> Variant | None:
+    def _planned(self, called: Callable[[], Called]) -> Variant | None:
         """Return the variant that all ranks run at this call; the one who is late with it, waits for it."""
         plan = self._plan
         if plan.signature != self._number or self._compiler is None:
             return None
         if plan.prepare:
-            self._compiler.want((frozenset(plan.prepare), self._number), self._parsed(plan.prepare), shapes)
+            self._compiler.want((frozenset(plan.prepare), self._number), self._parsed(plan.prepare), called)
         if not plan.use:
             return None
-        return self._compiler.wait((frozenset(plan.use), self._number), self._parsed(plan.use), shapes).variant
+        return self._compiler.wait((frozenset(plan.use), self._number), self._parsed(plan.use), called).variant
 
     def _parsed(self, texts: Sequence[str]) -> tuple[Asked, ...]:
         return tuple(Asked(query=parse(text, functions=self._functions), functions=self._functions) for text in texts)
 
-    def _see_first(self, shapes: Callable[[], Shapes]) -> None:
+    def _see_first(self, called: Callable[[], Called]) -> None:
         """See what the step is called with; from now on it can be asked what it logs."""
-        self._example = shapes()
+        self._example = called()
         emitter = self._emitter
         with emitter.lock:
             self._channel.describe_next = False

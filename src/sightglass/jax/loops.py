@@ -79,6 +79,7 @@ class Loop:
         lost, delivery.part.n_lost = delivery.part.n_lost, 0
         for answer in answers:
             answer.n_dropped += lost
+            answer.within = self.calls.name
             if delivery.n_before == 0:
                 answer.begin_group()
         heads = {answer: _heads(answer, delivery, first, wall_time) for answer in answers}
@@ -88,6 +89,9 @@ class Loop:
         if delivery.ended and not call.n_parts:  # the last rate of the event: all of the call's events are here
             del self._under_way[delivery.call]
             self._n_before = max(self._n_before, first + delivery.n)
+            for answer in self.channel.answers:
+                if answer.within and answer in self.calls.delimits:
+                    answer.settle_boundary(self.calls.name)
             self.emitter.settle_group(self.channel, first + delivery.n)
 
 

@@ -155,4 +155,4 @@ def _offered(jaxpr: Any, event: str, own: str, keys: Sequence[str]) -> tuple[Sur
                 )
             else:
                 offers[key] = expected
-    return offers, unfit
+    return offers, {key: problem for key, problem in unfit.items() if not key.startswith(MARK)}

@@ -15,6 +15,7 @@ Theory of operation:
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -124,8 +125,12 @@ class _OnHost(Head):
     def read(self) -> None:
         if self.on_device:
             observables = {name: _happened(*map(to_host, several)) for name, several in self.observables.items()}
-            head = self.evaluation.head({name: value for name, value in observables.items() if value is not None})
-            head.read()
+            happened = {name: value for name, value in observables.items() if value is not None}
+            if len(happened) < len(observables) and not self.evaluation.query.reads_all:
+                head = Head(None, False, (), (), False)  # what did not happen is held back, as by a condition
+            else:
+                head = self.evaluation.head(happened)
+                head.read()
             self.value, self.passed, self.closes, self.on_device = head.value, head.passed, head.closes, False
 
 
@@ -245,7 +250,8 @@ class Part:
             try:
                 head = evaluation.staged({name: seen.value for name, seen in reads.items()})
                 valid = tuple(seen.valid for seen in reads.values() if seen.valid is not None)
-                self._forms[key] = flattened((head.value, (*valid, *head.pending), head.closes), arrays)
+                closes = tuple(functools.reduce(jnp.logical_and, valid, close) for close in head.closes)
+                self._forms[key] = flattened((head.value, (*valid, *head.pending), closes), arrays)
             except SightglassError:
                 raise
             except Exception:  # noqa: BLE001  whatever JAX cannot trace, the host computes
@@ -432,7 +438,16 @@ class Variant:
         looped: What is asked of those that happen in loops.
     """
 
-    def __init__(self, function: Any, own: str, asked: Sequence[Asked], receive: Receive, *, whole: Any = None) -> None:
+    def __init__(
+        self,
+        function: Any,
+        own: str,
+        asked: Sequence[Asked],
+        receive: Receive,
+        *,
+        n_args: int = 0,
+        whole: Any = None,
+    ) -> None:
         """Prepare a variant; nothing is traced before it is called or lowered.
 
         Args:
@@ -440,6 +455,7 @@ class Variant:
             own: The step's own event.
             asked: The queries, on its own event and on those that happen within.
             receive: Called by a thread of XLA's with what happened in loops; must not raise, call JAX, or wait.
+            n_args: How many positional arguments it is called with that are not static.
             whole: The sharding of what leaves; `None` for any.
         """
         self.once: list[Part] = []
@@ -453,7 +469,7 @@ class Variant:
             return self._program(call, args, kwargs)
 
         program.__name__ = program.__qualname__ = getattr(function, "__name__", "step")
-        self.jitted: Any = jax.jit(program, **compat.options_around(function, whole))
+        self.jitted: Any = jax.jit(program, **compat.options_around(function, n_args, whole))
 
     def compile(self, call: Any, args: Any, kwargs: Any) -> None:
         """Trace and compile it, given shapes and shardings; a call with such arguments finds it compiled."""

@@ -1,0 +1,144 @@
+"""Whatever a step is made of: its results are those of the plain one, and what clients get is what was logged."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_experimental_ynn_fusion_type=")
+jax = pytest.importorskip("jax")
+
+import jax.numpy as jnp  # noqa: E402
+
+import sightglass as sg  # noqa: E402
+from sightglass.jax import live  # noqa: E402
+from sightglass.jax.variant import find  # noqa: E402
+from sightglass.query.parse import parse  # noqa: E402
+from sightglass.query.pipeline import Evaluation  # noqa: E402
+from sightglass.run import wiring  # noqa: E402
+
+from ..jax.living import until  # noqa: E402, TID252
+from . import test_jax_programs as made  # noqa: E402
+from .test_jax_programs import ALL, LEAF, Add, Cond, Log, Node, Scan, Seq, Switch, Vmap, While  # noqa: E402
+
+WINDOWS = ("sum(every=2)", "max(every=3)", "mean()")
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Any]:
+    """Give all examples one run: each has a step of an event of its own."""
+    with tempfile.TemporaryDirectory() as folder, sg.init("laws", dir=folder, budget=None) as run:
+        yield run
+
+
+names = count()
+
+
+def n_records(run: Any, stream: Any) -> int:
+    """Wait until all that was evaluated so far is here, and return how many records that is."""
+    run.flush()
+    answers = wiring(run).emitter.demand.answers.values()
+    n = next((answer.n_rows for answer in answers if answer.query.key == stream.query), 0)
+    until(lambda: stream.ended or len(stream.since(0)[1]) >= n)
+    return n
+
+
+def happened(node: Node, x: Any, key: str) -> np.ndarray:
+    """Return all that a plain run logs under a key, one after the other."""
+    values = [np.ravel(seen.value[seen.lanes]) for seen in made.expected(node, x)[1] if seen.key == key]
+    return np.concatenate(values) if values else np.zeros(0)
+
+
+def check(run: Any, node: Node, x: Any) -> None:
+    event = f"e{next(names)}"
+    plain = jax.jit(node.run)
+    step = live(plain, run, event)
+    offered = find(plain, event, (x,), {})[event]
+    with sg.connect(run) as client:
+        wanted, other = plain(x), plain(2 * x)
+        np.testing.assert_array_equal(step(x), wanted)
+        streams = {key: client.stream(f"{event}.{key}") for key in offered.offers if not key.startswith("\0")}
+        unfit = {key: client.stream(f"{event}.{key}") for key in offered.unfit}
+        each = client.stream(f"on('{event}').count(every=1)")
+        until(lambda: (jax.block_until_ready(step(x)), each.latest)[1])
+        run.flush()
+        cursors = {key: n_records(run, stream) for key, stream in streams.items()}
+        np.testing.assert_allclose(step(x), wanted, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(step(2 * x), other, rtol=1e-5, atol=1e-6)
+        run.flush()
+        for key, stream in streams.items():
+            n_records(run, stream)
+            assert stream.statistics().n_errors == 0
+            values = [np.ravel(np.asarray(r.value)) for r in stream.since(cursors[key])[1]]
+            got = np.concatenate(values) if values else np.zeros(0)
+            both = np.concatenate([happened(node, x, key), happened(node, 2 * x, key)])
+            np.testing.assert_allclose(got, both, rtol=1e-4, atol=1e-5, err_msg=key)
+        for stream in unfit.values():
+            with pytest.raises(sg.QueryError, match=r"is in a while loop|cannot be stacked"):
+                list(stream)
+
+
+@given(made.programs(), st.sampled_from([(0.3, -0.1), (-0.7, 0.2), (0.5, 0.4)]))
+@settings(max_examples=int(os.environ.get("SIGHTGLASS_JAX_EXAMPLES", "6")), deadline=None)
+def test_clients_get_what_was_logged(run: Any, node: Node, x: tuple[float, float]) -> None:
+    check(run, made.distinct(node, count()) if holds_lanes(node) else node, jnp.asarray(x))
+
+
+def holds_lanes(node: Node) -> bool:
+    return isinstance(node, Vmap) or any(map(holds_lanes, node.inner))
+
+
+@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
+def test_each_kind(run: Any, kind: type[Node]) -> None:
+    node: Node = kind((LEAF,) * {Cond: 2, Switch: 3}.get(kind, 1), 3)
+    check(run, made.distinct(Seq((Log(n=1), node, Add(n=0), Log(n=2))), count()), jnp.asarray([0.3, -0.1]))
+
+
+@pytest.mark.parametrize("outer", [Scan, While], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [Cond, Vmap, While, Scan], ids=lambda kind: kind.__name__)
+def test_each_kind_in_a_loop_that_is_the_event(run: Any, kind: type[Node], outer: type[Node]) -> None:
+    inner = kind((LEAF,) * (2 if kind is Cond else 1), 3)
+    check(run, made.distinct(outer((Seq((inner, Log(n=1))),), 3), count()), jnp.asarray([0.3, -0.1]))
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=4), st.sampled_from(WINDOWS), st.integers(1, 5))
+@settings(max_examples=6, deadline=None)
+def test_what_is_reduced_on_the_way_is_what_the_host_reduces(run: Any, lengths: list[int], window: str, n: int) -> None:
+    """Of calls of all lengths: a loop's windows are those of the run."""
+    event = f"e{next(names)}"
+
+    @jax.jit
+    def f(n: Any) -> Any:
+        return jax.lax.fori_loop(0, n, lambda i, c: Log(n=0).run(jnp.stack([c, i * c]))[0] + i, jnp.float32(1))
+
+    query = f"on('{event}').map(lambda e: e.k0.sum()).{window}"
+    step = live(f, run, event)
+    step(n)
+    with sg.connect(run) as client:
+        stream, each = client.stream(query), client.stream(f"{event}.k0")
+        until(lambda: (jax.block_until_ready(step(n)), each.latest)[1])
+        ends = []
+        for length in lengths:
+            jax.block_until_ready(step(length))
+            ends.append(n_records(run, each))
+        n_records(run, stream)
+        evaluation, wanted, start = Evaluation(parse(query)), [], 0
+        records = each.since(0)[1]
+        assert [int(r.value.shape[0]) for r in records] == [2] * len(records)
+        for end in (*range(n, ends[0] - lengths[0] + 1, n), *ends):
+            for number, r in enumerate(records[start:end], start):
+                head = evaluation.head({"k0": np.asarray(r.value)})
+                wanted += evaluation.tail(head, ordinal=number, step=r.step, wall_time=r.wall_time)
+            wanted += evaluation.end_group()
+            start = end
+        got = [(float(r.value), r.n_events, r.complete) for r in stream.since(0)[1]]
+        assert [g[1:] for g in got] == [(w.n_events, w.complete) for w in wanted]
+        np.testing.assert_allclose([g[0] for g in got], [float(w.value) for w in wanted], rtol=1e-5)
