@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pty
@@ -383,3 +384,13 @@ def test_a_table_shows_tags_as_they_are(recorded: Path) -> None:
     code, drawn = in_terminal("open", str(recorded))
     assert code == 0
     assert "a[bold]b[/x]" in drawn
+
+
+def test_what_has_a_price_is_asked_for_once_it_is_confirmed(tmp_path: Path) -> None:
+    importlib.import_module("sightglass.jax")  # it is what attaches
+    with sg.init("attached", dir=tmp_path, jax_attach="global"):
+        refused = sightglass("watch", "attached", "jax.loss")
+        assert refused.exit_code == 1
+        assert "every jitted function" in refused.output
+        assert "Add --yes to go on." in refused.output
+        assert sightglass("watch", "attached", "jax.loss", "--yes", "--for", "0.01 s").exit_code == 0

@@ -1,0 +1,104 @@
+"""A live step whose own code transforms what it logs: asking changes nothing of what it returns."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from sightglass.jax import log, spool, tap
+
+from .living import Desk
+
+
+@pytest.fixture
+def desk(tmp_path):
+    desk = Desk(dir=tmp_path)
+    yield desk
+    desk.close()
+
+
+def inner(x):
+    def body(c, v):
+        log({"v": v}, step=v)
+        return c + v, None
+
+    return lax.scan(body, 0.0, x)[0]
+
+
+def test_a_spool_within_gives_the_same_logs_whether_somebody_asks_or_not(desk):
+    @jax.jit
+    def f(x):
+        out, logs = spool(inner)(x)
+        log({"out": out})
+        return out, logs
+
+    x = jnp.arange(3.0)
+    _, before = f(x)
+    step = desk.live(f, x)
+    stream = desk.ask(lambda: step(x), "batch.out")
+    _, after = step(x)
+    assert list(after) == list(before) == ["v"]
+    np.testing.assert_array_equal(after["v"], before["v"])
+    assert desk.values(stream) == [3.0]
+
+
+def test_a_tap_within_sees_the_same_logs_whether_somebody_asks_or_not(desk):
+    seen = []
+
+    @jax.jit
+    def f(x):
+        out = tap(inner, lambda logs: seen.append(sorted(logs)))(x)
+        log({"out": out})
+        return out
+
+    x = jnp.arange(3.0)
+    step = desk.live(f, x)
+    desk.ask(lambda: step(x), "batch.out")
+    jax.effects_barrier()
+    seen.clear()
+    jax.block_until_ready(step(x))
+    jax.effects_barrier()
+    assert seen == [["v"]] * 3
+
+
+def test_what_a_spool_within_passes_on_can_be_asked_for(desk):
+    @jax.jit
+    def f(n):
+        def body(c):
+            log({"c": c}, event="env", step=c)
+            return c + 1
+
+        out, logs = spool(lambda n: lax.while_loop(lambda c: c < n, body, 0), reduce="last", keep_logs=True)(n)
+        log({"last": logs["c"][0]})
+        return out
+
+    step = desk.live(f, 4)
+    env, last = desk.ask(lambda: step(4), "env.c", "batch.last")
+    step(4)
+    assert desk.values(env) == [0, 1, 2, 3]
+    assert desk.values(last) == [3]
+
+
+def test_an_act_that_waits_for_an_event_within_waits_for_the_call(desk):
+    @jax.jit
+    def f(x):
+        def body(c, _):
+            log({"c": c}, event="inner")
+            return c + 1, None
+
+        return lax.scan(body, x, None, length=3)[0]
+
+    control = desk.run.control("lr", 0.1)
+    step = desk.live(f, 0)
+    desk.ask(lambda: step(0), "inner.c")
+    act = desk.emitter.ledger
+    from sightglass.emit.acts import Act
+
+    desk.emitter.add(Act(id=1, client="c", kind="set", name="lr", value=0.5, at="inner"))
+    assert control.value == 0.1
+    step(0)
+    assert control.value == 0.5
+    assert act.history[-1].event == "batch"
