@@ -10,7 +10,7 @@ from jax import lax
 
 from sightglass.jax import log, spool, tap
 
-from .living import Desk
+from .living import Desk, until
 
 
 @pytest.fixture
@@ -102,3 +102,35 @@ def test_an_act_that_waits_for_an_event_within_waits_for_the_call(desk):
     step(0)
     assert control.value == 0.5
     assert act.history[-1].event == "batch"
+
+
+def test_a_cell_that_is_run_again_takes_the_place_of_its_step(desk):
+    def cell(factor):
+        @jax.jit
+        def train(x):
+            log({"loss": x.sum() * factor})
+            return x + 1
+
+        return desk.live(train, jnp.ones(2))
+
+    first = cell(1)
+    stream = desk.ask(lambda: first(jnp.ones(2)), "batch.loss")
+    second = cell(10)
+    np.testing.assert_array_equal(first(jnp.ones(2)), [2.0, 2.0])
+    assert desk.values(stream) == []
+    until(lambda: (jax.block_until_ready(second(jnp.ones(2))), stream.latest.value == 20.0)[1])
+
+
+def test_an_event_that_a_static_argument_moves_into_a_loop_is_refused(desk):
+    def f(x, looped):
+        def body(c, _):
+            log({"c": c}, event="inner")
+            return c + 1, None
+
+        return lax.scan(body, x, None, length=3)[0] if looped else body(x, None)[0]
+
+    plain = jax.jit(f, static_argnums=1)
+    step = desk.live(plain, 0, False)
+    desk.ask(lambda: step(0, False), "inner.c")
+    assert "Error" in desk.refused(lambda: step(0, True), "on('inner').map(lambda b: b.c + 1)")
+    assert step(0, True) == 3

@@ -111,6 +111,18 @@ def test_what_is_reduced_is_what_the_host_would_reduce_of_all_events(desk, funct
     assert len(streams[0].since(0)[1]) > 4
 
 
+def test_a_buffer_that_is_smaller_than_a_window_is_sent_when_it_is_full(desk, monkeypatch):
+    monkeypatch.setattr("sightglass.jax.variant.MAX_BUFFERED", 3)
+    step = desk.live(scanned, 0)
+    stream = desk.ask(lambda: step(0), "on('batch').map(lambda b: b.c).collect(every=10)")
+    for start in range(6):
+        jax.block_until_ready(step(start))
+    values = [[int(v) for v in record.value] for record in desk.take(stream)][1:]
+    wanted = [by_hand(scanned, start) + by_hand(scanned, start + 1) for start in range(5)]
+    assert len(values) >= 2
+    assert all(value in wanted for value in values)
+
+
 def test_windows_are_aligned_to_the_run_and_complete(desk):
     step = desk.live(scanned, 0)
     mean = desk.ask(lambda: step(0), "on('batch').map(lambda b: b.c).mean(every=7)")

@@ -150,7 +150,7 @@ def test_a_loop_over_a_known_range_has_a_known_number():
 def test_what_is_in_a_while_loop_below_is_unfit_and_the_rest_is_not():
     def f(n):
         log({"n": n})
-        return lax.fori_loop(0, n, lambda i, c: a_log("c")(c, 1.0), 0.0)
+        return lax.fori_loop(0, n, lambda i, c: a_log("c", step=7)(c, 1.0), 0.0)
 
     found = events(f, 3)["batch"]
     assert shown(found) == (False, 1, {"n": "int32[]"})
@@ -198,6 +198,38 @@ def test_devices_are_no_events():
 
     f = jax.shard_map(shard, mesh=mesh, in_specs=spec, out_specs=spec)
     assert shown(events(f, jnp.arange(8.0))["batch"]) == (False, 1, {"m": "float32[4]", "c": "float32[8, 2]"})
+
+
+def test_a_loop_on_each_device_is_no_event():
+    mesh = jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+    spec = jax.sharding.PartitionSpec("x")
+
+    def shard(x):
+        return lax.scan(lambda c, _: (a_log("c")(c, 1.0), None), x, None, length=2)[0]
+
+    mapped = jax.shard_map(shard, mesh=mesh, in_specs=spec, out_specs=spec)
+    assert shown(events(mapped, jnp.arange(8.0))["batch"]) == (False, 1, {"c": "float32[8, 2]"})
+    looped = events(lambda x: lax.scan(lambda c, _: (mapped(c), None), x, None, length=3)[0], jnp.arange(8.0))
+    assert shown(looped["batch"]) == (True, 3, {"c": "float32[8, 2]"})
+
+
+def test_the_test_of_a_loop_and_its_body_are_two_places():
+    def test(c):
+        log({"tested": c})
+        return c < 3
+
+    def f(x):
+        return lax.while_loop(test, lambda c: a_log("c")(c, 1.0), x)
+
+    found = events(f, 0.0)["batch"]
+    assert (found.body, set(found.unfit), set(found.offers)) == (None, {"tested", "c"}, set())
+
+
+def test_the_branches_of_a_condition_are_two_places():
+    def f(x):
+        return lax.cond(x > 0, lambda x: scan(a_log("a"), 2, x), lambda x: scan(a_log("b"), 3, x), x)
+
+    assert shown(events(f, 0.0)["batch"]) == (False, 1, {"a": "float32[2]", "b": "float32[3]"})
 
 
 def test_static_arguments_and_shapes_are_enough():

@@ -179,13 +179,22 @@ class Compiler:
         except Exception as error:  # noqa: BLE001  the program's own code is traced here
             problem = f"Cannot compile the query into {_name(self._function)}: {type(error).__name__}: {error}"
             return Made(variant=None, refused={one.key: EvaluationError(problem) for one in asked} | refused)
+        moved = [part for part in variant.looped if not self._is_in_loop(part.occurrence.event)]
+        if moved:
+            problem = (
+                f"Event {moved[0].occurrence.event!r} happens in a loop with these static arguments, not with others"
+            )
+            return Made(variant=None, refused={one.key: QueryError(problem) for one in asked} | refused)
         for part in variant.parts:
             refused |= part.refused
         return Made(variant=variant, refused=refused)
 
     def _is_looped(self, asked: Sequence[Asked]) -> bool:
+        return any(self._is_in_loop(one.query.event) for one in asked)
+
+    def _is_in_loop(self, event: str) -> bool:
         assert self.found is not None
-        return any(self.found[one.query.event].body is not None for one in asked)
+        return event in self.found and self.found[event].body is not None
 
     def _unanswerable(self, one: Asked) -> SightglassError | None:
         """Say why a query cannot be answered, if that is known before it is tried."""

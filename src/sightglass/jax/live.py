@@ -156,12 +156,12 @@ class _Watched:
         if signature is None:  # the run is over, or the call is part of what is being traced
             return self._function(*args, **kwargs)
         answers = self._answers()
-        self._number = self._numbered(signature)
+        number = self._number = self._numbered(signature)
         called = functools.partial(self._arguments.called, args, kwargs)
         if emitter.agrees:
             variant = self._planned(called)
         else:
-            variant = self._variant(answers, called) if answers else None
+            variant = self._variant(answers, number, called) if answers else None
         if channel.describe_next:
             self._see_first(called)
         index = channel.next_index()
@@ -181,6 +181,10 @@ class _Watched:
             ValueError: The event comes from elsewhere already: an event name has one source.
         """
         steps = self._emitter.steps
+        for step in list(steps):
+            if isinstance(step, _Watched) and step is not self and step.event == event and step.is_of(self._function):
+                step.close()  # the same cell of a notebook, run again
+                steps.remove(step)
         steps[:] = [step for step in steps if not isinstance(step, _Watched) or step._ended() is not None]
         others = (step for step in steps if isinstance(step, _Watched) and step is not self)
         if any(event == step.event or event in {part.name for part in step._channel.parts} for step in others):
@@ -189,6 +193,12 @@ class _Watched:
                 "give this one another name"
             )
         return self._emitter.demand.channel(event, "live")
+
+    def is_of(self, function: Any) -> bool:
+        """Return whether this is a step of a function that was defined under the same name, at the same place."""
+        mine, other = (getattr(f, "__wrapped__", f) for f in (self._function, function))
+        places = {(getattr(f, "__module__", ""), getattr(f, "__qualname__", id(f))) for f in (mine, other)}
+        return mine is not other and len(places) == 1
 
     # For the emitter
 
@@ -251,15 +261,15 @@ class _Watched:
                     self._compiler.forget()
         return self._signatures.index(signature)
 
-    def _variant(self, answers: Sequence[Answer], called: Callable[[], Called]) -> Variant | None:
+    def _variant(self, answers: Sequence[Answer], number: int, called: Callable[[], Called]) -> Variant | None:
         """Return the variant that answers, if it is ready, or else an older one that fits."""
         assert self._compiler is not None
         asked = self._asked(answers)
-        name = frozenset(asked), self._number
+        name = frozenset(asked), number
         made = self._compiler.get(name)
         if made is None:
             self._compiler.want(name, tuple(asked.values()), called)
-            return self._compiler.newest(self._number)
+            return self._compiler.newest(number)
         self._refuse(answers, made)
         return made.variant
 
