@@ -12,6 +12,7 @@
     ├── RunNotFoundError       no such run (also a LookupError)
     ├── RunLostError           a run that died, or does not answer any more (also a ConnectionError)
     ├── RefusedError           a request that the run refused
+    │   └── UnconfirmedError   … until somebody confirms what it costs
     ├── TransportError         a transport that cannot be opened or used (also an OSError)
     ├── WireError              bytes that are no message of ours (also a ValueError)
     ├── UnsendableError        a value that cannot travel (also a TypeError)
