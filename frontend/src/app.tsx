@@ -1,0 +1,133 @@
+// The frame around the pages: header, list of runs, details, notices.
+
+import { signal } from '@preact/signals'
+import { runs, shown, socket } from './data/runs'
+import { locked, session } from './data/session'
+import { Charts } from './pages/charts/Charts'
+import { AskPage } from './pages/ask/AskPage'
+import { ActPage } from './pages/act/ActPage'
+import { Details } from './pages/runs/Details'
+import { RunList } from './pages/runs/RunList'
+import { RunTable } from './pages/runs/RunTable'
+import { shortcuts } from './shortcuts'
+import { at, hrefOf, page, PAGES, update, type Page } from './state/state'
+import { nextTheme, theme } from './state/theme'
+import { Empty, Glass, IconButton } from './ui/parts'
+import { helpOpen, HelpSheet } from './ui/shortcuts'
+import { tell, Toasts } from './ui/toasts'
+
+export const sidebarOpen = signal(matchMedia('(min-width: 900px)').matches)
+
+const TITLES: Record<Page, string> = { charts: 'Charts', runs: 'Runs', ask: 'Ask', act: 'Act' }
+
+export function App() {
+  return (
+    <>
+      <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById('main')?.focus())}>
+        Skip to the content
+      </a>
+      <Header />
+      {locked.value ? <Locked /> : <Body />}
+      {helpOpen.value && <HelpSheet shortcuts={shortcuts} />}
+      <Toasts />
+    </>
+  )
+}
+
+function Header() {
+  return (
+    <header class="top">
+      {page.value === 'charts' && !locked.value && <IconButton icon="list" label="List of runs (b)" pressed={sidebarOpen.value} onClick={() => (sidebarOpen.value = !sidebarOpen.value)} />}
+      <span class="brand">
+        <Glass size={22} />
+        <span>sightglass</span>
+      </span>
+      <nav aria-label="Pages">
+        {PAGES.map((one) => (
+          <a key={one} href={hrefOf(one)} aria-current={one === page.value ? 'page' : undefined} onClick={(event) => goTo(event, one)}>
+            {TITLES[one]}
+          </a>
+        ))}
+      </nav>
+      <span class="top-end">
+        <Connection />
+        <IconButton icon="link" label="Copy a link to what you see (the token stays out of it)" onClick={() => void copyLink()} />
+        <IconButton icon={theme.value === 'system' ? 'system' : theme.value === 'dark' ? 'moon' : 'sun'} label={`Theme: ${theme.value}`} onClick={nextTheme} />
+        <IconButton icon="help" label="Keys and gestures (?)" onClick={() => (helpOpen.value = true)} />
+      </span>
+    </header>
+  )
+}
+
+function goTo(event: MouseEvent, target: Page): void {
+  if (event.ctrlKey || event.metaKey || event.shiftKey) return
+  event.preventDefault()
+  update({}, { page: target })
+}
+
+/** What is drawn by default differs from day to day: a link names the runs. */
+async function copyLink(): Promise<void> {
+  if (at.runs.peek() === null) update({ runs: shown.peek().map((run) => run.key), hide: [] })
+  try {
+    await navigator.clipboard.writeText(location.href)
+    tell('done', 'Link copied. It shows the same to everybody who has opened this page with a token.')
+  } catch {
+    tell('error', 'The browser does not let this page copy: take the link from the address bar.')
+  }
+}
+
+function Connection() {
+  const { kind } = socket.link.value
+  const role = session.value?.role
+  const away = kind === 'waiting' || (kind === 'dialing' && socket.returns.value > 0)
+  return (
+    <>
+      {role === 'viewer' && (
+        <span class="chip chip-still" title="You may look and ask, but not act">
+          viewer
+        </span>
+      )}
+      <span class={`connection connection-${away ? 'away' : kind}`} role="status" title={away ? 'The server does not answer; trying again' : 'Connected to the server'}>
+        <span class="connection-dot" aria-hidden="true" />
+        <span class={away ? '' : 'unseen'}>{away ? 'reconnecting' : kind === 'open' ? 'connected' : 'connecting'}</span>
+      </span>
+    </>
+  )
+}
+
+function Body() {
+  const listed = page.value === 'charts' && (runs.value?.length ?? 0) > 0
+  return (
+    <div class={`body ${listed && sidebarOpen.value ? 'has-list' : ''}`}>
+      {listed && sidebarOpen.value && (
+        <>
+          <nav class="sidebar" aria-label="Runs">
+            <RunList />
+          </nav>
+          <button type="button" class="scrim" aria-label="Close the list of runs" onClick={() => (sidebarOpen.value = false)} />
+        </>
+      )}
+      <main id="main" tabIndex={-1}>
+        {page.value === 'charts' && <Charts />}
+        {page.value === 'runs' && <RunTable />}
+        {page.value === 'ask' && <AskPage />}
+        {page.value === 'act' && <ActPage />}
+      </main>
+      {(page.value === 'charts' || page.value === 'runs') && at.run.value && <Details />}
+    </div>
+  )
+}
+
+function Locked() {
+  return (
+    <main id="main" tabIndex={-1}>
+      <Empty title={locked.value === 'missing' ? 'This page opens with its link' : 'This link is no longer known'}>
+        <p>
+          {locked.value === 'missing'
+            ? 'The terminal where sightglass ui runs shows a link that ends in #token=…: open that one.'
+            : 'The server was started anew, and each start makes new links. The terminal where it runs shows them.'}
+        </p>
+      </Empty>
+    </main>
+  )
+}

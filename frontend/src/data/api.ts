@@ -1,0 +1,80 @@
+// The HTTP client: every answer is typed, every failure is an `ApiError` with the server's own words.
+
+import { decode } from '@msgpack/msgpack'
+import { currentToken, locked } from './session'
+
+export class ApiError extends Error {
+  /** `status` is 0 where the server could not be reached. */
+  constructor(
+    readonly status: number,
+    readonly type: string,
+    message: string,
+    readonly position: number | null = null,
+  ) {
+    super(message)
+  }
+}
+
+type Query = Record<string, string | number | undefined>
+
+export function apiUrl(path: string, query: Query = {}): URL {
+  const url = new URL(`api/v1/${path}`, location.origin + location.pathname)
+  for (const [key, value] of Object.entries(query)) if (value !== undefined) url.searchParams.set(key, String(value))
+  return url
+}
+
+export function runPath(key: string, rest = ''): string {
+  return `runs/${encodeURIComponent(key)}${rest}`
+}
+
+export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
+  return (await (await ask(apiUrl(path, query), { signal })).json()) as T
+}
+
+export async function getBytes(path: string, query: Query = {}): Promise<Blob> {
+  return (await ask(apiUrl(path, query), {})).blob()
+}
+
+export async function post<T>(path: string, body: unknown): Promise<T> {
+  return (await (await ask(apiUrl(path), posted(body))).json()) as T
+}
+
+export async function postForMessagePack(path: string, body: unknown, signal?: AbortSignal): Promise<unknown> {
+  const answer = await ask(apiUrl(path), { ...posted(body), signal })
+  return decode(new Uint8Array(await answer.arrayBuffer()))
+}
+
+function posted(body: unknown): RequestInit {
+  return { method: 'POST', body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } }
+}
+
+async function ask(url: URL, init: RequestInit): Promise<Response> {
+  const headers = { ...init.headers, Authorization: `Bearer ${currentToken()}` }
+  let answer: Response
+  try {
+    answer = await fetch(url, { ...init, headers, credentials: 'omit', referrerPolicy: 'no-referrer' })
+  } catch (error) {
+    if (init.signal?.aborted) throw error
+    throw new ApiError(0, 'Unreachable', 'The sightglass server does not answer. Is it still running?')
+  }
+  if (answer.ok) return answer
+  if (answer.status === 401) locked.value = 'refused'
+  throw await failure(answer)
+}
+
+async function failure(answer: Response): Promise<ApiError> {
+  const body = (await answer.json().catch(() => null)) as {
+    error?: { type?: string; message?: string; position?: number }
+  } | null
+  const error = body?.error
+  return new ApiError(
+    answer.status,
+    error?.type ?? 'Error',
+    error?.message ?? `The server answered ${answer.status} ${answer.statusText}`,
+    error?.position ?? null,
+  )
+}
+
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
+}

@@ -1,0 +1,135 @@
+// The runs: what the server knows, what the filter leaves, what is drawn, and in which colour.
+
+import { computed, signal } from '@preact/signals'
+import { at, state, update } from '../state/state'
+import { LINES, styleOf, stylesOf, type LineStyle } from '../views/palette'
+import { get } from './api'
+import { parseFilter, valueOf } from './filter'
+import { Socket } from './socket'
+import type { Run } from './types'
+
+/** How many of the newest runs are drawn while the reader has not chosen any. */
+export const N_SHOWN_AT_FIRST = 10
+export const ALL = '*'
+
+export const runs = signal<Run[] | null>(null)
+export const socket = new Socket((all) => (runs.value = all))
+
+export async function loadRuns(): Promise<void> {
+  runs.value = (await get<{ runs: Run[] }>('runs')).runs
+}
+
+export const byKey = computed(() => new Map((runs.value ?? []).map((run) => [run.key, run])))
+export const filter = computed(() => parseFilter(at.filter.value))
+
+/** What the filter leaves, pinned runs first, sorted as the list is. */
+export const filtered = computed(() => {
+  const pinned = new Set(at.pin.value)
+  const left = (runs.value ?? []).filter((run) => pinned.has(run.key) || filter.value.matches(run))
+  return left.sort((a, b) => Number(pinned.has(b.key)) - Number(pinned.has(a.key)) || compareBy(at.sort.value, a, b))
+})
+
+function compareBy(sort: string, a: Run, b: Run): number {
+  const key = sort.replace(/^-/, '')
+  const sign = sort.startsWith('-') ? -1 : 1
+  const [p, q] = [sortValue(a, key), sortValue(b, key)]
+  if (p === q) return a.key < b.key ? -1 : 1
+  if (p === null || p === undefined) return 1
+  if (q === null || q === undefined) return -1
+  if (typeof p === 'number' && typeof q === 'number') return sign * (p - q)
+  return sign * String(p).localeCompare(String(q), undefined, { numeric: true })
+}
+
+function sortValue(run: Run, key: string): unknown {
+  if (key === 'started') return run.started
+  if (key === 'duration') return durationOf(run, Date.now() / 1000)
+  return valueOf(run, key)
+}
+
+export function durationOf(run: Run, now_s: number): number | null {
+  if (run.started === null) return null
+  const end = run.ended ?? (run.live ? now_s : null)
+  return end === null ? null : Math.max(0, end - run.started)
+}
+
+/** The runs that charts draw. */
+export const shown = computed(() => {
+  const chosen = at.runs.value
+  const hidden = new Set(at.hide.value)
+  if (chosen === null) {
+    const pinned = new Set(at.pin.value)
+    const newest = [...filtered.value].sort(
+      (a, b) => Number(pinned.has(b.key)) - Number(pinned.has(a.key)) || (b.started ?? 0) - (a.started ?? 0),
+    )
+    return newest.slice(0, N_SHOWN_AT_FIRST).filter((run) => !hidden.has(run.key))
+  }
+  if (chosen[0] === ALL) return filtered.value.filter((run) => !hidden.has(run.key))
+  const wanted = new Set(chosen)
+  return filtered.value.filter((run) => wanted.has(run.key))
+})
+
+export const shownKeys = computed(() => new Set(shown.value.map((run) => run.key)))
+
+export function setShown(keys: string[], visible: boolean): void {
+  const change = new Set(keys)
+  if (at.runs.peek()?.[0] === ALL) {
+    const hide = state.peek().hide.filter((key) => !change.has(key))
+    return update({ hide: visible ? hide : [...hide, ...keys] })
+  }
+  const rest = shown.peek().map((run) => run.key).filter((key) => !change.has(key))
+  update({ runs: visible ? [...rest, ...keys] : rest, hide: [] })
+}
+
+export const showOnly = (keys: string[]): void => update({ runs: keys, hide: [] })
+export const showAll = (): void => update({ runs: [ALL], hide: [] })
+export const showNone = (): void => update({ runs: [], hide: [] })
+
+export function groupOf(run: Run, key: string): string {
+  const value = valueOf(run, key)
+  return value === undefined ? `no ${key}` : `${key}=${typeof value === 'string' ? value : JSON.stringify(value)}`
+}
+
+/** The groups of what the filter leaves, in a natural order of their names. */
+export const groups = computed(() => {
+  const key = at.group.value
+  if (!key) return null
+  const found = new Map<string, Run[]>()
+  for (const run of filtered.value) {
+    const name = groupOf(run, key)
+    const members = found.get(name)
+    if (members) members.push(run)
+    else found.set(name, [run])
+  }
+  return new Map([...found].sort(([a], [b]) => a.localeCompare(b, undefined, { numeric: true })))
+})
+
+// A run keeps the place that it had when the page first saw it, so a colour never changes while runs come and go.
+const places = new Map<string, number>()
+const placed = computed(() => {
+  const fresh = (runs.value ?? []).filter((run) => !places.has(run.key))
+  fresh.sort((a, b) => (a.started ?? 0) - (b.started ?? 0) || (a.key < b.key ? -1 : 1))
+  for (const run of fresh) places.set(run.key, places.size)
+  return places
+})
+
+const shownStyles = computed(() => {
+  const keys = shown.value.map((run) => run.key)
+  const styles = stylesOf(keys.map((key) => placed.value.get(key) ?? 0))
+  return new Map(keys.map((key, i) => [key, styles[i]!]))
+})
+
+export function styleOfRun(key: string): LineStyle {
+  return shownStyles.value.get(key) ?? styleOf(placed.value.get(key) ?? 0)
+}
+
+const allGroups = computed(() => {
+  const key = at.group.value
+  const names = new Set(key ? (runs.value ?? []).map((run) => groupOf(run, key)) : [])
+  const sorted = [...names].sort((a, b) => a.localeCompare(b, undefined, { numeric: true }))
+  return new Map(sorted.map((name, place) => [name, place]))
+})
+
+export function styleOfGroup(name: string): LineStyle {
+  const place = allGroups.value.get(name) ?? 0
+  return styleOf(place, Math.floor(place / LINES.length))
+}

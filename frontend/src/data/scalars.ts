@@ -1,0 +1,149 @@
+// Series on demand: what is drawn says what it wants; wishes made within a frame travel together, what is nobody's wish
+// any more is dropped before it is sent, and live series are asked for their tails once a second.
+
+import { effect, signal, type Signal } from '@preact/signals'
+import { messageOf, postForMessagePack } from './api'
+import { byKey, socket } from './runs'
+import { extended } from './tail'
+import type { Scalars, ScalarsRequest } from './types'
+import { scalarsOf, WireError } from './wire'
+
+const MAX_BATCH = 48
+const MAX_IN_FLIGHT = 2
+const TAIL_MS = 1_000
+const MAX_IDLE = 600
+
+export interface Entry {
+  request: ScalarsRequest
+  data: Signal<Scalars | null>
+  error: Signal<string | null>
+  n_users: number
+  state: 'new' | 'waiting' | 'asked' | 'there'
+}
+
+const entries = new Map<string, Entry>()
+const waiting: Entry[] = []
+let n_in_flight = 0
+let flush = 0
+
+const keyOf = (r: ScalarsRequest): string => JSON.stringify([r.run, r.tag, r.x, r.from, r.to, r.points])
+
+/** Want a series: its entry fills by itself. Every `want` needs one `release`. */
+export function want(request: ScalarsRequest): Entry {
+  const key = keyOf(request)
+  let entry = entries.get(key)
+  if (!entry) entry = { request, data: signal(null), error: signal(null), n_users: 0, state: 'new' }
+  // The map keeps its order: what was wanted last is forgotten last.
+  entries.delete(key)
+  entries.set(key, entry)
+  entry.n_users++
+  if (entry.state === 'new') enqueue(entry)
+  return entry
+}
+
+export function release(entry: Entry): void {
+  entry.n_users--
+  if (entries.size <= MAX_IDLE) return
+  for (const [key, idle] of entries) {
+    if (entries.size <= MAX_IDLE) break
+    if (idle.n_users === 0) entries.delete(key)
+  }
+}
+
+function enqueue(entry: Entry): void {
+  entry.state = 'waiting'
+  waiting.push(entry)
+  flush ||= window.setTimeout(send, 8)
+}
+
+function send(): void {
+  flush = 0
+  while (waiting.length && n_in_flight < MAX_IN_FLIGHT) {
+    const batch: Entry[] = []
+    // The last wish first: it is what the reader looks at now.
+    while (waiting.length && batch.length < MAX_BATCH) {
+      const entry = waiting.pop()!
+      if (entry.n_users > 0) batch.push(entry)
+      else entry.state = 'new'
+    }
+    if (batch.length) void fetchAll(batch)
+  }
+}
+
+async function fetchAll(batch: Entry[]): Promise<void> {
+  n_in_flight++
+  for (const entry of batch) entry.state = 'asked'
+  const answers = await ask(batch.map((entry) => entry.request))
+  batch.forEach((entry, i) => settle(entry, answers[i]!))
+  n_in_flight--
+  if (waiting.length) send()
+}
+
+function settle(entry: Entry, answer: Scalars | string): void {
+  entry.state = 'there'
+  if (typeof answer === 'string') entry.error.value = answer
+  else [entry.data.value, entry.error.value] = [answer, null]
+}
+
+/** Ask for series at once; a failure as a whole is every series' failure. */
+export async function ask(requests: ScalarsRequest[]): Promise<(Scalars | string)[]> {
+  try {
+    const answer = await postForMessagePack('scalars', { requests })
+    if (!Array.isArray(answer) || answer.length !== requests.length) throw new WireError('Expected one answer for each series')
+    return answer.map(scalarsOf)
+  } catch (error) {
+    return requests.map(() => messageOf(error))
+  }
+}
+
+const living = (entry: Entry): boolean => entry.n_users > 0 && Boolean(byKey.peek().get(entry.request.run)?.live)
+
+async function followTails(): Promise<void> {
+  const whole: Entry[] = []
+  const tails: Entry[] = []
+  for (const entry of entries.values()) {
+    if (entry.state !== 'there' || !living(entry)) continue
+    const data = entry.data.peek()
+    if (!data || data.x.length === 0 || data.x.length > 4 * entry.request.points) whole.push(entry)
+    else if (!(entry.request.to !== undefined && data.x[data.x.length - 1]! >= entry.request.to)) tails.push(entry)
+  }
+  whole.slice(0, MAX_BATCH).forEach(enqueue)
+  for (let i = 0; i < tails.length; i += MAX_BATCH) {
+    const part = tails.slice(i, i + MAX_BATCH)
+    const last = part.map((entry) => entry.data.peek()!)
+    const requests = part.map((entry, j) => ({ ...entry.request, from: last[j]!.x[last[j]!.x.length - 1]! }))
+    const answers = await ask(requests)
+    part.forEach((entry, j) => {
+      const answer = answers[j]!
+      if (typeof answer !== 'string' && entry.data.peek() === last[j]) entry.data.value = extended(last[j]!, answer)
+    })
+  }
+}
+
+/** Keep live series growing, and fetch everything anew when the server was away. */
+export function followScalars(): void {
+  const tick = async () => {
+    if (!document.hidden) await followTails()
+    setTimeout(() => void tick(), TAIL_MS)
+  }
+  void tick()
+  const states = new Map<string, boolean>()
+  effect(() => {
+    // A run that ended has a last word that the tails may have missed.
+    for (const [key, run] of byKey.value) {
+      if (states.get(key) && !run.live) refetch((entry) => entry.request.run === key)
+      states.set(key, run.live)
+    }
+  })
+  effect(() => {
+    if (socket.returns.value > 0) refetch(() => true)
+  })
+}
+
+function refetch(which: (entry: Entry) => boolean): void {
+  for (const [key, entry] of entries) {
+    if (!which(entry)) continue
+    if (entry.n_users === 0) entries.delete(key)
+    else if (entry.state === 'there') enqueue(entry)
+  }
+}

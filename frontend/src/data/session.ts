@@ -1,0 +1,36 @@
+// The token: taken from the link's fragment once, kept for this tab, and gone from the address bar.
+// It is a secret: it never goes into a query string, a cookie or localStorage.
+
+import { signal } from '@preact/signals'
+import type { Session } from './types'
+
+const KEY = 'sightglass-token'
+
+/** Take `token=…` out of a fragment: the token, if there is one, and what is left. */
+export function takeToken(fragment: string): { token: string | null; rest: string } {
+  const body = fragment.replace(/^#/, '')
+  const found = /(^|[?&])token=([^&]*)/.exec(body)
+  if (!found) return { token: null, rest: body }
+  const rest = body.slice(0, found.index) + (found[1] === '?' ? '?' : '') + body.slice(found.index + found[0].length)
+  const clean = rest.replace('?&', '?').replace(/^&/, '').replace(/\?$/, '')
+  return { token: decodeURIComponent(found[2]!), rest: clean }
+}
+
+/** Why the page may not ask: it has no token, or the server does not know it. */
+export const locked = signal<'' | 'missing' | 'refused'>('')
+export const session = signal<Session | null>(null)
+
+export function readToken(): string {
+  const { token, rest } = takeToken(location.hash)
+  if (token) {
+    sessionStorage.setItem(KEY, token)
+    history.replaceState(null, '', rest ? `#${rest}` : location.pathname + location.search)
+  }
+  const known = sessionStorage.getItem(KEY) ?? ''
+  if (!known) locked.value = 'missing'
+  return known
+}
+
+export function currentToken(): string {
+  return sessionStorage.getItem(KEY) ?? ''
+}

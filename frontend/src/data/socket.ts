@@ -1,0 +1,102 @@
+// The one WebSocket of the page: dials, greets, dials again, and opens every stream anew when it is back.
+
+import { decode } from '@msgpack/msgpack'
+import { signal } from '@preact/signals'
+import { apiUrl } from './api'
+import { next, type Link, type LinkEvent } from './reconnect'
+import { currentToken, locked } from './session'
+import type { Run } from './types'
+
+export interface StreamRequest {
+  run: string
+  query: string
+  confirm?: boolean
+  points?: number
+}
+
+export type StreamMessage = { type: 'records'; body: Record<string, unknown> } | { type: string; [key: string]: unknown }
+
+interface Opened {
+  request: StreamRequest
+  listen: (message: StreamMessage) => void
+}
+
+export class Socket {
+  readonly link = signal<Link>({ kind: 'off' })
+  /** Counts the times that the connection came back: what was missed has to be fetched again. */
+  readonly returns = signal(0)
+  private ws: WebSocket | null = null
+  private timer = 0
+  private streams = new Map<number, Opened>()
+  private lastId = 0
+  private wasOpen = false
+
+  constructor(private readonly onRuns: (runs: Run[]) => void) {
+    addEventListener('online', () => this.step({ kind: 'awake' }))
+    document.addEventListener('visibilitychange', () => !document.hidden && this.step({ kind: 'awake' }))
+  }
+
+  start(): void {
+    this.step({ kind: 'start' })
+  }
+
+  /** Ask a run; the answers come to `listen` until the returned function is called. */
+  open(request: StreamRequest, listen: (message: StreamMessage) => void): () => void {
+    const id = ++this.lastId
+    this.streams.set(id, { request, listen })
+    if (this.link.value.kind === 'open') this.send({ type: 'open', id, ...request })
+    return () => {
+      this.streams.delete(id)
+      if (this.link.value.kind === 'open') this.send({ type: 'close', id })
+    }
+  }
+
+  private step(event: LinkEvent): void {
+    const before = this.link.peek()
+    const after = next(before, event, Math.random())
+    if (after === before) return
+    this.link.value = after
+    clearTimeout(this.timer)
+    if (after.kind === 'dialing') this.dial()
+    if (after.kind === 'waiting') this.timer = window.setTimeout(() => this.step({ kind: 'due' }), after.delay_ms)
+    if (after.kind === 'refused') locked.value = 'refused'
+    if (after.kind === 'open') this.greet()
+  }
+
+  private dial(): void {
+    const url = apiUrl('live')
+    url.protocol = url.protocol.replace('http', 'ws')
+    const ws = new WebSocket(url)
+    ws.binaryType = 'arraybuffer'
+    ws.onopen = () => ws.send(JSON.stringify({ type: 'hello', token: currentToken() }))
+    ws.onclose = ({ code }) => ws === this.ws && this.step({ kind: 'closed', code })
+    ws.onmessage = ({ data }) => ws === this.ws && this.receive(data as string | ArrayBuffer)
+    this.ws = ws
+  }
+
+  private greet(): void {
+    this.send({ type: 'runs' })
+    for (const [id, { request }] of this.streams) this.send({ type: 'open', id, ...request })
+    if (this.wasOpen) this.returns.value++
+    this.wasOpen = true
+  }
+
+  private receive(data: string | ArrayBuffer): void {
+    if (typeof data !== 'string') return this.receiveRecords(data)
+    const message = JSON.parse(data) as { type: string; id?: number; runs?: Run[] }
+    if (message.type === 'welcome') this.step({ kind: 'welcome' })
+    else if (message.type === 'runs' && message.runs) this.onRuns(message.runs)
+    else if (message.id !== undefined) this.streams.get(message.id)?.listen(message)
+  }
+
+  private receiveRecords(data: ArrayBuffer): void {
+    const body = decode(new Uint8Array(data)) as Record<string, unknown>
+    const id = Number(body.id)
+    this.streams.get(id)?.listen({ type: 'records', body })
+    this.send({ type: 'ack', id, n: 1 })
+  }
+
+  private send(message: unknown): void {
+    if (this.ws?.readyState === WebSocket.OPEN) this.ws.send(JSON.stringify(message))
+  }
+}

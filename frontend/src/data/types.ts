@@ -1,0 +1,131 @@
+// What the server says, as types. Numbers that JSON lacks come as the strings "NaN", "Infinity", "-Infinity".
+
+export type RunState = 'running' | 'paused' | 'stopping' | 'ended' | 'failed' | 'died' | 'unknown'
+
+export interface Run {
+  key: string
+  id: string
+  name: string
+  state: RunState
+  live: boolean
+  source: 'sightglass' | 'mindspore' | 'tensorboard'
+  directory: string
+  host: string
+  started: number | null
+  ended: number | null
+  last_step: number | null
+  config: Record<string, unknown>
+  problem: string | null
+}
+
+export interface Observable {
+  type: string
+  example?: string
+  fields: Record<string, string>
+}
+
+export interface EventInfo {
+  origin: string
+  n_events: number
+  kept: boolean
+  note?: string
+  observables: Record<string, Observable>
+}
+
+export interface ControlInfo {
+  type: string
+  value: unknown
+  min: number | null
+  max: number | null
+  choices: unknown[] | null
+  where: string
+}
+
+export interface StreamInfo {
+  stream: number
+  query: string
+  tag: string
+  clients: string[]
+  n_records: number
+  n_events: number
+  n_skipped: number
+  n_dropped: number
+  n_errors: number
+  last_error: string
+  stride: number
+  spent_s: number
+  kept?: boolean
+}
+
+export interface Description {
+  pid: number
+  state: string
+  wall_time: number
+  started: number
+  events: Record<string, EventInfo>
+  controls: Record<string, ControlInfo>
+  actions: Record<string, { doc: string; where: string }>
+  functions: Record<string, string>
+  streams: StreamInfo[]
+  n_clients: number
+  n_pending_acts: number
+}
+
+export interface Act {
+  kind: string
+  name?: string
+  value?: unknown
+  step?: number | null
+  wall_time?: number | null
+  event?: string
+}
+
+export interface RunDetail extends Run {
+  description: Description | null
+  history: Act[]
+  streams: StreamInfo[]
+}
+
+export type TagType = 'scalar' | 'tensor' | 'histogram' | 'image' | 'figure' | 'text'
+
+export interface Tag {
+  tag: string
+  type: TagType
+  n: number
+  first_step: number | null
+  last_step: number | null
+  query?: string | null
+}
+
+export interface Session {
+  role: 'controller' | 'viewer'
+  version: string
+  directories: string[]
+}
+
+export interface FunctionInfo {
+  name: string
+  signature: string
+  doc: string
+}
+
+export type XKind = 'step' | 'relative' | 'wall'
+
+export interface ScalarsRequest {
+  run: string
+  tag: string
+  x: XKind
+  from?: number
+  to?: number
+  points: number
+}
+
+/** One series, thinned to what was asked: `n` points stood behind the ones that came. */
+export interface Scalars {
+  n: number
+  thinned: boolean
+  x: Float64Array
+  y: Float64Array
+  wall: Float64Array
+  step: Float64Array
+}

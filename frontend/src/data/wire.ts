@@ -1,0 +1,54 @@
+// Binary answers: msgpack maps whose number columns are raw little-endian bytes.
+
+import type { Scalars } from './types'
+
+export class WireError extends Error {}
+
+type Columns = Record<string, unknown>
+
+/** Read a column of float64. The bytes are copied: they stand anywhere in the message, aligned or not. */
+export function floats(value: unknown): Float64Array {
+  return new Float64Array(copied(value, 8))
+}
+
+/** Read a column of int64 as numbers; exact up to 2^53. */
+export function integers(value: unknown): Float64Array {
+  return Float64Array.from(new BigInt64Array(copied(value, 8)), Number)
+}
+
+function copied(value: unknown, width: number): ArrayBuffer {
+  if (!(value instanceof Uint8Array)) throw new WireError(`Expected bytes, got ${typeof value}`)
+  if (value.byteLength % width) throw new WireError(`Expected a multiple of ${width} bytes, got ${value.byteLength}`)
+  return value.slice().buffer as ArrayBuffer
+}
+
+/** One entry of the answer to POST /scalars: the series, or the words of why not. */
+export function scalarsOf(entry: unknown): Scalars | string {
+  if (typeof entry !== 'object' || entry === null) throw new WireError('Expected a map for every series')
+  const columns = entry as Columns
+  if (columns.error) {
+    const error = columns.error as { message?: string } | string
+    return typeof error === 'string' ? error : (error.message ?? 'The server cannot read this series')
+  }
+  const [x, y, wall, step] = [columns.x, columns.y, columns.wall, columns.step].map(floats) as [
+    Float64Array,
+    Float64Array,
+    Float64Array,
+    Float64Array,
+  ]
+  if (y.length !== x.length || wall.length !== x.length || step.length !== x.length) {
+    throw new WireError('The columns of a series have different lengths')
+  }
+  return inOrder({ n: Number(columns.n), thinned: Boolean(columns.thinned), x, y, wall, step })
+}
+
+/** Charts look things up by x: late points are put where they belong. */
+function inOrder(series: Scalars): Scalars {
+  const { x } = series
+  let sorted = true
+  for (let i = 1; i < x.length && sorted; i++) sorted = !(x[i]! < x[i - 1]!)
+  if (sorted) return series
+  const order = Array.from(x.keys()).sort((a, b) => x[a]! - x[b]! || a - b)
+  const by = (column: Float64Array) => Float64Array.from(order, (i) => column[i]!)
+  return { ...series, x: by(x), y: by(series.y), wall: by(series.wall), step: by(series.step) }
+}

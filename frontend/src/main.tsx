@@ -1,0 +1,52 @@
+import 'uplot/dist/uPlot.min.css'
+import './style/tokens.css'
+import './style/base.css'
+import './style/frame.css'
+import './style/runs.css'
+import './style/charts.css'
+import './style/ask.css'
+
+import { effect } from '@preact/signals'
+import { render } from 'preact'
+import { App } from './app'
+import { get } from './data/api'
+import { loadRuns, runs, socket } from './data/runs'
+import { followScalars } from './data/scalars'
+import { locked, readToken, session } from './data/session'
+import { followTags } from './data/tags'
+import type { Session } from './data/types'
+import { shortcuts } from './shortcuts'
+import { followLocation } from './state/state'
+import { followTheme } from './state/theme'
+import { followKeys } from './ui/shortcuts'
+import { tellError } from './ui/toasts'
+
+function start(): void {
+  socket.start()
+  get<Session>('session').then((now) => (session.value = now), tellError)
+  loadRuns().catch(tellError)
+}
+
+const token = readToken()
+followLocation()
+followTheme()
+followKeys(shortcuts)
+followTags()
+followScalars()
+render(<App />, document.getElementById('app')!)
+if (token) start()
+
+// A link with a token may be opened in a tab that already shows the page.
+addEventListener('hashchange', () => {
+  if (!location.hash.includes('token=')) return
+  readToken()
+  locked.value = ''
+  start()
+})
+effect(() => {
+  if (socket.returns.value > 0) loadRuns().catch(tellError)
+})
+effect(() => {
+  const n_live = runs.value?.filter((run) => run.live).length ?? 0
+  document.title = n_live ? `${n_live} live · sightglass` : 'sightglass'
+})

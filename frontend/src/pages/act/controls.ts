@@ -1,0 +1,45 @@
+// How a control is shown, and what a text typed for it means.
+
+import type { ControlInfo } from '../../data/types'
+
+export type ControlKind = 'switch' | 'choice' | 'slider' | 'number' | 'text'
+
+export function kindOf(control: ControlInfo): ControlKind {
+  if (control.choices?.length) return 'choice'
+  if (control.type === 'bool' || typeof control.value === 'boolean') return 'switch'
+  if (!['int', 'float'].includes(control.type) && typeof control.value !== 'number') return 'text'
+  return control.min !== null && control.max !== null ? 'slider' : 'number'
+}
+
+/** A slider over several powers of ten moves in powers of ten. */
+export function isLogarithmic({ type, min, max, value }: ControlInfo): boolean {
+  if (type === 'int' || min === null || max === null || min < 0) return false
+  return max / (min || Math.min(max / 1e6, Number(value) || max)) >= 1000
+}
+
+const lowest = ({ min, max }: ControlInfo): number => min || max! / 1e6
+
+/** The place of a value on a slider from 0 to 1000. */
+export function placeOf(control: ControlInfo, value: number): number {
+  const [min, max] = [control.min!, control.max!]
+  if (!isLogarithmic(control)) return (1000 * (value - min)) / (max - min)
+  if (value <= lowest(control)) return 0
+  return 1000 * (Math.log(value / lowest(control)) / Math.log(max / lowest(control)))
+}
+
+export function valueAt(control: ControlInfo, place: number): number {
+  const [min, max] = [control.min!, control.max!]
+  if (place <= 0) return min
+  if (place >= 1000) return max
+  const exact = isLogarithmic(control) ? lowest(control) * (max / lowest(control)) ** (place / 1000) : min + ((max - min) * place) / 1000
+  return control.type === 'int' ? Math.round(exact) : Number(exact.toPrecision(3))
+}
+
+/** What is wrong with a number, in words; null where nothing is. The server checks again. */
+export function problemOf({ type, min, max }: ControlInfo, value: number): string | null {
+  if (!Number.isFinite(value)) return 'Expected a number'
+  if (type === 'int' && !Number.isInteger(value)) return 'Expected a whole number'
+  if (min !== null && value < min) return `Expected at least ${min}`
+  if (max !== null && value > max) return `Expected at most ${max}`
+  return null
+}

@@ -1,0 +1,79 @@
+import { signal } from '@preact/signals'
+import { at, update } from '../../state/state'
+import { Icon } from '../../ui/Icon'
+import { Choice, Search, Toggle } from '../../ui/parts'
+import { xText } from '../../views/Legend'
+import { tagSearch } from './sections'
+
+const open = signal(false)
+
+/** What all charts obey. */
+export function Toolbar({ n_tags, n_found }: { n_tags: number; n_found: number }) {
+  const zoom = at.zoom.value
+  return (
+    <div class="toolbar" role="toolbar" aria-label="Charts">
+      <Search label="Search tags by regular expression" placeholder="Search tags" hotkey="t" value={at.tags.value} problem={tagSearch(at.tags.value).problem} onChange={(tags) => update({ tags })} />
+      <span class="muted toolbar-count">{at.tags.value ? `${n_found} of ${n_tags}` : `${n_tags} ${n_tags === 1 ? 'tag' : 'tags'}`}</span>
+      <button type="button" class="button toolbar-more" aria-expanded={open.value} onClick={() => (open.value = !open.value)}>
+        View <Icon name="down" size={14} />
+      </button>
+      <div class={`toolbar-settings ${open.value ? 'is-open' : ''}`}>
+        <Choice
+          label="Horizontal axis"
+          value={at.x.value}
+          options={[
+            ['step', 'Step'],
+            ['relative', 'Relative'],
+            ['wall', 'Wall'],
+          ]}
+          onChange={(x) => update({ x, zoom: null })}
+        />
+        <Smoothing />
+        <span class="toggles">
+          <Toggle label="log x" title="Logarithmic horizontal axis" on={at.xlog.value} onChange={(xlog) => update({ xlog })} />
+          <Toggle label="log y" title="Logarithmic vertical axis" on={at.ylog.value} onChange={(ylog) => update({ ylog })} />
+          <Toggle label="clip" title="Leave the most extreme hundredth at each end out of view" on={at.clip.value} onChange={(clip) => update({ clip })} />
+        </span>
+        {at.group.value && (
+          <Choice
+            label="Band around the mean of a group"
+            value={at.band.value}
+            options={[
+              ['std', '± std'],
+              ['range', 'min–max'],
+              ['none', 'mean'],
+            ]}
+            onChange={(band) => update({ band })}
+          />
+        )}
+        <Choice
+          label="Size of charts"
+          value={at.size.value}
+          options={[
+            ['s', 'S'],
+            ['m', 'M'],
+            ['l', 'L'],
+          ]}
+          onChange={(size) => update({ size })}
+        />
+      </div>
+      {zoom && (
+        <button type="button" class="chip" onClick={() => update({ zoom: null, yzoom: {} })} title="Show everything again">
+          {xText(at.x.value, zoom[0])} – {xText(at.x.value, zoom[1]).replace('step ', '')} <Icon name="close" size={12} />
+        </button>
+      )}
+    </div>
+  )
+}
+
+function Smoothing() {
+  const weight = at.smooth.value
+  const set = (text: string) => update({ smooth: Math.min(0.999, Math.max(0, Number(text) || 0)) })
+  return (
+    <label class="smoothing" title="Exponential smoothing; the line itself stays faint behind">
+      <span>Smooth</span>
+      <input type="range" min="0" max="0.999" step="0.001" value={weight} aria-label="Smoothing" onInput={({ currentTarget }) => set(currentTarget.value)} />
+      <input type="number" min="0" max="0.999" step="0.05" value={weight} aria-label="Smoothing weight" onChange={({ currentTarget }) => set(currentTarget.value)} />
+    </label>
+  )
+}

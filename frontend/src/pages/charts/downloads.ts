@@ -1,0 +1,66 @@
+import { ask } from '../../data/scalars'
+import type { Scalars, ScalarsRequest } from '../../data/types'
+import { byKey } from '../../data/runs'
+import { tell, tellError } from '../../ui/toasts'
+import { csvOf, pngOf, saveFile, svgOf, type Table } from '../../views/export'
+import type { Model } from '../../views/plot'
+
+/** As finely as the server answers at once; what is longer is fetched in halves. */
+const POINTS = 100_000
+/** As many points as a CSV gets of each run; the reader is told where there were more. */
+const MAX_CSV_POINTS = 2_000_000
+const X_LABELS = { step: 'step', relative: 'time since the start', wall: 'time' }
+
+interface Wanted {
+  label: string
+  request: ScalarsRequest
+}
+
+export function downloadsOf(tag: string, wanted: readonly Wanted[], model: () => Model | null) {
+  const svg = (): string => {
+    const now = model()
+    if (!now) throw new Error('There is nothing to draw yet')
+    return svgOf(tag, X_LABELS[now.kind], now)
+  }
+  const safely = (save: () => Promise<void> | void) => () => void Promise.resolve().then(save).catch(tellError)
+  return [
+    { text: 'PNG picture', onClick: safely(async () => saveFile(`${tag}.png`, await pngOf(svg()))) },
+    { text: 'SVG picture', onClick: safely(() => saveFile(`${tag}.svg`, svg(), 'image/svg+xml')) },
+    { text: 'CSV, all points', onClick: safely(() => saveCsv(tag, wanted)) },
+  ]
+}
+
+async function saveCsv(tag: string, wanted: readonly Wanted[]): Promise<void> {
+  const tables: Table[] = []
+  let thinned = false
+  for (const { request } of wanted) {
+    const label = byKey.peek().get(request.run)?.name ?? request.run
+    for (const part of await whole(request)) {
+      tables.push({ ...part, label })
+      thinned ||= part.thinned
+    }
+  }
+  saveFile(`${tag}.csv`, csvOf(tag, tables), 'text/csv')
+  if (thinned) tell('done', `Runs with more than ${MAX_CSV_POINTS.toLocaleString('en')} points were thinned in the file.`)
+}
+
+/** Every point of a series, in parts. */
+async function whole(request: ScalarsRequest): Promise<Scalars[]> {
+  const [answer] = await ask([{ ...request, points: POINTS }])
+  if (typeof answer === 'string') throw new Error(answer)
+  const { x, n, thinned } = answer!
+  const [low, high] = [x[0]!, x[x.length - 1]!]
+  const middle = (low + high) / 2
+  if (!thinned || n > MAX_CSV_POINTS || !(low < middle && middle < high)) return [answer!]
+  const left = await whole({ ...request, from: low, to: middle })
+  const right = await whole({ ...request, from: middle, to: high })
+  // What stands exactly in the middle came with both halves.
+  return [...left, ...right.map((part) => after(part, middle))]
+}
+
+function after(part: Scalars, at: number): Scalars {
+  const from = part.x.findIndex((x) => x > at)
+  if (from <= 0) return part
+  const cut = (column: Float64Array) => column.slice(from)
+  return { ...part, x: cut(part.x), y: cut(part.y), wall: cut(part.wall), step: cut(part.step) }
+}

@@ -1,0 +1,16 @@
+import { useEffect, useMemo } from 'preact/hooks'
+import { release, want, type Entry } from '../../data/scalars'
+import type { ScalarsRequest } from '../../data/types'
+
+/** Hold some series for as long as a part of the page is there. */
+export function useSeries(requests: ScalarsRequest[]): Entry[] {
+  const held = useMemo(() => requests.map(want), [JSON.stringify(requests)])
+  useEffect(() => () => held.forEach(release), [held])
+  return held
+}
+
+/** How many pixels a series is asked for, each with its extremes: the more lines share a chart, the less each can show. */
+export function pointsFor(n_runs: number, large: boolean): number {
+  const points = n_runs <= 12 ? 400 : n_runs <= 40 ? 200 : 100
+  return large ? 2 * points : points
+}

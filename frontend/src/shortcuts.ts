@@ -1,0 +1,42 @@
+// Every key of the page, in the order of the help sheet.
+
+import { sidebarOpen } from './app'
+import { showAll, showNone } from './data/runs'
+import { at, page, state, update } from './state/state'
+import { nextTheme } from './state/theme'
+import { focusHotkey, helpOpen, type Shortcut } from './ui/shortcuts'
+
+const axes = ['step', 'relative', 'wall'] as const
+
+export const shortcuts: Shortcut[] = [
+  { keys: '?', does: 'Show or hide this sheet', run: () => (helpOpen.value = !helpOpen.value) },
+  { keys: 'g c', does: 'Go to the charts', run: () => update({}, { page: 'charts' }) },
+  { keys: 'g r', does: 'Go to the runs', run: () => update({}, { page: 'runs' }) },
+  { keys: 'g a', does: 'Go to Ask', run: () => update({}, { page: 'ask' }) },
+  { keys: 'g x', does: 'Go to Act', run: () => update({}, { page: 'act' }) },
+  { keys: '/', does: 'Filter runs', run: () => focusFilter() },
+  { keys: 't', does: 'Search tags', run: () => focusHotkey('t') },
+  { keys: 'b', does: 'Show or hide the list of runs', run: () => (sidebarOpen.value = !sidebarOpen.value) },
+  { keys: 'a', does: 'Draw all runs of the list', run: showAll },
+  { keys: 'n', does: 'Draw no run', run: showNone },
+  { keys: 'x', does: 'Next horizontal axis', run: () => update({ x: axes[(axes.indexOf(at.x.peek()) + 1) % 3]!, zoom: null }) },
+  { keys: 'y', does: 'Logarithmic vertical axis', run: () => update({ ylog: !state.peek().ylog }) },
+  { keys: 'l', does: 'Logarithmic horizontal axis', run: () => update({ xlog: !state.peek().xlog }) },
+  { keys: 'o', does: 'Clip outliers', run: () => update({ clip: !state.peek().clip }) },
+  { keys: '[', does: 'Smooth less', run: () => smoothBy(-0.1) },
+  { keys: ']', does: 'Smooth more', run: () => smoothBy(0.1) },
+  { keys: '0', does: 'Show everything again after a zoom', run: () => update({ zoom: null, yzoom: {} }) },
+  { keys: 'd', does: 'Next theme: system, light, dark', run: nextTheme },
+  { keys: 'Escape', does: 'Close what is open', run: () => update({ run: '', focus: '' }) },
+  { keys: 'drag', does: 'Zoom: sideways into steps, in a box into steps and values; double click shows everything' },
+  { keys: '← →', does: 'On a chart: read its values; with Shift in larger steps' },
+]
+
+function focusFilter(): void {
+  if (page.peek() === 'charts') sidebarOpen.value = true
+  requestAnimationFrame(() => focusHotkey('/'))
+}
+
+function smoothBy(change: number): void {
+  update({ smooth: Math.min(0.999, Math.max(0, Math.round((state.peek().smooth + change) * 1000) / 1000)) })
+}

@@ -1,0 +1,94 @@
+// What the page shows, in the URL's fragment: a link shows the same thing to anybody who has the token.
+
+import { computed, signal, type ReadonlySignal } from '@preact/signals'
+import { flag, maybeTexts, number, oneOf, readFragment, span, spans, text, texts, writeFragment, type StateOf } from './codec'
+
+export const PAGES = ['charts', 'runs', 'ask', 'act'] as const
+export type Page = (typeof PAGES)[number]
+
+export const shape = {
+  // Runs: what the list is narrowed to, what is drawn, and what is open.
+  filter: text(),
+  group: text(),
+  runs: maybeTexts(),
+  hide: texts(),
+  pin: texts(),
+  sort: text('-started'),
+  run: text(),
+  // Charts: every chart obeys these.
+  tags: text(),
+  x: oneOf('step', 'relative', 'wall'),
+  smooth: number(0, 0, 0.999),
+  ylog: flag(),
+  xlog: flag(),
+  clip: flag(),
+  band: oneOf('std', 'range', 'none'),
+  zoom: span(),
+  // Charts: single panels.
+  yzoom: spans(),
+  panel: texts(),
+  shut: texts(),
+  focus: text(),
+  size: oneOf('m', 's', 'l'),
+  // Ask: the run that is asked, and the panels: `query`, or `view|query` where the view was overridden.
+  asked: text(),
+  ask: texts(),
+}
+
+export type State = StateOf<typeof shape>
+
+export const page = signal<Page>('charts')
+export const state = signal<State>(readFragment(shape, '').state)
+
+type Fields = { [K in keyof State]: ReadonlySignal<State[K]> }
+
+/** One signal a field, so that a part of the page is drawn anew only when its own field changed. */
+export const at = Object.fromEntries(
+  Object.keys(shape).map((name) => {
+    let last: unknown
+    let written = ''
+    return [
+      name,
+      computed(() => {
+        const value = state.value[name as keyof State]
+        const now = JSON.stringify(value)
+        if (now !== written) [last, written] = [value, now]
+        return last
+      }),
+    ]
+  }),
+) as Fields
+
+/** Change the state; what a user would call another place gets an entry in the browser's history. */
+export function update(patch: Partial<State>, options: { page?: Page } = {}): void {
+  const next = { ...state.peek(), ...patch }
+  const target = options.page ?? page.peek()
+  const fragment = writeFragment(shape, target, next)
+  const moved = target !== page.peek()
+  state.value = next
+  page.value = target
+  if (fragment === location.hash) return
+  if (moved) history.pushState(null, '', fragment)
+  else history.replaceState(null, '', fragment)
+}
+
+export function toggled(list: string[], item: string): string[] {
+  return list.includes(item) ? list.filter((one) => one !== item) : [...list, item]
+}
+
+function readLocation(): void {
+  const read = readFragment(shape, location.hash)
+  state.value = read.state
+  page.value = PAGES.find((known) => known === read.page) ?? 'charts'
+}
+
+export function followLocation(): void {
+  readLocation()
+  addEventListener('popstate', readLocation)
+  addEventListener('hashchange', readLocation)
+}
+
+/** The address of another page with the same state, for real links. */
+export function hrefOf(target: Page): string {
+  return writeFragment(shape, target, state.value)
+}

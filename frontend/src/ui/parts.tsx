@@ -1,0 +1,170 @@
+// Small parts that every page uses.
+
+import type { ComponentChildren, JSX } from 'preact'
+import { useEffect, useRef, useState } from 'preact/hooks'
+import { Icon, type IconName } from './Icon'
+
+interface IconButtonProps {
+  icon: IconName
+  label: string
+  onClick: (event: MouseEvent) => void
+  pressed?: boolean
+  disabled?: boolean
+}
+
+/** A button that is only an icon: its label is its name and its tooltip. */
+export function IconButton({ icon, label, onClick, pressed, disabled }: IconButtonProps) {
+  return (
+    <button type="button" class="icon-button" title={label} aria-label={label} aria-pressed={pressed} disabled={disabled} onClick={onClick}>
+      <Icon name={icon} />
+    </button>
+  )
+}
+
+interface ChoiceProps<T extends string> {
+  label: string
+  options: readonly (readonly [value: T, text: string])[]
+  value: T
+  onChange: (value: T) => void
+}
+
+/** A few options side by side, one of them chosen. */
+export function Choice<T extends string>({ label, options, value, onChange }: ChoiceProps<T>) {
+  return (
+    <div class="choice" role="group" aria-label={label}>
+      {options.map(([option, text]) => (
+        <button key={option} type="button" aria-pressed={option === value} onClick={() => onChange(option)}>
+          {text}
+        </button>
+      ))}
+    </div>
+  )
+}
+
+export function Toggle({ label, title, on, onChange }: { label: string; title?: string; on: boolean; onChange: (on: boolean) => void }) {
+  return (
+    <button type="button" class="toggle" title={title} aria-pressed={on} onClick={() => onChange(!on)}>
+      {label}
+    </button>
+  )
+}
+
+interface SearchProps {
+  label: string
+  placeholder: string
+  value: string
+  problem?: string | null
+  hotkey?: string
+  onChange: (text: string) => void
+}
+
+/** A text box that says what is wrong with what is in it. */
+export function Search({ label, placeholder, value, problem, hotkey, onChange }: SearchProps) {
+  return (
+    <div class="search-box">
+      <label class="search">
+        <Icon name="search" size={14} />
+        <input type="search" aria-label={label} placeholder={placeholder} value={value} spellcheck={false} autocomplete="off" data-hotkey={hotkey} aria-invalid={Boolean(problem)} onInput={({ currentTarget }) => onChange(currentTarget.value)} />
+        {hotkey && !value && <kbd aria-hidden="true">{hotkey}</kbd>}
+      </label>
+      {problem && (
+        <p class="field-problem" role="alert">
+          {problem}
+        </p>
+      )}
+    </div>
+  )
+}
+
+/** What stands where there is nothing: why, and what to do about it. */
+export function Empty({ title, children, mark = true }: { title: string; children?: ComponentChildren; mark?: boolean }) {
+  return (
+    <div class="empty">
+      {mark && <Glass />}
+      <h2>{title}</h2>
+      {children}
+    </div>
+  )
+}
+
+export function Glass({ size = 56 }: { size?: number }) {
+  return (
+    <svg class="glass" width={size} height={size} viewBox="0 0 32 32" aria-hidden="true">
+      <circle cx="16" cy="16" r="14" class="glass-rim" />
+      <circle cx="16" cy="16" r="10.5" class="glass-pane" />
+      <path d="M6.5 18c3-6 5-6 8-1s6 4 11-5" class="glass-line" />
+    </svg>
+  )
+}
+
+interface MenuProps {
+  icon: IconName
+  label: string
+  items: readonly { text: string; onClick: () => void }[]
+}
+
+/** A button that opens a list of things to do. */
+export function Menu({ icon, label, items }: MenuProps) {
+  const [open, setOpen] = useState(false)
+  const root = useRef<HTMLDivElement>(null)
+  useEffect(() => {
+    if (!open) return
+    root.current!.querySelector<HTMLElement>('[role=menuitem]')?.focus()
+    const away = ({ target }: Event) => !root.current?.contains(target as Node) && setOpen(false)
+    document.addEventListener('pointerdown', away)
+    return () => document.removeEventListener('pointerdown', away)
+  }, [open])
+  const onKeyDown = (event: JSX.TargetedKeyboardEvent<HTMLElement>) => {
+    const all = [...root.current!.querySelectorAll<HTMLElement>('[role=menuitem]')]
+    const at = all.indexOf(document.activeElement as HTMLElement)
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key]
+    if (event.key === 'Escape' && open) {
+      setOpen(false)
+      root.current!.querySelector('button')!.focus()
+    } else if (step && open) all[(at + step + all.length) % all.length]!.focus()
+    else return
+    event.preventDefault()
+    event.stopPropagation()
+  }
+  return (
+    <div class="menu" ref={root} onKeyDown={onKeyDown}>
+      <button type="button" class="icon-button" title={label} aria-label={label} aria-haspopup="menu" aria-expanded={open} onClick={() => setOpen(!open)}>
+        <Icon name={icon} />
+      </button>
+      {open && (
+        <div class="menu-items" role="menu" aria-label={label}>
+          {items.map(({ text, onClick }) => (
+            <button key={text} type="button" role="menuitem" tabIndex={-1} onClick={() => (setOpen(false), onClick())}>
+              {text}
+            </button>
+          ))}
+        </div>
+      )}
+    </div>
+  )
+}
+
+/** A window over the page; Escape and a click beside it close it, and focus goes back to where it was. */
+export function Dialog({ label, onClose, wide, children }: { label: string; onClose: () => void; wide?: boolean; children: ComponentChildren }) {
+  const ref = useRef<HTMLDialogElement>(null)
+  useEffect(() => {
+    const dialog = ref.current!
+    const before = document.activeElement as HTMLElement | null
+    dialog.showModal()
+    return () => {
+      dialog.close()
+      before?.focus()
+    }
+  }, [])
+  return (
+    <dialog
+      ref={ref}
+      class={wide ? 'dialog dialog-wide' : 'dialog'}
+      aria-label={label}
+      onCancel={(event) => (event.preventDefault(), onClose())}
+      onClick={({ target, currentTarget }) => target === currentTarget && onClose()}
+    >
+      <div class="dialog-body">{children}</div>
+    </dialog>
+  )
+}

@@ -1,0 +1,119 @@
+// The line chart as a part of a page: finds its ranges, keeps the plot at the size of its box, shows values at the cursor.
+
+import type { Signal } from '@preact/signals'
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
+import type { Span } from './span'
+import { extentOf, rangeOf } from './bounds'
+import type { Line, Mark } from './draw'
+import { Legend } from './Legend'
+import { Plot, type Ink, type Model } from './plot'
+import { readInk } from './ink'
+
+export interface Cursor {
+  x: number
+  chart: string
+}
+
+export interface ChartProps {
+  id: string
+  title: string
+  lines: Line[]
+  marks?: Mark[]
+  kind: 'step' | 'relative' | 'wall'
+  xlog: boolean
+  ylog: boolean
+  clip: boolean
+  zoom: Span | null
+  yzoom: Span | null
+  dark: boolean
+  /** Shared by all charts whose cursors move together. */
+  cursor: Signal<Cursor | null>
+  onZoom: (xs: Span | null, ys: Span | null) => void
+  onReset: () => void
+  /** Told what is drawn, for downloads. */
+  onModel?: (model: Model | null) => void
+}
+
+export function modelOf(props: ChartProps, ink: Ink): Model | string {
+  const { lines, xlog, ylog, clip, zoom, yzoom } = props
+  const extent = extentOf(lines.map((line) => line.x), xlog)
+  let xs = zoom ?? extent
+  if (!xs || (xlog && xs[1] <= 0)) return xlog && lines.some((line) => line.x.length) ? 'Nothing lies right of x = 0: a log axis cannot show it' : 'No points yet'
+  if (xlog && xs[0] <= 0) xs = [Math.min(extent?.[0] ?? xs[1] / 1e3, xs[1] / 10), xs[1]]
+  if (xs[0] === xs[1]) xs = xlog ? [xs[0] / 2, xs[1] * 2] : [xs[0] - 0.5, xs[1] + 0.5]
+  const columns = lines.flatMap(({ x, y, raw, low, high }) => [y, clip ? undefined : raw, low, high].flatMap((c) => (c ? [{ x, y: c }] : [])))
+  let ys = yzoom && !(ylog && yzoom[0] <= 0) ? yzoom : rangeOf(columns, xs, { log: ylog, clip })
+  if (!ys && ylog) {
+    if (rangeOf(columns, xs, { log: false, clip })) return 'No value above zero: a log axis cannot show these'
+  }
+  ys ??= ylog ? [0.1, 10] : [0, 1]
+  return { lines, marks: props.marks ?? [], kind: props.kind, xlog, ylog, xs, ys, ink }
+}
+
+export function Chart(props: ChartProps) {
+  const host = useRef<HTMLDivElement>(null)
+  const plot = useRef<Plot | null>(null)
+  const latest = useRef(props)
+  latest.current = props
+  const share = useRef(0.5)
+  const [tip, setTip] = useState<{ x: number; left: number; top: number } | null>(null)
+  const { lines, marks, kind, xlog, ylog, clip, zoom, yzoom, dark } = props
+  const model = useMemo(() => modelOf(latest.current, readInk()), [lines, marks, kind, xlog, ylog, clip, String(zoom), String(yzoom), dark])
+  const shown = typeof model === 'string' ? null : model
+
+  useLayoutEffect(() => {
+    const made = new Plot(host.current!, {
+      cursor: (x, left, top) => {
+        setTip(x === null ? null : { x, left, top })
+        latest.current.cursor.value = x === null ? null : { x, chart: latest.current.id }
+      },
+      zoom: (xs, ys) => latest.current.onZoom(xs, ys),
+      reset: () => latest.current.onReset(),
+    })
+    plot.current = made
+    const sizes = new ResizeObserver(([entry]) => made.resize(entry!.contentRect.width, entry!.contentRect.height))
+    sizes.observe(host.current!)
+    const unlink = props.cursor.subscribe((at) => {
+      if (at?.chart !== latest.current.id) made.point(at ? at.x : null)
+    })
+    return () => {
+      unlink()
+      sizes.disconnect()
+      made.destroy()
+    }
+  }, [])
+
+  useEffect(() => {
+    if (shown) plot.current!.show(shown)
+    else plot.current!.destroy()
+    props.onModel?.(shown)
+  }, [model])
+
+  const onKeyDown = (event: KeyboardEvent) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key]
+    if (step) {
+      share.current = Math.min(1, Math.max(0, share.current + step * (event.shiftKey ? 0.1 : 0.01)))
+      plot.current!.pointAt(share.current)
+    } else if (event.key === '0') props.onReset()
+    else if (event.key === 'Escape' && tip) plot.current!.leave()
+    else return
+    event.preventDefault()
+    event.stopPropagation()
+  }
+
+  return (
+    <div class="chart" onMouseLeave={() => plot.current?.leave()}>
+      <div
+        class="chart-plot"
+        ref={host}
+        tabIndex={0}
+        role="img"
+        aria-label={`Line chart of ${props.title}, ${lines.length} ${lines.length === 1 ? 'line' : 'lines'}. Arrow keys read its values.`}
+        onKeyDown={onKeyDown}
+        onBlur={() => plot.current?.leave()}
+      />
+      {typeof model === 'string' && <p class="chart-empty">{model}</p>}
+      {tip && shown && <Legend tip={tip} lines={lines} kind={kind} />}
+    </div>
+  )
+}

@@ -1,0 +1,120 @@
+// Lines, bands and marks, drawn with a pen: the canvas of a chart, or the text of an SVG file.
+
+import type { Span } from './span'
+import { lowerBound } from './bounds'
+import type { LineStyle } from './palette'
+
+export interface Line {
+  id: string
+  label: string
+  style: LineStyle
+  x: Float64Array
+  y: Float64Array
+  /** The line before it was smoothed, drawn faint behind. */
+  raw?: Float64Array
+  low?: Float64Array
+  high?: Float64Array
+}
+
+export interface Mark {
+  x: number
+  label: string
+}
+
+export interface Stroke {
+  color: string
+  width: number
+  alpha: number
+  dash?: number[]
+}
+
+/** Coordinates come flat: x, y, x, y …; NaN lifts the pen. */
+export interface Pen {
+  line: (points: number[], stroke: Stroke) => void
+  area: (points: number[], color: string, alpha: number) => void
+  /** A triangle that points up or down, or a cross for NaN. */
+  mark: (x: number, y: number, kind: 'up' | 'down' | 'nan', color: string) => void
+}
+
+export interface Scale {
+  xs: Span
+  ys: Span
+  xlog: boolean
+  ylog: boolean
+  left: number
+  top: number
+  width: number
+  height: number
+  /** Device pixels a CSS pixel. */
+  ratio: number
+}
+
+export function project(scale: Scale): { x: (v: number) => number; y: (v: number) => number } {
+  const along = ([low, high]: Span, log: boolean) => {
+    if (!log) return (v: number) => (v - low) / (high - low)
+    const [a, b] = [Math.log10(low), Math.log10(high)]
+    return (v: number) => (v > 0 ? (Math.log10(v) - a) / (b - a) : NaN)
+  }
+  const [x, y] = [along(scale.xs, scale.xlog), along(scale.ys, scale.ylog)]
+  return {
+    x: (v) => scale.left + x(v) * scale.width,
+    y: (v) => scale.top + (1 - y(v)) * scale.height,
+  }
+}
+
+export function drawLines(pen: Pen, lines: readonly Line[], scale: Scale, highlight: string | null): void {
+  const to = project(scale)
+  const seen = lines.map((line) => ({ line, from: lowerBound(line.x, scale.xs[0]) - 1, end: lowerBound(line.x, scale.xs[1]) + 1 }))
+  const part = (line: Line, column: Float64Array, from: number, end: number) => path(line.x, column, from, end, to)
+  for (const { line, from, end } of seen) {
+    if (line.low && line.high) pen.area(band(line, from, end, to), line.style.color, highlight === line.id ? 0.3 : 0.17)
+  }
+  const faded = (id: string) => highlight !== null && highlight !== id
+  for (const { line, from, end } of seen) {
+    const alpha = faded(line.id) ? 0.12 : 0.25
+    if (line.raw) pen.line(part(line, line.raw, from, end), { color: line.style.color, width: 1, alpha })
+  }
+  // What the reader points at is drawn last, on top of the others.
+  const order = [...seen].sort((a, b) => Number(a.line.id === highlight) - Number(b.line.id === highlight))
+  for (const { line, from, end } of order) {
+    const points = part(line, line.y, from, end)
+    const { color, dash } = line.style
+    pen.line(points, { color, dash, width: highlight === line.id ? 2.25 : points.length > 2 * scale.width ? 1.1 : 1.5, alpha: faded(line.id) ? 0.4 : 1 })
+    if (points.length <= 2) pen.line(dot(points), { color, width: 4, alpha: 1 })
+  }
+  for (const { line, from, end } of seen) drawOdd(pen, line, from, end, scale, to.x)
+}
+
+const dot = ([x, y]: number[]): number[] => (x === undefined || y === undefined ? [] : [x - 2, y, x + 2, y])
+
+type Project = ReturnType<typeof project>
+
+function path(x: Float64Array, y: Float64Array, from: number, end: number, to: Project): number[] {
+  const points: number[] = []
+  for (let i = Math.max(0, from); i < Math.min(x.length, end); i++) points.push(to.x(x[i]!), to.y(y[i]!))
+  return points
+}
+
+function band({ x, low, high }: Line, from: number, end: number, to: Project): number[] {
+  const points: number[] = []
+  const [a, b] = [Math.max(0, from), Math.min(x.length, end)]
+  for (let i = a; i < b; i++) if (Number.isFinite(high![i]!)) points.push(to.x(x[i]!), to.y(high![i]!))
+  for (let i = b - 1; i >= a; i--) if (Number.isFinite(low![i]!)) points.push(to.x(x[i]!), to.y(low![i]!))
+  return points
+}
+
+/** NaN and infinities stand at the edge of the chart; of those that would cover each other, one is drawn. */
+function drawOdd(pen: Pen, line: Line, from: number, end: number, scale: Scale, x: (v: number) => number): void {
+  const values = line.raw ?? line.y
+  let last = -Infinity
+  for (let i = Math.max(0, from); i < Math.min(line.x.length, end); i++) {
+    const value = values[i]!
+    if (Number.isFinite(value)) continue
+    const place = x(line.x[i]!)
+    if (place < scale.left || place > scale.left + scale.width || place - last < 5 * scale.ratio) continue
+    last = place
+    const kind = Number.isNaN(value) ? 'nan' : value > 0 ? 'up' : 'down'
+    const y = kind === 'up' ? scale.top + 6 * scale.ratio : scale.top + scale.height - 6 * scale.ratio
+    pen.mark(place, y, kind, line.style.color)
+  }
+}

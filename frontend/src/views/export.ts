@@ -1,0 +1,100 @@
+// A chart as a file: SVG from the same lines and ticks, PNG drawn from that SVG, CSV of the points.
+
+import { drawLines, project, type Scale } from './draw'
+import { svgPen } from './pens'
+import type { Model } from './plot'
+import { ticksOf } from './ticks'
+
+const WIDTH = 900
+const HEIGHT = 480
+const LEGEND_ROW = 18
+
+const ESCAPES: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' }
+export const escaped = (text: string): string => text.replace(/[&<>"']/g, (c) => ESCAPES[c]!)
+
+export function svgOf(title: string, xLabel: string, model: Model): string {
+  const { ink, lines } = model
+  const columns = Math.min(3, Math.max(1, lines.length))
+  const legendHeight = Math.ceil(lines.length / columns) * LEGEND_ROW
+  const height = HEIGHT + legendHeight
+  const scale: Scale = { ...model, left: 72, top: 44, width: WIDTH - 92, height: HEIGHT - 96, ratio: 1 }
+  const to = project(scale)
+  const text = (x: number, y: number, what: string, more = '') =>
+    `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" fill="${ink.text}" font-size="12" ${more}>${escaped(what)}</text>`
+  const rule = (x1: number, y1: number, x2: number, y2: number) =>
+    `<line x1="${x1.toFixed(1)}" y1="${y1.toFixed(1)}" x2="${x2.toFixed(1)}" y2="${y2.toFixed(1)}" stroke="${ink.grid}"/>`
+  const out = [
+    `<svg xmlns="http://www.w3.org/2000/svg" width="${WIDTH}" height="${height}" viewBox="0 0 ${WIDTH} ${height}" font-family="system-ui, sans-serif">`,
+    `<rect width="${WIDTH}" height="${height}" fill="${ink.ground}"/>`,
+    text(16, 26, title, 'font-weight="600"'),
+  ]
+  const [right, bottom] = [scale.left + scale.width, scale.top + scale.height]
+  const xTicks = ticksOf(model.xlog ? 'log' : model.kind === 'step' ? 'number' : model.kind, model.xs, 9)
+  const yTicks = ticksOf(model.ylog ? 'log' : 'number', model.ys, 8)
+  for (const v of xTicks.at) {
+    out.push(rule(to.x(v), scale.top, to.x(v), bottom), text(to.x(v), bottom + 18, xTicks.label(v), 'text-anchor="middle"'))
+  }
+  for (const v of yTicks.at) {
+    out.push(rule(scale.left, to.y(v), right, to.y(v)), text(scale.left - 8, to.y(v) + 4, yTicks.label(v), 'text-anchor="end"'))
+  }
+  out.push(text(right, bottom + 36, xLabel, 'text-anchor="end"'))
+  out.push(`<clipPath id="box"><rect x="${scale.left}" y="${scale.top}" width="${scale.width}" height="${scale.height}"/></clipPath>`)
+  out.push('<g clip-path="url(#box)">')
+  drawLines(svgPen(out), lines, scale, null)
+  out.push('</g>')
+  lines.forEach((line, i) => {
+    const x = 16 + (i % columns) * ((WIDTH - 32) / columns)
+    const y = HEIGHT - 6 + Math.floor(i / columns) * LEGEND_ROW
+    const { color, dash } = line.style
+    out.push(`<line x1="${x}" y1="${y - 4}" x2="${x + 18}" y2="${y - 4}" stroke="${color}" stroke-width="2" stroke-dasharray="${dash.join(' ')}"/>`)
+    out.push(text(x + 24, y, line.label))
+  })
+  out.push('</svg>')
+  return out.join('\n')
+}
+
+/** Draw an SVG text as a PNG, twice as fine as it says. */
+export async function pngOf(svg: string): Promise<Blob> {
+  const url = URL.createObjectURL(new Blob([svg], { type: 'image/svg+xml' }))
+  try {
+    const image = new Image()
+    image.src = url
+    await image.decode()
+    const canvas = document.createElement('canvas')
+    canvas.width = image.width * 2
+    canvas.height = image.height * 2
+    canvas.getContext('2d')!.drawImage(image, 0, 0, canvas.width, canvas.height)
+    return await new Promise((resolve, reject) =>
+      canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error('The browser cannot make a PNG of this size'))), 'image/png'),
+    )
+  } finally {
+    URL.revokeObjectURL(url)
+  }
+}
+
+export interface Table {
+  label: string
+  step: Float64Array
+  wall: Float64Array
+  y: Float64Array
+}
+
+/** One row a point: the run, where it stands, its value, with all digits. */
+export function csvOf(tag: string, tables: readonly Table[]): string {
+  // A name that a spreadsheet would run as a formula is made a text.
+  const quoted = (text: string) => `"${(/^[=+\-@]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`
+  const rows = ['run,tag,step,wall_time,value']
+  for (const { label, step, wall, y } of tables) {
+    for (let i = 0; i < y.length; i++) rows.push(`${quoted(label)},${quoted(tag)},${step[i]},${wall[i]},${y[i]}`)
+  }
+  return rows.join('\n') + '\n'
+}
+
+export function saveFile(name: string, content: Blob | string, type = 'text/plain'): void {
+  const url = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }))
+  const link = document.createElement('a')
+  link.href = url
+  link.download = name.replace(/[^\w.-]+/g, '_')
+  link.click()
+  setTimeout(() => URL.revokeObjectURL(url), 10_000)
+}

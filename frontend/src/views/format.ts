@@ -1,0 +1,61 @@
+// Numbers, durations and times as a reader wants them.
+
+/** A number in at most `digits` significant digits, without trailing zeros. */
+export function number(value: number, digits = 4): string {
+  if (Number.isNaN(value)) return 'NaN'
+  if (!Number.isFinite(value)) return value > 0 ? '+∞' : '−∞'
+  if (value === 0) return '0'
+  const size = Math.abs(value)
+  if (Number.isInteger(value) && size < 1e6) return minus(String(value))
+  if (size < 1e-3 || size >= 1e6) {
+    const [mantissa, exponent] = value.toExponential(digits - 1).split('e') as [string, string]
+    return minus(`${trimmed(mantissa)}e${Number(exponent)}`)
+  }
+  return minus(trimmed(value.toPrecision(digits)))
+}
+
+const trimmed = (text: string): string => (text.includes('.') ? text.replace(/\.?0+$/, '') : text)
+const minus = (text: string): string => text.replaceAll('-', '−')
+
+/** A count: 950, 12.3k, 4M. */
+export function count(value: number): string {
+  const size = Math.abs(value)
+  for (const [unit, name] of [[1e9, 'G'], [1e6, 'M'], [1e3, 'k']] as const) {
+    if (size >= unit) return minus(`${trimmed((value / unit).toPrecision(3))}${name}`)
+  }
+  return number(value)
+}
+
+/** Seconds: 12 s, 3 min 20 s, 2 h 05 min, 3 d 4 h. */
+export function duration(seconds: number): string {
+  const s = Math.abs(seconds)
+  const sign = seconds < 0 ? '−' : ''
+  if (s < 1) return `${sign}${number(s, 2)} s`
+  if (s < 60) return `${sign}${number(s, 3)} s`
+  const two = (n: number) => String(Math.floor(n)).padStart(2, '0')
+  if (s < 3600) return `${sign}${Math.floor(s / 60)} min${s % 60 >= 1 ? ` ${two(s % 60)} s` : ''}`
+  if (s < 86400) return `${sign}${Math.floor(s / 3600)} h ${two((s % 3600) / 60)} min`
+  return `${sign}${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`
+}
+
+/** The short form for a narrow column: 12s, 3m, 2h, 3d. */
+export function shortDuration(seconds: number): string {
+  for (const [unit, name] of [[86400, 'd'], [3600, 'h'], [60, 'm']] as const) {
+    if (seconds >= unit) return `${number(seconds / unit, seconds >= 10 * unit ? 2 : 2)}${name}`
+  }
+  return `${Math.floor(seconds)}s`
+}
+
+export function dateTime(seconds: number): string {
+  const date = new Date(seconds * 1000)
+  const two = (n: number) => String(n).padStart(2, '0')
+  const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`
+  return `${day} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`
+}
+
+/** Any value of a config, on one line. */
+export function value(of: unknown): string {
+  if (typeof of === 'number') return number(of, 6)
+  if (typeof of === 'string') return of
+  return JSON.stringify(of) ?? ''
+}

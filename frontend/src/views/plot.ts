@@ -1,0 +1,243 @@
+// A line chart on uPlot: it has the axes, the cursor and the box; the lines are drawn here, since each has its own x.
+
+import uPlot from 'uplot'
+import type { Span } from './span'
+import { nearest } from './bounds'
+import { drawLines, project, type Line, type Mark, type Scale } from './draw'
+import { canvasPen } from './pens'
+import { ticksOf, type AxisKind } from './ticks'
+
+export interface Ink {
+  axis: string
+  grid: string
+  text: string
+  ground: string
+  mark: string
+}
+
+export interface Model {
+  lines: Line[]
+  marks: Mark[]
+  kind: 'step' | 'relative' | 'wall'
+  xlog: boolean
+  ylog: boolean
+  xs: Span
+  ys: Span
+  ink: Ink
+}
+
+export interface PlotEvents {
+  /** The reader points at x, in values; null when they left. `left` and `top` are CSS pixels inside the chart. */
+  cursor: (x: number | null, left: number, top: number) => void
+  /** A box was drawn; `ys` is null where it spans the height. */
+  zoom: (xs: Span | null, ys: Span | null) => void
+  reset: () => void
+}
+
+const FONT = '11px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif'
+const PX_X_TICK = 78
+const PX_Y_TICK = 42
+
+export class Plot {
+  private u: uPlot | null = null
+  private model: Model | null = null
+  private pointed = false
+  private highlight: string | null = null
+  private dots: HTMLElement[] = []
+
+  constructor(
+    private readonly host: HTMLElement,
+    private readonly events: PlotEvents,
+  ) {}
+
+  show(model: Model): void {
+    const before = this.model
+    this.model = model
+    const { xs, ys } = model
+    if (this.u && before && before.kind === model.kind && before.xlog === model.xlog && before.ylog === model.ylog) {
+      this.u.setData([xs, ys] as unknown as uPlot.AlignedData, true)
+      return
+    }
+    this.destroy()
+    this.u = new uPlot(this.options(model), [xs, ys] as unknown as uPlot.AlignedData, this.host)
+    this.listen(this.u.over)
+  }
+
+  resize(width: number, height: number): void {
+    if (this.u && (this.u.width !== width || this.u.height !== height)) this.u.setSize({ width, height })
+  }
+
+  /** Show the cursor at x, pointed at in another chart; null hides it. */
+  point(x: number | null): void {
+    if (!this.u || this.pointed) return
+    const left = x === null ? -10 : this.u.valToPos(x, 'x')
+    this.u.setCursor({ left: left >= 0 && left <= this.u.over.clientWidth ? left : -10, top: -10 }, false)
+    this.placeDots(x)
+  }
+
+  /** Move the cursor by hand, for keys and fingers: a share of the width. */
+  pointAt(share: number): void {
+    if (!this.u) return
+    this.pointed = true
+    this.u.setCursor({ left: share * this.u.over.clientWidth, top: this.u.over.clientHeight / 2 })
+  }
+
+  leave(): void {
+    this.pointed = false
+    this.emphasize(null)
+    this.events.cursor(null, 0, 0)
+    this.point(null)
+  }
+
+  emphasize(id: string | null): void {
+    if (id === this.highlight) return
+    this.highlight = id
+    this.u?.redraw(false, false)
+  }
+
+  destroy(): void {
+    this.u?.destroy()
+    this.u = null
+    this.dots = []
+  }
+
+  private options({ kind, xlog, ylog }: Model): uPlot.Options {
+    const xKind: AxisKind = xlog ? 'log' : kind === 'step' ? 'number' : kind
+    const yKind: AxisKind = ylog ? 'log' : 'number'
+    const ink = () => this.model!.ink
+    const axis = (which: AxisKind, side: number, px: number): uPlot.Axis => {
+      const ticks = (u: uPlot, low: number, high: number) =>
+        ticksOf(which, [low, high], Math.max(2, ((side === 2 ? u.width : u.height) - 40) / px))
+      return {
+        side,
+        stroke: () => ink().text,
+        grid: { stroke: () => ink().grid, width: 1 },
+        ticks: { show: false },
+        border: { show: side === 2, stroke: () => ink().axis, width: 1 },
+        font: FONT,
+        gap: 6,
+        size: side === 2 ? 26 : (_, labels) => 14 + 6.4 * Math.max(2, ...(labels ?? []).map((l) => l.length)),
+        splits: (u, _, low, high) => ticks(u, low, high).at,
+        filter: (_, splits) => splits,
+        values: (u, splits) => {
+          const scale = u.scales[side === 2 ? 'x' : 'y']!
+          return splits.map(ticks(u, scale.min!, scale.max!).label)
+        },
+      }
+    }
+    return {
+      width: this.host.clientWidth || 300,
+      height: this.host.clientHeight || 200,
+      padding: [10, 12, 0, 0],
+      legend: { show: false },
+      scales: {
+        x: { time: false, distr: xlog ? 3 : 1, range: () => this.model!.xs },
+        y: { distr: ylog ? 3 : 1, range: () => this.model!.ys },
+      },
+      axes: [axis(xKind, 2, PX_X_TICK), axis(yKind, 3, PX_Y_TICK)],
+      series: [{}, { scale: 'y', paths: () => null, points: { show: false } }],
+      cursor: {
+        y: false,
+        points: { show: false },
+        drag: { x: true, y: true, uni: 24, dist: 6, setScale: false },
+        bind: { dblclick: () => () => (this.events.reset(), null) },
+      },
+      hooks: {
+        draw: [(u) => this.draw(u)],
+        setCursor: [(u) => this.moved(u)],
+        setSelect: [(u) => this.selected(u)],
+      },
+    }
+  }
+
+  private scale(u: uPlot): Scale {
+    const { xs, ys, xlog, ylog } = this.model!
+    const { left, top, width, height } = u.bbox
+    return { xs, ys, xlog, ylog, left, top, width, height, ratio: uPlot.pxRatio }
+  }
+
+  private draw(u: uPlot): void {
+    const scale = this.scale(u)
+    const { ctx } = u
+    ctx.save()
+    ctx.beginPath()
+    ctx.rect(scale.left, scale.top, scale.width, scale.height)
+    ctx.clip()
+    const pen = canvasPen(ctx, scale.ratio)
+    const x = project(scale).x
+    for (const mark of this.model!.marks) {
+      const place = x(mark.x)
+      pen.line([place, scale.top, place, scale.top + scale.height], { color: this.model!.ink.mark, width: 1, alpha: 0.8, dash: [3, 3] })
+    }
+    drawLines(pen, this.model!.lines, scale, this.highlight)
+    ctx.restore()
+  }
+
+  private listen(over: HTMLElement): void {
+    over.addEventListener('mouseenter', () => (this.pointed = true))
+    over.addEventListener('mouseleave', () => this.leave())
+    const touched = ({ touches }: TouchEvent) => {
+      const box = over.getBoundingClientRect()
+      if (touches.length === 1) this.pointAt(Math.min(1, Math.max(0, (touches[0]!.clientX - box.left) / box.width)))
+    }
+    over.addEventListener('touchstart', touched, { passive: true })
+    over.addEventListener('touchmove', touched, { passive: true })
+  }
+
+  private moved(u: uPlot): void {
+    if (!this.pointed) return
+    const { left = -10, top = 0 } = u.cursor
+    if (left < 0) return
+    const x = u.posToVal(left, 'x')
+    this.placeDots(x)
+    this.emphasize(this.closest(u, left, top))
+    this.events.cursor(x, left + u.over.offsetLeft, top + u.over.offsetTop)
+  }
+
+  /** The line that passes nearest to the pointer, if any does within 30 pixels. */
+  private closest(u: uPlot, left: number, top: number): string | null {
+    let [found, best] = [null as string | null, 30]
+    for (const { id, x, y } of this.model!.lines) {
+      const i = nearest(x, u.posToVal(left, 'x'))
+      if (i < 0 || !Number.isFinite(y[i]!)) continue
+      const away = Math.abs(u.valToPos(y[i]!, 'y') - top)
+      if (away < best) [found, best] = [id, away]
+    }
+    return this.model!.lines.length > 1 ? found : null
+  }
+
+  private placeDots(x: number | null): void {
+    const u = this.u!
+    const { lines } = this.model!
+    for (let k = 0; k < Math.max(this.dots.length, Math.min(lines.length, 16)); k++) {
+      const line = lines[k]
+      const i = x === null || !line ? -1 : nearest(line.x, x)
+      const [left, top] = i < 0 ? [NaN, NaN] : [u.valToPos(line!.x[i]!, 'x'), u.valToPos(line!.y[i]!, 'y')]
+      const inside = left >= -1 && left <= u.over.clientWidth + 1 && top >= -1 && top <= u.over.clientHeight + 1
+      if (!this.dots[k] && inside) {
+        this.dots[k] = u.over.appendChild(document.createElement('div'))
+        this.dots[k]!.className = 'plot-dot'
+      }
+      const dot = this.dots[k]
+      if (!dot) continue
+      dot.style.display = inside ? '' : 'none'
+      if (inside) {
+        dot.style.transform = `translate(${left}px, ${top}px)`
+        dot.style.background = line!.style.color
+      }
+    }
+  }
+
+  private selected(u: uPlot): void {
+    const { left, top, width, height } = u.select
+    if (width < 3 && height < 3) return
+    const span = (a: number, b: number, axis: 'x' | 'y'): Span => {
+      const ends = [u.posToVal(a, axis), u.posToVal(b, axis)].sort((p, q) => p - q)
+      return ends as Span
+    }
+    const wide = width < u.over.clientWidth - 1
+    const high = height < u.over.clientHeight - 1
+    this.events.zoom(wide ? span(left, left + width, 'x') : null, high ? span(top, top + height, 'y') : null)
+    u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false)
+  }
+}

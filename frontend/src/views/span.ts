@@ -1,0 +1,2 @@
+/** From the first to the second, which is larger. */
+export type Span = [number, number]
