@@ -245,19 +245,25 @@ def test_runs_is_a_table_in_a_terminal(trainer: Trainer) -> None:
 
 @pytest.mark.slow
 def test_demo_trains_and_watches_itself(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "sightglass", "demo", "--epochs", "3", "--delay-ms", "2"]
+    command = [sys.executable, "-m", "sightglass", "demo", "--no-browser", "--epochs", "3", "--delay-ms", "2"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert result.returncode == 0, result.stderr
     accuracies = [float(value) for value in re.findall(r"^epoch \d+: accuracy ([\d.]+)", result.stdout, re.MULTILINE)]
     assert len(accuracies) == 3
     assert accuracies[-1] > 0.8
-    for title in ("loss", "mean |gradient| per layer", "accuracy per epoch", "dense1 "):
+    for title in (
+        "loss",
+        "mean |gradient| per layer",
+        "accuracy per epoch",
+        "dense1 ",
+        "in the browser: http://127.0.0.1:",
+    ):
         assert title in result.stdout
 
 
 @pytest.mark.slow
 def test_demo_draws_in_a_terminal() -> None:
-    code, drawn = in_terminal("demo", "--epochs", "3", "--delay-ms", "5")
+    code, drawn = in_terminal("demo", "--no-browser", "--epochs", "3", "--delay-ms", "5")
     assert code == 0
     for part in ("mean |gradient| per layer", "accuracy per epoch", "try in another terminal", "sightglass runs"):
         assert part in drawn

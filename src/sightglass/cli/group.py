@@ -67,12 +67,13 @@ def functions(names: tuple[str, ...]) -> None:
 
 
 @main.command(context_settings={"ignore_unknown_options": True})
+@click.option("--no-browser", is_flag=True, help="Only print the link of the page.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
-def demo(arguments: tuple[str, ...]) -> None:
-    """Train a small network on handwritten digits, and watch it from a second process.
+def demo(arguments: tuple[str, ...], no_browser: bool) -> None:
+    """Train a small network on handwritten digits, and watch it from the terminal and in a browser.
 
     The arguments go to the training: --forever, --epochs N, --delay-ms MS, --lr RATE, --activation NAME …
     """
     from sightglass.demo.show import show
 
-    sys.exit(show(arguments))
+    sys.exit(show(arguments, browser=not no_browser))

@@ -1,11 +1,12 @@
 """`sightglass demo`: the training runs in a child process, and this process asks it, as any client would.
 
-Three questions, one page: the loss, the mean absolute gradient of each layer, the accuracy per epoch. Beside them
-stand the commands to try in another terminal.
+Three questions, one view: the loss, the mean absolute gradient of each layer, the accuracy per epoch. Beside them
+stand the commands to try in another terminal. The same run is open in a browser.
 """
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from rich.text import Text
 
 import sightglass as sg
 from sightglass.core.errors import RunLostError, RunNotFoundError
+
+from .page import page
 
 if TYPE_CHECKING:
     from sightglass.client.remote import RemoteRun
@@ -41,11 +44,12 @@ QUESTIONS: Final = {
 }
 
 
-def show(arguments: Sequence[str]) -> int:
+def show(arguments: Sequence[str], *, browser: bool = True) -> int:
     """Run the demo.
 
     Args:
         arguments: Of the training.
+        browser: Whether the page is opened in a browser, if somebody sees it.
 
     Returns:
         The exit code.
@@ -58,21 +62,43 @@ def show(arguments: Sequence[str]) -> int:
             run = _connect(name, child)
             if run is None:
                 return child.wait()
+            browser = browser and _somebody_sees()
             with run:
-                directory = run.describe().directory
-                _watch(run)
+                directory = Path(run.describe().directory)
+                streams = {title: run.stream(query) for title, query in QUESTIONS.items()}
+                with page(directory.parent, browser=browser) as link:
+                    _watch(run, streams, link)
+                    code = child.wait()
+                    _say_what_is_left(directory)
+                    if link and browser:
+                        _wait_for_goodbye(link)
         except RunLostError as error:
             print(f"The training ended early: {error}", file=sys.stderr)
+            code = child.wait()
         except KeyboardInterrupt:
             child.terminate()
             return 130
-        code = child.wait()
-        if Path(directory).exists():
-            print(f"\nWhat was logged is in {directory}. To see it again:")
-            for command in ("open", "watch", "export"):
-                arguments = {"watch": " val/accuracy val/loss", "export": " --to csv"}.get(command, "")
-                print(f"  sightglass {command} {shlex.quote(directory)}{arguments}")
         return code
+
+
+def _somebody_sees() -> bool:
+    """Tell whether a browser may be opened: a person sits at the terminal, and browsers have where to show."""
+    screen = bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()) or sys.platform in ("darwin", "win32")
+    return sys.stdout.isatty() and screen
+
+
+def _say_what_is_left(directory: Path) -> None:
+    if directory.exists():
+        print(f"\nWhat was logged is in {directory}. To see it again:")
+        for command, rest in {"open": "", "watch": " val/accuracy val/loss", "export": " --to csv", "ui": ""}.items():
+            shown = directory.parent if command == "ui" else directory
+            print(f"  sightglass {command} {shlex.quote(str(shown))}{rest}")
+
+
+def _wait_for_goodbye(link: str) -> None:
+    print(f"\nThe page is still at {link}\nPress Enter to end it.", flush=True)
+    with suppress(KeyboardInterrupt):
+        sys.stdin.readline()
 
 
 def _connect(name: str, child: subprocess.Popen[bytes]) -> RemoteRun | None:
@@ -83,8 +109,10 @@ def _connect(name: str, child: subprocess.Popen[bytes]) -> RemoteRun | None:
     return None
 
 
-def _watch(run: RemoteRun) -> None:
-    streams = {title: run.stream(query) for title, query in QUESTIONS.items()}
+def _watch(run: RemoteRun, streams: dict[str, Stream], link: str | None) -> None:
+    """Show what the run answers, until it ends."""
+    if link:
+        print(f"in the browser: {link}\n", flush=True)
     if sys.stdout.isatty():
         _draw(run, streams)
     else:
@@ -108,11 +136,11 @@ def _views(streams: dict[str, Stream]) -> list[TerminalView]:
 
 
 def _draw(run: RemoteRun, streams: dict[str, Stream]) -> None:
-    """Draw the page until the training ends; Ctrl-C ends it."""
+    """Draw the charts until the training ends; Ctrl-C ends it."""
     console = Console()
     views = _views(streams)
 
-    def page() -> RenderableType:
+    def drawing() -> RenderableType:
         for view in views:
             view.pull()
         wide = console.width >= 100
@@ -127,7 +155,7 @@ def _draw(run: RemoteRun, streams: dict[str, Stream]) -> None:
             return grid
         return Group(loss, gradients, accuracy, _hints(run))
 
-    with Live(get_renderable=page, console=console, refresh_per_second=REFRESHES_PER_SECOND, screen=False):
+    with Live(get_renderable=drawing, console=console, refresh_per_second=REFRESHES_PER_SECOND, screen=False):
         for _ in streams["accuracy per epoch"]:
             pass
 

@@ -249,6 +249,7 @@ def offer_batch(run: sg.Run, batch: Batch, *, epoch: int) -> None:
         y=batch.y,
         pred=batch.pred,
     )
+    run.log({"train/loss": batch.loss}, step=batch.state.step)
 
 
 def offer_epoch(
@@ -279,7 +280,7 @@ def offer_epoch(
             "activations": sg.Histogram(batch.activations["dense1"]),
             "digits": pictures(images[:N_PICTURES], pred[:N_PICTURES]),
         },
-        step=epoch,
+        step=batch.state.step,
     )
     return loss, accuracy
 

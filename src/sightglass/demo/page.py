@@ -1,0 +1,45 @@
+"""The page beside the demo: `sightglass ui` in a process of its own, opened in a browser where somebody sits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+NEEDS = ("starlette", "uvicorn", "websockets")
+
+
+@contextmanager
+def page(directory: Path, *, browser: bool) -> Iterator[str | None]:
+    """Serve the page as long as the context lasts.
+
+    Args:
+        directory: Where the runs are recorded.
+        browser: Whether it is opened in a browser.
+
+    Yields:
+        The link of whoever may act; `None` if what the page needs is not installed, or it does not start.
+    """
+    if not all(find_spec(name) for name in NEEDS):
+        yield None
+        return
+    command = [sys.executable, "-m", "sightglass", "ui", str(directory), "--no-browser"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            link = _link(server)
+            if link and browser:
+                webbrowser.open(link)
+            yield link
+        finally:
+            server.terminate()
+
+
+def _link(server: subprocess.Popen[str]) -> str | None:
+    """Read the link that the server prints first."""
+    assert server.stdout is not None
+    role, _, link = server.stdout.readline().partition(":")
+    return link.strip() if role == "controller" else None
