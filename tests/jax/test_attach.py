@@ -12,9 +12,9 @@ import pytest
 
 import sightglass as sg
 import sightglass.jax as sgx
-from sightglass.jax.primitive import wanted
+from sightglass.jax.program.primitive import wanted
 
-ATTACH = sys.modules["sightglass.jax.attach"]
+ATTACH = sys.modules["sightglass.jax.ondemand.attach"]
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.interpreters import batching
 
-from sightglass.jax import compat
-from sightglass.jax.primitive import wanted
+from sightglass.jax.program import compat
+from sightglass.jax.program.primitive import wanted
 
 
 def only(f, *args):

@@ -19,7 +19,7 @@ import pytest
 import sightglass as sg
 from sightglass.core.errors import LogError
 from sightglass.jax import live, log, spool
-from sightglass.jax.compiling import MAX_VARIANTS
+from sightglass.jax.ondemand.compiling import MAX_VARIANTS
 
 from .living import Desk, same, until
 

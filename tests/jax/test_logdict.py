@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from jax import lax
 
 from sightglass.core.errors import LogError, UnknownNameError
-from sightglass.jax.accumulate import histogram, last_k
-from sightglass.jax.joining import no_step
-from sightglass.jax.logdict import logdict, stepdict
+from sightglass.jax.logs.joining import no_step
+from sightglass.jax.logs.logdict import logdict, stepdict
+from sightglass.jax.reducers.accumulate import histogram, last_k
 
 unhurried = settings(max_examples=40, deadline=None)
 SHAPES = {"loss": (), "grads": (2,), "acc": (2, 3)}
@@ -359,7 +359,7 @@ def test_what_is_wrong_is_said() -> None:
 
 def test_importing_starts_no_backend() -> None:
     code = (
-        "import sightglass.jax.logdict, sightglass.jax.accumulate\n"
+        "import sightglass.jax.logs.logdict, sightglass.jax.reducers.accumulate\n"
         "from jax._src import xla_bridge\n"
         "assert not xla_bridge._backends"
     )

@@ -112,7 +112,7 @@ def test_what_is_reduced_is_what_the_host_would_reduce_of_all_events(desk, funct
 
 
 def test_a_buffer_that_is_smaller_than_a_window_is_sent_when_it_is_full(desk, monkeypatch):
-    monkeypatch.setattr("sightglass.jax.variant.MAX_BUFFERED", 3)
+    monkeypatch.setattr("sightglass.jax.ondemand.variant.MAX_BUFFERED", 3)
     step = desk.live(scanned, 0)
     stream = desk.ask(lambda: step(0), "on('batch').map(lambda b: b.c).collect(every=10)")
     for start in range(6):
@@ -425,7 +425,7 @@ def test_steps_in_a_loop_are_its_own(desk):
 
 def test_a_deque_that_is_full_is_counted(desk, monkeypatch):
     """The host holds its own lock: what comes in meanwhile waits, and what has no room is counted."""
-    monkeypatch.setattr("sightglass.jax.loops.MAX_WAITING", 3)
+    monkeypatch.setattr("sightglass.jax.ondemand.loops.MAX_WAITING", 3)
     step = desk.live(jax.jit(lambda c: lax.scan(logged, c, jnp.arange(50))[0]), 0)
     stream = desk.ask(lambda: step(0), "batch.c")
     n_dropped = stream.statistics().n_dropped

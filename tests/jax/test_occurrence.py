@@ -11,8 +11,8 @@ import pytest
 from jax import lax
 
 from sightglass.jax import log
-from sightglass.jax.occurrence import Occurrence
-from sightglass.jax.variant import find
+from sightglass.jax.ondemand.occurrence import Occurrence
+from sightglass.jax.ondemand.variant import find
 
 
 def events(f: Any, *args: Any, own: str = "batch") -> dict[str, Occurrence]:

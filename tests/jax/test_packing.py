@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from jax import lax
 
-from sightglass.jax import log, packing, spool, staging, strip, tap
-from sightglass.jax.compat import opened
-from sightglass.jax.primitive import demand
+from sightglass.jax import log, spool, strip, tap
+from sightglass.jax.program import packing, staging
+from sightglass.jax.program.compat import opened
+from sightglass.jax.program.primitive import demand
 
 from .programs import program, read, watch
 

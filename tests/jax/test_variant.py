@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-from sightglass.jax import compat, log
-from sightglass.jax.variant import Asked, Variant, filled, find, flattened
+from sightglass.jax import log
+from sightglass.jax.ondemand.variant import Asked, Variant, filled, find, flattened
+from sightglass.jax.program import compat
 from sightglass.query.parse import parse
 
 

@@ -9,7 +9,8 @@ import pytest
 from jax import lax
 
 from sightglass.core.errors import LogError
-from sightglass.jax import compat, log, spool, tap
+from sightglass.jax import log, spool, tap
+from sightglass.jax.program import compat
 
 from .programs import read, watch
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp  # noqa: E402
 
 import sightglass as sg  # noqa: E402
 from sightglass.jax import live  # noqa: E402
-from sightglass.jax.variant import find  # noqa: E402
+from sightglass.jax.ondemand.variant import find  # noqa: E402
 from sightglass.query.parse import parse  # noqa: E402
 from sightglass.query.pipeline import Evaluation  # noqa: E402
 from sightglass.run import wiring  # noqa: E402

@@ -1,13 +1,15 @@
 """Logging as a transformation of JAX programs: `log` anywhere, then `spool`, `tap` or `strip` the function."""
 
 from sightglass.core.errors import LogError as LogError
-from sightglass.jax import attach as attach
-from sightglass.jax import batching as batching
-from sightglass.jax.agree import agree as agree
-from sightglass.jax.live import live as live
-from sightglass.jax.logdict import logdict as logdict
-from sightglass.jax.logdict import stepdict as stepdict
-from sightglass.jax.primitive import log as log
+from sightglass.jax import batching as _batching  # noqa: F401
+from sightglass.jax.logs.logdict import logdict as logdict
+from sightglass.jax.logs.logdict import stepdict as stepdict
+
+# What these two register is in force from here on: the event "jax", and what a log means under `vmap`.
+from sightglass.jax.ondemand import attach as _attach  # noqa: F401
+from sightglass.jax.ondemand.agree import agree as agree
+from sightglass.jax.ondemand.step import live as live
+from sightglass.jax.program.primitive import log as log
 from sightglass.jax.spool import spool as spool
 from sightglass.jax.strip import strip as strip
 from sightglass.jax.tap import TapStatistics as TapStatistics

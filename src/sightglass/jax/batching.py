@@ -20,11 +20,11 @@ from jax.interpreters import batching
 
 from sightglass.core.errors import LogError
 
-from . import compat
-from .primitive import Event, Site
-from .survey import Survey
+from .program import compat
+from .program.primitive import Event, Site
+from .program.survey import Survey
+from .program.walk import Tracks, Values, Walk
 from .tap import tap_p
-from .walk import Tracks, Values, Walk
 
 Masked = tuple[Values, Tracks, Any]
 

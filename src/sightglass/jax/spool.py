@@ -23,17 +23,17 @@ from jax import lax
 
 from sightglass.core.errors import LogError, UnknownNameError
 
-from .accumulate import every as every_nth
-from .accumulate import last_k
-from .accumulate import plan as planned
-from .carry import Accumulator, Finished
-from .compat import Aval
-from .joining import no_step
-from .logdict import logdict
-from .primitive import Demand, Event, Site, demand, wanted
-from .staging import Staged, traced
-from .survey import Expected, Survey, survey
-from .walk import Track, Tracks, Walk, joined
+from .logs.joining import no_step
+from .logs.logdict import logdict
+from .program.compat import Aval
+from .program.primitive import Demand, Event, Site, demand, wanted
+from .program.staging import Staged, traced
+from .program.survey import Expected, Survey, survey
+from .program.walk import Track, Tracks, Walk, joined
+from .reducers.accumulate import every as every_nth
+from .reducers.accumulate import last_k
+from .reducers.accumulate import plan as planned
+from .reducers.carry import Accumulator, Finished
 
 Reduce = str | Accumulator | Callable[..., Any]
 State = dict[str, Any]

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from .primitive import wanted
+from .program.primitive import wanted
 
 P = ParamSpec("P")
 R = TypeVar("R")

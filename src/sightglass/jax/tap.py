@@ -25,12 +25,13 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from . import compat
-from .logdict import logdict
-from .primitive import Demand, Event, Site, demand, wanted
-from .staging import Staged, traced
-from .survey import Survey
-from .walk import Tracks, Walk
+from sightglass.jax.program import compat
+
+from .logs.logdict import logdict
+from .program.primitive import Demand, Event, Site, demand, wanted
+from .program.staging import Staged, traced
+from .program.survey import Survey
+from .program.walk import Tracks, Walk
 
 Callback = Callable[[logdict], object]
 

@@ -20,8 +20,8 @@ from rich.table import Table
 from sightglass.core.record import Record
 from sightglass.core.sink import lock
 from sightglass.core.values import Histogram, is_real, type_name
-from sightglass.jax.logdict import PRIMARY
-from sightglass.jax.printing import range_of
+from sightglass.jax.logs.logdict import PRIMARY
+from sightglass.jax.logs.printing import range_of
 from sightglass.keep.moments import moments
 from sightglass.see.palette import AXIS, line_color
 from sightglass.see.stage import stage_of

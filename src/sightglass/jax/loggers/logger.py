@@ -27,9 +27,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from sightglass.core.errors import KeepError, LogError
-from sightglass.jax.logdict import logdict
-from sightglass.jax.primitive import demand
-from sightglass.jax.reading import read
+from sightglass.jax.logs.logdict import logdict
+from sightglass.jax.logs.reading import read
+from sightglass.jax.program.primitive import demand
 from sightglass.jax.spool import Reduce
 from sightglass.jax.spool import spool as spooled
 from sightglass.keep.outbox import Statistics

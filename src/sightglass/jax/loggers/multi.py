@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sightglass.core.errors import KeepError
-from sightglass.jax.logdict import logdict
+from sightglass.jax.logs.logdict import logdict
 from sightglass.keep.outbox import Statistics
 
 from .logger import Logger, LoggerState

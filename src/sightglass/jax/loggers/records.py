@@ -12,9 +12,9 @@ import numpy as np
 
 from sightglass.core.record import Record
 from sightglass.core.values import is_container, rebuild
-from sightglass.jax.joining import n_events, no_step
-from sightglass.jax.logdict import PRIMARY, logdict
-from sightglass.jax.reading import is_missing, plain, row
+from sightglass.jax.logs.joining import n_events, no_step
+from sightglass.jax.logs.logdict import PRIMARY, logdict
+from sightglass.jax.logs.reading import is_missing, plain, row
 
 
 class Numbers:

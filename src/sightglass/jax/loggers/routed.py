@@ -22,11 +22,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sightglass.jax.logdict import logdict
-from sightglass.jax.primitive import Demand, Event, log, under, wanted
-from sightglass.jax.staging import Staged, traced
+from sightglass.jax.logs.logdict import logdict
+from sightglass.jax.program.primitive import Demand, Event, log, under, wanted
+from sightglass.jax.program.staging import Staged, traced
+from sightglass.jax.program.walk import Tracks, Walk
 from sightglass.jax.tap import Tapped
-from sightglass.jax.walk import Tracks, Walk
 
 LANE: Final = "sightglass.lane:"
 LOGS: Final = "sightglass.logs"

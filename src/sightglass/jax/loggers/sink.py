@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from sightglass.core.clock import SystemClock
 from sightglass.core.record import Record
-from sightglass.jax.logdict import logdict
+from sightglass.jax.logs.logdict import logdict
 from sightglass.keep.outbox import Outbox, Statistics
 
 from .logger import TIMEOUT_S, Logger, last_of_all

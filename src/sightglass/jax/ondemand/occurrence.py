@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from sightglass.core.errors import LogError
-
-from . import compat
-from .primitive import MARK, Site, log_p
-from .survey import Expected, Survey, survey
+from sightglass.jax.program import compat
+from sightglass.jax.program.primitive import MARK, Site, log_p
+from sightglass.jax.program.survey import Expected, Survey, survey
 
 UNNAMED = "log"
 Kind = Literal["loop", "branch", "devices", "call"]

@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from sightglass.jax.logs.reduction import select
+
 from .carry import Accumulator, Finished, State, array, avals_of, leading, no_events, select_state, up
-from .reduction import select
 
 
 class Buffer(NamedTuple):

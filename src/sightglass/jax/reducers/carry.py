@@ -16,8 +16,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from sightglass.jax.logs.reduction import check_numbers, is_number
+
 from .kinds import KINDS
-from .reduction import check_numbers, is_number
 
 State = Any
 

@@ -36,10 +36,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from sightglass.core.errors import UnknownNameError
+from sightglass.jax.logs.reduction import NAMES, apply, name_of, sum_type
 
 from .bins import Bins, power_of_two_edges
 from .carry import Accumulator, Finished, Reduce, State, leading, no_events, select_state, up
-from .reduction import NAMES, apply, name_of, sum_type
 from .ring import Buffer, Ring
 
 MAX_BINS = 10**6

@@ -27,16 +27,16 @@ from jax import lax
 
 from sightglass.core.errors import SightglassError
 from sightglass.core.values import array_kind, is_container, rebuild, to_host
+from sightglass.jax.program import compat
+from sightglass.jax.program.primitive import MARK, Demand, Event, Site
+from sightglass.jax.program.staging import traced
+from sightglass.jax.program.survey import Survey
+from sightglass.jax.program.walk import Track, Tracks, Walk, joined
+from sightglass.jax.tap import tap_p
 from sightglass.query.pipeline import Evaluation, Head
 from sightglass.query.query import Every, Group, Query, Reduce
 
-from . import compat
 from .occurrence import Occurrence, event_of, occurrences
-from .primitive import MARK, Demand, Event, Site
-from .staging import traced
-from .survey import Survey
-from .tap import tap_p
-from .walk import Track, Tracks, Walk, joined
 
 EVERYTHING: Final = Demand(True, frozenset(), explicit=True, marks=True)
 END: Final = "end"

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jax.extend.core import get_opaque_trace_state
 
-from . import compat
+from sightglass.jax.program import compat
 
 Signature = tuple[Any, ...]
 

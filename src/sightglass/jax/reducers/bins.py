@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from sightglass.core.values import Histogram
+from sightglass.jax.logs.reduction import sum_type
 
 from .carry import Accumulator, Cell, Finished, Running, State, array, avals_of, is_cell, no_events, select_state, up
-from .reduction import sum_type
 
 MAX_POWERS = 256
 LARGEST = float(np.finfo(np.float32).max)

@@ -24,16 +24,16 @@ import numpy as np
 from sightglass.core.errors import QueryError
 from sightglass.core.sink import Worker
 from sightglass.emit.acts import Plan
+from sightglass.jax.program.primitive import MARK, Demand, Site, arrays, wanted
+from sightglass.jax.program.walk import Track
+from sightglass.jax.tap import Kind, tap_p
 from sightglass.query.pipeline import Head
 from sightglass.query.query import Group, Per, Query, Reduce
 from sightglass.run import Run, current, when_begun, wiring
 
-from .live import offered
 from .occurrence import Occurrence
-from .primitive import MARK, Demand, Site, arrays, wanted
-from .tap import Kind, tap_p
 from .variant import Asked, Part
-from .walk import Track
+from .watched import offered
 
 EVENT: Final = "jax"
 PAUSE_S: Final = 10.0

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from .reduction import float_type, sum_type
+from sightglass.jax.logs.reduction import float_type, sum_type
 
 Parts = tuple[Any, ...]
 

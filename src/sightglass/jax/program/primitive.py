@@ -29,9 +29,9 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from sightglass.core.errors import LogError
+from sightglass.jax.logs.logdict import NO_LEAVES, logdict, prefixed
 
 from .compat import effect, value_holder
-from .logdict import NO_LEAVES, logdict, prefixed
 
 T = TypeVar("T")
 

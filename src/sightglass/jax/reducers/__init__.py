@@ -1,0 +1,1 @@
+"""Reducers that run within programs, on the device."""
