@@ -1,4 +1,4 @@
-# Two commands on a fresh machine: `make demo` and `make test`. Also: `make check`, `make bench`, `make examples`.
+# Two commands on a fresh machine: `make demo` and `make test`. Also: `make check`, `make bench`, `make examples`, `make page`.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -9,7 +9,7 @@ TORCH ?= 2.13.0
 # Without it, some releases of jaxlib compute wrong numbers on CPU.
 export XLA_FLAGS ?= --xla_cpu_experimental_ynn_fusion_type=
 
-.PHONY: demo test check bench examples format clean
+.PHONY: demo test check bench examples page page-check format clean
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("sightglass needs Python 3.11 or newer, this is " + sys.version) if sys.version_info < (3, 11) else 0'
@@ -17,7 +17,7 @@ $(BIN)/python:
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
 $(VENV)/.base: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m pip install --quiet --editable '.[ui]'
 	touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.base
@@ -44,6 +44,18 @@ check: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench $(ARGS)
 
+# The page's front end. It stands in the repository as built, so only those who change it need Node.
+frontend/node_modules/.package-lock.json: frontend/package-lock.json
+	cd frontend && npm ci --silent --no-audit --no-fund
+	touch $@
+
+page: frontend/node_modules/.package-lock.json
+	cd frontend && npm run build
+
+# What stands in the repository is what its sources make, and its parts pass their tests.
+page-check: frontend/node_modules/.package-lock.json
+	cd frontend && npm run --silent check && npm test -- --silent && npm run --silent rebuilt
+
 examples: $(VENV)/.libraries
 	for example in examples/*.py; do echo "== $$example"; $(BIN)/python $$example || exit 1; done
 
@@ -52,4 +64,4 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) frontend/node_modules frontend/build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist

@@ -25,7 +25,7 @@ with sync_playwright() as p:
             for place in places or ["charts=/charts"]:
                 name, fragment = place.split("=", 1)
                 page.evaluate("f => { location.hash = f }", fragment)
-                page.wait_for_timeout(1200)
+                page.wait_for_timeout(2500)
                 page.screenshot(path=out / f"{name}-{size}-{scheme}.png")
             context.close()
     browser.close()

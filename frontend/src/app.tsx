@@ -4,13 +4,15 @@ import { signal } from '@preact/signals'
 import { runs, shown, socket } from './data/runs'
 import { locked, session } from './data/session'
 import { Charts } from './pages/charts/Charts'
+import { MediaPage } from './pages/media/MediaPage'
+import { TensorsPage } from './pages/tensors/TensorsPage'
 import { AskPage } from './pages/ask/AskPage'
 import { ActPage } from './pages/act/ActPage'
 import { Details } from './pages/runs/Details'
 import { RunList } from './pages/runs/RunList'
 import { RunTable } from './pages/runs/RunTable'
 import { shortcuts } from './shortcuts'
-import { at, hrefOf, page, PAGES, update, type Page } from './state/state'
+import { at, hrefOf, page, PAGES, update, writeAddress, type Page } from './state/state'
 import { nextTheme, theme } from './state/theme'
 import { Empty, Glass, IconButton } from './ui/parts'
 import { helpOpen, HelpSheet } from './ui/shortcuts'
@@ -18,7 +20,10 @@ import { tell, Toasts } from './ui/toasts'
 
 export const sidebarOpen = signal(matchMedia('(min-width: 900px)').matches)
 
-const TITLES: Record<Page, string> = { charts: 'Charts', runs: 'Runs', ask: 'Ask', act: 'Act' }
+const TITLES: Record<Page, string> = { charts: 'Charts', tensors: 'Tensors', media: 'Media', runs: 'Runs', ask: 'Ask', act: 'Act' }
+
+/** The pages that are about the runs that are drawn. */
+const LISTING: readonly Page[] = ['charts', 'media']
 
 export function App() {
   return (
@@ -37,7 +42,7 @@ export function App() {
 function Header() {
   return (
     <header class="top">
-      {page.value === 'charts' && !locked.value && <IconButton icon="list" label="List of runs (b)" pressed={sidebarOpen.value} onClick={() => (sidebarOpen.value = !sidebarOpen.value)} />}
+      {LISTING.includes(page.value) && !locked.value && <IconButton icon="list" label="List of runs (b)" pressed={sidebarOpen.value} onClick={() => (sidebarOpen.value = !sidebarOpen.value)} />}
       <span class="brand">
         <Glass size={22} />
         <span>sightglass</span>
@@ -68,6 +73,7 @@ function goTo(event: MouseEvent, target: Page): void {
 /** What is drawn by default differs from day to day: a link names the runs. */
 async function copyLink(): Promise<void> {
   if (at.runs.peek() === null) update({ runs: shown.peek().map((run) => run.key), hide: [] })
+  writeAddress()
   try {
     await navigator.clipboard.writeText(location.href)
     tell('done', 'Link copied. It shows the same to everybody who has opened this page with a token.')
@@ -96,7 +102,7 @@ function Connection() {
 }
 
 function Body() {
-  const listed = page.value === 'charts' && (runs.value?.length ?? 0) > 0
+  const listed = LISTING.includes(page.value) && (runs.value?.length ?? 0) > 0
   return (
     <div class={`body ${listed && sidebarOpen.value ? 'has-list' : ''}`}>
       {listed && sidebarOpen.value && (
@@ -108,12 +114,15 @@ function Body() {
         </>
       )}
       <main id="main" tabIndex={-1}>
+        <h1 class="unseen">{TITLES[page.value]}</h1>
         {page.value === 'charts' && <Charts />}
+        {page.value === 'tensors' && <TensorsPage />}
+        {page.value === 'media' && <MediaPage />}
         {page.value === 'runs' && <RunTable />}
         {page.value === 'ask' && <AskPage />}
         {page.value === 'act' && <ActPage />}
       </main>
-      {(page.value === 'charts' || page.value === 'runs') && at.run.value && <Details />}
+      {(LISTING.includes(page.value) || page.value === 'runs') && at.run.value && <Details />}
     </div>
   )
 }

@@ -4,12 +4,17 @@ import './style/base.css'
 import './style/frame.css'
 import './style/runs.css'
 import './style/charts.css'
+import './style/views.css'
 import './style/ask.css'
+import './style/tensors.css'
+import './style/media.css'
+import './style/act.css'
 
 import { effect } from '@preact/signals'
 import { render } from 'preact'
 import { App } from './app'
 import { get } from './data/api'
+import { followHistories } from './data/details'
 import { loadRuns, runs, socket } from './data/runs'
 import { followScalars } from './data/scalars'
 import { locked, readToken, session } from './data/session'
@@ -33,6 +38,7 @@ followTheme()
 followKeys(shortcuts)
 followTags()
 followScalars()
+followHistories()
 render(<App />, document.getElementById('app')!)
 if (token) start()
 

@@ -1,6 +1,7 @@
 // Every key of the page, in the order of the help sheet.
 
 import { sidebarOpen } from './app'
+import { newChart } from './pages/charts/OwnChart'
 import { showAll, showNone } from './data/runs'
 import { at, page, state, update } from './state/state'
 import { nextTheme } from './state/theme'
@@ -11,6 +12,8 @@ const axes = ['step', 'relative', 'wall'] as const
 export const shortcuts: Shortcut[] = [
   { keys: '?', does: 'Show or hide this sheet', run: () => (helpOpen.value = !helpOpen.value) },
   { keys: 'g c', does: 'Go to the charts', run: () => update({}, { page: 'charts' }) },
+  { keys: 'g t', does: 'Go to the tensors', run: () => update({}, { page: 'tensors' }) },
+  { keys: 'g m', does: 'Go to images, figures and texts', run: () => update({}, { page: 'media' }) },
   { keys: 'g r', does: 'Go to the runs', run: () => update({}, { page: 'runs' }) },
   { keys: 'g a', does: 'Go to Ask', run: () => update({}, { page: 'ask' }) },
   { keys: 'g x', does: 'Go to Act', run: () => update({}, { page: 'act' }) },
@@ -19,6 +22,7 @@ export const shortcuts: Shortcut[] = [
   { keys: 'b', does: 'Show or hide the list of runs', run: () => (sidebarOpen.value = !sidebarOpen.value) },
   { keys: 'a', does: 'Draw all runs of the list', run: showAll },
   { keys: 'n', does: 'Draw no run', run: showNone },
+  { keys: 'c', does: 'New chart of several tags', run: () => page.peek() === 'charts' && newChart() },
   { keys: 'x', does: 'Next horizontal axis', run: () => update({ x: axes[(axes.indexOf(at.x.peek()) + 1) % 3]!, zoom: null }) },
   { keys: 'y', does: 'Logarithmic vertical axis', run: () => update({ ylog: !state.peek().ylog }) },
   { keys: 'l', does: 'Logarithmic horizontal axis', run: () => update({ xlog: !state.peek().xlog }) },

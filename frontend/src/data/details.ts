@@ -1,31 +1,70 @@
 // Everything about a run: what it offers, who asks it what, what was done to it. Fetched while somebody looks.
 
-import { signal } from '@preact/signals'
+import { batch, effect, signal } from '@preact/signals'
 import { useEffect } from 'preact/hooks'
 import { get, messageOf, runPath } from './api'
-import { byKey } from './runs'
+import { fetchInParts } from './parts'
+import { byKey, shown } from './runs'
 import type { Act, RunDetail } from './types'
 
 const REFRESH_MS = 2_000
+const HISTORY_MS = 5_000
+const N_AT_ONCE = 2
+const MIN_SPAN_S = 0.5
 
-export const details = signal<ReadonlyMap<string, RunDetail>>(new Map())
+export interface Known extends RunDetail {
+  /** What answering takes of the run's time just now. */
+  share: number | null
+}
+
+export const details = signal<ReadonlyMap<string, Known>>(new Map())
 export const detailProblems = signal<ReadonlyMap<string, string>>(new Map())
 export const histories = signal<ReadonlyMap<string, Act[]>>(new Map())
 
-export async function loadDetail(key: string): Promise<void> {
+/** The part of its time that a run spent on answering between two times that it told of itself; null while unknown. */
+export function shareOf(before: Known | undefined, now: RunDetail): number | null {
+  if (!before?.description || !now.description) return null
+  const elapsed_s = now.description.wall_time - before.description.wall_time
+  if (elapsed_s < MIN_SPAN_S) return before.share
+  const spent = new Map(before.streams.map(({ stream, spent_s }) => [stream, spent_s]))
+  const spent_s = now.streams.reduce((sum, stream) => sum + Math.max(0, stream.spent_s - (spent.get(stream.stream) ?? 0)), 0)
+  return spent_s / elapsed_s
+}
+
+type Answer = { key: string; detail: RunDetail } | { key: string; problem: string }
+
+async function fetchDetail(key: string): Promise<Answer> {
   try {
-    const detail = await get<RunDetail>(runPath(key))
-    details.value = new Map(details.peek()).set(key, detail)
-    histories.value = new Map(histories.peek()).set(key, detail.history ?? [])
-    const rest = new Map(detailProblems.peek())
-    if (rest.delete(key)) detailProblems.value = rest
+    return { key, detail: await get<RunDetail>(runPath(key)) }
   } catch (error) {
-    detailProblems.value = new Map(detailProblems.peek()).set(key, messageOf(error))
+    return { key, problem: messageOf(error) }
   }
 }
 
+function takeIn(answers: readonly Answer[]): void {
+  const [known, acts, problems] = [new Map(details.peek()), new Map(histories.peek()), new Map(detailProblems.peek())]
+  for (const answer of answers) {
+    const { key } = answer
+    if ('problem' in answer) problems.set(key, answer.problem)
+    else {
+      problems.delete(key)
+      acts.set(key, answer.detail.history)
+      known.set(key, { ...answer.detail, share: shareOf(known.get(key), answer.detail) })
+    }
+  }
+  batch(() => {
+    details.value = known
+    histories.value = acts
+    detailProblems.value = problems
+  })
+}
+
+export async function loadDetail(key: string): Promise<void> {
+  takeIn([await fetchDetail(key)])
+}
+
 /** The details of a run, kept fresh while the run lives. */
-export function useDetail(key: string): { detail: RunDetail | null; problem: string | null } {
+export function useDetail(key: string): { detail: Known | null; problem: string | null } {
   useEffect(() => {
     if (!key) return
     void loadDetail(key)
@@ -35,4 +74,29 @@ export function useDetail(key: string): { detail: RunDetail | null; problem: str
     return () => clearInterval(timer)
   }, [key])
   return { detail: details.value.get(key) ?? null, problem: detailProblems.value.get(key) ?? null }
+}
+
+/** Know what was done to the runs that are drawn: once of recorded ones, again and again of live ones. */
+export function followHistories(): void {
+  const asked = new Map<string, boolean>()
+  const queue: string[] = []
+  let busy = false
+  const drain = async () => {
+    if (busy) return
+    busy = true
+    await fetchInParts(queue, N_AT_ONCE, fetchDetail, takeIn)
+    busy = false
+  }
+  effect(() => {
+    // A run that has just ended has a last word.
+    const fresh = shown.value.filter((run) => asked.get(run.key) !== run.live)
+    for (const run of fresh) asked.set(run.key, run.live)
+    queue.push(...fresh.map((run) => run.key))
+    void drain()
+  })
+  setInterval(() => {
+    if (document.hidden || queue.length) return
+    queue.push(...shown.peek().filter((run) => run.live).map((run) => run.key))
+    void drain()
+  }, HISTORY_MS)
 }

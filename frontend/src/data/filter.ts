@@ -1,4 +1,5 @@
-// Which runs match: words are regular expressions on the name, `key=value` and `key<value` look into the config.
+// Which runs match: words are regular expressions on the name, `key=value`, `key<value` and `key~regex` look into the
+// config, and a `!` before a word turns it round.
 
 import type { Run } from './types'
 
@@ -8,7 +9,7 @@ export interface Filter {
   problem: string | null
 }
 
-const COMPARISON = /^([\w./-]+?)(<=|>=|!=|==|=|<|>)(.*)$/
+const COMPARISON = /^([\w./-]+?)(<=|>=|!=|==|=|<|>|~)(.*)$/
 const WORD = /(?:[^\s"]|"[^"]*")+/g
 
 /** Config as one level of names: {"opt": {"lr": 1}} is {"opt.lr": 1}. */
@@ -37,21 +38,25 @@ export function parseFilter(text: string): Filter {
   const parts: ((run: Run) => boolean)[] = []
   let problem: string | null = null
   for (const word of text.match(WORD) ?? []) {
-    const compared = COMPARISON.exec(word)
-    if (compared) {
-      const [, key, operator, raw] = compared
-      const wanted = raw!.replaceAll('"', '')
-      if (wanted !== '') parts.push((run) => compare(valueOf(run, key!), operator!, wanted))
-      continue
-    }
     try {
-      const pattern = new RegExp(word.replaceAll('"', ''), 'i')
-      parts.push((run) => pattern.test(run.name) || pattern.test(run.id))
+      const part = word.startsWith('!') ? partOf(word.slice(1)) : partOf(word)
+      if (part) parts.push(word.startsWith('!') ? (run) => !part(run) : part)
     } catch (error) {
       problem = `${word}: ${(error as Error).message.replace(/^Invalid regular expression: /, '')}`
     }
   }
   return { matches: (run) => parts.every((part) => part(run)), problem }
+}
+
+/** What one word asks of a run; null while it is not written to its end. */
+function partOf(word: string): ((run: Run) => boolean) | null {
+  const [, key, operator, raw = ''] = COMPARISON.exec(word) ?? []
+  const wanted = (key === undefined ? word : raw).replaceAll('"', '')
+  if (wanted === '') return null
+  if (key !== undefined && operator !== '~') return (run) => compare(valueOf(run, key), operator!, wanted)
+  const pattern = new RegExp(wanted, 'i')
+  if (key === undefined) return (run) => pattern.test(run.name) || pattern.test(run.id)
+  return (run) => valueOf(run, key) !== undefined && pattern.test(String(valueOf(run, key)))
 }
 
 function compare(value: unknown, operator: string, wanted: string): boolean {

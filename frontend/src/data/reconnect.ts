@@ -19,6 +19,8 @@ export const FIRST_DELAY_MS = 500
 export const MAX_DELAY_MS = 15_000
 /** The server's word for a token that it does not know: dialling again would not help. */
 export const CODE_REFUSED = 4401
+/** The page's own word for a server that gave no sign of life. */
+export const SILENT = 4000
 
 /** The n-th wait, doubling, with up to a half taken off so that many tabs do not come at once. */
 export function delayOf(attempt: number, random: number): number {

@@ -5,6 +5,8 @@ import { at, state, update } from '../state/state'
 import { LINES, styleOf, stylesOf, type LineStyle } from '../views/palette'
 import { get } from './api'
 import { parseFilter, valueOf } from './filter'
+import { keptSame } from './kept'
+import { namesApart } from './names'
 import { Socket } from './socket'
 import type { Run } from './types'
 
@@ -13,14 +15,34 @@ export const N_SHOWN_AT_FIRST = 10
 export const ALL = '*'
 
 export const runs = signal<Run[] | null>(null)
-export const socket = new Socket((all) => (runs.value = all))
+export const socket = new Socket(takeRuns)
 
 export async function loadRuns(): Promise<void> {
-  runs.value = (await get<{ runs: Run[] }>('runs')).runs
+  takeRuns((await get<{ runs: Run[] }>('runs')).runs)
+}
+
+function takeRuns(fresh: Run[]): void {
+  runs.value = keptSame(runs.peek(), fresh)
 }
 
 export const byKey = computed(() => new Map((runs.value ?? []).map((run) => [run.key, run])))
 export const filter = computed(() => parseFilter(at.filter.value))
+
+const what = computed(() => (runs.value ?? []).flatMap((run) => [run.name, run.started, run.config]))
+let [named, apart] = [[] as unknown[], new Map<string, string>()]
+const aparts = computed(() => {
+  const now = what.value
+  if (now.length !== named.length || now.some((one, i) => one !== named[i])) [named, apart] = [now, namesApart(runs.value ?? [])]
+  return apart
+})
+
+/** What tells a run from others of its name; empty where none has it. */
+export const apartOf = (key: string): string => aparts.value.get(key) ?? ''
+
+/** What a run is called wherever only text fits: its name, and what tells it from others of that name. */
+export function labelOf(key: string): string {
+  return [byKey.value.get(key)?.name ?? key, apartOf(key)].filter(Boolean).join(' ')
+}
 
 /** What the filter leaves, pinned runs first, sorted as the list is. */
 export const filtered = computed(() => {
@@ -114,12 +136,20 @@ const placed = computed(() => {
 
 const shownStyles = computed(() => {
   const keys = shown.value.map((run) => run.key)
-  const styles = stylesOf(keys.map((key) => placed.value.get(key) ?? 0))
+  const styles = stylesOf(keys.map(placeOf))
   return new Map(keys.map((key, i) => [key, styles[i]!]))
 })
 
+/** The place in the palette: the reader's choice, else the run's own. */
+const placeOf = (key: string): number => at.color.value[key] ?? placed.value.get(key) ?? 0
+
 export function styleOfRun(key: string): LineStyle {
-  return shownStyles.value.get(key) ?? styleOf(placed.value.get(key) ?? 0)
+  return shownStyles.value.get(key) ?? styleOf(placeOf(key))
+}
+
+/** Give a run, or a group by its name, a colour of the palette. */
+export function setColor(name: string, place: number): void {
+  update({ color: { ...state.peek().color, [name]: place } })
 }
 
 const allGroups = computed(() => {
@@ -131,5 +161,5 @@ const allGroups = computed(() => {
 
 export function styleOfGroup(name: string): LineStyle {
   const place = allGroups.value.get(name) ?? 0
-  return styleOf(place, Math.floor(place / LINES.length))
+  return styleOf(at.color.value[name] ?? place, Math.floor(place / LINES.length))
 }

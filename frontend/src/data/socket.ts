@@ -1,9 +1,10 @@
 // The one WebSocket of the page: dials, greets, dials again, and opens every stream anew when it is back.
+// A connection that died in silence, as in a laptop that slept, is found out by asking for a sign of life.
 
 import { decode } from '@msgpack/msgpack'
 import { signal } from '@preact/signals'
 import { apiUrl } from './api'
-import { next, type Link, type LinkEvent } from './reconnect'
+import { next, SILENT, type Link, type LinkEvent } from './reconnect'
 import { currentToken, locked } from './session'
 import type { Run } from './types'
 
@@ -14,7 +15,15 @@ export interface StreamRequest {
   points?: number
 }
 
-export type StreamMessage = { type: 'records'; body: Record<string, unknown> } | { type: string; [key: string]: unknown }
+export interface StreamMessage {
+  type: string
+  [key: string]: unknown
+}
+
+/** After so long without a word, or a nap of the machine, the server is asked for a sign of life; it has so long to give one. */
+const QUIET_MS = 20_000
+const ANSWER_MS = 5_000
+const CHECK_MS = 2_000
 
 interface Opened {
   request: StreamRequest
@@ -30,10 +39,44 @@ export class Socket {
   private streams = new Map<number, Opened>()
   private lastId = 0
   private wasOpen = false
+  private heard_ms = 0
+  private checked_ms = 0
+  private probed_ms: number | null = null
 
   constructor(private readonly onRuns: (runs: Run[]) => void) {
-    addEventListener('online', () => this.step({ kind: 'awake' }))
-    document.addEventListener('visibilitychange', () => !document.hidden && this.step({ kind: 'awake' }))
+    addEventListener('online', () => this.awake())
+    addEventListener('offline', () => this.probe())
+    document.addEventListener('visibilitychange', () => !document.hidden && this.awake())
+    setInterval(() => this.check(), CHECK_MS)
+  }
+
+  private awake(): void {
+    this.step({ kind: 'awake' })
+    this.probe()
+  }
+
+  /** Ask for a sign of life. */
+  private probe(): void {
+    if (this.link.peek().kind !== 'open' || this.probed_ms !== null) return
+    this.probed_ms = Date.now()
+    this.send({ type: 'runs' })
+  }
+
+  private check(): void {
+    const now = Date.now()
+    const slept = this.checked_ms > 0 && now - this.checked_ms > 5 * CHECK_MS
+    this.checked_ms = now
+    if (this.link.peek().kind !== 'open') return
+    if (slept || now - this.heard_ms > QUIET_MS) this.probe()
+    if (this.probed_ms !== null && now - this.probed_ms > ANSWER_MS) this.hangUp()
+  }
+
+  /** The socket is dead: whatever it still brings is not listened to. */
+  private hangUp(): void {
+    const ws = this.ws
+    this.ws = null
+    ws?.close()
+    this.step({ kind: 'closed', code: SILENT })
   }
 
   start(): void {
@@ -72,6 +115,8 @@ export class Socket {
     ws.onclose = ({ code }) => ws === this.ws && this.step({ kind: 'closed', code })
     ws.onmessage = ({ data }) => ws === this.ws && this.receive(data as string | ArrayBuffer)
     this.ws = ws
+    this.heard_ms = Date.now()
+    this.probed_ms = null
   }
 
   private greet(): void {
@@ -82,6 +127,8 @@ export class Socket {
   }
 
   private receive(data: string | ArrayBuffer): void {
+    this.heard_ms = Date.now()
+    this.probed_ms = null
     if (typeof data !== 'string') return this.receiveRecords(data)
     const message = JSON.parse(data) as { type: string; id?: number; runs?: Run[] }
     if (message.type === 'welcome') this.step({ kind: 'welcome' })

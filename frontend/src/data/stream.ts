@@ -1,32 +1,22 @@
-// What came of one query: numbers in columns that grow, other values as the latest few.
+// What came of one query. Records are taken in as they come; who looks is told at most once a frame of the screen.
 
 import { batch, signal } from '@preact/signals'
+import { useEffect } from 'preact/hooks'
+import { Records } from '../views/records'
 import { socket } from './runs'
 import type { StreamMessage } from './socket'
 import { floats, integers } from './wire'
 
-/** How many points a live line keeps: the newest. */
-export const MAX_POINTS = 20_000
-export const MAX_VALUES = 200
+const TICK_MS = 40
+const LINGER_MS = 1_000
+const POINTS = 2_000
 
-export interface Numbers {
-  step: Float64Array
-  wall: Float64Array
-  index: Float64Array
-  y: Float64Array
-}
-
-export interface Value {
-  index: number
-  step: number
-  wall: number
-  value: unknown
-}
-
+/** What the server says of a stream's values: which view they would have, which they can have. */
 export interface ViewChoice {
   view: string
   kinds: string[]
   possible: string[]
+  form: { kind: string; length: number }
 }
 
 export interface Statistics {
@@ -34,65 +24,87 @@ export interface Statistics {
   n_events: number
   n_skipped: number
   n_dropped: number
-  n_left_out?: number
-  n_lost?: number
-  n_errors?: number
-  last_error?: string
+  n_lost: number
+  n_errors: number
+  last_error: string
+  n_left_out: number
+  n_unfit: number
+  n_waiting: number
   stride: number
   spent_s: number
+  /** The server has lost the run, and looks for it. */
+  lost: boolean
 }
 
-const EMPTY: Numbers = { step: new Float64Array(), wall: new Float64Array(), index: new Float64Array(), y: new Float64Array() }
-const COLUMNS = ['step', 'wall', 'index', 'y'] as const
+/** Why nothing comes, or comes no more. */
+export interface StreamProblem {
+  error: string
+  message: string
+  position: number | null
+}
 
-/** Put new rows behind old ones. Rows that came before, as after a reconnection, are left out. */
-export function joined(old: Numbers, fresh: Numbers): Numbers {
-  const lastWall = old.wall[old.wall.length - 1] ?? -Infinity
-  const lastIndex = old.index[old.index.length - 1] ?? -Infinity
-  let from = 0
-  while (from < fresh.y.length && fresh.index[from]! <= lastIndex && fresh.wall[from]! <= lastWall) from++
-  if (from === fresh.y.length) return old
-  return Object.fromEntries(
-    COLUMNS.map((name) => {
-      const added = fresh[name].subarray(from)
-      const kept = old[name].subarray(Math.max(0, old.y.length + added.length - MAX_POINTS))
-      const column = new Float64Array(kept.length + added.length)
-      column.set(kept)
-      column.set(added, kept.length)
-      return [name, column]
-    }),
-  ) as unknown as Numbers
+// Changes are told together: with many streams of many records a second, each frame is drawn once.
+const changed = new Set<Stream>()
+let told_ms = 0
+let waiting = false
+
+function tellLater(stream: Stream): void {
+  changed.add(stream)
+  if (waiting) return
+  waiting = true
+  requestAnimationFrame(tell)
+}
+
+function tell(now: number): void {
+  if (now - told_ms < TICK_MS) return void requestAnimationFrame(tell)
+  told_ms = now
+  waiting = false
+  const streams = [...changed]
+  changed.clear()
+  batch(() => streams.forEach((stream) => (stream.version.value = stream.records.version)))
 }
 
 export class Stream {
-  readonly numbers = signal<Numbers>(EMPTY)
-  readonly values = signal<Value[]>([])
+  readonly records = new Records()
+  /** Another number whenever records came. */
+  readonly version = signal(0)
   readonly view = signal<ViewChoice | null>(null)
-  readonly note = signal('')
-  readonly tag = signal('')
+  readonly opened = signal<{ tag: string; note: string; query: string } | null>(null)
   readonly statistics = signal<Statistics | null>(null)
-  /** Why nothing comes, or comes no more. */
-  readonly problem = signal<string | null>(null)
+  readonly problem = signal<StreamProblem | null>(null)
   readonly ended = signal(false)
-  private readonly stop: () => void
+  private stop: () => void
 
-  constructor(run: string, query: string) {
-    this.stop = socket.open({ run, query, points: 1_000 }, (message) => batch(() => this.take(message)))
+  constructor(
+    readonly run: string,
+    readonly query: string,
+  ) {
+    this.stop = this.open(false)
+  }
+
+  /** Ask although it has a price, which the reader has seen. */
+  confirm(): void {
+    this.stop()
+    this.problem.value = null
+    this.stop = this.open(true)
   }
 
   close(): void {
     this.stop()
   }
 
+  private open(confirm: boolean): () => void {
+    return socket.open({ run: this.run, query: this.query, confirm, points: POINTS }, (message) => this.take(message))
+  }
+
   private take(message: StreamMessage): void {
     switch (message.type) {
       case 'records':
-        return this.takeRecords((message as { body: Record<string, unknown> }).body)
+        return this.takeRecords(message.body as Record<string, unknown>)
       case 'opened':
         this.problem.value = null
         this.ended.value = false
-        this.note.value = String((message as { note?: string }).note ?? '')
-        this.tag.value = String((message as { tag?: string }).tag ?? '')
+        this.opened.value = { tag: String(message.tag ?? ''), note: String(message.note ?? ''), query: String(message.query ?? '') }
         return
       case 'view':
         this.view.value = message as unknown as ViewChoice
@@ -101,23 +113,59 @@ export class Stream {
         this.statistics.value = message as unknown as Statistics
         return
       case 'refused':
-        this.problem.value = String((message as { message?: string }).message)
+        this.problem.value = { error: String(message.error), message: String(message.message), position: typeof message.position === 'number' ? message.position : null }
         return
       case 'ended':
         this.ended.value = true
-        this.problem.value = String((message as { reason?: string }).reason ?? '') || null
+        this.problem.value = message.error ? { error: String(message.error), message: String(message.reason ?? ''), position: null } : null
+        // It is over: a new connection is not to ask for it again.
+        this.stop()
     }
   }
 
   private takeRecords(body: Record<string, unknown>): void {
-    const [step, wall, index] = [floats(body.step), floats(body.wall), integers(body.index)]
-    if (body.y !== undefined) {
-      this.numbers.value = joined(this.numbers.peek(), { step, wall, index, y: floats(body.y) })
-      return
-    }
-    const values = (body.values as unknown[]).map((value, i): Value => ({ index: index[i]!, step: step[i]!, wall: wall[i]!, value }))
-    const last = this.values.peek().at(-1)
-    const fresh = last ? values.filter((one) => one.index > last.index || one.wall > last.wall) : values
-    this.values.value = [...this.values.peek(), ...fresh].slice(-MAX_VALUES)
+    const columns = { step: floats(body.step), wall: floats(body.wall), index: integers(body.index) }
+    this.records.push(body.y === undefined ? { ...columns, values: body.values as unknown[] } : { ...columns, y: floats(body.y) })
+    tellLater(this)
   }
+}
+
+const streams = new Map<string, { stream: Stream; holders: number; timer: number }>()
+const keyOf = (run: string, query: string): string => `${run}\n${query}`
+
+/** The stream of a query about a run: one for all panels that show it. */
+export function streamOf(run: string, query: string): Stream {
+  const key = keyOf(run, query)
+  let held = streams.get(key)
+  if (!held) {
+    streams.set(key, (held = { stream: new Stream(run, query), holders: 0, timer: 0 }))
+    letGoSoon(key)
+  }
+  return held.stream
+}
+
+/** It lingers a moment, for the panel may only have moved. */
+function letGoSoon(key: string): void {
+  const held = streams.get(key)!
+  clearTimeout(held.timer)
+  held.timer = window.setTimeout(() => {
+    if (held.holders > 0) return
+    held.stream.close()
+    streams.delete(key)
+  }, LINGER_MS)
+}
+
+export function useStreams(asked: readonly { run: string; query: string }[]): Stream[] {
+  const keys = asked.map(({ run, query }) => keyOf(run, query))
+  const found = asked.map(({ run, query }) => streamOf(run, query))
+  useEffect(() => {
+    for (const key of keys) streams.get(key)!.holders++
+    return () => {
+      for (const key of keys) {
+        streams.get(key)!.holders--
+        letGoSoon(key)
+      }
+    }
+  }, [keys.join('\n\n')])
+  return found
 }

@@ -1,29 +1,55 @@
 // The tags of the runs that are drawn: fetched once a run, and again now and then while the run lives.
 
-import { computed, effect, signal } from '@preact/signals'
+import { batch, computed, effect, signal } from '@preact/signals'
 import { get, messageOf, runPath } from './api'
-import { byKey, shown } from './runs'
+import { fetchInParts } from './parts'
+import { byKey, shown, shownKeys } from './runs'
 import type { Tag } from './types'
 
 const REFRESH_MS = 5_000
+const N_AT_ONCE = 6
 
-const known = signal<ReadonlyMap<string, Tag[]>>(new Map())
+const known = signal<ReadonlyMap<string, ReadonlyMap<string, Tag>>>(new Map())
+/** The scalars of each run: the same array until there is another. */
+const scalars = signal<ReadonlyMap<string, readonly string[]>>(new Map())
 export const tagProblems = signal<ReadonlyMap<string, string>>(new Map())
 const asked = new Set<string>()
 
-async function fetchTags(key: string): Promise<void> {
+type Answer = { key: string; tags: Tag[] } | { key: string; problem: string }
+
+async function fetchTags(key: string): Promise<Answer> {
   asked.add(key)
   try {
-    const { tags } = await get<{ tags: Tag[] }>(runPath(key, '/tags'))
-    known.value = new Map(known.peek()).set(key, tags)
-    if (tagProblems.peek().has(key)) {
-      const rest = new Map(tagProblems.peek())
-      rest.delete(key)
-      tagProblems.value = rest
-    }
+    return { key, tags: (await get<{ tags: Tag[] }>(runPath(key, '/tags'))).tags }
   } catch (error) {
-    tagProblems.value = new Map(tagProblems.peek()).set(key, messageOf(error))
+    return { key, problem: messageOf(error) }
   }
+}
+
+/** Take in many answers at once: what hangs on the tags is made anew only so often. */
+function takeIn(answers: readonly Answer[]): void {
+  const [tagsOf, scalarsOf, problems] = [new Map(known.peek()), new Map(scalars.peek()), new Map(tagProblems.peek())]
+  let [changed, turned] = [false, false]
+  for (const answer of answers) {
+    const { key } = answer
+    if ('problem' in answer) {
+      turned ||= problems.get(key) !== answer.problem
+      problems.set(key, answer.problem)
+      continue
+    }
+    turned = problems.delete(key) || turned
+    tagsOf.set(key, new Map(answer.tags.map((tag) => [tag.tag, tag])))
+    const now = answer.tags.filter(({ type }) => type === 'scalar').map(({ tag }) => tag)
+    const before = scalarsOf.get(key)
+    if (before?.length === now.length && before.every((tag, i) => tag === now[i])) continue
+    scalarsOf.set(key, now)
+    changed = true
+  }
+  batch(() => {
+    known.value = tagsOf
+    if (changed) scalars.value = scalarsOf
+    if (turned) tagProblems.value = problems
+  })
 }
 
 /** Keep the tags of what is drawn up to date. */
@@ -33,7 +59,7 @@ export function followTags(): void {
   const drain = async () => {
     if (busy) return
     busy = true
-    while (queue.length) await Promise.all(queue.splice(0, 4).map(fetchTags))
+    await fetchInParts(queue, N_AT_ONCE, fetchTags, takeIn)
     busy = false
   }
   effect(() => {
@@ -56,16 +82,20 @@ export const tagsLoading = computed(() =>
   shown.value.some((run) => !known.value.has(run.key) && !tagProblems.value.has(run.key)),
 )
 
+/** What is known of a tag of a run. */
+export const tagOf = (run: string, tag: string): Tag | undefined => known.value.get(run)?.get(tag)
+
+const order = new Intl.Collator(undefined, { numeric: true })
+
 /** Scalar tags of what is drawn, each with the runs that have it. */
 export const scalarTags = computed(() => {
   const found = new Map<string, Set<string>>()
-  for (const { key } of shown.value) {
-    for (const { tag, type } of known.value.get(key) ?? []) {
-      if (type !== 'scalar') continue
+  for (const key of shownKeys.value) {
+    for (const tag of scalars.value.get(key) ?? []) {
       const having = found.get(tag)
       if (having) having.add(key)
       else found.set(tag, new Set([key]))
     }
   }
-  return new Map([...found].sort(([a], [b]) => a.localeCompare(b, undefined, { numeric: true })))
+  return new Map([...found].sort(([a], [b]) => order.compare(a, b)))
 })

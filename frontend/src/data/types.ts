@@ -78,6 +78,10 @@ export interface Act {
   step?: number | null
   wall_time?: number | null
   event?: string
+  old?: unknown
+  result?: unknown
+  error?: string
+  client?: string
 }
 
 export interface RunDetail extends Run {
@@ -107,6 +111,7 @@ export interface FunctionInfo {
   name: string
   signature: string
   doc: string
+  kind: 'function' | 'reducer'
 }
 
 export type XKind = 'step' | 'relative' | 'wall'

@@ -23,6 +23,12 @@ export const number = (standard: number, min = -Infinity, max = Infinity): Codec
   write: (v) => (v === standard ? [] : [String(v)]),
 })
 
+/** A number that may also be absent. */
+export const maybeNumber = (): Codec<number | null> => ({
+  read: ([t]) => (t === undefined || t === '' || !Number.isFinite(Number(t)) ? null : Number(t)),
+  write: (v) => (v === null ? [] : [String(v)]),
+})
+
 export const oneOf = <T extends string>(...options: T[]): Codec<T> => ({
   read: ([t]) => options.find((o) => o === t) ?? options[0]!,
   write: (v) => (v === options[0] ? [] : [v]),
@@ -51,6 +57,21 @@ export const spans = (): Codec<Record<string, Span>> => ({
   write: (v) => Object.entries(v).map(([name, [low, high]]) => `${name}:${low}~${high}`),
 })
 
+/** Whole numbers by name: `name:number`. */
+export const numbers = (): Codec<Record<string, number>> => ({
+  read: (list) => {
+    const found = list.map((t) => [t.slice(0, t.lastIndexOf(':')), Number(t.slice(t.lastIndexOf(':') + 1))] as const)
+    return Object.fromEntries(found.filter(([name, n]) => name && Number.isInteger(n) && n >= 0))
+  },
+  write: (v) => Object.entries(v).map(([name, n]) => `${name}:${n}`),
+})
+
+/** Lists of texts: `one|two|three`; a bar within a text is written `\|`. */
+export const lists = (): Codec<string[][]> => ({
+  read: (t) => t.map((one) => (one.match(/(?:[^|\\]|\\.)+/gs) ?? []).map((part) => part.replace(/\\(.)/gs, '$1'))).filter((list) => list.length > 1),
+  write: (v) => v.map((list) => list.map((part) => part.replace(/[|\\]/g, '\\$&')).join('|')),
+})
+
 function readSpan(t: string): Span | null {
   const [low, high, ...more] = t.split('~').map(Number)
   return more.length === 0 && Number.isFinite(low) && Number.isFinite(high) && low! < high! ? [low!, high!] : null
@@ -71,6 +92,6 @@ export function writeFragment<S extends Shape>(shape: S, page: string, state: St
   const params = new URLSearchParams()
   for (const [name, codec] of Object.entries(shape)) for (const t of codec.write(state[name])) params.append(name, t)
   // A fragment may hold these as they are; a link is easier to read so.
-  const query = params.toString().replace(/%2F/g, '/').replace(/%3A/g, ':').replace(/%7E/g, '~').replace(/%2C/g, ',')
+  const query = params.toString().replace(/%2F/g, '/').replace(/%3A/g, ':').replace(/%7E/g, '~').replace(/%2C/g, ',').replace(/%7C/g, '|')
   return `#/${page}${query && `?${query}`}`
 }

@@ -1,9 +1,9 @@
 // What the page shows, in the URL's fragment: a link shows the same thing to anybody who has the token.
 
 import { computed, signal, type ReadonlySignal } from '@preact/signals'
-import { flag, maybeTexts, number, oneOf, readFragment, span, spans, text, texts, writeFragment, type StateOf } from './codec'
+import { flag, lists, maybeNumber, maybeTexts, number, numbers, oneOf, readFragment, span, spans, text, texts, writeFragment, type StateOf } from './codec'
 
-export const PAGES = ['charts', 'runs', 'ask', 'act'] as const
+export const PAGES = ['charts', 'tensors', 'media', 'runs', 'ask', 'act'] as const
 export type Page = (typeof PAGES)[number]
 
 export const shape = {
@@ -15,6 +15,8 @@ export const shape = {
   pin: texts(),
   sort: text('-started'),
   run: text(),
+  color: numbers(),
+  compare: flag(),
   // Charts: every chart obeys these.
   tags: text(),
   x: oneOf('step', 'relative', 'wall'),
@@ -27,9 +29,38 @@ export const shape = {
   // Charts: single panels.
   yzoom: spans(),
   panel: texts(),
+  /** Charts of the reader's own: a name, and the tags that share it. */
+  own: lists(),
   shut: texts(),
   focus: text(),
   size: oneOf('m', 's', 'l'),
+  // Tensors: which part of which tensor, at which step (null: the last), and how it is shown.
+  from: text(),
+  tensor: text(),
+  find: text(),
+  step: maybeNumber(),
+  slice: text(),
+  /** The element that is marked, as `3,4`. */
+  cell: text(),
+  /** What is subtracted: `run@when`, see `pages/tensors/against.ts`. */
+  minus: text(),
+  as: oneOf('auto', 'table', 'histograms'),
+  notation: oneOf('auto', 'fixed', 'scientific'),
+  digits: number(4, 0, 17),
+  shade: oneOf('most', 'max', 'none'),
+  heat: flag(),
+  ridge: oneOf('offset', 'overlay', 'heat', 'bands'),
+  symlog: flag(),
+  logcounts: flag(),
+  even: flag(),
+  bins: number(64, 8, 512),
+  values: span(),
+  steps: span(),
+  // Images, figures and texts: which tag, at which step, and what is open in full size, as `run|number`.
+  media: text(),
+  when: maybeNumber(),
+  full: text(),
+  words: text(),
   // Ask: the run that is asked, and the panels: `query`, or `view|query` where the view was overridden.
   asked: text(),
   ask: texts(),
@@ -67,9 +98,26 @@ export function update(patch: Partial<State>, options: { page?: Page } = {}): vo
   const moved = target !== page.peek()
   state.value = next
   page.value = target
-  if (fragment === location.hash) return
-  if (moved) history.pushState(null, '', fragment)
-  else history.replaceState(null, '', fragment)
+  if (moved) {
+    writeAddress()
+    history.pushState(null, '', fragment)
+  } else {
+    pending = fragment
+    timer ||= window.setTimeout(writeAddress, ADDRESS_MS)
+  }
+}
+
+// Browsers refuse more than a hundred new addresses in half a minute: a slider that is dragged writes fewer.
+const ADDRESS_MS = 350
+let pending: string | null = null
+let timer = 0
+
+/** Bring the address bar up to what the page shows. */
+export function writeAddress(): void {
+  clearTimeout(timer)
+  timer = 0
+  if (pending !== null && pending !== location.hash) history.replaceState(null, '', pending)
+  pending = null
 }
 
 export function toggled(list: string[], item: string): string[] {
@@ -77,6 +125,7 @@ export function toggled(list: string[], item: string): string[] {
 }
 
 function readLocation(): void {
+  pending = null
   const read = readFragment(shape, location.hash)
   state.value = read.state
   page.value = PAGES.find((known) => known === read.page) ?? 'charts'
@@ -86,6 +135,7 @@ export function followLocation(): void {
   readLocation()
   addEventListener('popstate', readLocation)
   addEventListener('hashchange', readLocation)
+  addEventListener('pagehide', writeAddress)
 }
 
 /** The address of another page with the same state, for real links. */

@@ -12,15 +12,20 @@ const PATHS = {
   moon: 'M20 14A8.5 8.5 0 0 1 10 4a8.5 8.5 0 1 0 10 10z',
   system: 'M4 5h16v11H4zM9 20h6M12 16v4',
   help: 'M9 9a3 3 0 1 1 4.5 2.6c-1 .6-1.5 1.2-1.5 2.4M12 18v.01',
+  copy: 'M8 8h12v12H8zM16 8V4H4v12h4',
   link: 'M10 14a4 4 0 0 0 6 0l3-3a4 4 0 0 0-6-6l-1 1M14 10a4 4 0 0 0-6 0l-3 3a4 4 0 0 0 6 6l1-1',
   down: 'M6 9l6 6 6-6',
   list: 'M4 6h16M4 12h16M4 18h16',
+  layers: 'M12 3 3 8l9 5 9-5zM4 12.5l8 4.5 8-4.5M4 16.5l8 4.5 8-4.5',
+  palette: 'M12 3a9 9 0 1 0 0 18c1.6 0 2-1.2 1.4-2.3-.8-1.4.2-2.7 1.6-2.7h2a4 4 0 0 0 4-4c0-5-4-9-9-9zM8 9v.01M12 7v.01M16 9v.01',
   reset: 'M4 12a8 8 0 1 0 3-6.2M4 4v4h4',
   play: 'M7 4l13 8-13 8z',
   pause: 'M8 5v14M16 5v14',
   stop: 'M6 6h12v12H6z',
   record: 'M12 6a6 6 0 1 0 0 12 6 6 0 0 0 0-12z',
   warning: 'M12 4 2.5 20h19zM12 10v5M12 17.5v.01',
+  plus: 'M12 5v14M5 12h14',
+  settings: 'M4 7h10M18 7h2M4 17h2M10 17h10M16 4.5v5M8 14.5v5',
 } as const
 
 export type IconName = keyof typeof PATHS

@@ -53,7 +53,8 @@ export function HelpSheet({ shortcuts }: { shortcuts: readonly Shortcut[] }) {
         ))}
       </dl>
       <p class="muted">
-        Runs are filtered by <code>regex</code>, <code>lr=0.01</code>, <code>lr&lt;0.1</code>, <code>state=running</code>; several words
+        Runs are filtered by <code>regex</code>, <code>lr=0.01</code>, <code>lr&lt;0.1</code>, <code>opt.name~adam|sgd</code>,{' '}
+        <code>state=running</code>, <code>!seed=1</code>; several words
         must all match. The address holds everything that you see: copy it to show the same to somebody else.
       </p>
       <form method="dialog">

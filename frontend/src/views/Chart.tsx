@@ -1,13 +1,14 @@
 // The line chart as a part of a page: finds its ranges, keeps the plot at the size of its box, shows values at the cursor.
 
 import type { Signal } from '@preact/signals'
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
+import { useContext, useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
 import type { Span } from './span'
 import { extentOf, rangeOf } from './bounds'
 import type { Line, Mark } from './draw'
 import { Legend } from './Legend'
-import { Plot, type Ink, type Model } from './plot'
+import { Plot, type Ink, type Model, type Pointed, type XAxis } from './plot'
 import { readInk } from './ink'
+import { Root } from './root'
 
 export interface Cursor {
   x: number
@@ -19,7 +20,7 @@ export interface ChartProps {
   title: string
   lines: Line[]
   marks?: Mark[]
-  kind: 'step' | 'relative' | 'wall'
+  kind: XAxis
   xlog: boolean
   ylog: boolean
   clip: boolean
@@ -41,13 +42,16 @@ export function modelOf(props: ChartProps, ink: Ink): Model | string {
   if (!xs || (xlog && xs[1] <= 0)) return xlog && lines.some((line) => line.x.length) ? 'Nothing lies right of x = 0: a log axis cannot show it' : 'No points yet'
   if (xlog && xs[0] <= 0) xs = [Math.min(extent?.[0] ?? xs[1] / 1e3, xs[1] / 10), xs[1]]
   if (xs[0] === xs[1]) xs = xlog ? [xs[0] / 2, xs[1] * 2] : [xs[0] - 0.5, xs[1] + 0.5]
-  const columns = lines.flatMap(({ x, y, raw, low, high }) => [y, clip ? undefined : raw, low, high].flatMap((c) => (c ? [{ x, y: c }] : [])))
+  const columnsOf = (some: Line[]) => some.flatMap(({ x, y, raw, low, high }) => [y, raw, low, high].flatMap((c) => (c ? [{ x, y: c }] : [])))
+  const columns = columnsOf(lines.filter(({ second }) => !second))
+  const right = lines.filter(({ second }) => second)
+  const ys2 = right.length ? (rangeOf(columnsOf(right), xs, { log: ylog, clip }) ?? (ylog ? [0.1, 10] : [0, 1])) as Span : undefined
   let ys = yzoom && !(ylog && yzoom[0] <= 0) ? yzoom : rangeOf(columns, xs, { log: ylog, clip })
   if (!ys && ylog) {
     if (rangeOf(columns, xs, { log: false, clip })) return 'No value above zero: a log axis cannot show these'
   }
   ys ??= ylog ? [0.1, 10] : [0, 1]
-  return { lines, marks: props.marks ?? [], kind: props.kind, xlog, ylog, xs, ys, ink }
+  return { lines, marks: props.marks ?? [], kind: props.kind, xlog, ylog, xs, ys, ...(ys2 && { ys2 }), ink }
 }
 
 export function Chart(props: ChartProps) {
@@ -56,16 +60,17 @@ export function Chart(props: ChartProps) {
   const latest = useRef(props)
   latest.current = props
   const share = useRef(0.5)
-  const [tip, setTip] = useState<{ x: number; left: number; top: number } | null>(null)
+  const root = useContext(Root) ?? undefined
+  const [tip, setTip] = useState<Pointed | null>(null)
   const { lines, marks, kind, xlog, ylog, clip, zoom, yzoom, dark } = props
-  const model = useMemo(() => modelOf(latest.current, readInk()), [lines, marks, kind, xlog, ylog, clip, String(zoom), String(yzoom), dark])
+  const model = useMemo(() => modelOf(latest.current, readInk(root)), [lines, marks, kind, xlog, ylog, clip, String(zoom), String(yzoom), dark])
   const shown = typeof model === 'string' ? null : model
 
   useLayoutEffect(() => {
     const made = new Plot(host.current!, {
-      cursor: (x, left, top) => {
-        setTip(x === null ? null : { x, left, top })
-        latest.current.cursor.value = x === null ? null : { x, chart: latest.current.id }
+      cursor: (pointed) => {
+        setTip(pointed)
+        latest.current.cursor.value = pointed && { x: pointed.x, chart: latest.current.id }
       },
       zoom: (xs, ys) => latest.current.onZoom(xs, ys),
       reset: () => latest.current.onReset(),
@@ -113,7 +118,7 @@ export function Chart(props: ChartProps) {
         onBlur={() => plot.current?.leave()}
       />
       {typeof model === 'string' && <p class="chart-empty">{model}</p>}
-      {tip && shown && <Legend tip={tip} lines={lines} kind={kind} />}
+      {tip && shown && <Legend tip={tip} lines={lines} marks={shown.marks} kind={kind} />}
     </div>
   )
 }

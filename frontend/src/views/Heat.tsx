@@ -1,6 +1,6 @@
-// A matrix as a picture: one cell a value, on a scale that is the same on both sides of zero where both occur.
+// A matrix as a picture: one pixel a value, on a scale that is the same on both sides of zero where both occur.
 
-import { useLayoutEffect, useRef, useState } from 'preact/hooks'
+import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { number } from './format'
 import { DIVERGING, mapped, SEQUENTIAL, type Rgb } from './palette'
 import type { Matrix } from './values'
@@ -13,7 +13,7 @@ interface Shades {
 
 const N_SHADES = 256
 
-function shadesOf({ data }: Matrix): Shades {
+function shadesOf({ data }: Matrix, bound = Infinity): Shades {
   let [low, high] = [Infinity, -Infinity]
   for (let i = 0; i < data.length; i++) {
     const value = data[i]!
@@ -25,43 +25,101 @@ function shadesOf({ data }: Matrix): Shades {
   const diverging = low < 0 && high > 0
   if (diverging) high = Math.max(-low, high)
   if (diverging) low = -high
+  if (high > bound) high = bound
+  if (low < -bound) low = -bound
   const stops = diverging ? DIVERGING : SEQUENTIAL
   return { low, high, colors: Array.from({ length: N_SHADES }, (_, i) => mapped(stops, i / (N_SHADES - 1))) }
 }
 
-export function Heat({ matrix }: { matrix: Matrix }) {
+export type Block = { rows: [from: number, end: number]; columns: [from: number, end: number] }
+
+/** Which rows and columns of what was thinned stand behind a pixel. */
+export function blockOf(row: number, column: number, matrix: Matrix, whole: readonly [rows: number, columns: number]): Block {
+  const part = (i: number, n: number, length: number): [number, number] => [Math.floor((i * length) / n), Math.floor(((i + 1) * length) / n)]
+  return { rows: part(row, matrix.rows, whole[0]), columns: part(column, matrix.columns, whole[1]) }
+}
+
+interface HeatProps {
+  matrix: Matrix
+  /** The magnitude with the strongest colour; by default the largest. */
+  bound?: number
+  /** How many rows and columns stand behind it, if each pixel is the extreme of a block of them. */
+  whole?: readonly [rows: number, columns: number]
+  /** What a row and a column of the whole are called. */
+  nameOf?: (row: number, column: number) => string
+  onPick?: (block: Block) => void
+}
+
+export function Heat({ matrix, bound, whole, nameOf = (row, column) => `[${row}, ${column}]`, onPick }: HeatProps) {
   const canvas = useRef<HTMLCanvasElement>(null)
-  const [tip, setTip] = useState('')
+  const [spot, setSpot] = useState<[number, number] | null>(null)
   const { rows, columns, data } = matrix
-  const { low, high, colors } = shadesOf(matrix)
+  const { low, high, colors } = useMemo(() => shadesOf(matrix, bound), [matrix, bound])
+  const size = whole ?? ([rows, columns] as const)
+  const thinned = size[0] > rows || size[1] > columns
 
   useLayoutEffect(() => {
+    if (!data.length) return
     const ctx = canvas.current!.getContext('2d')!
     const picture = ctx.createImageData(columns, rows)
     for (let i = 0; i < data.length; i++) {
       const value = data[i]!
-      const share = value === Infinity ? 1 : value === -Infinity ? 0 : (value - low) / (high - low || 1)
+      const share = Math.max(0, Math.min(1, (value - low) / (high - low || 1)))
       const [r, g, b] = Number.isNaN(value) ? mapped(SEQUENTIAL, NaN) : colors[Math.round(share * (N_SHADES - 1))]!
       picture.data.set([r, g, b, 255], 4 * i)
     }
     ctx.putImageData(picture, 0, 0)
-  }, [matrix])
+  }, [matrix, bound])
 
-  const point = ({ clientX, clientY }: MouseEvent) => {
+  const spotAt = ({ clientX, clientY }: MouseEvent): [number, number] | null => {
     const box = canvas.current!.getBoundingClientRect()
     const column = Math.floor(((clientX - box.left) / box.width) * columns)
     const row = Math.floor(((clientY - box.top) / box.height) * rows)
-    if (row >= 0 && row < rows && column >= 0 && column < columns) setTip(`[${row}, ${column}]  ${number(data[row * columns + column]!, 6)}`)
+    return row >= 0 && row < rows && column >= 0 && column < columns ? [row, column] : null
   }
+  const pick = (at: [number, number] | null) => at && onPick?.(blockOf(...at, matrix, size))
+  const onKeyDown = (event: KeyboardEvent) => {
+    const by = event.shiftKey ? 10 : 1
+    const move = ({ ArrowDown: [by, 0], ArrowUp: [-by, 0], ArrowRight: [0, by], ArrowLeft: [0, -by] } as Record<string, [number, number]>)[event.key]
+    if (move) {
+      const [row, column] = spot ?? [0, 0]
+      setSpot([Math.max(0, Math.min(rows - 1, row + move[0])), Math.max(0, Math.min(columns - 1, column + move[1]))])
+    } else if (event.key === 'Enter') pick(spot)
+    else return
+    event.preventDefault()
+    event.stopPropagation()
+  }
+
+  const block = spot && blockOf(...spot, matrix, size)
+  const tip = spot && block ? `${thinned ? 'around ' : ''}${nameOf(block.rows[0], block.columns[0])}  ${number(data[spot[0] * columns + spot[1]]!, 6)}` : ''
   const ramp = colors.filter((_, i) => i % 16 === 0).map((c) => `rgb(${c.join(' ')})`)
+  const told = `${size[0].toLocaleString('en')} × ${size[1].toLocaleString('en')}`
   return (
     <div class="heat">
-      <canvas ref={canvas} width={columns} height={rows} role="img" aria-label={`Heat map of ${rows} by ${columns} values from ${number(low)} to ${number(high)}`} onMouseMove={point} onMouseLeave={() => setTip('')} />
+      <div class="heat-box">
+        <canvas
+          ref={canvas}
+          class={onPick ? 'is-pickable' : undefined}
+          width={columns}
+          height={rows}
+          role="img"
+          tabIndex={0}
+          aria-label={`Heat map of ${told} values from ${number(low)} to ${number(high)}. Arrow keys read its values.`}
+          onMouseMove={(event) => setSpot(spotAt(event))}
+          onMouseLeave={() => setSpot(null)}
+          onBlur={() => setSpot(null)}
+          onClick={(event) => pick(spotAt(event))}
+          onKeyDown={onKeyDown}
+        />
+        {spot && <span class="heat-cross" aria-hidden="true" style={{ left: `${(100 * (spot[1] + 0.5)) / columns}%`, top: `${(100 * (spot[0] + 0.5)) / rows}%` }} />}
+      </div>
       <div class="heat-scale">
         <span>{number(low, 3)}</span>
         <span class="heat-ramp" style={{ background: `linear-gradient(to right, ${ramp.join(', ')})` }} />
         <span>{number(high, 3)}</span>
-        <span class="heat-tip">{tip || `${rows} × ${columns}`}</span>
+        <span class="heat-tip" role="status" title={thinned ? 'Each pixel is the value farthest from zero of a block' : undefined}>
+          {tip || (thinned ? `${told}, shown in ${rows} × ${columns}` : told)}
+        </span>
       </div>
     </div>
   )

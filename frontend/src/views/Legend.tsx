@@ -1,16 +1,18 @@
-// The values at the cursor, largest first.
+// The values at the cursor, largest first, and what was done there.
 
 import { nearest } from './bounds'
-import type { Line } from './draw'
+import type { Line, Mark } from './draw'
+import type { Pointed, XAxis } from './plot'
 import { dateTime, duration, number } from './format'
 import { Swatch } from './Swatch'
 
 const MAX_ROWS = 12
 
 interface LegendProps {
-  tip: { x: number; left: number; top: number }
+  tip: Pointed
   lines: readonly Line[]
-  kind: 'step' | 'relative' | 'wall'
+  marks: readonly Mark[]
+  kind: XAxis
 }
 
 export interface Reading {
@@ -19,6 +21,8 @@ export interface Reading {
   raw: number | null
   /** The ends of the band, where there is one. */
   spread: [number, number] | null
+  /** How many lines a mean is of. */
+  n: number | null
 }
 
 /** What each line says at x, largest first; what is no number stands last. */
@@ -27,34 +31,51 @@ export function readings(lines: readonly Line[], x: number): Reading[] {
     const i = nearest(line.x, x)
     if (i < 0) return []
     const spread = line.low && line.high && line.low[i] !== line.high[i] ? ([line.low[i]!, line.high[i]!] as [number, number]) : null
-    return [{ line, y: line.y[i]!, raw: line.raw ? line.raw[i]! : null, spread }]
+    return [{ line, y: line.y[i]!, raw: line.raw ? line.raw[i]! : null, spread, n: line.n ? line.n[i]! : null }]
   })
   return found.sort((a, b) => (Number.isNaN(a.y) ? 1 : Number.isNaN(b.y) ? -1 : b.y - a.y))
 }
 
-export function xText(kind: LegendProps['kind'], x: number): string {
-  if (kind === 'wall') return dateTime(x)
-  return kind === 'relative' ? duration(x) : `step ${number(Math.round(x), 12)}`
+/** Of many lines the first, and the one that the reader points at. */
+function inSight(rows: Reading[], id: string | null): Reading[] {
+  const near = rows.findIndex(({ line }) => line.id === id)
+  return near < MAX_ROWS ? rows.slice(0, MAX_ROWS) : [...rows.slice(0, MAX_ROWS - 1), rows[near]!]
 }
 
-export function Legend({ tip, lines, kind }: LegendProps) {
-  const rows = readings(lines, tip.x)
+export function xText(kind: LegendProps['kind'], x: number): string {
+  if (kind === 'wall') return dateTime(x)
+  if (kind === 'relative') return duration(x)
+  return kind === 'step' ? `step ${number(Math.round(x), 12)}` : number(x, 6)
+}
+
+export function Legend({ tip, lines, marks, kind }: LegendProps) {
+  const rows = inSight(readings(lines, tip.x), tip.line)
+  const done = marks.filter(({ x }) => x >= tip.reach[0] && x <= tip.reach[1])
   const first = lines.length === 1 && lines[0]!.x.length ? lines[0]!.x[nearest(lines[0]!.x, tip.x)]! : tip.x
   const right = tip.left > 170
   const style = right ? { right: `calc(100% - ${tip.left - 12}px)` } : { left: `${tip.left + 14}px` }
   return (
-    <div class="legend" style={style} aria-live="polite">
+    <div class="legend" style={style} role="group" aria-label="Values at the cursor" aria-live="polite">
       <div class="legend-x">{xText(kind, first)}</div>
-      {rows.slice(0, MAX_ROWS).map(({ line, y, raw, spread }) => (
-        <div class="legend-row" key={line.id}>
+      {rows.map(({ line, y, raw, spread, n }) => (
+        <div class={`legend-row ${line.id === tip.line ? 'is-near' : ''}`} key={line.id}>
           <Swatch style={line.style} />
           <span class="legend-name">{line.label}</span>
           <span class="legend-value">{number(y, 5)}</span>
           {raw !== null && <span class="legend-raw">{number(raw, 4)}</span>}
+          {n !== null && <span class="legend-raw">n = {n}</span>}
           {spread && <span class="legend-raw">{`${number(spread[0], 3)} … ${number(spread[1], 3)}`}</span>}
         </div>
       ))}
-      {rows.length > MAX_ROWS && <div class="legend-more">and {rows.length - MAX_ROWS} more</div>}
+      {lines.length > MAX_ROWS && <div class="legend-more">and {lines.length - rows.length} more</div>}
+      {done.map(({ label, color }) => (
+        <div class="legend-mark" key={label}>
+          <svg width="16" height="8" aria-hidden="true">
+            <path d="M4 0h8l-4 7z" fill={color} />
+          </svg>
+          {label}
+        </div>
+      ))}
     </div>
   )
 }

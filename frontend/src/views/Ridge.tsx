@@ -1,58 +1,233 @@
-// Histograms over steps as a ridge: the newest in front and in full colour, older ones behind, at their true steps.
+// Histograms: the latest over each other, or over the steps as a ridge or as a heat map, at their true steps.
 
+import { useState } from 'preact/hooks'
+import { project, type Scale } from './draw'
 import { number } from './format'
+import { usePainted, type Sheet } from './paint'
 import { mapped, SEQUENTIAL } from './palette'
-import type { Counts } from './values'
+import { fading, type Series, type ViewOptions } from './series'
+import { spanOf } from './space'
+import type { Span } from './span'
+import { ticksOf } from './ticks'
+import { counted, countsOf, densities, total, type Counts } from './values'
 
 export interface Frame {
   step: number
   counts: Counts
 }
 
-const [WIDTH, HEIGHT, LEFT, BOTTOM, RIDGE] = [600, 300, 8, 24, 90]
-const MAX_FRAMES = 30
+const [LEFT, RIGHT, TOP, BOTTOM] = [14, 56, 10, 24]
+const MAX_RIDGES = 40
+const MAX_COLUMNS = 400
+const SHADES = Array.from({ length: 64 }, (_, i) => `rgb(${mapped(SEQUENTIAL, i / 63).join(' ')})`)
 
-export function Ridge({ frames }: { frames: Frame[] }) {
-  const every = Math.max(1, Math.ceil(frames.length / MAX_FRAMES))
-  const shown = frames.filter((_, i) => (frames.length - 1 - i) % every === 0)
-  const first = shown[0]!.step
-  const last = shown[shown.length - 1]!.step
-  let [low, high, top] = [Infinity, -Infinity, 0]
-  for (const { counts } of shown) {
-    low = Math.min(low, counts.edges[0]!)
-    high = Math.max(high, counts.edges[counts.edges.length - 1]!)
-    top = Math.max(top, ...densities(counts))
+/** What came of a stream as histograms; numbers are counted all together. */
+export function framesOf({ records }: Series): Frame[] {
+  const { y, step } = records.numbers
+  if (y.length && !records.lines.size) return [{ step: step[step.length - 1]!, counts: counted(y) }]
+  return records.values.flatMap(({ step, value }) => {
+    const counts = typeof value === 'object' ? countsOf(value) : null
+    return counts && total(counts) ? [{ step, counts }] : []
+  })
+}
+
+interface RidgeProps {
+  series: readonly Series[]
+  options: ViewOptions
+  version: number
+  dark: boolean
+}
+
+export function Ridge({ series, options, version, dark }: RidgeProps) {
+  const [tip, setTip] = useState('')
+  const all = series.map(framesOf)
+  const single = all.length === 1 && all[0]!.length > 1 && !options.frames
+  const over = single ? options.over : 'latest'
+  const frames = options.last > 0 ? all.map((one) => one.slice(-options.last)) : all
+  const canvas = usePainted(
+    (sheet) => {
+      if (over === 'ridge') paintRidge(sheet, frames[0]!)
+      else if (over === 'heat') paintHeat(sheet, frames[0]!)
+      else paintLatest(sheet, frames, series, options)
+    },
+    [version, dark, options, over],
+  )
+  const point = ({ clientX, clientY }: MouseEvent) => {
+    const box = canvas.current!.getBoundingClientRect()
+    setTip(readAt(over, frames, [clientX - box.left, clientY - box.top], [box.width, box.height]))
   }
-  const x = (v: number) => LEFT + ((v - low) / (high - low || 1)) * (WIDTH - 60 - LEFT)
-  const base = (step: number) => RIDGE + (last === first ? 1 : (step - first) / (last - first)) * (HEIGHT - BOTTOM - RIDGE)
-  const path = ({ step, counts }: Frame) => {
-    const y = densities(counts).map((d) => base(step) - (d / (top || 1)) * (RIDGE - 6))
-    const steps = y.map((v, i) => `L${x(counts.edges[i]!)} ${v}L${x(counts.edges[i + 1]!)} ${v}`).join('')
-    return `M${x(counts.edges[0]!)} ${base(step)}${steps}L${x(counts.edges[counts.edges.length - 1]!)} ${base(step)}Z`
-  }
-  const color = (i: number) => `rgb(${mapped(SEQUENTIAL, 0.25 + (0.55 * (i + 1)) / shown.length).join(' ')})`
+  const newest = frames[0]?.[frames[0].length - 1]
+  if (!newest) return <p class="chart-empty">No values to count yet</p>
+  const said = over === 'latest' ? `Histogram of ${total(newest.counts)} values at step ${newest.step}` : `${frames[0]!.length} histograms over the steps`
   return (
-    <svg class="ridge" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={`${shown.length} histograms from step ${first} to ${last}`}>
-      {shown.map((frame, i) => (
-        <path key={frame.step} d={path(frame)} fill={color(i)} fill-opacity="0.82" stroke="var(--surface)" stroke-width="1">
-          <title>{`step ${number(frame.step)}: ${frame.counts.counts.reduce((a, b) => a + b, 0).toLocaleString('en')} values`}</title>
-        </path>
-      ))}
-      {[low, (low + high) / 2, high].map((v, i) => (
-        <text key={i} x={x(v)} y={HEIGHT - 6} text-anchor={(['start', 'middle', 'end'] as const)[i]}>
-          {number(v, 3)}
-        </text>
-      ))}
-      {(first === last ? [last] : [first, last]).map((step) => (
-        <text key={step} x={WIDTH - 52} y={base(step)}>
-          {number(step)}
-        </text>
-      ))}
-    </svg>
+    <div class="drawn">
+      <div class="drawn-box">
+        <canvas ref={canvas} role="img" aria-label={said} onMouseMove={point} onMouseLeave={() => setTip('')} />
+      </div>
+      <p class="names">
+        <span>{tip || `step ${number(newest.step, 10)} · ${counting(newest.counts)}`}</span>
+      </p>
+    </div>
   )
 }
 
-/** Counts by the width of their bins, so that uneven bins do not mislead. */
-function densities({ edges, counts }: Counts): number[] {
-  return counts.map((n, i) => n / (edges[i + 1]! - edges[i]! || 1))
+function counting(counts: Counts): string {
+  const odd = [['NaN', counts.n_nan], ['+∞', counts.n_posinf], ['−∞', counts.n_neginf]].filter(([, n]) => n).map(([name, n]) => `${(n as number).toLocaleString('en')} ${name}`)
+  return [`${total(counts).toLocaleString('en')} values`, ...odd].join(' · ')
+}
+
+const edgesOf = (frames: readonly Frame[]): Span => spanOf(frames.map(({ counts }) => [counts.edges[0]!, counts.edges[counts.edges.length - 1]!]))
+
+function boxOf({ width, height }: { width: number; height: number }, xs: Span, ys: Span): Scale {
+  return { xs, ys, xlog: false, ylog: false, left: LEFT, top: TOP, width: width - LEFT - RIGHT, height: height - TOP - BOTTOM, ratio: 1 }
+}
+
+/** Ticks below, for values; at the right, for steps or counts. */
+function paintAxes({ ctx, ink }: Sheet, scale: Scale, rows: Span, place: (v: number) => number): void {
+  const to = project(scale)
+  const bottom = scale.top + scale.height
+  ctx.fillStyle = ink.text
+  ctx.textBaseline = 'top'
+  ctx.textAlign = 'center'
+  const columns = ticksOf('number', scale.xs, Math.max(2, scale.width / 78))
+  for (const v of columns.at) ctx.fillText(columns.label(v), to.x(v), bottom + 7)
+  ctx.textAlign = 'left'
+  ctx.textBaseline = 'middle'
+  const ticks = ticksOf('number', rows, Math.max(2, scale.height / 48))
+  for (const v of ticks.at) ctx.fillText(ticks.label(v), scale.left + scale.width + 8, place(v))
+  ctx.strokeStyle = ink.axis
+  ctx.beginPath()
+  ctx.moveTo(scale.left, bottom + 0.5)
+  ctx.lineTo(scale.left + scale.width, bottom + 0.5)
+  ctx.stroke()
+}
+
+function outline({ counts }: Frame, x: (v: number) => number, base: number, up: (density: number) => number): Path2D {
+  const path = new Path2D()
+  path.moveTo(x(counts.edges[0]!), base)
+  densities(counts).forEach((density, i) => {
+    path.lineTo(x(counts.edges[i]!), base - up(density))
+    path.lineTo(x(counts.edges[i + 1]!), base - up(density))
+  })
+  path.lineTo(x(counts.edges[counts.edges.length - 1]!), base)
+  return path
+}
+
+function paintLatest(sheet: Sheet, all: readonly Frame[][], series: readonly Series[], { frames, history }: ViewOptions): void {
+  const shown = all.map((one) => one.slice(frames ? -1 - history : -1))
+  // Streams of different sizes are compared by their shares; a single one shows its counts.
+  const share = (frame: Frame) => (all.length > 1 ? total(frame.counts) : 1)
+  const top = Math.max(...shown.flat().map((frame) => Math.max(...densities(frame.counts)) / share(frame)), Number.MIN_VALUE)
+  const scale = boxOf(sheet, edgesOf(shown.flat()), [0, top])
+  const to = project(scale)
+  const { ctx, ink } = sheet
+  const newest = shown[0]?.[shown[0].length - 1]
+  const width = newest ? newest.counts.edges[1]! - newest.counts.edges[0]! : 1
+  const ys: Span = all.length > 1 ? [0, top] : [0, top * width]
+  paintAxes(sheet, scale, ys, (v) => scale.top + scale.height * (1 - v / ys[1]))
+  shown.forEach((one, k) => {
+    one.forEach((frame, i) => {
+      const age = one.length - 1 - i
+      const path = outline(frame, to.x, scale.top + scale.height, (d) => (d / share(frame) / top) * scale.height)
+      ctx.globalAlpha = (age ? 0.5 : 1) * fading(age, one.length) * (shown.length > 1 || frames ? 0.45 : 0.85)
+      ctx.fillStyle = series[k]!.style.color
+      if (!age) ctx.fill(path)
+      ctx.globalAlpha = fading(age, one.length)
+      ctx.strokeStyle = age ? series[k]!.style.color : shown.length > 1 || frames ? series[k]!.style.color : ink.ground
+      ctx.lineWidth = 1
+      ctx.stroke(path)
+    })
+  })
+  ctx.globalAlpha = 1
+}
+
+function thinned(frames: readonly Frame[], max: number): Frame[] {
+  const every = Math.ceil(frames.length / max)
+  return frames.filter((_, i) => (frames.length - 1 - i) % every === 0)
+}
+
+function ridgeAt(height: number, n: number): { rise: number; base: (step: number, steps: Span) => number } {
+  const room = height - TOP - BOTTOM
+  const rise = n > 1 ? Math.min(room * 0.4, 90) : room
+  return { rise, base: (step, [first, last]) => TOP + rise + (last > first ? (step - first) / (last - first) : 1) * (room - rise) }
+}
+
+function paintRidge(sheet: Sheet, all: readonly Frame[]): void {
+  const frames = thinned(all, MAX_RIDGES)
+  const steps: Span = [frames[0]!.step, frames[frames.length - 1]!.step]
+  const { rise, base } = ridgeAt(sheet.height, frames.length)
+  const top = Math.max(...frames.map(({ counts }) => Math.max(...densities(counts))), Number.MIN_VALUE)
+  const scale = boxOf(sheet, edgesOf(frames), [0, 1])
+  const to = project(scale)
+  const { ctx, ink } = sheet
+  paintAxes(sheet, scale, steps[1] > steps[0] ? steps : [steps[0] - 1, steps[0] + 1], (v) => base(v, steps))
+  frames.forEach((frame, i) => {
+    const path = outline(frame, to.x, base(frame.step, steps), (d) => (d / top) * (rise - 4))
+    ctx.globalAlpha = 0.86
+    ctx.fillStyle = SHADES[Math.round(14 + (34 * (i + 1)) / frames.length)]!
+    ctx.fill(path)
+    ctx.globalAlpha = 1
+    ctx.strokeStyle = ink.ground
+    ctx.lineWidth = 0.75
+    ctx.stroke(path)
+  })
+}
+
+/** Steps from left to right, values from bottom to top, shares as colours. */
+function paintHeat(sheet: Sheet, all: readonly Frame[]): void {
+  const frames = thinned(all, MAX_COLUMNS)
+  const [scale, bounds] = heatAt(sheet, frames)
+  const to = project(scale)
+  const { ctx } = sheet
+  const top = Math.max(...frames.map((frame) => Math.max(...densities(frame.counts)) / total(frame.counts)), Number.MIN_VALUE)
+  ctx.save()
+  ctx.beginPath()
+  ctx.rect(scale.left, scale.top, scale.width, scale.height)
+  ctx.clip()
+  ctx.fillStyle = SHADES[0]!
+  ctx.fillRect(scale.left, scale.top, scale.width, scale.height)
+  frames.forEach((frame, i) => {
+    const [left, right] = [Math.floor(to.x(bounds[i]!)), Math.ceil(to.x(bounds[i + 1]!))]
+    densities(frame.counts).forEach((density, j) => {
+      if (density <= 0) return
+      const [high, low] = [to.y(frame.counts.edges[j + 1]!), to.y(frame.counts.edges[j]!)]
+      ctx.fillStyle = SHADES[Math.round(63 * Math.sqrt(density / total(frame.counts) / top))]!
+      ctx.fillRect(left, Math.floor(high), right - left, Math.ceil(low) - Math.floor(high))
+    })
+  })
+  ctx.restore()
+  paintAxes(sheet, scale, scale.ys, to.y)
+}
+
+/** A column reaches half way to its neighbours. */
+function heatAt(size: { width: number; height: number }, frames: readonly Frame[]): [Scale, number[]] {
+  const steps = frames.map(({ step }) => step)
+  const half = steps.length > 1 ? (steps[steps.length - 1]! - steps[0]!) / (steps.length - 1) / 2 : 0.5
+  const bounds = [steps[0]! - half, ...steps.slice(1).map((step, i) => (step + steps[i]!) / 2), steps[steps.length - 1]! + half]
+  return [boxOf(size, [bounds[0]!, bounds[bounds.length - 1]!], edgesOf(frames)), bounds]
+}
+
+function readAt(over: ViewOptions['over'], all: readonly Frame[][], [x, y]: [number, number], [width, height]: [number, number]): string {
+  const one = all[0]
+  if (!one?.length) return ''
+  if (over === 'heat') {
+    const frames = thinned(one, MAX_COLUMNS)
+    const [scale, bounds] = heatAt({ width, height }, frames)
+    const [step, value] = [scale.xs[0] + ((x - scale.left) / scale.width) * (scale.xs[1] - scale.xs[0]), scale.ys[1] - ((y - scale.top) / scale.height) * (scale.ys[1] - scale.ys[0])]
+    const frame = frames[bounds.findIndex((_, i) => step >= bounds[i]! && step < bounds[i + 1]!)]
+    return frame ? binText(frame, value) : ''
+  }
+  const frames = over === 'ridge' ? thinned(one, MAX_RIDGES) : one.slice(-1)
+  const [low, high] = edgesOf(over === 'ridge' ? frames : all.flatMap((some) => some.slice(-1)))
+  const value = low + ((x - LEFT) / (width - LEFT - RIGHT)) * (high - low)
+  const steps: Span = [frames[0]!.step, frames[frames.length - 1]!.step]
+  const { base } = ridgeAt(height, frames.length)
+  const frame = frames.find(({ step }) => base(step, steps) >= y) ?? frames[frames.length - 1]!
+  return binText(frame, value)
+}
+
+function binText({ step, counts }: Frame, value: number): string {
+  const i = counts.edges.findIndex((edge, k) => value >= edge && value < (counts.edges[k + 1] ?? -Infinity))
+  if (i < 0) return `step ${number(step, 10)} · ${counting(counts)}`
+  return `step ${number(step, 10)} · ${number(counts.edges[i]!, 4)} … ${number(counts.edges[i + 1]!, 4)}: ${counts.counts[i]!.toLocaleString('en')} of ${counting(counts)}`
 }

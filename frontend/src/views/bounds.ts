@@ -63,7 +63,11 @@ export function rangeOf(lines: readonly { x: Float64Array; y: Float64Array }[], 
   return padded([low, high], options.log)
 }
 
+/** What differs by less than this share is rounding. */
+const SAME = 1e-12
+
 function padded([low, high]: Span, log: boolean): Span {
+  if (high - low <= SAME * Math.max(Math.abs(low), Math.abs(high))) low = high = (low + high) / 2
   if (log) {
     const air = Math.max(0.05 * Math.log10(high / low), low === high ? 0.3 : 0.02)
     return [low / 10 ** air, high * 10 ** air]

@@ -14,11 +14,19 @@ export interface Line {
   raw?: Float64Array
   low?: Float64Array
   high?: Float64Array
+  /** How many lines a mean is of, at each x. */
+  n?: ArrayLike<number>
+  /** Read on the axis at the right. */
+  second?: boolean
+  /** How strong it is drawn, from 0 to 1. */
+  alpha?: number
 }
 
+/** Something that happened at x: a thin line with a flag on top. */
 export interface Mark {
   x: number
   label: string
+  color: string
 }
 
 export interface Stroke {
@@ -39,6 +47,8 @@ export interface Pen {
 export interface Scale {
   xs: Span
   ys: Span
+  /** Of the axis at the right. */
+  ys2?: Span
   xlog: boolean
   ylog: boolean
   left: number
@@ -49,13 +59,13 @@ export interface Scale {
   ratio: number
 }
 
-export function project(scale: Scale): { x: (v: number) => number; y: (v: number) => number } {
+export function project(scale: Scale, second = false): { x: (v: number) => number; y: (v: number) => number } {
   const along = ([low, high]: Span, log: boolean) => {
     if (!log) return (v: number) => (v - low) / (high - low)
     const [a, b] = [Math.log10(low), Math.log10(high)]
     return (v: number) => (v > 0 ? (Math.log10(v) - a) / (b - a) : NaN)
   }
-  const [x, y] = [along(scale.xs, scale.xlog), along(scale.ys, scale.ylog)]
+  const [x, y] = [along(scale.xs, scale.xlog), along((second && scale.ys2) || scale.ys, scale.ylog)]
   return {
     x: (v) => scale.left + x(v) * scale.width,
     y: (v) => scale.top + (1 - y(v)) * scale.height,
@@ -63,11 +73,12 @@ export function project(scale: Scale): { x: (v: number) => number; y: (v: number
 }
 
 export function drawLines(pen: Pen, lines: readonly Line[], scale: Scale, highlight: string | null): void {
-  const to = project(scale)
+  const [first, second] = [project(scale), project(scale, true)]
+  const to = (line: Line) => (line.second ? second : first)
   const seen = lines.map((line) => ({ line, from: lowerBound(line.x, scale.xs[0]) - 1, end: lowerBound(line.x, scale.xs[1]) + 1 }))
-  const part = (line: Line, column: Float64Array, from: number, end: number) => path(line.x, column, from, end, to)
+  const part = (line: Line, column: Float64Array, from: number, end: number) => path(line.x, column, from, end, to(line))
   for (const { line, from, end } of seen) {
-    if (line.low && line.high) pen.area(band(line, from, end, to), line.style.color, highlight === line.id ? 0.3 : 0.17)
+    if (line.low && line.high) pen.area(band(line, from, end, to(line)), line.style.color, highlight === line.id ? 0.3 : 0.17)
   }
   const faded = (id: string) => highlight !== null && highlight !== id
   for (const { line, from, end } of seen) {
@@ -79,10 +90,23 @@ export function drawLines(pen: Pen, lines: readonly Line[], scale: Scale, highli
   for (const { line, from, end } of order) {
     const points = part(line, line.y, from, end)
     const { color, dash } = line.style
-    pen.line(points, { color, dash, width: highlight === line.id ? 2.25 : points.length > 2 * scale.width ? 1.1 : 1.5, alpha: faded(line.id) ? 0.4 : 1 })
+    pen.line(points, { color, dash, width: highlight === line.id ? 2.25 : points.length > 2 * scale.width ? 1.1 : 1.5, alpha: (faded(line.id) ? 0.4 : 1) * (line.alpha ?? 1) })
     if (points.length <= 2) pen.line(dot(points), { color, width: 4, alpha: 1 })
   }
-  for (const { line, from, end } of seen) drawOdd(pen, line, from, end, scale, to.x)
+  for (const { line, from, end } of seen) drawOdd(pen, line, from, end, scale, first.x)
+}
+
+const FLAG = 4
+
+export function drawMarks(pen: Pen, marks: readonly Mark[], scale: Scale): void {
+  const { x } = project(scale)
+  const [top, bottom] = [scale.top, scale.top + scale.height]
+  for (const { x: at, color } of marks) {
+    const place = x(at)
+    if (!(place >= scale.left && place <= scale.left + scale.width)) continue
+    pen.line([place, top, place, bottom], { color, width: 1, alpha: 0.75, dash: [2, 3] })
+    pen.mark(place, top + FLAG * scale.ratio, 'down', color)
+  }
 }
 
 const dot = ([x, y]: number[]): number[] => (x === undefined || y === undefined ? [] : [x - 2, y, x + 2, y])

@@ -1,6 +1,6 @@
 // A chart as a file: SVG from the same lines and ticks, PNG drawn from that SVG, CSV of the points.
 
-import { drawLines, project, type Scale } from './draw'
+import { drawLines, drawMarks, project, type Scale } from './draw'
 import { svgPen } from './pens'
 import type { Model } from './plot'
 import { ticksOf } from './ticks'
@@ -29,7 +29,7 @@ export function svgOf(title: string, xLabel: string, model: Model): string {
     text(16, 26, title, 'font-weight="600"'),
   ]
   const [right, bottom] = [scale.left + scale.width, scale.top + scale.height]
-  const xTicks = ticksOf(model.xlog ? 'log' : model.kind === 'step' ? 'number' : model.kind, model.xs, 9)
+  const xTicks = ticksOf(model.xlog ? 'log' : model.kind === 'relative' || model.kind === 'wall' ? model.kind : 'number', model.xs, 9)
   const yTicks = ticksOf(model.ylog ? 'log' : 'number', model.ys, 8)
   for (const v of xTicks.at) {
     out.push(rule(to.x(v), scale.top, to.x(v), bottom), text(to.x(v), bottom + 18, xTicks.label(v), 'text-anchor="middle"'))
@@ -40,6 +40,7 @@ export function svgOf(title: string, xLabel: string, model: Model): string {
   out.push(text(right, bottom + 36, xLabel, 'text-anchor="end"'))
   out.push(`<clipPath id="box"><rect x="${scale.left}" y="${scale.top}" width="${scale.width}" height="${scale.height}"/></clipPath>`)
   out.push('<g clip-path="url(#box)">')
+  drawMarks(svgPen(out), model.marks, scale)
   drawLines(svgPen(out), lines, scale, null)
   out.push('</g>')
   lines.forEach((line, i) => {
@@ -74,6 +75,8 @@ export async function pngOf(svg: string): Promise<Blob> {
 
 export interface Table {
   label: string
+  /** Where it is not that of the file. */
+  tag?: string
   step: Float64Array
   wall: Float64Array
   y: Float64Array
@@ -84,8 +87,8 @@ export function csvOf(tag: string, tables: readonly Table[]): string {
   // A name that a spreadsheet would run as a formula is made a text.
   const quoted = (text: string) => `"${(/^[=+\-@]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`
   const rows = ['run,tag,step,wall_time,value']
-  for (const { label, step, wall, y } of tables) {
-    for (let i = 0; i < y.length; i++) rows.push(`${quoted(label)},${quoted(tag)},${step[i]},${wall[i]},${y[i]}`)
+  for (const { label, tag: own = tag, step, wall, y } of tables) {
+    for (let i = 0; i < y.length; i++) rows.push(`${quoted(label)},${quoted(own)},${step[i]},${wall[i]},${y[i]}`)
   }
   return rows.join('\n') + '\n'
 }

@@ -2,8 +2,8 @@
 
 import type { Ink } from './plot'
 
-export function readInk(): Ink {
-  const style = getComputedStyle(document.documentElement)
+export function readInk(root: Element = document.documentElement): Ink {
+  const style = getComputedStyle(root)
   const of = (name: string) => style.getPropertyValue(name).trim()
   return { axis: of('--line-strong'), grid: of('--grid'), text: of('--muted'), ground: of('--surface'), mark: of('--accent') }
 }

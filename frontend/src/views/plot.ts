@@ -3,7 +3,7 @@
 import uPlot from 'uplot'
 import type { Span } from './span'
 import { nearest } from './bounds'
-import { drawLines, project, type Line, type Mark, type Scale } from './draw'
+import { drawLines, drawMarks, type Line, type Mark, type Scale } from './draw'
 import { canvasPen } from './pens'
 import { ticksOf, type AxisKind } from './ticks'
 
@@ -15,20 +15,38 @@ export interface Ink {
   mark: string
 }
 
+/** What the horizontal axis counts; `index` and `number` are plain numbers. */
+export type XAxis = 'step' | 'relative' | 'wall' | 'index' | 'number'
+
 export interface Model {
   lines: Line[]
   marks: Mark[]
-  kind: 'step' | 'relative' | 'wall'
+  kind: XAxis
   xlog: boolean
   ylog: boolean
   xs: Span
   ys: Span
+  /** Of the axis at the right, where a line is read on it. */
+  ys2?: Span
   ink: Ink
 }
 
+export interface Pointed {
+  x: number
+  /** The values of x that are as good as under the pointer. */
+  reach: Span
+  /** CSS pixels inside the chart. */
+  left: number
+  top: number
+  /** The line that passes nearest. */
+  line: string | null
+}
+
+const REACH = 6
+
 export interface PlotEvents {
-  /** The reader points at x, in values; null when they left. `left` and `top` are CSS pixels inside the chart. */
-  cursor: (x: number | null, left: number, top: number) => void
+  /** The reader points at x; null when they left. */
+  cursor: (at: Pointed | null) => void
   /** A box was drawn; `ys` is null where it spans the height. */
   zoom: (xs: Span | null, ys: Span | null) => void
   reset: () => void
@@ -53,13 +71,14 @@ export class Plot {
   show(model: Model): void {
     const before = this.model
     this.model = model
-    const { xs, ys } = model
-    if (this.u && before && before.kind === model.kind && before.xlog === model.xlog && before.ylog === model.ylog) {
-      this.u.setData([xs, ys] as unknown as uPlot.AlignedData, true)
+    const { xs, ys, ys2 } = model
+    const data = (ys2 ? [xs, ys, ys2] : [xs, ys]) as unknown as uPlot.AlignedData
+    if (this.u && before && before.kind === model.kind && before.xlog === model.xlog && before.ylog === model.ylog && !before.ys2 === !ys2) {
+      this.u.setData(data, true)
       return
     }
     this.destroy()
-    this.u = new uPlot(this.options(model), [xs, ys] as unknown as uPlot.AlignedData, this.host)
+    this.u = new uPlot(this.options(model), data, this.host)
     this.listen(this.u.over)
   }
 
@@ -85,7 +104,7 @@ export class Plot {
   leave(): void {
     this.pointed = false
     this.emphasize(null)
-    this.events.cursor(null, 0, 0)
+    this.events.cursor(null)
     this.point(null)
   }
 
@@ -101,8 +120,8 @@ export class Plot {
     this.dots = []
   }
 
-  private options({ kind, xlog, ylog }: Model): uPlot.Options {
-    const xKind: AxisKind = xlog ? 'log' : kind === 'step' ? 'number' : kind
+  private options({ kind, xlog, ylog, ys2 }: Model): uPlot.Options {
+    const xKind: AxisKind = xlog ? 'log' : kind === 'relative' || kind === 'wall' ? kind : 'number'
     const yKind: AxisKind = ylog ? 'log' : 'number'
     const ink = () => this.model!.ink
     const axis = (which: AxisKind, side: number, px: number): uPlot.Axis => {
@@ -110,8 +129,9 @@ export class Plot {
         ticksOf(which, [low, high], Math.max(2, ((side === 2 ? u.width : u.height) - 40) / px))
       return {
         side,
+        scale: side === 2 ? 'x' : side === 3 ? 'y' : 'y2',
         stroke: () => ink().text,
-        grid: { stroke: () => ink().grid, width: 1 },
+        grid: { show: side !== 1, stroke: () => ink().grid, width: 1 },
         ticks: { show: false },
         border: { show: side === 2, stroke: () => ink().axis, width: 1 },
         font: FONT,
@@ -120,7 +140,7 @@ export class Plot {
         splits: (u, _, low, high) => ticks(u, low, high).at,
         filter: (_, splits) => splits,
         values: (u, splits) => {
-          const scale = u.scales[side === 2 ? 'x' : 'y']!
+          const scale = u.scales[side === 2 ? 'x' : side === 3 ? 'y' : 'y2']!
           return splits.map(ticks(u, scale.min!, scale.max!).label)
         },
       }
@@ -133,9 +153,10 @@ export class Plot {
       scales: {
         x: { time: false, distr: xlog ? 3 : 1, range: () => this.model!.xs },
         y: { distr: ylog ? 3 : 1, range: () => this.model!.ys },
+        ...(ys2 && { y2: { distr: ylog ? (3 as const) : (1 as const), range: () => this.model!.ys2! } }),
       },
-      axes: [axis(xKind, 2, PX_X_TICK), axis(yKind, 3, PX_Y_TICK)],
-      series: [{}, { scale: 'y', paths: () => null, points: { show: false } }],
+      axes: [axis(xKind, 2, PX_X_TICK), axis(yKind, 3, PX_Y_TICK), ...(ys2 ? [axis(yKind, 1, PX_Y_TICK)] : [])],
+      series: [{}, ...(ys2 ? ['y', 'y2'] : ['y']).map((scale) => ({ scale, paths: () => null, points: { show: false } }))],
       cursor: {
         y: false,
         points: { show: false },
@@ -151,9 +172,9 @@ export class Plot {
   }
 
   private scale(u: uPlot): Scale {
-    const { xs, ys, xlog, ylog } = this.model!
+    const { xs, ys, ys2, xlog, ylog } = this.model!
     const { left, top, width, height } = u.bbox
-    return { xs, ys, xlog, ylog, left, top, width, height, ratio: uPlot.pxRatio }
+    return { xs, ys, ys2, xlog, ylog, left, top, width, height, ratio: uPlot.pxRatio }
   }
 
   private draw(u: uPlot): void {
@@ -164,11 +185,7 @@ export class Plot {
     ctx.rect(scale.left, scale.top, scale.width, scale.height)
     ctx.clip()
     const pen = canvasPen(ctx, scale.ratio)
-    const x = project(scale).x
-    for (const mark of this.model!.marks) {
-      const place = x(mark.x)
-      pen.line([place, scale.top, place, scale.top + scale.height], { color: this.model!.ink.mark, width: 1, alpha: 0.8, dash: [3, 3] })
-    }
+    drawMarks(pen, this.model!.marks, scale)
     drawLines(pen, this.model!.lines, scale, this.highlight)
     ctx.restore()
   }
@@ -190,17 +207,19 @@ export class Plot {
     if (left < 0) return
     const x = u.posToVal(left, 'x')
     this.placeDots(x)
-    this.emphasize(this.closest(u, left, top))
-    this.events.cursor(x, left + u.over.offsetLeft, top + u.over.offsetTop)
+    const line = this.closest(u, left, top)
+    this.emphasize(line)
+    const reach: Span = [u.posToVal(left - REACH, 'x'), u.posToVal(left + REACH, 'x')]
+    this.events.cursor({ x, reach, left: left + u.over.offsetLeft, top: top + u.over.offsetTop, line })
   }
 
   /** The line that passes nearest to the pointer, if any does within 30 pixels. */
   private closest(u: uPlot, left: number, top: number): string | null {
     let [found, best] = [null as string | null, 30]
-    for (const { id, x, y } of this.model!.lines) {
+    for (const { id, x, y, second } of this.model!.lines) {
       const i = nearest(x, u.posToVal(left, 'x'))
       if (i < 0 || !Number.isFinite(y[i]!)) continue
-      const away = Math.abs(u.valToPos(y[i]!, 'y') - top)
+      const away = Math.abs(u.valToPos(y[i]!, second ? 'y2' : 'y') - top)
       if (away < best) [found, best] = [id, away]
     }
     return this.model!.lines.length > 1 ? found : null
@@ -212,7 +231,7 @@ export class Plot {
     for (let k = 0; k < Math.max(this.dots.length, Math.min(lines.length, 16)); k++) {
       const line = lines[k]
       const i = x === null || !line ? -1 : nearest(line.x, x)
-      const [left, top] = i < 0 ? [NaN, NaN] : [u.valToPos(line!.x[i]!, 'x'), u.valToPos(line!.y[i]!, 'y')]
+      const [left, top] = i < 0 ? [NaN, NaN] : [u.valToPos(line!.x[i]!, 'x'), u.valToPos(line!.y[i]!, line!.second ? 'y2' : 'y')]
       const inside = left >= -1 && left <= u.over.clientWidth + 1 && top >= -1 && top <= u.over.clientHeight + 1
       if (!this.dots[k] && inside) {
         this.dots[k] = u.over.appendChild(document.createElement('div'))

@@ -59,7 +59,7 @@ function logarithmic(low: number, high: number, n: number): Ticks {
   const at: number[] = []
   for (let e = Math.floor(from / every) * every; e <= to; e += every) {
     for (const m of multiples) {
-      const value = m * 10 ** e
+      const value = Number(`${m}e${e}`)
       if (value >= low && value <= high) at.push(value)
     }
   }

@@ -1,56 +1,34 @@
-// Act on a live run: its controls, its actions, pause, resume, stop; and what was done so far.
+// Act on a live run: its controls, its actions, pause, resume, stop; who asks it what; and what was done so far.
 
 import { signal } from '@preact/signals'
 import { useState } from 'preact/hooks'
-import { post, runPath } from '../../data/api'
-import { loadDetail, useDetail } from '../../data/details'
+import { useDetail } from '../../data/details'
+import { runs } from '../../data/runs'
 import { session } from '../../data/session'
 import type { Description, Run, RunDetail } from '../../data/types'
 import { Icon } from '../../ui/Icon'
 import { Dialog, Empty } from '../../ui/parts'
-import { tell, tellError } from '../../ui/toasts'
-import { value as shown } from '../../views/format'
+import { dateTime, number } from '../../views/format'
 import { askedRun, RunSelect } from '../ask/AskPage'
-import { History } from '../runs/Details'
+import { Action } from './Action'
+import { act, forget, idOf, underway } from './acting'
+import { stillUnderway, type Wanted } from './acts'
 import { Control } from './Control'
+import { History } from './History'
+import { Asked } from './Asked'
 
-interface Acknowledged {
-  applied: boolean
-  step: number
-  result?: unknown
-  note?: string
-}
-
-interface Wanted {
-  kind: 'set' | 'call' | 'pause' | 'resume' | 'stop'
-  name?: string
-  value?: unknown
-}
-
-const DONE = { set: 'Set', call: 'Called', pause: 'Paused', resume: 'Resumed', stop: 'Stopping' }
 const stopping = signal<Run | null>(null)
-
-async function act(run: Run, wanted: Wanted): Promise<void> {
-  try {
-    const done = await post<Acknowledged>(runPath(run.key, '/acts'), wanted)
-    const what = [DONE[wanted.kind], wanted.name, wanted.kind === 'set' && `to ${shown(wanted.value)}`].filter(Boolean).join(' ')
-    const result = done.result === null || done.result === undefined ? '' : `: ${shown(done.result)}`
-    tell('done', done.applied ? `${what} at step ${done.step}${result}` : `${what}: waiting. ${done.note ?? ''}`)
-  } catch (error) {
-    tellError(error)
-  }
-  await loadDetail(run.key)
-}
+const VIEWERS_LOOK = 'You opened the link for viewers: whoever has the link for controllers can act'
 
 export function ActPage() {
   const run = askedRun.value
   const { detail, problem } = useDetail(run?.key ?? '')
+  if (runs.value === null) return <p class="chart-empty">Looking for runs …</p>
   if (!run) {
     return (
       <Empty title="There is no run to act on">
-        <p>
-          A live training offers its controls here: <code>lr = run.control("lr", 1e-3, min=0, max=1)</code>
-        </p>
+        <p>A live training offers its controls here:</p>
+        <pre>{'lr = run.control("lr", 1e-3, min=0, max=1)\nrun.action("checkpoint", save_checkpoint)'}</pre>
       </Empty>
     )
   }
@@ -61,32 +39,56 @@ export function ActPage() {
         <RunSelect />
         {run.live && <Reins run={run} off={viewer} />}
       </div>
-      {viewer && <p class="banner banner-still">You opened the viewer's link: you see the controls, and whoever has the controller's link can change them.</p>}
+      {viewer && (
+        <p class="banner banner-still" id="act-off">
+          {VIEWERS_LOOK}.
+        </p>
+      )}
       {problem && <p class="banner">{problem}</p>}
-      {run.live ? <Offer run={run} detail={detail} off={viewer} /> : <p class="muted">This run is over: it takes no acts any more.</p>}
-      <div class="card">
-        <h2>What was done to it</h2>
-        <History acts={detail?.history ?? []} />
+      {!run.live && <p class="banner banner-still">{overOf(run)}</p>}
+      <div class="act-columns">
+        {run.live && (
+          <div class="act-column">
+            <Offer run={run} detail={detail} off={viewer} />
+          </div>
+        )}
+        <div class="act-column">
+          {run.live && <Asked run={run} streams={detail?.streams ?? []} age_s={detail?.description ? detail.description.wall_time - detail.description.started : 0} />}
+          <div class="card">
+            <h2>What was done to it</h2>
+            <History acts={detail?.history ?? []} />
+          </div>
+        </div>
       </div>
       {stopping.value && <Stop run={stopping.value} />}
     </section>
   )
 }
 
+function overOf({ state, ended, last_step, problem }: Run): string {
+  const how = { failed: 'This run failed', died: 'This run died' }[state as string] ?? 'This run is over'
+  const when = [ended !== null && `ended ${dateTime(ended)}`, last_step !== null && `at step ${number(last_step, 12)}`].filter(Boolean).join(' ')
+  return `${how}${when && ` (${when})`}: it takes no acts any more.${problem ? ` ${problem}` : ''}`
+}
+
 function Reins({ run, off }: { run: Run; off: boolean }) {
+  const title = off ? VIEWERS_LOOK : undefined
+  const over = off || run.state === 'stopping'
+  const waits = (['pause', 'resume', 'stop'] as const).map((kind) => underway.value.get(idOf(run.key, { kind }))).find((one) => one && !one.problem)
   return (
     <span class="reins">
+      {waits?.note && <span class="muted">{waits.note}</span>}
       {run.state === 'paused' ? (
-        <button type="button" class="button" disabled={off} onClick={() => void act(run, { kind: 'resume' })}>
+        <button type="button" class="button" disabled={off} title={title} onClick={() => void act(run, { kind: 'resume' })}>
           <Icon name="play" size={14} /> Resume
         </button>
       ) : (
-        <button type="button" class="button" disabled={off || run.state === 'stopping'} onClick={() => void act(run, { kind: 'pause' })}>
+        <button type="button" class="button" disabled={over} title={title} onClick={() => void act(run, { kind: 'pause' })}>
           <Icon name="pause" size={14} /> Pause
         </button>
       )}
-      <button type="button" class="button button-bad" disabled={off || run.state === 'stopping'} onClick={() => (stopping.value = run)}>
-        <Icon name="stop" size={14} /> Stop …
+      <button type="button" class="button button-bad" disabled={over} title={title} onClick={() => (stopping.value = run)}>
+        <Icon name="stop" size={14} /> {run.state === 'stopping' ? 'Stopping' : 'Stop …'}
       </button>
     </span>
   )
@@ -97,7 +99,7 @@ function Stop({ run }: { run: Run }) {
   return (
     <Dialog label={`Stop ${run.name}`} onClose={close}>
       <h2>Stop {run.name}?</h2>
-      <p>The training ends at its next step, in its own way. A stopped run cannot be resumed.</p>
+      <p>The training ends at its next event, in its own way. A stopped run cannot be resumed.</p>
       <div class="dialog-buttons">
         <button type="button" class="button" onClick={close}>
           Keep it running
@@ -111,53 +113,57 @@ function Stop({ run }: { run: Run }) {
 }
 
 function Offer({ run, detail, off }: { run: Run; detail: RunDetail | null; off: boolean }) {
+  const [at, setAt] = useState('')
   const offered: Description | null = detail?.description ?? null
   if (!offered) return <p class="muted">Asking the run what it offers …</p>
-  const controls = Object.entries(offered.controls)
-  const actions = Object.entries(offered.actions)
+  const events = Object.keys(offered.events)
+  const when = at && events.includes(at) ? { at } : {}
+  const waits = (wanted: Wanted) => stillUnderway(underway.value.get(idOf(run.key, wanted)), detail?.history ?? [])
   return (
     <>
       <div class="card">
-        <h2>Controls</h2>
-        {controls.length === 0 && (
+        <div class="card-head">
+          <h2>Controls</h2>
+          <label class="act-when">
+            applied at
+            <select value={at} disabled={off} onChange={({ currentTarget }) => setAt(currentTarget.value)}>
+              <option value="">the next event</option>
+              {events.map((event) => (
+                <option key={event} value={event}>
+                  the next {event}
+                </option>
+              ))}
+            </select>
+          </label>
+        </div>
+        {Object.keys(offered.controls).length === 0 && (
           <p class="muted">
             This run has none. In the training: <code>lr = run.control("lr", 1e-3, min=0, max=1)</code>, and read <code>lr.value</code>.
           </p>
         )}
-        {controls.map(([name, control]) => (
-          <Control key={name} name={name} control={control} disabled={off} onSet={(value) => act(run, { kind: 'set', name, value })} />
+        {Object.entries(offered.controls).map(([name, control]) => (
+          <Control
+            key={name}
+            name={name}
+            control={control}
+            off={off ? VIEWERS_LOOK : ''}
+            underway={waits({ kind: 'set', name })}
+            onSet={(value) => void act(run, { kind: 'set', name, value, ...when })}
+            onForget={() => forget(run.key, { kind: 'set', name })}
+          />
         ))}
       </div>
       <div class="card">
         <h2>Actions</h2>
-        {actions.length === 0 && (
+        {Object.keys(offered.actions).length === 0 && (
           <p class="muted">
             This run has none. In the training: <code>run.action("checkpoint", save_checkpoint)</code>
           </p>
         )}
-        {actions.map(([name, { doc, where }]) => (
-          <Action key={name} name={name} doc={doc} where={where} off={off} onCall={() => act(run, { kind: 'call', name })} />
+        {Object.entries(offered.actions).map(([name, { doc, where }]) => (
+          <Action key={name} name={name} doc={doc} where={where} off={off ? VIEWERS_LOOK : ''} underway={waits({ kind: 'call', name })} onCall={() => void act(run, { kind: 'call', name, ...when })} />
         ))}
       </div>
     </>
-  )
-}
-
-function Action({ name, doc, where, off, onCall }: { name: string; doc: string; where: string; off: boolean; onCall: () => Promise<void> }) {
-  const [busy, setBusy] = useState(false)
-  const call = async () => {
-    setBusy(true)
-    await onCall()
-    setBusy(false)
-  }
-  return (
-    <div class="control" title={`Declared at ${where}`}>
-      <span class="control-name">
-        {name} <span class="muted">{doc}</span>
-      </span>
-      <button type="button" class="button" disabled={off || busy} onClick={() => void call()}>
-        {busy ? 'Waiting for the next event …' : `Call ${name}`}
-      </button>
-    </div>
   )
 }

@@ -1,74 +1,84 @@
-// One control of a run: changed here, applied by the training at its next event.
+// One control of a run: the value as the run has it, the one that is drafted here, and the one that is on its way.
 
 import { useState } from 'preact/hooks'
 import type { ControlInfo } from '../../data/types'
 import { value as shown } from '../../views/format'
-import { kindOf, placeOf, problemOf, valueAt } from './controls'
+import type { Underway } from './acts'
+import { boundsOf, kindOf, placeOf, problemOf, valueAt } from './controls'
 
 interface ControlProps {
   name: string
   control: ControlInfo
-  disabled: boolean
-  onSet: (value: unknown) => Promise<void>
+  /** Why it cannot be changed from here; '' where it can. */
+  off: string
+  underway: Underway | null
+  onSet: (value: unknown) => void
+  onForget: () => void
 }
 
-export function Control({ name, control, disabled, onSet }: ControlProps) {
+export function Control({ name, control, off, underway, onSet, onForget }: ControlProps) {
   const [draft, setDraft] = useState<unknown>(undefined)
-  const [busy, setBusy] = useState(false)
-  const now = draft === undefined ? control.value : draft
+  const kind = kindOf(control)
   const changed = draft !== undefined && draft !== control.value
-  const numeric = typeof control.value === 'number'
+  const now = draft === undefined ? control.value : draft
+  const numeric = kind === 'slider' || kind === 'number'
   const problem = changed && numeric ? problemOf(control, Number(draft)) : null
-  const set = async (to: unknown) => {
-    setBusy(true)
-    await onSet(to)
-    setBusy(false)
+  const change = (value: unknown) => (onForget(), setDraft(value))
+  const set = (value: unknown) => {
     setDraft(undefined)
+    onSet(value)
   }
-  const off = disabled || busy
   return (
-    <form class="control" aria-label={name} onSubmit={(event) => (event.preventDefault(), changed && !problem && void set(now))}>
+    <form class="control" aria-label={name} onSubmit={(event) => (event.preventDefault(), changed && !problem && !off && set(now))}>
       <span class="control-name" title={`Declared at ${control.where}`}>
         {name}
         <span class="muted">{boundsOf(control)}</span>
       </span>
-      <Field name={name} control={control} now={now} off={off} onDraft={setDraft} onSet={(to) => void set(to)} />
-      {changed && numeric && (
-        <span class="control-buttons">
-          <button type="submit" class="button button-main" disabled={off || Boolean(problem)}>
-            Set to {shown(now)}
-          </button>
-          <button type="button" class="button" disabled={busy} onClick={() => setDraft(undefined)}>
-            Back to {shown(control.value)}
-          </button>
+      <Field name={name} control={control} now={now} off={off} onDraft={change} onSet={set} />
+      <p class="control-note">
+        <span>
+          now <b>{shown(control.value)}</b>
         </span>
+        {underway && !underway.problem && (
+          <span class="control-pending">
+            asked <b>{shown(underway.wanted.value)}</b> {underway.note || 'on its way …'}
+          </span>
+        )}
+        {changed && (
+          <span class="control-buttons">
+            <button type="submit" class="button button-main" disabled={Boolean(off || problem)}>
+              Set to {shown(now)}
+            </button>
+            <button type="button" class="button" onClick={() => setDraft(undefined)}>
+              Back to {shown(control.value)}
+            </button>
+          </span>
+        )}
+      </p>
+      {(problem ?? underway?.problem) && (
+        <p class="field-problem" role="alert">
+          {problem ?? underway?.problem}
+        </p>
       )}
-      {problem && <p class="field-problem">{problem}</p>}
     </form>
   )
-}
-
-function boundsOf({ type, min, max, choices }: ControlInfo): string {
-  if (choices?.length || type === 'bool') return ''
-  if (min !== null && max !== null) return `${type}, ${shown(min)} to ${shown(max)}`
-  if (min !== null) return `${type}, at least ${shown(min)}`
-  return max !== null ? `${type}, at most ${shown(max)}` : type
 }
 
 interface FieldProps {
   name: string
   control: ControlInfo
   now: unknown
-  off: boolean
+  off: string
   onDraft: (value: unknown) => void
   onSet: (value: unknown) => void
 }
 
 function Field({ name, control, now, off, onDraft, onSet }: FieldProps) {
   const kind = kindOf(control)
+  const common = { 'aria-label': name, disabled: Boolean(off), title: off || undefined }
   if (kind === 'switch') {
     return (
-      <button type="button" class="switch" role="switch" aria-label={name} aria-checked={Boolean(now)} disabled={off} onClick={() => onSet(!now)}>
+      <button type="button" class="switch" role="switch" aria-checked={Boolean(now)} {...common} onClick={() => onSet(!now)}>
         <span />
       </button>
     )
@@ -76,7 +86,7 @@ function Field({ name, control, now, off, onDraft, onSet }: FieldProps) {
   if (kind === 'choice') {
     const choices = control.choices!
     return (
-      <select aria-label={name} disabled={off} value={choices.indexOf(now)} onChange={({ currentTarget }) => onSet(choices[Number(currentTarget.value)])}>
+      <select {...common} value={choices.indexOf(now)} onChange={({ currentTarget }) => onSet(choices[Number(currentTarget.value)])}>
         {choices.map((choice, i) => (
           <option key={i} value={i}>
             {shown(choice)}
@@ -85,13 +95,13 @@ function Field({ name, control, now, off, onDraft, onSet }: FieldProps) {
       </select>
     )
   }
-  if (kind === 'text') return <input aria-label={name} disabled={off} value={String(now)} onChange={({ currentTarget }) => onSet(currentTarget.value)} />
+  if (kind === 'text') return <input {...common} value={String(now)} onInput={({ currentTarget }) => onDraft(currentTarget.value)} />
   return (
     <span class="control-number">
       {kind === 'slider' && (
-        <input type="range" min="0" max="1000" step="1" aria-label={`${name}, slider`} aria-valuetext={shown(now)} disabled={off} value={placeOf(control, Number(now))} onInput={({ currentTarget }) => onDraft(valueAt(control, Number(currentTarget.value)))} />
+        <input type="range" min="0" max="1000" step="1" {...common} aria-label={`${name}, slider`} aria-valuetext={shown(now)} value={placeOf(control, Number(now))} onInput={({ currentTarget }) => onDraft(valueAt(control, Number(currentTarget.value)))} />
       )}
-      <input type="number" step="any" aria-label={name} disabled={off} value={String(now)} onInput={({ currentTarget }) => onDraft(currentTarget.value === '' ? undefined : Number(currentTarget.value))} />
+      <input type="number" step="any" {...common} value={String(now)} onInput={({ currentTarget }) => onDraft(currentTarget.value === '' ? undefined : Number(currentTarget.value))} />
     </span>
   )
 }

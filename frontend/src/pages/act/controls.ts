@@ -1,6 +1,7 @@
 // How a control is shown, and what a text typed for it means.
 
 import type { ControlInfo } from '../../data/types'
+import { value as shown } from '../../views/format'
 
 export type ControlKind = 'switch' | 'choice' | 'slider' | 'number' | 'text'
 
@@ -42,4 +43,13 @@ export function problemOf({ type, min, max }: ControlInfo, value: number): strin
   if (min !== null && value < min) return `Expected at least ${min}`
   if (max !== null && value > max) return `Expected at most ${max}`
   return null
+}
+
+/** What a control takes, in words. */
+export function boundsOf(control: ControlInfo): string {
+  const { type, min, max, choices } = control
+  if (choices?.length || type === 'bool') return ''
+  if (min !== null && max !== null) return `${type}, ${shown(min)} to ${shown(max)}${isLogarithmic(control) ? ', in powers of ten' : ''}`
+  if (min !== null) return `${type}, at least ${shown(min)}`
+  return max !== null ? `${type}, at most ${shown(max)}` : type
 }

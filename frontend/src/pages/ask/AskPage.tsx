@@ -3,15 +3,15 @@
 import { computed } from '@preact/signals'
 import { useState } from 'preact/hooks'
 import { useDetail } from '../../data/details'
-import { runs } from '../../data/runs'
+import { byKey, labelOf, runs } from '../../data/runs'
 import type { Description } from '../../data/types'
 import { at, state, update } from '../../state/state'
 import { Empty } from '../../ui/parts'
 import { StateDot } from '../runs/StateDot'
 import { AskPanel } from './AskPanel'
 import { suggestions } from './complete'
-import { readAsked, writeAsked, type Asked } from './panels'
-import { QueryBox } from './QueryBox'
+import { panelOf, readPanel, writePanel, type AskedPanel } from './panels'
+import { QueryBox, type Asking } from './QueryBox'
 
 /** The run that is asked: the one of the URL, else the newest live one, else the newest. */
 export const askedRun = computed(() => {
@@ -19,32 +19,56 @@ export const askedRun = computed(() => {
   return all.find((run) => run.key === at.asked.value) ?? all.find((run) => run.live) ?? all[0] ?? null
 })
 
+const panels = computed(() => at.ask.value.flatMap((text) => readPanel(text) ?? []))
+const setPanels = (next: readonly AskedPanel[]): void => update({ ask: next.map(writePanel) })
+
+/** Ask a run from elsewhere on the page. */
+export function askIn(run: string, query: string): void {
+  update({ asked: run, ask: [writePanel(panelOf(run, query)), ...state.peek().ask] }, { page: 'ask' })
+}
+
 export function AskPage() {
   const run = askedRun.value
   const { detail, problem } = useDetail(run?.key ?? '')
   const [text, setText] = useState('')
-  const panels = at.ask.value
+  const all = panels.value
+  if (runs.value === null) return <p class="chart-empty">Looking for runs …</p>
   if (!run) {
     return (
       <Empty title="There is no run to ask">
-        <p>Start a training with sightglass, and ask it here while it runs.</p>
+        <p>Start a training with sightglass, and ask it here while it runs:</p>
+        <pre>{'import sightglass as sg\n\nwith sg.init("mnist") as run:\n    for step, batch in enumerate(batches):\n        loss = train(batch)\n        run.observe("batch", step=step, loss=loss)'}</pre>
       </Empty>
     )
   }
-  const ask = (query: string) => {
-    update({ asked: run.key, ask: [writeAsked({ run: run.key, view: '', query }), ...state.peek().ask] })
-    setText('')
+  const ask = (query: string, { beside }: Asking) => {
+    update({ asked: run.key })
+    const [first, ...rest] = panels.peek()
+    const stream = { run: run.key, query, second: false }
+    if (beside && first) setPanels([{ ...first, streams: [...first.streams, stream] }, ...rest])
+    else setPanels([panelOf(run.key, query), ...panels.peek()])
   }
-  const change = (i: number, asked: Asked | null) => update({ ask: panels.flatMap((one, j) => (j !== i ? one : asked ? writeAsked(asked) : [])) })
+  const change = (i: number, panel: AskedPanel | null) => setPanels(panels.peek().flatMap((one, j) => (j !== i ? [one] : panel ? [panel] : [])))
+  const n_loose = all.filter(({ kept }) => !kept).length
   return (
     <section class="ask" aria-label="Ask">
       <div class="ask-head">
         <RunSelect />
-        <QueryBox run={run.key} text={text} description={detail?.description ?? null} onText={setText} onAsk={ask} />
+        <QueryBox id="ask" run={run.key} text={text} description={detail?.description ?? null} button="Ask" hotkey="q" onText={setText} onAsk={ask} />
         {problem && <p class="field-problem">{problem}</p>}
-        {detail?.description && <Offers description={detail.description} onPick={setText} onAsk={ask} />}
+        <div class="offers">
+          {detail?.description && <Offers description={detail.description} onPick={setText} onAsk={(query) => ask(query, { beside: false })} />}
+          {n_loose > 1 && (
+            <button type="button" class="text-button offers-drop" onClick={() => setPanels(all.filter(({ kept }) => kept))}>
+              Drop {n_loose === all.length ? 'all' : `${n_loose} that are not kept`}
+            </button>
+          )}
+        </div>
       </div>
-      {panels.length === 0 ? (
+      {[...new Set(all.flatMap(({ streams }) => streams.map((one) => one.run)))].filter((key) => key !== run.key && byKey.value.get(key)?.live).map((key) => (
+        <Follow key={key} run={key} />
+      ))}
+      {all.length === 0 ? (
         <Empty title={`Ask ${run.name} anything`}>
           <p>
             Type a query, or pick one above. It is answered by the training itself while it runs; nothing is computed, copied or stored until you
@@ -53,28 +77,48 @@ export function AskPage() {
         </Empty>
       ) : (
         <div class="ask-panels">
-          {panels.map((one, i) => {
-            const asked = readAsked(one)
-            return asked && <AskPanel key={`${asked.run}|${asked.query}|${panels.slice(0, i).filter((other) => other === one).length}`} asked={asked} onChange={(now) => change(i, now)} onEdit={() => setText(asked.query)} />
-          })}
+          {keyed(all).map(([key, panel], i) => (
+            <AskPanel key={key} panel={panel} onChange={(next) => change(i, next)} onEdit={setText} />
+          ))}
         </div>
       )}
     </section>
   )
 }
 
-export function RunSelect({ liveOnly = false }: { liveOnly?: boolean }) {
+/** A panel is known by its first stream, and by how many like it stand before. */
+function keyed(all: readonly AskedPanel[]): [string, AskedPanel][] {
+  const seen = new Map<string, number>()
+  return [...all].reverse().map((panel): [string, AskedPanel] => {
+    const { run, query } = panel.streams[0]!
+    const n = seen.get(`${run}|${query}`) ?? 0
+    seen.set(`${run}|${query}`, n + 1)
+    return [`${run}|${query}|${n}`, panel]
+  }).reverse()
+}
+
+/** Keeps what is known of a run fresh, for the panels that ask it. */
+function Follow({ run }: { run: string }) {
+  useDetail(run)
+  return null
+}
+
+export function RunSelect() {
   const run = askedRun.value
-  const all = (runs.value ?? []).filter((one) => one.live || !liveOnly)
+  const all = runs.value ?? []
+  const [live, over] = [all.filter((one) => one.live), all.filter((one) => !one.live)]
+  const options = (some: typeof all) =>
+    some.map((one) => (
+      <option key={one.key} value={one.key}>
+        {labelOf(one.key)} · {one.state}
+      </option>
+    ))
   return (
     <label class="run-select">
       {run && <StateDot state={run.state} problem={run.problem} />}
       <select aria-label="Run" value={run?.key} onChange={({ currentTarget }) => update({ asked: currentTarget.value })}>
-        {all.map((one) => (
-          <option key={one.key} value={one.key}>
-            {one.name} · {one.state}
-          </option>
-        ))}
+        {live.length > 0 && <optgroup label="Live">{options(live)}</optgroup>}
+        {over.length > 0 && <optgroup label="Recorded">{options(over)}</optgroup>}
       </select>
     </label>
   )
@@ -82,13 +126,13 @@ export function RunSelect({ liveOnly = false }: { liveOnly?: boolean }) {
 
 function Offers({ description, onPick, onAsk }: { description: Description; onPick: (text: string) => void; onAsk: (text: string) => void }) {
   return (
-    <div class="offers">
+    <>
       <span class="muted">Try</span>
       {suggestions(description).map((query) => (
-        <button key={query} type="button" class="chip" title="Ask this; with Shift put it into the box" onClick={(event) => (event.shiftKey ? onPick : onAsk)(query)}>
+        <button key={query} type="button" class="chip" title={`Ask ${query}; with Shift put it into the box`} onClick={(event) => (event.shiftKey ? onPick : onAsk)(query)}>
           <code>{query}</code>
         </button>
       ))}
-    </div>
+    </>
   )
 }

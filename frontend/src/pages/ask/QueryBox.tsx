@@ -1,55 +1,102 @@
 // The box for a query: completes from what the run offers, checks while one types, tells errors under the caret.
 
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { ApiError, get, messageOf, post, runPath } from '../../data/api'
-import type { Description, FunctionInfo } from '../../data/types'
-import { completionsAt, type Completion, type Completions } from './complete'
+import type { Description } from '../../data/types'
+import { noteAsked, readAskedBefore } from './asked'
+import { callAt, completionsAt, type Completion, type Completions } from './complete'
+import { oneLine } from './panels'
+import { problemOf, useFunctions, useProblem } from './useQuery'
 
-const CHECK_MS = 250
 const NOTHING: Completions = { from: 0, items: [] }
 
+export interface Asking {
+  /** Put it into the newest panel instead of one of its own. */
+  beside: boolean
+}
+
 interface QueryBoxProps {
+  id: string
   run: string
   text: string
   description: Description | null
+  button: string
+  hotkey?: string
+  autofocus?: boolean
   onText: (text: string) => void
-  onAsk: (text: string) => void
+  onAsk: (text: string, how: Asking) => void
+  onEscape?: () => void
 }
 
-export function QueryBox({ run, text, description, onText, onAsk }: QueryBoxProps) {
+export function QueryBox({ id, run, text, description, button, hotkey, autofocus, onText, onAsk, onEscape }: QueryBoxProps) {
   const box = useRef<HTMLInputElement>(null)
   const functions = useFunctions()
-  const problem = useProblem(run, text)
+  const [problem, setProblem] = useProblem(run, text)
   const [found, setFound] = useState(NOTHING)
   const [chosen, setChosen] = useState(-1)
+  const [caret, setCaret] = useState(0)
+  const before = useRef({ at: -1, draft: '' })
+  const open = found.items.length > 0
+  useEffect(() => {
+    if (autofocus) box.current!.focus()
+  }, [])
+  const call = text && !open ? callAt(text.slice(0, caret), functions) : null
 
+  const look = () => setCaret(box.current!.selectionStart ?? 0)
   const complete = () => {
+    look()
     setFound(completionsAt(box.current!.value, box.current!.selectionStart ?? 0, description, functions))
     setChosen(-1)
   }
-  const take = (item: Completion) => {
-    const caret = box.current!.selectionStart ?? text.length
-    const next = text.slice(0, found.from) + item.text
-    onText(next + text.slice(caret))
+  const shut = () => (setFound(NOTHING), setChosen(-1))
+  const write = (next: string, place = next.length) => {
+    onText(next)
     box.current!.focus()
     requestAnimationFrame(() => {
-      box.current!.setSelectionRange(next.length, next.length)
-      complete()
+      box.current?.setSelectionRange(place, place)
+      look()
     })
   }
-  const ask = () => {
-    setFound(NOTHING)
-    if (text.trim()) onAsk(text.trim())
+  const take = (item: Completion) => {
+    const at = box.current!.selectionStart ?? text.length
+    const next = text.slice(0, found.from) + item.text
+    shut()
+    write(next + text.slice(at), next.length)
+    if (/[.("]$/.test(item.text)) requestAnimationFrame(() => box.current && complete())
+  }
+  const ask = async (how: Asking & { stay: boolean }) => {
+    shut()
+    const query = oneLine(text)
+    if (!query) return
+    const wrong = await problemOf(run, query)
+    if (wrong) return setProblem(wrong)
+    noteAsked(query)
+    before.current = { at: -1, draft: '' }
+    if (!how.stay) onText('')
+    onAsk(query, how)
+  }
+  const recall = (step: number) => {
+    const asked = readAskedBefore()
+    const at = Math.min(asked.length - 1, Math.max(-1, before.current.at + step))
+    if (before.current.at < 0) before.current.draft = text
+    before.current.at = at
+    shut()
+    write(at < 0 ? before.current.draft : asked[at]!)
   }
   const onKeyDown = (event: KeyboardEvent) => {
-    const { items } = found
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key]
-    if (step && items.length) setChosen((chosen + step + items.length + (chosen < 0 && step < 0 ? 1 : 0)) % items.length)
-    else if (event.key === 'Tab' && items.length && !event.shiftKey && document.activeElement === box.current) take(items[Math.max(0, chosen)]!)
-    else if (event.key === 'Enter') chosen >= 0 && items[chosen] ? take(items[chosen]!) : ask()
-    else if (event.key === 'Escape' && items.length) setFound(NOTHING)
+    if (event.key === ' ' && event.ctrlKey) complete()
+    else if (step && open) setChosen((chosen + step + found.items.length + (chosen < 0 && step < 0 ? 1 : 0)) % found.items.length)
+    else if (step === -1) recall(1)
+    else if (step && before.current.at >= 0) recall(-1)
+    else if (step) complete()
+    else if (event.key === 'Tab' && open && !event.shiftKey) take(found.items[Math.max(0, chosen)]!)
+    else if (event.key === 'Enter' && chosen >= 0 && found.items[chosen]) take(found.items[chosen]!)
+    else if (event.key === 'Enter') void ask({ beside: event.shiftKey, stay: event.ctrlKey || event.metaKey })
+    else if (event.key === 'Escape' && open) shut()
+    else if (event.key === 'Escape' && onEscape) onEscape()
     else return
     event.preventDefault()
+    event.stopPropagation()
   }
 
   return (
@@ -60,39 +107,40 @@ export function QueryBox({ run, text, description, onText, onAsk }: QueryBoxProp
           class="query-input"
           role="combobox"
           aria-label="Query"
-          aria-expanded={found.items.length > 0}
-          aria-controls="completions"
-          aria-activedescendant={chosen >= 0 ? `completion-${chosen}` : undefined}
+          aria-autocomplete="list"
+          aria-expanded={open}
+          aria-controls={open ? `${id}-list` : undefined}
+          aria-activedescendant={chosen >= 0 ? `${id}-${chosen}` : undefined}
           aria-invalid={Boolean(problem)}
+          aria-describedby={problem ? `${id}-problem` : undefined}
           autocomplete="off"
           autocapitalize="off"
           spellcheck={false}
-          data-hotkey="q"
+          data-hotkey={hotkey}
           placeholder="batch.loss.mean(every=100)"
           value={text}
-          onInput={({ currentTarget }) => (onText(currentTarget.value), complete())}
-          onFocus={complete}
-          onClick={complete}
-          onBlur={() => setFound(NOTHING)}
+          onInput={({ currentTarget }) => {
+            before.current = { at: -1, draft: '' }
+            onText(currentTarget.value)
+            complete()
+          }}
+          onKeyUp={look}
+          onClick={look}
+          onBlur={shut}
           onKeyDown={onKeyDown}
         />
-        <button type="button" class="button button-main" disabled={!text.trim()} onClick={ask}>
-          Ask
+        <button type="button" class="button button-main" disabled={!text.trim()} title="Enter; with Ctrl the query stays here, with Shift it joins the newest panel" onClick={({ shiftKey, ctrlKey }) => void ask({ beside: shiftKey, stay: ctrlKey })}>
+          {button}
         </button>
-        {found.items.length > 0 && (
-          <ul class="completions" id="completions" role="listbox" aria-label="Completions">
-            {found.items.map((item, i) => (
-              <li key={item.text} id={`completion-${i}`} role="option" aria-selected={i === chosen} onMouseDown={(event) => (event.preventDefault(), take(item))}>
-                <code>{item.text}</code>
-                <span class="muted">{item.detail}</span>
-                <span class="completion-doc muted">{item.doc}</span>
-              </li>
-            ))}
-          </ul>
-        )}
+        {open && <List id={id} items={found.items} chosen={chosen} onTake={take} />}
       </div>
-      {problem && !found.items.length && (
-        <pre class="query-problem" role="alert">
+      {call && !problem && (
+        <p class="query-hint">
+          <code>{call.signature}</code> {call.doc}
+        </p>
+      )}
+      {problem && !open && (
+        <pre class="query-problem" role="alert" id={`${id}-problem`}>
           {problem}
         </pre>
       )}
@@ -100,41 +148,26 @@ export function QueryBox({ run, text, description, onText, onAsk }: QueryBoxProp
   )
 }
 
-function useFunctions(): FunctionInfo[] {
-  const [functions, setFunctions] = useState<FunctionInfo[]>([])
-  useEffect(() => {
-    get<FunctionInfo[] | { functions: FunctionInfo[] }>('functions').then(
-      (found) => setFunctions(Array.isArray(found) ? found : found.functions),
-      () => undefined,
-    )
-  }, [])
-  return functions
-}
-
-/** What is wrong with a query, a moment after the last key. */
-function useProblem(run: string, text: string): string | null {
-  const [problem, setProblem] = useState<string | null>(null)
-  useEffect(() => {
-    setProblem(null)
-    if (!run || !text.trim()) return
-    let current = true
-    const timer = setTimeout(async () => {
-      try {
-        await post(runPath(run, '/check'), { query: text })
-      } catch (error) {
-        if (current) setProblem(error instanceof ApiError ? withCaret(text, error) : messageOf(error))
-      }
-    }, CHECK_MS)
-    return () => {
-      current = false
-      clearTimeout(timer)
-    }
-  }, [run, text])
-  return problem
-}
-
-/** The server's words; where they do not show the place themselves, the place is shown. */
-export function withCaret(text: string, { message, position }: ApiError): string {
-  if (position === null || message.includes('\n')) return message
-  return `${message}\n  ${text}\n  ${' '.repeat(position)}^`
+function List({ id, items, chosen, onTake }: { id: string; items: Completion[]; chosen: number; onTake: (item: Completion) => void }) {
+  return (
+    <ul class="completions" id={`${id}-list`} role="listbox" aria-label="Completions">
+      {items.map((item, i) => (
+        <li
+          key={`${item.kind} ${item.text}`}
+          id={`${id}-${i}`}
+          role="option"
+          aria-selected={i === chosen}
+          ref={(row) => {
+            if (i === chosen) row?.scrollIntoView({ block: 'nearest' })
+          }}
+          onMouseDown={(event) => (event.preventDefault(), onTake(item))}
+        >
+          <code>{item.text}</code>
+          <span class="completion-detail">{item.detail}</span>
+          <span class="completion-doc">{item.doc}</span>
+          <span class="completion-kind">{item.kind}</span>
+        </li>
+      ))}
+    </ul>
+  )
 }

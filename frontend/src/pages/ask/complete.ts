@@ -1,9 +1,12 @@
 // What may come next in a query: events, observables, what is inside them, functions, reducers and their windows.
+// Pure: from the text, the caret, what the run offers, and what queries can call.
 
-import type { Description, FunctionInfo } from '../../data/types'
+import type { Description, FunctionInfo, Observable } from '../../data/types'
 
 export interface Completion {
   text: string
+  kind: 'event' | 'observable' | 'name' | 'function' | 'reducer' | 'window' | 'attribute' | "run's function"
+  /** The type of a value, or how it is called. */
   detail: string
   doc: string
 }
@@ -14,73 +17,126 @@ export interface Completions {
   items: Completion[]
 }
 
-const MAX_ITEMS = 40
-const STEPS: Completion[] = [
-  { text: 'mean(every=100)', detail: 'reducer', doc: 'The mean of every 100 events' },
-  { text: 'quantile(0.9)', detail: 'reducer', doc: "The 0.9-quantile of each of the run's own groups" },
-  { text: 'histogram(64, every=100)', detail: 'reducer', doc: 'Counts of the values in bins' },
-  { text: 'max(every=100)', detail: 'reducer', doc: 'The largest of every 100 events' },
-  { text: 'std(every=100)', detail: 'reducer', doc: 'The deviation of every 100 events' },
-  { text: 'mean()', detail: 'function', doc: 'The mean of the value itself' },
-  { text: 'norm()', detail: 'function', doc: 'The Euclidean norm of the value' },
-  { text: 'shape', detail: 'attribute', doc: 'The shape of the array' },
-]
+const MAX_ITEMS = 60
+const WORD = /[A-Za-z_]\w*$/
 
 /** The completions at a caret. */
 export function completionsAt(text: string, caret: number, description: Description | null, functions: readonly FunctionInfo[]): Completions {
   const before = text.slice(0, caret)
-  const word = /[A-Za-z_]\w*$/.exec(before)?.[0] ?? ''
+  const events = description?.events ?? {}
+  const key = /([\w.]+)\[(["'])([^"'\]]*)$/.exec(before)
+  if (key) {
+    const items = Object.entries(observableAt(before, key[1]!, description)?.fields ?? {}).map(([name, type]): Completion => ({ text: `${name}${key[2]}]`, kind: 'name', detail: type, doc: '' }))
+    return { from: caret - key[3]!.length, items: matching(items, key[3]!) }
+  }
+  const quoted = /\b(on\(|per=)\s*(["'])([^"']*)$/.exec(before)
+  if (quoted) {
+    const items = Object.entries(events).map(([name, event]): Completion => ({ text: name + quoted[2], kind: 'event', detail: '', doc: soFar(event.n_events) }))
+    return { from: caret - quoted[3]!.length, items: matching(items, quoted[3]!) }
+  }
+  if (/(["'])(?:(?!\1).)*$/.test(before.replace(/(["'])(?:(?!\1).)*\1/g, ''))) return { from: caret, items: [] }
+  const word = WORD.exec(before)?.[0] ?? ''
   const from = caret - word.length
   const head = before.slice(0, from)
-  const events = description?.events ?? {}
-
-  const key = /(\w+)\.(\w+)\[(["'])([^"'\]]*)$/.exec(before)
-  if (key) {
-    const fields = events[key[1]!]?.observables[key[2]!]?.fields ?? {}
-    const close = `${key[3]}]`
-    const items = Object.entries(fields).map(([name, type]) => ({ text: name + close, detail: type, doc: '' }))
-    return { from: caret - key[4]!.length, items: matching(items, key[4]!) }
+  const own = ownFunctions(description)
+  if (/[\w\])"']\.$/.test(head)) {
+    const owner = /([A-Za-z_]\w*)\.$/.exec(head)?.[1]
+    const event = owner && eventOf(head, owner, description)
+    if (event && !/[\w\])]\.\w+\.$/.test(head)) return { from, items: matching(observablesOf(events[event]!.observables), word) }
+    return { from, items: matching([...functions.map(methodOf), ...ATTRIBUTES], word) }
   }
-  const path = /([A-Za-z_]\w*)\.$/.exec(head)
-  if (path && events[path[1]!]) return { from, items: matching(observablesOf(description!, path[1]!), word) }
-  if (/[\w\])]\.$/.test(head)) return { from, items: matching(STEPS, word) }
-  return { from, items: matching([...eventsOf(description), ...functions.map(functionItem)], word) }
+  const call = callAt(before, functions)
+  const windows = call?.kind === 'reducer' && /[(,]\s*$/.test(head) ? WINDOWS : []
+  if (/\d$/.test(head) || (!word && !windows.length && before.trim() && !/[(,+\-*/<>=&|~:]\s*$/.test(before))) return { from, items: [] }
+  const variables = lambdaVariables(head, description).map(([name, event]): Completion => ({ text: `${name}.`, kind: 'event', detail: `one of ${event}`, doc: '' }))
+  const starts = variables.length ? variables : [...eventsOf(description), ON]
+  return { from, items: matching([...windows, ...starts, ...own, ...functions.filter(({ kind }) => kind !== 'reducer').map(functionOf)], word) }
 }
+
+/** The call that the caret stands in: its signature is shown while its arguments are typed. */
+export function callAt(before: string, functions: readonly FunctionInfo[]): FunctionInfo | null {
+  let depth = 0
+  for (let i = before.length - 1; i >= 0; i--) {
+    if (before[i] === ')') depth++
+    if (before[i] !== '(' || depth-- > 0) continue
+    const head = before.slice(0, i)
+    const name = WORD.exec(head)?.[0]
+    const found = functions.filter((one) => one.name === name)
+    // A call on a stream's values over a window is a reducer; without one, the function on the value itself.
+    const reduces = head.slice(0, head.length - (name?.length ?? 0)).endsWith('.') && /\b(every|per|when)=|^\s*$/.test(before.slice(i + 1))
+    if (found.length) return found.find(({ kind }) => (kind === 'reducer') === reduces) ?? found[0]!
+    depth = 0
+  }
+  return null
+}
+
+const soFar = (n: number): string => `${n.toLocaleString('en')} so far`
 
 function eventsOf(description: Description | null): Completion[] {
-  return Object.entries(description?.events ?? {}).map(([name, event]) => ({
-    text: `${name}.`,
-    detail: 'event',
-    doc: `${event.n_events.toLocaleString('en')} so far`,
-  }))
+  return Object.entries(description?.events ?? {}).map(([name, event]) => ({ text: `${name}.`, kind: 'event', detail: event.note ?? '', doc: soFar(event.n_events) }))
 }
 
-function observablesOf(description: Description, event: string): Completion[] {
-  return Object.entries(description.events[event]!.observables).map(([name, { type, example }]) => ({
-    text: name,
-    detail: type,
-    doc: example ? `now ${example}` : '',
-  }))
+const ON: Completion = { text: 'on("', kind: 'event', detail: 'on("event").map(lambda e: …)', doc: 'The events of a kind; with map, where and reducers' }
+const WINDOWS: Completion[] = [
+  { text: 'every=100', kind: 'window', detail: 'events', doc: 'Closes after so many events' },
+  { text: 'every="10 s"', kind: 'window', detail: 'time', doc: 'Closes after so long' },
+  { text: 'per="', kind: 'window', detail: 'event', doc: 'Closes at each event of another kind' },
+  { text: 'when=lambda e: ', kind: 'window', detail: 'condition', doc: 'Closes when it holds' },
+]
+const ATTRIBUTES: Completion[] = (['shape', 'dtype', 'ndim', 'size', 'T'] as const).map((text) => ({ text, kind: 'attribute', detail: 'of an array', doc: '' }))
+
+function observablesOf(observables: Record<string, Observable>): Completion[] {
+  return Object.entries(observables).map(([name, { type, example }]) => ({ text: name, kind: 'observable', detail: type, doc: example ? `now ${example}` : '' }))
 }
 
-const functionItem = ({ name, signature, doc }: FunctionInfo): Completion => ({ text: `${name}(`, detail: signature, doc })
+const functionOf = ({ name, signature, doc }: FunctionInfo): Completion => ({ text: `${name}(`, kind: 'function', detail: signature, doc })
+
+/** A function called on a value has the value as its first argument. */
+function methodOf({ name, signature, doc, kind }: FunctionInfo): Completion {
+  const rest = kind === 'reducer' ? signature : signature.replace(/\(\w+(, )?/, '(')
+  return { text: rest.endsWith('()') ? `${name}()` : `${name}(`, kind: kind === 'reducer' ? 'reducer' : 'function', detail: rest, doc }
+}
+
+function ownFunctions(description: Description | null): Completion[] {
+  return Object.entries(description?.functions ?? {}).map(([name, doc]) => ({ text: `${name}(`, kind: "run's function", detail: `${name}(…)`, doc }))
+}
+
+/** The names that lambdas gave to an event before the caret. */
+function lambdaVariables(head: string, description: Description | null): [name: string, event: string][] {
+  const event = /\bon\((["'])([^"']+)\1\)/.exec(head)?.[2]
+  if (!event || !description?.events[event]) return []
+  return [...head.matchAll(/\b(?:map|where)\(\s*lambda\s+(\w+)\s*:/g)].slice(-1).map((found) => [found[1]!, event])
+}
+
+function eventOf(head: string, owner: string, description: Description | null): string | null {
+  const variable = lambdaVariables(head, description).find(([name]) => name === owner)
+  if (variable) return variable[1]
+  return description?.events[owner] ? owner : null
+}
+
+function observableAt(before: string, path: string, description: Description | null): Observable | null {
+  const [owner, name, ...deeper] = path.split('.')
+  const event = owner && eventOf(before, owner, description)
+  return event && name && !deeper.length ? (description!.events[event]!.observables[name] ?? null) : null
+}
 
 function matching(items: Completion[], word: string): Completion[] {
   const wanted = word.toLowerCase()
   const found = items.filter(({ text }) => text.toLowerCase().includes(wanted) && text !== word)
-  const starts = (item: Completion) => Number(item.text.toLowerCase().startsWith(wanted))
+  const starts = ({ text }: Completion) => Number(text.toLowerCase().startsWith(wanted))
   return found.sort((a, b) => starts(b) - starts(a)).slice(0, MAX_ITEMS)
 }
 
-/** Queries worth trying on a run, from what it offers. */
+/** Queries worth trying on a run, from what it offers: a few of each kind. */
 export function suggestions(description: Description): string[] {
   const found: string[] = []
   for (const [event, { observables }] of Object.entries(description.events)) {
     for (const [name, { type, fields }] of Object.entries(observables)) {
-      if (/^(float|int)\d*$/.test(type) && name !== 'step') found.push(`${event}.${name}`)
       const field = Object.keys(fields)[0]
-      if (field) found.push(`norm(${event}.${name}["${field}"])`)
-      else if (type.includes('[')) found.push(`${event}.${name}`)
+      if (/^(float|int)\d*$/.test(type) && name !== 'step') found.push(`${event}.${name}`, `${event}.${name}.mean(every=100)`)
+      else if (field && /\[/.test(fields[field]!)) found.push(`norm(${event}.${name}["${field}"])`, `${event}.${name}["${field}"]`)
+      else if (/^\w+\[\d+(, \d+)?\]$/.test(type)) found.push(`${event}.${name}`)
+      else if (/^(tuple|mapping)/.test(type)) found.push(`${event}.${name}`)
     }
   }
   return found.slice(0, 10)

@@ -9,7 +9,8 @@ import { Icon } from '../../ui/Icon'
 import { Dialog, Empty, IconButton } from '../../ui/parts'
 import { Rows } from '../../ui/Rows'
 import { Panel } from './Panel'
-import { gridRows, NO_PREFIX, sectionsOf, tagSearch, type GridRow } from './sections'
+import { OwnChart } from './OwnChart'
+import { FOUND, gridRows, ownSpecs, sectionsOf, specOf, tagSearch, type GridRow } from './sections'
 import { Toolbar } from './Toolbar'
 
 const GAP = 12
@@ -26,11 +27,13 @@ export function Charts() {
   const tags = found.value
   const shut = at.shut.value
   const pinned = at.panel.value.filter((tag) => scalarTags.value.has(tag))
-  const rows = useMemo(() => gridRows(pinned, sectionsOf(tags), new Set(shut), columns), [pinned.join('\n'), tags, shut, columns])
+  const own = at.own.value
+  const searching = at.tags.value !== ''
+  const rows = useMemo(() => gridRows(ownSpecs(own), pinned, searching ? [{ name: FOUND, tags }] : sectionsOf(tags), new Set(shut), columns), [own, pinned.join('\n'), tags, searching, shut, columns])
   const height = SIZES[at.size.value].height
   const heights = useMemo(() => rows.map((row) => (row.kind === 'head' ? HEAD_HEIGHT : height + GAP)), [rows, height])
   const why = whyEmpty(tags.length)
-  const focus = at.focus.value
+  const focus = focused()
   return (
     <section class="charts" aria-label="Charts" ref={box}>
       <Toolbar n_tags={scalarTags.value.size} n_found={tags.length} />
@@ -45,33 +48,37 @@ export function Charts() {
           row={(i) => <GridRowView row={rows[i]!} columns={columns} height={height} />}
         />
       )}
-      {focus && scalarTags.value.has(focus) && (
-        <Dialog label={focus} wide onClose={() => update({ focus: '' })}>
+      <OwnChart />
+      {focus && (
+        <Dialog label={focus.title} wide onClose={() => update({ focus: '' })}>
           <div class="focus-close">
             <IconButton icon="close" label="Close" onClick={() => update({ focus: '' })} />
           </div>
-          <Panel key={focus} tag={focus} title={focus} runs={scalarTags.value.get(focus)!} large />
+          <Panel key={focus.id} spec={focus} large />
         </Dialog>
       )}
     </section>
   )
 }
 
-const keyOf = (row: GridRow): string => (row.kind === 'head' ? `head ${row.name}` : `${row.section} ${row.tags[0]}`)
+/** The chart that is enlarged. */
+function focused() {
+  const id = at.focus.value
+  return ownSpecs(at.own.value).find((own) => own.id === id) ?? (scalarTags.value.has(id) ? specOf(id) : null)
+}
+
+const keyOf = (row: GridRow): string => (row.kind === 'head' ? `head ${row.name}` : `${row.section} ${row.charts[0]!.id}`)
 
 function GridRowView({ row, columns, height }: { row: GridRow; columns: number; height: number }) {
   if (row.kind === 'head') return <Head row={row} />
   return (
     <div class="charts-row" style={{ gridTemplateColumns: `repeat(${columns}, minmax(0, 1fr))`, height: `${height}px` }}>
-      {row.tags.map((tag) => (
-        <Panel key={tag} tag={tag} title={titleOf(tag, row.section)} runs={scalarTags.value.get(tag) ?? new Set()} />
+      {row.charts.map((spec) => (
+        <Panel key={spec.id} spec={spec} />
       ))}
     </div>
   )
 }
-
-const titleOf = (tag: string, section: string): string =>
-  section !== NO_PREFIX && tag.startsWith(section) ? tag.slice(section.length + 1) : tag
 
 function Head({ row }: { row: GridRow & { kind: 'head' } }) {
   const open = !at.shut.value.includes(row.name)

@@ -2,7 +2,9 @@ import { signal } from '@preact/signals'
 import { at, update } from '../../state/state'
 import { Icon } from '../../ui/Icon'
 import { Choice, Search, Toggle } from '../../ui/parts'
+import type { BandKind } from '../../views/group'
 import { xText } from '../../views/Legend'
+import { NewChart } from './OwnChart'
 import { tagSearch } from './sections'
 
 const open = signal(false)
@@ -35,16 +37,11 @@ export function Toolbar({ n_tags, n_found }: { n_tags: number; n_found: number }
           <Toggle label="clip" title="Leave the most extreme hundredth at each end out of view" on={at.clip.value} onChange={(clip) => update({ clip })} />
         </span>
         {at.group.value && (
-          <Choice
-            label="Band around the mean of a group"
-            value={at.band.value}
-            options={[
-              ['std', '± std'],
-              ['range', 'min–max'],
-              ['none', 'mean'],
-            ]}
-            onChange={(band) => update({ band })}
-          />
+          <select aria-label="Band around the mean of a group" title="Band around the mean of a group" value={at.band.value} onChange={({ currentTarget }) => update({ band: currentTarget.value as BandKind })}>
+            <option value="std">mean ± std</option>
+            <option value="range">min – max</option>
+            <option value="none">mean alone</option>
+          </select>
         )}
         <Choice
           label="Size of charts"
@@ -56,9 +53,10 @@ export function Toolbar({ n_tags, n_found }: { n_tags: number; n_found: number }
           ]}
           onChange={(size) => update({ size })}
         />
+        <NewChart />
       </div>
       {zoom && (
-        <button type="button" class="chip" onClick={() => update({ zoom: null, yzoom: {} })} title="Show everything again">
+        <button type="button" class="chip zoom-chip" onClick={() => update({ zoom: null, yzoom: {} })} title="Show everything again">
           {xText(at.x.value, zoom[0])} – {xText(at.x.value, zoom[1]).replace('step ', '')} <Icon name="close" size={12} />
         </button>
       )}

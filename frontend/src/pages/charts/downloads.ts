@@ -1,6 +1,6 @@
 import { ask } from '../../data/scalars'
 import type { Scalars, ScalarsRequest } from '../../data/types'
-import { byKey } from '../../data/runs'
+import { labelOf } from '../../data/runs'
 import { tell, tellError } from '../../ui/toasts'
 import { csvOf, pngOf, saveFile, svgOf, type Table } from '../../views/export'
 import type { Model } from '../../views/plot'
@@ -9,38 +9,32 @@ import type { Model } from '../../views/plot'
 const POINTS = 100_000
 /** As many points as a CSV gets of each run; the reader is told where there were more. */
 const MAX_CSV_POINTS = 2_000_000
-const X_LABELS = { step: 'step', relative: 'time since the start', wall: 'time' }
+const X_LABELS = { step: 'step', relative: 'time since the start', wall: 'time', index: 'index', number: 'x' }
 
-interface Wanted {
-  label: string
-  request: ScalarsRequest
-}
-
-export function downloadsOf(tag: string, wanted: readonly Wanted[], model: () => Model | null) {
+export function downloadsOf(title: string, wanted: readonly ScalarsRequest[], model: () => Model | null) {
   const svg = (): string => {
     const now = model()
     if (!now) throw new Error('There is nothing to draw yet')
-    return svgOf(tag, X_LABELS[now.kind], now)
+    return svgOf(title, X_LABELS[now.kind as keyof typeof X_LABELS], now)
   }
   const safely = (save: () => Promise<void> | void) => () => void Promise.resolve().then(save).catch(tellError)
   return [
-    { text: 'PNG picture', onClick: safely(async () => saveFile(`${tag}.png`, await pngOf(svg()))) },
-    { text: 'SVG picture', onClick: safely(() => saveFile(`${tag}.svg`, svg(), 'image/svg+xml')) },
-    { text: 'CSV, all points', onClick: safely(() => saveCsv(tag, wanted)) },
+    { text: 'PNG picture', onClick: safely(async () => saveFile(`${title}.png`, await pngOf(svg()))) },
+    { text: 'SVG picture', onClick: safely(() => saveFile(`${title}.svg`, svg(), 'image/svg+xml')) },
+    { text: 'CSV, all points', onClick: safely(() => saveCsv(title, wanted)) },
   ]
 }
 
-async function saveCsv(tag: string, wanted: readonly Wanted[]): Promise<void> {
+async function saveCsv(title: string, wanted: readonly ScalarsRequest[]): Promise<void> {
   const tables: Table[] = []
   let thinned = false
-  for (const { request } of wanted) {
-    const label = byKey.peek().get(request.run)?.name ?? request.run
+  for (const request of wanted) {
     for (const part of await whole(request)) {
-      tables.push({ ...part, label })
+      tables.push({ ...part, label: labelOf(request.run), tag: request.tag })
       thinned ||= part.thinned
     }
   }
-  saveFile(`${tag}.csv`, csvOf(tag, tables), 'text/csv')
+  saveFile(`${title}.csv`, csvOf(title, tables), 'text/csv')
   if (thinned) tell('done', `Runs with more than ${MAX_CSV_POINTS.toLocaleString('en')} points were thinned in the file.`)
 }
 

@@ -1,28 +1,34 @@
-// Where somebody acted on a run that is drawn: a thin line in every chart.
+// What was done to the runs: marks in their charts.
 
-import { computed } from '@preact/signals'
+import { computed, type ReadonlySignal } from '@preact/signals'
 import { histories } from '../../data/details'
-import { shown } from '../../data/runs'
+import { labelOf, shown, styleOfRun } from '../../data/runs'
 import type { XKind } from '../../data/types'
 import type { Mark } from '../../views/draw'
+import { actText, placeOf } from './acts'
 
-const by = (kind: XKind) =>
-  computed<Mark[]>(() =>
-    shown.value.flatMap((run) =>
-      (histories.value.get(run.key) ?? []).flatMap((act): Mark[] => {
-        const wall = act.wall_time ?? null
-        const x = kind === 'step' ? act.step : kind === 'wall' ? wall : wall !== null && run.started !== null ? wall - run.started : null
-        return typeof x === 'number' ? [{ x, label: `${act.kind} ${act.name ?? ''}` }] : []
-      }),
-    ),
+export interface ActMark extends Mark {
+  run: string
+}
+
+const marksBy = (kind: XKind): ActMark[] =>
+  shown.value.flatMap((run) =>
+    (histories.value.get(run.key) ?? []).flatMap((act): ActMark[] => {
+      const x = placeOf(act, kind, run.started)
+      return x === null ? [] : [{ x, label: `${labelOf(run.key)}: ${actText(act)}`, color: styleOfRun(run.key).color, run: run.key }]
+    }),
   )
 
-const marks = { step: by('step'), relative: by('relative'), wall: by('wall') }
-let [last, text] = [[] as Mark[], '[]']
-
-export function marksOf(kind: XKind): Mark[] {
-  const now = marks[kind].value
-  const written = JSON.stringify(now)
-  if (written !== text) [last, text] = [now, written]
-  return last
+/** The same value until it says something else. */
+function steady<T>(make: () => T): ReadonlySignal<T> {
+  let [last, text] = [undefined as T | undefined, '']
+  return computed(() => {
+    const now = make()
+    const written = JSON.stringify(now)
+    if (written !== text) [last, text] = [now, written]
+    return last as T
+  })
 }
+
+/** The marks of all runs that are drawn, on each axis. */
+export const marks = { step: steady(() => marksBy('step')), relative: steady(() => marksBy('relative')), wall: steady(() => marksBy('wall')) }

@@ -1,4 +1,4 @@
-// Tags by their prefix: "train/loss" and "train.loss" belong to "train".
+// Tags by their prefix: "train/loss" and "train.loss" belong to "train". And the grid of charts that comes of them.
 
 export interface Section {
   name: string
@@ -36,19 +36,60 @@ export function tagSearch(text: string): { matches: (tag: string) => boolean; pr
   }
 }
 
-export type GridRow = { kind: 'head'; name: string; n: number; pinned: boolean } | { kind: 'charts'; section: string; tags: string[] }
+/** One chart: a tag, or several that share it under a name of the reader's own. */
+export interface Spec {
+  id: string
+  title: string
+  tags: readonly string[]
+  own: boolean
+}
+
+export const specOf = (tag: string, title = tag): Spec => ({ id: tag, title, tags: [tag], own: false })
+
+/** The reader's own charts, from the lists in the address: a name, then its tags. */
+export const ownSpecs = (lists: readonly string[][]): Spec[] => lists.map(([name = '', ...tags]) => ({ id: `own ${name}`, title: name, tags, own: true }))
+
+export type GridRow = { kind: 'head'; name: string; n: number; pinned: boolean } | { kind: 'charts'; section: string; charts: Spec[] }
 
 /** The grid as rows of at most `columns` charts, each section under its head; shut sections keep only that. */
-export function gridRows(pinned: string[], sections: Section[], shut: ReadonlySet<string>, columns: number): GridRow[] {
+export function gridRows(own: Spec[], pinned: string[], sections: Section[], shut: ReadonlySet<string>, columns: number): GridRow[] {
   const rows: GridRow[] = []
-  const add = (name: string, tags: string[], isPinned: boolean) => {
-    rows.push({ kind: 'head', name, n: tags.length, pinned: isPinned })
+  const add = (name: string, charts: Spec[], isPinned: boolean) => {
+    if (charts.length === 0) return
+    rows.push({ kind: 'head', name, n: charts.length, pinned: isPinned })
     if (shut.has(name)) return
-    for (let i = 0; i < tags.length; i += columns) rows.push({ kind: 'charts', section: name, tags: tags.slice(i, i + columns) })
+    for (let i = 0; i < charts.length; i += columns) rows.push({ kind: 'charts', section: name, charts: charts.slice(i, i + columns) })
   }
-  if (pinned.length) add(PINNED, pinned, true)
-  for (const { name, tags } of sections) add(name, tags, false)
+  add(OWN, own, true)
+  add(PINNED, pinned.map((tag) => specOf(tag)), true)
+  for (const { name, tags } of sections) add(name, tags.map((tag) => specOf(tag, titleOf(tag, name))), false)
   return rows
 }
 
+const titleOf = (tag: string, section: string): string => (section !== NO_PREFIX && tag.startsWith(section) && tag.length > section.length + 1 && prefixOf(tag) === section ? tag.slice(section.length + 1) : tag)
+
+export const OWN = 'Own charts'
 export const PINNED = 'Pinned'
+/** What a search found stands side by side, whatever its prefix. */
+export const FOUND = 'Found'
+
+/** Tags that differ only in their prefix: candidates for a chart together, by the rest of their names. */
+export function counterparts(tags: Iterable<string>): Map<string, string[]> {
+  const found = new Map<string, string[]>()
+  for (const tag of tags) {
+    const prefix = prefixOf(tag)
+    if (prefix === NO_PREFIX) continue
+    const rest = tag.slice(prefix.length + 1)
+    found.set(rest, [...(found.get(rest) ?? []), tag])
+  }
+  return new Map([...found].filter(([, same]) => same.length > 1))
+}
+
+/** The lists with one chart put in the place of another, dropped, or added; names stay different. */
+export function withChart(lists: readonly string[][], was: string | null, now: { name: string; tags: string[] } | null): string[][] {
+  const others = lists.filter(([name]) => name !== was).map(([name]) => name)
+  let name = now?.name.trim() ?? ''
+  for (let i = 2; others.includes(name); i++) name = `${now!.name.trim()} ${i}`
+  const list = now ? [[name, ...now.tags]] : []
+  return was === null ? [...lists, ...list] : lists.flatMap((one) => (one[0] === was ? list : [one]))
+}

@@ -12,5 +12,5 @@ export function useSeries(requests: ScalarsRequest[]): Entry[] {
 /** How many pixels a series is asked for, each with its extremes: the more lines share a chart, the less each can show. */
 export function pointsFor(n_runs: number, large: boolean): number {
   const points = n_runs <= 12 ? 400 : n_runs <= 40 ? 200 : 100
-  return large ? 2 * points : points
+  return large ? 3 * points : points
 }

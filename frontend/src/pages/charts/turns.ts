@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from 'preact/hooks'
 
-const N_A_FRAME = 3
+const N_A_FRAME = 2
 const queue: (() => void)[] = []
 let running = false
 

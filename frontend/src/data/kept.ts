@@ -1,0 +1,22 @@
+// Runs that come anew keep the objects that they had, so that only what changed is drawn again.
+
+import type { Run } from './types'
+
+const written = new WeakMap<object, string>()
+
+function textOf(value: object): string {
+  let text = written.get(value)
+  if (text === undefined) written.set(value, (text = JSON.stringify(value)))
+  return text
+}
+
+/** The fresh runs, each as the old object where it is the same; else its config, where that is. */
+export function keptSame(old: readonly Run[] | null, fresh: readonly Run[]): Run[] {
+  const before = new Map((old ?? []).map((run) => [run.key, run]))
+  return fresh.map((run) => {
+    const known = before.get(run.key)
+    if (!known) return run
+    if (textOf(known) === textOf(run)) return known
+    return textOf(known.config) === textOf(run.config) ? { ...run, config: known.config } : run
+  })
+}

@@ -1,0 +1,42 @@
+// What several runs kept; of those that live asked again and again.
+
+import { useEffect, useState } from 'preact/hooks'
+import { get, messageOf, runPath } from './api'
+import { byKey } from './runs'
+import type { Tag } from './types'
+
+const REFRESH_MS = 4_000
+
+interface Kept {
+  tags: ReadonlyMap<string, Tag[]>
+  problem: string | null
+  loading: boolean
+}
+
+export function useKept(keys: readonly string[]): Kept {
+  const [tags, setTags] = useState<ReadonlyMap<string, Tag[]>>(new Map())
+  const [problem, setProblem] = useState<string | null>(null)
+  const name = keys.join('\n')
+  useEffect(() => {
+    const abort = new AbortController()
+    const load = async (key: string) => {
+      try {
+        const found = (await get<{ tags: Tag[] }>(runPath(key, '/tags'), {}, abort.signal)).tags
+        setTags((old) => (JSON.stringify(old.get(key)) === JSON.stringify(found) ? old : new Map(old).set(key, found)))
+        setProblem(null)
+      } catch (error) {
+        if (!abort.signal.aborted) setProblem(messageOf(error))
+      }
+    }
+    setTags((old) => new Map([...old].filter(([key]) => keys.includes(key))))
+    keys.forEach(load)
+    const timer = setInterval(() => {
+      if (!document.hidden) keys.filter((key) => byKey.peek().get(key)?.live).forEach(load)
+    }, REFRESH_MS)
+    return () => {
+      abort.abort()
+      clearInterval(timer)
+    }
+  }, [name])
+  return { tags, problem, loading: !problem && keys.some((key) => !tags.has(key)) }
+}

@@ -1,0 +1,76 @@
+// Pictures and texts: what there is at a step, and the bytes of it.
+
+import { useEffect, useState } from 'preact/hooks'
+import { useAsked, type Asked } from './asked'
+import { get, getBytes, messageOf, runPath } from './api'
+import { byKey } from './runs'
+
+const TEXTS_MS = 2_000
+const MAX_TEXTS = 1_000
+const MAX_KEPT = 200
+
+export interface PictureInfo {
+  media_type: string
+  caption: string
+  width: number | null
+  height: number | null
+}
+
+export interface Pictures {
+  step: number
+  wall_time: number
+  pictures: PictureInfo[]
+}
+
+export interface LoggedText {
+  step: number
+  wall_time: number
+  text: string
+}
+
+export function usePictures(run: string, tag: string, step: number | null): Asked<Pictures> {
+  const key = step === null ? null : JSON.stringify([run, tag, step])
+  return useAsked(key, (abort) => get<Pictures>(runPath(run, '/pictures'), { tag, step: step ?? undefined }, abort))
+}
+
+/** The last texts of a tag, the newest last; while the run lives again and again. */
+export function useTexts(run: string, tag: string): Asked<LoggedText[]> {
+  const live = byKey.value.get(run)?.live
+  return useAsked(`${run} ${tag}`, async (abort) => (await get<{ texts: LoggedText[] }>(runPath(run, '/texts'), { tag, limit: MAX_TEXTS }, abort)).texts, live ? TEXTS_MS : 0)
+}
+
+// Bytes are asked for with a header, so an address of its own is made for each picture; the ones seen last are kept.
+const kept = new Map<string, Promise<string>>()
+
+export function fetchMedia(run: string, tag: string, step: number, index: number): Promise<Blob> {
+  return getBytes(runPath(run, '/media'), { tag, step, index })
+}
+
+function addressOf(run: string, tag: string, step: number, index: number): Promise<string> {
+  const name = JSON.stringify([run, tag, step, index])
+  const known = kept.get(name)
+  const made = known ?? fetchMedia(run, tag, step, index).then((blob) => URL.createObjectURL(blob))
+  kept.delete(name)
+  kept.set(name, made)
+  made.catch(() => kept.delete(name))
+  for (const [old, address] of kept) {
+    if (kept.size <= MAX_KEPT) break
+    kept.delete(old)
+    void address.then(URL.revokeObjectURL)
+  }
+  return made
+}
+
+/** The address of a picture; that of the one before stays until it is there. */
+export function useMedia(run: string, tag: string, step: number, index: number): { src: string; problem: string | null } {
+  const [found, setFound] = useState<{ src: string; problem: string | null }>({ src: '', problem: null })
+  useEffect(() => {
+    let gone = false
+    addressOf(run, tag, step, index).then(
+      (src) => gone || setFound({ src, problem: null }),
+      (error: unknown) => gone || setFound({ src: '', problem: messageOf(error) }),
+    )
+    return () => void (gone = true)
+  }, [run, tag, step, index])
+  return found
+}

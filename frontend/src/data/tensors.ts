@@ -1,0 +1,135 @@
+// Tensors and histograms: what the server tells of a part of one, and where it finds things.
+
+import type { Cell } from '../views/cells'
+import { useAsked, type Asked } from './asked'
+import { get, getBytes, runPath } from './api'
+import { readNpy, type Floats } from './npy'
+import { byKey } from './runs'
+import type { Tag } from './types'
+import type { Window } from './tiles'
+
+const TAGS_MS = 4_000
+const STEPS_MS = 2_000
+
+/** Which part of which tensor, and what is subtracted from it. */
+export interface Part {
+  run: string
+  tag: string
+  step: number
+  slice: string
+  /** Make a slice fit that was written for another shape. */
+  fit: boolean
+  other: { run: string; step: number } | null
+}
+
+export interface Statistics {
+  n: number
+  min: Cell
+  max: Cell
+  mean: Cell
+  std: Cell
+  norm: Cell
+  n_zero: number
+  n_negative: number
+  n_positive: number
+  n_nan: number
+  n_posinf: number
+  n_neginf: number
+}
+
+export interface Table {
+  shape: number[]
+  dtype: string
+  slice: string
+  step: number
+  n_rows: number | null
+  n_columns: number | null
+  rows: number[]
+  columns: number[]
+  values: Cell | Cell[] | Cell[][]
+  statistics: { slice: Statistics; whole: Statistics | null } | null
+}
+
+export interface Steps {
+  steps: number[]
+  wall_times: number[]
+}
+
+export interface HistogramSeries {
+  steps: number[]
+  wall_times: number[]
+  edges: number[][]
+  counts: number[][]
+  n_nan: number[]
+  n_posinf: number[]
+  n_neginf: number[]
+  percentiles: (number | string)[][]
+}
+
+export interface Found {
+  found: boolean
+  step: number | null
+  index: number[]
+  value: Cell
+}
+
+export type Place = 'nan' | 'inf' | 'min' | 'max' | 'absmax' | 'zero'
+
+type Options = Record<string, string | number | undefined>
+
+function ofPart({ run, tag, step, slice, fit, other }: Part, options: Options): [string, Options] {
+  const query: Options = { tag, step, slice, fit: fit ? 'true' : undefined, ...options }
+  if (!other) return [runPath(run, '/tensor'), query]
+  return [runPath(run, '/difference'), { ...query, other_step: other.step, other_run: other.run === run ? undefined : other.run }]
+}
+
+const windowText = ([from, end]: Window): string => `${from}:${end}`
+
+export function fetchWindow(part: Part, rows: Window, columns: Window, abort?: AbortSignal): Promise<Table> {
+  const [path, query] = ofPart(part, { rows: windowText(rows), columns: windowText(columns), statistics: 'false' })
+  return get<Table>(path, query, abort)
+}
+
+export async function fetchStatistics(part: Part, abort: AbortSignal): Promise<NonNullable<Table['statistics']>> {
+  const [path, query] = ofPart(part, { rows: '0:0', columns: '0:0' })
+  return (await get<Table>(path, query, abort)).statistics!
+}
+
+export function fetchFile(part: Part, format: 'csv' | 'npy'): Promise<Blob> {
+  return getBytes(...ofPart(part, { format }))
+}
+
+/** The part as a picture of at most `thin` rows and columns, each value the one farthest from zero of its block. */
+export async function fetchPicture(part: Part, thin: number): Promise<Floats> {
+  return readNpy(await (await getBytes(...ofPart(part, { format: 'npy', thin }))).arrayBuffer())
+}
+
+export function fetchFound(run: string, tag: string, what: Place, step: number | null): Promise<Found> {
+  return get<Found>(runPath(run, '/find'), { tag, what, step: step ?? undefined })
+}
+
+const lives = (key: string): boolean => byKey.value.get(key)?.live ?? false
+
+/** What a run kept; while it lives again and again. */
+export function useTags(run: string): Asked<Tag[]> {
+  return useAsked(run || null, async (abort) => (await get<{ tags: Tag[] }>(runPath(run, '/tags'), {}, abort)).tags, lives(run) ? TAGS_MS : 0)
+}
+
+export function useSteps(run: string, tag: string): Asked<Steps> {
+  const key = run && tag ? `${run} ${tag}` : null
+  return useAsked(key, (abort) => get<Steps>(runPath(run, '/steps'), { tag }, abort), lives(run) ? STEPS_MS : 0)
+}
+
+export interface HistogramOptions {
+  bins: number
+  scale: 'linear' | 'symlog'
+  from?: number
+  to?: number
+}
+
+/** The histograms of a tag that has `n_steps` steps; asked again when it has grown by a fiftieth. */
+export function useHistograms(run: string, tag: string, options: HistogramOptions, n_steps: number): Asked<HistogramSeries> {
+  const coarse = Math.ceil(n_steps / 50)
+  const key = run && tag ? JSON.stringify([run, tag, options, Math.floor(n_steps / coarse), coarse]) : null
+  return useAsked(key, (abort) => get<HistogramSeries>(runPath(run, '/histograms'), { tag, ...options, limit: 1_000 }, abort))
+}

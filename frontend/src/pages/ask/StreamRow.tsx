@@ -1,0 +1,128 @@
+// One stream of a panel: its colour, its latest value, what it costs the run, and why it does not come.
+
+import { useState } from 'preact/hooks'
+import { details, loadDetail } from '../../data/details'
+import { messageOf, post, runPath } from '../../data/api'
+import { byKey, socket } from '../../data/runs'
+import { session } from '../../data/session'
+import type { Statistics, Stream } from '../../data/stream'
+import { Icon } from '../../ui/Icon'
+import { IconButton } from '../../ui/parts'
+import { tell } from '../../ui/toasts'
+import { count, number } from '../../views/format'
+import type { LineStyle } from '../../views/palette'
+import type { Records } from '../../views/records'
+import { Swatch } from '../../views/Swatch'
+import { withCaret } from './useQuery'
+
+interface StreamRowProps {
+  stream: Stream
+  name: string
+  style: LineStyle
+  single: boolean
+  /** Whether it is read on the axis at the right; null where there is only one. */
+  second: boolean | null
+  onSecond: (second: boolean) => void
+  onRemove: () => void
+}
+
+export function StreamRow({ stream, name, style, single, second, onSecond, onRemove }: StreamRowProps) {
+  const problem = stream.problem.value
+  const run = byKey.value.get(stream.run)
+  const latest = (stream.version.value, latestOf(stream.records))
+  return (
+    <li class="stream-row">
+      <div class="stream-line">
+        <Swatch style={style} />
+        {!single && (
+          <span class="stream-name" title={name}>
+            {name}
+          </span>
+        )}
+        {latest && <b>{latest}</b>}
+        <Costs stream={stream} />
+        <span class="stream-tools">
+          {second !== null && (
+            <button type="button" class="text-button" aria-pressed={second} title="Read this stream on the axis at the right" onClick={() => onSecond(!second)}>
+              {second ? 'right axis' : 'left axis'}
+            </button>
+          )}
+          {run?.live && !problem && <Record stream={stream} />}
+          {!single && <IconButton icon="close" label={`Remove ${name} from this panel`} onClick={onRemove} />}
+        </span>
+      </div>
+      {problem && <Problem stream={stream} />}
+    </li>
+  )
+}
+
+/** The latest number or point, in words. */
+function latestOf({ numbers: { y }, points }: Records): string {
+  if (y.length) return number(y[y.length - 1]!, 5)
+  const n = points.x.length - 1
+  return n < 0 ? '' : `(${[points.x, points.y, points.z].map((column) => column[n]!).filter((one, i) => i < 2 || !Number.isNaN(one)).map((one) => number(one, 4)).join(', ')})`
+}
+
+function Problem({ stream }: { stream: Stream }) {
+  const problem = stream.problem.value!
+  const priced = problem.error === 'UnconfirmedError'
+  return (
+    <div class={priced ? 'ask-price' : 'query-problem'} role="alert">
+      <pre>{priced ? problem.message.replace(/ ?Ask again with confirm=True to go on\.?$/, '') : withCaret(stream.query, problem)}</pre>
+      {priced && (
+        <button type="button" class="button" onClick={() => stream.confirm()}>
+          Ask anyway
+        </button>
+      )}
+    </div>
+  )
+}
+
+/** Whether the run keeps a stream's records, as the run itself tells; the reader can change it. */
+function Record({ stream }: { stream: Stream }) {
+  const [busy, setBusy] = useState(false)
+  const tag = stream.opened.value?.tag
+  const kept = Boolean(tag && details.value.get(stream.run)?.streams.some((one) => one.kept && one.tag === tag))
+  const viewer = session.value?.role === 'viewer'
+  const change = async () => {
+    setBusy(true)
+    try {
+      await post(runPath(stream.run, '/record'), { query: stream.query, keep: !kept, confirm: true })
+      await loadDetail(stream.run)
+      tell('done', kept ? 'No longer recorded; what was recorded stays.' : "Recorded from now on, in the run's directory: it also appears among the charts.")
+    } catch (error) {
+      tell('error', messageOf(error))
+    }
+    setBusy(false)
+  }
+  return (
+    <button type="button" class={`text-button record ${kept ? 'is-recorded' : ''}`} aria-pressed={kept} disabled={viewer || busy} title={viewer ? 'You opened the link for viewers: only controllers record' : kept ? "It is kept in the run's directory; click to stop" : "Keep it in the run's directory from now on"} onClick={() => void change()}>
+      <Icon name="record" size={12} /> {kept ? 'recorded' : 'record'}
+    </button>
+  )
+}
+
+function Costs({ stream }: { stream: Stream }) {
+  const now = stream.statistics.value
+  const away = socket.link.value.kind !== 'open'
+  const lossy = now !== null && now.n_skipped + now.n_dropped + now.n_lost > 0
+  const state = stream.ended.value ? 'ended' : away ? 'the server does not answer; trying again' : now?.lost ? 'the run does not answer; trying again' : ''
+  const words = [...(now ? costsOf({ ...now, n_records: Math.max(now.n_records, stream.records.n) }) : []), stream.opened.value?.note, state].filter(Boolean)
+  return (
+    <span class={`costs ${lossy || (state && !stream.ended.value) ? 'is-lossy' : ''}`} title={words.join(' · ')}>
+      {lossy && <Icon name="warning" size={12} />}
+      <span>{words.join(' · ')}</span>
+      {now?.last_error && !stream.problem.value && <span class="field-problem">{now.last_error}</span>}
+    </span>
+  )
+}
+
+export function costsOf(now: Statistics): string[] {
+  const counted = ([n, words]: [number, string]) => (n > 0 ? `${count(n)} ${words}` : '')
+  return [
+    `${count(now.n_records)} ${now.n_records === 1 ? 'record' : 'records'}`,
+    now.n_events > 0 ? `${number((1e6 * now.spent_s) / now.n_events, 3)} µs an event` : '',
+    now.stride > 1 ? `one in ${now.stride} events` : '',
+    ...([[now.n_skipped, 'skipped'], [now.n_dropped, 'dropped'], [now.n_lost, 'lost'], [now.n_unfit, 'no numbers'], [now.n_left_out, 'left out on the way here'], [now.n_errors, 'errors']] as [number, string][]).map(counted),
+  ].filter(Boolean)
+}

@@ -1,0 +1,17 @@
+// What was asked before in this browser, newest first: arrow up brings it back.
+
+const KEY = 'sightglass-asked'
+const MAX = 100
+
+export function readAskedBefore(): string[] {
+  try {
+    const found: unknown = JSON.parse(localStorage.getItem(KEY) ?? '[]')
+    return Array.isArray(found) ? found.filter((one): one is string => typeof one === 'string') : []
+  } catch {
+    return []
+  }
+}
+
+export function noteAsked(query: string): void {
+  localStorage.setItem(KEY, JSON.stringify([query, ...readAskedBefore().filter((one) => one !== query)].slice(0, MAX)))
+}

@@ -1,0 +1,31 @@
+// Records as CSV: a row each; what is no number is written as text or JSON.
+
+import type { Records } from '../../views/records'
+import { arrayOf } from '../../views/array'
+
+// A text that a spreadsheet would run as a formula is made a text.
+const quoted = (text: string): string => `"${(/^[=+\-@]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`
+
+function cell(value: unknown): string {
+  if (typeof value === 'number') return String(value)
+  if (typeof value === 'string') return quoted(value)
+  return quoted(JSON.stringify(value, plain) ?? '')
+}
+
+function plain(_: string, value: unknown): unknown {
+  const array = arrayOf(value)
+  if (array) return { dtype: array.dtype, shape: array.shape, values: Array.from(array.data) }
+  if (value instanceof Uint8Array) return `${value.length} bytes`
+  if (typeof value === 'bigint' || (typeof value === 'number' && !Number.isFinite(value))) return String(value)
+  return value
+}
+
+export function csvOf(tables: readonly { name: string; records: Records }[]): string {
+  const rows = ['stream,step,wall_time,value']
+  for (const { name, records } of tables) {
+    const { step, wall, y } = records.numbers
+    if (records.values.length) for (const one of records.values) rows.push(`${quoted(name)},${one.step},${one.wall},${cell(one.value)}`)
+    else for (let i = 0; i < y.length; i++) rows.push(`${quoted(name)},${step[i]},${wall[i]},${y[i]}`)
+  }
+  return rows.join('\n') + '\n'
+}

@@ -1,0 +1,52 @@
+// What a query box asks the server: what can be called, and whether what stands in it can be read.
+
+import { useEffect, useState } from 'preact/hooks'
+import { ApiError, get, messageOf, post, runPath } from '../../data/api'
+import type { FunctionInfo } from '../../data/types'
+
+const CHECK_MS = 250
+let asked: Promise<FunctionInfo[]> | null = null
+
+export function useFunctions(): FunctionInfo[] {
+  const [functions, setFunctions] = useState<FunctionInfo[]>([])
+  useEffect(() => {
+    asked ??= get<FunctionInfo[]>('functions')
+    asked.then(setFunctions, () => (asked = null))
+  }, [])
+  return functions
+}
+
+/** What is wrong with a query, in the server's words; null where nothing is. */
+export async function problemOf(run: string, query: string): Promise<string | null> {
+  try {
+    await post(runPath(run, '/check'), { query })
+    return null
+  } catch (error) {
+    return error instanceof ApiError ? withCaret(query, error) : messageOf(error)
+  }
+}
+
+/** The same while one types, a moment after the last key. */
+export function useProblem(run: string, text: string): [string | null, (problem: string | null) => void] {
+  const [problem, setProblem] = useState<string | null>(null)
+  useEffect(() => {
+    setProblem(null)
+    if (!run || !text.trim()) return
+    let current = true
+    const timer = setTimeout(async () => {
+      const found = await problemOf(run, text)
+      if (current) setProblem(found)
+    }, CHECK_MS)
+    return () => {
+      current = false
+      clearTimeout(timer)
+    }
+  }, [run, text])
+  return [problem, setProblem]
+}
+
+/** The server's words; where they do not show the place themselves, the place is shown. */
+export function withCaret(text: string, { message, position }: { message: string; position: number | null }): string {
+  if (position === null || message.includes('\n')) return message
+  return `${message}\n  ${text}\n  ${' '.repeat(position)}^`
+}

@@ -1,0 +1,86 @@
+// The lines of one chart: wants their series, and makes lines of those that have come.
+
+import { useMemo, useRef } from 'preact/hooks'
+import type { Entry } from '../../data/scalars'
+import { scalarTags } from '../../data/tags'
+import type { Scalars, ScalarsRequest } from '../../data/types'
+import { at } from '../../state/state'
+import type { Line } from '../../views/draw'
+import { count } from '../../views/format'
+import type { Span } from '../../views/span'
+import { drawn } from './drawn'
+import { pointsFor, useSeries } from './series'
+import { lineOf, wantedOf, type Wanted } from './wanted'
+
+export interface Lines {
+  lines: Line[]
+  notes: string
+  error: string | null
+  loading: boolean
+  requests: ScalarsRequest[]
+  runs: ReadonlySet<string>
+}
+
+/** How much is fetched at both sides of what is in view: lines reach the edges, and smoothing has a beginning. */
+const MARGIN = 0.2
+
+const widened = ([low, high]: Span): { from: number; to: number } => ({ from: low - MARGIN * (high - low), to: high + MARGIN * (high - low) })
+
+const keyOf = ({ run, tag }: ScalarsRequest): string => JSON.stringify([run, tag])
+
+export function useLines(tags: readonly string[], large: boolean): Lines {
+  const x = at.x.value
+  const zoom = at.zoom.value
+  const wanted = wantedOf(tags, drawn.value, (tag) => scalarTags.value.get(tag))
+  const n = wanted.reduce((sum, one) => sum + one.runs.length, 0)
+  const points = pointsFor(n, large)
+  const requests = wanted.flatMap(({ tag, runs }) =>
+    runs.map((run): ScalarsRequest => ({ run, tag, x, points: zoom ? Math.ceil(points * (1 + 2 * MARGIN)) : points, ...(zoom && widened(zoom)) })),
+  )
+  const entries = useSeries(requests)
+  // While a closer look is on its way, what was there before stays.
+  const before = useRef(new Map<string, Scalars>())
+  const kind = useRef(x)
+  if (kind.current !== x) {
+    kind.current = x
+    before.current.clear()
+  }
+  const data = entries.map((entry) => {
+    const now = entry.data.value ?? before.current.get(keyOf(entry.request)) ?? null
+    if (now) before.current.set(keyOf(entry.request), now)
+    return now
+  })
+  const options = { weight: at.smooth.value, band: at.band.value }
+  const lines = useMemo(() => linesOf(wanted, entries, data, options), [...data, drawn.value, options.weight, options.band, entries])
+  return {
+    lines,
+    notes: notesOf(data),
+    error: entries.map((entry) => entry.error.value).find(Boolean) ?? null,
+    loading: entries.some((entry) => !entry.data.value && !entry.error.value),
+    requests: entries.map(({ request }) => request),
+    runs: new Set(wanted.flatMap((one) => one.runs)),
+  }
+}
+
+function linesOf(wanted: Wanted[], entries: Entry[], data: (Scalars | null)[], options: Parameters<typeof lineOf>[2]): Line[] {
+  const found = new Map(entries.map((entry, i) => [keyOf(entry.request), data[i]]))
+  return wanted.flatMap((one) => {
+    const series = one.runs.flatMap((run) => found.get(JSON.stringify([run, one.tag])) ?? [])
+    const line = lineOf(one, series, options)
+    return line ? [line] : []
+  })
+}
+
+/** What the reader should know of what they see: how much was left out, and what is no number. */
+function notesOf(data: (Scalars | null)[]): string {
+  let [n, n_kept, n_odd] = [0, 0, 0]
+  for (const series of data) {
+    if (!series) continue
+    n += series.n
+    n_kept += series.x.length
+    for (const y of series.y) if (!Number.isFinite(y)) n_odd++
+  }
+  const thinned = n > n_kept ? `${count(n_kept)} of ${count(n)} points` : ''
+  const odd = n_odd ? `${n > n_kept ? '≥ ' : ''}${count(n_odd)} NaN or ∞` : ''
+  return [odd, thinned].filter(Boolean).join(' · ')
+}

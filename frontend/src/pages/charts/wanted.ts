@@ -1,0 +1,56 @@
+// The lines of a chart from what is drawn, its tags, and the series that have come.
+
+import type { Scalars } from '../../data/types'
+import type { Line } from '../../views/draw'
+import { meanOf, type BandKind } from '../../views/group'
+import { DASHES, LINES, styleOf, type LineStyle } from '../../views/palette'
+import { smooth } from '../../views/smooth'
+
+export interface Drawn {
+  id: string
+  label: string
+  style: LineStyle
+  runs: string[]
+}
+
+export interface Wanted extends Drawn {
+  tag: string
+}
+
+/** What tells the tags of one chart apart: the dash, and, where a single run is drawn, the colour too. */
+export function styleOfTag(place: number, alone: boolean): LineStyle {
+  if (alone) return styleOf(place, Math.floor(place / LINES.length))
+  return { color: 'var(--muted)', dash: DASHES[place % DASHES.length]! }
+}
+
+/** What a chart of some tags draws of all that is drawn. */
+export function wantedOf(tags: readonly string[], all: readonly Drawn[], having: (tag: string) => ReadonlySet<string> | undefined): Wanted[] {
+  const of = (tag: string) => all.map((one) => ({ ...one, tag, runs: one.runs.filter((key) => having(tag)?.has(key)) })).filter(({ runs }) => runs.length)
+  if (tags.length === 1) return of(tags[0]!)
+  const alone = all.length === 1
+  return tags.flatMap((tag, i) =>
+    of(tag).map((one) => ({
+      ...one,
+      id: JSON.stringify([tag, one.id]),
+      label: alone ? tag : `${one.label} · ${tag}`,
+      style: { ...styleOfTag(i, alone), ...(!alone && { color: one.style.color }) },
+    })),
+  )
+}
+
+export interface LineOptions {
+  weight: number
+  band: BandKind
+}
+
+/** The line of one entry from the series that have come so far; null while none has. */
+export function lineOf({ id, label, style }: Drawn, series: readonly Scalars[], { weight, band }: LineOptions): Line | null {
+  if (series.length === 0) return null
+  if (series.length === 1) {
+    const { x, y } = series[0]!
+    return { id, label, style, x, y: smooth(y, weight), raw: weight > 0 ? y : undefined }
+  }
+  const mean = meanOf(series.map((data) => ({ x: data.x, y: smooth(data.y, weight) })), band)
+  const raw = weight > 0 ? meanOf(series, 'none').y : undefined
+  return { id, label, style, x: mean.x, y: mean.y, raw, n: mean.n, ...(band === 'none' ? {} : { low: mean.low, high: mean.high }) }
+}

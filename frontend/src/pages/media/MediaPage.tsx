@@ -1,0 +1,127 @@
+// Images, figures and texts, of the runs that are drawn, side by side.
+
+import { useCallback, useEffect, useMemo, useState } from 'preact/hooks'
+import { useKept } from '../../data/keptTags'
+import { byKey, runs, shown } from '../../data/runs'
+import { useSteps } from '../../data/tensors'
+import type { Run } from '../../data/types'
+import { at, update } from '../../state/state'
+import { Icon } from '../../ui/Icon'
+import { Empty, Search } from '../../ui/parts'
+import { placeOfStep, StepBar } from '../../ui/StepBar'
+import { pickerOpen, TagPicker } from '../../ui/TagPicker'
+import { NoRuns } from '../charts/Charts'
+import { Full } from './Full'
+import { openPicture, Pictures } from './Pictures'
+import { mergedSteps, mergedTags, type MediaTag } from './tags'
+import { Texts } from './Texts'
+
+const MAX_RUNS = 24
+
+export function MediaPage() {
+  if (runs.value === null) return <Empty title="Looking for runs …" />
+  if (runs.value.length === 0) return <NoRuns />
+  return <Media drawn={shown.value.slice(0, MAX_RUNS)} />
+}
+
+function Media({ drawn }: { drawn: readonly Run[] }) {
+  const kept = useKept(drawn.map(({ key }) => key))
+  const tags = useMemo(() => mergedTags(kept.tags), [kept.tags])
+  const tag = at.media.value ? tags.find((one) => one.tag === at.media.value) : tags[0]
+  const having = tag ? tag.runs.flatMap((key) => byKey.value.get(key) ?? []) : []
+  return (
+    <section class="media with-picker" aria-label="Images, figures and texts">
+      <TagPicker label="Image, figure or text" tags={tags} chosen={tag?.tag ?? ''} onTag={(media) => update({ media, full: '' })} search={at.find.value} onSearch={(find) => update({ find })} empty={kept.loading ? 'Reading …' : 'Nothing to see in these runs.'} />
+      <div class="picked">
+        <button type="button" class="button picker-open" onClick={() => (pickerOpen.value = true)}>
+          <Icon name="list" /> {tag?.tag ?? 'Choose'}
+        </button>
+        {kept.problem && (
+          <p class="banner" role="alert">
+            {kept.problem}
+          </p>
+        )}
+        {tag ? tag.type === 'text' ? <TextPage tag={tag} runs={having} /> : <PicturePage key={tag.tag} tag={tag} runs={having} /> : <Nothing drawn={drawn} loading={kept.loading} n={tags.length} />}
+      </div>
+    </section>
+  )
+}
+
+function Nothing({ drawn, loading, n }: { drawn: readonly Run[]; loading: boolean; n: number }) {
+  if (!drawn.length) return <Empty title="No run is drawn">Choose some in the list of runs.</Empty>
+  if (loading) return <Empty title="Reading the runs …" />
+  if (n > 0) {
+    return (
+      <Empty title={`Nothing named ${at.media.value}`} mark={false}>
+        <p>The runs that are drawn kept {n} others.</p>
+        <button type="button" class="button" onClick={() => update({ media: '' })}>
+          Show the first of them
+        </button>
+      </Empty>
+    )
+  }
+  return (
+    <Empty title="No images, figures or texts">
+      <p>The runs that are drawn kept none. From the training:</p>
+      <pre>{'run.log({"digits": sg.Images(pictures)}, step=step)\nrun.log({"curve": sg.Figure(png_bytes)}, step=step)\nrun.log({"note": "a text"}, step=step)'}</pre>
+    </Empty>
+  )
+}
+
+function TextPage({ tag, runs }: { tag: MediaTag; runs: readonly Run[] }) {
+  return (
+    <>
+      <header class="tensor-head">
+        <h2 title={tag.tag}>{tag.tag}</h2>
+        <Search label="Search in the texts" placeholder="Search in the texts" value={at.words.value} onChange={(words) => update({ words })} />
+      </header>
+      <div class="media-runs media-runs-texts">
+        {runs.map((run) => (
+          <Texts key={run.key} run={run} tag={tag.tag} />
+        ))}
+      </div>
+    </>
+  )
+}
+
+function PicturePage({ tag, runs }: { tag: MediaTag; runs: readonly Run[] }) {
+  const [known, setKnown] = useState<ReadonlyMap<string, number[]>>(new Map())
+  const learn = useCallback((key: string, steps: number[]) => setKnown((old) => (old.get(key) === steps ? old : new Map(old).set(key, steps))), [])
+  const steps = useMemo(() => mergedSteps(runs.map(({ key }) => known.get(key) ?? [])), [known, runs.map(({ key }) => key).join()])
+  const step = steps[placeOfStep(steps, at.when.value)]
+  const onStep = (when: number | null) => update({ when })
+  const open = openPicture()
+  const openRun = open && runs.find(({ key }) => key === open.run)
+  return (
+    <>
+      <header class="tensor-head">
+        <h2 title={tag.tag}>{tag.tag}</h2>
+      </header>
+      <StepBar label="Step" steps={steps} step={at.when.value} onStep={onStep} />
+      <div class="media-runs">
+        {runs.map((run) => (
+          <OfRun key={run.key} run={run} tag={tag.tag} step={step} learn={learn} />
+        ))}
+      </div>
+      {open && openRun && step !== undefined && known.get(openRun.key) && <Full run={openRun} tag={tag.tag} index={open.index} steps={known.get(openRun.key)!} step={step} onStep={onStep} />}
+    </>
+  )
+}
+
+interface OfRunProps {
+  run: Run
+  tag: string
+  step: number | undefined
+  /** Told the steps of the run, which the slider needs. */
+  learn: (key: string, steps: number[]) => void
+}
+
+function OfRun({ run, tag, step, learn }: OfRunProps) {
+  const found = useSteps(run.key, tag)
+  const steps = found.value?.steps
+  useEffect(() => {
+    if (steps) learn(run.key, steps)
+  }, [steps])
+  if (found.problem) return <p class="banner">{found.problem}</p>
+  return steps && step !== undefined ? <Pictures run={run} tag={tag} steps={steps} step={step} /> : null
+}

@@ -1,0 +1,160 @@
+// The pictures of a run at a step: a grid with captions; each opens in full size.
+
+import { useState } from 'preact/hooks'
+import { fetchMedia, useMedia, usePictures, type PictureInfo } from '../../data/media'
+import { labelOf } from '../../data/runs'
+import type { Run } from '../../data/types'
+import { at, update } from '../../state/state'
+import { IconButton } from '../../ui/parts'
+import { tellError } from '../../ui/toasts'
+import { saveFile } from '../../views/export'
+import { number } from '../../views/format'
+import { Icon } from '../../ui/Icon'
+import { RunTitle } from './RunTitle'
+import { stepUntil } from './tags'
+
+/** Up to this many pixels wide, a picture is made of pixels that one wants to see. */
+const SMALL = 128
+const SHOWN_MIN = 88
+/** Up to this many, they are squares in full size too. */
+const MAX_SQUARES = 512
+
+interface PicturesProps {
+  run: Run
+  tag: string
+  steps: readonly number[]
+  /** The step of the slider: shown is the last one until then. */
+  step: number
+}
+
+export function Pictures({ run, tag, steps, step }: PicturesProps) {
+  const mine = stepUntil(steps, step)
+  const found = usePictures(run.key, tag, mine)
+  const pictures = mine === null ? [] : (found.value?.pictures ?? [])
+  const note = mine === null ? (steps.length ? `begins at step ${number(steps[0]!, 12)}` : '') : `step ${number(mine, 12)}${mine !== step ? ', the last until then' : ''}`
+  return (
+    <article class="media-run" aria-label={`${tag} of ${labelOf(run.key)}`}>
+      <RunTitle run={run} note={note} />
+      {found.problem && <p class="field-problem media-problem">{found.problem}</p>}
+      <div class={`media-grid ${pictures.length > 1 ? 'has-many' : ''} ${found.fresh || mine === null ? '' : 'is-stale'}`}>
+        {mine !== null && found.value && pictures.map((info, i) => <Tile key={i} run={run} tag={tag} step={found.value!.step} index={i} info={info} />)}
+        {mine === null && <p class="muted media-none">Nothing until this step.</p>}
+      </div>
+    </article>
+  )
+}
+
+interface PictureProps {
+  run: Run
+  tag: string
+  step: number
+  index: number
+  info: PictureInfo
+}
+
+const isPicture = ({ media_type }: PictureInfo): boolean => media_type.startsWith('image/')
+const nameOf = ({ tag, index, info, step }: Omit<PictureProps, 'run'>): string => info.caption || `${tag}, picture ${index + 1}, step ${step}`
+
+function Tile(props: PictureProps) {
+  const { run, info, index } = props
+  return (
+    <figure class="media-tile">
+      <button type="button" class="media-open" aria-label={`Open ${nameOf(props)} in full size`} onClick={() => update({ full: `${run.key}|${index}` })}>
+        {isPicture(info) ? <Picture {...props} /> : <Page info={info} />}
+      </button>
+      <figcaption>
+        <span title={info.caption}>{info.caption}</span>
+        <Save {...props} />
+      </figcaption>
+    </figure>
+  )
+}
+
+function Page({ info }: { info: PictureInfo }) {
+  return (
+    <span class="media-page">
+      <Icon name="download" size={22} />
+      {suffixOf(info.media_type).toUpperCase()}
+    </span>
+  )
+}
+
+interface Size {
+  width: number
+  height: number
+}
+
+/** The size of a picture: told by the server, or by the file once it is there. */
+function useSize({ width, height }: Pick<PictureInfo, 'width' | 'height'>): [Size | null, (event: { currentTarget: HTMLImageElement }) => void] {
+  const [natural, setNatural] = useState<Size | null>(null)
+  const told = width !== null && height !== null ? { width, height } : natural
+  return [told, ({ currentTarget: { naturalWidth, naturalHeight } }) => setNatural({ width: naturalWidth, height: naturalHeight })]
+}
+
+/** A picture in its place; a small one keeps its pixels, and is made large enough to see. */
+function Picture(props: PictureProps) {
+  const { run, tag, step, index, info } = props
+  const { src, problem } = useMedia(run.key, tag, step, index)
+  const [size, onLoad] = useSize(info)
+  if (problem) return <span class="field-problem">{problem}</span>
+  const small = size !== null && size.width <= SMALL && info.media_type !== 'image/svg+xml'
+  const scale = small ? Math.max(1, Math.ceil(SHOWN_MIN / size.width)) : 1
+  const shown = size && { width: size.width * scale, height: size.height * scale }
+  if (!src) return <span class="media-wait" style={shown ? { width: `${shown.width}px`, height: `${shown.height}px` } : undefined} />
+  return <img src={src} alt={nameOf(props)} class={small ? 'is-pixels' : undefined} onLoad={onLoad} {...shown} />
+}
+
+const SUFFIXES: Record<string, string> = { 'image/png': 'png', 'image/jpeg': 'jpg', 'image/gif': 'gif', 'image/webp': 'webp', 'image/svg+xml': 'svg', 'application/pdf': 'pdf' }
+export const suffixOf = (mediaType: string): string => SUFFIXES[mediaType] ?? 'bin'
+
+function Save(props: PictureProps) {
+  const { run, tag, step, index, info } = props
+  const suffix = suffixOf(info.media_type)
+  const save = () => fetchMedia(run.key, tag, step, index).then((blob) => saveFile(`${run.name}-${tag}-${step}-${index}.${suffix}`, blob), tellError)
+  return <IconButton icon="download" label={`Download ${nameOf(props)} as ${suffix.toUpperCase()}`} onClick={() => void save()} />
+}
+
+interface FullProps extends Omit<PictureProps, 'info'> {
+  pictures: readonly PictureInfo[]
+  /** Each pixel a square, or smooth; null as the picture's size suggests. */
+  pixels: boolean | null
+  /** Pixels of the screen for one of the picture; 0 fits it in. */
+  zoom: number
+}
+
+/** The picture that is open, as large as it is asked for. */
+export function FullPicture({ pictures, pixels, zoom, ...place }: FullProps) {
+  const info = pictures[place.index]
+  const { src, problem } = useMedia(place.run.key, place.tag, place.step, place.index)
+  const [size, onLoad] = useSize(info ?? { width: null, height: null })
+  if (!info) return <p class="muted">There is no picture {place.index + 1} at this step.</p>
+  if (problem) return <p class="field-problem">{problem}</p>
+  if (!isPicture(info)) {
+    return (
+      <div class="media-full-file">
+        <p>A {suffixOf(info.media_type).toUpperCase()} is not drawn in this page; download it to see it.</p>
+        <Save {...place} info={info} />
+      </div>
+    )
+  }
+  const style = zoom === 0 ? { width: '100%', height: '100%', objectFit: 'contain' as const } : size ? { width: `${size.width * zoom}px`, height: `${size.height * zoom}px`, maxWidth: 'none' } : {}
+  const squares = pixels ?? (size !== null && size.width <= MAX_SQUARES && info.media_type !== 'image/svg+xml')
+  return (
+    <>
+      <div class="media-full-box" tabIndex={0} role="region" aria-label="Picture, to be scrolled">
+        {src && <img src={src} alt={nameOf({ ...place, info })} class={squares ? 'is-pixels' : undefined} style={style} onLoad={onLoad} />}
+      </div>
+      <footer class="media-full-foot">
+        <span>{info.caption}</span>
+        <span class="muted">{size && `${size.width} × ${size.height}`}</span>
+        <Save {...place} info={info} />
+      </footer>
+    </>
+  )
+}
+
+export const openPicture = (): { run: string; index: number } | null => {
+  const text = at.full.value
+  const bar = text.lastIndexOf('|')
+  return bar < 0 ? null : { run: text.slice(0, bar), index: Number(text.slice(bar + 1)) || 0 }
+}

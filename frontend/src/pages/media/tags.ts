@@ -1,0 +1,43 @@
+// The tags of several runs, together.
+
+import type { Tag, TagType } from '../../data/types'
+
+export const KINDS: readonly TagType[] = ['image', 'figure', 'text']
+
+export interface MediaTag extends Tag {
+  /** The keys of the runs that have it. */
+  runs: string[]
+}
+
+/** Every tag of a kind that has something to see, once, in a natural order of the names. */
+export function mergedTags(perRun: ReadonlyMap<string, readonly Tag[]>): MediaTag[] {
+  const found = new Map<string, MediaTag>()
+  for (const [run, tags] of perRun) {
+    for (const tag of tags) {
+      if (!KINDS.includes(tag.type)) continue
+      const known = found.get(tag.tag)
+      if (!known) found.set(tag.tag, { ...tag, runs: [run] })
+      else if (!known.runs.includes(run)) Object.assign(known, { runs: [...known.runs, run], n: Math.max(known.n, tag.n) })
+    }
+  }
+  return [...found.values()].sort((a, b) => a.tag.localeCompare(b.tag, undefined, { numeric: true }))
+}
+
+/** All steps that any of several series has, in order. */
+export function mergedSteps(series: readonly (readonly number[])[]): number[] {
+  return [...new Set(series.flat())].sort((a, b) => a - b)
+}
+
+/** The last step that a series has until a step: what one would have seen then; null before its first. */
+export function stepUntil(steps: readonly number[], step: number): number | null {
+  let found: number | null = null
+  for (const one of steps) if (one <= step) found = one
+  return found
+}
+
+/** The parts of a text that are as searched for, and those between; what was searched for stands at odd places. */
+export function splitBy(text: string, wanted: string): string[] {
+  if (!wanted) return [text]
+  const escaped = wanted.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
+  return text.split(new RegExp(`(${escaped})`, 'gi'))
+}

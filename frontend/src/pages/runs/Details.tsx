@@ -1,0 +1,137 @@
+// One run in full: its facts, its config, who asks it what and at what price, what was done to it.
+
+import { flatten } from '../../data/filter'
+import { useDetail } from '../../data/details'
+import { byKey, durationOf, labelOf, showOnly, styleOfRun } from '../../data/runs'
+import type { Act, Run } from '../../data/types'
+import { at, toggled, update } from '../../state/state'
+import { Icon } from '../../ui/Icon'
+import { IconButton } from '../../ui/parts'
+import { dateTime, duration, value } from '../../views/format'
+import { actText } from '../charts/acts'
+import { Colors } from './Colors'
+import { Name } from './Name'
+import { StateDot } from './StateDot'
+import { Streams } from './Streams'
+
+export function Details() {
+  const run = byKey.value.get(at.run.value)
+  const { detail, problem } = useDetail(run?.key ?? '')
+  if (!run) return null
+  const pinned = at.pin.value.includes(run.key)
+  return (
+    <aside class="details" aria-label={`Run ${labelOf(run.key)}`}>
+      <header class="details-head">
+        <h2 title={labelOf(run.key)}>
+          <Name run={run} />
+        </h2>
+        <IconButton icon="close" label="Close" onClick={() => update({ run: '' })} />
+      </header>
+      <div class="details-body">
+        <p class="details-state">
+          <StateDot state={run.state} word /> <span class="muted">{run.id}</span>
+        </p>
+        {[run.problem, problem].map(
+          (text) =>
+            text && (
+              <p key={text} class="banner" role="alert">
+                <Icon name="warning" /> {text}
+              </p>
+            ),
+        )}
+        <div class="details-buttons">
+          <button type="button" class="button" onClick={() => showOnly([run.key])}>
+            Draw only this
+          </button>
+          <button type="button" class="button" aria-pressed={pinned} onClick={() => update({ pin: toggled(at.pin.peek(), run.key) })}>
+            {pinned ? 'Unpin' : 'Pin'}
+          </button>
+          {run.live && (
+            <button type="button" class="button" onClick={() => update({ asked: run.key }, { page: 'ask' })}>
+              Ask
+            </button>
+          )}
+        </div>
+        <Colors name={run.key} label={labelOf(run.key)} color={styleOfRun(run.key).color} />
+        <Facts facts={factsOf(run)} />
+        <h3>Config</h3>
+        <Config run={run} />
+        {run.live && (
+          <>
+            <h3>Who asks what</h3>
+            <Streams share={detail?.share ?? null} streams={detail?.streams ?? []} />
+          </>
+        )}
+        <h3>What was done to it</h3>
+        <History acts={detail?.history ?? []} />
+      </div>
+    </aside>
+  )
+}
+
+function factsOf(run: Run): [string, preact.ComponentChildren][] {
+  const length = durationOf(run, Date.now() / 1000)
+  const facts: [string, preact.ComponentChildren][] = [
+    ['Started', run.started === null ? null : dateTime(run.started)],
+    ['Duration', length === null ? null : duration(Math.round(length))],
+    ['Last step', run.last_step === null ? null : run.last_step.toLocaleString('en')],
+    ['Source', run.source],
+    ['Host', run.host],
+    ['Directory', run.directory && <code class="path">{run.directory}</code>],
+  ]
+  return facts.filter(([, fact]) => fact)
+}
+
+function Facts({ facts }: { facts: [string, preact.ComponentChildren][] }) {
+  return (
+    <dl class="facts">
+      {facts.map(([name, fact]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{fact}</dd>
+        </div>
+      ))}
+    </dl>
+  )
+}
+
+function Config({ run }: { run: Run }) {
+  const entries = Object.entries(flatten(run.config))
+  if (entries.length === 0) return <p class="muted">This run was started without a config.</p>
+  return (
+    <dl class="facts facts-config">
+      {entries.map(([key, one]) => (
+        <div key={key}>
+          <dt title={key}>{key}</dt>
+          <dd>
+            <button type="button" class="text-button" title={`Show runs with ${key}=${value(one)}`} onClick={() => update({ filter: `${key}=${filterText(one)}` })}>
+              {value(one)}
+            </button>
+          </dd>
+        </div>
+      ))}
+    </dl>
+  )
+}
+
+const filterText = (one: unknown): string => {
+  const text = typeof one === 'object' ? JSON.stringify(one) : String(one)
+  return /\s/.test(text) ? `"${text}"` : text
+}
+
+export function History({ acts }: { acts: Act[] }) {
+  if (acts.length === 0) return <p class="muted">Nothing.</p>
+  return (
+    <ol class="history">
+      {[...acts].reverse().map((act, i) => (
+        <li key={i}>
+          <span>{actText(act)}</span>
+          <span class="muted">
+            {typeof act.step === 'number' && `step ${act.step.toLocaleString('en')} · `}
+            {typeof act.wall_time === 'number' && dateTime(act.wall_time)}
+          </span>
+        </li>
+      ))}
+    </ol>
+  )
+}

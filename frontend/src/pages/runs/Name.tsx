@@ -1,0 +1,14 @@
+// A run's name, with what tells it from others of that name.
+
+import { apartOf } from '../../data/runs'
+import type { Run } from '../../data/types'
+
+export function Name({ run }: { run: Run }) {
+  const apart = apartOf(run.key)
+  return (
+    <>
+      {run.name}
+      {apart && <span class="run-apart"> {apart}</span>}
+    </>
+  )
+}

@@ -1,0 +1,130 @@
+// The runs beside the charts: what is drawn, in which colour, and what is going on.
+
+import { useMemo } from 'preact/hooks'
+import { configKeys } from '../../data/filter'
+import { filter, filtered, groupOf, labelOf, runs, setShown, shownKeys, showAll, showNone, showOnly, styleOfGroup, styleOfRun } from '../../data/runs'
+import type { Run } from '../../data/types'
+import { at, toggled, update } from '../../state/state'
+import { IconButton, Search } from '../../ui/parts'
+import { Rows } from '../../ui/Rows'
+import { count } from '../../views/format'
+import { NoMatch } from '../charts/Charts'
+import { NextColor } from './Colors'
+import { Name } from './Name'
+import { keyOf, rows as listed, type Row } from './rows'
+import { Ring, StateDot } from './StateDot'
+
+const ROW_HEIGHT = 32
+
+export function RunList() {
+  const rows = listed.value
+  const heights = useMemo(() => rows.map(() => ROW_HEIGHT), [rows.length])
+  const total = runs.value?.length ?? 0
+  return (
+    <div class="run-list">
+      <Search label="Filter runs" placeholder="Filter: regex, lr<0.1" hotkey="/" value={at.filter.value} problem={filter.value.problem} onChange={(text) => update({ filter: text })} />
+      <div class="run-list-tools">
+        <GroupBy />
+        <span class="run-list-buttons">
+          <button type="button" class="text-button" onClick={showAll} title="Draw every run of the list">
+            All
+          </button>
+          <button type="button" class="text-button" onClick={showNone} title="Draw no run">
+            None
+          </button>
+          <button type="button" class="text-button" disabled={at.runs.value === null && at.hide.value.length === 0} onClick={() => update({ runs: null, hide: [] })} title="Draw the ten newest">
+            Newest
+          </button>
+        </span>
+      </div>
+      {total > 0 && filtered.value.length === 0 ? (
+        <NoMatch />
+      ) : (
+        <Rows label="Runs" heights={heights} keyOf={(i) => keyOf(rows[i]!)} row={(i) => <RowView row={rows[i]!} />} />
+      )}
+      <p class="run-list-foot muted" role="status">
+        {shownKeys.value.size} of {filtered.value.length} drawn
+        {filtered.value.length < total && `, ${total} in all`}
+      </p>
+    </div>
+  )
+}
+
+export function GroupBy() {
+  const keys = useMemo(() => configKeys(runs.value ?? []), [runs.value])
+  return (
+    <label class="group-by">
+      <span class="muted">Group</span>
+      <select value={at.group.value} onChange={({ currentTarget }) => update({ group: currentTarget.value })}>
+        <option value="">none</option>
+        {['name', 'state', 'host', 'source'].map((key) => (
+          <option key={key} value={key}>
+            {key}
+          </option>
+        ))}
+        {keys.map(({ key, n_values }) => (
+          <option key={key} value={key}>
+            {key} ({n_values})
+          </option>
+        ))}
+      </select>
+    </label>
+  )
+}
+
+function RowView({ row }: { row: Row }) {
+  return row.kind === 'group' ? <GroupRow {...row} /> : <RunRow run={row.run} />
+}
+
+function GroupRow({ name, runs: members }: { name: string; runs: Run[] }) {
+  const keys = members.map((run) => run.key)
+  const n = keys.filter((key) => shownKeys.value.has(key)).length
+  return (
+    <div class="run-row run-row-group">
+      <button type="button" class="run-swatch" role="checkbox" aria-checked={n === 0 ? 'false' : n === keys.length ? 'true' : 'mixed'} aria-label={`Draw ${name}`} onClick={() => setShown(keys, n < keys.length)}>
+        <Ring style={styleOfGroup(name)} on={n > 0} />
+      </button>
+      <span class="run-name" title={name}>
+        {name}
+      </span>
+      <span class="muted">{keys.length}</span>
+      <span class="run-tools">
+        <NextColor name={name} label={name} color={styleOfGroup(name).color} />
+        <IconButton icon="solo" label={`Draw only ${name}`} onClick={() => showOnly(keys)} />
+      </span>
+    </div>
+  )
+}
+
+function RunRow({ run }: { run: Run }) {
+  const on = shownKeys.value.has(run.key)
+  const pinned = at.pin.value.includes(run.key)
+  const open = at.run.value === run.key
+  const label = labelOf(run.key)
+  const style = at.group.value ? styleOfGroup(groupOf(run, at.group.value)) : styleOfRun(run.key)
+  return (
+    <div class={`run-row ${open ? 'is-open' : ''} ${on ? '' : 'is-hidden'} ${at.group.value ? 'is-member' : ''}`}>
+      <button
+        type="button"
+        class="run-swatch"
+        role="checkbox"
+        aria-checked={on}
+        aria-label={`Draw ${label}`}
+        title="Draw or hide; with Alt only this one"
+        onClick={(event) => (event.altKey ? showOnly([run.key]) : setShown([run.key], !on))}
+      >
+        <Ring style={style} on={on} />
+      </button>
+      <button type="button" class="run-name" title={`${label}\n${run.directory}`} aria-expanded={open} onClick={() => update({ run: open ? '' : run.key })}>
+        <Name run={run} />
+      </button>
+      {run.last_step !== null && <span class="run-step">{count(run.last_step)}</span>}
+      <StateDot state={run.state} problem={run.problem} />
+      <span class={`run-tools ${pinned ? 'is-pinned' : ''}`}>
+        {!at.group.value && <NextColor name={run.key} label={label} color={style.color} />}
+        <IconButton icon="solo" label={`Draw only ${label}`} onClick={() => showOnly([run.key])} />
+        <IconButton icon="pin" label={`${pinned ? 'Unpin' : 'Pin'} ${label}`} pressed={pinned} onClick={() => update({ pin: toggled(at.pin.peek(), run.key) })} />
+      </span>
+    </div>
+  )
+}

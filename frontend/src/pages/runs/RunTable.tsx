@@ -1,0 +1,208 @@
+// Every run with its facts, and the config that tells runs from one another.
+
+import { computed, signal } from '@preact/signals'
+import { useMemo } from 'preact/hooks'
+import { configKeys, valueOf } from '../../data/filter'
+import { useDetail } from '../../data/details'
+import { durationOf, filter, filtered, labelOf, runs, setShown, shown, shownKeys, styleOfGroup, styleOfRun } from '../../data/runs'
+import type { Run } from '../../data/types'
+import { at, toggled, update } from '../../state/state'
+import { Choice, Empty, IconButton, Search } from '../../ui/parts'
+import { Rows } from '../../ui/Rows'
+import { count, dateTime, duration, value } from '../../views/format'
+import { NoMatch, NoRuns } from '../charts/Charts'
+import { Compare } from './Compare'
+import { Name } from './Name'
+import { keyOf, rows as listed } from './rows'
+import { GroupBy } from './RunList'
+import { Ring, StateDot } from './StateDot'
+import { percent } from './Streams'
+
+const N_CONFIG_COLUMNS = 6
+const ROW_HEIGHT = 36
+
+/** A clock for durations that grow. */
+const now_s = signal(Date.now() / 1000)
+setInterval(() => document.hidden || (now_s.value = Date.now() / 1000), 1000)
+
+interface Column {
+  key: string
+  title: string
+  width: string
+  cell: (run: Run) => preact.ComponentChildren
+}
+
+const FACTS: Column[] = [
+  { key: 'state', title: 'State', width: '92px', cell: (run) => <StateDot state={run.state} problem={run.problem} word /> },
+  { key: 'started', title: 'Started', width: '150px', cell: (run) => (run.started === null ? '' : dateTime(run.started)) },
+  { key: 'duration', title: 'Duration', width: '110px', cell: (run) => <Duration run={run} /> },
+  { key: 'last_step', title: 'Last step', width: '84px', cell: (run) => (run.last_step === null ? '' : count(run.last_step)) },
+]
+
+const ASKED: Column = { key: '', title: 'Asked', width: '130px', cell: (run) => (run.live ? <Asked run={run.key} /> : '') }
+
+/** Facts that are worth a column only where they differ. */
+const ORIGINS: Column[] = [
+  { key: 'source', title: 'Source', width: '100px', cell: (run) => run.source },
+  { key: 'host', title: 'Host', width: '100px', cell: (run) => run.host },
+]
+
+/** How many streams a live run answers, and what that takes of its time. */
+function Asked({ run }: { run: string }) {
+  const { detail } = useDetail(run)
+  if (!detail) return null
+  const n = detail.streams.length
+  if (n === 0) return <span class="muted">nobody</span>
+  return <>{`${n} ${n === 1 ? 'stream' : 'streams'}${detail.share === null ? '' : ` · ${percent(detail.share)}`}`}</>
+}
+
+const Duration = ({ run }: { run: Run }) => {
+  const length = durationOf(run, run.live ? now_s.value : 0)
+  return <>{length === null ? '' : duration(Math.round(length))}</>
+}
+
+const columns = computed(() => {
+  const differing = configKeys(filtered.value).filter(({ n_values }) => n_values > 1)
+  const config = differing.slice(0, N_CONFIG_COLUMNS).map(({ key }): Column => ({
+    key,
+    title: key,
+    width: '110px',
+    cell: (run) => value(valueOf(run, key) ?? ''),
+  }))
+  const differs = ({ key }: Column) => new Set(filtered.value.map((run) => valueOf(run, key))).size > 1
+  const asked = filtered.value.some((run) => run.live) ? [ASKED] : []
+  return [...FACTS, ...asked, ...config, ...ORIGINS.filter(differs)]
+})
+
+export function RunTable() {
+  const rows = listed.value
+  const compare = at.compare.value
+  const shape = `36px minmax(200px, 1fr) ${columns.value.map((column) => column.width).join(' ')} 40px`
+  const heights = useMemo(() => rows.map(() => ROW_HEIGHT), [rows.length])
+  const n = filtered.value.length
+  return (
+    <section class="run-table" aria-label="Runs">
+      <div class="toolbar">
+        <Search label="Filter runs" placeholder="Filter: regex, lr=0.01, lr<0.1, state=running" hotkey="/" value={at.filter.value} problem={filter.value.problem} onChange={(text) => update({ filter: text })} />
+        <Choice
+          label="List or compare"
+          value={compare ? 'compare' : 'list'}
+          options={[
+            ['list', 'List'],
+            ['compare', `Compare ${shown.value.length}`],
+          ]}
+          onChange={(way) => update({ compare: way === 'compare' })}
+        />
+        {!compare && <GroupBy />}
+        <span class="muted">
+          {n} of {runs.value?.length ?? 0}
+        </span>
+      </div>
+      {runs.value === null ? (
+        <Empty title="Looking for runs …" />
+      ) : runs.value.length === 0 ? (
+        <NoRuns />
+      ) : n === 0 ? (
+        <NoMatch />
+      ) : compare ? (
+        <Compare />
+      ) : (
+        <div class="run-table-scroll" style={{ '--table-width': `${840 + 122 * (columns.value.length - FACTS.length)}px` }}>
+          <Rows
+            class="run-table-rows"
+            label="Runs"
+            role="grid"
+            heights={heights}
+            keyOf={(i) => keyOf(rows[i]!)}
+            row={(i) => {
+              const row = rows[i]!
+              return row.kind === 'group' ? <GroupHead name={row.name} runs={row.runs} /> : <TableRow run={row.run} shape={shape} />
+            }}
+            header={<Header shape={shape} />}
+          />
+        </div>
+      )}
+    </section>
+  )
+}
+
+function GroupHead({ name, runs: members }: { name: string; runs: Run[] }) {
+  const keys = members.map((run) => run.key)
+  const n = keys.filter((key) => shownKeys.value.has(key)).length
+  return (
+    <div class="table-row table-group" role="row">
+      <span role="gridcell">
+        <button type="button" class="run-swatch" role="checkbox" aria-checked={n === 0 ? 'false' : n === keys.length ? 'true' : 'mixed'} aria-label={`Draw ${name}`} onClick={() => setShown(keys, n < keys.length)}>
+          <Ring style={styleOfGroup(name)} on={n > 0} />
+        </button>
+      </span>
+      <span role="gridcell">
+        {name} <span class="muted">{keys.length}</span>
+      </span>
+    </div>
+  )
+}
+
+function Header({ shape }: { shape: string }) {
+  return (
+    <div class="table-row table-head" role="row" style={{ gridTemplateColumns: shape }}>
+      <span role="columnheader">
+        <span class="unseen">Drawn</span>
+      </span>
+      {[{ key: 'name', title: 'Name' }, ...columns.value].map(({ key, title }) =>
+        key ? (
+          <Sorter key={key} sort={key} title={title} />
+        ) : (
+          <span key={title} role="columnheader">
+            {title}
+          </span>
+        ),
+      )}
+      <span role="columnheader">
+        <span class="unseen">Pin</span>
+      </span>
+    </div>
+  )
+}
+
+function Sorter({ sort, title }: { sort: string; title: string }) {
+  const now = at.sort.value
+  const [up, down] = [now === sort, now === `-${sort}`]
+  return (
+    <span role="columnheader" aria-sort={up ? 'ascending' : down ? 'descending' : 'none'}>
+      <button type="button" onClick={() => update({ sort: down ? sort : `-${sort}` })} title={`Sort by ${title}`}>
+        {title}
+        {(up || down) && <span aria-hidden="true">{up ? ' ↑' : ' ↓'}</span>}
+      </button>
+    </span>
+  )
+}
+
+function TableRow({ run, shape }: { run: Run; shape: string }) {
+  const on = shownKeys.value.has(run.key)
+  const pinned = at.pin.value.includes(run.key)
+  const open = at.run.value === run.key
+  const label = labelOf(run.key)
+  return (
+    <div class={`table-row ${open ? 'is-open' : ''}`} role="row" style={{ gridTemplateColumns: shape }}>
+      <span role="gridcell">
+        <button type="button" class="run-swatch" role="checkbox" aria-checked={on} aria-label={`Draw ${label}`} onClick={() => setShown([run.key], !on)}>
+          <Ring style={styleOfRun(run.key)} on={on} />
+        </button>
+      </span>
+      <span role="gridcell">
+        <button type="button" class="run-name" title={run.directory} onClick={() => update({ run: open ? '' : run.key })}>
+          <Name run={run} />
+        </button>
+      </span>
+      {columns.value.map((column) => (
+        <span key={column.key} role="gridcell" class="table-cell">
+          {column.cell(run)}
+        </span>
+      ))}
+      <span role="gridcell" class={pinned ? '' : 'table-pin'}>
+        <IconButton icon="pin" label={`${pinned ? 'Unpin' : 'Pin'} ${label}`} pressed={pinned} onClick={() => update({ pin: toggled(at.pin.peek(), run.key) })} />
+      </span>
+    </div>
+  )
+}

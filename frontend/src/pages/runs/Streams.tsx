@@ -1,0 +1,52 @@
+// Who asks a run what, and what that costs it.
+
+import type { StreamInfo } from '../../data/types'
+import { count, duration, number } from '../../views/format'
+
+const MAX_NAMED = 3
+
+/** Who asks: the names of a few, and how many more. */
+function clientsText(clients: readonly string[]): string {
+  const named = [...new Set(clients)].slice(0, MAX_NAMED)
+  const n = clients.length
+  return `${n} ${n === 1 ? 'client' : 'clients'}${n ? `: ${named.join(', ')}${n > named.length ? ' …' : ''}` : ''}`
+}
+
+export const percent = (share: number): string => (share < 0.0001 ? '< 0.01 %' : `${number(100 * share, 2)} %`)
+
+export function Streams({ share, streams }: { share: number | null; streams: StreamInfo[] }) {
+  if (streams.length === 0) return <p class="muted">Nobody asks this run anything, so watching it costs nothing.</p>
+  return (
+    <>
+      {share !== null && (
+        <p>
+          All of it takes <b>{percent(share)}</b> of the run's time.
+        </p>
+      )}
+      <ul class="stream-list">
+        {streams.map((stream) => (
+          <li key={stream.stream}>
+            <code>{stream.query}</code>
+            <span class="muted">{factsOf(stream)}</span>
+            {stream.last_error && <span class="field-problem">{stream.last_error}</span>}
+          </li>
+        ))}
+      </ul>
+    </>
+  )
+}
+
+function factsOf(stream: StreamInfo): string {
+  return [
+    stream.kept && 'recorded',
+    clientsText(stream.clients),
+    `${count(stream.n_records)} records of ${count(stream.n_events)} events`,
+    `${duration(stream.spent_s)} spent`,
+    stream.stride > 1 && `one in ${stream.stride} events`,
+    stream.n_skipped > 0 && `${count(stream.n_skipped)} skipped`,
+    stream.n_dropped > 0 && `${count(stream.n_dropped)} dropped`,
+    stream.n_errors > 0 && `${count(stream.n_errors)} errors`,
+  ]
+    .filter(Boolean)
+    .join(' · ')
+}

@@ -1,0 +1,108 @@
+// The values of a tag over its steps, as histograms.
+
+import { useMemo } from 'preact/hooks'
+import { useHistograms } from '../../data/tensors'
+import { at, update } from '../../state/state'
+import { dark } from '../../state/theme'
+import { Choice, Empty, IconButton, Toggle } from '../../ui/parts'
+import { Histograms } from '../../views/Histograms'
+import type { Span } from '../../views/span'
+import { finerBins, stepsWithin, type HistogramSeries } from '../../views/histograms'
+
+const KINDS = [
+  ['offset', 'Offset'],
+  ['overlay', 'Overlay'],
+  ['heat', 'Heat map'],
+  ['bands', 'Percentiles'],
+] as const
+const SCALES = [
+  ['linear', 'Linear'],
+  ['symlog', 'Symlog'],
+] as const
+const BINS = [16, 32, 64, 128, 256, 512]
+
+interface HistogramViewProps {
+  run: string
+  tag: string
+  n_steps: number
+  step: number | null
+}
+
+export function HistogramView({ run, tag, n_steps, step }: HistogramViewProps) {
+  const kind = at.ridge.value
+  const scale = at.symlog.value ? 'symlog' : 'linear'
+  const values = at.values.value
+  // A closer look at some values needs finer bins; all steps share them, so that counts can be compared.
+  const plain = useHistograms(run, tag, { bins: at.bins.value, scale }, n_steps)
+  const edges = plain.value?.edges[0]
+  const finer = useMemo(() => (edges && values && scale === 'linear' ? finerBins(at.bins.value, edges, values) : at.bins.value), [edges, values, scale, at.bins.value])
+  const closer = useHistograms(finer > at.bins.value ? run : '', tag, { bins: finer, scale }, n_steps)
+  const found = finer > at.bins.value && closer.fresh ? closer : plain
+  const series = useMemo((): HistogramSeries | null => {
+    const told = found.value
+    if (!told) return null
+    return { ...told, walls: told.wall_times, edges: told.edges[0] ?? [0, 1], percentiles: told.percentiles.map((row) => row.map(Number)) }
+  }, [found.value])
+  const options = { kind, symlog: at.symlog.value, logCounts: at.logcounts.value, even: at.even.value, values, steps: at.steps.value }
+  const zoomed = values || at.steps.value
+  const open = (to: number) => update({ step: to, as: 'table' })
+  return (
+    <>
+      <div class="tensor-tools">
+        <Choice label="Picture" options={KINDS} value={kind} onChange={(ridge) => update({ ridge })} />
+        <Choice label="Scale of values" options={SCALES} value={scale} onChange={(next) => update({ symlog: next === 'symlog', values: null })} />
+        {kind !== 'overlay' && <Toggle label="Even spacing" title="One distance between steps, whatever their true one" on={at.even.value} onChange={(even) => update({ even })} />}
+        {kind !== 'bands' && <Toggle label="Log counts" title="Counts by their logarithm, so that one full bin does not hide all others" on={at.logcounts.value} onChange={(logcounts) => update({ logcounts })} />}
+        <label class="tool-select">
+          <span>Bins</span>
+          <select value={at.bins.value} onChange={({ currentTarget }) => update({ bins: Number(currentTarget.value) })}>
+            {[...new Set([...BINS, at.bins.value])].sort((a, b) => a - b).map((n) => (
+              <option key={n} value={n}>
+                {n}
+              </option>
+            ))}
+          </select>
+        </label>
+        {zoomed && <IconButton icon="reset" label="Reset zoom (double click, or 0)" onClick={() => update({ values: null, steps: null })} />}
+        <span class="tensor-note muted">{series && noteOf(series, at.steps.value, n_steps)}</span>
+      </div>
+      {plain.problem ? (
+        <p class="banner" role="alert">
+          {plain.problem}
+        </p>
+      ) : !series ? (
+        <div class="panel-wait" role="status" aria-label="Counting" />
+      ) : series.steps.length === 0 ? (
+        <Empty title="Nothing to count" mark={false}>
+          <p>No step of this tag could be read.</p>
+        </Empty>
+      ) : (
+        <div class={`histograms-box ${plain.fresh ? '' : 'is-stale'}`}>
+          <Histograms
+            series={series}
+            options={options}
+            label={`${kind === 'bands' ? 'Percentiles' : 'Histograms'} of ${tag}`}
+            dark={dark.value}
+            step={step ?? series.steps.at(-1)!}
+            onZoom={(v, s) => update({ ...(v && { values: v }), ...(s && { steps: s }) })}
+            onReset={() => update({ values: null, steps: null })}
+            onOpen={open}
+          />
+        </div>
+      )}
+    </>
+  )
+}
+
+/** Nothing is left out silently: which steps are drawn, and what no bin can hold. */
+function noteOf(series: HistogramSeries, span: Span | null, n_steps: number): string {
+  const [from, end] = stepsWithin(series.steps, span)
+  const sum = (column: number[]) => column.slice(from, end).reduce((a, b) => a + b, 0)
+  const odd = [
+    [sum(series.n_nan), 'NaN'],
+    [sum(series.n_posinf), '+Inf'],
+    [sum(series.n_neginf), '−Inf'],
+  ] as const
+  const steps = `${(end - from).toLocaleString('en')} ${series.steps.length < n_steps ? `of ${n_steps.toLocaleString('en')} ` : ''}steps`
+  return [steps, ...odd.filter(([n]) => n > 0).map(([n, name]) => `${n.toLocaleString('en')} ${name} besides`)].join(' · ')
+}

@@ -1,0 +1,66 @@
+// What is subtracted from the tensor: the same one at another step, or in another run.
+
+import { labelOf, runs } from '../../data/runs'
+import { at, update } from '../../state/state'
+import { IconButton } from '../../ui/parts'
+import { number } from '../../views/format'
+import { readAgainst, writeAgainst, type Against } from './against'
+
+const WHENS = [
+  ['previous', 'the step before'],
+  ['first', 'the first step'],
+  ['same', 'the same step'],
+  ['number', 'step …'],
+] as const
+
+interface MinusProps {
+  run: string
+  step: number
+  /** The step that is subtracted. */
+  other: number | null
+}
+
+export function Minus({ run, step, other }: MinusProps) {
+  const against = readAgainst(at.minus.value)
+  const set = (next: Against | null) => update({ minus: next ? writeAgainst(next) : '' })
+  if (!against) {
+    return (
+      <button type="button" class="toggle" title="Show the difference from another step or run" onClick={() => set({ run: '', when: 'previous' })}>
+        Compare
+      </button>
+    )
+  }
+  const fixed = typeof against.when === 'number'
+  return (
+    <div class="minus" role="group" aria-label="Compare with">
+      <span>minus</span>
+      <select aria-label="Run to compare with" value={against.run} onChange={({ currentTarget }) => set({ run: currentTarget.value, when: currentTarget.value ? 'same' : 'previous' })}>
+        <option value="">this run</option>
+        {(runs.value ?? [])
+          .filter(({ key }) => key !== run)
+          .map(({ key }) => (
+            <option key={key} value={key}>
+              {labelOf(key)}
+            </option>
+          ))}
+      </select>
+      <select
+        aria-label="Step to compare with"
+        value={fixed ? 'number' : against.when}
+        onChange={({ currentTarget }) => {
+          const when = currentTarget.value
+          set({ ...against, when: when === 'number' ? (other ?? step) : (when as Against['when']) })
+        }}
+      >
+        {WHENS.filter(([when]) => against.run || when !== 'same').map(([when, name]) => (
+          <option key={when} value={when}>
+            {name}
+          </option>
+        ))}
+      </select>
+      {fixed && <input type="number" step="any" aria-label="Step number to compare with" value={against.when} onChange={({ currentTarget }) => currentTarget.value !== '' && set({ ...against, when: currentTarget.valueAsNumber })} />}
+      <span class="muted">{other === null ? '' : `step ${number(other, 12)}`}</span>
+      <IconButton icon="close" label="Stop comparing" onClick={() => set(null)} />
+    </div>
+  )
+}

@@ -1,0 +1,263 @@
+// The table of a part of a tensor, with all that can be done with it.
+
+import { useEffect, useMemo, useState } from 'preact/hooks'
+import { fetchFile, fetchFound, type Part, type Place } from '../../data/tensors'
+import { at, update } from '../../state/state'
+import { dark } from '../../state/theme'
+import { Choice, Empty, IconButton, Menu, Toggle } from '../../ui/parts'
+import { tell, tellError } from '../../ui/toasts'
+import { Cells, type Spot } from '../../views/Cells'
+import { cellText, type Cell } from '../../views/cells'
+import { saveFile } from '../../views/export'
+import { cellAt, entriesOf, indexAt, showing, sliceOf } from '../../views/slices'
+import { copyCells } from './copy'
+import { HeatView } from './HeatView'
+import { Minus } from './Minus'
+import { SliceBar } from './SliceBar'
+import { StatisticsTable } from './StatisticsTable'
+import { useTable, type Shown } from './useTable'
+
+interface TableViewProps {
+  run: string
+  tag: string
+  step: number
+  /** What is subtracted, and its step; null where its steps are not known. */
+  other: { run: string; step: number } | null
+  comparing: boolean
+  onBusy: (busy: boolean) => void
+}
+
+const PLACES: readonly (readonly [Place, string])[] = [
+  ['nan', 'NaN'],
+  ['inf', 'Inf'],
+  ['min', 'min'],
+  ['max', 'max'],
+  ['absmax', '|max|'],
+]
+const SHADES = [
+  ['most', 'to 4σ'],
+  ['max', 'to max'],
+  ['none', 'off'],
+] as const
+const NOTATIONS = [
+  ['auto', 'Auto'],
+  ['fixed', '0.00'],
+  ['scientific', '1e−3'],
+] as const
+
+/** The slice as the reader typed it: it is not made to fit, so that what is wrong with it is told. */
+let typed: string | null = null
+
+export function TableView({ run, tag, step, other, comparing, onBusy }: TableViewProps) {
+  const slice = at.slice.value
+  const part: Part | null = comparing && !other ? null : { run, tag, step, slice, fit: slice !== typed, other }
+  const table = useTable(part)
+  const { shown } = table
+  const [turns, setTurns] = useState(0)
+  useEffect(() => onBusy(!table.fresh && !table.problem), [table.fresh, table.problem])
+
+  const entries = useMemo(() => shown && entriesOf(shown.head.slice, shown.head.shape.length), [shown])
+  const marked = useMemo((): Spot | null => {
+    const index = at.cell.value ? at.cell.value.split(',').map(Number) : null
+    return shown && entries && index ? cellAt(entries, shown.head.shape, index) : null
+  }, [shown, entries, at.cell.value])
+
+  const onSlice = (next: string) => {
+    typed = next
+    update({ slice: next })
+  }
+  const mark = ([row, column]: Spot) => shown && entries && update({ cell: indexAt(entries, shown.head.shape, row, column).join(',') })
+  const show = (index: readonly number[], at_step: number) => {
+    if (!shown || !entries) return
+    const next = sliceOf(showing(entries, shown.head.shape, index))
+    update({ cell: index.join(','), ...(next !== sliceOf(entries) && { slice: next }), ...(at_step !== step && { step: at_step }) })
+    setTurns((n) => n + 1)
+  }
+  const find = async (what: Place, name: string, everywhere: boolean) => {
+    try {
+      const found = await fetchFound(run, tag, what, everywhere ? null : step)
+      if (found.found) show(found.index, found.step ?? step)
+      else tell('done', `There is no ${name} in ${tag}${everywhere ? ' at any step' : ` at step ${step}`}.`)
+    } catch (error) {
+      tellError(error)
+    }
+  }
+
+  return (
+    <>
+      {shown ? (
+        <SliceBar shape={shown.head.shape} slice={shown.head.slice} asked={slice} problem={table.problem} onSlice={onSlice} />
+      ) : (
+        table.problem && (
+          <div class="tensor-problem">
+            <pre class="query-problem" role="alert">
+              {table.problem}
+            </pre>
+            {slice && (
+              <button type="button" class="button" onClick={() => update({ slice: '' })}>
+                Show it without the slice {slice}
+              </button>
+            )}
+          </div>
+        )
+      )}
+      {shown && (
+        <>
+          <StatisticsTable
+            problem={table.statistics.problem}
+            rows={[
+              [other ? 'difference' : 'slice', table.statistics.value?.slice ?? null],
+              ...(other ? [] : ([['whole', table.statistics.value?.whole ?? null]] as const)),
+            ]}
+          />
+          <Tools shown={shown} run={run} step={step} other={other} onFind={(...what) => void find(...what)} />
+          <div class={`tensor-body ${at.heat.value ? 'has-heat' : ''} ${table.fresh ? '' : 'is-stale'}`}>
+            <CellsBox table={table} shown={shown} entries={entries ?? []} tag={tag} marked={marked} turns={turns} onMark={mark} />
+            {at.heat.value && shown.head.n_rows !== null && shown.rows.n * (shown.columns?.n ?? 1) > 0 && (
+              <HeatView
+                shown={shown}
+                bound={at.shade.value === 'most' ? table.most : undefined}
+                onPick={(row, column) => {
+                  mark([row, column])
+                  setTurns((n) => n + 1)
+                }}
+              />
+            )}
+          </div>
+        </>
+      )}
+      {!shown && !table.problem && <div class="panel-wait" role="status" aria-label="Reading the tensor" />}
+    </>
+  )
+}
+
+interface CellsBoxProps {
+  table: ReturnType<typeof useTable>
+  shown: Shown
+  entries: string[]
+  tag: string
+  marked: Spot | null
+  turns: number
+  onMark: (spot: Spot) => void
+}
+
+function CellsBox({ table, shown, entries, tag, marked, turns, onMark }: CellsBoxProps) {
+  const [hovered, setHovered] = useState<Spot | null>(null)
+  const { head, rows, columns } = shown
+  const format = { notation: at.notation.value, digits: at.digits.value }
+  const spot = hovered ?? marked
+  const value = spot && table.cell(...spot)
+  const index = spot && entries.length ? indexAt(entries, head.shape, ...spot) : []
+  if (rows.n === 0 || columns?.n === 0) {
+    return (
+      <Empty title="No values" mark={false}>
+        <p>
+          {head.shape.includes(0) ? `A tensor of shape (${head.shape.join(', ')}) holds none.` : `The slice ${head.slice} chooses none of shape (${head.shape.join(', ')}).`}
+        </p>
+      </Empty>
+    )
+  }
+  if (head.n_rows === null) {
+    return (
+      <div class="tensor-number">
+        <output aria-label={`Value of ${tag}${head.slice}`}>{value === undefined || value === null ? exact(table.cell(0, 0)) : exact(value)}</output>
+        <span class="muted">
+          {tag}
+          {head.shape.length > 0 && head.slice}
+        </span>
+      </div>
+    )
+  }
+  return (
+    <div class="cells-box">
+      <Cells
+        label={`${tag}, ${rows.n} rows${columns ? `, ${columns.n} columns` : ''}`}
+        dtype={head.dtype}
+        rows={rows}
+        columns={columns}
+        cell={table.cell}
+        format={format}
+        bound={at.shade.value === 'none' ? null : at.shade.value === 'max' ? table.max : table.most}
+        max={table.max}
+        dark={dark.value}
+        marked={marked}
+        turns={turns}
+        onMark={onMark}
+        onHover={(next) => setHovered((old) => (String(old) === String(next) ? old : next))}
+        onSight={table.see}
+        onCopy={(r, c) => void copyCells(shown, r, c)}
+      />
+      <p class="cells-foot">
+        {table.cellProblem ? (
+          <span class="field-problem">{table.cellProblem}</span>
+        ) : spot ? (
+          <>
+            <span class="muted">[{index.join(', ')}]</span> {exact(value ?? undefined)}
+          </>
+        ) : (
+          <span class="muted">Point at a cell to read it in full; drag or Shift+arrows choose a range, Ctrl+C copies it</span>
+        )}
+      </p>
+    </div>
+  )
+}
+
+/** All the digits that a value has. */
+const exact = (cell: Cell | undefined): string => (cell === undefined ? '…' : typeof cell === 'number' && Number.isFinite(cell) ? String(cell).replace('-', '−') : cellText(cell, { notation: 'auto', digits: 17 }))
+
+interface ToolsProps {
+  shown: Shown
+  run: string
+  step: number
+  other: TableViewProps['other']
+  onFind: (what: Place, name: string, everywhere: boolean) => void
+}
+
+function Tools({ shown, run, step, other, onFind }: ToolsProps) {
+  const [everywhere, setEverywhere] = useState(false)
+  const download = (format: 'csv' | 'npy') =>
+    fetchFile(shown.part, format).then((blob) => saveFile(`${shown.part.tag}-${step}${other ? '-difference' : ''}.${format}`, blob), tellError)
+  return (
+    <div class="tensor-tools">
+      <div class="finds" role="group" aria-label="Find">
+        <span class="muted">Find</span>
+        {PLACES.map(([what, name]) => (
+          <button key={what} type="button" title={`Go to the ${what === 'nan' || what === 'inf' ? 'first ' : ''}${name}${everywhere ? ' of all steps' : ' at this step'}`} onClick={() => onFind(what, name, everywhere)}>
+            {name}
+          </button>
+        ))}
+        <Toggle label="all steps" title="Search all steps, not only this one" on={everywhere} onChange={setEverywhere} />
+      </div>
+      <Minus run={run} step={step} other={other?.step ?? null} />
+      <div class="formats">
+        <Choice label="Number format" options={NOTATIONS} value={at.notation.value} onChange={(notation) => update({ notation })} />
+        <label class="tool-select">
+          <span>Digits</span>
+          <input type="number" min={0} max={17} value={at.digits.value} onChange={({ currentTarget }) => update({ digits: Math.min(17, Math.max(0, Math.round(currentTarget.valueAsNumber || 0))) })} />
+        </label>
+        <label class="tool-select" title="Negative blue, positive orange. The strongest colour stands for the largest magnitude of the whole tensor, or for what most values are below: the mean and four standard deviations">
+          <span>Colours</span>
+          <select value={at.shade.value} onChange={({ currentTarget }) => update({ shade: currentTarget.value as (typeof SHADES)[number][0] })}>
+            {SHADES.map(([shade, name]) => (
+              <option key={shade} value={shade}>
+                {name}
+              </option>
+            ))}
+          </select>
+        </label>
+        <Toggle label="Heat map" title="A picture of the same slice" on={at.heat.value} onChange={(heat) => update({ heat })} />
+      </div>
+      <span class="tool-files">
+        <IconButton icon="copy" label="Copy the slice, tab-separated" onClick={() => void copyCells(shown, [0, shown.rows.n], [0, shown.columns?.n ?? 1])} />
+        <Menu
+          icon="download"
+          label="Download the slice"
+          items={[
+            { text: 'CSV', onClick: () => void download('csv') },
+            { text: 'NumPy (npy)', onClick: () => void download('npy') },
+          ]}
+        />
+      </span>
+    </div>
+  )
+}

@@ -1,0 +1,124 @@
+// Tensors and histograms of a run: a table of any part at any step, and all steps as histograms.
+
+import { useState } from 'preact/hooks'
+import { byKey, labelOf, runs } from '../../data/runs'
+import { useSteps, useTags } from '../../data/tensors'
+import type { Run, Tag } from '../../data/types'
+import { at, update } from '../../state/state'
+import { Choice, Empty } from '../../ui/parts'
+import { placeOfStep, StepBar } from '../../ui/StepBar'
+import { pickerOpen, TagPicker } from '../../ui/TagPicker'
+import { Icon } from '../../ui/Icon'
+import { NoRuns } from '../charts/Charts'
+import { otherStep, readAgainst } from './against'
+import { BinsTable } from './BinsTable'
+import { HistogramView } from './HistogramView'
+import { TableView } from './TableView'
+
+const VIEWS = [
+  ['table', 'Table'],
+  ['histograms', 'Histograms'],
+] as const
+
+export function TensorsPage() {
+  if (runs.value === null) return <Empty title="Looking for runs …" />
+  if (runs.value.length === 0) return <NoRuns />
+  return <Tensors run={byKey.value.get(at.from.value) ?? null} />
+}
+
+function Tensors({ run: given }: { run: Run | null }) {
+  const run = given ?? (at.from.value ? null : (runs.value![0] ?? null))
+  const found = useTags(run?.key ?? '')
+  const tags = (found.value ?? []).filter(({ type }) => type === 'tensor' || type === 'histogram')
+  const tag = at.tensor.value ? tags.find((one) => one.tag === at.tensor.value) : tags[0]
+  return (
+    <section class="tensors with-picker" aria-label="Tensors">
+      <TagPicker
+        label="Run and tensor"
+        run={run}
+        onRun={(from) => update({ from })}
+        tags={tags}
+        chosen={tag?.tag ?? ''}
+        onTag={(tensor) => update({ tensor, values: null, steps: null, cell: '', as: 'auto' })}
+        search={at.find.value}
+        onSearch={(find) => update({ find })}
+        empty={found.value ? 'This run kept no tensors.' : 'Reading …'}
+      />
+      <div class="picked">
+        <button type="button" class="button picker-open" onClick={() => (pickerOpen.value = true)}>
+          <Icon name="list" /> {run ? labelOf(run.key) : 'Choose a run'}
+        </button>
+        {run && tag && found.value ? <Tensor key={`${run.key} ${tag.tag}`} run={run} tag={tag} /> : <Nothing run={run} problem={found.problem} loading={!found.value} n={tags.length} />}
+      </div>
+    </section>
+  )
+}
+
+function Nothing({ run, problem, loading, n }: { run: Run | null; problem: string | null; loading: boolean; n: number }) {
+  if (!run) return <Empty title="This run is not here">Choose one of those that are, at the left.</Empty>
+  if (problem) return <Empty title="The run cannot be read">{problem}</Empty>
+  if (loading) return <Empty title="Reading the run …" />
+  if (n > 0) {
+    return (
+      <Empty title={`No tensor ${at.tensor.value}`} mark={false}>
+        <p>
+          <b>{run.name}</b> kept {n} others.
+        </p>
+        <button type="button" class="button" onClick={() => update({ tensor: '' })}>
+          Show the first of them
+        </button>
+      </Empty>
+    )
+  }
+  return (
+    <Empty title="No tensors in this run">
+      <p>Keep some from the training, or choose another run:</p>
+      <pre>{'run.log({"kernel": sg.Tensor(weights)}, step=step)\nrun.log({"activations": sg.Histogram(values)}, step=step)'}</pre>
+      <p>
+        Or record what a live run observes: on the page <b>Ask</b>, keep a query such as <code>batch.params["dense"]</code>.
+      </p>
+    </Empty>
+  )
+}
+
+function Tensor({ run, tag }: { run: Run; tag: Tag }) {
+  const found = useSteps(run.key, tag.tag)
+  const steps = found.value?.steps ?? []
+  const step = steps[placeOfStep(steps, at.step.value)]
+  const view = at.as.value === 'auto' ? (tag.type === 'histogram' ? 'histograms' : 'table') : at.as.value
+  const against = tag.type === 'tensor' ? readAgainst(at.minus.value) : null
+  const others = useSteps(against ? against.run || run.key : '', tag.tag)
+  const [busy, setBusy] = useState(false)
+  const other = against && step !== undefined && others.fresh ? otherStep(against, step, others.value!.steps) : null
+  return (
+    <>
+      <header class="tensor-head">
+        <h2 title={tag.tag}>{tag.tag}</h2>
+        <Choice label="View" options={VIEWS} value={view} onChange={(as) => update({ as })} />
+      </header>
+      {found.problem ? (
+        <p class="banner" role="alert">
+          {found.problem}
+        </p>
+      ) : step === undefined ? (
+        found.value && <Empty title="No step yet" mark={false} />
+      ) : (
+        <>
+          <StepBar label="Step" steps={steps} walls={found.value?.wall_times} step={at.step.value} busy={busy} onStep={(next) => update({ step: next })} />
+          {against && others.problem && (
+            <p class="banner" role="alert">
+              {others.problem}
+            </p>
+          )}
+          {view === 'histograms' ? (
+            <HistogramView run={run.key} tag={tag.tag} n_steps={steps.length} step={at.step.value} />
+          ) : tag.type === 'histogram' ? (
+            <BinsTable run={run.key} tag={tag.tag} step={step} />
+          ) : (
+            <TableView run={run.key} tag={tag.tag} step={step} comparing={against !== null} other={other === null || !against ? null : { run: against.run || run.key, step: other }} onBusy={setBusy} />
+          )}
+        </>
+      )}
+    </>
+  )
+}

@@ -1,0 +1,331 @@
+// A table of any size on a canvas: rows and columns have frozen headers, only what is in sight is drawn.
+
+import { useContext, useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
+import { cellText, inSight, reaching, scrollOf, shadeOf, sizeOf, widthOf, type Cell, type Format } from './cells'
+import { Root } from './root'
+import type { Axis } from './slices'
+
+export type Range = [from: number, end: number]
+export type Spot = [row: number, column: number]
+
+export interface CellsProps {
+  label: string
+  dtype: string
+  rows: Axis
+  /** Null for a vector: it has one column. */
+  columns: Axis | null
+  /** The cells that are there; a new function whenever there are more. */
+  cell: (row: number, column: number) => Cell | undefined
+  format: Format
+  /** The magnitude with the strongest colour; null colours nothing. */
+  bound: number | null
+  /** The largest magnitude: cells are as wide as it needs. */
+  max: number
+  dark: boolean
+  marked: Spot | null
+  /** Counts up when the marked cell shall be brought into sight. */
+  turns: number
+  onMark: (spot: Spot) => void
+  onHover: (spot: Spot | null) => void
+  onSight: (rows: Range, columns: Range) => void
+  onCopy: (rows: Range, columns: Range) => void
+}
+
+const HEIGHT = 24
+const HEAD = 26
+const PAD = 9
+
+export function Cells(props: CellsProps) {
+  const { rows, columns, dtype, format, marked } = props
+  const box = useRef<HTMLDivElement>(null)
+  const canvas = useRef<HTMLCanvasElement>(null)
+  const latest = useRef(props)
+  latest.current = props
+  const root = useContext(Root) ?? undefined
+  const [view, setView] = useState<[width: number, height: number]>([0, 0])
+  const offset = useRef<[x: number, y: number]>([0, 0])
+  const anchor = useRef<Spot | null>(null)
+  const expected = useRef<[number, number]>([0, 0])
+  const frame = useRef(0)
+
+  const character = useCharacter(root)
+  const n_columns = columns?.n ?? 1
+  const last = (axis: Axis) => String(Math.max(Math.abs(axis.start), Math.abs(axis.start + axis.step * (axis.n - 1)))).length
+  const width = Math.max(46, Math.ceil(Math.max(widthOf(dtype, format, props.max), columns ? last(columns) : 5) * character) + 2 * PAD)
+  const side = Math.max(40, Math.ceil(last(rows) * character) + 2 * PAD)
+  const body: [number, number] = [Math.max(0, view[0] - side), Math.max(0, view[1] - HEAD)]
+  const wide = scrollOf(n_columns * width, body[0])
+  const tall = scrollOf(rows.n * HEIGHT, body[1])
+  const now = { width, side, body, wide, tall, n_columns }
+  const geometry = useRef(now)
+  geometry.current = now
+
+  const selection = (): { rows: Range; columns: Range } | null => {
+    const at = latest.current.marked
+    if (!at) return null
+    const from = anchor.current ?? at
+    const range = (i: 0 | 1): Range => [Math.min(from[i], at[i]), Math.max(from[i], at[i]) + 1]
+    return { rows: range(0), columns: range(1) }
+  }
+
+  const draw = () => {
+    frame.current = 0
+    if (!canvas.current || !box.current) return
+    paint(canvas.current, box.current, latest.current, geometry.current, offset.current, selection())
+  }
+  const redraw = () => void (frame.current ||= requestAnimationFrame(draw))
+
+  const moveTo = (x: number, y: number) => {
+    const { body, wide, tall, width, n_columns } = geometry.current
+    const clamp = (value: number, real: number, room: number) => Math.max(0, Math.min(value, real - room))
+    offset.current = [clamp(x, n_columns * width, body[0]), clamp(y, latest.current.rows.n * HEIGHT, body[1])]
+    expected.current = [offset.current[0] / wide.ratio, offset.current[1] / tall.ratio]
+    box.current!.scrollTo(...expected.current)
+    look()
+  }
+
+  const look = () => {
+    const { body, width, n_columns } = geometry.current
+    latest.current.onSight(inSight(offset.current[1], body[1], HEIGHT, latest.current.rows.n), inSight(offset.current[0], body[0], width, n_columns))
+    redraw()
+  }
+
+  useLayoutEffect(() => {
+    const element = box.current!
+    const sizes = new ResizeObserver(() => setView([element.clientWidth, element.clientHeight]))
+    sizes.observe(element)
+    const onScroll = () => {
+      const { wide, tall } = geometry.current
+      const [x, y] = [element.scrollLeft, element.scrollTop]
+      const near = Math.abs(x - expected.current[0]) < 1 && Math.abs(y - expected.current[1]) < 1
+      if (near && (wide.ratio > 1 || tall.ratio > 1)) return
+      expected.current = [x, y]
+      offset.current = [x * wide.ratio, y * tall.ratio]
+      look()
+    }
+    const onWheel = (event: WheelEvent) => {
+      const { wide, tall } = geometry.current
+      if (event.ctrlKey || (wide.ratio === 1 && tall.ratio === 1)) return
+      // A pixel of the scroll bar stands for many: the wheel moves the table itself.
+      event.preventDefault()
+      const unit = event.deltaMode === 1 ? HEIGHT : event.deltaMode === 2 ? geometry.current.body[1] : 1
+      const [dx, dy] = event.shiftKey && !event.deltaX ? [event.deltaY, 0] : [event.deltaX, event.deltaY]
+      moveTo(offset.current[0] + dx * unit, offset.current[1] + dy * unit)
+    }
+    element.addEventListener('scroll', onScroll, { passive: true })
+    element.addEventListener('wheel', onWheel, { passive: false })
+    return () => {
+      sizes.disconnect()
+      element.removeEventListener('scroll', onScroll)
+      element.removeEventListener('wheel', onWheel)
+      cancelAnimationFrame(frame.current)
+    }
+  }, [])
+
+  useLayoutEffect(() => {
+    if (view[0]) moveTo(...offset.current)
+  }, [view, width, side, rows.n, n_columns])
+  useEffect(redraw)
+  useEffect(() => {
+    if (!marked || !view[0]) return
+    const { body, width } = geometry.current
+    const centred = (at: number, room: number, size: number, i: number) => (reaching(at, room, size, i) === at ? at : i * size - room / 2 + size / 2)
+    anchor.current = null
+    moveTo(centred(offset.current[0], body[0], width, marked[1]), centred(offset.current[1], body[1], HEIGHT, marked[0]))
+  }, [props.turns, view[0] > 0])
+
+  const spotAt = (event: MouseEvent): Spot | null => {
+    const { left, top } = canvas.current!.getBoundingClientRect()
+    const [x, y] = [event.clientX - left - side, event.clientY - top - HEAD]
+    const spot: Spot = [Math.floor((y + offset.current[1]) / HEIGHT), Math.floor((x + offset.current[0]) / width)]
+    return x >= 0 && y >= 0 && x < body[0] && y < body[1] && spot[0] < rows.n && spot[1] < n_columns ? spot : null
+  }
+  const mark = (spot: Spot, extend: boolean) => {
+    if (extend) anchor.current ??= latest.current.marked ?? spot
+    else anchor.current = null
+    props.onMark(spot)
+    redraw()
+  }
+  const dragging = useRef(false)
+
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (rows.n === 0 || n_columns === 0) return
+    const at = marked ?? [0, 0]
+    const page = Math.max(1, Math.floor(body[1] / HEIGHT) - 1)
+    const all = event.ctrlKey || event.metaKey
+    const to = ({
+      ArrowDown: [at[0] + 1, at[1]], ArrowUp: [at[0] - 1, at[1]], ArrowRight: [at[0], at[1] + 1], ArrowLeft: [at[0], at[1] - 1],
+      PageDown: [at[0] + page, at[1]], PageUp: [at[0] - page, at[1]],
+      Home: [all ? 0 : at[0], 0], End: [all ? rows.n - 1 : at[0], n_columns - 1],
+    } as Record<string, Spot>)[event.key]
+    if (to) {
+      const spot: Spot = [Math.max(0, Math.min(rows.n - 1, to[0])), Math.max(0, Math.min(n_columns - 1, to[1]))]
+      mark(spot, event.shiftKey)
+      moveTo(reaching(offset.current[0], body[0], width, spot[1]), reaching(offset.current[1], body[1], HEIGHT, spot[0]))
+    } else if (all && event.key === 'c') {
+      const chosen = selection()
+      if (chosen) props.onCopy(chosen.rows, chosen.columns)
+    } else if (all && event.key === 'a') {
+      anchor.current = [0, 0]
+      props.onMark([rows.n - 1, n_columns - 1])
+    } else return
+    event.preventDefault()
+    event.stopPropagation()
+  }
+
+  const value = marked && props.cell(...marked)
+  return (
+    <div
+      ref={box}
+      class="cells"
+      role="grid"
+      aria-label={props.label}
+      aria-rowcount={rows.n}
+      aria-colcount={n_columns}
+      aria-multiselectable
+      aria-activedescendant={marked ? 'cells-marked' : undefined}
+      tabIndex={0}
+      onKeyDown={onKeyDown}
+      onPointerDown={(event) => {
+        const spot = event.button === 0 ? spotAt(event) : null
+        if (!spot) return
+        dragging.current = event.pointerType === 'mouse'
+        mark(spot, event.shiftKey)
+      }}
+      onPointerMove={(event) => {
+        const spot = spotAt(event)
+        props.onHover(spot)
+        if (spot && dragging.current && event.buttons === 1 && String(spot) !== String(latest.current.marked)) mark(spot, true)
+      }}
+      onPointerUp={() => (dragging.current = false)}
+      onPointerLeave={() => props.onHover(null)}
+    >
+      <div class="cells-space" role="presentation" style={{ width: `${side + wide.length}px`, height: `${HEAD + tall.length}px` }}>
+        <canvas ref={canvas} class="cells-canvas" aria-hidden="true" style={{ width: `${view[0]}px`, height: `${view[1]}px` }} />
+      </div>
+      <div class="unseen" role="row" aria-rowindex={marked ? marked[0] + 1 : undefined}>
+        <span id="cells-marked" role="gridcell" aria-colindex={marked ? marked[1] + 1 : undefined} aria-selected={Boolean(marked)}>
+          {value === undefined || value === null ? 'no cell' : `row ${rows.start + rows.step * marked![0]}${columns ? `, column ${columns.start + columns.step * marked![1]}` : ''}: ${cellText(value, format)}`}
+        </span>
+      </div>
+    </div>
+  )
+}
+
+interface Geometry {
+  width: number
+  side: number
+  body: [number, number]
+  n_columns: number
+}
+
+function paint(canvas: HTMLCanvasElement, box: HTMLElement, props: CellsProps, { width, side, body, n_columns }: Geometry, [ox, oy]: [number, number], chosen: { rows: Range; columns: Range } | null): void {
+  const ratio = devicePixelRatio || 1
+  const [w, h] = [side + body[0], HEAD + body[1]]
+  const [deviceW, deviceH] = [Math.round(w * ratio), Math.round(h * ratio)]
+  if (canvas.width !== deviceW || canvas.height !== deviceH) Object.assign(canvas, { width: deviceW, height: deviceH })
+  const ctx = canvas.getContext('2d', { alpha: false })!
+  const style = getComputedStyle(box)
+  const ink = (name: string) => style.getPropertyValue(name).trim()
+  const { rows, columns, cell, format, bound, dark, marked } = props
+  ctx.setTransform(ratio, 0, 0, ratio, 0, 0)
+  ctx.fillStyle = ink('--surface')
+  ctx.fillRect(0, 0, w, h)
+  ctx.font = `12px ${ink('--mono')}`
+  ctx.textBaseline = 'middle'
+  ctx.textAlign = 'right'
+  const [plain, faint, line] = [ink('--text'), ink('--line-strong'), ink('--grid')]
+  const [r0, r1] = inSight(oy, body[1], HEIGHT, rows.n)
+  const [c0, c1] = inSight(ox, body[0], width, n_columns)
+  const x = (column: number) => side + column * width - ox
+  const y = (row: number) => HEAD + row * HEIGHT - oy
+
+  ctx.save()
+  ctx.beginPath()
+  ctx.rect(side, HEAD, body[0], body[1])
+  ctx.clip()
+  for (let row = r0; row < r1; row++) {
+    for (let column = c0; column < c1; column++) {
+      const value = cell(row, column)
+      const [left, top] = [x(column), y(row)]
+      if (value === undefined) {
+        ctx.fillStyle = faint
+        ctx.fillText('·', left + width - PAD, top + HEIGHT / 2)
+        continue
+      }
+      ctx.fillStyle = plain
+      const size = sizeOf(value)
+      if (bound !== null || !Number.isFinite(size)) {
+        const shade = shadeOf(size, bound ?? 1, dark)
+        ctx.fillStyle = shade.ground
+        ctx.fillRect(left, top, width, HEIGHT)
+        ctx.fillStyle = shade.text
+      }
+      ctx.fillText(cellText(value, format), left + width - PAD, top + HEIGHT / 2 + 0.5)
+    }
+  }
+  ctx.fillStyle = line
+  ctx.globalAlpha = bound === null ? 1 : 0.5
+  for (let row = r0; row <= r1; row++) ctx.fillRect(side, Math.round(y(row)) - 1, Math.min(body[0], n_columns * width), 1)
+  for (let column = c0; column <= c1; column++) ctx.fillRect(Math.round(x(column)) - 1, HEAD, 1, Math.min(body[1], rows.n * HEIGHT))
+  ctx.globalAlpha = 1
+  const accent = ink('--accent')
+  if (chosen && (chosen.rows[1] - chosen.rows[0] > 1 || chosen.columns[1] - chosen.columns[0] > 1)) {
+    const area = [x(chosen.columns[0]), y(chosen.rows[0]), (chosen.columns[1] - chosen.columns[0]) * width, (chosen.rows[1] - chosen.rows[0]) * HEIGHT] as const
+    ctx.globalAlpha = 0.18
+    ctx.fillStyle = accent
+    ctx.fillRect(...area)
+    ctx.globalAlpha = 1
+    ctx.strokeStyle = accent
+    ctx.strokeRect(area[0] + 0.5, area[1] + 0.5, area[2] - 1, area[3] - 1)
+  }
+  if (marked) {
+    ctx.strokeStyle = ink('--surface')
+    ctx.lineWidth = 4
+    ctx.strokeRect(x(marked[1]) + 1, y(marked[0]) + 1, width - 2, HEIGHT - 2)
+    ctx.strokeStyle = accent
+    ctx.lineWidth = 2
+    ctx.strokeRect(x(marked[1]) + 1, y(marked[0]) + 1, width - 2, HEIGHT - 2)
+    ctx.lineWidth = 1
+  }
+  ctx.restore()
+
+  const muted = ink('--muted')
+  const head = (left: number, top: number, wide: number, high: number, labels: () => void) => {
+    ctx.save()
+    ctx.beginPath()
+    ctx.rect(left, top, wide, high)
+    ctx.clip()
+    ctx.fillStyle = ink('--sunken')
+    ctx.fillRect(left, top, wide, high)
+    labels()
+    ctx.restore()
+  }
+  head(side, 0, body[0], HEAD, () => {
+    for (let column = c0; column < c1; column++) {
+      ctx.fillStyle = column === marked?.[1] ? accent : muted
+      ctx.fillText(columns ? String(columns.start + columns.step * column) : 'value', x(column) + width - PAD, HEAD / 2 + 0.5)
+    }
+  })
+  head(0, HEAD, side, body[1], () => {
+    for (let row = r0; row < r1; row++) {
+      ctx.fillStyle = row === marked?.[0] ? accent : muted
+      ctx.fillText(String(rows.start + rows.step * row), side - PAD, y(row) + HEIGHT / 2 + 0.5)
+    }
+  })
+  ctx.fillStyle = ink('--sunken')
+  ctx.fillRect(0, 0, side, HEAD)
+  ctx.fillStyle = ink('--line')
+  ctx.fillRect(0, HEAD - 1, w, 1)
+  ctx.fillRect(side - 1, 0, 1, h)
+}
+
+/** How wide a character of the table's font is. */
+function useCharacter(root: Element = document.documentElement): number {
+  const [width] = useState(() => {
+    const ctx = document.createElement('canvas').getContext('2d')!
+    ctx.font = `12px ${getComputedStyle(root).getPropertyValue('--mono').trim()}`
+    return ctx.measureText('0000000000').width / 10
+  })
+  return width
+}

@@ -1,0 +1,85 @@
+// Streams in a view. Which one is not decided here: see/choose.py has decided it.
+
+import type { Signal } from '@preact/signals'
+import { BarChart } from './BarChart'
+import type { Cursor } from './Chart'
+import { Heat } from './Heat'
+import { Lines } from './Lines'
+import { number } from './format'
+import { Pictures } from './Pictures'
+import { Plane } from './Plane'
+import type { Model } from './plot'
+import { Ridge } from './Ridge'
+import { fading, type Series, type ViewOptions } from './series'
+import { Space } from './Space'
+import { matrixOf } from './values'
+import { Log, Table } from './Written'
+
+export const VIEWS = ['line', 'annotated', 'xy', 'line3d', 'bars', 'histogram', 'heatmap', 'images', 'picture', 'log', 'table'] as const
+export type ViewName = (typeof VIEWS)[number]
+
+export interface ViewProps {
+  id: string
+  title: string
+  view: string
+  series: readonly Series[]
+  options: ViewOptions
+  /** Another number whenever something came. */
+  version: number
+  dark: boolean
+  cursor?: Signal<Cursor | null>
+  onModel?: (model: Model | null) => void
+}
+
+export function View(props: ViewProps) {
+  const { view, series } = props
+  if (series.every(({ records }) => records.n === 0)) return <p class="chart-empty">Nothing has come yet</p>
+  switch (view) {
+    case 'line':
+      return <Lines {...props} />
+    case 'xy':
+    case 'annotated':
+      return <Plane {...props} texts={view === 'annotated'} />
+    case 'line3d':
+      return <Space {...props} />
+    case 'bars':
+      return <BarChart {...props} />
+    case 'histogram':
+      return <Ridge {...props} />
+    case 'heatmap':
+      return <Heats {...props} />
+    case 'images':
+    case 'picture':
+      return <Pictures {...props} large={view === 'picture'} />
+    case 'log':
+      return <Log {...props} />
+    default:
+      return <Table {...props} />
+  }
+}
+
+/** The latest matrix of each stream; with frames, earlier ones beside it. */
+function Heats({ series, options }: ViewProps) {
+  const found = series.flatMap(({ id, label, records }) => {
+    const frames = records.values.flatMap(({ step, index, value }) => {
+      const matrix = matrixOf(value)
+      return matrix ? [{ key: `${id} ${options.frames ? index : ''}`, label, step, matrix }] : []
+    })
+    return frames.slice(options.frames ? -1 - options.history : -1).reverse()
+  })
+  if (!found.length) return <p class="chart-empty">No matrix has come yet</p>
+  return (
+    <div class={found.length > 1 ? 'heats' : 'drawn'}>
+      {found.map(({ key, label, step, matrix }, i) => (
+        <section key={key} class="heats-one" style={{ opacity: options.frames && series.length === 1 ? fading(i, found.length) : 1 }}>
+          <p class="names">
+            <span>
+              {series.length > 1 && `${label} · `}step {number(step, 10)}
+            </span>
+          </p>
+          <Heat matrix={matrix} />
+        </section>
+      ))}
+    </div>
+  )
+}

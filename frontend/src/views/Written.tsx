@@ -1,0 +1,102 @@
+// What came, in words: the log tells each record in a line, the table has a column for each name.
+
+import { dateTime, number } from './format'
+import type { Series, ViewOptions } from './series'
+import { Swatch } from './Swatch'
+import { named, textOf } from './values'
+
+const N_ROWS = 100
+const MAX_COLUMNS = 24
+
+export interface Row {
+  series: Series
+  step: number
+  wall: number
+  value: unknown
+}
+
+/** The latest records of all streams, newest first. */
+export function rowsOf(all: readonly Series[], last: number): Row[] {
+  const n = last > 0 ? Math.min(last, N_ROWS) : N_ROWS
+  const rows = all.flatMap((series): Row[] => {
+    const { values, numbers } = series.records
+    if (values.length) return values.slice(-n).map(({ step, wall, value }) => ({ series, step, wall, value }))
+    const { step, wall, y } = numbers
+    return Array.from(y.subarray(-n), (value, i) => {
+      const at = Math.max(0, y.length - n) + i
+      return { series, step: step[at]!, wall: wall[at]!, value }
+    })
+  })
+  return rows.map((row, i) => ({ row, i })).sort((a, b) => b.row.wall - a.row.wall || b.i - a.i).map(({ row }) => row).slice(0, n)
+}
+
+interface WrittenProps {
+  series: readonly Series[]
+  options: ViewOptions
+  version: number
+}
+
+export function Log({ series, options }: WrittenProps) {
+  return (
+    <div class="log" role="log" aria-label="Values, newest first" tabIndex={0}>
+      {rowsOf(series, options.last).map(({ series: one, step, value }, i) => (
+        <div key={i} class="log-row">
+          <span class="muted">{number(step, 10)}</span>
+          {series.length > 1 && <Swatch style={one.style} />}
+          <span>{textOf(value)}</span>
+        </div>
+      ))}
+    </div>
+  )
+}
+
+const cellOf = (value: unknown): string => (typeof value === 'number' ? number(value, 6) : textOf(value))
+
+export function Table({ series, options }: WrittenProps) {
+  const rows = rowsOf(series, options.last)
+  const parts = rows.map(({ value }) => named(value))
+  const names = [...new Set(parts.flatMap((one) => one.slice(0, MAX_COLUMNS).map(([name]) => name)))].slice(0, MAX_COLUMNS)
+  const n_more = Math.max(0, ...parts.map((one) => one.length)) - names.length
+  const plain = parts.some((one) => one.length === 0)
+  return (
+    <div class="values-table" tabIndex={0} role="region" aria-label="Values">
+      <table>
+        <thead>
+          <tr>
+            <th>step</th>
+            <th>time</th>
+            {series.length > 1 && <th>stream</th>}
+            {names.map((name) => (
+              <th key={name} title={name}>
+                {name}
+              </th>
+            ))}
+            {n_more > 0 && names.length > 0 && <th>and {n_more.toLocaleString('en')} more</th>}
+            {plain && <th>value</th>}
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map(({ series: one, step, wall, value }, i) => {
+            const cells = new Map(parts[i])
+            return (
+              <tr key={i}>
+                <td>{number(step, 10)}</td>
+                <td>{dateTime(wall).slice(11)}</td>
+                {series.length > 1 && (
+                  <td>
+                    <Swatch style={one.style} /> {one.label}
+                  </td>
+                )}
+                {names.map((name) => (
+                  <td key={name}>{cells.has(name) ? cellOf(cells.get(name)) : ''}</td>
+                ))}
+                {n_more > 0 && names.length > 0 && <td />}
+                {plain && <td class="values-text">{cells.size ? '' : cellOf(value)}</td>}
+              </tr>
+            )
+          })}
+        </tbody>
+      </table>
+    </div>
+  )
+}

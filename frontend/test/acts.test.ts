@@ -1,0 +1,48 @@
+import { expect, it } from 'vitest'
+import { stillUnderway, toldOf, wordsOf, type Underway } from '../src/pages/act/acts'
+import { boundsOf, isLogarithmic, kindOf, placeOf, problemOf, valueAt } from '../src/pages/act/controls'
+import type { ControlInfo, StreamInfo } from '../src/data/types'
+
+const control = (more: Partial<ControlInfo>): ControlInfo => ({ type: 'float', value: 0.1, min: null, max: null, choices: null, where: 'a.py:1', ...more })
+
+it('has the field that fits', () => {
+  expect(kindOf(control({ min: 0, max: 1 }))).toBe('slider')
+  expect(kindOf(control({ min: 0 }))).toBe('number')
+  expect(kindOf(control({ type: 'bool', value: true }))).toBe('switch')
+  expect(kindOf(control({ type: 'str', value: 'a', choices: ['a', 'b'] }))).toBe('choice')
+  expect(kindOf(control({ type: 'str', value: 'a' }))).toBe('text')
+})
+it('slides in powers of ten over decades, both ways', () => {
+  const wide = control({ min: 1e-6, max: 1 })
+  expect(isLogarithmic(wide)).toBe(true)
+  expect(valueAt(wide, 500)).toBe(0.001)
+  expect(placeOf(wide, 0.001)).toBeCloseTo(500)
+  expect(boundsOf(wide)).toContain('powers of ten')
+  const narrow = control({ min: 2, max: 10 })
+  expect(isLogarithmic(narrow)).toBe(false)
+  expect(valueAt(narrow, 250)).toBe(4)
+  expect([valueAt(wide, 0), valueAt(wide, 1000)]).toEqual([1e-6, 1])
+})
+it('says what is wrong before it asks', () => {
+  expect(problemOf(control({ max: 1 }), 2)).toBe('Expected at most 1')
+  expect(problemOf(control({ type: 'int' }), 0.5)).toBe('Expected a whole number')
+  expect(problemOf(control({}), NaN)).toBe('Expected a number')
+  expect(problemOf(control({ min: 0 }), 0)).toBeNull()
+})
+it('is under way until the history shows it, or it was refused', () => {
+  const asked: Underway = { wanted: { kind: 'set', name: 'lr', value: 1 }, asked_s: 100, note: '', problem: '' }
+  expect(stillUnderway(asked, [{ kind: 'set', name: 'lr', wall_time: 99 }, { kind: 'set', name: 'wd', wall_time: 101 }])).toBe(asked)
+  expect(stillUnderway(asked, [{ kind: 'set', name: 'lr', wall_time: 101 }])).toBeNull()
+  const refused = { ...asked, problem: 'too large' }
+  expect(stillUnderway(refused, [{ kind: 'set', name: 'lr', wall_time: 101 }])).toBe(refused)
+  expect(stillUnderway(undefined, [])).toBeNull()
+})
+it('tells what was done', () => {
+  const done = { applied: true, event: 'epoch', step: 3, wall_time: 1, result: 42, note: '' }
+  expect(toldOf({ kind: 'set', name: 'lr', value: 0.5 }, done)).toBe('Set lr to 0.5 at epoch 3')
+  expect(toldOf({ kind: 'call', name: 'save' }, done)).toBe('Called save at epoch 3: 42')
+})
+it('tells what a stream costs', () => {
+  const stream: StreamInfo = { stream: 1, query: 'q', tag: 'q', clients: ['a'], n_records: 10, n_events: 100, n_skipped: 5, n_dropped: 0, n_errors: 0, last_error: '', stride: 2, spent_s: 0.001 }
+  expect(wordsOf(stream, 10)).toEqual(['asked by a', '10 records', '10 µs an event', '0.01 % of its time', 'one in 2 events', '5 skipped'])
+})

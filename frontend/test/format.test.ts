@@ -1,0 +1,23 @@
+import { expect, test } from 'vitest'
+import { count, duration, number, value } from '../src/views/format'
+import { neat } from '../src/views/span'
+
+test.each([
+  [0, '0'], [0.1 + 0.2, '0.3'], [-1.5, '−1.5'], [123456, '123456'], [1234567, '1.235e6'], [0.000123, '1.23e−4'],
+  [NaN, 'NaN'], [Infinity, '+∞'], [-Infinity, '−∞'], [1e-300, '1e−300'],
+])('number %d', (n, text) => expect(number(n)).toBe(text))
+
+test.each([[950, '950'], [12_345, '12.3k'], [4e6, '4M'], [2.5e9, '2.5G']])('count %d', (n, text) => expect(count(n)).toBe(text))
+
+test.each([[0.25, '0.25 s'], [12, '12 s'], [200, '3 min 20 s'], [7500, '2 h 05 min'], [273_600, '3 d 4 h'], [-60, '−1 min']])('duration %d', (s, text) =>
+  expect(duration(s)).toBe(text),
+)
+
+test('any value on one line', () => expect([0.1, 'adam', true, null, [1, 2], undefined].map(value)).toEqual(['0.1', 'adam', 'true', 'null', '[1,2]', '']))
+
+test('a zoom in few digits, fine for its width, and for a log axis', () => {
+  expect(neat([61728.08641975308, 69135.45679012345])).toEqual([61728, 69135])
+  expect(neat([0.123456, 1234.5678])).toEqual([0.1235, 1235])
+  const [low, high] = neat([1795271721.7771, 1795271722.1234])
+  expect(high - low).toBeCloseTo(0.3463, 3)
+})

@@ -1,0 +1,14 @@
+import { defineConfig } from 'vite'
+
+// The views as one module for notebooks: one file, no imports.
+export default defineConfig({
+  oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
+  build: {
+    outDir: '../src/sightglass/see/static',
+    emptyOutDir: false,
+    target: 'es2022',
+    reportCompressedSize: false,
+    lib: { entry: 'src/views/index.ts', formats: ['es'], fileName: () => 'views.js' },
+    rolldownOptions: { output: { codeSplitting: false, minify: true } },
+  },
+})
