@@ -25,6 +25,7 @@ import { followLocation } from './state/state'
 import { followTheme } from './state/theme'
 import { followKeys } from './ui/shortcuts'
 import { tellError } from './ui/toasts'
+import { forgetOldTrees } from './views/forget'
 
 function start(): void {
   socket.start()
@@ -32,6 +33,7 @@ function start(): void {
   loadRuns().catch(tellError)
 }
 
+forgetOldTrees()
 const token = readToken()
 followLocation()
 followTheme()

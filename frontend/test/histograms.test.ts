@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { heightOf, layoutOf, pointedAt, columnOf, type HistogramOptions } from '../src/views/histogramDraw'
+import { heightOf, layoutOf, pointedAt, columnOf, type HistogramOptions } from '../src/views/histogramLayout'
 import { finerBins, placeOf, spaced, stepPlaces, stepsWithin, told, totalAt, valueAt, valueTicks, type HistogramSeries } from '../src/views/histograms'
 
 const series: HistogramSeries = {

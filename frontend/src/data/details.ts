@@ -84,7 +84,7 @@ export function followHistories(): void {
   const drain = async () => {
     if (busy) return
     busy = true
-    await fetchInParts(queue, N_AT_ONCE, fetchDetail, takeIn)
+    while (queue.length) await fetchInParts(queue, N_AT_ONCE, fetchDetail, takeIn)
     busy = false
   }
   effect(() => {

@@ -15,7 +15,7 @@ interface Kept {
 
 export function useKept(keys: readonly string[]): Kept {
   const [tags, setTags] = useState<ReadonlyMap<string, Tag[]>>(new Map())
-  const [problem, setProblem] = useState<string | null>(null)
+  const [problems, setProblems] = useState<ReadonlyMap<string, string>>(new Map())
   const name = keys.join('\n')
   useEffect(() => {
     const abort = new AbortController()
@@ -23,9 +23,9 @@ export function useKept(keys: readonly string[]): Kept {
       try {
         const found = (await get<{ tags: Tag[] }>(runPath(key, '/tags'), {}, abort.signal)).tags
         setTags((old) => (JSON.stringify(old.get(key)) === JSON.stringify(found) ? old : new Map(old).set(key, found)))
-        setProblem(null)
+        setProblems((old) => (old.has(key) ? new Map([...old].filter(([one]) => one !== key)) : old))
       } catch (error) {
-        if (!abort.signal.aborted) setProblem(messageOf(error))
+        if (!abort.signal.aborted) setProblems((old) => new Map(old).set(key, messageOf(error)))
       }
     }
     setTags((old) => new Map([...old].filter(([key]) => keys.includes(key))))
@@ -38,5 +38,7 @@ export function useKept(keys: readonly string[]): Kept {
       clearInterval(timer)
     }
   }, [name])
-  return { tags, problem, loading: !problem && keys.some((key) => !tags.has(key)) }
+  const told = keys.flatMap((key) => problems.get(key) ?? [])
+  const problem = told.length > 1 ? `${told[0]} (and ${told.length - 1} more)` : (told[0] ?? null)
+  return { tags, problem, loading: keys.some((key) => !tags.has(key) && !problems.has(key)) }
 }

@@ -3,8 +3,8 @@
 import { batch, computed, effect, signal } from '@preact/signals'
 import { get, messageOf, runPath } from './api'
 import { fetchInParts } from './parts'
-import { byKey, shown, shownKeys } from './runs'
-import type { Tag } from './types'
+import { shown, shownKeys } from './runs'
+import type { Run, Tag } from './types'
 
 const REFRESH_MS = 5_000
 const N_AT_ONCE = 6
@@ -52,6 +52,9 @@ function takeIn(answers: readonly Answer[]): void {
   })
 }
 
+/** Whether there may be tags: a run that has ended without a directory kept nothing. */
+const keeps = (run: Run): boolean => run.live || run.directory !== ''
+
 /** Keep the tags of what is drawn up to date. */
 export function followTags(): void {
   const queue: string[] = []
@@ -59,12 +62,12 @@ export function followTags(): void {
   const drain = async () => {
     if (busy) return
     busy = true
-    await fetchInParts(queue, N_AT_ONCE, fetchTags, takeIn)
+    while (queue.length) await fetchInParts(queue, N_AT_ONCE, fetchTags, takeIn)
     busy = false
   }
   effect(() => {
     for (const run of shown.value) {
-      if (asked.has(run.key)) continue
+      if (asked.has(run.key) || !keeps(run)) continue
       asked.add(run.key)
       queue.push(run.key)
     }
@@ -72,14 +75,14 @@ export function followTags(): void {
   })
   setInterval(() => {
     if (document.hidden || queue.length) return
-    const again = (key: string) => byKey.peek().get(key)?.live || tagProblems.peek().has(key)
-    queue.push(...shown.peek().map((run) => run.key).filter(again))
+    const again = (run: Run) => run.live || (tagProblems.peek().has(run.key) && keeps(run) && !run.problem)
+    queue.push(...shown.peek().filter(again).map((run) => run.key))
     void drain()
   }, REFRESH_MS)
 }
 
 export const tagsLoading = computed(() =>
-  shown.value.some((run) => !known.value.has(run.key) && !tagProblems.value.has(run.key)),
+  shown.value.some((run) => keeps(run) && !known.value.has(run.key) && !tagProblems.value.has(run.key)),
 )
 
 /** What is known of a tag of a run. */

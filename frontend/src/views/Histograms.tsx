@@ -2,7 +2,8 @@
 
 import { useContext, useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { dateTime, number } from './format'
-import { drawHistograms, layoutOf, pointedAt, type HistogramInk, type HistogramOptions, type Pointed } from './histogramDraw'
+import { drawHistograms, type HistogramInk } from './histogramDraw'
+import { layoutOf, pointedAt, type HistogramOptions, type Layout, type Pointed } from './histogramLayout'
 import { told, totalAt, valueAt, type HistogramSeries } from './histograms'
 import { Root } from './root'
 import type { Span } from './span'
@@ -124,7 +125,7 @@ export function Histograms({ series, options, label, dark, step, onZoom, onReset
   )
 }
 
-const tipX = (layout: ReturnType<typeof layoutOf>, at: Pointed, kind: HistogramOptions['kind']): number =>
+const tipX = (layout: Layout, at: Pointed, kind: HistogramOptions['kind']): number =>
   kind === 'offset' || kind === 'overlay' ? layout.value(at.bin + 0.5) : layout.step(at.i)
 
 function Tip({ series, at, kind, x, right }: { series: HistogramSeries; at: Pointed; kind: HistogramOptions['kind']; x: number; right: number }) {
@@ -160,7 +161,7 @@ function Tip({ series, at, kind, x, right }: { series: HistogramSeries; at: Poin
 }
 
 /** What a drag chooses, of values and of steps; null where it was but a click. */
-function zoomOf(series: HistogramSeries, layout: ReturnType<typeof layoutOf>, { from, to }: Drag): [Span | null, Span | null] | null {
+function zoomOf(series: HistogramSeries, layout: Layout, { from, to }: Drag): [Span | null, Span | null] | null {
   const [wide, high] = [Math.abs(to[0] - from[0]), Math.abs(to[1] - from[1])]
   if (wide < MIN_DRAG && (high < MIN_DRAG || layout.kind === 'overlay')) return null
   const { box, bins, kind, range } = layout

@@ -6,6 +6,7 @@ import { signal } from '@preact/signals'
 import { styleOf, type LineStyle } from './palette'
 import { Records } from './records'
 import { columnOf } from './columns'
+import { forgetOldTrees } from './forget'
 import { Names } from './Names'
 import { Root } from './root'
 import { STANDARD, type Series, type ViewOptions } from './series'
@@ -45,6 +46,7 @@ export interface Mounted {
 const TICK_MS = 40
 
 export function mountWith(css: string, element: HTMLElement, given: MountOptions = {}): Mounted {
+  forgetOldTrees()
   const host = element.appendChild(document.createElement('div'))
   host.style.cssText = 'display: block; width: 100%'
   host.style.height = typeof given.height === 'number' ? `${given.height}px` : (given.height ?? '320px')

@@ -23,11 +23,11 @@ const VIEWS = [
 export function TensorsPage() {
   if (runs.value === null) return <Empty title="Looking for runs …" />
   if (runs.value.length === 0) return <NoRuns />
-  return <Tensors run={byKey.value.get(at.from.value) ?? null} />
+  const run = at.from.value ? (byKey.value.get(at.from.value) ?? null) : runs.value[0]!
+  return <Tensors key={run?.key} run={run} />
 }
 
-function Tensors({ run: given }: { run: Run | null }) {
-  const run = given ?? (at.from.value ? null : (runs.value![0] ?? null))
+function Tensors({ run }: { run: Run | null }) {
   const found = useTags(run?.key ?? '')
   const tags = (found.value ?? []).filter(({ type }) => type === 'tensor' || type === 'histogram')
   const tag = at.tensor.value ? tags.find((one) => one.tag === at.tensor.value) : tags[0]

@@ -1,0 +1,88 @@
+// Finding, comparing, the look of the cells, copying and downloading.
+
+import { useState } from 'preact/hooks'
+import { fetchFile, type Place } from '../../data/tensors'
+import { at, update } from '../../state/state'
+import { Choice, IconButton, Menu, Toggle } from '../../ui/parts'
+import { tellError } from '../../ui/toasts'
+import { saveFile } from '../../views/export'
+import { copyCells } from './copy'
+import { Minus } from './Minus'
+import type { Shown } from './useTable'
+
+const PLACES: readonly (readonly [Place, string])[] = [
+  ['nan', 'NaN'],
+  ['inf', 'Inf'],
+  ['min', 'min'],
+  ['max', 'max'],
+  ['absmax', '|max|'],
+]
+const SHADES = [
+  ['most', 'to 4σ'],
+  ['max', 'to max'],
+  ['none', 'off'],
+] as const
+const NOTATIONS = [
+  ['auto', 'Auto'],
+  ['fixed', '0.00'],
+  ['scientific', '1e−3'],
+] as const
+
+interface ToolsProps {
+  shown: Shown
+  run: string
+  step: number
+  /** What is subtracted, and its step. */
+  other: { run: string; step: number } | null
+  onFind: (what: Place, name: string, everywhere: boolean) => void
+}
+
+/** What can be done with the table. */
+export function Tools({ shown, run, step, other, onFind }: ToolsProps) {
+  const [everywhere, setEverywhere] = useState(false)
+  const download = (format: 'csv' | 'npy') =>
+    fetchFile(shown.part, format).then((blob) => saveFile(`${shown.part.tag}-${step}${other ? '-difference' : ''}.${format}`, blob), tellError)
+  return (
+    <div class="tensor-tools">
+      <div class="finds" role="group" aria-label="Find">
+        <span class="muted">Find</span>
+        {PLACES.map(([what, name]) => (
+          <button key={what} type="button" title={`Go to the ${what === 'nan' || what === 'inf' ? 'first ' : ''}${name}${everywhere ? ' of all steps' : ' at this step'}`} onClick={() => onFind(what, name, everywhere)}>
+            {name}
+          </button>
+        ))}
+        <Toggle label="all steps" title="Search all steps, not only this one" on={everywhere} onChange={setEverywhere} />
+      </div>
+      <Minus run={run} step={step} other={other?.step ?? null} />
+      <div class="formats">
+        <Choice label="Number format" options={NOTATIONS} value={at.notation.value} onChange={(notation) => update({ notation })} />
+        <label class="tool-select">
+          <span>Digits</span>
+          <input type="number" min={0} max={17} value={at.digits.value} onChange={({ currentTarget }) => update({ digits: Math.min(17, Math.max(0, Math.round(currentTarget.valueAsNumber || 0))) })} />
+        </label>
+        <label class="tool-select" title="Negative blue, positive orange. The strongest colour stands for the largest magnitude of the whole tensor, or for what most values are below: the mean and four standard deviations">
+          <span>Colours</span>
+          <select value={at.shade.value} onChange={({ currentTarget }) => update({ shade: currentTarget.value as (typeof SHADES)[number][0] })}>
+            {SHADES.map(([shade, name]) => (
+              <option key={shade} value={shade}>
+                {name}
+              </option>
+            ))}
+          </select>
+        </label>
+        <Toggle label="Heat map" title="A picture of the same slice" on={at.heat.value} onChange={(heat) => update({ heat })} />
+      </div>
+      <span class="tool-files">
+        <IconButton icon="copy" label="Copy the slice, tab-separated" onClick={() => void copyCells(shown, [0, shown.rows.n], [0, shown.columns?.n ?? 1])} />
+        <Menu
+          icon="download"
+          label="Download the slice"
+          items={[
+            { text: 'CSV', onClick: () => void download('csv') },
+            { text: 'NumPy (npy)', onClick: () => void download('npy') },
+          ]}
+        />
+      </span>
+    </div>
+  )
+}
