@@ -68,6 +68,11 @@ it('tells the call that is being written', () => {
   expect(callAt('batch.loss', functions)).toBeNull()
 })
 
-it('suggests what a run offers, not its steps', () => {
-  expect(suggestions(description)).toEqual(['batch.loss', 'batch.loss.mean(every=100)', 'norm(batch.grads["dense"])', 'batch.grads["dense"]', 'epoch.accuracy', 'epoch.accuracy.mean(every=100)'])
+it('suggests what a run offers: often before seldom, numbers first, never its steps', () => {
+  expect(suggestions(description)).toEqual(['batch.loss', 'batch.loss.mean(every=100)', 'batch.grads.map(lambda name, value: norm(value))', 'batch.grads["dense"]', 'epoch.accuracy', 'epoch.accuracy.mean(every=100)'])
+})
+it('suggests what happens once only where there is nothing else', () => {
+  const { batch, epoch } = description.events
+  expect(suggestions({ ...description, events: { init: { ...batch!, n_events: 1 }, epoch: epoch! } })).toEqual(['epoch.accuracy', 'epoch.accuracy.mean(every=100)'])
+  expect(suggestions({ ...description, events: { init: { ...batch!, n_events: 1 } } })[0]).toBe('init.loss')
 })

@@ -127,17 +127,28 @@ function matching(items: Completion[], word: string): Completion[] {
   return found.sort((a, b) => starts(b) - starts(a)).slice(0, MAX_ITEMS)
 }
 
-/** Queries worth trying on a run, from what it offers: a few of each kind. */
+/** Queries worth trying on a run: of what happens often first; numbers before what has many. */
 export function suggestions(description: Description): string[] {
-  const found: string[] = []
-  for (const [event, { observables }] of Object.entries(description.events)) {
-    for (const [name, { type, fields }] of Object.entries(observables)) {
-      const field = Object.keys(fields)[0]
-      if (/^(float|int)\d*$/.test(type) && name !== 'step') found.push(`${event}.${name}`, `${event}.${name}.mean(every=100)`)
-      else if (field && /\[/.test(fields[field]!)) found.push(`norm(${event}.${name}["${field}"])`, `${event}.${name}["${field}"]`)
-      else if (/^\w+\[\d+(, \d+)?\]$/.test(type)) found.push(`${event}.${name}`)
-      else if (/^(tuple|mapping)/.test(type)) found.push(`${event}.${name}`)
-    }
-  }
-  return found.slice(0, 10)
+  const events = Object.entries(description.events).sort(([, a], [, b]) => b.n_events - a.n_events)
+  const often = events.filter(([, { n_events }]) => n_events > 1)
+  const found = (often.length ? often : events).flatMap(([event, { observables }]) =>
+    Object.entries(observables)
+      .flatMap(([name, observable]) => worthTrying(`${event}.${name}`, name, observable))
+      .sort((a, b) => a.rank - b.rank)
+      .slice(0, MAX_OF_EVENT),
+  )
+  return found.slice(0, MAX_SUGGESTIONS).map(({ query }) => query)
+}
+
+const MAX_OF_EVENT = 7
+const MAX_SUGGESTIONS = 10
+
+function worthTrying(path: string, name: string, { type, fields }: Observable): { query: string; rank: number }[] {
+  const field = Object.keys(fields)[0]
+  if (name === 'step') return []
+  if (/^float\d*$/.test(type)) return [{ query: path, rank: 0 }, { query: `${path}.mean(every=100)`, rank: 1 }]
+  if (/^int\d*$/.test(type)) return [{ query: path, rank: 2 }]
+  if (field && fields[field]!.includes('[')) return [{ query: `${path}.map(lambda name, value: norm(value))`, rank: 1 }, { query: `${path}["${field}"]`, rank: 3 }]
+  if (/^(tuple|mapping)/.test(type)) return [{ query: path, rank: 2 }]
+  return /^\w+\[\d+(, \d+)?\]$/.test(type) ? [{ query: path, rank: 3 }] : []
 }
