@@ -33,6 +33,18 @@ describe('completion', () => {
   it('knows the names inside a mapping', () => {
     expect(texts('batch.grads["')).toEqual(['dense"]', 'layer<b>"]'])
     expect(texts("batch.grads['den")).toEqual(["dense']"])
+    expect(texts('batch.grads.de')).toContain('dense')
+  })
+  it('goes down into mappings of mappings, and leaves names with dots whole', () => {
+    const grads = observable('mapping of 2', { 'dense1.kernel': 'float32[64, 32]', 'dense1.bias': 'float32[32]', 'out.kernel': 'float32[32, 4]' })
+    const params = observable('mapping of 2', { 'fc.weight': 'float32[4, 2]', 'fc.bias': 'float32[4]' })
+    const nested = { ...description, events: { batch: { ...description.events.batch!, observables: { grads, params } } } } as unknown as Description
+    const found = (text: string) => completionsAt(text, text.length, nested, []).items.filter(({ kind }) => kind === 'name').map(({ text }) => text)
+    expect(found('batch.grads["')).toEqual(['dense1"]', 'out"]'])
+    expect(found('batch.grads.dense1.')).toEqual(['kernel', 'bias'])
+    expect(found('batch.grads["dense1"]["')).toEqual(['kernel"]', 'bias"]'])
+    expect(found('batch.params["')).toEqual(['fc.weight"]', 'fc.bias"]'])
+    expect(found('batch.params.')).toEqual([])
   })
   it('offers what can be done with a value: reducers, and functions without their first argument', () => {
     const found = at('batch.loss.me').items
@@ -69,7 +81,20 @@ it('tells the call that is being written', () => {
 })
 
 it('suggests what a run offers: often before seldom, numbers first, never its steps', () => {
-  expect(suggestions(description)).toEqual(['batch.loss', 'batch.loss.mean(every=100)', 'batch.grads.map(lambda name, value: norm(value))', 'batch.grads["dense"]', 'epoch.accuracy', 'epoch.accuracy.mean(every=100)'])
+  const grads = observable('mapping of 2', { 'dense1.kernel': 'float32[64, 32]', 'dense1.bias': 'float32[32]', 'dense2.kernel': 'float32[32, 4]' })
+  const params = observable('mapping of 2', { 'fc.weight': 'float32[4, 2]', 'fc.bias': 'float32[4]' })
+  const batch = { ...description.events.batch!, observables: { loss: observable('float'), grads, params } }
+  const log = { ...batch, n_events: 9999, observables: { 'val/loss': observable('float') } }
+  expect(suggestions({ ...description, events: { log, batch } } as unknown as Description)).toEqual([
+    'batch.loss',
+    'batch.loss.mean(every=100)',
+    'batch.grads.map(lambda name, value: norm(value.kernel))',
+    'batch.params.map(lambda name, value: norm(value))',
+    'batch.grads.dense1.kernel',
+    'batch.params["fc.weight"]',
+    'log["val/loss"]',
+    'log["val/loss"].mean(every=100)',
+  ])
 })
 it('suggests what happens once only where there is nothing else', () => {
   const { batch, epoch } = description.events

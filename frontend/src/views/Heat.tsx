@@ -2,7 +2,7 @@
 
 import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { number } from './format'
-import { DIVERGING, mapped, SEQUENTIAL, type Rgb } from './palette'
+import { DIVERGING, DIVERGING_LIGHT, mapped, SEQUENTIAL, type Rgb } from './palette'
 import type { Matrix } from './values'
 
 interface Shades {
@@ -13,7 +13,7 @@ interface Shades {
 
 const N_SHADES = 256
 
-function shadesOf({ data }: Matrix, bound = Infinity): Shades {
+function shadesOf({ data }: Matrix, bound = Infinity, dark = false): Shades {
   let [low, high] = [Infinity, -Infinity]
   for (let i = 0; i < data.length; i++) {
     const value = data[i]!
@@ -27,7 +27,7 @@ function shadesOf({ data }: Matrix, bound = Infinity): Shades {
   if (diverging) low = -high
   if (high > bound) high = bound
   if (low < -bound) low = -bound
-  const stops = diverging ? DIVERGING : SEQUENTIAL
+  const stops = !diverging ? SEQUENTIAL : dark ? DIVERGING : DIVERGING_LIGHT
   return { low, high, colors: Array.from({ length: N_SHADES }, (_, i) => mapped(stops, i / (N_SHADES - 1))) }
 }
 
@@ -41,6 +41,7 @@ export function blockOf(row: number, column: number, matrix: Matrix, whole: read
 
 interface HeatProps {
   matrix: Matrix
+  dark: boolean
   /** The magnitude with the strongest colour; by default the largest. */
   bound?: number
   /** How many rows and columns stand behind it, if each pixel is the extreme of a block of them. */
@@ -50,11 +51,11 @@ interface HeatProps {
   onPick?: (block: Block) => void
 }
 
-export function Heat({ matrix, bound, whole, nameOf = (row, column) => `[${row}, ${column}]`, onPick }: HeatProps) {
+export function Heat({ matrix, dark, bound, whole, nameOf = (row, column) => `[${row}, ${column}]`, onPick }: HeatProps) {
   const canvas = useRef<HTMLCanvasElement>(null)
   const [spot, setSpot] = useState<[number, number] | null>(null)
   const { rows, columns, data } = matrix
-  const { low, high, colors } = useMemo(() => shadesOf(matrix, bound), [matrix, bound])
+  const { low, high, colors } = useMemo(() => shadesOf(matrix, bound, dark), [matrix, bound, dark])
   const size = whole ?? ([rows, columns] as const)
   const thinned = size[0] > rows || size[1] > columns
 

@@ -59,7 +59,7 @@ export function View(props: ViewProps) {
 }
 
 /** The latest matrix of each stream; with frames, earlier ones beside it. */
-function Heats({ series, options }: ViewProps) {
+function Heats({ series, options, dark }: ViewProps) {
   const found = series.flatMap(({ id, label, records }) => {
     const frames = records.values.flatMap(({ step, index, value }) => {
       const matrix = matrixOf(value)
@@ -77,7 +77,7 @@ function Heats({ series, options }: ViewProps) {
               {series.length > 1 && `${label} · `}step {number(step, 10)}
             </span>
           </p>
-          <Heat matrix={matrix} />
+          <Heat matrix={matrix} dark={dark} />
         </section>
       ))}
     </div>

@@ -6,6 +6,8 @@ export const LINES = ['#3f8fc4', '#dc6b4a', '#2f9e77', '#9a74c9', '#c08a1e', '#c
 export const DASHES: readonly number[][] = [[], [8, 4], [3, 3], [12, 3, 3, 3]]
 export const SEQUENTIAL = ['#440154', '#472d7b', '#3b528b', '#2c728e', '#21918c', '#28ae80', '#5ec962', '#addc30', '#fde725']
 export const DIVERGING = ['#9fe3ee', '#4fb3d4', '#2f78b7', '#2b4478', '#1f1e24', '#6b2737', '#b8433b', '#e8804f', '#ffd19c']
+/** On white, zero is light. The colours are ColorBrewer's RdBu. */
+export const DIVERGING_LIGHT = ['#2166ac', '#4393c3', '#92c5de', '#d1e5f0', '#f7f7f7', '#fddbc7', '#f4a582', '#d6604d', '#b2182b']
 export const MISSING: Rgb = [224, 80, 170]
 
 export type Rgb = [number, number, number]

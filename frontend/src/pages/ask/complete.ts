@@ -2,6 +2,7 @@
 // Pure: from the text, the caret, what the run offers, and what queries can call.
 
 import type { Description, FunctionInfo, Observable } from '../../data/types'
+import { insideOf, leafOf, namesOf, step, type Inside } from './inside'
 
 export interface Completion {
   text: string
@@ -19,15 +20,18 @@ export interface Completions {
 
 const MAX_ITEMS = 60
 const WORD = /[A-Za-z_]\w*$/
+const PATH = String.raw`[A-Za-z_]\w*(?:\.[A-Za-z_]\w*|\["[^"]*"\]|\['[^']*'\])*`
+const PATH_TO_KEY = new RegExp(String.raw`(${PATH})\[(["'])([^"'\]]*)$`)
+const PATH_TO_NAME = new RegExp(String.raw`(${PATH})\.$`)
 
 /** The completions at a caret. */
 export function completionsAt(text: string, caret: number, description: Description | null, functions: readonly FunctionInfo[]): Completions {
   const before = text.slice(0, caret)
   const events = description?.events ?? {}
-  const key = /([\w.]+)\[(["'])([^"'\]]*)$/.exec(before)
+  const key = PATH_TO_KEY.exec(before)
   if (key) {
-    const items = Object.entries(observableAt(before, key[1]!, description)?.fields ?? {}).map(([name, type]): Completion => ({ text: `${name}${key[2]}]`, kind: 'name', detail: type, doc: '' }))
-    return { from: caret - key[3]!.length, items: matching(items, key[3]!) }
+    const [, path, quote, begun] = key
+    return { from: caret - begun!.length, items: matching(namesIn(insideAt(before, path!, description), (name) => `${name}${quote}]`), begun!) }
   }
   const quoted = /\b(on\(|per=)\s*(["'])([^"']*)$/.exec(before)
   if (quoted) {
@@ -43,7 +47,9 @@ export function completionsAt(text: string, caret: number, description: Descript
     const owner = /([A-Za-z_]\w*)\.$/.exec(head)?.[1]
     const event = owner && eventOf(head, owner, description)
     if (event && !/[\w\])]\.\w+\.$/.test(head)) return { from, items: matching(observablesOf(events[event]!.observables), word) }
-    return { from, items: matching([...functions.map(methodOf), ...ATTRIBUTES], word) }
+    const inside = insideAt(before, PATH_TO_NAME.exec(head)?.[1] ?? '', description)
+    const names = namesIn(inside, (name) => name).filter(({ text }) => step(text).startsWith('.'))
+    return { from, items: matching([...names, ...functions.map(methodOf), ...ATTRIBUTES], word) }
   }
   const call = callAt(before, functions)
   const windows = call?.kind === 'reducer' && /[(,]\s*$/.test(head) ? WINDOWS : []
@@ -114,10 +120,15 @@ function eventOf(head: string, owner: string, description: Description | null): 
   return description?.events[owner] ? owner : null
 }
 
-function observableAt(before: string, path: string, description: Description | null): Observable | null {
-  const [owner, name, ...deeper] = path.split('.')
-  const event = owner && eventOf(before, owner, description)
-  return event && name && !deeper.length ? (description!.events[event]!.observables[name] ?? null) : null
+function insideAt(before: string, path: string, description: Description | null): Inside | null {
+  const [owner = '', name, ...deeper] = namesOf(path)
+  const event = eventOf(before, owner, description)
+  const observable = event && name ? description!.events[event]!.observables[name] : null
+  return observable ? deeper.reduce<Inside | null>((at, one) => at?.children.get(one) ?? null, insideOf(observable)) : null
+}
+
+function namesIn(inside: Inside | null, written: (name: string) => string): Completion[] {
+  return [...(inside?.children ?? [])].map(([name, { type, children }]) => ({ text: written(name), kind: 'name', detail: type || `mapping of ${children.size}`, doc: '' }))
 }
 
 function matching(items: Completion[], word: string): Completion[] {
@@ -129,11 +140,12 @@ function matching(items: Completion[], word: string): Completion[] {
 
 /** Queries worth trying on a run: of what happens often first; numbers before what has many. */
 export function suggestions(description: Description): string[] {
-  const events = Object.entries(description.events).sort(([, a], [, b]) => b.n_events - a.n_events)
+  // What is logged stands among the charts already.
+  const events = Object.entries(description.events).sort(([a, one], [b, other]) => Number(a === 'log') - Number(b === 'log') || other.n_events - one.n_events)
   const often = events.filter(([, { n_events }]) => n_events > 1)
   const found = (often.length ? often : events).flatMap(([event, { observables }]) =>
     Object.entries(observables)
-      .flatMap(([name, observable]) => worthTrying(`${event}.${name}`, name, observable))
+      .flatMap(([name, observable]) => worthTrying(event + step(name), name, observable))
       .sort((a, b) => a.rank - b.rank)
       .slice(0, MAX_OF_EVENT),
   )
@@ -144,11 +156,18 @@ const MAX_OF_EVENT = 7
 const MAX_SUGGESTIONS = 10
 
 function worthTrying(path: string, name: string, { type, fields }: Observable): { query: string; rank: number }[] {
-  const field = Object.keys(fields)[0]
   if (name === 'step') return []
   if (/^float\d*$/.test(type)) return [{ query: path, rank: 0 }, { query: `${path}.mean(every=100)`, rank: 1 }]
-  if (/^int\d*$/.test(type)) return [{ query: path, rank: 2 }]
-  if (field && fields[field]!.includes('[')) return [{ query: `${path}.map(lambda name, value: norm(value))`, rank: 1 }, { query: `${path}["${field}"]`, rank: 3 }]
-  if (/^(tuple|mapping)/.test(type)) return [{ query: path, rank: 2 }]
+  if (/^int\d*$/.test(type)) return [{ query: path, rank: 4 }]
+  const inside = insideOf({ type, fields } as Observable)
+  const leaf = leafOf(inside)
+  if (leaf) {
+    const [first] = inside.children.values()
+    return [
+      { query: `${path}.map(lambda name, value: norm(value${leafOf(first!)}))`, rank: 2 },
+      { query: path + leaf, rank: 3 },
+    ]
+  }
+  if (/^(tuple|mapping)/.test(type)) return [{ query: path, rank: 3 }]
   return /^\w+\[\d+(, \d+)?\]$/.test(type) ? [{ query: path, rank: 3 }] : []
 }

@@ -7,6 +7,7 @@ import { rowsOf } from '../../data/tiles'
 import { tellError } from '../../ui/toasts'
 import { sizeOf } from '../../views/cells'
 import { Heat, type Block } from '../../views/Heat'
+import { dark } from '../../state/theme'
 import type { Shown } from './useTable'
 
 /** How many rows and columns are asked for at most: never more than have a pixel each, or single values would be lost. */
@@ -43,7 +44,7 @@ export function HeatView({ shown, bound, onPick }: HeatViewProps) {
       {found.problem ? (
         <p class="banner">{found.problem}</p>
       ) : matrix && matrix.data.length ? (
-        <Heat matrix={matrix} bound={bound} whole={whole} nameOf={nameOf} onPick={pick} />
+        <Heat matrix={matrix} dark={dark.value} bound={bound} whole={whole} nameOf={nameOf} onPick={pick} />
       ) : (
         <div class="panel-wait" role="status" aria-label="Drawing" />
       )}

@@ -27,12 +27,13 @@ interface TableViewProps {
   onBusy: (busy: boolean) => void
 }
 
-/** The slice as the reader typed it: it is not made to fit, so that what is wrong with it is told. */
+/** The slice as the reader typed it, of which tensor: it is not made to fit, so that what is wrong with it is told. */
 let typed: string | null = null
+const typing = (run: string, tag: string, slice: string) => `${run}\n${tag}\n${slice}`
 
 export function TableView({ run, tag, step, other, comparing, onBusy }: TableViewProps) {
   const slice = at.slice.value
-  const part: Part | null = comparing && !other ? null : { run, tag, step, slice, fit: slice !== typed, other }
+  const part: Part | null = comparing && !other ? null : { run, tag, step, slice, fit: typing(run, tag, slice) !== typed, other }
   const table = useTable(part)
   const { shown } = table
   const [turns, setTurns] = useState(0)
@@ -45,7 +46,7 @@ export function TableView({ run, tag, step, other, comparing, onBusy }: TableVie
   }, [shown, entries, at.cell.value])
 
   const onSlice = (next: string) => {
-    typed = next
+    typed = typing(run, tag, next)
     update({ slice: next })
   }
   const mark = ([row, column]: Spot) => shown && entries && update({ cell: indexAt(entries, shown.head.shape, row, column).join(',') })

@@ -1,6 +1,6 @@
 // Tensors and histograms of a run: a table of any part at any step, and all steps as histograms.
 
-import { useState } from 'preact/hooks'
+import { useRef, useState } from 'preact/hooks'
 import { byKey, labelOf, runs } from '../../data/runs'
 import { useSteps, useTags } from '../../data/tensors'
 import type { Run, Tag } from '../../data/types'
@@ -21,9 +21,12 @@ const VIEWS = [
 ] as const
 
 export function TensorsPage() {
+  const newest = useRef('')
   if (runs.value === null) return <Empty title="Looking for runs …" />
   if (runs.value.length === 0) return <NoRuns />
-  const run = at.from.value ? (byKey.value.get(at.from.value) ?? null) : runs.value[0]!
+  // The newest run when the page was opened: one that begins meanwhile does not push it aside.
+  newest.current = byKey.value.has(newest.current) ? newest.current : runs.value[0]!.key
+  const run = byKey.value.get(at.from.value || newest.current) ?? null
   return <Tensors key={run?.key} run={run} />
 }
 

@@ -1,0 +1,37 @@
+// What is inside an observable that is a mapping. A run tells it as paths joined by dots; a name may hold dots itself.
+
+import type { Observable } from '../../data/types'
+
+export interface Inside {
+  type: string
+  children: Map<string, Inside>
+}
+
+const IDENTIFIER = /^[A-Za-z_]\w*$/
+
+/** How a name is written behind what it belongs to: `.loss`, `["val/loss"]`. */
+export const step = (name: string): string => (IDENTIFIER.test(name) ? `.${name}` : `[${JSON.stringify(name)}]`)
+
+export function insideOf({ type, fields }: Observable): Inside {
+  const n = Number(/^mapping of (\d+)/.exec(type)?.[1])
+  const names = Object.keys(fields)
+  const root: Inside = { type, children: new Map() }
+  for (const name of names) {
+    let at = root
+    for (const part of names.length === n ? [name] : name.split('.')) {
+      if (!at.children.has(part)) at.children.set(part, { type: '', children: new Map() })
+      at = at.children.get(part)!
+    }
+    at.type = fields[name]!
+  }
+  return root
+}
+
+/** The names of a path such as `batch.grads["dense"].kernel`. */
+export const namesOf = (path: string): string[] => [...path.matchAll(/[A-Za-z_]\w*|\["([^"]*)"\]|\['([^']*)'\]/g)].map(([whole, a, b]) => a ?? b ?? whole)
+
+/** The first leaf's path from here, as it is written. */
+export function leafOf({ children }: Inside): string {
+  const [first] = children
+  return first ? step(first[0]) + leafOf(first[1]) : ''
+}
