@@ -19,6 +19,7 @@ from websockets.sync.client import connect as connect_socket
 
 import sightglass as sg
 from sightglass.serve.app import Server, make_server
+from sightglass.serve.live import Hub
 
 FIXTURES = Path(__file__).parents[1] / "keep" / "fixtures"
 FOREIGN = {
@@ -68,18 +69,31 @@ class Page:
     def key(self, name: str) -> str:
         return wait_until(lambda: self.runs().get(name))["key"]
 
-    def socket(self, role: str = "controller", *, greet: bool = True) -> Socket:
+    def socket(self, role: str = "controller", *, greet: bool = True, **options: Any) -> Socket:
         address = f"ws://127.0.0.1:{self.server.port}/api/v1/live"
-        raw = self.sockets.enter_context(connect_socket(address, max_size=2**26))
+        raw = self.sockets.enter_context(connect_socket(address, max_size=2**26, **options))
         socket = Socket(raw)
         if greet:
             socket.send(type="hello", token=getattr(self.server.tokens, role))
             assert socket.hears("welcome")["role"] == role
         return socket
 
+    @property
+    def hub(self) -> Hub:
+        """The server's hub."""
+        app: Any = self.server._server.config.app
+        routes = app._app._app.router.routes
+        return next(route.endpoint.__self__ for route in routes if route.path.endswith("/live"))
+
     def close(self) -> None:
         self.sockets.close()
         self.http.close()
+
+    def end(self) -> None:
+        """Stop the server, and wait until it has."""
+        self.close()
+        self.server.stop()
+        wait_until(lambda: not self.server._server.started or self.server._socket.fileno() < 0)
 
 
 class Socket:
@@ -130,6 +144,8 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Page]]:
 
     yield serve
     for page, thread in started:
+        if not thread.is_alive():
+            continue
         page.close()
         page.server.stop()
         thread.join(20)

@@ -16,7 +16,8 @@ import pytest
 
 import sightglass as sg
 from sightglass.query.functions import FUNCTIONS
-from sightglass.serve import overview, schema, sources
+from sightglass.serve import overview, schema, tables
+from sightglass.serve import runs as table
 from sightglass.serve.api import tensors
 from sightglass.serve.app import ROUTES
 
@@ -66,7 +67,7 @@ def test_runs_of_all_kinds_are_listed(page, begin):
 
 
 def test_a_directory_that_is_gone_says_so_and_one_that_moved_is_found(page, monkeypatch):
-    monkeypatch.setattr(sources, "FRESH_S", 0.0)
+    monkeypatch.setattr(table, "FRESH_S", 0.0)
     directory = record()
     key = page.key("mnist")
     directory.rename(directory.with_name("elsewhere"))
@@ -259,11 +260,11 @@ def test_wrong_tables(mnist, query, status, kind, words):
 
 
 def test_a_table_that_is_too_large_names_the_limit(mnist, monkeypatch):
-    monkeypatch.setattr(tensors, "MAX_CELLS", 39)
+    monkeypatch.setattr(tables, "MAX_CELLS", 39)
     answer = mnist("tensor", tag="kernel", slice="[0]")
     assert error(answer) == (413, "TooLargeError")
     assert "at most 39 values, but 40" in answer.json()["error"]["message"]
-    monkeypatch.setattr(tensors, "MAX_NPY_BYTES", 16 * 119)
+    monkeypatch.setattr(tables, "MAX_NPY_BYTES", 16 * 119)
     assert error(mnist("tensor", tag="kernel", format="npy")) == (413, "TooLargeError")
     monkeypatch.setattr(tensors, "MAX_STEPS", 2)
     assert error(mnist("steps", tag="kernel")) == (413, "TooLargeError")

@@ -13,17 +13,10 @@ from hypothesis import strategies as st
 
 import sightglass as sg
 from sightglass.core.errors import RunLostError
+from sightglass.serve import backlog, live, viewer, wire
 from sightglass.serve import feed as feeds
-from sightglass.serve import live, wire
 
 from .conftest import floats, raises_closed, record, wait_until
-
-
-def hub_of(page):
-    """Return the server's hub."""
-    app = page.server._server.config.app
-    routes = app._app._app.router.routes
-    return next(route.endpoint.__self__ for route in routes if route.path.endswith("/live"))
 
 
 def collect(socket, id, n):
@@ -63,7 +56,7 @@ def test_a_stream_of_numbers(page, begin):
     run.close()
     ended = socket.hears("ended", id="a")
     assert "error" not in ended
-    wait_until(lambda: hub_of(page).n_feeds == 0)
+    wait_until(lambda: len(page.hub.feeds) == 0)
 
 
 def test_equal_queries_share_and_what_nobody_wants_is_closed(page, begin):
@@ -75,7 +68,7 @@ def test_equal_queries_share_and_what_nobody_wants_is_closed(page, begin):
     other.send(type="open", id=1, run=key, query="batch.loss")
     for socket, id in ((one, 1), (one, 2), (other, 1)):
         socket.hears("opened", id=id)
-    assert hub_of(page).n_feeds == 1
+    assert len(page.hub.feeds) == 1
     client = sg.connect(run)
     assert [stream.tag for stream in client.describe().streams] == ["batch.loss"]
     run.observe("batch", loss=1.0)
@@ -89,9 +82,9 @@ def test_equal_queries_share_and_what_nobody_wants_is_closed(page, begin):
     late.raw.close()
     run.observe("batch", loss=2.0)
     assert floats(other.hears("data")["y"]) == [2.0]
-    assert hub_of(page).n_feeds == 1
+    assert len(page.hub.feeds) == 1
     other.raw.close()
-    wait_until(lambda: hub_of(page).n_feeds == 0)
+    wait_until(lambda: len(page.hub.feeds) == 0)
     wait_until(lambda: not client.describe().streams)
     client.close()
 
@@ -228,7 +221,8 @@ def test_a_lost_connection_is_made_again_and_nothing_comes_twice(page, begin):
     for step in range(5):
         run.observe("batch", step=step, loss=float(step))
     told = collect(socket, 1, 5)
-    ((feed, *_),) = hub_of(page)._feeds.values()
+    (shared,) = page.hub.feeds
+    feed = shared.feed
     before = feed.stream
     feed.source._remote._link._end("The cable was pulled", lost=True)
     wait_until(lambda: feed.stream is not before)
@@ -265,7 +259,7 @@ def test_a_run_that_dies_is_told(page, tmp_path):
 
 
 def test_feeds_stay_small(monkeypatch):
-    monkeypatch.setattr(feeds, "MAX_POINTS", 4096)
+    monkeypatch.setattr(backlog, "MAX_POINTS", 4096)
 
     class Source:
         live = True
@@ -275,23 +269,23 @@ def test_feeds_stay_small(monkeypatch):
         values = [sg.Record(tag="x", index=i, step=i, wall_time=float(i), value=100.0 if i == 777 else 0.0)
                   for i in range(start, start + 1000)]  # fmt: skip
         feed._take(values)
-    assert feed.n == 40_000
-    assert feed._size <= 4096
-    taken = feed.take(0, 100_000)
+    assert feed.backlog.n == 40_000
+    assert feed.backlog.n_kept <= 4096
+    taken = feed.backlog.take(0, 100_000)
     assert (taken.n, taken.n_left_out > 0) == (40_000, True)
     assert max(floats(taken.message["y"])) == 100.0
-    assert feed.take(40_000, 10) is None
+    assert feed.backlog.take(40_000, 10) is None
 
 
 def test_a_stuck_viewer_is_sent_away(page, monkeypatch):
-    monkeypatch.setattr(live, "MAX_WAITING", 3)
+    monkeypatch.setattr(viewer, "MAX_WAITING", 3)
     socket = page.socket()
-    ((viewer),) = hub_of(page)._viewers
-    loop = hub_of(page)._loop
+    (stuck,) = page.hub._viewers
+    loop = page.hub._loop
 
     def flood():
         for _ in range(10):
-            viewer.send({"type": "runs", "runs": []})
+            stuck.send({"type": "runs", "runs": []})
 
     loop.call_soon_threadsafe(flood)
     with raises_closed(4408):
@@ -332,4 +326,4 @@ def test_no_message_kills_the_server(page, begin):
 
     attack()
     assert page.get("/session").status_code == 200
-    wait_until(lambda: hub_of(page).n_feeds == 0)
+    wait_until(lambda: len(page.hub.feeds) == 0)

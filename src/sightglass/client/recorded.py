@@ -142,6 +142,23 @@ class RecordedRun:
         store = Store(tag=asked.tag, run=self.name, max_records=MAX_RECORDS, max_bytes=MAX_BYTES)
         return Stream(played, store, query=asked.key)
 
+    def series_of(self, query: Query | str) -> Series | None:
+        """Return the series whose records are what a query asks for; `None` if that has to be computed.
+
+        Args:
+            query: As in `stream`.
+
+        Raises:
+            QueryError: The query cannot be read, or not be answered from what was kept.
+        """
+        keys = self._keys()
+        asked = _tagged(query, keys) if isinstance(query, str) else as_query(query)
+        chosen = plan(asked, keys)
+        if chosen.how != "records":
+            return None
+        (key,) = chosen.keys.values()
+        return self._recording.series(key)
+
     @property
     def history(self) -> list[HistoryEntry]:
         """The acts that were applied to the run while it kept something, the oldest first."""

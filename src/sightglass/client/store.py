@@ -107,6 +107,18 @@ class Store:
             self.ended = True
             arrivals.tell()
 
+    def bound(self, *, max_records: int, max_bytes: int) -> None:
+        """Keep no more than this from now on."""
+        with self._lock:
+            self._max_records, self._max_bytes = max_records, max_bytes
+            self._trim()
+
+    def forget(self, cursor: int) -> None:
+        """Keep nothing of what came before a cursor, but for what came together with something later."""
+        with self._lock:
+            while self._chunks and self._chunks[0][0] + len(self._chunks[0][1]) <= cursor:
+                self._drop()
+
     def since(self, cursor: int) -> tuple[int, list[Record]]:
         """Return the records after a cursor, and the cursor behind them."""
         with self._lock:
@@ -145,12 +157,18 @@ class Store:
         self._chunks.append((self.n, chunk, size))
         self.n += n
         self._n_bytes += size
+        self._trim()
+
+    def _trim(self) -> None:
         while len(self._chunks) > 1 and (
             self.n - self._chunks[0][0] > self._max_records or self._n_bytes > self._max_bytes
         ):
-            _, forgotten, bytes_ = self._chunks.popleft()
-            self.n_forgotten += len(forgotten)
-            self._n_bytes -= bytes_
+            self._drop()
+
+    def _drop(self) -> None:
+        _, forgotten, bytes_ = self._chunks.popleft()
+        self.n_forgotten += len(forgotten)
+        self._n_bytes -= bytes_
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,6 +116,16 @@ class Stream(Chain):
         return self._store.ended
 
     @property
+    def error(self) -> Exception | None:
+        """Why it ended, if it did not end well; iteration raises it."""
+        return self._store.error
+
+    @property
+    def n_lost(self) -> int:
+        """How many records were lost on the way so far, by the gaps in their index numbers."""
+        return self._store.n_lost
+
+    @property
     def latest(self) -> Record | None:
         """The newest record, or `None` if there is none yet."""
         self._advance()
@@ -125,6 +135,14 @@ class Stream(Chain):
         """Return the records after a cursor, at once, and the cursor behind them; begin with 0."""
         self._advance()
         return self._store.since(cursor)
+
+    def bound(self, *, max_records: int, max_bytes: int) -> None:
+        """Keep no more than this here from now on; the oldest records are forgotten first."""
+        self._store.bound(max_records=max_records, max_bytes=max_bytes)
+
+    def forget(self, cursor: int, /) -> None:
+        """Keep nothing here of what came before a cursor, which `since` gave: whoever reads it is done with it."""
+        self._store.forget(cursor)
 
     def __iter__(self) -> Iterator[Record]:
         cursor = 0

@@ -10,6 +10,7 @@ listed all the same, if record files lie in its directory, whoever wrote them.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import platform
@@ -165,10 +166,15 @@ def read(path: Path) -> RunFile | None:
     if not isinstance(told, dict):
         return None
     known: dict[str, Any] = {}
-    for field in msgspec.structs.fields(RunFile):
+    for field in _fields():
         with contextlib.suppress(msgspec.MsgspecError, KeyError):
             known[field.name] = msgspec.convert(told[field.name], field.type)
     return RunFile(**known)
+
+
+@functools.cache
+def _fields() -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(RunFile)
 
 
 def read_all(directory: Path) -> list[RunFile]:

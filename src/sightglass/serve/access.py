@@ -1,10 +1,12 @@
 """Who may come in, and what browsers are told about it.
 
 Theory of operation
-    * Two tokens, made anew at each start: whoever has the controller's may act, whoever has the viewer's may look. They
-      travel in the fragment of the printed link, which browsers keep to themselves, then in the header `Authorization`
-      and in the first message of a socket; never in a path, a query or a cookie (cookies are shared by all ports of a
-      host, so another user's server on this machine would be sent them). They are compared in constant time.
+    * Two tokens: whoever has the controller's may act, whoever has the viewer's may look. They are made anew at each
+      start, unless the port was chosen: then they are kept, so that open pages find the server when it starts again.
+      They travel in the fragment of the printed link, which browsers keep to themselves, then in the header
+      `Authorization` and in the first message of a socket; never in a path, a query or a cookie (cookies are shared by
+      all ports of a host, so another user's server on this machine would be sent them). They are compared in constant
+      time.
     * A page of another site can make a browser send requests here, and can let its own name lead here (DNS
       rebinding). So the header `Host` must be one of the server's own names. Addresses written as numbers are no names
       that could be made to lead here: they are own names where the server listens on all addresses.
@@ -15,12 +17,16 @@ Theory of operation
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import ipaddress
+import json
+import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from .problems import Problem, tell
@@ -36,6 +42,7 @@ TOKEN_BYTES: Final = 32
 MAX_TOKEN: Final = 200
 MAX_BODY_BYTES: Final = 2**20
 MAX_URL_BYTES: Final = 16_384
+MAX_DIGITS: Final = 20
 HTTP_PORT: Final = 80
 
 CSP: Final = (
@@ -63,6 +70,27 @@ class Tokens:
 
     controller: str = field(default_factory=_token, repr=False)
     viewer: str = field(default_factory=_token, repr=False)
+
+    @classmethod
+    def kept(cls, path: Path, *, anew: bool = False) -> Tokens:
+        """Return the tokens in a file that only this user reads, so that links stay good when a server starts again.
+
+        Args:
+            path: Where they are kept, in a folder that nobody else enters; new ones are put there if there are none.
+            anew: Whether to make new ones in any case.
+        """
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            told = {} if anew else json.loads(path.read_text())
+            one, other = str(told["controller"]), str(told["viewer"])
+            if one != other and min(len(one), len(other)) >= TOKEN_BYTES:
+                return cls(controller=one, viewer=other)
+        tokens = cls()
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                json.dump({"controller": tokens.controller, "viewer": tokens.viewer}, file)
+        return tokens
 
     def role(self, token: str) -> Role | None:
         """Return what the bearer of a token may do, `None` if it is no token of this server."""
@@ -128,6 +156,7 @@ class Names:
         """
         if host is None or not self.own(host):
             message = f"Expected one of this server's own names as Host, got {host!r:.100}: open the printed link"
+            message += "; through a tunnel, with the same port at both ends"
             raise Problem(403, "HostError", message)
         if origin is not None and not (origin.startswith("http://") and self.own(origin.removeprefix("http://"))):
             message = f"Expected a request of this server's own page, got one of {origin!r:.100}"
@@ -207,7 +236,7 @@ class Guard:
 def _check_size(scope: Scope, lengths: list[bytes]) -> None:
     if len(scope.get("raw_path") or b"") + len(scope.get("query_string", b"")) > MAX_URL_BYTES:
         raise Problem(413, "TooLargeError", f"Expected an address of at most {MAX_URL_BYTES:,} bytes, got a longer one")
-    if any(not length.isdigit() or int(length) > MAX_BODY_BYTES for length in lengths):
+    if any(not length.isdigit() or len(length) > MAX_DIGITS or int(length) > MAX_BODY_BYTES for length in lengths):
         raise Problem(413, "TooLargeError", f"Expected a body of at most {MAX_BODY_BYTES:,} bytes, got a larger one")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -23,18 +24,21 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from sightglass import __version__
+from sightglass.core.errors import TransportError
+from sightglass.move import registry
 
 from . import schema, wire
 from .access import MAX_BODY_BYTES, App, Guard, Names, Role, Tokens
-from .api import asks, media, scalars, tensors
+from .api import asks, histograms, media, scalars, tensors
 from .api import runs as api_runs
 from .calls import Call, Raw
 from .live import Hub
 from .problems import Problem, tell, too_large
-from .sources import Runs
+from .runs import Runs
 
-ROUTES: Final = (*api_runs.ROUTES, *scalars.ROUTES, *tensors.ROUTES, *media.ROUTES, *asks.ROUTES)
+ROUTES: Final = (*api_runs.ROUTES, *scalars.ROUTES, *tensors.ROUTES, *histograms.ROUTES, *media.ROUTES, *asks.ROUTES)
 MAX_MESSAGE_BYTES: Final = 2**16
+MAX_HEAD_BYTES: Final = 2**16
 JSON: Final = "application/json"
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 MEDIA_CSP: Final = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
@@ -90,32 +94,52 @@ class Server:
         return bool(self._server.started)
 
 
-def make_server(directories: Sequence[Path], *, host: str = "127.0.0.1", port: int = 0) -> Server:
+def make_server(
+    directories: Sequence[Path], *, host: str = "127.0.0.1", port: int = 0, new_links: bool = False
+) -> Server:
     """Open the port, and make a server of the runs in some directories and of this user's live runs.
 
     Args:
         directories: Where recorded runs are looked for; they need not be there yet.
         host: The address to listen at.
-        port: The port; 0 for one that is free.
+        port: The port; 0 for one that is free. Of one that is chosen the links stay good when the server starts again.
+        new_links: Whether to make new ones even so.
 
     Raises:
         OSError: The address is not there, or the port is taken.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.create_server((host.strip("[]"), port), family=family, reuse_port=False)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # what is accepted has it from here
+    tokens = _kept_tokens(port, anew=new_links) if port else Tokens()
     port = listening.getsockname()[1]
-    tokens = Tokens()
-    app = make_app(Runs(directories), tokens=tokens, names=Names.of(host, port))
+
+    def cut(client: Any) -> None:
+        for connection in list(server.server_state.connections):
+            if getattr(connection, "client", None) == client:
+                connection.transport.abort()
+
+    app = make_app(Runs(directories), tokens=tokens, names=Names.of(host, port), cut=cut)
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, date_header=False, ws="websockets-sansio",
-        ws_max_size=MAX_MESSAGE_BYTES, ws_per_message_deflate=False, timeout_graceful_shutdown=2, lifespan="on",
+        app, log_level="error", access_log=False, server_header=False, date_header=False, http="h11",
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES, ws="websockets-sansio", ws_max_size=MAX_MESSAGE_BYTES,
+        ws_per_message_deflate=False, timeout_graceful_shutdown=2, lifespan="on",
     )  # fmt: skip
-    return Server(host=host, port=port, tokens=tokens, _socket=listening, _server=uvicorn.Server(config))
+    server = uvicorn.Server(config)
+    return Server(host=host, port=port, tokens=tokens, _socket=listening, _server=server)
 
 
-def make_app(runs: Runs, *, tokens: Tokens, names: Names) -> App:
-    """Make the application."""
-    hub = Hub(runs, tokens)
+def _kept_tokens(port: int, *, anew: bool) -> Tokens:
+    try:
+        folder = registry.folder()
+    except TransportError:
+        return Tokens()
+    return Tokens.kept(folder / f"page-{port}.tokens", anew=anew)
+
+
+def make_app(runs: Runs, *, tokens: Tokens, names: Names, cut: Callable[[Any], None] = lambda client: None) -> App:
+    """Make the application; `cut` ends the connection of a client, given by its address."""
+    hub = Hub(runs, tokens, cut=cut)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -130,7 +154,7 @@ def make_app(runs: Runs, *, tokens: Tokens, names: Names) -> App:
     for path, methods in by_path.items():
         routes.append(Path_(schema.PREFIX + path, _endpoint(methods, runs, tokens, hub), methods=METHODS))
     routes.append(WebSocketRoute(schema.PREFIX + "/live", hub.serve))
-    routes.append(Mount("/api", _Missing()))
+    routes.append(Mount("/api", _Missing(tokens)))
     routes.append(_page())
     app = Starlette(
         routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _http_problem, Exception: _unforeseen}
@@ -212,12 +236,14 @@ def _http_problem(request: Request, error: Exception) -> Response:
 
 
 def _document(tokens: Tokens) -> Callable[[Request], Any]:
+    written = functools.cache(lambda: wire.encode_json(schema.openapi(ROUTES, version=__version__)))
+
     async def document(request: Request) -> Response:
         try:
             tokens.bearer(request.headers.get("authorization", ""))
         except Problem as problem:
             return failed(problem)
-        return Response(wire.encode_json(schema.openapi(ROUTES, version=__version__)), media_type=JSON)
+        return Response(written(), media_type=JSON)
 
     return document
 
@@ -225,10 +251,17 @@ def _document(tokens: Tokens) -> Callable[[Request], Any]:
 class _Missing:
     """Answers what is no endpoint; only who has a token learns that."""
 
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         path = scope["path"]
-        response = failed(Problem(404, "RequestError", f"There is no endpoint {path!r:.200}"))
         if scope["type"] == "http":
+            try:
+                self._tokens.bearer(Request(scope).headers.get("authorization", ""))
+                response = failed(Problem(404, "RequestError", f"There is no endpoint {path!r:.200}"))
+            except Problem as problem:
+                response = failed(problem)
             await response(scope, receive, send)
         else:
             await send({"type": "websocket.close", "code": 4404})

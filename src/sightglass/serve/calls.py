@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sightglass.core.errors import SightglassError
-from sightglass.keep.read.store import Recording, Series
+from sightglass.keep.read.store import Series
 
 from .access import Role
-from .sources import Runs, Source
+from .opened import Files
+from .runs import Runs
+from .source import Source
 
 T = TypeVar("T")
 
@@ -50,17 +51,12 @@ class Raw:
 
 
 @contextmanager
-def series_of(source: Source, tag: str) -> Iterator[tuple[Recording, Series]]:
+def series_of(source: Source, tag: str) -> Iterator[tuple[Files, Series]]:
     """Open a run's files and find a series, up to date. Errors as in `Source.borrow` and `Recording.series`."""
-    with source.borrow() as run:
-        recording = source.recording(run)
+    with source.borrow() as files:
+        recording = files.recording
         with recording.lock:
             if recording.changed():
                 recording.refresh()
             series = recording.series(tag)
-        yield recording, series
-
-
-def foreseen(error: BaseException) -> bool:
-    """Tell whether an error is one that the library tells of."""
-    return isinstance(error, SightglassError)
+        yield files, series

@@ -13,6 +13,8 @@ Theory of operation
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -20,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sightglass.core.values import is_real
+from sightglass.keep.format.block import Key
 from sightglass.keep.read.store import Series
 from sightglass.see.thin import keep
 
@@ -29,6 +32,9 @@ X = Literal["step", "wall", "relative"]
 Floats = npt.NDArray[np.float64]
 
 CHUNK_ROWS: Final = 2**18
+MAX_BYTES: Final = 64 * 2**20
+"""How much memory all overviews may take."""
+
 RUN_ROWS: Final = 512
 MAX_POINTS: Final = 100_000
 MAX_READ_CHUNKS: Final = 8
@@ -148,6 +154,40 @@ class Overview:
         return Line(n=n, thinned=shown.shape[1] < n, x=xs, y=shown[2], wall=shown[1], step=shown[0])
 
 
+class Overviews:
+    """The overviews that are remembered; those that nobody asked for longest are forgotten first."""
+
+    def __init__(self) -> None:
+        self._overviews: OrderedDict[tuple[str, Key], tuple[Overview, int]] = OrderedDict()
+        self._n_bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, run: str, series: Series, generation: int) -> Overview:
+        """Return the overview of a series, up to date; called under the lock of its recording.
+
+        Args:
+            run: The key of the run.
+            series: The series.
+            generation: Of the recording: another number when rows are other rows.
+
+        Raises:
+            Problem: The values are no numbers.
+        """
+        place = (run, series.key)
+        with self._lock:
+            overview, n_bytes = self._overviews.pop(place, (None, 0))
+            self._n_bytes -= n_bytes
+        if overview is None or overview.generation != generation:
+            overview = Overview(generation)
+        overview.extend(series)
+        with self._lock:
+            self._overviews[place] = (overview, overview.n_bytes)
+            self._n_bytes += overview.n_bytes
+            while self._n_bytes > MAX_BYTES and len(self._overviews) > 1:
+                self._n_bytes -= self._overviews.popitem(last=False)[1][1]
+        return overview
+
+
 def _share(chunk: _Chunk, axis: int, bounds: tuple[float, float]) -> float:
     """Estimate how many rows of a chunk lie in a range."""
     width = chunk.high[axis] - chunk.low[axis]
@@ -177,11 +217,16 @@ def _columns(series: Series, start: int, stop: int) -> Floats:
     columns = series.columns(start, stop)
     rows = np.empty((3, len(columns)))
     rows[0], rows[1] = columns.steps, columns.wall_times
-    rows[2] = _numbers(series.tag, columns.values)
+    rows[2] = numbers(series.tag, columns.values)
     return rows
 
 
-def _numbers(tag: str, values: Any) -> Any:
+def numbers(tag: str, values: Any) -> Any:
+    """Return values as a column of numbers; NaN where there is none.
+
+    Raises:
+        Problem: None of them is a number.
+    """
     if isinstance(values, np.ndarray) and values.ndim == 1 and is_real(values.dtype):
         return values
     found = np.full(len(values), np.nan)

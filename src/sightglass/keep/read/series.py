@@ -116,6 +116,30 @@ class Series:
 
     @property
     @_locked
+    def span(self) -> tuple[float, float] | None:
+        """The first and the greatest step, as the index tells, without reading a record; `None` of nothing."""
+        view = self._view
+        if not len(view):
+            return None
+        return float(view.column(view.pieces[:1], "first_step")[0]), float(view.column(view.pieces, "max_step").max())
+
+    @property
+    @_locked
+    def last_step(self) -> float:
+        """The step of the last record, as the index tells, where it does.
+
+        Raises:
+            IndexError: There is none.
+            DamagedError: It is damaged.
+        """
+        view = self._view
+        piece = view.pieces[-1]
+        if view.column(view.pieces[-1:], "n")[0] == piece["high"]:
+            return float(view.column(view.pieces[-1:], "last_step")[0])
+        return float(self._block(view, piece).steps[piece["high"] - 1])
+
+    @property
+    @_locked
     def damages(self) -> list[Damage]:
         """What was found to be damaged so far of this series, or of nobody knows what."""
         return [d for part, _ in self._view.sources for d in part.damages if d.tag in (self.key.tag, "")]

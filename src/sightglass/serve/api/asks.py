@@ -6,7 +6,6 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from sightglass.client.recorded import RecordedRun
 from sightglass.client.remote import Acknowledgement, RemoteRun
 from sightglass.core.errors import QueryError
 from sightglass.query.query import as_query
@@ -14,7 +13,7 @@ from sightglass.see.choose import CAN_SHOW, Form, Kind, choose
 from sightglass.serve.calls import Call
 from sightglass.serve.problems import Problem, bad_request
 from sightglass.serve.schema import Request, Route
-from sightglass.serve.sources import Source
+from sightglass.serve.source import Source
 
 MAX_QUERY: Final = 20_000
 MAX_FORMS: Final = 200
@@ -114,15 +113,11 @@ def _check(source: Source, text: str) -> Checked:
     except QueryError:
         if source.path is None:
             raise
-        with source.borrow() as run:
-            if text not in run.tags():
+        with source.borrow() as files:
+            if text not in files.run.tags():
                 raise
-            return Checked(ok=True, tag=text, canonical=_of_tag(run, text))
+            return Checked(ok=True, tag=text, canonical=files.run.stream(text).query)
     return Checked(ok=True, tag=asked.tag, canonical=asked.key)
-
-
-def _of_tag(run: RecordedRun, tag: str) -> str:
-    return run.stream(tag).query
 
 
 async def act(call: Call, query: Request, body: ActRequest) -> Acknowledged:

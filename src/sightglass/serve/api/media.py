@@ -14,8 +14,8 @@ from sightglass.keep.format import png
 from sightglass.keep.read.store import Series
 from sightglass.serve.calls import Call, Raw, series_of
 from sightglass.serve.problems import Problem, bad_request
+from sightglass.serve.runs import Runs
 from sightglass.serve.schema import Request, Route
-from sightglass.serve.sources import Runs
 
 MAX_TEXTS: Final = 1_000
 MAX_TEXT_BYTES: Final = 8 * 2**20
@@ -34,6 +34,30 @@ class MediaQuery(Request, frozen=True, kw_only=True):
     step: float | None = None
     index: Annotated[int, msgspec.Meta(ge=0)] = 0
     format: Literal["png", "pdf", "svg"] | None = None
+
+
+class PicturesQuery(Request, frozen=True, kw_only=True):
+    """The pictures of a tag at a step, by default the last."""
+
+    tag: Tag
+    step: float | None = None
+
+
+class PictureTold(msgspec.Struct, frozen=True, kw_only=True):
+    """What a picture is; its size is null where only its file knows."""
+
+    media_type: str
+    caption: str
+    width: int | None
+    height: int | None
+
+
+class Pictures(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to see at a step; `media` gives each by its place in the list."""
+
+    step: float
+    wall_time: float
+    pictures: list[PictureTold]
 
 
 class TextsQuery(Request, frozen=True, kw_only=True):
@@ -90,6 +114,44 @@ def _picture(tag: str, value: Any, index: int) -> tuple[bytes, str]:
     raise Problem(400, "QueryError", f"Expected a picture under {tag!r}, got {type_name(value)}")
 
 
+async def list_pictures(call: Call, query: PicturesQuery) -> Pictures:
+    """List the pictures of a tag at a step, with their captions and sizes."""
+    return await call.read(_pictures, call.runs, call.key, query)
+
+
+def _pictures(runs: Runs, key: str, query: PicturesQuery) -> Pictures:
+    if query.step is not None and not math.isfinite(query.step):
+        raise bad_request(f"Expected a step, got {query.step}")
+    with series_of(runs.find(key), query.tag) as (_, series):
+        record = series[-1] if query.step is None else series[_place(series, query.step)]
+    return Pictures(step=record.step, wall_time=record.wall_time, pictures=_seen(query.tag, record.value))
+
+
+def _place(series: Series, step: float) -> int:
+    places = np.flatnonzero(series.steps == step)
+    if not len(places):
+        raise UnknownNameError("step", step, [], where=f"of {series.tag!r}")
+    return int(places[-1])
+
+
+def _seen(tag: str, value: Any) -> list[PictureTold]:
+    if isinstance(value, Images):
+        pixels = np.asarray(value.value)
+        captions = value.captions or ("",) * len(pixels)
+        return [_told(Image(one, caption)) for one, caption in zip(pixels, captions, strict=True)]
+    pictures = value if isinstance(value, tuple | list) else [value]
+    if not all(isinstance(one, Image | Figure) for one in pictures):
+        raise Problem(400, "QueryError", f"Expected a picture under {tag!r}, got {type_name(value)}")
+    return [_told(one) for one in pictures]
+
+
+def _told(picture: Image | Figure) -> PictureTold:
+    if isinstance(picture, Figure):
+        return PictureTold(media_type=picture.media_type, caption="", width=None, height=None)
+    height, width = np.asarray(picture.value).shape[:2]
+    return PictureTold(media_type="image/png", caption=picture.caption, width=width, height=height)
+
+
 async def list_texts(call: Call, query: TextsQuery) -> Texts:
     """Read texts: the last ones, or the first ones from a step on."""
     return await call.read(_texts, call.runs, call.key, query)
@@ -123,6 +185,10 @@ def _chosen(series: Series, query: TextsQuery) -> Any:
 ROUTES: Final = (
     Route(
         method="GET", path="/runs/{key}/media", handler=get_media, query=MediaQuery, answer=KNOWN, cached=True,
+    ),
+    Route(
+        method="GET", path="/runs/{key}/pictures", handler=list_pictures, query=PicturesQuery, answer=Pictures,
+        cached=True,
     ),
     Route(method="GET", path="/runs/{key}/texts", handler=list_texts, query=TextsQuery, answer=Texts, cached=True),
 )  # fmt: skip

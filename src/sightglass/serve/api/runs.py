@@ -12,19 +12,21 @@ import msgspec
 
 from sightglass import __version__
 from sightglass.client.remote import HistoryEntry
-from sightglass.core.errors import DamagedError, SightglassError
+from sightglass.core.errors import DamagedError, SightglassError, UnknownNameError
 from sightglass.core.values import Figure, Image, Images
-from sightglass.keep.read.store import Series
+from sightglass.keep.format.block import Key
 from sightglass.query.functions import FUNCTIONS
 from sightglass.query.query import REDUCERS, Chain
 from sightglass.serve.access import Role
+from sightglass.serve.brief import Brief, briefs, is_scalar
 from sightglass.serve.calls import Call
+from sightglass.serve.details import Origin
+from sightglass.serve.opened import Files
 from sightglass.serve.schema import Nothing, Route
-from sightglass.serve.sources import Origin, Run, Source, ends
+from sightglass.serve.source import Run, Source
 
 TagType = Literal["scalar", "tensor", "histogram", "image", "figure", "text", "other"]
 
-SCALAR: Final = re.compile(r"bool|u?int\d*|b?float\w*")
 TENSOR: Final = re.compile(r"\w+\[[\d, ]*\]|complex\d*")
 
 
@@ -109,8 +111,8 @@ def _live(source: Source) -> tuple[Any, list[HistoryEntry]]:
 
 def _recorded(source: Source) -> tuple[Any, list[HistoryEntry]]:
     try:
-        with source.borrow() as run:
-            return run.describe(), run.history
+        with source.borrow() as files:
+            return files.run.describe(), files.run.history
     except (SightglassError, OSError):
         return source.description, []  # the list's `problem` tells why
 
@@ -124,26 +126,34 @@ async def list_tags(call: Call, query: Nothing) -> TagList:
 def _tags(source: Source) -> TagList:
     if source.live and source.path is None:
         return TagList(tags=[])
-    with source.borrow() as run:
-        recording = source.recording(run)
+    with source.borrow() as files:
+        recording = files.recording
         with recording.lock:
-            recording.refresh()
-            every = recording.keys()
-            tags = [_tag(source, recording.series(key)) for key in every if key.kind in ("logged", "stream")]
+            if recording.changed():
+                recording.refresh()
+            known = briefs(recording)
+        origin = source.told().source
+        tags = [_tag(files, key, known[key], origin) for key in known if key.kind in ("logged", "stream")]
     return TagList(tags=sorted(tags, key=lambda tag: tag.tag))
 
 
-def _tag(source: Source, series: Series) -> Tag:
-    places = ends(series) or (None, None)
-    logged = series.key.kind == "logged"
-    query = f"log[{json.dumps(series.tag, ensure_ascii=False)}]" if logged else series.key.query
-    kind = tag_type(series, source.told().source)
-    return Tag(tag=series.tag, type=kind, n=len(series), first_step=places[0], last_step=places[1], query=query)
+def _tag(files: Files, key: Key, brief: Brief, origin: Origin) -> Tag:
+    query = f"log[{json.dumps(key.tag, ensure_ascii=False)}]" if key.kind == "logged" else key.query
+    kind = tag_type(brief.type, origin)
+    if kind == "other" and brief.type.startswith(("tuple of", "list of")) and _are_pictures(files, key):
+        kind = "image"
+    return Tag(tag=key.tag, type=kind, n=brief.n, first_step=brief.first_step, last_step=brief.last_step, query=query)
 
 
-def tag_type(series: Series, origin: Origin) -> TagType:
+def _are_pictures(files: Files, key: Key) -> bool:
+    with contextlib.suppress(DamagedError, IndexError, UnknownNameError):
+        value = files.recording.series(key)[-1].value
+        return bool(value) and all(isinstance(item, Figure | Image | Images) for item in value)
+    return False
+
+
+def tag_type(told: str, origin: Origin) -> TagType:
     """Tell by the type of its latest value which page shows a series."""
-    told = series.type
     match told:
         case "Histogram":
             return "histogram"
@@ -153,15 +163,10 @@ def tag_type(series: Series, origin: Origin) -> TagType:
             return "text"
         case "Figure":
             return "figure" if origin == "sightglass" else "image"
-        case _ if SCALAR.fullmatch(told):
+        case _ if is_scalar(told):
             return "scalar"
         case _ if TENSOR.fullmatch(told):
             return "tensor"
-        case _ if told.startswith(("tuple of", "list of")):
-            with contextlib.suppress(DamagedError, IndexError):
-                value = series[-1].value
-                if value and all(isinstance(item, Figure | Image | Images) for item in value):
-                    return "image"
     return "other"
 
 

@@ -11,8 +11,8 @@ from sightglass.serve import wire
 from sightglass.serve.calls import Call, Raw, series_of
 from sightglass.serve.overview import MAX_POINTS, Line, X
 from sightglass.serve.problems import Problem, bad_request, tell
+from sightglass.serve.runs import Runs
 from sightglass.serve.schema import Request, Route
-from sightglass.serve.sources import Runs
 
 MAX_REQUESTS: Final = 1_000
 POINTS: Final = 1_000
@@ -88,12 +88,12 @@ def _line(runs: Runs, key: str, query: ScalarsQuery) -> Line:
     if low != low or high != high:  # noqa: PLR0124  NaN
         raise bad_request("Expected numbers as 'from' and 'to', got NaN")
     source = runs.find(key)
-    with series_of(source, query.tag) as (recording, series), recording.lock:
+    with series_of(source, query.tag) as (files, series), files.recording.lock:
         told = series.type
         if told and not _may_be_numbers(told):
             raise Problem(400, "QueryError", f"Expected a series of numbers, got {told} under {query.tag!r}")
-        overview = runs.overview(source, recording, series)
-        origin = source.told().started or overview.first_wall
+        overview = runs.overviews.get(source.key, series, files.generation)
+        origin = files.recording.info.started or overview.first_wall
         return overview.line(series, x=query.x, low=low, high=high, points=query.points, origin=origin)
 
 
