@@ -85,7 +85,8 @@ async function copyLink(): Promise<void> {
 function Connection() {
   const { kind } = socket.link.value
   const role = session.value?.role
-  const away = kind === 'waiting' || (kind === 'dialing' && socket.returns.value > 0)
+  const away = kind === 'waiting' || (kind === 'dialing' && socket.wasOpen)
+  const word = locked.value ? 'locked out' : away ? 'reconnecting' : kind === 'open' ? 'connected' : 'connecting'
   return (
     <>
       {role === 'viewer' && (
@@ -93,13 +94,20 @@ function Connection() {
           viewer
         </span>
       )}
-      <span class={`connection connection-${away ? 'away' : kind}`} role="status" title={away ? 'The server does not answer; trying again' : 'Connected to the server'}>
+      <span class={`connection connection-${away || locked.value ? 'away' : kind}`} role="status" title={CONNECTION[word]}>
         <span class="connection-dot" aria-hidden="true" />
-        <span class={away ? '' : 'unseen'}>{away ? 'reconnecting' : kind === 'open' ? 'connected' : 'connecting'}</span>
+        <span class={away ? '' : 'unseen'}>{word}</span>
       </span>
     </>
   )
 }
+
+const CONNECTION = {
+  'locked out': 'The server does not know this link',
+  reconnecting: 'The server does not answer; trying again',
+  connected: 'Connected to the server',
+  connecting: 'Looking for the server',
+} as const
 
 function Body() {
   const listed = LISTING.includes(page.value) && (runs.value?.length ?? 0) > 0

@@ -38,7 +38,7 @@ export class Socket {
   private timer = 0
   private streams = new Map<number, Opened>()
   private lastId = 0
-  private wasOpen = false
+  wasOpen = false
   private heard_ms = 0
   private checked_ms = 0
   private probed_ms: number | null = null

@@ -1,7 +1,7 @@
 // Small parts that every page uses.
 
 import type { ComponentChildren, JSX } from 'preact'
-import { useEffect, useRef, useState } from 'preact/hooks'
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { Icon, type IconName } from './Icon'
 
 interface IconButtonProps {
@@ -147,7 +147,7 @@ export function Menu({ icon, label, items }: MenuProps) {
 /** A window over the page; Escape and a click beside it close it, and focus goes back to where it was. */
 export function Dialog({ label, onClose, wide, children }: { label: string; onClose: () => void; wide?: boolean; children: ComponentChildren }) {
   const ref = useRef<HTMLDialogElement>(null)
-  useEffect(() => {
+  useLayoutEffect(() => {
     const dialog = ref.current!
     const before = document.activeElement as HTMLElement | null
     dialog.showModal()

@@ -35,6 +35,8 @@ export interface ChartProps {
   onModel?: (model: Model | null) => void
 }
 
+const NO_MARKS: Mark[] = []
+
 export function modelOf(props: ChartProps, ink: Ink): Model | string {
   const { lines, xlog, ylog, clip, zoom, yzoom } = props
   const extent = extentOf(lines.map((line) => line.x), xlog)
@@ -62,6 +64,8 @@ export function Chart(props: ChartProps) {
   const share = useRef(0.5)
   const root = useContext(Root) ?? undefined
   const [tip, setTip] = useState<Pointed | null>(null)
+  /** Where the reader of another chart points at. */
+  const [linked, setLinked] = useState<Pointed | null>(null)
   const { lines, marks, kind, xlog, ylog, clip, zoom, yzoom, dark } = props
   const model = useMemo(() => modelOf(latest.current, readInk(root)), [lines, marks, kind, xlog, ylog, clip, String(zoom), String(yzoom), dark])
   const shown = typeof model === 'string' ? null : model
@@ -79,7 +83,7 @@ export function Chart(props: ChartProps) {
     const sizes = new ResizeObserver(([entry]) => made.resize(entry!.contentRect.width, entry!.contentRect.height))
     sizes.observe(host.current!)
     const unlink = props.cursor.subscribe((at) => {
-      if (at?.chart !== latest.current.id) made.point(at ? at.x : null)
+      setLinked(at?.chart === latest.current.id ? null : made.point(at ? at.x : null))
     })
     return () => {
       unlink()
@@ -119,6 +123,7 @@ export function Chart(props: ChartProps) {
       />
       {typeof model === 'string' && <p class="chart-empty">{model}</p>}
       {tip && shown && <Legend tip={tip} lines={lines} marks={shown.marks} kind={kind} />}
+      {!tip && linked && shown && <Legend tip={linked} lines={lines} marks={NO_MARKS} kind={kind} linked />}
     </div>
   )
 }

@@ -7,12 +7,15 @@ import { dateTime, duration, number } from './format'
 import { Swatch } from './Swatch'
 
 const MAX_ROWS = 12
+const MAX_LINKED_ROWS = 4
 
 interface LegendProps {
   tip: Pointed
   lines: readonly Line[]
   marks: readonly Mark[]
   kind: XAxis
+  /** Whether the reader points at another chart: fewer values, and only they. */
+  linked?: boolean
 }
 
 export interface Reading {
@@ -48,15 +51,15 @@ export function xText(kind: LegendProps['kind'], x: number): string {
   return kind === 'step' ? `step ${number(Math.round(x), 12)}` : number(x, 6)
 }
 
-export function Legend({ tip, lines, marks, kind }: LegendProps) {
-  const rows = inSight(readings(lines, tip.x), tip.line)
+export function Legend({ tip, lines, marks, kind, linked = false }: LegendProps) {
+  const rows = inSight(readings(lines, tip.x), tip.line).slice(0, linked ? MAX_LINKED_ROWS : MAX_ROWS)
   const done = marks.filter(({ x }) => x >= tip.reach[0] && x <= tip.reach[1])
   const first = lines.length === 1 && lines[0]!.x.length ? lines[0]!.x[nearest(lines[0]!.x, tip.x)]! : tip.x
   const right = tip.left > 170
   const style = right ? { right: `calc(100% - ${tip.left - 12}px)` } : { left: `${tip.left + 14}px` }
   return (
-    <div class="legend" style={style} role="group" aria-label="Values at the cursor" aria-live="polite">
-      <div class="legend-x">{xText(kind, first)}</div>
+    <div class={linked ? 'legend legend-linked' : 'legend'} style={style} role="group" aria-label="Values at the cursor" aria-live={linked ? undefined : 'polite'}>
+      {!linked && <div class="legend-x">{xText(kind, first)}</div>}
       {rows.map(({ line, y, raw, spread, n }) => (
         <div class={`legend-row ${line.id === tip.line ? 'is-near' : ''}`} key={line.id}>
           <Swatch style={line.style} />
@@ -67,7 +70,7 @@ export function Legend({ tip, lines, marks, kind }: LegendProps) {
           {spread && <span class="legend-raw">{`${number(spread[0], 3)} … ${number(spread[1], 3)}`}</span>}
         </div>
       ))}
-      {lines.length > MAX_ROWS && <div class="legend-more">and {lines.length - rows.length} more</div>}
+      {lines.length > rows.length && <div class="legend-more">and {lines.length - rows.length} more</div>}
       {done.map(({ label, color }) => (
         <div class="legend-mark" key={label}>
           <svg width="16" height="8" aria-hidden="true">

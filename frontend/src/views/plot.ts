@@ -87,11 +87,14 @@ export class Plot {
   }
 
   /** Show the cursor at x, pointed at in another chart; null hides it. */
-  point(x: number | null): void {
-    if (!this.u || this.pointed) return
-    const left = x === null ? -10 : this.u.valToPos(x, 'x')
-    this.u.setCursor({ left: left >= 0 && left <= this.u.over.clientWidth ? left : -10, top: -10 }, false)
+  /** Show where another chart's reader points at; returns the place, if it is in sight here. */
+  point(x: number | null): Pointed | null {
+    if (!this.u || this.pointed) return null
+    const place = x === null ? -10 : this.u.valToPos(x, 'x')
+    const seen = x !== null && place >= 0 && place <= this.u.over.clientWidth
+    this.u.setCursor({ left: seen ? place : -10, top: -10 }, false)
     this.placeDots(x)
+    return seen ? { x, reach: [x, x], left: place + this.u.over.offsetLeft, top: 0, line: null } : null
   }
 
   /** Move the cursor by hand, for keys and fingers: a share of the width. */
