@@ -26,7 +26,7 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.base
 
 $(VENV)/.libraries: pyproject.toml $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --group libraries
-	[ -z "$(TORCH)" ] || $(BIN)/python -m pip install --quiet torch==$(TORCH)
+	[ -z "$(TORCH)" ] || $(BIN)/python -m pip install --quiet torch==$(TORCH) --group torch
 	touch $@
 
 demo: $(VENV)/.base

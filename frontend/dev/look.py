@@ -6,7 +6,13 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 SIZES = {"wide": (1440, 900), "laptop": (1024, 700), "phone": (390, 844)}
-ARGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+ARGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 link, folder, *places = sys.argv[1:]
 out = Path(folder)

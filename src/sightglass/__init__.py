@@ -48,6 +48,8 @@ _MODULES = {
     "WireError": "core.errors",
     "KeepError": "core.errors",
     "DamagedError": "core.errors",
+    "FigureError": "core.errors",
+    "FigureErrors": "core.errors",
     "UnsendableError": "core.errors",
     "ViewError": "core.errors",
     "MissingExtraError": "core.errors",
@@ -80,6 +82,8 @@ if TYPE_CHECKING:
     from .core.errors import ActError as ActError
     from .core.errors import DamagedError as DamagedError
     from .core.errors import EvaluationError as EvaluationError
+    from .core.errors import FigureError as FigureError
+    from .core.errors import FigureErrors as FigureErrors
     from .core.errors import KeepError as KeepError
     from .core.errors import MissingExtraError as MissingExtraError
     from .core.errors import QueryError as QueryError

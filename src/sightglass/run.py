@@ -19,8 +19,9 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+from .core import present
 from .core.clock import SystemClock
 from .core.errors import KeepError, SightglassError
 from .emit.acts import Agree, Done
@@ -36,6 +37,10 @@ from .move.io import Io
 from .move.transport import Both, MemoryListener
 from .move.zmq import ZmqListener, write_connection
 from .query.query import Query, as_query
+
+if TYPE_CHECKING:
+    from .figures.plotter import Plotter
+    from .figures.sinks import ToRun
 
 Mode = Literal["live", "disabled"]
 MODES: Final = ("live", "disabled")
@@ -95,6 +100,9 @@ class Run:
         self._recorder: Recorder | None = None
         self._registered: Path | None = None
         self._closed = False
+        self._figure_sink: ToRun | None = None
+        self._plotter: Plotter | None = None
+        self._figure_steps: dict[str, int] = {}
         self.memory: MemoryListener | None = None
         if disabled:
             self._emitter.close()
@@ -152,6 +160,31 @@ class Run:
 
                 data = drawn(data)
             self._emitter.log(data, step, steps)
+
+    def figure(self, name: str, fn: Callable[..., Any], /, *arrays: Any, step: float | None = None) -> None:
+        """Let a function draw a figure in another process, and log it; what goes wrong is warned of.
+
+        Args:
+            name: What the figure is called.
+            fn: Called with the arrays, elsewhere; returns a Matplotlib figure, or several by their names.
+            *arrays: What it is drawn from; they are copied.
+            step: The step; by default a counter of this name's figures.
+
+        Raises:
+            TypeError: The name is no text, `fn` no function, or the step no number.
+        """
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"Expected the name of a figure as text, got {name!r}")
+        if self._emitter.closed:
+            return
+        if step is None:
+            step = self._figure_steps.get(name, 0)
+            self._figure_steps[name] = int(step) + 1
+        if self._plotter is None:
+            from .figures.plotter import Plotter
+
+            self._plotter = Plotter.of_run(self._figures())
+        self._plotter.plot(fn, *arrays, step=step, name=name)
 
     def end_group(self, event: str) -> None:
         """Close the groups of an event here: reducers without a named window give their records."""
@@ -230,6 +263,11 @@ class Run:
         return self._files.path
 
     @property
+    def ended(self) -> bool:
+        """Whether nothing is taken in any more."""
+        return self._emitter.closed
+
+    @property
     def stopping(self) -> bool:
         """Whether a client has asked the run to stop."""
         return self._emitter.ledger.stopping
@@ -261,6 +299,10 @@ class Run:
         """
         if self._closed or self.disabled:
             return
+        if self._figure_sink is not None:
+            self._figure_sink.drain()
+        if self._plotter is not None:
+            self._plotter.close()
         self._emitter.close()
         if self._io is not None:
             self._io.close("the run has ended")
@@ -302,6 +344,14 @@ class Run:
         return f"<Run {self.name!r} ({self.id}), {state}>"
 
     # Wiring
+
+    def _figures(self) -> ToRun:
+        """Return what figures are given to that belong to this run."""
+        if self._figure_sink is None:
+            from .figures.sinks import ToRun
+
+            self._figure_sink = ToRun(self.log, ended=lambda: self.ended, folder=self._files.open, name=self.name)
+        return self._figure_sink
 
     def _open(self, listen: str | None) -> None:
         """Open what can be opened, and say what cannot."""
@@ -449,6 +499,12 @@ def current() -> Run | None:
     return None
 
 
+def _current_figures() -> ToRun | None:
+    """Return what figures are given to that belong to the newest run."""
+    run = current()
+    return None if run is None else run._figures()
+
+
 def when_begun(function: Callable[[Run], object]) -> None:
     """Call a function with the next run that begins."""
     _begun.append(function)
@@ -536,6 +592,7 @@ def _abandon_all() -> None:
     _live.clear()
 
 
+present.announce(_current_figures)
 atexit.register(_close_all)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_abandon_all)

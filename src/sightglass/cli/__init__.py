@@ -1,6 +1,6 @@
 """The command line. See `group` for how it speaks."""
 
-from . import acting, asking, files, ui
+from . import acting, asking, figures, files, ui
 from .group import main
 
-__all__ = ["acting", "asking", "files", "main", "ui"]
+__all__ = ["acting", "asking", "figures", "files", "main", "ui"]

@@ -7,6 +7,7 @@
     │   ├── QuerySyntaxError   … because its text or its lambda cannot be read
     │   ├── RefusedQueryError  … because it asks for what queries may not do
     │   └── EvaluationError    … because it failed on an event
+    │       └── AbsentError    … because the event did not bring what is asked; the event is held back
     ├── ActError               a control or an action that was refused or failed
     ├── UnknownNameError       a name that does not exist (also a LookupError)
     ├── RunNotFoundError       no such run (also a LookupError)
@@ -20,6 +21,8 @@
     ├── DamagedError           bytes of a file that are not what was written (also a ValueError)
     ├── LogError               a log in a JAX program that cannot be taken as asked (also a ValueError)
     ├── ViewError              streams or values that cannot share a view (also a ValueError)
+    ├── FigureError            a figure that could not be drawn, written or handed on
+    ├── FigureErrors           … several of them (also an ExceptionGroup)
     └── MissingExtraError      an optional package that is not installed (also an ImportError)
 """
 
@@ -27,7 +30,7 @@ from __future__ import annotations
 
 import difflib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 MAX_NAMES_SHOWN = 12
 MAX_NAMES_COMPARED = 1_000
@@ -73,6 +76,10 @@ class EvaluationError(QueryError):
         self.event = event
         self.step = step
         super().__init__(message)
+
+
+class AbsentError(EvaluationError):
+    """Something that this event did not bring, though others may; the event is held back, as by a condition."""
 
 
 class ActError(SightglassError):
@@ -140,6 +147,38 @@ class LogError(SightglassError, ValueError):
 
 class ViewError(SightglassError, ValueError):
     """Streams or values that cannot share a view."""
+
+
+class FigureError(SightglassError):
+    """A figure that could not be drawn, written or handed on.
+
+    Attributes:
+        figure: Its name, or that of the function that should have drawn it.
+        step: The step it was for, or `None`.
+        kind: The type of what was raised, such as "ValueError".
+        traceback: The traceback as text, where it was drawn; empty if there is none.
+    """
+
+    def __init__(
+        self, message: str, *, figure: str = "", step: float | None = None, kind: str = "", traceback: str = ""
+    ) -> None:
+        self.figure = figure
+        self.step = step
+        self.kind = kind
+        self.traceback = traceback
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        told = str(self.args[0])
+        return f"{told}\n{self.traceback.rstrip()}" if self.traceback else told
+
+
+class FigureErrors(ExceptionGroup[FigureError], SightglassError):
+    """Everything that went wrong with figures since it was last told."""
+
+    def derive(self, excs: Sequence[FigureError], /) -> FigureErrors:  # type: ignore[override]
+        """Return a group with some of the errors."""
+        return FigureErrors(self.message, excs)
 
 
 class MissingExtraError(SightglassError, ImportError):

@@ -231,6 +231,21 @@ class DeviceHistogram:
         return Histogram.from_counts(np.diff(below), to_host(self.edges), **outside)
 
 
+class Departed:
+    """A tensor on its way to the host, see `core.departure`; `to_host` waits for it."""
+
+    __slots__ = ("_host", "_mark")
+
+    def __init__(self, host: Any, mark: Any) -> None:
+        self._host = host
+        self._mark = mark
+
+    def read(self) -> Any:
+        """Wait until it has arrived, and return it as Python and NumPy values."""
+        self._mark.synchronize()
+        return to_host(self._host)
+
+
 def array_kind(value: Any) -> ArrayKind | None:
     """Tell which library an array comes from, without importing any; `None` for what is no array."""
     kind: type = type(value)
@@ -269,7 +284,7 @@ def on_device(value: object) -> bool:
         return any(on_device(item) for item in value.values())
     if isinstance(value, list | tuple):
         return any(on_device(item) for item in value)
-    if isinstance(value, DeviceHistogram):
+    if isinstance(value, DeviceHistogram | Departed):
         return True
     kind = array_kind(value)
     return kind in ("jax", "other") or (kind == "torch" and value.device.type != "cpu")  # type: ignore[attr-defined]
@@ -282,7 +297,7 @@ def to_host(value: Any) -> Any:
     """
     if type(value) in PLAIN:
         return value
-    if isinstance(value, DeviceHistogram):
+    if isinstance(value, DeviceHistogram | Departed):
         return value.read()
     match array_kind(value):
         case "numpy":

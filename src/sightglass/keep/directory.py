@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from sightglass.core.sink import lock
+
 from .runfile import RunFile, create, write
 
 MAX_NAME_BYTES: Final = 150
@@ -72,22 +74,24 @@ class RunDirectory:
         self._about = about
         self._moved = moved
         self._file: Path | None = None
+        self._lock = lock()
 
     def open(self) -> Path:
-        """Make what is not there, or not there any more, and return the directory.
+        """Make what is not there, or not there any more, and return the directory; from any thread.
 
         Raises:
             OSError: It cannot be made.
         """
-        if self._shared or self._file is not None:
-            self.path.mkdir(parents=True, exist_ok=True)
-        else:
-            chosen, self.path = self.path, claim(self.path)
-            if self.path != chosen:
-                self._moved(self.path)
-        if self._file is None or not self._file.exists():
-            self._file = create(self.path, self._about())
-        return self.path
+        with self._lock:
+            if self._shared or self._file is not None:
+                self.path.mkdir(parents=True, exist_ok=True)
+            else:
+                chosen, self.path = self.path, claim(self.path)
+                if self.path != chosen:
+                    self._moved(self.path)
+            if self._file is None or not self._file.exists():
+                self._file = create(self.path, self._about())
+            return self.path
 
     def end(self, about: Callable[[], RunFile]) -> None:
         """Say how the run ended, if anything was written.

@@ -16,6 +16,7 @@ import atexit
 import io
 import math
 import warnings
+import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -34,6 +35,8 @@ STEP: Final = "step"
 SHARED: Final = "sightglass/"
 MAX_BINS: Final = 512
 TIMEOUT_S: Final = 60.0
+
+_shared: Final[weakref.WeakKeyDictionary[Any, WandB]] = weakref.WeakKeyDictionary()
 
 
 class WandB:
@@ -59,12 +62,13 @@ class WandB:
         self.run = run
         self._alone = alone
         self._finishes = False
+        self._pushing = False
         self._prefix = "" if alone else SHARED
         self._tags: set[str] = set()
         self._held: deque[dict[str, Any]] = deque()
         self._open_row: dict[str, Any] = {}
         self._open_step = -1
-        self._outbox: Outbox[Sequence[Record]] = Outbox("W&B", self._deliver, settle=self._advance, end=self._end)
+        self._outbox: Outbox[Sequence[Record]] = Outbox("W&B", self._deliver, settle=self._settle, end=self._end)
         atexit.register(self._at_exit)  # W&B ends its runs at exit, too: what comes later runs earlier
 
     @classmethod
@@ -80,6 +84,19 @@ class WandB:
         sink = cls(load().init(**{"reinit": "create_new", **options}), alone=True)
         sink._finishes = True
         return sink
+
+    @classmethod
+    def shared(cls, run: Any) -> WandB:
+        """Return the one sink of a run that others log into as well: several would overwrite each other's steps."""
+        sink = _shared.get(run)
+        if sink is None or sink._outbox.closed:
+            sink = _shared[run] = cls(run)
+        return sink
+
+    def push(self, timeout_s: float = TIMEOUT_S) -> None:
+        """Flush, and let nothing wait for others any more: what is held becomes rows. Errors as in `flush`."""
+        self._pushing = True
+        self.flush(timeout_s)
 
     def write(self, records: Sequence[Record]) -> None:
         """Let records be written; never waits.
@@ -151,13 +168,23 @@ class WandB:
         self._open_row = {}
         return True
 
+    def _settle(self) -> None:
+        self._advance()
+        if self._pushing:
+            self._pushing = False
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Close the row that is open, as often as something waits for that; W&B closes the last one at its end."""
+        while self._held:
+            self.run.log({}, commit=True)
+            self._open_row = {}
+            self._advance()
+
     def _end(self) -> None:
         try:
             self._advance()
-            while self._held:
-                self.run.log({}, commit=True)
-                self._open_row = {}
-                self._advance()
+            self._let_go()
         finally:
             if self._finishes:
                 self.run.finish()

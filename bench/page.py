@@ -1,0 +1,190 @@
+"""The page in headless Chromium: from an event to its pixel, long runs, many charts, many tabs, what it weighs.
+
+TensorBoard 2.20 draws the first chart of a run with 10 million points after 3.1 s, and none of its 10 spikes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from playwright.sync_api import Browser, Page, sync_playwright
+
+import sightglass as sg
+
+N_LONG = 10_000_000
+N_SPIKES = 10
+N_CHARTS, N_RUNS = 100, 10
+N_TABS = 50
+ARGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+    "--disable-backgrounding-occluded-windows", "--disable-renderer-backgrounding",
+]  # fmt: skip
+
+# 1,000 events a second; `level` jumps between 0 and 1 at random times, which are printed.
+TRAINING = """
+import random, sys, time, sightglass as sg
+run, level, flips, flip = sg.init(sys.argv[1], mode="live"), 0.0, [], time.time() + 1
+began = time.perf_counter()
+for step in range(1_000_000):
+    time.sleep(max(0.0, began + step / 1000 - time.perf_counter()))
+    if time.time() >= flip:
+        level, flip = 1 - level, time.time() + random.uniform(0.5, 0.9)
+        flips.append(time.time())
+    run.observe("batch", step=step, level=level)
+    if run.stopping:
+        break
+print(*flips, flush=True)
+"""
+
+PROBE = Path(__file__).with_name("page_probe.js")
+DRAWN = "() => window.probe?.drawn()"
+
+
+def measure() -> Iterator[tuple[str, float, str, float | None]]:
+    with tempfile.TemporaryDirectory(prefix="sgb") as folder, sync_playwright() as playwright:
+        path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+        browser = playwright.chromium.launch(executable_path=path, headless=True, args=ARGS)
+        yield "what the browser loads first, compressed", _weight() / 1000, "kB", 400
+        yield from _long_run(browser, Path(folder) / "long")
+        yield from _many_charts(browser, Path(folder) / "many")
+        yield from _live(browser, Path(folder) / "live")
+        browser.close()
+
+
+def _weight() -> float:
+    """Return the compressed size of the page without what is loaded when used, in bytes."""
+    static = Path(str(files("sightglass.serve") / "static"))
+    index = static / "index.html"
+    loaded = [index, *(static / name for name in re.findall(r'(?:src|href)="\./([^"]+)"', index.read_text()))]
+    return sum(len(gzip.compress(path.read_bytes())) for path in loaded if path.is_file())
+
+
+@contextlib.contextmanager
+def _server(folder: Path) -> Iterator[tuple[str, int]]:
+    """Serve a folder; gives the link and the server's process number."""
+    command = [sys.executable, "-m", "sightglass", "ui", str(folder), "--no-browser"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield server.stdout.readline().partition(":")[2].strip(), server.pid
+        finally:
+            server.terminate()
+
+
+def _memory_mb(pid: int) -> float:
+    """Return the most memory that a process ever had, in MB; 0 where the system does not tell."""
+    with contextlib.suppress(OSError):
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+        return int(found[1]) * 1024 / 1e6 if found else 0.0
+    return 0.0
+
+
+def _new_page(browser: Browser) -> Page:
+    page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
+    page.add_init_script(path=PROBE)
+    return page
+
+
+def _opened(browser: Browser, link: str, place: str) -> Page:
+    page = _new_page(browser)
+    base, _, token = link.partition("#")
+    page.goto(f"{base}#{token}")
+    page.get_by_role("navigation", name="Pages").wait_for()
+    page.evaluate("place => { location.hash = place }", place)
+    return page
+
+
+def _long_run(browser: Browser, folder: Path) -> Iterator[tuple[str, float, str, float | None]]:
+    spikes = (np.arange(N_SPIKES) + 0.5) * N_LONG / N_SPIKES
+    with sg.init("long", dir=folder) as run:
+        rows = np.random.default_rng(0).normal(size=N_LONG) * 0.1
+        rows[spikes.astype(int)] = 10.0
+        for step, value in enumerate(rows.tolist()):
+            run.log({"loss": value}, step=step)
+    with _server(folder) as (link, pid):
+        before = _memory_mb(pid)
+        page = _new_page(browser)
+        page.goto(link)
+        page.wait_for_function(DRAWN)
+        seconds = page.evaluate("performance.now() / 1000")
+        page.wait_for_timeout(500)
+        seen = page.evaluate("probe.peaks()")
+        yield "first chart of a run of 10 M points, from the link on", seconds, "s", 1
+        yield "  spikes that are missing in it, of 10", N_SPIKES - min(N_SPIKES, seen), "", 0
+        yield "  the server's memory above its start", _memory_mb(pid) - before, "MB", 200
+        page.context.close()
+
+
+def _many_charts(browser: Browser, folder: Path) -> Iterator[tuple[str, float, str, float | None]]:
+    rng = np.random.default_rng(0)
+    for number in range(N_RUNS):
+        with sg.init(f"run-{number}", dir=folder) as run:
+            walks = rng.normal(size=(1000, N_CHARTS)).cumsum(axis=0)
+            for step, values in enumerate(walks.tolist()):
+                run.log({f"group{i // 10}/tag{i % 10}": value for i, value in enumerate(values)}, step=step)
+    with _server(folder) as (link, _):
+        page = _opened(browser, link, "#/charts")
+        page.wait_for_function(DRAWN)
+        page.wait_for_timeout(1000)
+        frames = np.array(page.evaluate("probe.scroll(10)"))
+        yield "100 charts x 10 runs, scrolled: mean of a frame", float(frames.mean()), "ms", 33.3
+        yield "  95 of 100 frames within", float(np.quantile(frames, 0.95)), "ms", None
+        page.context.close()
+
+
+def _live(browser: Browser, folder: Path) -> Iterator[tuple[str, float, str, float | None]]:
+    folder.mkdir()
+    training = subprocess.Popen(
+        [sys.executable, "-c", TRAINING, "bench-page"], stdout=subprocess.PIPE, text=True, cwd=folder
+    )
+    run = sg.connect("bench-page", wait_s=10)
+    with _server(folder) as (link, pid):
+        page = _opened(browser, link, "#/ask")
+        _ask(page, "batch.level")
+        page.evaluate("probe.watch()")
+        page.wait_for_timeout(30_000)
+        seen = page.evaluate("jumps")
+        memory = _memory_mb(pid)
+        tabs = [_opened(browser, link, "#/ask") for _ in range(N_TABS - 1)]
+        for tab in tabs:
+            _ask(tab, "batch.level")
+        for tab in tabs:
+            tab.wait_for_function(DRAWN)
+        n_streams = sum(stream.query == "batch.level" for stream in run.describe().streams)
+        yield "50 tabs that ask the same: streams of the run", n_streams, "", 1
+        yield "  the server's memory more", _memory_mb(pid) - memory, "MB", None
+        for tab in (page, *tabs):
+            tab.context.close()
+        run.stop()
+        run.close()
+    assert training.stdout is not None
+    flips = 1000 * np.array(training.stdout.readline().split(), float)
+    training.wait()
+    delays = [_delay(time, flips) for time, _ in seen[2:]]
+    yield "event to pixel at 1,000 events/s: p50", float(np.quantile(delays, 0.5)), "ms", None
+    yield "event to pixel at 1,000 events/s: p95", float(np.quantile(delays, 0.95)), "ms", 300
+    yield "  jumps that were seen", len(delays), "", None
+
+
+def _delay(seen: float, flips: Any) -> float:
+    """Return how long before it was seen the last jump was, in ms."""
+    return float(seen - flips[flips <= seen][-1])
+
+
+def _ask(page: Page, query: str) -> None:
+    box = page.get_by_role("combobox", name="Query")
+    box.fill(query)
+    box.press("Escape")
+    box.press("Enter")

@@ -1,0 +1,8 @@
+"""Figures from inside a training, drawn off its loop: the plotter, and the look of what it draws."""
+
+from sightglass.see.theme import apply_theme, figure_size, label_panels, theme
+
+from .plotter import Plotter, no_plot
+from .sinks import TensorBoard
+
+__all__ = ["Plotter", "TensorBoard", "apply_theme", "figure_size", "label_panels", "no_plot", "theme"]

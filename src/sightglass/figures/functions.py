@@ -1,0 +1,168 @@
+"""Functions that draw: how they reach whoever calls them.
+
+Rule 1: what can be imported travels by its name, module:qualname.
+Rule 2: what cannot (closures, and whatever stands in the script itself, which must not run a second time) is pickled by
+value, with `cloudpickle`, for our own child and through its private pipe. Nothing else is ever unpickled: no file, and
+nothing that came over a socket.
+Rule 3: redrawing from a file imports what the file names, so only modules that a user could have written are accepted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.machinery import PathFinder
+from operator import attrgetter
+from typing import Any, Final
+
+from sightglass.core.errors import FigureError, MissingExtraError, UnsendableError
+
+Draws = Callable[..., Any]
+
+SCRIPT: Final = "__main__"
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A function on its way.
+
+    Attributes:
+        name: module:qualname.
+        pickled: The function, where it cannot be imported by its name.
+        source: The file it stands in, or empty.
+        travels: Whether a child can be given it.
+    """
+
+    name: str
+    pickled: bytes
+    source: str
+    travels: bool = True
+
+
+def name_of(function: Draws) -> str:
+    """Return module:qualname, or something like it for objects that are called."""
+    module = getattr(function, "__module__", None) or type(function).__module__
+    return f"{module}:{getattr(function, '__qualname__', None) or type(function).__qualname__}"
+
+
+def pack(function: Draws) -> Packed:
+    """Make a function travel to our own child.
+
+    Raises:
+        MissingExtraError: `cloudpickle` is needed and not installed.
+        UnsendableError: It cannot be pickled.
+    """
+    name = name_of(function)
+    source = _source(function)
+    module, _, path = name.partition(":")
+    if _importable(module) and _resolves(module, path, function):
+        return Packed(name, b"", source)
+    try:
+        import cloudpickle
+    except ImportError:
+        raise MissingExtraError("cloudpickle", extra="plot", purpose=f"Drawing with {name} in a child") from None
+    try:
+        with _by_value(cloudpickle, function):
+            return Packed(name, cloudpickle.dumps(function), source)
+    except Exception as error:  # whatever the closure holds may raise as it likes
+        raise UnsendableError(f"Expected a function that can be pickled, got {name}: {error}") from error
+
+
+def load(name: str, pickled: bytes = b"") -> Draws:
+    """Return the function that was packed; in the child.
+
+    Raises:
+        FigureError: There is no such function. Whatever importing its module raises passes through.
+    """
+    if pickled:
+        import cloudpickle
+
+        unpickled: Draws = cloudpickle.loads(pickled)
+        return unpickled
+    module, _, path = name.partition(":")
+    try:
+        found: Draws = attrgetter(path)(importlib.import_module(module))
+    except AttributeError as error:
+        raise FigureError(f"Expected a function {path!r} in module {module!r}: {error}", figure=name) from error
+    return found
+
+
+def load_recorded(name: str) -> Draws:
+    """Return the function that a file names, or a user.
+
+    Raises:
+        FigureError: It stands in the script of a training, is no function of a user's, or cannot be imported.
+    """
+    module, colon, path = name.partition(":")
+    hint = "name one that can be imported: --with MODULE:FUNCTION"
+    if not (colon and path) or "<" in path:
+        raise FigureError(f"Expected a function such as 'plots:draw', got {name!r}: {hint}", figure=name)
+    if module == SCRIPT:
+        raise FigureError(
+            f"{path!r} stands in the script of the training, which must not run again: {hint}", figure=name
+        )
+    if module.partition(".")[0] in sys.stdlib_module_names:
+        raise FigureError(f"Expected a function that draws, got Python's own {name!r}", figure=name)
+    try:
+        return load(name)
+    except ImportError as error:
+        raise FigureError(f"Cannot import {module!r}: {error}; {hint}", figure=name) from error
+
+
+def _source(function: Draws) -> str:
+    with contextlib.suppress(TypeError, OSError):
+        return inspect.getsourcefile(inspect.unwrap(function)) or ""
+    return ""
+
+
+def _resolves(module: str, path: str, function: Draws) -> bool:
+    """Tell whether a name leads to this very function."""
+    try:
+        found = attrgetter(path)(sys.modules[module])
+    except (AttributeError, KeyError):
+        return False
+    return found is function and isinstance(function, types.FunctionType | types.BuiltinFunctionType | type)
+
+
+@lru_cache(maxsize=256)
+def _importable(module: str) -> bool:
+    """Tell whether another process with the same path finds the file that this one has imported as a module."""
+    loaded = sys.modules.get(module)
+    if module == SCRIPT or loaded is None or getattr(loaded, "__file__", None) is None:
+        return False
+    path = None
+    spec = None
+    parts = module.split(".")
+    for i in range(len(parts)):
+        try:
+            spec = PathFinder.find_spec(".".join(parts[: i + 1]), path)
+        except (ImportError, ValueError):
+            return False
+        if spec is None:
+            return False
+        path = spec.submodule_search_locations
+    return spec is not None and spec.origin == loaded.__file__
+
+
+@contextlib.contextmanager
+def _by_value(cloudpickle: Any, function: Draws) -> Iterator[None]:
+    """Let a function's own module be pickled by value, though it has been imported here."""
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    if module is None or module.__name__ == SCRIPT or module.__name__ in cloudpickle.list_registry_pickle_by_value():
+        yield
+        return
+    if _importable(module.__name__):
+        yield
+        return
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)

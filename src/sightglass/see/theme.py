@@ -1,0 +1,222 @@
+"""The look of figures: packaged style sheets, sizes of columns in papers, letters on panels.
+
+Rule 1: a theme is a mapping of Matplotlib's rcParams and nothing else. Nothing of Matplotlib is replaced or wrapped, so
+that ticks of dates, categories and logarithms stay what they are, and applying a theme twice is applying it once.
+Rule 2: `theme` puts everything back; `apply_theme` sets the process's own defaults, as `matplotlib.style.use` does.
+Rule 3: no backend is chosen, and nothing is drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from sightglass.core.errors import MissingExtraError, UnknownNameError
+
+Style = Literal["light", "dark", "paper"]
+Context = Literal["paper", "notebook", "talk", "poster"]
+
+STYLES: Final = ("light", "dark", "paper")
+CONTEXTS: Final[Mapping[str, float]] = {"paper": 1.0, "notebook": 1.25, "talk": 1.75, "poster": 2.5}
+"""How much larger than on paper everything is that has a size."""
+
+GOLDEN: Final = (math.sqrt(5) - 1) / 2
+
+SIZES: Final[Mapping[str, tuple[float, float]]] = {
+    # The width of one column, and of the whole text, in inches.
+    "column": (3.25, 6.75),  # most conferences with two columns, as ICML's
+    "neurips": (5.5, 5.5),  # neurips.sty: textwidth 5.5in
+    "iclr": (5.5, 5.5),  # iclr_conference.sty: textwidth 5.5in
+    "icml": (3.25, 6.75),  # icml.sty: textwidth 6.75in, columnsep 0.25in
+    "aistats": (3.25, 6.75),  # aistats.sty: as ICML's
+    "jmlr": (6.0, 6.0),  # jmlr2e.sty: textwidth 6.0in
+    "tmlr": (6.5, 6.5),  # tmlr.sty: textwidth 6.5in
+    "cvpr": (3.28125, 6.875),  # cvpr.sty: textwidth 6.875in, columnsep 0.3125in
+    "acl": (3.03, 6.3),  # acl.sty: A4, text 16 cm wide, columns 7.7 cm
+    "ieee": (3.5, 7.16),  # IEEE's guide for graphics: 3.5in and 7.16in
+    "nature": (89 / 25.4, 183 / 25.4),  # Nature's guide to authors: 89 mm and 183 mm
+    "pnas": (8.7 / 2.54, 17.8 / 2.54),  # PNAS's digital art guidelines: 8.7 cm and 17.8 cm
+}
+"""Widths by where they are printed; of pages with one column both are the same."""
+
+SCALED: Final = (
+    "font.size", "figure.titlesize", "axes.titlesize", "axes.labelsize", "axes.titlepad", "axes.labelpad",
+    "axes.linewidth", "xtick.labelsize", "xtick.major.size", "xtick.major.width", "xtick.major.pad", "xtick.minor.size",
+    "xtick.minor.width", "ytick.labelsize", "ytick.major.size", "ytick.major.width", "ytick.major.pad",
+    "ytick.minor.size", "ytick.minor.width", "lines.linewidth", "lines.markersize", "patch.linewidth", "grid.linewidth",
+    "legend.fontsize", "legend.title_fontsize",
+)  # fmt: skip
+"""What grows with the context: everything that a style sheet gives in points."""
+
+FONT_SIZES: Final = (
+    "font.size", "figure.titlesize", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize",
+    "legend.fontsize", "legend.title_fontsize",
+)  # fmt: skip
+
+PANEL_OFFSET: Final = (-6.0, 6.0)
+PANEL_GID: Final = "sightglass-panel"
+
+
+def rc(
+    style: Style = "light",
+    *,
+    size: str | tuple[float, float] | None = None,
+    context: Context = "paper",
+    font_scale: float = 1.0,
+) -> dict[str, Any]:
+    """Return the rcParams of a theme.
+
+    Args:
+        style: Which style sheet: "light", "dark" or "paper".
+        size: The size of new figures: a name as for `figure_size`, "icml/full" for the width of the whole text, or
+            width and height in inches; by default the style sheet's.
+        context: Where it will be seen: "paper", "notebook", "talk" or "poster"; everything that has a size grows.
+        font_scale: A factor for all sizes of type.
+
+    Raises:
+        MissingExtraError: Matplotlib is not installed.
+        UnknownNameError: There is no such style, context or size.
+        ValueError: The factor or a size is not above 0.
+    """
+    if style not in STYLES:
+        raise UnknownNameError("style", style, STYLES)
+    if context not in CONTEXTS:
+        raise UnknownNameError("context", context, CONTEXTS)
+    if not 0 < font_scale < math.inf:
+        raise ValueError(f"Expected a font_scale above 0, got {font_scale!r}")
+    params = dict(_sheet("light"))
+    if style != "light":
+        params |= _sheet(style)
+    for name in SCALED:
+        params[name] = params[name] * CONTEXTS[context] * (font_scale if name in FONT_SIZES else 1.0)
+    if size is not None:
+        params["figure.figsize"] = list(_size(size))
+    return params
+
+
+@contextmanager
+def theme(style: Style = "light", **options: Any) -> Iterator[None]:
+    """Let figures look so within a `with` block; everything is as before behind it.
+
+    Args:
+        style: Which style sheet: "light", "dark" or "paper".
+        **options: `size`, `context` and `font_scale`, as for `rc`.
+
+    Raises:
+        MissingExtraError: Matplotlib is not installed.
+        UnknownNameError: There is no such style, context or size.
+    """
+    params: Any = rc(style, **options)
+    import matplotlib as mpl
+
+    with mpl.rc_context(params):
+        yield
+
+
+def apply_theme(axes: Any = None, *, style: Style = "light", **options: Any) -> None:
+    """Let all figures look so that are made from now on in this process; calling it again changes nothing.
+
+    Args:
+        axes: Axes, or an array or a sequence of them, whose panels are labelled (a), (b), (c) …
+        style: Which style sheet: "light", "dark" or "paper".
+        **options: `size`, `context` and `font_scale`, as for `rc`.
+
+    Raises:
+        MissingExtraError: Matplotlib is not installed.
+        UnknownNameError: There is no such style, context or size.
+    """
+    params: Any = rc(style, **options)
+    import matplotlib as mpl
+
+    mpl.rcParams.update(params)
+    if axes is not None:
+        label_panels(axes)
+
+
+def label_panels(axes: Any, *, form: str = "({})", first: str = "a") -> None:
+    """Put a letter at the upper left corner of each panel: (a), (b), … (z), (aa), and so on.
+
+    Args:
+        axes: Axes, or an array, a sequence or a mapping of them, as `subplots` and `subplot_mosaic` give them. Labels
+            that they have from before are replaced.
+        form: What stands around the letter.
+        first: The first letter, "a" or "A".
+
+    Raises:
+        TypeError: Something else than axes is among them.
+    """
+    panels = list(axes.values()) if isinstance(axes, Mapping) else list(np.asarray(axes, object).ravel())
+    for place, panel in enumerate(panels):
+        if not hasattr(panel, "annotate"):
+            raise TypeError(f"Expected Matplotlib's axes to label, got {type(panel).__name__}")
+        for text in [text for text in panel.texts if text.get_gid() == PANEL_GID]:
+            text.remove()
+        letters = _letters(place)
+        label = form.format(letters.upper() if first.isupper() else letters)
+        made = panel.annotate(
+            label, (0, 1), xycoords="axes fraction", xytext=PANEL_OFFSET, textcoords="offset points",
+            ha="right", va="bottom", annotation_clip=False,
+        )  # fmt: skip
+        made.set_gid(PANEL_GID)
+
+
+def figure_size(venue: str, *, ratio: float = GOLDEN, rows: int = 1, columns: int = 1) -> tuple[float, float]:
+    """Return the width and height, in inches, of a figure that fits a column without being scaled.
+
+    Args:
+        venue: Where it is printed: a name among `SIZES`, which is one column wide, or with "/full" as wide as the text.
+        ratio: The height of a panel over its width; by default the golden ratio.
+        rows: How many rows of panels it has.
+        columns: How many columns of panels.
+
+    Raises:
+        UnknownNameError: There is no such place.
+        ValueError: A number is not above 0.
+
+    >>> figure_size("icml", ratio=0.5), figure_size("icml/full", ratio=0.5, columns=2)
+    ((3.25, 1.625), (6.75, 1.6875))
+    """
+    name, _, part = venue.partition("/")
+    if name not in SIZES or part not in ("", "column", "full"):
+        raise UnknownNameError("size", venue, [*SIZES, *(f"{known}/full" for known in SIZES)])
+    if not (ratio > 0 and rows > 0 and columns > 0):
+        raise ValueError(f"Expected numbers above 0, got ratio={ratio!r}, rows={rows!r}, columns={columns!r}")
+    width = SIZES[name][part == "full"]
+    return width, width / columns * ratio * rows
+
+
+def _size(size: str | tuple[float, float]) -> tuple[float, float]:
+    if isinstance(size, str):
+        return figure_size(size)
+    width, height = size
+    if not (width > 0 and height > 0):
+        raise ValueError(f"Expected a width and a height above 0, in inches, got {size!r}")
+    return width, height
+
+
+def _letters(place: int) -> str:
+    """Return a, b, … z, aa, and so on."""
+    letters = ""
+    place += 1
+    while place:
+        place, rest = divmod(place - 1, 26)
+        letters = chr(ord("a") + rest) + letters
+    return letters
+
+
+@lru_cache(maxsize=len(STYLES))
+def _sheet(style: str) -> Mapping[str, Any]:
+    """Read a style sheet."""
+    try:
+        from matplotlib import rc_params_from_file
+    except ImportError:
+        raise MissingExtraError("matplotlib", extra="plot", purpose="Drawing figures") from None
+    path = Path(__file__).with_name(f"{style}.mplstyle")
+    read: Any = rc_params_from_file(path, use_default_template=False)
+    return dict(read)

@@ -1,0 +1,306 @@
+"""Ends of all kinds: real trainings, real children, real signals. No figure is lost, and nothing hangs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+import sightglass as sg
+from sightglass.core.errors import FigureErrors
+from sightglass.figures import Plotter
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
+
+PREAMBLE = """
+import os, signal, sys, time
+import numpy as np
+from sightglass.figures import Plotter
+
+def draw(x):
+    from matplotlib.figure import Figure
+    print("drawn", flush=True)  # goes nowhere it could hurt
+    figure = Figure(figsize=(2, 1))
+    figure.subplots().plot(x)
+    return figure
+
+def slow(x, seconds=0.3):
+    time.sleep(seconds)
+    return draw(x)
+
+open("ran", "a").write("x")
+"""
+
+QUEUE = """
+plotter = Plotter(save=True, save_dir="out", **OPTIONS)
+for step in range(5):
+    plotter.plot(slow, np.arange(3.0), step=step)
+print("queued", flush=True)
+"""
+
+
+FORK = """
+if os.fork() == 0:
+    plotter.plot(draw, [1], step=99)
+    plotter.close()
+    print("queued", os.getpid(), flush=True)
+    time.sleep(120)
+    os._exit(0)
+time.sleep(60)
+"""
+
+
+def wait_until(condition, timeout_s=90.0):
+    deadline_s = time.monotonic() + timeout_s
+    while not (result := condition()):
+        assert time.monotonic() < deadline_s, "the condition did not come true in time"
+        time.sleep(0.01)
+    return result
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start a training, and return it once it has queued its figures."""
+    children = []
+
+    def start(body, options="{}", wait="queued"):
+        path = tmp_path / "train.py"
+        path.write_text(PREAMBLE + f"OPTIONS = {options}\n" + textwrap.dedent(body))
+        child = subprocess.Popen(
+            [sys.executable, str(path)], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        children.append(child)
+        if wait:
+            for line in child.stdout:
+                if line.startswith(wait):
+                    break
+        return child
+
+    yield start
+    for child in children:
+        if child.poll() is None:
+            child.kill()
+        child.communicate()
+
+
+def files(folder, pattern="*.pdf"):
+    return sorted(path.name for path in (folder / "out").glob(pattern))
+
+
+ALL = [f"slow_step{step}.pdf" for step in range(5)]
+
+
+@pytest.mark.parametrize("renderer", ["process", "thread"])
+@pytest.mark.parametrize(("end", "status"), [
+    ("", 0), ("raise RuntimeError('training')", 1), ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", -2),
+], ids=["exit", "exception", "interrupt"])  # fmt: skip
+def test_an_end_without_close_loses_nothing(start, tmp_path, renderer, end, status):
+    child = start(QUEUE + end, repr({"renderer": renderer}))
+    _, told = child.communicate(timeout=90)
+    assert (child.returncode == 0) == (status == 0), told
+    assert files(tmp_path) == ALL
+    assert len(files(tmp_path, "*.npz")) == 5
+    assert (tmp_path / "ran").read_text() == "x"  # the script has no guard, and ran once
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_what_was_queued_lands_though_the_training_is_killed(start, tmp_path, number):
+    child = start(QUEUE + "time.sleep(60)\n")
+    os.kill(child.pid, number)
+    child.wait(30)
+    wait_until(lambda: files(tmp_path) == ALL)
+    assert wait_until(lambda: len(files(tmp_path, "*.png")) >= 4)  # which nobody else has
+    assert not list((tmp_path / "out").glob(".*"))
+
+
+def test_a_ctrl_c_of_the_terminal_is_for_the_training_alone(start, tmp_path):
+    """The signal goes to the whole process group."""
+    body = "os.setsid()\n" + QUEUE + "os.killpg(0, signal.SIGINT)\ntime.sleep(60)\n"
+    child = start(body)
+    child.communicate(timeout=90)
+    assert files(tmp_path) == ALL
+
+
+def test_a_forked_copy_of_the_training_neither_draws_nor_holds_the_renderer(start, tmp_path):
+    body = QUEUE.replace("queued", "not yet") + FORK
+    child = start(body, wait="")
+    line = next(line for line in child.stdout if line.startswith("queued"))
+    forked = int(line.split()[1])
+    try:
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait(30)
+        wait_until(lambda: files(tmp_path) == ALL)
+        wait_until(lambda: not renderers())
+    finally:
+        os.kill(forked, signal.SIGKILL)
+
+
+def renderers():
+    """Return the renderers that nobody waits for any more, started by this test's training."""
+    psutil = pytest.importorskip("psutil")
+    here = os.getcwd()
+    found = []
+    for process in psutil.process_iter(["cmdline", "cwd"]):
+        if "sightglass.figures.renderer" in (process.info["cmdline"] or []) and process.info["cwd"] == here:
+            found.append(process.pid)
+    return found
+
+
+def draw(x):
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(2, 1))
+    figure.subplots().plot(x)
+    return figure
+
+
+def pid_of(plotter):
+    return plotter._desk._main.pid
+
+
+def test_a_renderer_that_is_killed_is_replaced_and_nothing_is_lost(caught):
+    plotter = Plotter(sinks=[caught])
+    plotter.plot(draw, [1, 2], step=0)
+    plotter.flush()
+    before = pid_of(plotter)
+    for step in range(1, 5):
+        plotter.plot(draw, np.arange(20_000), step=step)
+    os.kill(before, signal.SIGKILL)
+    plotter.close()
+    assert [record.step for record in caught.records] == [0, 1, 2, 3, 4]
+    assert plotter.statistics().n_started == 2
+
+
+def test_an_order_that_its_renderers_die_of_is_given_up_and_the_others_are_drawn(caught):
+    plotter = Plotter(sinks=[caught])
+    plotter.plot(draw, [1], step=0)
+    plotter.plot(lambda: os.kill(os.getpid(), signal.SIGKILL), step=1, name="poison")
+    plotter.plot(draw, [1], step=2)
+    with pytest.raises(FigureErrors) as errors:
+        plotter.close()
+    (error,) = errors.value.exceptions
+    assert (error.figure, error.step) == ("poison", 1)
+    assert "the renderer died of it twice (signal 9)" in str(error)
+    assert [record.step for record in caught.records] == [0, 2]
+
+
+def test_a_renderer_that_cannot_begin_is_not_started_for_ever(caught, monkeypatch):
+    from sightglass.figures import process
+
+    monkeypatch.setitem(process.ENVIRONMENT, "PYTHONHOME", "/nowhere")
+    plotter = Plotter(sinks=[caught], on_error="ignore")
+    for step in range(3):
+        plotter.plot(draw, [1], step=step)
+    plotter.close()
+    told = plotter.statistics()
+    assert (told.n_started, told.n_failed, told.n_waiting) == (2, 3, 0)
+    assert "died twice before it drew anything" in told.last_error
+
+
+def test_a_figure_that_hangs_is_given_up(caught):
+    plotter = Plotter(sinks=[caught], limit_s=4.0, on_error="ignore")
+    plotter.plot(lambda: time.sleep(600), step=0, name="hangs")
+    plotter.plot(draw, [1], step=1)
+    plotter.close()
+    told = plotter.statistics()
+    assert "'hangs' at step 0: Not drawn: took longer than 4 s" in told.last_error
+    assert [record.step for record in caught.records] == [1]
+
+
+def test_what_hangs_does_not_outlive_the_training(start, tmp_path):
+    body = """
+    plotter = Plotter(save=True, save_dir="out", limit_s=3.0)
+    plotter.plot(lambda: time.sleep(600), step=0)
+    print("queued", plotter._desk._main.pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+    """
+    child = start(body, wait="")
+    line = next(line for line in child.stdout if line.startswith("queued"))
+    pid = int(line.split()[1])
+    psutil = pytest.importorskip("psutil")
+    wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+
+
+def test_what_cannot_be_pickled_is_drawn_in_a_thread_with_one_warning(caught):
+    import threading
+
+    plotter = Plotter(sinks=[caught])
+    lock = threading.Lock()
+
+    def draw_locked(x):
+        with lock:
+            return draw(x)
+
+    with pytest.warns(RuntimeWarning, match="Drawn in a thread instead of a child: Expected a") as told:  # noqa: PT031
+        plotter.plot(draw_locked, [1], step=0)
+        plotter.plot(draw_locked, [1], step=1)
+    assert len(told) == 1
+    plotter.close()
+    assert [record.step for record in caught.records] == [0, 1]
+    assert (plotter.statistics().n_here, plotter.statistics().n_started) == (2, 0)
+
+
+def test_a_full_disk_costs_the_files_and_not_the_figures(start, tmp_path):
+    body = """
+    import resource
+    class Sink:
+        n = 0
+        def write(self, records): Sink.n += len(records)
+        def flush(self, timeout_s): pass
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, resource.RLIM_INFINITY))
+    plotter = Plotter(save=True, save_dir="out", sinks=[Sink()])
+    plotter.plot(draw, np.arange(3.0), step=0)
+    plotter.plot(draw, np.arange(30_000.0), step=1)
+    try:
+        plotter.close()
+    except Exception as errors:
+        kinds = {error.kind for error in errors.exceptions}
+    print("queued", Sink.n, sorted(kinds), plotter.statistics().n_drawn, flush=True)
+    """
+    child = start(textwrap.dedent(body), wait="")
+    line = next(line for line in child.stdout if line.startswith("queued"))
+    assert line.split(" ", 1)[1].strip() == "2 ['OSError'] 2"
+    assert [path for path in (tmp_path / "out").iterdir() if path.name.endswith((".pdf", ".part"))] == []
+
+
+def test_a_figure_of_fifty_megabytes_is_kept(tmp_path):
+    def noise(seed):
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(41, 41), dpi=100)
+        pixels = np.random.default_rng(seed).integers(0, 256, (4100, 4100, 3), np.uint8)
+        figure.figimage(pixels)
+        return figure
+
+    with sg.init("large", dir=tmp_path) as run, Plotter(dpi=100) as plotter:
+        plotter.plot(noise, 0, step=3)
+    with sg.open(run.directory) as old:
+        (record,) = old.series("noise")
+    assert len(record.value.data) > 45e6
+
+
+def test_two_hundred_figures_leave_nothing_behind(caught):
+    psutil = pytest.importorskip("psutil")
+    plotter = Plotter(sinks=[caught])
+    sizes = {}
+
+    def open_and_leave(x):
+        import matplotlib.pyplot as plt
+
+        assert plt.get_fignums() == []
+        return plt.subplots(figsize=(2, 1))[0]
+
+    for step in range(200):
+        plotter.plot(open_and_leave, np.arange(20_000), step=step)
+        if step in (60, 199):
+            plotter.flush()
+            sizes[step] = psutil.Process(pid_of(plotter)).memory_info().rss
+    plotter.close()
+    assert len(caught.records) == 200
+    assert sizes[199] < 1.15 * sizes[60]
