@@ -8,21 +8,33 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+FOLDER = Path(__file__).parents[2] / "examples"
+EXAMPLES = {path.stem: path for path in FOLDER.glob("*.py")} | {
+    path.parent.name: path for path in FOLDER.glob("*/train.py")
+}
+NEEDS = {
+    "char_transformer": ("flax", "optax", "seaborn", "wandb", "yaml"),
+    "torch_digits": ("torch",),
+    "lightning_digits": ("torch", "lightning"),
+    "hf_trainer_tiny": ("torch", "transformers", "accelerate"),
+}
 
 
 def test_there_are_examples() -> None:
-    assert {path.stem for path in EXAMPLES} >= {
-        "vanishing_gradients", "supervise_jobs", "progressive_fit", "jax_digits", "jax_seeds", "jax_rl_loop"
+    assert set(EXAMPLES) >= {
+        "vanishing_gradients", "supervise_jobs", "progressive_fit", "jax_digits", "jax_seeds", "jax_rl_loop",
+        "char_transformer", "torch_digits", "lightning_digits", "hf_trainer_tiny",
     }  # fmt: skip
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example(path: Path) -> None:
-    if path.stem.startswith("jax_"):
-        pytest.importorskip("jax")
-    result = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=200, check=False)
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_example(name: str) -> None:
+    for package in ("jax",) if name.startswith("jax_") else NEEDS.get(name, ()):
+        pytest.importorskip(package)
+    result = subprocess.run(
+        [sys.executable, str(EXAMPLES[name])], capture_output=True, text=True, timeout=200, check=False
+    )
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-4000:]
     assert result.stdout.strip()

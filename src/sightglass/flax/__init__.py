@@ -1,0 +1,9 @@
+"""Figures from inside Flax models: sow what is worth seeing, capture it in validation, draw it in a static `plot`."""
+
+from sightglass.flax.captures import sown as sown
+from sightglass.flax.forward import Meta as Meta
+from sightglass.flax.forward import forward as forward
+from sightglass.flax.mock import mock_intermediates as mock_intermediates
+from sightglass.flax.module import Module as Module
+from sightglass.flax.module import NNXModule as NNXModule
+from sightglass.flax.module import draws as draws

@@ -1,0 +1,7 @@
+"""Flax need not be there."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("flax")
