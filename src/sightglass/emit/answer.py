@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.core.columns import Row
-from sightglass.core.errors import EvaluationError, SightglassError, UnknownNameError
+from sightglass.core.errors import AbsentError, EvaluationError, SightglassError, UnknownNameError
 from sightglass.core.values import n_bytes, to_host, type_name
 from sightglass.query.pipeline import Evaluation, Head
 from sightglass.query.query import Query
@@ -111,7 +111,8 @@ class Answer:
             if self.n_in_row and not self.deferred:
                 self.n_in_row = 0
         except (Exception, SystemExit) as error:  # noqa: BLE001  a query must never hurt the run
-            if self.event == LOG and isinstance(error, UnknownNameError) and error.what == "observable":
+            unlogged = self.event == LOG and isinstance(error, UnknownNameError) and error.what == "observable"
+            if unlogged or isinstance(error, AbsentError):
                 # Not every `log` gives every name: the event is held back, as by a condition.
                 self._take(Head(None, False, (), (), False), index, step, wall_time, steps)
             else:
@@ -164,6 +165,11 @@ class Answer:
     def settle_group(self) -> None:
         """Close the groups that no window was named for, on the drain thread, in order with `settle_heads`."""
         self._settle(self._evaluation.end_group, None)
+
+    def look(self, query: Query, *, is_new: bool) -> None:
+        """Evaluate the head of another query on events; it has the same steps, see `Evaluation.looking`."""
+        self._evaluation = self._evaluation.looking(query, is_new=is_new)
+        self._only = None if self.deferred else self._evaluation.only
 
     def refuse(self, error: SightglassError) -> None:
         """Give the query up: it cannot be answered, whatever comes."""

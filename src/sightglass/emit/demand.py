@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from sightglass.core.values import type_name
 from sightglass.query.query import Per
@@ -40,6 +40,19 @@ class Offered:
     fields: Mapping[str, str] = field(default_factory=dict)
 
 
+class Bringer(Protocol):
+    """What adds observables of its own to an event, such as the tensors of a watched module."""
+
+    restless: bool
+    """Whether it wants to see the next event, though nobody may ask for it."""
+
+    def bring(self, index: int, observables: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the observables of an event with its own among them; called under the lock where the event happens."""
+
+    def tell(self) -> Mapping[str, Offered]:
+        """Say what it brings."""
+
+
 class Channel:
     """One event of the run.
 
@@ -49,6 +62,7 @@ class Channel:
         next_index: Counts it, and returns its number.
         counted: Says how often it happened, where the counter does not.
         parts: The events that happen within it, where it is a step of JAX's.
+        brings: What adds observables to it.
         answers: The queries about it.
         delimits: The queries whose groups it closes.
         describe_next: Whether the next event is to be described.
@@ -61,6 +75,7 @@ class Channel:
     __slots__ = (
         "_counter",
         "answers",
+        "brings",
         "counted",
         "delimits",
         "describe_next",
@@ -86,6 +101,7 @@ class Channel:
         self.kept: tuple[int, Any, float, Mapping[str, Any]] | None = None
         self.note = self.price = ""
         self.parts: tuple[Channel, ...] = ()
+        self.brings: tuple[Bringer, ...] = ()
         self.counted: Callable[[], int] | None = None
 
     @property
@@ -113,6 +129,8 @@ class Channel:
                 self.offered[name] = _offered(value)
             except Exception as error:  # noqa: BLE001  values are the program's own
                 self.offered[name] = Offered(type(value).__name__, f"(not described: {type(error).__name__})")
+        for bringer in self.brings:
+            self.offered.update(bringer.tell())
 
 
 def _offered(value: Any) -> Offered:
@@ -191,7 +209,8 @@ class Demand:
         """Bring the table of idle events up to date."""
         for name, channel in self.channels.items():
             observed = channel.origin == "observe"
-            special = self._alert or channel.describe_next or channel.kept is not None
+            restless = any(bringer.restless for bringer in channel.brings)
+            special = self._alert or channel.describe_next or channel.kept is not None or restless
             wanted = channel.wanted
             for table, listed in ((self.idle, observed), (self.resting, channel.origin == "live")):
                 if listed and not (special or wanted):

@@ -69,7 +69,7 @@ class Recorder(Protocol):
 
 
 class Step(Protocol):
-    """A step whose events are compiled into it, and found out about when somebody wants to know."""
+    """A step that is looked into: it sees what is asked, and offers what it finds out about when somebody asks."""
 
     event: str
 
@@ -170,6 +170,9 @@ class Emitter:
                 self.demand.refresh()
             if channel.answers or channel.delimits:
                 self._post(channel, index, step, observables, steps, now_s)
+            else:
+                for bringer in channel.brings:
+                    bringer.bring(index, observables)
         self._give_way()
         if mine:
             self._act_if_due(event, index, step)
@@ -224,6 +227,10 @@ class Emitter:
     def agrees(self) -> bool:
         """Whether several processes act together."""
         return self._agree is not None
+
+    def now_s(self) -> float:
+        """Return the time by the clock that queries' shares are measured with, in seconds."""
+        return self._monotonic()
 
     def wall_time(self) -> float:
         """Return the wall time now, in seconds since the Unix epoch, in step with the events'."""
@@ -424,6 +431,9 @@ class Emitter:
     ) -> None:
         if now_s is None:
             now_s = self._monotonic()
+        if channel.brings:
+            for bringer in channel.brings:
+                observables = bringer.bring(index, observables)
         wall_time = now_s + self._wall_offset_s if now_s - self._clock_read_s < CLOCK_S else self._wall(now_s)
         for answer in channel.answers:
             if not answer.suspended:

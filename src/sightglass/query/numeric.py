@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.core.errors import EvaluationError, RefusedQueryError
-from sightglass.core.values import DeviceHistogram, Histogram, array_kind, is_extended, to_host, type_name
+from sightglass.core.values import DeviceHistogram, Histogram, array_kind, is_extended, on_device, to_host, type_name
 
 from .arrays import (
     NUMBERS,
@@ -30,6 +30,10 @@ from .arrays import (
 from .table import function
 
 MAX_DECIMALS: Final = 300
+SMALL_PLACES: Final = 2**8
+"""Below how many bins a byte tells them, and their end, apart."""
+ROUNDINGS: Final = 1e-6
+"""How wide a bin must be, relative to the largest value, for PyTorch to place values by it."""
 
 
 # Element by element
@@ -247,7 +251,26 @@ def _histogram(x: Any, bins: Any = 64) -> Any:
         histogram = Histogram(np.atleast_1d(to_host(x)), bins=bins)
         _ = histogram.counts  # bin now: the array may be overwritten after the event
         return histogram
+    if array_kind(x) == "torch" and not on_device(x):
+        return _torch_histogram(x.detach(), bins)
     return _device_histogram(_single(_floating(_ravel(x))), bins)
+
+
+def _torch_histogram(x: Any, bins: int) -> Histogram:
+    """Count on the host by PyTorch, on all its threads; values within a rounding of an edge may be on either side."""
+    xp = namespace(x)
+    if "float" in str(x.dtype):
+        x = x.to(xp.float32) if x.dtype in (xp.float16, xp.bfloat16) else x
+        low, high = (float(end) for end in xp.aminmax(x))
+        width = high - low
+        if width < float(xp.finfo(x.dtype).max) and width > ROUNDINGS * bins * max(abs(low), abs(high)):
+            places = x.sub(low).mul_(bins / width).to(xp.uint8 if bins < SMALL_PLACES else xp.int32)
+            counts = xp.bincount(xp.reshape(places, (-1,)), minlength=bins + 1).numpy()
+            counts[bins - 1] += counts[bins]  # the largest values themselves
+            return Histogram.from_counts(counts[:bins], np.linspace(low, high, bins + 1))
+    histogram = Histogram(to_host(x), bins=bins)
+    _ = histogram.counts
+    return histogram
 
 
 def _device_histogram(x: Any, bins: int) -> Any:

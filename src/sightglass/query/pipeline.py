@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from sightglass.core.departure import depart
 from sightglass.core.values import SCALARS, on_device, snapshot, to_host
 
 from . import expr as e
@@ -246,7 +247,7 @@ class Evaluation:
         self.has_tail = bool(self._pipeline.folds)
         self.windows = tuple(step.window for step in query.steps if isinstance(step, Reduce))
         self.holds = not self.has_tail
-        self._is_new = _makes_new(query.steps[:first])
+        self._is_new = _maps_to_new(query.steps[:first])
 
     def head(self, observables: Mapping[str, Any]) -> Head:
         """Map and filter the observables of an event up to the first reducer, without waiting for a device."""
@@ -294,6 +295,8 @@ class Evaluation:
         if waiting or self.holds:
             total.check()
             value = value if self._is_new else snapshot(value)
+        if waiting:
+            value, pending, closes = depart((value, pending, closes))
         return Head(value if waiting else host(value), True, pending, closes, waiting)
 
     def rest(self, value: Any) -> Head:
@@ -307,6 +310,19 @@ class Evaluation:
         other = Evaluation.__new__(Evaluation)
         other.__dict__.update(self.__dict__)
         other._pipeline = copy(self._pipeline)
+        return other
+
+    def looking(self, query: Query, *, is_new: bool) -> Evaluation:
+        """Return this evaluation with the head of another query, which has the same steps with other functions.
+
+        Args:
+            query: Where the head comes from.
+            is_new: Whether what its last map gives is certainly the query's own.
+        """
+        other = Evaluation(query, self.functions)
+        for name in ("query", "_pipeline", "holds", "windows"):
+            setattr(other, name, getattr(self, name))
+        other._is_new = is_new
         return other
 
     def tail(
@@ -399,26 +415,27 @@ VIEWS = frozenset(
 )
 
 
-def _makes_new(steps: Sequence[Step]) -> bool:
+def _maps_to_new(steps: Sequence[Step]) -> bool:
     """Tell whether the last map certainly computes a new value, which the program cannot overwrite."""
     last = next((step.fn.body for step in reversed(steps) if isinstance(step, Map)), None)
-    return _is_new(last) if last is not None else False
+    return makes_new(last) if last is not None else False
 
 
-def _is_new(tree: e.Expr) -> bool:
+def makes_new(tree: e.Expr) -> bool:
+    """Tell whether an expression certainly computes a new value, which the program cannot overwrite."""
     match tree:
         case e.Binary() | e.Const():
             return True
         case e.Unary(op, part):
-            return op != "+" or _is_new(part)
+            return op != "+" or makes_new(part)
         case e.Call(name, args):
             from .functions import FUNCTIONS
 
             if name == "map" and len(args) == 2 and isinstance(args[1], e.Lambda):
-                return _is_new(args[1].body)
+                return makes_new(args[1].body)
             return name in FUNCTIONS and name not in VIEWS
         case e.Tuple(items) | e.List(items):
-            return all(map(_is_new, items))
+            return all(map(makes_new, items))
         case e.Dict(entries):
-            return all(_is_new(value) for _, value in entries)
+            return all(makes_new(value) for _, value in entries)
     return False

@@ -1,0 +1,129 @@
+"""The hooks of a watched module: each is there only while a query needs its very tensor.
+
+They are changed between events, on the thread that observes, so never while a module is being called. A gradient is
+taken right behind the optimizer's step, where it is what the step used: reduced over processes, unscaled, clipped, and
+not zeroed yet. Without an optimizer it is taken when it has been accumulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+
+from .compiled import Compiled, forward_hook
+from .offered import is_made, local, modules, once, parameters
+
+Take = Callable[[str, str, Any], None]
+
+ACTIVATIONS, GRADS, UPDATES = "activations", "grads", "updates"
+
+
+class Hooks:
+    """The hooks on one module and its optimizer.
+
+    Attributes:
+        compiled: What is known of a compiled module.
+    """
+
+    def __init__(
+        self, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None, take: Take, compiled: Compiled
+    ) -> None:
+        self.compiled = compiled
+        self._take = take
+        self._module = module
+        self._optimizer = optimizer
+        self._forward: dict[str, Any] = {}
+        self._accumulate: dict[str, Any] = {}
+        self._step: list[Any] = []
+        self._grads: tuple[str, ...] = ()
+        self._updates: tuple[str, ...] = ()
+        self._before: dict[str, torch.Tensor] = {}
+
+    @property
+    def n_hooks(self) -> int:
+        """How many there are now."""
+        return len(self._forward) + len(self._accumulate) + len(self._step)
+
+    def known(self, kind: str) -> tuple[list[str], Iterable[str]]:
+        """Return the names that a query about each tensor is about, and all names that may be asked."""
+        if kind == ACTIVATIONS:
+            inside = modules(self._module)
+            return [name for name, module in once(inside).items() if not any(True for _ in module.children())], inside
+        named = parameters(self._module)
+        return [name for name, p in once(named).items() if p.requires_grad], named
+
+    @property
+    def is_made(self) -> bool:
+        """Whether all parameters have their shapes; those of lazy modules get them when they are first called."""
+        return all(map(is_made, self._module.parameters()))
+
+    def use(self, wanted: Mapping[str, Iterable[str]]) -> None:
+        """Have hooks for these tensors, and no others.
+
+        Args:
+            wanted: The names of the tensors, by observable.
+        """
+        self._set_forward({*wanted.get(ACTIVATIONS, ())})
+        self._grads, self._updates = (tuple(dict.fromkeys(wanted.get(kind, ()))) for kind in (GRADS, UPDATES))
+        if self._optimizer is None:
+            self._set_accumulate({*self._grads})
+        else:
+            self._set_step()
+
+    def remove(self) -> None:
+        """Leave no hook."""
+        self.use({})
+
+    def _set_forward(self, names: set[str]) -> None:
+        if names == self._forward.keys():
+            return
+        for name in self._forward.keys() - names:
+            self._forward.pop(name).remove()
+        named = modules(self._module)
+        for name in sorted(names - self._forward.keys()):
+            place = self.compiled.place(self._take, name)
+            hook = forward_hook(self._take, name, place)
+            self._forward[name] = named[name].register_forward_hook(hook)
+        self.compiled.changed()
+
+    def _set_accumulate(self, names: set[str]) -> None:
+        for name in self._accumulate.keys() - names:
+            self._accumulate.pop(name).remove()
+        named = parameters(self._module)
+        for name in names - self._accumulate.keys():
+            self._accumulate[name] = named[name].register_post_accumulate_grad_hook(self._accumulated(name))
+
+    def _accumulated(self, name: str) -> Callable[[torch.Tensor], None]:
+        def hook(parameter: torch.Tensor) -> None:
+            if parameter.grad is not None:
+                self._take(GRADS, name, parameter.grad)
+
+        return hook
+
+    def _set_step(self) -> None:
+        for handle in self._step:
+            handle.remove()
+        self._step, self._before = [], {}
+        assert self._optimizer is not None
+        if self._updates:
+            self._step.append(self._optimizer.register_step_pre_hook(self._remember))
+        if self._updates or self._grads:
+            self._step.append(self._optimizer.register_step_post_hook(self._made_step))
+
+    def _remember(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        named = parameters(self._module)
+        self._before = {name: local(named[name]).clone() for name in self._updates if name in named}
+
+    def _made_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        named = parameters(self._module)
+        for name in self._grads:
+            gradient = named[name].grad if name in named else None
+            if gradient is not None:
+                self._take(GRADS, name, gradient)
+        before, self._before = self._before, {}
+        for name, old in before.items():
+            with torch.no_grad():
+                update = local(named[name]) - old
+            self._take(UPDATES, name, update)

@@ -1,0 +1,110 @@
+"""The callback for Hugging Face's `Trainer`, with a tiny model of random weights."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+import sightglass as sg
+from sightglass.callbacks.huggingface import SightglassCallback
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+class Tiny(PreTrainedModel):
+    config_class = PretrainedConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.body, self.head = nn.Linear(4, 8), nn.Linear(8, 2)
+        self.post_init()
+
+    def forward(self, x, labels=None):
+        logits = self.head(self.body(x).relu())
+        return SequenceClassifierOutput(loss=nn.functional.cross_entropy(logits, labels), logits=logits)
+
+
+def data():
+    torch.manual_seed(0)
+    return [{"x": torch.randn(4), "labels": i % 2} for i in range(32)]
+
+
+def fit(tmp_path, *callbacks, **options):
+    args = TrainingArguments(
+        output_dir=str(tmp_path), per_device_train_batch_size=8, num_train_epochs=3, use_cpu=True, report_to=[],
+        logging_steps=2, disable_tqdm=True, learning_rate=0.1, lr_scheduler_type="constant", eval_strategy="epoch",
+        save_strategy="epoch", dataloader_pin_memory=False, **options,
+    )  # fmt: skip
+    trainer = Trainer(Tiny(PretrainedConfig()), args, train_dataset=data(), eval_dataset=data(), callbacks=[*callbacks])
+    trainer.train()
+    return trainer
+
+
+def test_events_and_tensors(tmp_path):
+    texts = (
+        "batch.grads.map(lambda n, g: norm(g))",
+        "batch.activations[''].loss",
+        "batch.optimizer.lr",
+        "epoch.epoch",
+        "validation.eval_loss",
+        "checkpoint.step",
+        "on('log').map(lambda e: e['loss'])",
+    )
+    with sg.init("t", budget=None) as run, sg.connect(run) as client:
+        streams = [client.stream(text) for text in texts]
+        trainer = fit(tmp_path, SightglassCallback(run))
+        run.flush()
+        for stream in streams:
+            stream.wait(1)
+        run.close()
+        grads, losses, rates, epochs, validations, checkpoints, logged = (
+            [record.value for record in stream] for stream in streams
+        )
+    assert trainer.state.global_step == 12
+    assert (len(grads), set(grads[0])) == (11, {"body.weight", "body.bias", "head.weight", "head.bias"})
+    assert (len(losses), min(losses) > 0) == (11, True)
+    assert rates == [pytest.approx({"0": 0.1, "1": 0.1})] * 12
+    assert epochs == [1.0, 2.0, 3.0]
+    assert len(validations) == 3
+    assert checkpoints == [4, 8, 12]
+    assert len(logged) == 6
+    assert not any(module._forward_hooks for module in trainer.model.modules())
+
+
+class Acting(TrainerCallback):
+    def __init__(self, act):
+        self.act, self.rates = act, []
+
+    def on_step_end(self, args, state, control, optimizer=None, **rest):
+        self.rates.append(optimizer.param_groups[0]["lr"])
+        if state.global_step == 2:
+            self.act()
+
+
+def test_stopping(tmp_path, act_on):
+    with sg.init("t") as run:
+        trainer = fit(tmp_path, SightglassCallback(run), Acting(lambda: act_on(run, "stop")))
+    assert trainer.state.global_step == 3
+
+
+def test_setting_the_weight_decay(tmp_path, act_on):
+    with sg.init("t") as run:
+        acting = Acting(lambda: act_on(run, "set", "optimizer.0.weight_decay", 0.5))
+        trainer = fit(tmp_path, SightglassCallback(run), acting)
+        assert [done.error for done in run.history] == [""]
+    assert trainer.optimizer.param_groups[0]["weight_decay"] == 0.5
+
+
+def test_a_run_of_its_own_ends_with_the_training(tmp_path):
+    fit(tmp_path, SightglassCallback("own", dir=str(tmp_path / "runs")))
+    (info,) = sg.runs(str(tmp_path / "runs"))
+    assert (info.name, info.live) == ("own", False)
+    assert "loss" in sg.open(info.directory).tags()

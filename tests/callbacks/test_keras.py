@@ -1,0 +1,95 @@
+"""The callback for Keras 3."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+import sightglass as sg
+from sightglass.callbacks.keras import SightglassCallback
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+def fit(*callbacks, rate=0.1):
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8, activation="relu"), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(rate), loss="mse")
+    x = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
+    model.fit(x, x[:, :1], batch_size=8, epochs=3, verbose=0, validation_data=(x, x[:, :1]), callbacks=[*callbacks])
+    return model
+
+
+def test_events_and_weights():
+    texts = (
+        "batch.loss",
+        "batch.params.map(lambda n, p: norm(p))",
+        "batch.loss.mean(per='epoch')",
+        "epoch.val_loss",
+        "validation.loss",
+        "checkpoint.path",
+    )
+    with sg.init("t", budget=None) as run, sg.connect(run) as client:
+        streams = [client.stream(text) for text in texts]
+        callback = SightglassCallback(run)
+        saving = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: callback.checkpoint(path=f"{epoch}"))
+        model = fit(callback, saving)
+        run.flush()
+        for stream in streams:
+            stream.wait(1)
+        run.close()
+        losses, norms, means, epochs, validations, checkpoints = (
+            [record.value for record in stream] for stream in streams
+        )
+    assert (len(losses), len(means), len(epochs), len(validations)) == (12, 3, 3, 3)
+    assert set(norms[0]) == {variable.path for variable in model.weights}
+    last = {variable.path: float(np.linalg.norm(keras.ops.convert_to_numpy(variable))) for variable in model.weights}
+    assert norms[-1] == pytest.approx(last, rel=1e-5)
+    assert checkpoints == ["0", "1", "2"]
+
+
+class Acting(keras.callbacks.Callback):
+    def __init__(self, act):
+        super().__init__()
+        self.act, self.rates = act, []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.rates.append(float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)))
+        if len(self.rates) == 2:
+            self.act()
+
+
+def test_stopping(act_on):
+    with sg.init("t") as run:
+        acting = Acting(lambda: act_on(run, "stop"))
+        fit(SightglassCallback(run), acting)
+    assert len(acting.rates) in (3, 4)  # Keras looks at it behind a batch, or behind the epoch
+
+
+def test_setting_the_learning_rate(act_on):
+    with sg.init("t") as run:
+        acting = Acting(lambda: act_on(run, "set", "optimizer.lr", 0.5))
+        fit(SightglassCallback(run), acting)
+        assert run._emitter.ledger.controls == {}
+    assert acting.rates == pytest.approx([0.1] * 2 + [0.5] * 10)
+
+
+def test_a_schedule_is_no_control(act_on):
+    with sg.init("t") as run:
+        names = []
+        fit(
+            SightglassCallback(run),
+            Acting(lambda: names.extend(run._emitter.ledger.controls)),
+            rate=keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5),
+        )
+    assert names == []
+
+
+def test_a_run_of_its_own_ends_with_the_training(tmp_path):
+    fit(SightglassCallback("own", dir=str(tmp_path / "runs"), keep=["batch.loss"]))
+    (info,) = sg.runs(str(tmp_path / "runs"))
+    assert (info.name, info.live) == ("own", False)

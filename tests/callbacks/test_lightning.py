@@ -1,0 +1,139 @@
+"""The callback for Lightning: events, what is watched, stopping, controls, and what is left behind."""
+
+from __future__ import annotations
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from torch import nn
+
+import sightglass as sg
+from sightglass.callbacks.lightning import SightglassCallback
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # of Lightning's own, about workers and loggers
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+class Net(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 8), nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.head(self.body(x).relu())
+
+    def training_step(self, batch, index):
+        x, y = batch
+        return nn.functional.cross_entropy(self(x), y)
+
+    def validation_step(self, batch, index):
+        x, y = batch
+        self.log("val_loss", nn.functional.cross_entropy(self(x), y))
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def loader():
+    data = torch.utils.data.TensorDataset(torch.randn(32, 4), torch.randint(0, 2, (32,)))
+    return torch.utils.data.DataLoader(data, batch_size=8)
+
+
+def fit(tmp_path, *callbacks, model=None, **options):
+    trainer = pl.Trainer(
+        max_epochs=3, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
+        default_root_dir=tmp_path, callbacks=[*callbacks], **options,
+    )  # fmt: skip
+    trainer.fit(model or Net(), loader(), loader())
+    return trainer
+
+
+def test_events_and_tensors(tmp_path):
+    with sg.init("t", budget=None) as run, sg.connect(run) as client:
+        streams = {
+            text: client.stream(text)
+            for text in (
+                "batch.loss",
+                "batch.grads.map(lambda n, g: norm(g))",
+                "batch.activations.body.mean()",
+                "batch.loss.mean(per='epoch')",
+                "epoch.epoch",
+                "validation.val_loss",
+                "checkpoint.step",
+            )
+        }
+        model = Net()
+        trainer = fit(tmp_path, SightglassCallback(run), model=model)
+        run.flush()
+        for stream in streams.values():
+            stream.wait(1)
+        run.close()
+        got = {text: [record.value for record in stream] for text, stream in streams.items()}
+    assert trainer.global_step == 12
+    assert len(got["batch.loss"]) == 12
+    assert len(got["batch.grads.map(lambda n, g: norm(g))"]) == 11  # hooks are there from the first event on
+    assert set(got["batch.grads.map(lambda n, g: norm(g))"][0]) == {
+        "body.weight", "body.bias", "head.weight", "head.bias",
+    }  # fmt: skip
+    assert len(got["batch.activations.body.mean()"]) == 11
+    assert len(got["batch.loss.mean(per='epoch')"]) == 3
+    assert got["epoch.epoch"] == [0, 1, 2]
+    assert len(got["validation.val_loss"]) == 3
+    assert got["checkpoint.step"][-1] == 12
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+class Acting(pl.Callback):
+    """Acts on the run as a client would, in the middle of the training."""
+
+    def __init__(self, run, act):
+        self.run, self.act, self.rates = run, act, []
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        self.rates.append(trainer.optimizers[0].param_groups[0]["lr"])
+        if trainer.global_step == 2:
+            self.act(self.run)
+
+
+def test_stopping(tmp_path, act_on):
+    with sg.init("t") as run:
+        trainer = fit(tmp_path, SightglassCallback(run), Acting(run, lambda run: act_on(run, "stop")))
+        assert run.stopping
+        assert trainer.global_step == 3
+
+
+def test_setting_the_learning_rate(tmp_path, act_on):
+    with sg.init("t") as run:
+        acting = Acting(run, lambda run: act_on(run, "set", "optimizer.lr", 0.5))
+        fit(tmp_path, SightglassCallback(run), acting)
+    assert acting.rates == [0.1] * 2 + [0.5] * 10
+
+
+def test_a_run_of_its_own_ends_with_the_training(tmp_path):
+    callback = SightglassCallback("own", dir=str(tmp_path / "runs"), keep=["batch.loss"])
+    fit(tmp_path, callback)
+    (info,) = sg.runs(str(tmp_path / "runs"))
+    assert (info.name, info.live) == ("own", False)
+
+
+def test_an_error_in_the_training_leaves_nothing(tmp_path):
+    class Broken(Net):
+        def training_step(self, batch, index):
+            if index == 2:
+                raise ArithmeticError("broken")
+            return super().training_step(batch, index)
+
+    with sg.init("t") as run:
+        with pytest.raises(ArithmeticError):
+            fit(tmp_path, SightglassCallback(run), model=Broken())
+        assert run._emitter.steps == []
+
+
+def test_wrong_arguments():
+    with pytest.raises(TypeError, match="Expected a run or the name of one, got int 3"):
+        SightglassCallback(3)
+    with sg.init("t") as run, pytest.raises(TypeError, match="Expected no options for a run that has begun, got dir"):
+        SightglassCallback(run, dir="x")

@@ -1,0 +1,93 @@
+"""What the tests of PyTorch share: a run, and answers that are opened on it without a client between."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import settings
+
+import sightglass as sg
+from sightglass.emit.answer import Answer
+from sightglass.query.parse import parse
+from sightglass.query.pipeline import Evaluation
+from sightglass.run import wiring
+
+settings.register_profile("steady", deadline=None)
+settings.load_profile("steady")
+
+# Without PyTorch, which `make test TORCH=` goes without, there is nothing to test here.
+collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_*.py"]
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    import torch
+
+    torch.manual_seed(0)
+
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Desk:
+    """A run, and the answers that were opened on it."""
+
+    def __init__(self, **options: Any) -> None:
+        self.run = sg.init("t", **{"budget": None, **options})
+        self.emitter = wiring(self.run).emitter
+        self._numbers = itertools.count(1000)
+
+    def ask(self, text: str) -> Answer:
+        """Open an answer to a query: `batch.…`, or all of it."""
+        query = parse(text, functions=wiring(self.run).functions)
+        evaluation = Evaluation(query, wiring(self.run).functions)
+        answer = Answer(next(self._numbers), query, evaluation, monotonic=self.emitter.now_s, defer=self.emitter.defer)
+        self.emitter.open(answer)
+        return answer
+
+    def leave(self, *answers: Answer) -> None:
+        """Stop asking, as the agent does when the last client has left."""
+        for answer in answers:
+            self.emitter.close_answer(answer)
+
+    def values(self, answer: Answer) -> list[Any]:
+        """Return what the rows of an answer hold; the `io` thread moves them while it is looked."""
+        self.emitter.flush(10.0)
+        deadline_s = time.monotonic() + 10.0
+        while len(rows := sorted({row[0]: row for row in (*answer.backlog.copy(), *answer.rows.copy())}.items())) < (
+            answer.n_rows
+        ):
+            assert time.monotonic() < deadline_s, f"{len(rows)} of {answer.n_rows} rows"
+        return [row[3] for _, row in rows]
+
+    def one(self, answer: Answer) -> Any:
+        """Return the only row's value."""
+        (value,) = self.values(answer)
+        return value
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    desk = Desk()
+    yield desk
+    desk.run.close()
+
+
+def hooks_of(module: torch.nn.Module, *optimizers: torch.optim.Optimizer) -> int:
+    """Count all hooks there are on modules, parameters and optimizers; how PyTorch keeps them is a test's business."""
+    places = [place for m in module.modules() for name, place in vars(m).items() if name.endswith("_hooks")]
+    places += [p._post_accumulate_grad_hooks or () for p in module.parameters()]
+    places += [p._backward_hooks or () for p in module.parameters()]
+    places += [place for o in optimizers for name, place in vars(o).items() if name.endswith("_hooks")]
+    return sum(map(len, places))
+
+
+@pytest.fixture
+def n_hooks():
+    return hooks_of

@@ -1,0 +1,59 @@
+"""Programs of several processes: each looks into its own tensors, and all act together."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import sightglass.torch as sgt
+
+PROGRAM = Path(__file__).with_name("ranks_program.py")
+
+
+@pytest.mark.slow
+def test_two_ranks_look_and_act():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(PROGRAM), port], stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"},
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    try:
+        said = [json.loads(rank.communicate(timeout=90)[0].splitlines()[-1]) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+    assert [one["ranks"] for one in said] == [[0], [1]]
+    assert [one["right"] for one in said] == [True, True]
+    assert [(one["first"], one["last"], one["hooks"]) for one in said] == [(0.1, 0.5, 0)] * 2
+    assert said[0]["n"] == said[1]["n"] < 20_000
+    assert said[0]["at"] == said[1]["at"]  # the same event
+    assert said[0]["norm"] == pytest.approx(said[1]["norm"])  # reduced over the ranks
+    assert said[0]["mean"] != said[1]["mean"]  # each its own
+
+
+def test_agree_needs_a_process_group():
+    with pytest.raises(RuntimeError, match=r"Expected torch\.distributed.init_process_group to be called before agree"):
+        sgt.agree()
+
+
+@pytest.mark.parametrize("n_bytes", [0, 1, 248, 249, 100_000])
+def test_one_rank_agrees_with_itself(tmp_path, n_bytes):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        data = bytes(i % 251 for i in range(n_bytes))
+        assert sgt.agree()(data) == data
+    finally:
+        torch.distributed.destroy_process_group()
