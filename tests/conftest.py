@@ -12,6 +12,7 @@ import pytest
 
 # Without it, some releases of jaxlib compute wrong numbers on CPU.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_experimental_ynn_fusion_type=")
+os.environ.setdefault("KERAS_BACKEND", "torch")  # what is installed; Keras looks for another one by default
 
 
 @pytest.fixture(autouse=True)

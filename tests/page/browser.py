@@ -1,0 +1,106 @@
+"""Where the tests' browser comes from: one that is there, else Playwright's own download, else Debian's package."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+PLACES = (
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+)
+DOWNLOAD_S, INSTALL_S = 300, 600
+WAYS = """No browser for the tests of the page. There are three ways to one:
+  1. install Chromium or Chrome so that one of {names} is on the PATH;
+  2. let Playwright download its own: {python} -m playwright install --with-deps chromium
+  3. on Debian or Ubuntu, as root: apt-get install --no-install-recommends chromium
+What was tried here:
+{tried}"""
+
+
+class NoBrowserError(Exception):
+    """There is no browser, and none can be had."""
+
+
+def find_browser(own: str) -> str:
+    """Return the path of a browser that starts, and get one where there is none.
+
+    Args:
+        own: Where Playwright keeps the browser that it downloads.
+
+    Raises:
+        NoBrowserError: None can be had; it names the ways.
+    """
+    if path := _present(own):
+        return path
+    with _alone():  # several workers come here at once; the first gets it for all
+        if path := _present(own):
+            return path
+        tried = [_tell([sys.executable, "-m", "playwright", "install", "chromium"], DOWNLOAD_S)]
+        if works(own):
+            return own
+        tried += _install()
+        if path := _present(own):
+            return path
+    raise NoBrowserError(WAYS.format(names=", ".join(NAMES), python=sys.executable, tried="\n".join(tried)))
+
+
+def works(path: str | None) -> bool:
+    """Tell whether a browser starts: some systems have stubs by its name, and downloads may lack libraries."""
+    if not path or not Path(path).exists():
+        return False
+    try:
+        return subprocess.run([path, "--version"], capture_output=True, timeout=60, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def _present(own: str) -> str | None:
+    candidates = [*(shutil.which(name) for name in NAMES), *PLACES, own]
+    return next((path for path in candidates if works(path)), None)
+
+
+def _install() -> list[str]:
+    if shutil.which("apt-get") is None:
+        return ["apt-get: there is none here"]
+    if os.name != "posix" or os.geteuid() != 0:
+        return ["apt-get: only root may install packages"]
+    quiet = ["-qq", "-o", "DPkg::Lock::Timeout=300"]
+    return [
+        _tell(["apt-get", *quiet, "update"], INSTALL_S),
+        _tell(
+            ["apt-get", *quiet, "install", "-y", "--no-install-recommends", "chromium", "fonts-dejavu-core"], INSTALL_S
+        ),
+    ]
+
+
+def _tell(command: list[str], timeout_s: float) -> str:
+    """Run a command; return its name and the last line that it said."""
+    name = " ".join(command)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"  {name}: {error}"
+    said = (done.stderr + done.stdout).strip().splitlines() or ["it said nothing"]
+    return f"  {name}: ended with {done.returncode}: {said[-1]}"
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Let one process of this user in at a time."""
+    try:
+        import fcntl
+    except ImportError:  # Windows, where there is no apt-get, and Playwright has a lock of its own
+        yield
+        return
+    import tempfile
+
+    with (Path(tempfile.gettempdir()) / f"sightglass-browser-{os.getuid()}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

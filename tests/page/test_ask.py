@@ -1,0 +1,385 @@
+"""Asking a live run: completion, errors, views, panels and their streams, costs, records."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+import sightglass as sg
+
+from .looks import chart, drawn, has_url, ink, until
+
+BLUE, ORANGE = (63, 143, 196), (220, 107, 74)
+
+
+@pytest.fixture(scope="module")
+def training(place):
+    return place.train()
+
+
+@pytest.fixture(scope="module")
+def server(place, training):
+    return place.serve()
+
+
+@pytest.fixture
+def page(open_page, server):
+    page = open_page(server.controller, "/ask")
+    expect(box(page)).to_be_visible()
+    expect(page.get_by_text("Try", exact=True)).to_be_visible()  # what the run offers is known
+    return page
+
+
+def box(page):
+    return page.get_by_role("combobox", name="Query").first
+
+
+def ask(page, query):
+    box(page).fill(query)
+    page.get_by_role("button", name="Ask", exact=True).click()
+    panel = page.get_by_role("article", name=query, exact=True)
+    expect(panel).to_be_visible()
+    return panel
+
+
+def streams(page):
+    """What the run is asked, as it tells itself on the page Act."""
+    return page.get_by_role("listitem").filter(has=page.get_by_role("button", name="See it here"))
+
+
+# The box
+
+
+def test_completion_knows_events_observables_keys_and_functions(page):
+    options = page.get_by_role("listbox", name="Completions").get_by_role("option")
+    box(page).press_sequentially("bat")
+    expect(options.first).to_contain_text("batch")
+    page.keyboard.press("Tab")
+    expect(box(page)).to_have_value("batch.")
+    expect(options.filter(has_text="loss")).to_contain_text("float")
+    page.keyboard.type("gra")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(box(page)).to_have_value("batch.grads")
+    page.keyboard.type('["')
+    expect(options.filter(has_text="dense")).to_contain_text("[8, 5]")
+    options.filter(has_text="dense").click()
+    expect(box(page)).to_have_value('batch.grads["dense"]')
+    box(page).fill("")
+    page.keyboard.type("nor")
+    norm = options.filter(has_text=re.compile("^norm"))
+    expect(norm).to_contain_text(re.compile("norm", re.IGNORECASE))
+    assert len(norm.inner_text()) > len("norm(") + 10  # its signature and what it does
+    page.keyboard.press("Escape")
+    expect(options).to_have_count(0)
+
+
+def test_an_error_stands_under_its_place(open_page, server):
+    page = open_page(server.controller, "/ask", expects=["status of 400"])
+    expect(page.get_by_text("Try", exact=True)).to_be_visible()
+    box(page).fill("batch.loss.mean(every=)")
+    problem = page.get_by_role("alert").filter(has_text="^")
+    expect(problem).to_be_visible()
+    lines = problem.inner_text().split("\n")
+    caret = next(i for i, line in enumerate(lines) if line.strip() == "^")
+    shift = lines[caret - 1].index("batch.loss")
+    assert lines[caret].index("^") - shift == pytest.approx(len("batch.loss.mean(every="), abs=1)
+    expect(box(page)).to_have_attribute("aria-invalid", "true")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    expect(page.get_by_role("article")).to_have_count(0)
+    box(page).fill("batch.loss")
+    expect(problem).to_be_hidden()
+
+
+def test_an_unknown_name_is_refused_in_the_library_s_words(page):
+    panel = ask(page, "batch.lss")
+    expect(panel.get_by_role("alert")).to_contain_text("Did you mean 'loss'?")
+
+
+def test_what_to_try_is_offered(page):
+    page.get_by_role("button", name="batch.loss", exact=True).click()
+    panel = page.get_by_role("article", name="batch.loss", exact=True)
+    drawn(panel, BLUE)
+    has_url(page, "ask=")
+
+
+# The views
+
+
+def has_line(panel):
+    drawn(panel, BLUE)
+
+
+def has_log(panel):
+    log = panel.get_by_role("log")
+    expect(log).to_contain_text("<img src=x onerror=alert(")
+    assert not panel.locator("img").count()
+
+
+def has_picture(panel):
+    picture = panel.get_by_role("img").and_(panel.locator("img")).first
+    expect(picture).to_be_visible()
+    assert picture.evaluate("image => [image.naturalWidth, image.naturalHeight]") == [8, 8]
+    expect(panel).to_contain_text("a digit")
+
+
+def has_heat(panel):
+    canvas = panel.locator("canvas").first
+    expect(canvas).to_be_visible()
+    tints = """canvas => {
+      const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext('2d')
+      copy.drawImage(canvas, 0, 0)
+      const { data } = copy.getImageData(0, 0, canvas.width, canvas.height)
+      return new Set(Array.from({ length: data.length / 4 }, (_, i) => data.slice(4 * i, 4 * i + 3).join())).size
+    }"""
+    until(panel.page, lambda: canvas.evaluate(tints) > 8)
+
+
+def has_words(*words):
+    def check(panel):
+        for word in words:
+            expect(panel).to_contain_text(word)
+
+    return check
+
+
+def has_canvas_or_svg(panel):
+    drawing = panel.locator("canvas, svg:not(.icon):not(.swatch)").first
+    expect(drawing).to_be_visible()
+    assert drawing.bounding_box()["height"] > 80
+
+
+def has_bars(panel):
+    bars = panel.get_by_role("list", name="Bars of 5 names").get_by_role("listitem")
+    expect(bars).to_have_count(5)
+    before = bars.first.inner_text()
+    until(panel.page, lambda: bars.first.inner_text() != before)
+
+
+VIEWS = [
+    ("batch.loss", has_line),
+    ("batch.loss.mean(every=20)", has_line),
+    ("(batch.ramp, batch.loss)", has_line),
+    ("(batch.ramp, batch.loss, batch.step)", has_canvas_or_svg),
+    ("(batch.ramp, batch.loss, batch.note)", has_line),
+    ("batch.vector", has_bars),
+    ("batch.loss.histogram(16, every=20)", has_canvas_or_svg),
+    ("batch.matrix", has_heat),
+    ("batch.grads.map(lambda name, value: norm(value))", has_words("dense", "bias")),
+    ("batch.digit", has_picture),
+    ("batch.note", has_log),
+]
+
+
+@pytest.mark.parametrize(("query", "check"), VIEWS, ids=[query for query, _ in VIEWS])
+def test_every_kind_of_data_has_its_view_and_the_server_chooses_it(tabs, page, query, check):
+    panel = ask(page, query)
+    chosen = until(page, lambda: [one for one in tabs.heard if one["type"] == "view" and one["view"]])[-1]
+    expect(panel.get_by_role("combobox", name="View")).to_have_value(chosen["view"])
+    offered = (
+        panel.get_by_role("combobox", name="View").locator("option").evaluate_all("all => all.map(one => one.value)")
+    )
+    assert set(chosen["possible"]) <= set(offered)
+    check(panel)
+
+
+def test_another_view_is_chosen_and_stays_when_the_page_is_opened_again(page):
+    panel = ask(page, "batch.loss")
+    drawn(panel, BLUE)
+    view = panel.get_by_role("combobox", name="View")
+    view.select_option("histogram")
+    has_canvas_or_svg(panel)
+    view.select_option("log")
+    expect(panel.get_by_role("log")).to_be_visible()
+    has_url(page, "log")
+    page.reload()
+    expect(panel.get_by_role("log")).to_contain_text(re.compile(r"\d"))
+    expect(view).to_have_value("log")
+
+
+def test_every_view_that_is_offered_can_be_had(page):
+    panel = ask(page, "batch.vector")
+    view = panel.get_by_role("combobox", name="View")
+    expect(view).to_be_visible()
+    offered = view.locator("option").evaluate_all("all => all.map(one => one.value).filter(Boolean)")
+    assert len(offered) > 2
+    for one in offered:
+        view.select_option(one)
+        expect(view).to_have_value(one)
+        shown = panel.locator("canvas, svg:not(.icon):not(.swatch), table, [role=log], [role=list]").first
+        expect(shown).to_be_visible()
+
+
+def test_frames_and_their_history(page):
+    panel = ask(page, "batch.vector")
+    expect(panel.get_by_role("combobox", name="View")).to_have_value("bars")
+    panel.get_by_role("button", name="Options of this panel").click()
+    panel.get_by_role("button", name="frames").click()
+    history = panel.get_by_role("spinbutton", name="history")
+    history.fill("3")
+    page.keyboard.press("Enter")
+    has_url(page, "frames")
+    has_url(page, "history%3D3")
+    expect(panel.get_by_role("button", name="frames")).to_have_attribute("aria-pressed", "true")
+
+
+# Panels and their streams
+
+
+def test_streams_are_added_to_a_panel_have_axes_of_their_own_and_are_removed(page):
+    panel = ask(page, "batch.loss")
+    drawn(panel, BLUE)
+    panel.get_by_role("button", name="Add a stream to this panel").click()
+    panel.get_by_role("combobox", name="Query").fill("batch.ramp")
+    panel.get_by_role("button", name="Add", exact=True).click()
+    both = page.get_by_role("article", name="batch.loss + batch.ramp")
+    drawn(both, ORANGE)
+    first = ink(both, BLUE)
+    rows = both.get_by_role("list", name="Streams of this panel").get_by_role("listitem")
+    expect(rows).to_have_count(2)
+    rows.nth(1).get_by_role("button", name="left axis").click()
+    until(page, lambda: ink(both, BLUE).height > 2 * first.height)  # the left axis is its own now
+    rows.nth(0).get_by_role("button", name="Remove").click()
+    expect(page.get_by_role("article", name="batch.ramp", exact=True)).to_be_visible()
+
+
+def test_a_line_and_a_histogram_share_axes(page):
+    panel = ask(page, "batch.loss.histogram(16, every=20)")
+    has_canvas_or_svg(panel)
+    panel.get_by_role("button", name="Add a stream to this panel").click()
+    panel.get_by_role("combobox", name="Query").fill("batch.loss")
+    panel.get_by_role("button", name="Add", exact=True).click()
+    both = page.get_by_role("article", name="batch.loss.histogram(16, every=20) + batch.loss")
+    expect(both.get_by_role("combobox", name="View")).to_have_value("line")
+    drawn(both, ORANGE)
+    faint = tuple(round(255 - 0.17 * (255 - channel)) for channel in BLUE)  # the histogram is a band
+    until(page, lambda: ink(both, faint, near=12).n > 200)
+
+
+def test_streams_that_cannot_share_a_view_say_why(page, tabs):
+    tabs.expected.append("status of 409")
+    panel = ask(page, "batch.loss")
+    drawn(panel, BLUE)
+    panel.get_by_role("button", name="Add a stream to this panel").click()
+    panel.get_by_role("combobox", name="Query").fill("batch.digit")
+    panel.get_by_role("button", name="Add", exact=True).click()
+    both = page.get_by_role("article", name="batch.loss + batch.digit")
+    expect(both.get_by_role("alert").first).to_contain_text(re.compile("image|picture"))
+
+
+def test_kept_panels_stay_when_the_others_are_dropped(page):
+    kept = ask(page, "batch.loss")
+    kept.get_by_role("button", name="Keep this panel").click()
+    ask(page, "batch.ramp")
+    ask(page, "batch.step")
+    page.get_by_role("button", name=re.compile("^Drop 2")).click()
+    expect(page.get_by_role("article")).to_have_count(1)
+    kept.get_by_role("button", name="Drop this panel").click()
+    expect(page.get_by_role("article")).to_have_count(0)
+    until(page, lambda: "ask=" not in page.url)
+
+
+def test_equal_panels_share_a_stream_that_ends_with_the_last(open_page, server, page):
+    query = "batch.loss.max(every=7)"
+    act = open_page(server.controller, "/act")
+    mine = ask(page, query)
+    other = open_page(server.viewer, "/ask")
+    theirs = ask(other, query)
+    for panel in (mine, theirs):
+        expect(panel).to_contain_text(re.compile(r"\d+ records"))
+    asked = streams(act).filter(has_text="every=7")
+    expect(asked).to_have_count(1)
+    expect(asked).to_contain_text(re.compile("asked by (?!.*clients)"))
+    mine.get_by_role("button", name="Drop this panel").click()
+    before = theirs.inner_text()
+    until(other, lambda: theirs.inner_text() != before)
+    expect(asked).to_have_count(1)
+    other.close()
+    expect(asked).to_have_count(0)
+
+
+def test_costs_are_told_and_numbers_go_on(page):
+    panel = ask(page, "batch.loss.mean(every=5)")
+    row = panel.get_by_role("list", name="Streams of this panel").get_by_role("listitem")
+    expect(row).to_contain_text(re.compile(r"[\d.]+ µs an event"))
+    before = int(re.search(r"(\d+) records", row.inner_text())[1])
+    until(page, lambda: int(re.search(r"(\d+) records", row.inner_text())[1]) > before)
+
+
+def test_what_is_recorded_reaches_the_disk_and_the_charts(page, place):
+    query = "batch.loss.min(every=10)"
+    panel = ask(page, query)
+    record = panel.get_by_role("button", name="record", exact=True)
+    record.click()
+    expect(page.get_by_role("status").filter(has_text="Recorded from now on")).to_be_visible()
+    expect(panel.get_by_role("button", name="recorded")).to_have_attribute("aria-pressed", "true")
+    [directory] = place.runs.glob("training-*")
+    until(page, lambda: any("min(every=10)" in tag for tag in sg.open(directory).tags()))
+    panel.get_by_role("button", name="recorded").click()
+    expect(record).to_have_attribute("aria-pressed", "false")
+    page.get_by_role("link", name="Charts").click()
+    page.get_by_role("searchbox", name="Search tags").fill("min")
+    tag = page.get_by_role("article").filter(has_text="min(every=10)")
+    expect(tag).to_be_visible(timeout=20_000)
+    drawn(tag, BLUE, n=10)
+
+
+def test_a_csv_holds_what_came(page):
+    panel = ask(page, "batch.loss")
+    drawn(panel, BLUE)
+    panel.get_by_role("button", name="Download").click()
+    with page.expect_download() as got:
+        page.get_by_role("menuitem", name="CSV").click()
+    rows = list(csv.DictReader(io.StringIO(got.value.path().read_text())))
+    assert len(rows) > 10
+    for row in rows:
+        assert float(row["value"]) == pytest.approx(1 + math.sin(float(row["step"]) / 20) / 2, rel=1e-12)
+
+
+def test_a_viewer_asks_but_does_not_record(open_page, server):
+    page = open_page(server.viewer, "/ask")
+    expect(page.get_by_text("viewer", exact=True)).to_be_visible()
+    panel = ask(page, "batch.loss")
+    drawn(panel, BLUE)
+    expect(panel.get_by_role("button", name="record")).to_be_disabled()
+
+
+def test_recorded_runs_answer_the_same_queries(own_place, open_page):
+    with own_place.recording() as folder, sg.init("kept", dir=folder, keep=["batch.loss"]) as run:
+        for step in range(200):
+            run.observe("batch", step=step, loss=step / 2)
+    page = open_page(own_place.serve().controller, "/ask")
+    expect(page.get_by_role("combobox", name="Run")).to_contain_text("kept")
+    panel = ask(page, "batch.loss")
+    line = drawn(panel, BLUE)
+    assert line.span(0.9)[0] > line.span(0.1)[1]
+    panel = ask(page, "batch.loss.mean(every=50)")
+    expect(panel.get_by_role("list", name="Streams of this panel")).to_contain_text("4 records")
+    expect(ask(page, "batch.grads").get_by_role("alert")).to_contain_text("batch.loss")  # what was kept
+
+
+def test_a_panel_is_seen_large_and_its_query_goes_back_into_the_box(page):
+    panel = ask(page, "batch.loss")
+    drawn(panel, BLUE)
+    panel.get_by_role("button", name="Show this panel large").click()
+    dialog = page.get_by_role("dialog", name="batch.loss")
+    drawn(dialog, BLUE, n=200)
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    panel.get_by_role("button", name="batch.loss", exact=True).click()
+    expect(box(page)).to_have_value("batch.loss")
+
+
+def test_a_link_shows_the_same_panels(page, open_page, server):
+    ask(page, "batch.loss")
+    ask(page, "batch.matrix")
+    has_url(page, "matrix")
+    other = open_page(server.viewer, page.url.partition("#")[2])
+    for query in ("batch.loss", "batch.matrix"):
+        has_canvas_or_svg(other.get_by_role("article", name=query, exact=True))
+    assert chart(other, "batch.matrix").count() == 1

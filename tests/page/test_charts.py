@@ -1,0 +1,484 @@
+"""The charts: what is drawn where, and everything that can be done with them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+import struct
+import xml.etree.ElementTree as ET
+
+import msgspec
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+import sightglass as sg
+
+from .looks import chart, color_of, drawn, has_url, ink, until
+
+N = 200
+N_LONG = 50_000
+SPIKES = [2_500 + 5_000 * i for i in range(10)]
+NOISE = np.random.default_rng(1).normal(size=N)
+
+
+def begin(folder, name, **config):
+    return sg.init(name, dir=folder, config=config)
+
+
+@pytest.fixture(scope="module")
+def server(place):
+    with place.recording() as folder:
+        for seed in range(4):
+            with begin(folder, f"seed-{seed}", lr=(0.1, 0.01)[seed % 2], seed=seed) as run:
+                for i in range(N):
+                    run.log({"group/y": (seed % 2) * 10 + (-1) ** (seed // 2) + 0.0 * i}, step=i)
+        with begin(folder, "up", lr=0.1, seed=0) as run:
+            for i in range(N):
+                run.log(
+                    {"train/loss": float(i), "val/loss": 2.0 * i, "plain": 1.0, "train/power": 10.0 ** (i / 50)}, step=i
+                )
+        with begin(folder, "down", lr=0.01, seed=1) as run:
+            for i in range(N):
+                run.log({"train/loss": float(N - 1 - i), "val/loss": 0.5 * i}, step=i)
+        odd = {50: math.nan, 100: math.inf, 150: -math.inf}
+        with begin(folder, "odd") as run:
+            for i in range(N):
+                outlier = 1e6 if i == 77 else NOISE[i]
+                run.log({"odd/holes": odd.get(i, 5.0), "odd/noise": NOISE[i], "odd/outlier": outlier}, step=i)
+        with begin(folder, "long") as run:
+            spikes = set(SPIKES)
+            for i in range(N_LONG):
+                run.log({"long/spikes": float(i in spikes)}, step=i)
+    return place.serve()
+
+
+@pytest.fixture
+def page(open_page, server):
+    page = open_page(server.controller)
+    expect(chart(page, "group/y")).to_be_visible()
+    return page
+
+
+def show(page, tags):
+    """Search for tags, so that only their charts are there."""
+    page.get_by_role("searchbox", name="Search tags").fill(tags)
+
+
+def series_of(response):
+    """Return the series that came with an answer: what was said of it, x and y."""
+    found = []
+    for one in msgspec.msgpack.decode(response.body()):
+        x, y = (np.frombuffer(one[name], "<f8") for name in ("x", "y"))
+        found.append((one, x, y))
+    return found
+
+
+def scalars_with(page, test):
+    """Expect an answer to a request for scalars that asks for something."""
+    return page.expect_response(
+        lambda answer: (
+            answer.url.endswith("/scalars") and any(test(one) for one in answer.request.post_data_json["requests"])
+        )
+    )
+
+
+def ys_of(share):
+    """Where a line from 0 to 1 stands, in a plot with some air above and below."""
+    return pytest.approx((share + 0.06) / 1.12, abs=0.05)
+
+
+# What is drawn
+
+
+def test_charts_are_grouped_by_prefix_and_groups_open_and_shut(page):
+    page.mouse.move(900, 500)
+    for name, n in (("group", 1), ("long", 1), ("odd", 3), ("train", 2), ("val", 1), ("other", 1)):
+        head = page.get_by_role("button", name=re.compile(rf"^{name}\s*{n}$"))
+        until(page, lambda head=head: head.count() or page.mouse.wheel(0, 300))
+    expect(head).to_have_attribute("aria-expanded", "true")
+    expect(chart(page, "plain")).to_be_visible()
+    head.click()
+    expect(head).to_have_attribute("aria-expanded", "false")
+    expect(chart(page, "plain")).to_be_hidden()
+    has_url(page, "shut=other")
+    head.click()
+    expect(chart(page, "plain")).to_be_visible()
+
+
+def test_lines_stand_where_their_numbers_are_each_in_its_run_s_colour(page):
+    show(page, "^train/loss$")
+    colors = color_of(page, "up"), color_of(page, "down")
+    assert colors[0] != colors[1]
+    up, down = (drawn(chart(page, "train/loss"), color) for color in colors)
+    for share in (0.1, 0.3, 0.7, 0.9):
+        assert up.span(share) == (ys_of(share), ys_of(share))
+        assert down.span(share) == (ys_of(1 - share), ys_of(1 - share))
+    page.get_by_role("checkbox", name="Draw down").click()
+    until(page, lambda: not ink(chart(page, "train/loss"), colors[1]).n)
+    assert ink(chart(page, "train/loss"), colors[0]).n == pytest.approx(up.n, rel=0.1)
+
+
+def test_every_spike_of_a_long_run_is_seen(page):
+    show(page, "^long/spikes$")
+    line = drawn(chart(page, "long/spikes"), color_of(page, "long"))
+    for step in SPIKES:
+        low, high = line.span(step / (N_LONG - 1), 0.006)
+        assert (low, high) == (ys_of(0), ys_of(1))
+    n_high = sum(high is not None and high > 0.8 for _, high, _ in line.columns)
+    assert n_high <= 4 * len(SPIKES)
+    expect(chart(page, "long/spikes")).to_contain_text(re.compile(r"of 50(,000|\.0k|k) points"))
+
+
+def test_nan_and_infinities_are_marked(page):
+    show(page, "^odd/holes$")
+    line = drawn(chart(page, "odd/holes"), color_of(page, "odd"))
+    low, high = line.span(0.1, 0.02)
+    assert (low, high) == (pytest.approx(0.5, abs=0.05), pytest.approx(0.5, abs=0.05))
+    assert line.span(50 / 199, 0.01)[0] < 0.15
+    assert line.span(100 / 199, 0.01)[1] > 0.85
+    assert line.span(150 / 199, 0.01)[0] < 0.15
+    expect(chart(page, "odd/holes")).to_contain_text("3 NaN or ∞")
+
+
+def test_smoothing_is_debiased_and_leaves_the_line_itself_behind(page):
+    show(page, "^odd/noise$")
+    color = color_of(page, "odd")
+    before = drawn(chart(page, "odd/noise"), color)
+    page.get_by_role("spinbutton", name="Smoothing weight").fill("0.95")
+    page.keyboard.press("Enter")
+    after = until(page, lambda: (found := ink(chart(page, "odd/noise"), color)).n < before.n / 1.5 and found)
+    assert after.height < before.height / 2
+    faint = tuple(round(255 - 0.25 * (255 - channel)) for channel in color)
+    assert ink(chart(page, "odd/noise"), faint, near=14).n > 60
+    page.get_by_role("slider", name="Smoothing").focus()
+    page.keyboard.press("Home")
+    until(page, lambda: ink(chart(page, "odd/noise"), color).n == pytest.approx(before.n, rel=0.1))
+    show(page, "^plain$")
+    page.get_by_role("spinbutton", name="Smoothing weight").fill("0.9")
+    page.keyboard.press("Enter")
+    flat = drawn(chart(page, "plain"), color_of(page, "up"))
+    assert flat.span(0.0, 0.02) == (pytest.approx(0.5, abs=0.03), pytest.approx(0.5, abs=0.03))
+
+
+def test_log_axes(page):
+    show(page, "^train/power$")
+    color = color_of(page, "up")
+    curve = drawn(chart(page, "train/power"), color)
+    assert curve.span(0.5)[1] < 0.2
+    page.get_by_role("button", name="log y").click()
+    straight = until(
+        page, lambda: (found := ink(chart(page, "train/power"), color)).n and found.span(0.5)[0] > 0.4 and found
+    )
+    for share in (0.1, 0.5, 0.9):
+        assert straight.span(share)[0] == pytest.approx((share + 0.05) / 1.1, abs=0.05)
+    labels = [text.text for text in svg_of(page, "train/power").iter("{http://www.w3.org/2000/svg}text")]
+    assert {"1", "10", "100", "1000"} <= {re.sub(r"[,\s]", "", label).replace("1k", "1000") for label in labels}
+    page.get_by_role("button", name="log x").click()
+    until(page, lambda: ink(chart(page, "train/power"), color).span(0.5, 0.02)[1] < 0.3)
+    has_url(page, "ylog=1")
+    has_url(page, "xlog=1")
+
+
+def test_clipping_leaves_outliers_out(page):
+    show(page, "^odd/outlier$")
+    color = color_of(page, "odd")
+    assert drawn(chart(page, "odd/outlier"), color).span(0.7, 0.2)[1] < 0.1
+    page.get_by_role("button", name="clip").click()
+    low, high = until(
+        page, lambda: (span := ink(chart(page, "odd/outlier"), color).span(0.7, 0.2)) and span[1] > 0.5 and span
+    )
+    assert high - low > 0.5
+
+
+@pytest.mark.parametrize(("button", "x"), [("Relative", "relative"), ("Wall", "wall")])
+def test_x_by_time(page, button, x):
+    show(page, "^train/loss$")
+    drawn(chart(page, "train/loss"), color_of(page, "up"))
+    with scalars_with(page, lambda one: one["x"] == x) as answer:
+        page.get_by_role("group", name="Horizontal axis").get_by_role("button", name=button).click()
+    for series, xs, _ in series_of(answer.value):
+        wall = np.frombuffer(series["wall"], "<f8")
+        assert np.ptp(xs) == pytest.approx(np.ptp(wall), abs=1e-6)
+    until(page, lambda: ink(chart(page, "train/loss"), color_of(page, "up")).n > 50)
+    has_url(page, f"x={x}")
+
+
+def test_groups_are_drawn_as_a_mean_with_a_band(page):
+    show(page, "^group/y$")
+    page.get_by_role("combobox", name="Group").select_option("lr")
+    expect(chart(page, "group/y").get_by_role("img", name="2 lines")).to_be_visible()
+    color = color_of(page, "lr=0.1")
+    mean = drawn(chart(page, "group/y"), color)
+    faint = tuple(round(255 - 0.17 * (255 - channel)) for channel in color)
+
+    def band():
+        return ink(chart(page, "group/y"), faint, near=10).span(0.55, 0.01)
+
+    # One run at -1, one at 1: their deviation is the root of 2, and the chart reaches from there to 10 above.
+    assert mean.span(0.5) == (ys_of(1.4142 / 12.8284), ys_of(1.4142 / 12.8284))
+    assert until(page, band) == (ys_of(0), ys_of(2.8284 / 12.8284))
+    around = page.get_by_role("combobox", name="Band around the mean of a group")
+    around.select_option("none")
+    until(page, lambda: not band())
+    around.select_option("range")
+    assert until(page, band) == (ys_of(0), ys_of(2 / 12))
+
+
+# What is done with them
+
+
+def hover(page, tag, share, height=0.5):
+    box = chart(page, tag).locator(".u-over").bounding_box()
+    place = box["x"] + share * box["width"], box["y"] + height * box["height"]
+    page.mouse.move(*place)
+    return place
+
+
+def drag(page, tag, start, end):
+    hover(page, tag, *start)
+    page.mouse.down()
+    hover(page, tag, (start[0] + end[0]) / 2, (start[1] + end[1]) / 2)
+    hover(page, tag, *end)
+    page.mouse.up()
+
+
+def values(page, tag):
+    return chart(page, tag).get_by_role("group", name="Values at the cursor")
+
+
+def point_at_losses(page):
+    show(page, "loss")
+    drawn(chart(page, "train/loss"), color_of(page, "up"))
+    drawn(chart(page, "val/loss"), color_of(page, "up"))
+    hover(page, "train/loss", 50 / 199)
+    expect(values(page, "train/loss")).to_contain_text("step 50")
+
+
+def test_the_cursor_reads_values_and_stands_in_all_charts(page):
+    point_at_losses(page)
+    expect(values(page, "train/loss")).to_contain_text(re.compile(r"down\s*149\s*up\s*50"))
+    other = chart(page, "val/loss")
+    expect(other.locator(".plot-dot:visible")).to_have_count(2)
+    dot, over = other.locator(".plot-dot").first.bounding_box(), other.locator(".u-over").bounding_box()
+    assert (dot["x"] + dot["width"] / 2 - over["x"]) / over["width"] == pytest.approx(50 / 199, abs=0.02)
+    page.mouse.move(2, 2)
+    expect(values(page, "train/loss")).to_be_hidden()
+    expect(other.locator(".plot-dot:visible")).to_have_count(0)
+
+
+def test_the_linked_cursor_tells_the_values_in_other_charts(page):
+    point_at_losses(page)
+    expect(values(page, "val/loss")).to_contain_text(re.compile(r"up\s*100\s*down\s*25"))
+    page.mouse.move(2, 2)
+    expect(values(page, "val/loss")).to_be_hidden()
+
+
+def test_a_drag_zooms_all_charts_and_asks_for_every_point_there(page):
+    show(page, "^long/spikes$")
+    drawn(chart(page, "long/spikes"), color_of(page, "long"))
+    with scalars_with(page, lambda one: one["tag"] == "long/spikes" and "from" in one) as answer:
+        drag(page, "long/spikes", (0.1, 0.5), (0.15, 0.5))
+    [(_, x, y)] = series_of(answer.value)
+    assert x[0] <= 5_100
+    assert x[-1] >= 7_300
+    assert y.max() == 1
+    with scalars_with(page, lambda one: "from" in one and one["to"] - one["from"] < 400) as answer:
+        drag(page, "long/spikes", (0.4, 0.5), (0.5, 0.5))
+    [(series, x, _)] = series_of(answer.value)
+    assert not series["thinned"]
+    assert len(x) == series["n"] > 100
+    assert set(np.diff(x)) == {1.0}
+    expect(chart(page, "long/spikes")).not_to_contain_text("points")
+    has_url(page, "zoom=")
+    box = chart(page, "long/spikes").locator(".u-over")
+    box.dblclick()
+    until(page, lambda: "zoom=" not in page.url)
+    until(
+        page, lambda: ink(chart(page, "long/spikes"), color_of(page, "long")).span(SPIKES[9] / N_LONG, 0.006)[1] > 0.8
+    )
+
+
+def test_a_box_zooms_into_values_too_and_other_charts_follow_sideways(page):
+    show(page, "loss")
+    color = color_of(page, "up")
+    drawn(chart(page, "train/loss"), color)
+    drawn(chart(page, "val/loss"), color)
+    drag(page, "train/loss", (0.25, 0.75), (0.75, 0.25))
+    has_url(page, "yzoom=train/loss:")
+    inside = until(page, lambda: (span := ink(chart(page, "train/loss"), color).span(0.5)) and span)
+    assert inside[0] == pytest.approx(0.5, abs=0.06)
+    assert ink(chart(page, "train/loss"), color).span(0.02, 0.02)[0] < 0.12
+    assert ink(chart(page, "val/loss"), color).span(0.02, 0.02)[0] < 0.35
+    chart(page, "train/loss").hover()
+    chart(page, "train/loss").get_by_role("button", name="Reset zoom").click()
+    until(page, lambda: "zoom" not in page.url)
+
+
+def test_charts_are_pinned_enlarged_and_resized(page):
+    show(page, "loss")
+    chart(page, "val/loss").hover()
+    chart(page, "val/loss").get_by_role("button", name="Pin to the top").click()
+    head = page.get_by_role("button", name=re.compile(r"^Pinned\s*1$"))
+    expect(head).to_be_visible()
+    first = page.get_by_role("article").first
+    expect(first).to_have_attribute("aria-label", "val/loss")
+    widths = []
+    for size in "SML":
+        page.get_by_role("group", name="Size of charts").get_by_role("button", name=size, exact=True).click()
+        widths.append(until(page, lambda: (w := first.bounding_box()["width"]) not in widths and w))
+    assert widths == sorted(widths)
+    first.hover()
+    first.get_by_role("button", name="Enlarge").click()
+    dialog = page.get_by_role("dialog", name="val/loss")
+    expect(dialog).to_be_visible()
+    large = dialog.get_by_role("article", name="val/loss")
+    drawn(large, color_of(page, "up"), n=200)
+    assert large.bounding_box()["width"] > widths[-1]
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    first.hover()
+    first.get_by_role("button", name="Unpin").click()
+    expect(head).to_be_hidden()
+
+
+def download(page, tag, item):
+    chart(page, tag).hover()
+    chart(page, tag).get_by_role("button", name=f"Download {tag}").click()
+    with page.expect_download() as got:
+        page.get_by_role("menuitem", name=item).click()
+    return got.value
+
+
+def svg_of(page, tag):
+    return ET.parse(download(page, tag, "SVG").path()).getroot()
+
+
+def test_a_csv_holds_the_numbers_that_were_logged(page):
+    show(page, "^odd/(noise|holes)$")
+    drawn(chart(page, "odd/noise"), color_of(page, "odd"))
+    for tag, expected in (
+        ("odd/noise", NOISE),
+        ("odd/holes", [{50: math.nan, 100: math.inf, 150: -math.inf}.get(i, 5.0) for i in range(N)]),
+    ):
+        got = download(page, tag, "CSV")
+        assert got.suggested_filename == f"{tag.replace('/', '_')}.csv"
+        rows = list(csv.DictReader(io.StringIO(got.path().read_text())))
+        assert {(row["run"], row["tag"]) for row in rows} == {("odd", tag)}
+        assert [int(row["step"]) for row in rows] == list(range(N))
+        np.testing.assert_array_equal([float(row["value"]) for row in rows], expected)
+
+
+def test_a_csv_of_a_long_run_holds_every_point(page):
+    show(page, "^long/spikes$")
+    drawn(chart(page, "long/spikes"), color_of(page, "long"))
+    rows = list(csv.DictReader(io.StringIO(download(page, "long/spikes", "CSV").path().read_text())))
+    assert [int(row["step"]) for row in rows] == list(range(N_LONG))
+    assert [i for i, row in enumerate(rows) if float(row["value"])] == SPIKES
+
+
+def test_pictures_are_downloaded(page):
+    show(page, "^train/loss$")
+    color = color_of(page, "up")
+    drawn(chart(page, "train/loss"), color)
+    svg = svg_of(page, "train/loss")
+    assert "#{:02x}{:02x}{:02x}".format(*color) in ET.tostring(svg, "unicode").lower()
+    texts = [text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"train/loss", "up", "down", "step"} <= set(texts)
+    png = download(page, "train/loss", "PNG")
+    data = png.path().read_bytes()
+    assert png.suggested_filename == "train_loss.png"
+    assert struct.unpack(">II", data[16:24]) > (900, 400)
+    pictures = pytest.importorskip("PIL.Image")
+    image = np.asarray(pictures.open(io.BytesIO(data)).convert("RGB")).reshape(-1, 3).astype(int)
+    assert (np.abs(image - color).max(1) < 40).sum() > 500
+
+
+def test_tags_are_searched_and_empty_places_say_what_to_do(page):
+    show(page, "^odd/")
+    expect(page.get_by_text("3 of 9")).to_be_visible()
+    expect(chart(page, "odd/noise")).to_be_visible()
+    expect(chart(page, "train/loss")).to_be_hidden()
+    show(page, "nothing-like-it")
+    expect(page.get_by_role("heading", name="No tag matches")).to_be_visible()
+    page.get_by_role("button", name="Clear the search").click()
+    expect(chart(page, "group/y")).to_be_visible()
+    show(page, "(")
+    expect(page.get_by_role("alert")).to_contain_text("Searched as plain text")
+    show(page, "")
+    page.get_by_role("button", name="None", exact=True).click()
+    expect(page.get_by_role("heading", name="No run is drawn")).to_be_visible()
+    page.get_by_role("button", name=re.compile("^Draw all")).click()
+    expect(chart(page, "group/y")).to_be_visible()
+
+
+def test_a_link_shows_the_same_to_somebody_else(page, open_page, server):
+    show(page, "loss$")
+    color = color_of(page, "up")
+    drawn(chart(page, "train/loss"), color)
+    page.get_by_role("checkbox", name="Draw down").click()
+    page.get_by_role("button", name="log y").click()
+    page.get_by_role("spinbutton", name="Smoothing weight").fill("0.5")
+    page.keyboard.press("Enter")
+    page.get_by_role("group", name="Size of charts").get_by_role("button", name="L", exact=True).click()
+    chart(page, "val/loss").hover()
+    chart(page, "val/loss").get_by_role("button", name="Pin to the top").click()
+    drag(page, "train/loss", (0.2, 0.5), (0.6, 0.5))
+    has_url(page, "zoom=")
+    assert "token" not in page.url
+    until(page, lambda: ink(chart(page, "train/loss"), color).n)
+    fragment = page.url.partition("#")[2]
+    other = open_page(server.viewer, fragment)
+    until(other, lambda: ink(chart(other, "train/loss"), color).n)
+    assert other.url.partition("#")[2] == fragment
+    expect(other.get_by_role("article").first).to_have_attribute("aria-label", "val/loss")
+    expect(other.get_by_role("checkbox", name="Draw down")).not_to_be_checked()
+    expect(other.get_by_role("button", name="log y")).to_have_attribute("aria-pressed", "true")
+    page.mouse.move(2, 2)
+    mine, theirs = chart(page, "train/loss"), chart(other, "train/loss")
+    until(page, lambda: ink(mine, color).columns == ink(theirs, color).columns)
+
+
+def test_the_copied_link_names_the_runs_but_not_the_token(open_page, server):
+    page = open_page(server.controller, permissions=["clipboard-read", "clipboard-write"])
+    expect(chart(page, "group/y")).to_be_visible()
+    page.get_by_role("button", name="Copy a link").click()
+    expect(page.get_by_role("status").filter(has_text="Link copied")).to_be_visible()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert "runs=" in copied
+    assert "token" not in copied
+    assert server.controller.partition("token=")[2] not in copied
+
+
+def test_back_and_reload_keep_what_is_seen(page):
+    show(page, "^odd/")
+    page.get_by_role("link", name="Runs").click()
+    expect(page.get_by_role("columnheader", name="Duration")).to_be_visible()
+    page.go_back()
+    expect(chart(page, "odd/noise")).to_be_visible()
+    page.reload()
+    expect(chart(page, "odd/noise")).to_be_visible()
+    expect(page.get_by_role("searchbox", name="Search tags")).to_have_value("^odd/")
+
+
+def test_a_chart_of_one_s_own_draws_several_tags(page):
+    page.get_by_role("button", name="Chart", exact=True).click()
+    dialog = page.get_by_role("dialog", name="New chart")
+    dialog.get_by_role("textbox", name="Name").fill("both <b>losses</b>")
+    dialog.get_by_role("searchbox", name="Search tags to add").fill("loss")
+    for tag in ("train/loss", "val/loss"):
+        dialog.get_by_role("checkbox", name=tag).click()
+    expect(dialog.get_by_role("list", name="Tags of this chart").get_by_role("listitem")).to_have_count(2)
+    dialog.get_by_role("button", name="Add", exact=True).click()
+    own = page.get_by_role("article", name="both <b>losses</b>")
+    expect(own.get_by_role("img", name="4 lines")).to_be_visible()
+    drawn(own, color_of(page, "up"))
+    has_url(page, "own=")
+    page.reload()
+    expect(own.get_by_role("img", name="4 lines")).to_be_visible()  # the address keeps it
+    own.hover()
+    own.get_by_role("button", name=re.compile("^(Edit|Change)")).click()
+    page.get_by_role("dialog").get_by_role("button", name="Drop this chart").click()
+    expect(own).to_be_hidden()

@@ -1,0 +1,232 @@
+"""Everything by keys: shortcuts and their sheet, menus and dialogs, asking; and one sees where one is."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+import sightglass as sg
+
+from .looks import chart, drawn, has_url, until
+
+
+@pytest.fixture(scope="module")
+def training(place):
+    return place.train("live")
+
+
+@pytest.fixture(scope="module")
+def server(place, training):
+    with place.recording() as folder, sg.init("kept", dir=folder) as run:
+        for step in range(100):
+            run.log({"train/loss": 1 / (step + 1)}, step=step)
+    return place.serve()
+
+
+@pytest.fixture
+def page(open_page, server):
+    page = open_page(server.controller)
+    expect(chart(page, "train/loss")).to_be_visible()
+    return page
+
+
+def focused(page):
+    return page.evaluate("() => [document.activeElement.tagName, document.activeElement.getAttribute('aria-label')]")
+
+
+def press(page, keys):
+    for key in keys.split():
+        page.keyboard.press(key)
+
+
+def test_the_sheet_tells_every_key(page):
+    press(page, "?")
+    sheet = page.get_by_role("dialog", name="Keyboard shortcuts")
+    expect(sheet).to_be_visible()
+    for text in ("Go to Ask", "Filter runs", "Smooth more", "Next theme", "Show or hide this sheet"):
+        expect(sheet).to_contain_text(text)
+    press(page, "?")
+    expect(sheet).to_be_hidden()
+    press(page, "?")
+    expect(sheet).to_be_visible()
+    press(page, "Escape")
+    expect(sheet).to_be_hidden()
+
+
+def test_pages_by_two_keys(page):
+    for key, name in (("t", "tensors"), ("m", "media"), ("r", "runs"), ("a", "ask"), ("x", "act"), ("c", "charts")):
+        press(page, f"g {key}")
+        expect(
+            page.get_by_role("navigation", name="Pages").get_by_role("link", name=name.capitalize())
+        ).to_have_attribute("aria-current", "page")
+        has_url(page, f"#/{name}")
+
+
+def test_charts_by_single_keys(page):
+    for key, part in (
+        ("x", "x=relative"),
+        ("x", "x=wall"),
+        ("y", "ylog=1"),
+        ("l", "xlog=1"),
+        ("o", "clip=1"),
+        ("]", "smooth=0.1"),
+        ("n", "runs="),
+        ("a", "runs=*"),
+    ):
+        press(page, key)
+        until(page, lambda part=part: part in page.url.replace("%2A", "*"))
+    press(page, "[")
+    until(page, lambda: "smooth" not in page.url)
+    press(page, "b")
+    expect(page.get_by_role("navigation", name="Runs")).to_be_hidden()
+    press(page, "/")
+    expect(page.get_by_role("searchbox", name="Filter runs")).to_be_focused()
+    page.keyboard.type("yxlb?")  # in a box, keys are letters
+    expect(page.get_by_role("searchbox", name="Filter runs")).to_have_value("yxlb?")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.get_by_role("searchbox", name="Filter runs").fill("")
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Charts").focus()
+    press(page, "t")
+    expect(page.get_by_role("searchbox", name="Search tags")).to_be_focused()
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Charts").focus()
+    press(page, "c")
+    expect(page.get_by_role("dialog", name="New chart")).to_be_visible()
+    press(page, "Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_the_theme_by_a_key(page):
+    ground = "getComputedStyle(document.body).backgroundColor"
+    seen = {page.evaluate(ground)}
+    for _ in range(2):
+        press(page, "d")
+        seen.add(page.evaluate(ground))
+    assert len(seen) == 2
+    press(page, "d")
+
+
+def test_a_chart_is_read_by_keys(page):
+    plot = chart(page, "train/loss").get_by_role("img", name="Line chart")
+    drawn(chart(page, "train/loss"), (63, 143, 196), n=10)
+    plot.focus()
+    press(page, "ArrowRight")
+    legend = chart(page, "train/loss").locator(".legend")
+    expect(legend).to_contain_text("step")
+    first = legend.inner_text()
+    press(page, "Shift+ArrowRight")
+    until(page, lambda: legend.inner_text() != first)
+    press(page, "Escape")
+    expect(legend).to_be_hidden()
+
+
+def test_menus_and_dialogs_by_keys_give_the_focus_back(page):
+    download = chart(page, "train/loss").get_by_role("button", name="Download train/loss")
+    download.focus()
+    press(page, "Enter")
+    items = page.get_by_role("menuitem")
+    expect(items.first).to_be_focused()
+    press(page, "ArrowDown")
+    expect(items.nth(1)).to_be_focused()
+    press(page, "ArrowUp ArrowUp")
+    expect(items.last).to_be_focused()
+    press(page, "Escape")
+    expect(download).to_be_focused()
+    enlarge = chart(page, "train/loss").get_by_role("button", name="Enlarge")
+    enlarge.focus()
+    press(page, "Enter")
+    expect(page.get_by_role("dialog", name="train/loss")).to_be_visible()
+    for _ in range(30):  # the focus stays inside
+        press(page, "Tab")
+        assert page.evaluate(
+            "() => document.activeElement === document.body || Boolean(document.activeElement.closest('dialog'))"
+        )
+    press(page, "Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(enlarge).to_be_focused()
+
+
+def test_the_skip_link_leads_to_the_content(page):
+    press(page, "Tab")
+    skip = page.get_by_role("link", name="Skip to the content")
+    expect(skip).to_be_focused()
+    expect(skip).to_be_in_viewport()
+    press(page, "Enter")
+    expect(page.get_by_role("main")).to_be_focused()
+
+
+def test_a_run_is_asked_by_keys_alone(page):
+    press(page, "g a")
+    box = page.get_by_role("combobox", name="Query")
+    expect(page.get_by_text("Try", exact=True)).to_be_visible()
+    for _ in range(30):
+        press(page, "Tab")
+        if focused(page) == ["INPUT", "Query"]:
+            break
+    expect(box).to_be_focused()
+    page.keyboard.type("bat")
+    expect(page.get_by_role("listbox").get_by_role("option").first).to_be_visible()
+    press(page, "Tab")
+    expect(box).to_have_value("batch.")
+    page.keyboard.type("los")
+    press(page, "ArrowDown")
+    expect(page.get_by_role("listbox").get_by_role("option", selected=True)).to_contain_text("loss")
+    press(page, "Enter")
+    expect(box).to_have_value("batch.loss")
+    press(page, "Escape")
+    press(page, "Enter")
+    panel = page.get_by_role("article", name="batch.loss", exact=True)
+    drawn(panel, (63, 143, 196))
+    view = panel.get_by_role("combobox", name="View")
+    for _ in range(40):
+        press(page, "Tab")
+        if focused(page) == ["SELECT", "View"]:
+            break
+    expect(view).to_be_focused()
+    press(page, "End")
+    until(page, lambda: view.input_value() != "line")
+    for _ in range(10):
+        press(page, "Tab")
+        if focused(page) == ["BUTTON", "Drop this panel"]:
+            break
+    press(page, "Enter")
+    expect(panel).to_be_hidden()
+
+
+# What can be focused and shows no sign of it.
+UNSEEN = """() => {
+  const at = document.activeElement
+  const style = getComputedStyle(at)
+  const around = [at, at.parentElement].filter(Boolean).map((one) => getComputedStyle(one))
+  const outlined = ({ outlineStyle, outlineWidth }) => outlineStyle !== 'none' && parseFloat(outlineWidth) > 0
+  const ring = around.some(outlined) || style.boxShadow !== 'none'
+  const box = at.getBoundingClientRect()
+  return at === document.body || (ring && box.width > 0 && box.height > 0) ? '' : at.outerHTML.slice(0, 200)
+}"""
+
+
+@pytest.mark.parametrize("fragment", ["/charts", "/tensors", "/media", "/runs", "/ask", "/act"])
+def test_one_sees_where_the_focus_is(open_page, server, fragment):
+    page = open_page(server.controller, fragment)
+    expect(page.get_by_role("main")).not_to_be_empty()
+    unseen = []
+    for _ in range(35):
+        press(page, "Tab")
+        if found := page.evaluate(UNSEEN):
+            unseen.append(found)
+    assert not unseen
+
+
+def test_sections_and_runs_are_reached_by_keys(page):
+    box = page.get_by_role("checkbox", name="Draw kept")
+    box.focus()
+    press(page, "Space")
+    expect(box).not_to_be_checked()
+    press(page, "Space")
+    expect(box).to_be_checked()
+    head = page.get_by_role("button", name=re.compile(r"^train"))
+    head.focus()
+    press(page, "Enter")
+    expect(head).to_have_attribute("aria-expanded", "false")
+    press(page, "Enter")

@@ -1,0 +1,192 @@
+"""Images, figures and texts: at every step, of several runs side by side, in full size, downloaded."""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+import sightglass as sg
+
+from .looks import until
+
+STEPS = [0, 100, 200]
+HTML = "<img src=x onerror=alert(1)><b>bold</b> <script>alert(2)</script>"
+PDF = b"%PDF-1.4 of the test"
+
+
+def digits(seed, step):
+    return np.random.default_rng(seed + step).integers(0, 255, (4, 8, 8), dtype=np.uint8)
+
+
+def png(width, height):
+    """A picture as a file, of one colour."""
+    chunk = lambda name, data: struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))  # noqa: E731
+    rows = b"".join(b"\0" + bytes([200, 60, 20]) * width for _ in range(height))
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+@pytest.fixture(scope="module")
+def server(place):
+    with place.recording() as folder:
+        for seed, name in enumerate(("first", "second")):
+            with sg.init(name, dir=folder) as run:
+                for step in STEPS[: 3 - seed]:
+                    run.log(
+                        {
+                            "digits": sg.Images(digits(seed, step)),
+                            "one": sg.Image(np.full((40, 60, 3), 128, np.uint8), caption=f"caption {step} {HTML}"),
+                            "curve": sg.Figure(png(600, 400), "image/png"),
+                            "paper": sg.Figure(PDF, "application/pdf"),
+                            "note": f"note {step} {HTML}",
+                        },
+                        step=step,
+                    )
+    return place.serve()
+
+
+@pytest.fixture
+def page(open_page, server):
+    return open_page(server.controller, "/media")
+
+
+def show(page, tag):
+    page.get_by_role("list", name="Tags").get_by_role("button", name=re.compile(rf"^{tag}\b")).click()
+    expect(page.get_by_role("heading", name=tag, exact=True)).to_be_visible()
+
+
+def run(page, tag, name):
+    return page.get_by_role("article", name=f"{tag} of {name}")
+
+
+PIXELS = """image => {
+  const copy = new OffscreenCanvas(image.naturalWidth, image.naturalHeight).getContext('2d')
+  copy.drawImage(image, 0, 0)
+  const { data } = copy.getImageData(0, 0, image.naturalWidth, image.naturalHeight)
+  return Array.from({ length: data.length / 4 }, (_, i) => data[4 * i])
+}"""
+
+
+def pixels(image):
+    return image.evaluate("image => image.complete && image.naturalWidth > 0") and image.evaluate(PIXELS)
+
+
+def test_the_pictures_of_all_runs_stand_side_by_side_and_are_those_that_were_logged(page):
+    show(page, "digits")
+    for seed, name in enumerate(("first", "second")):
+        images = run(page, "digits", name).get_by_role("img").and_(page.locator("img"))
+        expect(images).to_have_count(4)
+        step = STEPS[2 - seed]
+        for i in range(4):
+            until(
+                page,
+                lambda i=i, images=images, seed=seed, step=step: (
+                    pixels(images.nth(i)) == digits(seed, step)[i].ravel().tolist()
+                ),
+            )
+    boxes = [run(page, "digits", name).bounding_box() for name in ("first", "second")]
+    assert boxes[0]["y"] == boxes[1]["y"]
+    expect(run(page, "digits", "second")).to_contain_text("step 100, the last until then")
+
+
+def test_another_step_shows_other_pictures(page):
+    show(page, "digits")
+    page.get_by_role("slider", name="Step").focus()
+    page.keyboard.press("Home")
+    image = run(page, "digits", "first").locator("img").first
+    until(page, lambda: pixels(image) == digits(0, 0)[0].ravel().tolist())
+    page.get_by_role("button", name="Play through the steps").click()
+    until(page, lambda: pixels(image) == digits(0, 200)[0].ravel().tolist())
+
+
+def test_a_picture_in_full_size(page):
+    show(page, "digits")
+    run(page, "digits", "first").get_by_role("button", name=re.compile("^Open .* in full size")).first.click()
+    dialog = page.get_by_role("dialog", name="digits of first")
+    expect(dialog).to_contain_text("1 of 4")
+    expect(dialog).to_contain_text("8 × 8")
+    image = dialog.locator("img")
+    fit = image.bounding_box()["width"]
+    dialog.get_by_role("button", name="8×").click()
+    until(page, lambda: image.bounding_box()["width"] == 64 != fit)
+    dialog.get_by_role("button", name="Next").click()
+    expect(dialog).to_contain_text("2 of 4")
+    until(page, lambda: pixels(image) == digits(0, 200)[1].ravel().tolist())
+    dialog.get_by_role("slider", name="Step").focus()
+    page.keyboard.press("Home")
+    until(page, lambda: pixels(image) == digits(0, 0)[1].ravel().tolist())
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+
+
+def test_pictures_and_figures_are_downloaded_as_they_were_kept(page):
+    for tag, suffix in (("digits", "PNG"), ("curve", "PNG"), ("paper", "PDF")):
+        show(page, tag)
+        with page.expect_download() as got:
+            run(page, tag, "first").get_by_role("button", name=re.compile(f"^Download .* as {suffix}")).first.click()
+        data = got.value.path().read_bytes()
+        assert got.value.suggested_filename.endswith(suffix.lower())
+        if tag == "paper":
+            assert data == PDF
+        elif tag == "curve":
+            assert data == png(600, 400)
+        else:
+            image = pytest.importorskip("PIL.Image").open(io.BytesIO(data))
+            np.testing.assert_array_equal(np.asarray(image.convert("L")), digits(0, 200)[0])
+
+
+def test_figures_are_shown(page):
+    show(page, "curve")
+    image = run(page, "curve", "first").locator("img")
+    until(page, lambda: image.evaluate("image => [image.naturalWidth, image.naturalHeight]") == [600, 400])
+
+
+def test_captions_and_texts_are_texts_whatever_stands_in_them(page):
+    show(page, "one")
+    expect(run(page, "one", "first")).to_contain_text(f"caption 200 {HTML}")
+    show(page, "note")
+    log = run(page, "note", "first").get_by_role("log")
+    for step in STEPS:
+        expect(log).to_contain_text(f"note {step} {HTML}")
+    assert log.locator("img, b, script").count() == 0
+
+
+def test_texts_are_searched_and_downloaded(page):
+    show(page, "note")
+    page.get_by_role("searchbox", name="Search in the texts").fill("note 1")
+    first = run(page, "note", "first")
+    expect(first).to_contain_text("1 of 3")
+    expect(first.locator("mark")).to_have_text("note 1")
+    expect(first.get_by_role("log")).not_to_contain_text("note 200")
+    page.get_by_role("searchbox", name="Search in the texts").fill("")
+    with page.expect_download() as got:
+        first.get_by_role("button", name="Download the texts").click()
+    assert [f"[step {step}] note {step} {HTML}" for step in STEPS] == got.value.path().read_text().splitlines()
+
+
+def test_a_link_shows_the_same_picture(page, open_page, server):
+    show(page, "digits")
+    page.get_by_role("slider", name="Step").focus()
+    page.keyboard.press("Home")
+    until(page, lambda: "when=0" in page.url and "media=digits" in page.url)
+    other = open_page(server.viewer, page.url.partition("#")[2])
+    image = run(other, "digits", "first").locator("img").first
+    until(other, lambda: image.count() and pixels(image) == digits(0, 0)[0].ravel().tolist())
+
+
+def test_an_empty_place_says_what_to_do(own_place, open_page):
+    with own_place.recording() as folder, sg.init("plain", dir=folder) as run:
+        run.log({"loss": 1.0})
+    server = own_place.serve()
+    expect(
+        open_page(server.controller, "/media").get_by_role("heading", name="No images, figures or texts")
+    ).to_be_visible()
+    expect(
+        open_page(server.controller, "/tensors").get_by_role("heading", name="No tensors in this run")
+    ).to_be_visible()

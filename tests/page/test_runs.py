@@ -1,0 +1,230 @@
+"""The list and the table of runs: live and recorded ones, ours and others', filtered, grouped, sorted, pinned."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+import sightglass as sg
+
+from ..serve.conftest import place_foreign  # noqa: TID252  tests are no package
+from .looks import chart, color_of, drawn, has_url, ink, until
+
+
+@pytest.fixture(scope="module")
+def training(place):
+    return place.train("live")
+
+
+@pytest.fixture(scope="module")
+def server(place, training):
+    with place.recording() as folder:
+        for i, (lr, name) in enumerate([(0.1, "adam"), (0.01, "adam"), (0.001, "sgd")]):
+            with sg.init(f"recorded-{i}", dir=folder, config={"lr": lr, "opt": {"name": name}, "same": 1}) as run:
+                for step in range(100 * (i + 1)):
+                    run.log({"loss": 1 / (step + 1)}, step=step)
+        place_foreign(folder)
+    return place.serve()
+
+
+@pytest.fixture
+def page(open_page, server):
+    page = open_page(server.controller, "/runs")
+    expect(row(page, "recorded-0")).to_be_visible()
+    return page
+
+
+def row(page, name):
+    return page.get_by_role("row").filter(has=page.get_by_role("button", name=name, exact=True))
+
+
+def names(page):
+    """The runs in their order."""
+    found = page.get_by_role("checkbox", name=re.compile("^Draw ")).all()
+    return [box.get_attribute("aria-label").removeprefix("Draw ") for box in found]
+
+
+def search(page, text):
+    page.get_by_role("searchbox", name="Filter runs").fill(text)
+
+
+def test_live_and_recorded_runs_of_all_kinds_are_told_apart(page):
+    expect(row(page, "live")).to_contain_text("running")
+    expect(row(page, "recorded-1")).to_contain_text("ended")
+    expect(row(page, "recorded-1")).to_contain_text("199")
+    assert page.get_by_role("row").filter(has_text="mindspore").count() == 1
+    assert page.get_by_role("row").filter(has_text="tensorboard").count() >= 1
+    expect(page).to_have_title(re.compile("1 live"))
+    before = row(page, "live").inner_text()
+    until(page, lambda: row(page, "live").inner_text() != before)  # it goes on by itself
+
+
+def test_columns_show_what_differs_and_sort(page):
+    for column in ("State", "Started", "Duration", "Last step", "Source", "lr", "opt.name"):
+        expect(page.get_by_role("columnheader", name=column, exact=True)).to_be_visible()
+    expect(page.get_by_role("columnheader", name="same")).to_have_count(0)
+    search(page, "recorded")
+    head = page.get_by_role("columnheader", name="lr", exact=True)
+    head.get_by_role("button").click()
+    expect(head).to_have_attribute("aria-sort", "descending")
+    assert names(page) == ["recorded-0", "recorded-1", "recorded-2"]
+    head.get_by_role("button").click()
+    expect(head).to_have_attribute("aria-sort", "ascending")
+    assert names(page) == ["recorded-2", "recorded-1", "recorded-0"]
+    has_url(page, "sort=lr")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("^recorded-[01]$", {"recorded-0", "recorded-1"}),
+        ("lr=0.01", {"recorded-1"}),
+        ("recorded lr<0.1", {"recorded-1", "recorded-2"}),
+        ("opt.name=sgd", {"recorded-2"}),
+        ("recorded opt.name!=sgd", {"recorded-0", "recorded-1"}),
+        ("state=running", {"live"}),
+    ],
+)
+def test_filters(page, text, expected):
+    search(page, text)
+    until(page, lambda: set(names(page)) == expected)
+
+
+def test_a_wrong_filter_says_what_is_wrong_and_an_empty_list_what_to_do(page):
+    search(page, "(")
+    expect(page.get_by_role("alert")).to_contain_text("(")
+    assert len(names(page)) > 4
+    search(page, "nothing-like-it")
+    expect(page.get_by_role("heading", name="No run matches")).to_be_visible()
+    page.get_by_role("button", name="Clear the filter").click()
+    expect(row(page, "recorded-0")).to_be_visible()
+
+
+def test_pinned_runs_stay_on_top_whatever_is_searched(page):
+    row(page, "recorded-0").hover()
+    row(page, "recorded-0").get_by_role("button", name="Pin recorded-0").click()
+    until(page, lambda: names(page)[0] == "recorded-0")
+    search(page, "recorded-2")
+    until(page, lambda: names(page) == ["recorded-0", "recorded-2"])
+    row(page, "recorded-0").get_by_role("button", name="Unpin recorded-0").click()
+    until(page, lambda: names(page) == ["recorded-2"])
+
+
+def test_details_tell_all_of_a_run(page):
+    row(page, "recorded-1").get_by_role("button", name="recorded-1", exact=True).click()
+    aside = page.get_by_role("complementary", name="Run recorded-1")
+    for text in ("Duration", "Last step", "199", "Directory", "opt.name", "adam", "0.01"):
+        expect(aside).to_contain_text(text)
+    has_url(page, "run=")
+    aside.get_by_role("button", name="adam").click()
+    until(page, lambda: set(names(page)) == {"recorded-0", "recorded-1", "live"})
+    page.keyboard.press("Escape")
+    expect(aside).to_be_hidden()
+
+
+def test_who_asks_what_and_what_it_costs(page, open_page, server):
+    asking = open_page(server.controller, "/ask")
+    expect(asking.get_by_role("combobox", name="Run")).to_contain_text("live")
+    asking.get_by_role("combobox", name="Query").fill("batch.loss.mean(every=10)")
+    asking.get_by_role("button", name="Ask", exact=True).click()
+    expect(asking.get_by_role("article", name="batch.loss.mean(every=10)")).to_be_visible()
+    row(page, "live").get_by_role("button", name="live", exact=True).click()
+    aside = page.get_by_role("complementary", name="Run live")
+    expect(aside).to_contain_text("Who asks what")
+    asked = aside.get_by_role("listitem").filter(has_text="mean(every=10)")
+    expect(asked).to_contain_text("1 client")
+    expect(asked).to_contain_text(re.compile(r"\d\S* s spent"))
+    asking.close()  # with the tab goes what only it asked
+    expect(asked).to_be_hidden(timeout=20_000)
+    expect(aside).to_contain_text("Nobody asks")
+
+
+def test_runs_come_and_end_by_themselves(page, place):
+    late = place.train("latecomer")
+    expect(row(page, "latecomer")).to_contain_text("running")
+    late.finish()
+    expect(row(page, "latecomer")).to_contain_text("died")
+
+
+def test_a_live_chart_grows_by_itself(open_page, server):
+    page = open_page(server.controller, "/charts?filter=^live$")
+    color = color_of(page, "live")
+    before = drawn(chart(page, "train/loss"), color)
+    until(page, lambda: (now := ink(chart(page, "train/loss"), color)).n and now.columns != before.columns)
+
+
+def test_the_list_beside_the_charts_chooses_what_is_drawn(open_page, server):
+    page = open_page(server.controller, "/charts?filter=recorded")
+    drawn(chart(page, "loss"), color_of(page, "recorded-0"), n=20)
+    page.get_by_role("button", name="None", exact=True).click()
+    expect(page.get_by_role("heading", name="No run is drawn")).to_be_visible()
+    page.get_by_role("checkbox", name="Draw recorded-1").click()
+    expect(chart(page, "loss").get_by_role("img", name="1 line")).to_be_visible()
+    page.get_by_role("button", name="All", exact=True).click()
+    expect(chart(page, "loss").get_by_role("img", name="3 lines")).to_be_visible()
+    page.get_by_role("checkbox", name="Draw recorded-0").hover()
+    page.get_by_role("button", name="Draw only recorded-0").click()
+    expect(chart(page, "loss").get_by_role("img", name="1 line")).to_be_visible()
+    page.get_by_role("button", name="Newest").click()
+    expect(chart(page, "loss").get_by_role("img", name="3 lines")).to_be_visible()
+    page.get_by_role("combobox", name="Group").select_option("opt.name")
+    group = page.get_by_role("checkbox", name="Draw opt.name=adam")
+    expect(group).to_be_checked()
+    expect(chart(page, "loss").get_by_role("img", name="2 lines")).to_be_visible()
+    group.click()
+    expect(chart(page, "loss").get_by_role("img", name="1 line")).to_be_visible()
+    page.get_by_role("button", name="List of runs").click()
+    expect(group).to_be_hidden()
+
+
+def test_a_run_keeps_its_colour_while_others_come_and_go(open_page, server):
+    page = open_page(server.controller, "/charts?filter=recorded")
+    before = {name: color_of(page, name) for name in ("recorded-0", "recorded-1", "recorded-2")}
+    assert len(set(before.values())) == 3
+    search(page, "recorded-2")
+    until(page, lambda: names(page) == ["recorded-2"])
+    assert color_of(page, "recorded-2") == before["recorded-2"]
+
+
+def test_without_runs_the_page_says_how_to_begin(own_place, open_page):
+    page = open_page(own_place.serve().controller)
+    expect(page.get_by_role("heading", name="No runs yet")).to_be_visible()
+    expect(page.get_by_role("main")).to_contain_text("sightglass demo")
+    own_place.train("first")
+    expect(chart(page, "train/loss")).to_be_visible()  # by itself
+
+
+def test_runs_are_compared_by_config_facts_and_last_values(page):
+    search(page, "recorded")
+    page.get_by_role("group", name="List or compare").get_by_role("button", name="Compare 3").click()
+    table = page.get_by_role("grid", name="Comparison of runs")
+    expect(table.get_by_role("row").filter(has_text="opt.name")).to_contain_text(re.compile("sgd.*adam", re.DOTALL))
+    expect(table.get_by_role("row").filter(has_text="same")).to_have_count(0)
+    last = table.get_by_role("row").filter(has=page.get_by_role("rowheader", name="loss", exact=True))
+    expect(last).to_contain_text(re.compile(r"0\.0033.*0\.005.*0\.01", re.DOTALL))
+    page.get_by_role("button", name="Only differences").click()
+    expect(table.get_by_role("row").filter(has_text="same")).to_be_visible()
+    table.get_by_role("button", name="Pin recorded-0").click()
+    until(page, lambda: table.get_by_role("columnheader").nth(1).inner_text().strip() == "recorded-0")
+    expect(last).to_contain_text(re.compile(r"0\.01.*−.*%", re.DOTALL))
+    has_url(page, "compare=1")
+
+
+def test_the_reader_chooses_a_run_s_colour(page):
+    search(page, "recorded")
+    before = color_of(page, "recorded-1")
+    row(page, "recorded-1").get_by_role("button", name="recorded-1", exact=True).click()
+    colors = page.get_by_role("radiogroup", name="Colour of recorded-1")
+    checked = colors.get_by_role("radio").evaluate_all("all => all.findIndex((one) => one.ariaChecked === 'true')")
+    other = colors.get_by_role("radio").nth((checked + 3) % 8)
+    other.click()
+    expect(other).to_be_checked()
+    after = until(page, lambda: (now := color_of(page, "recorded-1")) != before and now)
+    page.keyboard.press("Escape")
+    page.get_by_role("link", name="Charts").click()
+    drawn(chart(page, "loss"), after, n=10)
+    page.reload()
+    expect(chart(page, "loss")).to_be_visible()
+    assert color_of(page, "recorded-1") == after

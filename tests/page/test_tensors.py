@@ -1,0 +1,410 @@
+"""Tensors and histograms: every part of them, at every step, as numbers and as pictures."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+import sightglass as sg
+
+from ..serve.conftest import place_foreign  # noqa: TID252  tests are no package
+from .looks import has_url, until
+
+STEPS = [0, 10, 100, 1000]
+rng = np.random.default_rng(3)
+KERNELS = [rng.normal(size=(3, 8, 5)).astype(np.float32) + i for i in range(len(STEPS))]
+KERNELS[2][1, 2, 3] = np.nan
+KERNELS[2][2, 7, 4] = np.inf
+OTHER = rng.normal(size=(3, 8, 5)).astype(np.float32)
+BIG = np.arange(10_000_000, dtype=np.float32).reshape(2500, 4000)
+
+
+@pytest.fixture(scope="module")
+def server(place):
+    with place.recording() as folder:
+        with sg.init("other", dir=folder) as run:
+            run.log({"kernel": sg.Tensor(OTHER)}, step=100)
+        with sg.init("weights", dir=folder) as run:
+            for step, kernel in zip(STEPS, KERNELS, strict=True):
+                run.log({"kernel": sg.Tensor(kernel)}, step=step)
+                run.log({"acts": sg.Histogram(rng.normal(size=500) * (1 + step / 500))}, step=step)
+            run.log({"big": sg.Tensor(BIG), "none": sg.Tensor(np.zeros((0, 3)))}, step=0)
+        place_foreign(folder)
+    return place.serve()
+
+
+@pytest.fixture
+def page(open_page, server):
+    return show(open_page(server.controller, "/tensors"), "kernel")
+
+
+def show(page, tag):
+    page.get_by_role("list", name="Tags").get_by_role("button", name=re.compile(rf"^{tag}\b")).click()
+    expect(page.get_by_role("heading", name=tag, exact=True)).to_be_visible()
+    return page
+
+
+def grid(page):
+    return page.get_by_role("grid")
+
+
+def marked(page):
+    """The value of the marked cell, with the place that is said of it."""
+    return grid(page).get_by_role("gridcell")
+
+
+def read(page, row, column):
+    """Go to a cell by keys, and read it."""
+    grid(page).focus()
+    page.keyboard.press("Control+Home")
+    for _ in range(row):
+        page.keyboard.press("ArrowDown")
+    for _ in range(column):
+        page.keyboard.press("ArrowRight")
+    until(page, lambda: re.match(rf"row {row}, column {column}: (?!…)", marked(page).text_content()))
+    return float(marked(page).text_content().partition(": ")[2].replace("−", "-"))
+
+
+def whole(page):
+    return page.get_by_role("textbox", name="as one text")
+
+
+def take(page, slice):
+    whole(page).fill(slice)
+    whole(page).press("Enter")
+
+
+def close_to(number):
+    return pytest.approx(float(number), rel=1e-3, abs=1e-4)
+
+
+def test_the_table_shows_the_numbers_that_were_kept(page):
+    expect(grid(page)).to_have_attribute("aria-rowcount", "8")
+    expect(grid(page)).to_have_attribute("aria-colcount", "5")
+    assert whole(page).input_value().replace(" ", "") in ("[0,:,:]", "[0,...]")
+    for row, column in ((0, 0), (3, 2), (7, 4)):
+        assert read(page, row, column) == close_to(KERNELS[-1][0, row, column])
+
+
+@pytest.mark.parametrize(
+    ("slice", "expected"),
+    [
+        ("[2]", KERNELS[-1][2]),
+        ("[:, 3, ::-1]", KERNELS[-1][:, 3, ::-1]),
+        ("[1, 2:6:2, -3:]", KERNELS[-1][1, 2:6:2, -3:]),
+        ("[..., 1]", KERNELS[-1][..., 1]),
+    ],
+)
+def test_slices_are_numpy_s(page, slice, expected):
+    take(page, slice)
+    expect(grid(page)).to_have_attribute("aria-rowcount", str(expected.shape[0]))
+    expect(grid(page)).to_have_attribute("aria-colcount", str(expected.shape[1]))
+    statistics = page.get_by_role("region", name="Statistics").get_by_role("row").filter(has_text="slice")
+    expect(statistics.get_by_role("cell").first).to_have_attribute("title", re.compile(r"^-?\d"))
+    until(page, lambda: float(statistics.get_by_role("cell").first.get_attribute("title")) == close_to(expected.min()))
+    assert float(statistics.get_by_role("cell").nth(1).get_attribute("title")) == close_to(expected.max())
+    has_url(page, "slice=")
+
+
+def test_each_dimension_has_a_box(page):
+    boxes = page.get_by_role("group", name="Slice").get_by_role("textbox")
+    expect(boxes).to_have_count(4)
+    first = boxes.first
+    first.focus()
+    page.keyboard.press("ArrowUp")
+    expect(first).to_have_value("1")
+    until(page, lambda: read(page, 0, 0) == close_to(KERNELS[-1][1, 0, 0]))
+
+
+def test_a_wrong_slice_is_told_in_the_library_s_words(open_page, server):
+    page = show(open_page(server.controller, "/tensors", expects=["status of 400"]), "kernel")
+    take(page, "[7]")
+    expect(page.get_by_role("alert")).to_contain_text("7")
+    expect(whole(page)).to_have_attribute("aria-invalid", "true")
+    take(page, "[0]")
+    expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_statistics_of_slice_and_whole(page):
+    region = page.get_by_role("region", name="Statistics")
+    for name, values in (("slice", KERNELS[-1][0]), ("whole", KERNELS[-1])):
+        cells = region.get_by_role("row").filter(has=page.get_by_role("rowheader", name=name)).get_by_role("cell")
+        expect(cells.nth(5)).to_have_text(str(values.size))
+        for i, expected in enumerate((values.min(), values.max(), values.mean(), values.std())):
+            assert float(cells.nth(i).get_attribute("title")) == pytest.approx(float(expected), rel=1e-4)
+
+
+def test_steps_by_slider_number_and_play(page):
+    slider = page.get_by_role("slider", name="Step")
+    expect(slider).to_have_attribute("aria-valuetext", "step 1000, 4 of 4")
+    slider.focus()
+    page.keyboard.press("Home")
+    expect(slider).to_have_attribute("aria-valuetext", "step 0, 1 of 4")
+    until(page, lambda: read(page, 0, 0) == close_to(KERNELS[0][0, 0, 0]))
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    until(page, lambda: read(page, 0, 0) == close_to(KERNELS[1][0, 0, 0]))
+    number = page.get_by_role("group", name="Step").get_by_role("spinbutton")
+    number.fill("90")
+    number.press("Enter")
+    expect(number).to_have_value("100")
+    until(page, lambda: read(page, 0, 0) == close_to(KERNELS[2][0, 0, 0]))
+    has_url(page, "step=100")
+    slider.focus()
+    page.keyboard.press("Home")
+    page.get_by_role("button", name="Play through the steps").click()
+    expect(slider).to_have_attribute("aria-valuetext", "step 1000, 4 of 4")
+    expect(page.get_by_role("button", name="Play through the steps")).to_be_visible()
+
+
+def test_places_worth_seeing_are_found(page):
+    finds = page.get_by_role("group", name="Find")
+    foot = page.get_by_text(re.compile(r"^\[\d+(, \d+)*\]"))
+    finds.get_by_role("button", name="max", exact=True).click()
+    where = np.unravel_index(KERNELS[-1].argmax(), KERNELS[-1].shape)
+    expect(foot.first).to_contain_text(f"[{', '.join(map(str, where))}]")
+    finds.get_by_role("button", name="NaN").click()
+    expect(page.get_by_role("status").filter(has_text="There is no NaN")).to_be_visible()
+    finds.get_by_role("button", name="all steps").click()
+    finds.get_by_role("button", name="NaN").click()
+    expect(foot.first).to_contain_text("[1, 2, 3]")
+    expect(page.get_by_role("slider", name="Step")).to_have_attribute("aria-valuetext", "step 100, 3 of 4")
+    expect(marked(page)).to_contain_text(re.compile("row 2, column 3: NaN"))
+    finds.get_by_role("button", name="Inf", exact=True).click()
+    expect(foot.first).to_contain_text("[2, 7, 4]")
+
+
+TINTS = """canvas => {
+  const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext('2d')
+  copy.drawImage(canvas, 0, 0)
+  const { data } = copy.getImageData(0, 0, canvas.width, canvas.height)
+  let [blue, orange] = [0, 0]
+  for (let i = 0; i < data.length; i += 4) {
+    if (data[i + 2] - data[i] > 20) blue++
+    if (data[i] - data[i + 2] > 20) orange++
+  }
+  return [blue, orange]
+}"""
+
+
+def tints(page):
+    return grid(page).locator("canvas").evaluate(TINTS)
+
+
+def test_cells_are_coloured_on_a_symmetric_scale(page):
+    page.get_by_role("slider", name="Step").focus()
+    page.keyboard.press("Home")
+    blue, orange = until(page, lambda: (found := tints(page)) and min(found) > 1000 and found)
+    assert 0.2 < blue / orange < 5  # about as many values are below zero as above
+    page.get_by_role("combobox", name="Colours").select_option("none")
+    until(page, lambda: max(tints(page)) < 0.3 * min(blue, orange))
+    page.get_by_role("combobox", name="Colours").select_option("max")
+    until(page, lambda: min(tints(page)) > 500)
+
+
+def test_number_formats(page):
+    grid(page).focus()
+    page.keyboard.press("Control+Home")
+    formats = page.get_by_role("group", name="Number format")
+    digits = page.get_by_role("spinbutton", name="Digits")
+    formats.get_by_role("button", name="1e−3").click()
+    digits.fill("3")
+    digits.press("Enter")
+    expect(marked(page)).to_contain_text(re.compile(r": −?\d\.\d{3}e"))
+    formats.get_by_role("button", name="0.00").click()
+    expect(marked(page)).to_contain_text(re.compile(r": −?\d+\.\d{3}$"))
+
+
+def test_the_difference_from_another_step_and_run(page):
+    page.get_by_role("button", name="Compare").click()
+    minus = page.get_by_role("group", name="Compare with")
+    expect(minus).to_contain_text("step 100")
+    until(page, lambda: read(page, 1, 1) == close_to(KERNELS[3][0, 1, 1] - KERNELS[2][0, 1, 1]))
+    minus.get_by_role("combobox", name="Step to compare with").select_option("first")
+    until(page, lambda: read(page, 1, 1) == close_to(KERNELS[3][0, 1, 1] - KERNELS[0][0, 1, 1]))
+    runs = minus.get_by_role("combobox", name="Run to compare with")
+    runs.select_option(runs.locator("option").filter(has_text="other").get_attribute("value"))
+    minus.get_by_role("combobox", name="Step to compare with").select_option("first")
+    until(page, lambda: read(page, 1, 1) == close_to(KERNELS[3][0, 1, 1] - OTHER[0, 1, 1]))
+    minus.get_by_role("button", name="Stop comparing").click()
+    until(page, lambda: read(page, 1, 1) == close_to(KERNELS[3][0, 1, 1]))
+
+
+def test_slices_are_downloaded_and_copied(open_page, server):
+    page = show(open_page(server.controller, "/tensors", permissions=["clipboard-read", "clipboard-write"]), "kernel")
+    take(page, "[1, ::2, 1:]")
+    expect(grid(page)).to_have_attribute("aria-rowcount", "4")
+    expected = KERNELS[-1][1, ::2, 1:]
+    got = {}
+    for item in ("CSV", "NumPy (npy)"):
+        page.get_by_role("button", name="Download the slice").click()
+        with page.expect_download() as download:
+            page.get_by_role("menuitem", name=item).click()
+        got[item] = download.value.path().read_bytes()
+    np.testing.assert_array_equal(np.load(io.BytesIO(got["NumPy (npy)"])), expected)
+    rows = [line for line in got["CSV"].decode().splitlines() if not line.startswith("#")]
+    np.testing.assert_allclose(np.loadtxt(rows[-4:], delimiter=","), expected, rtol=1e-6)
+    page.get_by_role("button", name="Copy the slice").click()
+    expect(page.get_by_role("status").filter(has_text=re.compile("[Cc]opied"))).to_be_visible()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    np.testing.assert_allclose(np.loadtxt(copied.strip().splitlines(), delimiter="\t"), expected, rtol=1e-6)
+
+
+def test_a_heat_map_of_the_same_slice_opens_its_cells(page):
+    page.get_by_role("button", name="Heat map").click()
+    heat = page.locator(".heat canvas")
+    expect(heat).to_be_visible()
+    until(page, lambda: min(heat.evaluate(TINTS)) >= 0 and sum(heat.evaluate(TINTS)) > 10)
+    box = heat.bounding_box()
+    page.mouse.click(box["x"] + box["width"] * 0.9 / 5 * 5, box["y"] + box["height"] * 0.95)
+    expect(marked(page)).to_contain_text("row 7, column 4")
+
+
+def test_ten_million_cells_scroll_and_are_read(page):
+    sizes = []
+    page.on(
+        "response",
+        lambda answer: sizes.append(int(answer.headers.get("content-length", 0))) if "/tensor?" in answer.url else None,
+    )
+    show(page, "big")
+    expect(grid(page)).to_have_attribute("aria-rowcount", "2500")
+    expect(grid(page)).to_have_attribute("aria-colcount", "4000")
+    grid(page).focus()
+    page.keyboard.press("Control+End")
+    expect(marked(page)).to_contain_text(
+        re.compile(r"row 2499, column 3999: (9999999|9,999,999|1e\+?7|9\.9+e\+?6|1\.0+e\+?7)")
+    )
+    page.mouse.move(*center(grid(page)))
+    page.mouse.wheel(0, -20_000)
+    page.mouse.wheel(-50_000, 0)
+    page.get_by_role("group", name="Find").get_by_role("button", name="min", exact=True).click()
+    expect(marked(page)).to_contain_text("row 0, column 0: 0")
+    assert max(sizes) < 2_000_000  # windows, never the whole
+    assert page.evaluate("document.querySelectorAll('*').length") < 3000
+
+
+def center(locator):
+    box = locator.bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def test_a_single_number_and_none_at_all(page):
+    take(page, "[1, 2, 3]")
+    number = page.get_by_role("status", name="Value of kernel[1, 2, 3]")
+    expect(number).to_have_text(re.compile(r"^−?\d+\.\d{4,}$"))
+    assert float(number.inner_text().replace("−", "-")) == close_to(KERNELS[-1][1, 2, 3])
+    show(page, "none")
+    expect(page.get_by_role("heading", name="No values")).to_be_visible()
+
+
+def test_those_of_other_programs_open_too(page):
+    picker = page.get_by_role("navigation", name="Run and tensor")
+    picker.get_by_role("button", name="weights").click()
+    names = picker.get_by_role("list", name="Runs").get_by_role("button").all_inner_texts()
+    assert len(names) > 3
+    for i in range(len(names)):
+        if i:
+            picker.get_by_role("button", expanded=False).first.click()
+        picker.get_by_role("list", name="Runs").get_by_role("button").nth(i).click()
+        shown = (
+            page.get_by_role("grid").or_(page.get_by_role("img")).or_(page.get_by_role("heading", name="No tensors"))
+        )
+        expect(shown.first).to_be_visible()
+
+
+# Histograms
+
+
+@pytest.fixture
+def histograms(page):
+    page.get_by_role("group", name="View").get_by_role("button", name="Histograms").click()
+    expect(picture(page)).to_be_visible()
+    return page
+
+
+def picture(page):
+    return page.get_by_role("img", name=re.compile("^(Histograms|Percentiles) of"))
+
+
+SHOT = """canvas => {
+  const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext('2d')
+  copy.drawImage(canvas, 0, 0)
+  const { data } = copy.getImageData(0, 0, canvas.width, canvas.height)
+  let [sum, inked] = [0, 0]
+  for (let i = 0; i < data.length; i += 4) {
+    sum = (31 * sum + data[i] + 7 * data[i + 1] + 3 * data[i + 2]) % 1000003
+    if (Math.max(data[i], data[i + 1], data[i + 2]) - Math.min(data[i], data[i + 1], data[i + 2]) > 30) inked++
+  }
+  return [sum, inked]
+}"""
+
+
+def shot(page):
+    return picture(page).locator("canvas").evaluate(SHOT)
+
+
+def test_all_four_pictures_and_their_options(histograms):
+    page = histograms
+    seen = []
+
+    def looks_different():
+        until(page, lambda: (now := shot(page))[1] > 300 and now not in seen)
+        seen.append(shot(page))
+
+    looks_different()
+    for kind in ("Overlay", "Heat map", "Percentiles", "Offset"):
+        page.get_by_role("group", name="Picture").get_by_role("button", name=kind).click()
+        if kind != "Offset":
+            looks_different()
+    page.get_by_role("button", name="Even spacing").click()
+    looks_different()
+    page.get_by_role("group", name="Scale of values").get_by_role("button", name="Symlog").click()
+    looks_different()
+    page.get_by_role("combobox", name="Bins").select_option("16")
+    looks_different()
+    has_url(page, "bins=16")
+
+
+def test_counts_add_up(histograms):
+    page = histograms
+    show(page, "acts")
+    page.get_by_role("group", name="View").get_by_role("button", name="Table").click()
+    table = page.get_by_role("region", name=re.compile("^Histogram of acts at step 1000"))
+    expect(table).to_contain_text("500 values")
+    counts = table.get_by_role("row").evaluate_all(
+        "rows => rows.slice(1).map(row => Number(row.cells[2].textContent.replace(/\\D/g, '')))"
+    )
+    assert sum(counts) == 500
+
+
+def test_a_histogram_is_read_by_keys_and_pointer(histograms):
+    page = histograms
+    picture(page).focus()
+    page.keyboard.press("ArrowRight")
+    tip = page.get_by_text(re.compile("step 1,?000"))
+    expect(tip.first).to_be_visible()
+    page.keyboard.press("ArrowUp")
+    expect(page.get_by_text(re.compile("step 100")).first).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(grid(page)).to_be_visible()
+    expect(page.get_by_role("slider", name="Step")).to_have_attribute("aria-valuetext", "step 100, 3 of 4")
+
+
+def test_a_click_on_a_step_opens_its_table_and_a_drag_zooms(histograms):
+    page = histograms
+    box = picture(page).bounding_box()
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + 0.4 * box["width"], middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.5 * box["width"], middle)
+    page.mouse.move(box["x"] + 0.6 * box["width"], middle)
+    page.mouse.up()
+    has_url(page, "values=")
+    page.get_by_role("button", name="Reset zoom").click()
+    until(page, lambda: "values=" not in page.url)
+    page.mouse.click(box["x"] + 0.5 * box["width"], box["y"] + 0.9 * box["height"])
+    expect(grid(page)).to_be_visible()
