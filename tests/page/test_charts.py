@@ -57,7 +57,7 @@ def server(place):
 
 @pytest.fixture
 def page(open_page, server):
-    page = open_page(server.controller)
+    page = open_page(server.controller, "/charts?tags=^group/")
     expect(chart(page, "group/y")).to_be_visible()
     return page
 
@@ -94,6 +94,7 @@ def ys_of(share):
 
 
 def test_charts_are_grouped_by_prefix_and_groups_open_and_shut(page):
+    show(page, "")
     page.mouse.move(900, 500)
     for name, n in (("group", 1), ("long", 1), ("odd", 3), ("train", 2), ("val", 1), ("other", 1)):
         head = page.get_by_role("button", name=re.compile(rf"^{name}\s*{n}$"))
@@ -464,6 +465,7 @@ def test_back_and_reload_keep_what_is_seen(page):
 
 
 def test_a_chart_of_one_s_own_draws_several_tags(page):
+    show(page, "")
     page.get_by_role("button", name="Chart", exact=True).click()
     dialog = page.get_by_role("dialog", name="New chart")
     dialog.get_by_role("textbox", name="Name").fill("both <b>losses</b>")
