@@ -12,8 +12,8 @@ from flax import nnx
 
 import sightglass.flax as sgf
 
-X = jnp.arange(12.0).reshape(3, 4) / 12
-Y = jnp.ones((3, 4))
+X = np.arange(12.0, dtype=np.float32).reshape(3, 4) / 12  # NumPy: nothing may run on JAX while tests are collected
+Y = np.ones((3, 4), np.float32)
 
 
 class Block(nn.Module):

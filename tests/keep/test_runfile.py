@@ -155,6 +155,8 @@ def test_runs_are_found_by_their_files(tmp_path: Path) -> None:
         "spore": "recorded",
     }  # fmt: skip
     assert all(entry.n_bytes >= 10 and entry.changed > 0 for entry in found)
+    starts = {entry.path.name: entry.started for entry in found}
+    assert starts == {"ours": 5.0, "silent": 0.0, "train": 1.7e9, "validation": 1.7e9, "spore": 1.7e9}
     assert is_run(tmp_path / "ours")
     assert is_run(tmp_path / "spore")
     assert not is_run(tmp_path / "lineage")

@@ -36,6 +36,7 @@ ELSEWHERE_S: Final = 600.0
 
 OWN_NAME: Final = re.compile(r"run(-.*)?\.json")
 FOREIGN_NAME: Final = re.compile(r"summary\.\d+|tfevents")
+FOREIGN_START: Final = re.compile(r"(?:summary|tfevents)\.(\d{9,11})\b")  # in seconds since the Unix epoch
 NOT_RECORDS: Final = ("_lineage", "_explain", ".pb")
 
 
@@ -79,7 +80,7 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
         name: Its name, or its directory's.
         id: Its id, or empty.
         state: As it says itself; "died" if it did not end and does not live, "recorded" if it says nothing of itself.
-        started: When it began, in seconds since the Unix epoch; 0 if that is not known.
+        started: When it began, in seconds since the Unix epoch, as it or the names of its files say; 0 if neither does.
         ended: When it ended, or `None`.
         changed: When its files last changed.
         n_bytes: How large its files are.
@@ -279,9 +280,10 @@ def _entry(listed: tuple[str, list[os.DirEntry[str]]], alive: Callable[[str], bo
                 own.append(run)
     own.sort(key=lambda run: run.started)
     run, path = together(own), Path(folder)
+    named = [float(match[1]) for file in files if (match := FOREIGN_START.search(file.name))]
     return RunEntry(
         path=path, name=run.name or path.resolve().name, id=run.id, state=_state(own, run, changed, alive),
-        started=run.started,
+        started=run.started or min(named, default=0.0),
         ended=run.ended, changed=changed, n_bytes=n_bytes,
     )  # fmt: skip
 
