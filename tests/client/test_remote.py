@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
@@ -174,6 +175,7 @@ def test_acts_are_acknowledged_with_the_event(trained):
         ("call", "double", ""),
         ("call", "fail", "call 'fail' failed: ZeroDivisionError: division by zero"),
     ]
+    assert all(f" {os.getpid()} on " in entry.client for entry in client.history)
     assert len(run.history) == 3
     client.stop()
     assert run.stopping

@@ -83,7 +83,8 @@ def history(run: str, as_json: bool) -> None:
         return
     for entry in entries:
         change = f"{entry.old!r} → {entry.result!r}" if entry.kind == "set" else entry.error or ""
-        click.echo(f"{entry.event} {entry.step}\t{entry.kind}\t{entry.name}\t{change}".rstrip())
+        by = f"by {entry.client}" if entry.client else ""
+        click.echo(f"{entry.event} {entry.step}\t{entry.kind}\t{entry.name}\t{change}\t{by}".rstrip())
 
 
 @main.command()

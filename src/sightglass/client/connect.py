@@ -153,6 +153,7 @@ def _welcomed(run: RemoteRun, link: Link, timeout_s: float) -> RemoteRun:
     except SightglassError:
         link.close()
         raise
+    run._name_for_people()
     return run
 
 

@@ -29,6 +29,7 @@ from sightglass.move import registry
 from sightglass.query.query import Query, as_query
 
 from .describe import Description, known, recorded
+from .names import ByName
 from .plan import plan
 from .playback import SETTLED_S, Playback
 from .remote import HistoryEntry
@@ -42,7 +43,7 @@ PASSED_BY: Final = (DamagedError, UnknownNameError)
 """What a run in a folder may raise without keeping the others from being asked."""
 
 
-class RecordedRun:
+class RecordedRun(ByName):
     """A run, as its files tell of it. Made by `sightglass.open`.
 
     It answers the queries that a live run answers, wherever what they need was kept.
@@ -99,7 +100,9 @@ class RecordedRun:
         with self._recording.lock:
             self._recording.refresh()
             told = {key: (len(self._recording.series(key)), self._recording.series(key).type) for key in self._keys()}
-        return recorded(self._recording.info, state=self._state(), directory=str(self.directory), kept=told)
+        about = recorded(self._recording.info, state=self._state(), directory=str(self.directory), kept=told)
+        self._name_events(about.events)
+        return about
 
     def tags(self) -> list[str]:
         """Return the tags under which something was kept, sorted."""
@@ -198,6 +201,11 @@ class RecordedRun:
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self.tags())} tags, {self._state()}"
         return f"<RecordedRun {self.name!r} in {str(self.directory)!r}, {state}>"
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        from sightglass.see.notebook import bundle_of_run
+
+        return bundle_of_run(self)
 
     def _check_open(self) -> None:
         if self._closed:

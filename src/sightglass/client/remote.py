@@ -15,6 +15,7 @@ from sightglass.query.query import Query, as_query
 
 from .describe import Description, description
 from .link import ANSWER_S, Link
+from .names import ByName
 from .store import Store
 from .stream import Stream, Subscription
 
@@ -48,7 +49,7 @@ class Acknowledgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
-    """One act in a run's history; `error` is empty if it succeeded."""
+    """One act in a run's history; `error` is empty if it succeeded, `client` where the run did it by itself."""
 
     kind: str
     name: str
@@ -60,10 +61,11 @@ class HistoryEntry:
     old: Any
     result: Any
     error: str
+    client: str = ""
 
 
-class RemoteRun:
-    """A live run, wherever it runs. Made by `sightglass.connect`."""
+class RemoteRun(ByName):
+    """A live run, wherever it runs. Made by `sightglass.connect`. See `names` for `run.batch.loss`."""
 
     def __init__(self, link: Link, *, thread: int | None = None) -> None:
         """Wrap a connection; `thread` is the run's own thread if it lives in this process."""
@@ -97,7 +99,9 @@ class RemoteRun:
         Raises:
             RunLostError: The run does not answer, or has ended.
         """
-        return description(self._ask("describe"))
+        about = description(self._ask("describe"))
+        self._name_events(about.events)
+        return about
 
     @property
     def history(self) -> list[HistoryEntry]:
@@ -215,6 +219,11 @@ class RemoteRun:
 
     def __repr__(self) -> str:
         return f"<RemoteRun {self.name!r} ({self.id}){', ended' if self.ended else ''}>"
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        from sightglass.see.notebook import bundle_of_run
+
+        return bundle_of_run(self)
 
     def _ask(self, what: str) -> Any:
         return self._link.result(self._link.ask(what))

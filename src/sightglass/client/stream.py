@@ -269,6 +269,11 @@ class Stream(Chain):
         state = "ended" if self._store.ended else "live"
         return f"<Stream {self.tag!r} of run {self.run!r}, {self._store.n} records, {state}>"
 
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        from sightglass.see.notebook import bundle_of_stream
+
+        return bundle_of_stream(self)
+
     def _with(self, step: Step) -> Stream:
         if isinstance(step, Reduce) and isinstance(step.window, Per):
             raise QueryError(

@@ -31,6 +31,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         id: The client's own number for it.
         client: Who does it.
+        by: What the client calls itself; empty for what the run does by itself.
         kind: What is done.
         name: The control or action.
         value: The control's new value, or the action's arguments as a list.
@@ -45,6 +46,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
     value: Any = None
     at: str | None = None
     hold: bool = False
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

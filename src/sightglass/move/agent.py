@@ -340,7 +340,7 @@ class Agent:
         value = codec.decode(message.value) if message.value else None
         number = self._number()
         act = Act(id=number, client=_owner(peer), kind=kind, name=message.name, value=value, at=message.at,
-                  hold=message.hold)  # fmt: skip
+                  hold=message.hold, by=client.name)  # fmt: skip
         self._acts[number] = (peer, message.request)
         try:
             self._emitter.add(act)

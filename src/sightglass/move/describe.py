@@ -107,6 +107,7 @@ def done(entry: Done) -> dict[str, Any]:
         "old": sendable(entry.old),
         "result": sendable(entry.result),
         "error": entry.error,
+        "client": entry.act.by,
     }
 
 
