@@ -98,7 +98,8 @@ class MemoryListener:
         """Return what came in."""
         if not self._inbox and timeout_s > 0:
             self._event.wait(timeout_s)
-        self._event.clear()
+        if self._event.is_set():  # to clear takes two locks, and is nearly always for nothing
+            self._event.clear()
         return [self._inbox.popleft() for _ in range(len(self._inbox))]
 
     def send(self, peer: bytes, frames: Frames) -> Sent:

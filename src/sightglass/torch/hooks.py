@@ -16,6 +16,7 @@ from .compiled import Compiled, forward_hook
 from .offered import is_made, local, modules, once, parameters
 
 Take = Callable[[str, str, Any], None]
+TakeAll = Callable[[str, Iterable[tuple[str, Any]]], None]
 
 ACTIVATIONS, GRADS, UPDATES = "activations", "grads", "updates"
 
@@ -28,10 +29,16 @@ class Hooks:
     """
 
     def __init__(
-        self, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None, take: Take, compiled: Compiled
+        self,
+        module: torch.nn.Module,
+        optimizer: torch.optim.Optimizer | None,
+        take: Take,
+        take_all: TakeAll,
+        compiled: Compiled,
     ) -> None:
         self.compiled = compiled
         self._take = take
+        self._take_all = take_all
         self._module = module
         self._optimizer = optimizer
         self._forward: dict[str, Any] = {}
@@ -118,10 +125,8 @@ class Hooks:
 
     def _made_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         named = parameters(self._module)
-        for name in self._grads:
-            gradient = named[name].grad if name in named else None
-            if gradient is not None:
-                self._take(GRADS, name, gradient)
+        found = [(name, named[name].grad) for name in self._grads if name in named]
+        self._take_all(GRADS, [(name, gradient) for name, gradient in found if gradient is not None])
         before, self._before = self._before, {}
         for name, old in before.items():
             with torch.no_grad():

@@ -220,19 +220,24 @@ class Watched:
 
     def take(self, kind: str, name: str, value: Any) -> None:
         """Compute what is asked of a tensor, where it is; for the hooks, on whatever thread they run."""
+        self.take_all(kind, ((name, value),))
+
+    def take_all(self, kind: str, named: Iterable[tuple[str, Any]]) -> None:
+        """Compute what is asked of several tensors of one kind."""
         with self._lock, torch.no_grad():
             self._heard = self._heard or kind == ACTIVATIONS
-            works = [work for work in self._by_place.get((kind, name), ()) if not work.rests]
-            if not works or self._emitter.closed:
+            if self._emitter.closed:
                 return
             started_s = self._emitter.now_s()
-            value = bare(value)
-            for work in works:
-                work.take(self._observables, name, value)
-                ended_s = self._emitter.now_s()
-                for answer in work.answers:
-                    answer.spent_s += (ended_s - started_s) / len(work.answers)
-                started_s = ended_s
+            for name, value in named:
+                works = [work for work in self._by_place.get((kind, name), ()) if not work.rests]
+                plain = bare(value) if works else None
+                for work in works:
+                    work.take(self._observables, name, plain)
+                    ended_s = self._emitter.now_s()
+                    for answer in work.answers:
+                        answer.spent_s += (ended_s - started_s) / len(work.answers)
+                    started_s = ended_s
 
     def _settled(self) -> dict[str, Any]:
         """Return what can be read at any time, as observables; what they look up they look up once."""
@@ -266,7 +271,7 @@ class Watched:
             return
         if self._hooks is None:
             optimizer = None if self._optimizer is None else self._optimizer()
-            self._hooks = Hooks(module, optimizer, self.take, self._compiled)
+            self._hooks = Hooks(module, optimizer, self.take, self.take_all, self._compiled)
         by_key: dict[str, list[Answer]] = {}
         for answer in answers:
             prepared = self._prepare(answer)
