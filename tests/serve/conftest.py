@@ -19,7 +19,7 @@ from websockets.sync.client import connect as connect_socket
 
 import sightglass as sg
 from sightglass.serve.app import Server, make_server
-from sightglass.serve.live import Hub
+from sightglass.serve.live.hub import Hub
 
 FIXTURES = Path(__file__).parents[1] / "keep" / "fixtures"
 FOREIGN = {

@@ -136,7 +136,7 @@ def test_what_is_too_large_is_refused(page):
 
 
 def test_a_socket_must_say_hello(page, monkeypatch):
-    from sightglass.serve import live
+    from sightglass.serve.live import hub as live
 
     monkeypatch.setattr(live, "HELLO_S", 0.1)
     silent = page.socket(greet=False)

@@ -16,10 +16,9 @@ import pytest
 
 import sightglass as sg
 from sightglass.query.functions import FUNCTIONS
-from sightglass.serve import overview, schema, tables
-from sightglass.serve import runs as table
-from sightglass.serve.api import tensors
+from sightglass.serve.api import schema, tables, tensors
 from sightglass.serve.app import ROUTES
+from sightglass.serve.runs import overview, table
 
 from .conftest import floats, place_foreign, record, wait_until
 

@@ -20,9 +20,8 @@ from sightglass.core.errors import RunLostError
 from sightglass.keep import runfile
 from sightglass.keep.format.block import Key
 from sightglass.keep.write.segment import SegmentWriter
-from sightglass.serve import details, opened, source
-from sightglass.serve import runs as table
-from sightglass.serve.runs import Runs
+from sightglass.serve.runs import details, opened, source, table
+from sightglass.serve.runs.table import Runs
 
 from .conftest import floats, place_foreign, record, wait_until
 

@@ -12,8 +12,8 @@ import pytest
 import sightglass as sg
 from sightglass.keep.format import framing
 from sightglass.keep.format.summary import bytes_field, double_field, encode_version, varint_field
-from sightglass.serve import runs as table
-from sightglass.serve.settings import read_settings
+from sightglass.serve.runs import table
+from sightglass.serve.runs.settings import read_settings
 
 from .conftest import place_foreign, record
 
@@ -182,7 +182,8 @@ def test_pictures_are_listed(page):
 
 
 def test_a_long_recorded_stream_is_thinned_and_its_memory_bounded(page, monkeypatch):
-    from sightglass.serve import backlog, feed
+    from sightglass.see import backlog
+    from sightglass.serve.live import feed
 
     monkeypatch.setattr(backlog, "MAX_POINTS", 4096)
     monkeypatch.setattr(feed, "MAX_POINTS", 4096)

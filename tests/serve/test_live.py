@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 import sightglass as sg
 from sightglass.core.errors import RunLostError
-from sightglass.serve import backlog, live, viewer, wire
-from sightglass.serve import feed as feeds
+from sightglass.see import backlog, wire
+from sightglass.serve.live import feed as feeds
+from sightglass.serve.live import hub as live
+from sightglass.serve.live import viewer
 
 from .conftest import floats, raises_closed, record, wait_until
 

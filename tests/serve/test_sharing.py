@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sightglass as sg
-from sightglass.serve import feeds, viewer
 from sightglass.serve.app import MAX_HEAD_BYTES, MAX_MESSAGE_BYTES
+from sightglass.serve.live import feeds, viewer
 
 from .conftest import floats, raises_closed, record, wait_until
 from .test_access import raw

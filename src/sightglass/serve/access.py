@@ -29,8 +29,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from sightglass.see.wire import encode_json
+
 from .problems import Problem, tell
-from .wire import encode_json
 
 Role = Literal["controller", "viewer"]
 Scope = MutableMapping[str, Any]

@@ -26,15 +26,15 @@ from starlette.types import Scope
 from sightglass import __version__
 from sightglass.core.errors import TransportError
 from sightglass.move import registry
+from sightglass.see import wire
 
-from . import schema, wire
 from .access import MAX_BODY_BYTES, App, Guard, Names, Role, Tokens
-from .api import asks, histograms, media, scalars, tensors
+from .api import asks, histograms, media, scalars, schema, tensors
 from .api import runs as api_runs
-from .calls import Call, Raw
-from .live import Hub
+from .api.calls import Call, Raw
+from .live.hub import Hub
 from .problems import Problem, tell, too_large
-from .runs import Runs
+from .runs.table import Runs
 
 ROUTES: Final = (*api_runs.ROUTES, *scalars.ROUTES, *tensors.ROUTES, *histograms.ROUTES, *media.ROUTES, *asks.ROUTES)
 MAX_MESSAGE_BYTES: Final = 2**16

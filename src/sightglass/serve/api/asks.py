@@ -10,10 +10,11 @@ from sightglass.client.remote import Acknowledgement, RemoteRun
 from sightglass.core.errors import QueryError
 from sightglass.query.query import as_query
 from sightglass.see.choose import CAN_SHOW, Form, Kind, choose
-from sightglass.serve.calls import Call
 from sightglass.serve.problems import Problem, bad_request
-from sightglass.serve.schema import Request, Route
-from sightglass.serve.source import Source
+from sightglass.serve.runs.source import Source
+
+from .calls import Call
+from .schema import Request, Route
 
 MAX_QUERY: Final = 20_000
 MAX_FORMS: Final = 200

@@ -10,11 +10,12 @@ import numpy as np
 from sightglass.core.record import Record
 from sightglass.keep.read.store import Series
 from sightglass.keep.tensors import browse
-from sightglass.serve.calls import Call, series_of
 from sightglass.serve.problems import bad_request, too_large
-from sightglass.serve.runs import Runs
-from sightglass.serve.schema import Route
-from sightglass.serve.tables import TagQuery
+from sightglass.serve.runs.table import Runs
+
+from .calls import Call, series_of
+from .schema import Route
+from .tables import TagQuery
 
 MAX_STEPS: Final = 100_000
 MAX_HISTOGRAMS: Final = 1_000

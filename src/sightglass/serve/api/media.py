@@ -12,10 +12,11 @@ from sightglass.core.errors import DamagedError, UnknownNameError
 from sightglass.core.values import Figure, Image, Images, Text, type_name
 from sightglass.keep.format import png
 from sightglass.keep.read.store import Series
-from sightglass.serve.calls import Call, Raw, series_of
 from sightglass.serve.problems import Problem, bad_request
-from sightglass.serve.runs import Runs
-from sightglass.serve.schema import Request, Route
+from sightglass.serve.runs.table import Runs
+
+from .calls import Call, Raw, series_of
+from .schema import Request, Route
 
 MAX_TEXTS: Final = 1_000
 MAX_TEXT_BYTES: Final = 8 * 2**20

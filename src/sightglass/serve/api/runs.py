@@ -18,12 +18,13 @@ from sightglass.keep.format.block import Key
 from sightglass.query.functions import FUNCTIONS
 from sightglass.query.query import REDUCERS, Chain
 from sightglass.serve.access import Role
-from sightglass.serve.brief import Brief, briefs, is_scalar
-from sightglass.serve.calls import Call
-from sightglass.serve.details import Origin
-from sightglass.serve.opened import Files
-from sightglass.serve.schema import Nothing, Route
-from sightglass.serve.source import Run, Source
+from sightglass.serve.runs.brief import Brief, briefs, is_scalar
+from sightglass.serve.runs.details import Origin
+from sightglass.serve.runs.opened import Files
+from sightglass.serve.runs.source import Run, Source
+
+from .calls import Call
+from .schema import Nothing, Route
 
 TagType = Literal["scalar", "tensor", "histogram", "image", "figure", "text", "other"]
 

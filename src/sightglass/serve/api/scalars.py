@@ -7,12 +7,13 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from sightglass.serve import wire
-from sightglass.serve.calls import Call, Raw, series_of
-from sightglass.serve.overview import MAX_POINTS, Line, X
+from sightglass.see import wire
 from sightglass.serve.problems import Problem, bad_request, tell
-from sightglass.serve.runs import Runs
-from sightglass.serve.schema import Request, Route
+from sightglass.serve.runs.overview import MAX_POINTS, Line, X
+from sightglass.serve.runs.table import Runs
+
+from .calls import Call, Raw, series_of
+from .schema import Request, Route
 
 MAX_REQUESTS: Final = 1_000
 POINTS: Final = 1_000

@@ -13,11 +13,12 @@ from sightglass.core.sink import lock
 from sightglass.keep.read.store import Series
 from sightglass.keep.tensors import browse, tensors
 from sightglass.keep.tensors.tensors import Place
-from sightglass.serve.calls import Call, Raw, series_of
 from sightglass.serve.problems import bad_request, too_large
-from sightglass.serve.runs import Runs
-from sightglass.serve.schema import Route
-from sightglass.serve.tables import Load, PartQuery, StatisticsTold, Table, TagQuery, Text, part, statistics_told
+from sightglass.serve.runs.table import Runs
+
+from .calls import Call, Raw, series_of
+from .schema import Route
+from .tables import Load, PartQuery, StatisticsTold, Table, TagQuery, Text, part, statistics_told
 
 MAX_STEPS: Final = 100_000
 N_REMEMBERED: Final = 256

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from . import wire
-from .access import Role
+from sightglass.see import wire
+from sightglass.serve.access import Role
+from sightglass.serve.problems import tell
+
 from .messages import TOO_SLOW, Id
-from .problems import tell
 
 if TYPE_CHECKING:
     from .feeds import Shared

@@ -21,14 +21,16 @@ from typing import Any, Final
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from . import messages, wire
-from .access import Tokens
+from sightglass.see import wire
+from sightglass.serve.access import Tokens
+from sightglass.serve.problems import bad_request, tell, too_large
+from sightglass.serve.runs.source import Run, Source
+from sightglass.serve.runs.table import Runs
+
+from . import messages
 from .feed import Feed
 from .feeds import Feeds, Shared, canonical
 from .messages import GOING, LEFT, TOO_MANY, UNAUTHORIZED, Ack, Close, Hello, Open, RunsWanted
-from .problems import bad_request, tell, too_large
-from .runs import Runs
-from .source import Run, Source
 from .viewer import Panel, Viewer
 
 HELLO_S: Final = 5.0
@@ -108,7 +110,7 @@ class Hub:
 
     def _tell_statistics(self, panel: Panel, feed: Feed, counted: dict[str, Any]) -> None:
         told = counted | {
-            "n_records": feed.backlog.n, "n_unfit": feed.n_unfit, "n_left_out": panel.n_left_out,
+            "n_records": feed.backlog.n, "n_unfit": feed.backlog.n_unfit, "n_left_out": panel.n_left_out,
             "n_unacknowledged": panel.unacknowledged, "n_waiting": feed.backlog.n - panel.cursor, "ended": feed.ended,
             "lost": feed.lost_s is not None,
         }  # fmt: skip

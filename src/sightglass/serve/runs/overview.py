@@ -25,8 +25,7 @@ from sightglass.core.values import is_real
 from sightglass.keep.format.block import Key
 from sightglass.keep.read.store import Series
 from sightglass.see.thin import keep
-
-from .problems import Problem
+from sightglass.serve.problems import Problem
 
 X = Literal["step", "wall", "relative"]
 Floats = npt.NDArray[np.float64]

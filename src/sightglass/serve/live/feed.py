@@ -26,15 +26,13 @@ from sightglass.core.errors import DamagedError, RunLostError
 from sightglass.core.record import Record
 from sightglass.keep.read.series import Series
 from sightglass.move import registry
-from sightglass.see.choose import Form, choose, form_of, is_number
+from sightglass.see.backlog import MAX_ITEM_BYTES, MAX_ITEMS, MAX_POINTS, Backlog, Item, item_of
+from sightglass.see.choose import Form, choose, form_of
 from sightglass.see.thin import keep
-
-from . import wire
-from .backlog import MAX_ITEM_BYTES, MAX_ITEMS, MAX_MESSAGE_BYTES, MAX_POINTS, Backlog, Item
-from .brief import is_scalar
-from .opened import Files
-from .overview import CHUNK_ROWS, numbers
-from .source import Source
+from sightglass.serve.runs.brief import is_scalar
+from sightglass.serve.runs.opened import Files
+from sightglass.serve.runs.overview import CHUNK_ROWS, numbers
+from sightglass.serve.runs.source import Source
 
 RETRY_S: Final = 300.0
 MAX_STORED: Final = 20_000
@@ -55,7 +53,6 @@ class Feed:
         live: Whether a live run answers it.
         stream: The stream, when it was opened.
         backlog: What came.
-        n_unfit: How many of them were no numbers where numbers were expected.
         view: What `see.choose` says of the latest value, or `None` before the first.
         ended: Whether no more can come.
         error: Why it ended, if it did not end well.
@@ -69,7 +66,6 @@ class Feed:
         self.live = source.live
         self.stream: Stream | None = None
         self.backlog = Backlog()
-        self.n_unfit = 0
         self.view: dict[str, Any] | None = None
         self.ended = False
         self.error: Exception | None = None
@@ -175,7 +171,7 @@ class Feed:
                     record = series[i]
                     if not items:
                         self._see(record.value)
-                    items.append(self._item(i, record))
+                    items.append(item_of(i, record))
                     n_bytes += items[-1].n_bytes
                 if n_bytes > MAX_ITEM_BYTES:
                     break
@@ -200,47 +196,12 @@ class Feed:
             self._resumed = False
         self._last = (records[-1].index, records[-1].wall_time)
         self._see(records[-1].value)
-        backlog = self.backlog
-        if backlog.numeric is None:
-            first = next((record.value for record in records if record.value is not None), None)
-            backlog.numeric = first is None or is_number(first)
-        if not backlog.numeric:
-            behind = backlog.n + len(records)
-            last = records[-MAX_ITEMS:]
-            backlog.add_items(len(records), [self._item(behind - len(last) + i, one) for i, one in enumerate(last)])
-            return
-        index, step, wall = (
-            np.asarray([getattr(record, name) for record in records]) for name in ("index", "step", "wall_time")
-        )
-        y = np.asarray([self._number(record.value) for record in records])
-        backlog.add_numbers(len(records), np.arange(backlog.n, backlog.n + len(records)), index, step, wall, y)
+        self.backlog.add(records)
 
     def _new(self, record: Record) -> bool:
         """Tell whether a record, after the run was asked again, is none that came before."""
         index, wall_time = self._last
         return record.wall_time > wall_time or (record.index > index and record.wall_time == wall_time)
-
-    def _number(self, value: Any) -> float:
-        if value is None:
-            return float("nan")
-        if isinstance(value, bool | int | float) or is_number(value):
-            try:
-                return float(value)
-            except OverflowError:
-                return float("inf") if value > 0 else -float("inf")
-        self.n_unfit += 1
-        return float("nan")
-
-    def _item(self, number: int, record: Record) -> Item:
-        try:
-            value = wire.pack(record.value)
-        except Exception as error:  # noqa: BLE001  a picture that cannot be drawn is not to end the stream
-            value = {"problem": f"{type(error).__name__}: {error}"[:500]}
-        n_bytes = len(wire.encode_msgpack(value))
-        if n_bytes > MAX_MESSAGE_BYTES:
-            value, n_bytes = {"too_large": f"{n_bytes:,} bytes"}, 100
-        return Item(number=number, index=record.index, step=float(record.step), wall=record.wall_time, value=value,
-                    n_bytes=n_bytes)  # fmt: skip
 
     def _see(self, value: Any) -> None:
         form = form_of(value)

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-from .problems import Problem, bad_request
+from sightglass.serve.problems import Problem, bad_request
 
 Method = Literal["GET", "POST"]
 

@@ -24,11 +24,11 @@ from sightglass.client.store import arrivals
 from sightglass.core.errors import QueryError
 from sightglass.core.sink import Background
 from sightglass.query.query import as_query
+from sightglass.serve.problems import tell
+from sightglass.serve.runs.source import Source
+from sightglass.serve.runs.table import Runs
 
 from .feed import Feed
-from .problems import tell
-from .runs import Runs
-from .source import Source
 from .viewer import Panel
 
 BEAT_S: Final = 0.02

@@ -16,9 +16,9 @@ import numpy as np
 from sightglass.core.errors import QueryError, RefusedQueryError
 from sightglass.core.values import is_extended
 from sightglass.keep.tensors import slices, tensors
+from sightglass.serve.problems import too_large
 
 from .calls import Raw
-from .problems import too_large
 from .schema import Request
 
 MAX_CELLS: Final = 10_000

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sightglass.keep.read.store import Series
-
-from .access import Role
-from .opened import Files
-from .runs import Runs
-from .source import Source
+from sightglass.serve.access import Role
+from sightglass.serve.runs.opened import Files
+from sightglass.serve.runs.source import Source
+from sightglass.serve.runs.table import Runs
 
 T = TypeVar("T")
 
