@@ -31,16 +31,32 @@ export interface ChartProps {
   cursor: Signal<Cursor | null>
   onZoom: (xs: Span | null, ys: Span | null) => void
   onReset: () => void
+  /** What is in view is moved by a share of its width, and made `factor` as wide around a share of it. */
+  onMove?: (by: number, factor: number, around: number) => void
+  /** What x is called, where that is not plain. */
+  xname?: string
+  /** The names along x, where it counts them. */
+  places?: readonly string[] | undefined
   /** Told what is drawn, for downloads. */
   onModel?: (model: Model | null) => void
 }
 
 const NO_MARKS: Mark[] = []
+/** Around names, which are written in the middle below their place. */
+const AIR = 0.35
+/** Keys that move what is in view, or come nearer. */
+const MOVES: Record<string, [by: number, factor: number, around: number]> = {
+  PageUp: [-0.25, 1, 0.5],
+  PageDown: [0.25, 1, 0.5],
+  '+': [0, 1 / 1.5, 0.5],
+  '=': [0, 1 / 1.5, 0.5],
+  '-': [0, 1.5, 0.5],
+}
 
 export function modelOf(props: ChartProps, ink: Ink): Model | string {
   const { lines, xlog, ylog, clip, zoom, yzoom } = props
   const extent = extentOf(lines.map((line) => line.x), xlog)
-  let xs = zoom ?? extent
+  let xs = zoom ?? (extent && props.places ? ([extent[0] - AIR, extent[1] + AIR] as Span) : extent)
   if (!xs || (xlog && xs[1] <= 0)) return xlog && lines.some((line) => line.x.length) ? 'Nothing lies right of x = 0: a log axis cannot show it' : 'No points yet'
   if (xlog && xs[0] <= 0) xs = [Math.min(extent?.[0] ?? xs[1] / 1e3, xs[1] / 10), xs[1]]
   if (xs[0] === xs[1]) xs = xlog ? [xs[0] / 2, xs[1] * 2] : [xs[0] - 0.5, xs[1] + 0.5]
@@ -53,7 +69,7 @@ export function modelOf(props: ChartProps, ink: Ink): Model | string {
     if (rangeOf(columns, xs, { log: false, clip })) return 'No value above zero: a log axis cannot show these'
   }
   ys ??= ylog ? [0.1, 10] : [0, 1]
-  return { lines, marks: props.marks ?? [], kind: props.kind, xlog, ylog, xs, ys, ...(ys2 && { ys2 }), ink }
+  return { lines, marks: props.marks ?? [], kind: props.kind, xlog, ylog, ...(props.xname && { xname: props.xname }), places: props.places, xs, ys, ...(ys2 && { ys2 }), ink }
 }
 
 export function Chart(props: ChartProps) {
@@ -66,8 +82,8 @@ export function Chart(props: ChartProps) {
   const [tip, setTip] = useState<Pointed | null>(null)
   /** Where the reader of another chart points at. */
   const [linked, setLinked] = useState<Pointed | null>(null)
-  const { lines, marks, kind, xlog, ylog, clip, zoom, yzoom, dark } = props
-  const model = useMemo(() => modelOf(latest.current, readInk(root)), [lines, marks, kind, xlog, ylog, clip, String(zoom), String(yzoom), dark])
+  const { lines, marks, kind, xlog, ylog, clip, zoom, yzoom, dark, xname, places } = props
+  const model = useMemo(() => modelOf(latest.current, readInk(root)), [lines, marks, kind, xlog, ylog, clip, String(zoom), String(yzoom), dark, xname, places])
   const shown = typeof model === 'string' ? null : model
 
   useLayoutEffect(() => {
@@ -78,6 +94,7 @@ export function Chart(props: ChartProps) {
       },
       zoom: (xs, ys) => latest.current.onZoom(xs, ys),
       reset: () => latest.current.onReset(),
+      ...(props.onMove && { move: (by: number, factor: number, around: number) => latest.current.onMove!(by, factor, around) }),
     })
     plot.current = made
     const sizes = new ResizeObserver(([entry]) => made.resize(entry!.contentRect.width, entry!.contentRect.height))
@@ -104,6 +121,7 @@ export function Chart(props: ChartProps) {
       share.current = Math.min(1, Math.max(0, share.current + step * (event.shiftKey ? 0.1 : 0.01)))
       plot.current!.pointAt(share.current)
     } else if (event.key === '0') props.onReset()
+    else if (props.onMove && event.key in MOVES) props.onMove(...MOVES[event.key]!)
     else if (event.key === 'Escape' && tip) plot.current!.leave()
     else return
     event.preventDefault()
@@ -117,13 +135,13 @@ export function Chart(props: ChartProps) {
         ref={host}
         tabIndex={0}
         role="img"
-        aria-label={`Line chart of ${props.title}, ${lines.length} ${lines.length === 1 ? 'line' : 'lines'}. Arrow keys read its values.`}
+        aria-label={`Line chart of ${props.title}, ${lines.length} ${lines.length === 1 ? 'line' : 'lines'}. Arrow keys read its values${props.onMove ? '; plus, minus and Page Up, Page Down zoom and move, 0 shows everything' : ''}.`}
         onKeyDown={onKeyDown}
         onBlur={() => plot.current?.leave()}
       />
       {typeof model === 'string' && <p class="chart-empty">{model}</p>}
-      {tip && shown && <Legend tip={tip} lines={lines} marks={shown.marks} kind={kind} />}
-      {!tip && linked && shown && <Legend tip={linked} lines={lines} marks={NO_MARKS} kind={kind} linked />}
+      {tip && shown && <Legend tip={tip} lines={lines} marks={shown.marks} kind={kind} xname={xname} places={places} />}
+      {!tip && linked && shown && <Legend tip={linked} lines={lines} marks={NO_MARKS} kind={kind} xname={xname} places={places} linked />}
     </div>
   )
 }

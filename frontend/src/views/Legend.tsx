@@ -8,12 +8,17 @@ import { Swatch } from './Swatch'
 
 const MAX_ROWS = 12
 const MAX_LINKED_ROWS = 4
+const MAX_WIDTH = 320
 
 interface LegendProps {
   tip: Pointed
   lines: readonly Line[]
   marks: readonly Mark[]
   kind: XAxis
+  /** What x is called, where that is not plain. */
+  xname?: string
+  /** The names along x, where it counts them. */
+  places?: readonly string[] | undefined
   /** Whether the reader points at another chart: fewer values, and only they. */
   linked?: boolean
 }
@@ -51,15 +56,18 @@ export function xText(kind: LegendProps['kind'], x: number): string {
   return kind === 'step' ? `step ${number(Math.round(x), 12)}` : number(x, 6)
 }
 
-export function Legend({ tip, lines, marks, kind, linked = false }: LegendProps) {
+export function Legend({ tip, lines, marks, kind, xname, places, linked = false }: LegendProps) {
   const rows = inSight(readings(lines, tip.x), tip.line).slice(0, linked ? MAX_LINKED_ROWS : MAX_ROWS)
   const done = marks.filter(({ x }) => x >= tip.reach[0] && x <= tip.reach[1])
   const first = lines.length === 1 && lines[0]!.x.length ? lines[0]!.x[nearest(lines[0]!.x, tip.x)]! : tip.x
   const right = tip.left > 170
-  const style = right ? { right: `calc(100% - ${tip.left - 12}px)` } : { left: `${tip.left + 14}px` }
+  // Long names are cut off within the chart, not by its edge.
+  const style = right
+    ? { right: `calc(100% - ${tip.left - 12}px)`, maxWidth: `${Math.min(MAX_WIDTH, tip.left - 16)}px` }
+    : { left: `${tip.left + 14}px`, maxWidth: `min(${MAX_WIDTH}px, calc(100% - ${tip.left + 18}px))` }
   return (
-    <div class={linked ? 'legend legend-linked' : 'legend'} style={style} role="group" aria-label="Values at the cursor" aria-live={linked ? undefined : 'polite'}>
-      {!linked && <div class="legend-x">{xText(kind, first)}</div>}
+    <div class={linked ? 'legend legend-linked' : 'legend'} style={linked ? { ...style, maxWidth: undefined } : style} role="group" aria-label="Values at the cursor" aria-live={linked ? undefined : 'polite'}>
+      {!linked && <div class="legend-x">{places?.[Math.round(first)] ?? (xname ? `${xname} ${number(first, 6)}` : xText(kind, first))}</div>}
       {rows.map(({ line, y, raw, spread, n }) => (
         <div class={`legend-row ${line.id === tip.line ? 'is-near' : ''}`} key={line.id}>
           <Swatch style={line.style} />

@@ -7,10 +7,11 @@ export function Names({ series }: { series: readonly Series[] }) {
   if (series.length === 1) return null
   return (
     <p class="names">
-      {series.map(({ id, label, style }) => (
+      {series.map(({ id, label, style, second }) => (
         <span key={id} title={label}>
           <Swatch style={style} />
           <span class="names-label">{label}</span>
+          {second && <span title="Read on the axis at the right">→</span>}
         </span>
       ))}
     </p>

@@ -1,8 +1,9 @@
-// Points in x and y as paths, in the order in which they came; texts stand at the points that have one.
+// Points in x and y, as paths in the order in which they came or each by itself; texts stand at the points that have one.
 
-import { useRef, useState } from 'preact/hooks'
+import { useEffect, useRef, useState } from 'preact/hooks'
 import { project, type Scale } from './draw'
 import { number } from './format'
+import { moved } from './moves'
 import { usePainted, type Sheet } from './paint'
 import { canvasPen } from './pens'
 import { fading, type Series, type ViewOptions } from './series'
@@ -20,30 +21,72 @@ type Box = { from: [number, number]; to: [number, number] }
 interface PlaneProps {
   series: readonly Series[]
   options: ViewOptions
+  /** Whether texts are shown at the points that have one. */
   texts: boolean
+  /** Whether points stand by themselves, without a line. */
+  scattered: boolean
+  /** Another number whenever everything is to be shown again. */
+  home?: number
   version: number
   dark: boolean
 }
 
-export function Plane({ series, options, texts, version, dark }: PlaneProps) {
+export function Plane({ series, options, texts, scattered, version, dark, home }: PlaneProps) {
   const [zoom, setZoom] = useState<[Span, Span] | null>(null)
   const [box, setBox] = useState<Box | null>(null)
   const [at, setAt] = useState<[number, number] | null>(null)
   const scale = useRef<Scale | null>(null)
+  /** Where what is moved was held last. */
+  const held = useRef<[number, number] | null>(null)
+  useEffect(() => setZoom(null), [home])
   const n = options.frames ? options.history + 1 : options.last || Infinity
-  const paths: Path[] = series.map(({ records: { points } }) => ({ x: points.x.slice(-n), y: points.y.slice(-n), step: points.step.slice(-n) }))
+  const paths: Path[] = series.map(({ records: { points } }) => ({ x: points.x.subarray(n < points.x.length ? -n : 0), y: points.y.subarray(n < points.x.length ? -n : 0), step: points.step.subarray(n < points.x.length ? -n : 0) }))
   const canvas = usePainted(
     (sheet) => {
       scale.current = scaleOf(sheet, paths, options, zoom)
-      paint(sheet, scale.current, paths, series, options, texts)
+      paint(sheet, scale.current, paths, series, options, texts, scattered)
     },
-    [version, dark, options, zoom, texts],
+    [version, dark, options, zoom, texts, scattered],
   )
   const placeOf = ({ clientX, clientY }: PointerEvent): [number, number] => {
     const { left, top } = canvas.current!.getBoundingClientRect()
     return [clientX - left, clientY - top]
   }
+  /** Move what is in view by shares of its sides, and make it `factor` as large around shares of them. */
+  const move = ([right, down]: [number, number], factor: number, around: [number, number] = [0.5, 0.5]) => {
+    const now = scale.current
+    if (!now) return
+    const next = (span: Span, log: boolean, by: number, share: number) => moved(span, log ? [Number.MIN_VALUE, Number.MAX_VALUE] : [-Number.MAX_VALUE, Number.MAX_VALUE], log, by, factor, share)
+    setZoom([next(now.xs, now.xlog, right, around[0]), next(now.ys, now.ylog, -down, 1 - around[1])])
+  }
+  const drag = (event: PointerEvent) => {
+    const to = placeOf(event)
+    const now = scale.current
+    if (held.current && now) {
+      move([(held.current[0] - to[0]) / now.width, (held.current[1] - to[1]) / now.height], 1)
+      held.current = to
+    } else if (box) setBox({ ...box, to })
+    else setAt(to)
+  }
+  const onKeyDown = (event: KeyboardEvent) => {
+    const far = { PageUp: -0.25, PageDown: 0.25 }[event.key]
+    const factor = { '+': 1 / 1.5, '=': 1 / 1.5, '-': 1.5 }[event.key]
+    if (event.key === '0') setZoom(null)
+    else if (far) move([far, 0], 1)
+    else if (factor) move([0, 0], factor)
+    else return
+    event.preventDefault()
+    event.stopPropagation()
+  }
+  const onWheel = (event: WheelEvent) => {
+    const now = scale.current
+    if (!now || !(event.ctrlKey || event.metaKey)) return
+    event.preventDefault()
+    const { left, top } = canvas.current!.getBoundingClientRect()
+    move([0, 0], Math.exp(event.deltaY * 0.0025), [(event.clientX - left - now.left) / now.width, (event.clientY - top - now.top) / now.height])
+  }
   const release = () => {
+    held.current = null
     if (box && scale.current) setZoom(zoomOf(box, scale.current) ?? zoom)
     setBox(null)
   }
@@ -55,17 +98,19 @@ export function Plane({ series, options, texts, version, dark }: PlaneProps) {
           ref={canvas}
           tabIndex={0}
           role="img"
-          aria-label={`Path in x and y of ${series.map(({ label }) => label).join(', ')}. Draw a box to zoom, press 0 to show everything.`}
+          aria-label={`${scattered ? 'Points' : 'Path'} in x and y of ${series.map(({ label }) => label).join(', ')}. Draw a box to zoom, move it with Shift; plus, minus and Page Up, Page Down do so too, 0 shows everything.`}
           onPointerDown={(event) => {
             event.currentTarget.setPointerCapture(event.pointerId)
+            if (event.shiftKey) return void (held.current = placeOf(event))
             setBox({ from: placeOf(event), to: placeOf(event) })
           }}
-          onPointerMove={(event) => (box ? setBox({ ...box, to: placeOf(event) }) : setAt(placeOf(event)))}
+          onPointerMove={drag}
           onPointerUp={release}
-          onPointerCancel={() => setBox(null)}
+          onPointerCancel={() => (setBox(null), (held.current = null))}
+          onWheel={onWheel}
           onPointerLeave={() => setAt(null)}
           onDblClick={() => setZoom(null)}
-          onKeyDown={(event) => event.key === '0' && (event.stopPropagation(), setZoom(null))}
+          onKeyDown={onKeyDown}
         />
         {box && <span class="drawn-zoom" style={{ left: Math.min(box.from[0], box.to[0]), top: Math.min(box.from[1], box.to[1]), width: Math.abs(box.to[0] - box.from[0]), height: Math.abs(box.to[1] - box.from[1]) }} />}
         {tip && !box && (
@@ -78,39 +123,116 @@ export function Plane({ series, options, texts, version, dark }: PlaneProps) {
   )
 }
 
-function scaleOf({ width, height }: Sheet, paths: readonly Path[], { xlog, ylog }: ViewOptions, zoom: [Span, Span] | null): Scale {
-  const span = (columns: Float64Array[], log: boolean): Span => {
-    const [low, high] = spanOf(log ? columns.map((column) => column.filter((v) => v > 0)) : columns)
+const MAX_SORTED = 20_000
+
+/** The smallest and the largest of what can be shown; clipped, without the most extreme hundredth at each end. */
+function extentOf(columns: Float64Array[], log: boolean, clip: boolean): Span {
+  const shown = log ? columns.map((column) => column.filter((v) => v > 0)) : columns
+  if (!clip) return spanOf(shown)
+  const every = Math.ceil(shown.reduce((sum, { length }) => sum + length, 0) / MAX_SORTED)
+  const all = Float64Array.from(shown.flatMap((column) => Array.from(column.filter((v, i) => i % every === 0 && Number.isFinite(v))))).sort()
+  if (all.length <= 20) return spanOf(shown)
+  return spanOf([[all[Math.floor(0.01 * (all.length - 1))]!, all[Math.ceil(0.99 * (all.length - 1))]!]])
+}
+
+function scaleOf({ width, height }: Sheet, paths: readonly Path[], options: ViewOptions, zoom: [Span, Span] | null): Scale {
+  const { xlog, ylog, xlimits, ylimits, clip } = options
+  const span = (columns: Float64Array[], log: boolean, clipped: boolean): Span => {
+    const [low, high] = extentOf(columns, log, clipped)
     if (log && low > 0) return [low / (high / low) ** 0.06, high * (high / low) ** 0.06]
     return [low - (high - low) * 0.06, high + (high - low) * 0.06]
   }
-  const [xs, ys] = zoom ?? [span(paths.map(({ x }) => x), xlog), span(paths.map(({ y }) => y), ylog)]
+  const xs = zoom?.[0] ?? xlimits ?? span(paths.map(({ x }) => x), xlog, false)
+  const ys = zoom?.[1] ?? ylimits ?? span(paths.map(({ y }) => y), ylog, clip)
   return { xs, ys, xlog: xlog && xs[0] > 0, ylog: ylog && ys[0] > 0, left: LEFT, top: TOP, width: width - LEFT - RIGHT, height: height - TOP - BOTTOM, ratio: 1 }
 }
 
-function paint(sheet: Sheet, scale: Scale, paths: readonly Path[], series: readonly Series[], options: ViewOptions, texts: boolean): void {
+function paint(sheet: Sheet, scale: Scale, paths: readonly Path[], series: readonly Series[], options: ViewOptions, texts: boolean, scattered: boolean): void {
   const { ctx } = sheet
   paintAxes(sheet, scale)
-  const to = project(scale)
   ctx.save()
   ctx.beginPath()
   ctx.rect(scale.left, scale.top, scale.width, scale.height)
   ctx.clip()
-  const pen = canvasPen(ctx, 1)
-  paths.forEach(({ x, y }, k) => {
-    const { color, dash } = series[k]!.style
-    const points: number[] = []
-    for (let i = 0; i < x.length; i++) points.push(to.x(x[i]!), to.y(y[i]!))
-    const n = x.length
-    if (options.frames) for (let i = 1; i < n; i++) pen.line(points.slice(2 * i - 2, 2 * i + 2), { color, width: 1.5, alpha: fading(n - 1 - i, n) })
-    else pen.line(points, { color, dash, width: 1.4, alpha: 1 })
-    ctx.fillStyle = color
-    ctx.beginPath()
-    ctx.arc(points[2 * n - 2]!, points[2 * n - 1]!, 4, 0, 2 * Math.PI)
-    ctx.fill()
-  })
+  paths.forEach((path, k) => (scattered ? paintPoints(sheet, scale, path, series[k]!, options) : paintPath(sheet, scale, path, series[k]!, options)))
   if (texts) paintNotes(sheet, scale, series)
   ctx.restore()
+  if (options.xname) paintName(sheet, scale, options.xname)
+}
+
+function paintPath({ ctx }: Sheet, scale: Scale, { x, y }: Path, { style }: Series, { frames }: ViewOptions): void {
+  const { color, dash } = style
+  const to = project(scale)
+  const pen = canvasPen(ctx, 1)
+  const points: number[] = []
+  const n = x.length
+  let [left, top] = [NaN, NaN]
+  for (let i = 0; i < n; i++) {
+    const [px, py] = [to.x(x[i]!), to.y(y[i]!)]
+    // Of many points on one spot, one is drawn.
+    if (!frames && n > MANY && i < n - 1 && Math.abs(px - left) < 0.5 && Math.abs(py - top) < 0.5) continue
+    points.push(px, py)
+    left = px
+    top = py
+  }
+  if (frames) for (let i = 1; i < n; i++) pen.line(points.slice(2 * i - 2, 2 * i + 2), { color, width: 1.5, alpha: fading(n - 1 - i, n) })
+  else pen.line(points, { color, dash, width: 1.4, alpha: 1 })
+  ctx.fillStyle = color
+  ctx.beginPath()
+  ctx.arc(points[points.length - 2]!, points[points.length - 1]!, 4, 0, 2 * Math.PI)
+  ctx.fill()
+}
+
+const MANY = 4_000
+
+/** Each point by itself; they cover each other in part, so that it shows where they are dense. */
+function paintPoints(sheet: Sheet, scale: Scale, path: Path, { style }: Series, { frames }: ViewOptions): void {
+  const { ctx } = sheet
+  const { x, y } = path
+  const to = project(scale)
+  const n = x.length
+  ctx.fillStyle = style.color
+  if (n > MANY && !frames) return paintCells(sheet, scale, path)
+  const r = n > 400 ? 2 : 3
+  for (let i = 0; i < n; i++) {
+    const [left, top] = [to.x(x[i]!), to.y(y[i]!)]
+    if (!(left >= scale.left - r && left <= scale.left + scale.width + r && top >= scale.top - r && top <= scale.top + scale.height + r)) continue
+    ctx.globalAlpha = frames ? fading(n - 1 - i, n) : 0.7
+    ctx.beginPath()
+    ctx.arc(left, top, r, 0, 2 * Math.PI)
+    ctx.fill()
+  }
+  ctx.globalAlpha = 1
+}
+
+const CELL_PX = 2
+const STRENGTHS = [0.3, 0.55, 0.85]
+
+/** Of very many points the spots that have one, two or more of them. */
+function paintCells({ ctx }: Sheet, scale: Scale, { x, y }: Path): void {
+  const to = project(scale)
+  const [wide, high] = [Math.ceil(scale.width / CELL_PX), Math.ceil(scale.height / CELL_PX)]
+  const counts = new Uint8Array(wide * high)
+  for (let i = 0; i < x.length; i++) {
+    const [column, row] = [Math.floor((to.x(x[i]!) - scale.left) / CELL_PX), Math.floor((to.y(y[i]!) - scale.top) / CELL_PX)]
+    if (!(column >= 0 && column < wide && row >= 0 && row < high)) continue
+    const at = row * wide + column
+    if (counts[at]! < STRENGTHS.length) counts[at]!++
+  }
+  STRENGTHS.forEach((alpha, k) => {
+    ctx.globalAlpha = alpha
+    ctx.beginPath()
+    counts.forEach((n, at) => n === k + 1 && ctx.rect(scale.left + (at % wide) * CELL_PX, scale.top + Math.floor(at / wide) * CELL_PX, CELL_PX, CELL_PX))
+    ctx.fill()
+  })
+  ctx.globalAlpha = 1
+}
+
+function paintName({ ctx, ink }: Sheet, { left, top, width, height }: Scale, name: string): void {
+  ctx.fillStyle = ink.text
+  ctx.textAlign = 'right'
+  ctx.textBaseline = 'alphabetic'
+  ctx.fillText(name, left + width - 4, top + height - 6)
 }
 
 function paintAxes({ ctx, ink }: Sheet, scale: Scale): void {

@@ -46,7 +46,7 @@ export function Ridge({ series, options, version, dark }: RidgeProps) {
   const frames = options.last > 0 ? all.map((one) => one.slice(-options.last)) : all
   const canvas = usePainted(
     (sheet) => {
-      if (over === 'ridge') paintRidge(sheet, frames[0]!)
+      if (over === 'ridge') paintRidge(sheet, frames[0]!, options.xlimits)
       else if (over === 'heat') paintHeat(sheet, frames[0]!)
       else paintLatest(sheet, frames, series, options)
     },
@@ -54,7 +54,7 @@ export function Ridge({ series, options, version, dark }: RidgeProps) {
   )
   const point = ({ clientX, clientY }: MouseEvent) => {
     const box = canvas.current!.getBoundingClientRect()
-    setTip(readAt(over, frames, [clientX - box.left, clientY - box.top], [box.width, box.height]))
+    setTip(readAt(over, frames, options.xlimits, [clientX - box.left, clientY - box.top], [box.width, box.height]))
   }
   const newest = frames[0]?.[frames[0].length - 1]
   if (!newest) return <p class="chart-empty">No values to count yet</p>
@@ -102,8 +102,8 @@ function paintAxes({ ctx, ink }: Sheet, scale: Scale, rows: Span, place: (v: num
   ctx.stroke()
 }
 
-function outline({ counts }: Frame, x: (v: number) => number, base: number, up: (density: number) => number): Path2D {
-  const path = new Path2D()
+function outline(sheet: Sheet, { counts }: Frame, x: (v: number) => number, base: number, up: (density: number) => number): Path2D {
+  const path = sheet.outline()
   path.moveTo(x(counts.edges[0]!), base)
   densities(counts).forEach((density, i) => {
     path.lineTo(x(counts.edges[i]!), base - up(density))
@@ -113,22 +113,23 @@ function outline({ counts }: Frame, x: (v: number) => number, base: number, up: 
   return path
 }
 
-function paintLatest(sheet: Sheet, all: readonly Frame[][], series: readonly Series[], { frames, history }: ViewOptions): void {
+function paintLatest(sheet: Sheet, all: readonly Frame[][], series: readonly Series[], { frames, history, xlimits }: ViewOptions): void {
   const shown = all.map((one) => one.slice(frames ? -1 - history : -1))
   // Streams of different sizes are compared by their shares; a single one shows its counts.
   const share = (frame: Frame) => (all.length > 1 ? total(frame.counts) : 1)
   const top = Math.max(...shown.flat().map((frame) => Math.max(...densities(frame.counts)) / share(frame)), Number.MIN_VALUE)
-  const scale = boxOf(sheet, edgesOf(shown.flat()), [0, top])
+  const scale = boxOf(sheet, xlimits ?? edgesOf(shown.flat()), [0, top])
   const to = project(scale)
   const { ctx, ink } = sheet
   const newest = shown[0]?.[shown[0].length - 1]
   const width = newest ? newest.counts.edges[1]! - newest.counts.edges[0]! : 1
   const ys: Span = all.length > 1 ? [0, top] : [0, top * width]
   paintAxes(sheet, scale, ys, (v) => scale.top + scale.height * (1 - v / ys[1]))
+  clipSides(sheet, scale)
   shown.forEach((one, k) => {
     one.forEach((frame, i) => {
       const age = one.length - 1 - i
-      const path = outline(frame, to.x, scale.top + scale.height, (d) => (d / share(frame) / top) * scale.height)
+      const path = outline(sheet, frame, to.x, scale.top + scale.height, (d) => (d / share(frame) / top) * scale.height)
       ctx.globalAlpha = (age ? 0.5 : 1) * fading(age, one.length) * (shown.length > 1 || frames ? 0.45 : 0.85)
       ctx.fillStyle = series[k]!.style.color
       if (!age) ctx.fill(path)
@@ -139,6 +140,15 @@ function paintLatest(sheet: Sheet, all: readonly Frame[][], series: readonly Ser
     })
   })
   ctx.globalAlpha = 1
+  ctx.restore()
+}
+
+/** What lies outside of the limits of x is not drawn; until `restore`. */
+function clipSides({ ctx, height }: Sheet, { left, width }: Scale): void {
+  ctx.save()
+  ctx.beginPath()
+  ctx.rect(left - 1, 0, width + 2, height)
+  ctx.clip()
 }
 
 function thinned(frames: readonly Frame[], max: number): Frame[] {
@@ -152,17 +162,18 @@ function ridgeAt(height: number, n: number): { rise: number; base: (step: number
   return { rise, base: (step, [first, last]) => TOP + rise + (last > first ? (step - first) / (last - first) : 1) * (room - rise) }
 }
 
-function paintRidge(sheet: Sheet, all: readonly Frame[]): void {
+function paintRidge(sheet: Sheet, all: readonly Frame[], limits: Span | null): void {
   const frames = thinned(all, MAX_RIDGES)
   const steps: Span = [frames[0]!.step, frames[frames.length - 1]!.step]
   const { rise, base } = ridgeAt(sheet.height, frames.length)
   const top = Math.max(...frames.map(({ counts }) => Math.max(...densities(counts))), Number.MIN_VALUE)
-  const scale = boxOf(sheet, edgesOf(frames), [0, 1])
+  const scale = boxOf(sheet, limits ?? edgesOf(frames), [0, 1])
   const to = project(scale)
   const { ctx, ink } = sheet
   paintAxes(sheet, scale, steps[1] > steps[0] ? steps : [steps[0] - 1, steps[0] + 1], (v) => base(v, steps))
+  clipSides(sheet, scale)
   frames.forEach((frame, i) => {
-    const path = outline(frame, to.x, base(frame.step, steps), (d) => (d / top) * (rise - 4))
+    const path = outline(sheet, frame, to.x, base(frame.step, steps), (d) => (d / top) * (rise - 4))
     ctx.globalAlpha = 0.86
     ctx.fillStyle = SHADES[Math.round(14 + (34 * (i + 1)) / frames.length)]!
     ctx.fill(path)
@@ -171,6 +182,7 @@ function paintRidge(sheet: Sheet, all: readonly Frame[]): void {
     ctx.lineWidth = 0.75
     ctx.stroke(path)
   })
+  ctx.restore()
 }
 
 /** Steps from left to right, values from bottom to top, shares as colours. */
@@ -207,7 +219,7 @@ function heatAt(size: { width: number; height: number }, frames: readonly Frame[
   return [boxOf(size, [bounds[0]!, bounds[bounds.length - 1]!], edgesOf(frames)), bounds]
 }
 
-function readAt(over: ViewOptions['over'], all: readonly Frame[][], [x, y]: [number, number], [width, height]: [number, number]): string {
+function readAt(over: ViewOptions['over'], all: readonly Frame[][], limits: Span | null, [x, y]: [number, number], [width, height]: [number, number]): string {
   const one = all[0]
   if (!one?.length) return ''
   if (over === 'heat') {
@@ -218,7 +230,7 @@ function readAt(over: ViewOptions['over'], all: readonly Frame[][], [x, y]: [num
     return frame ? binText(frame, value) : ''
   }
   const frames = over === 'ridge' ? thinned(one, MAX_RIDGES) : one.slice(-1)
-  const [low, high] = edgesOf(over === 'ridge' ? frames : all.flatMap((some) => some.slice(-1)))
+  const [low, high] = limits ?? edgesOf(over === 'ridge' ? frames : all.flatMap((some) => some.slice(-1)))
   const value = low + ((x - LEFT) / (width - LEFT - RIGHT)) * (high - low)
   const steps: Span = [frames[0]!.step, frames[frames.length - 1]!.step]
   const { base } = ridgeAt(height, frames.length)

@@ -1,14 +1,15 @@
 // Lines in three dimensions: turned by dragging or with the arrow keys, nearer parts stronger.
 
-import { useRef, useState } from 'preact/hooks'
+import { useEffect, useRef, useState } from 'preact/hooks'
 import { number } from './format'
-import { usePainted, type Sheet } from './paint'
+import { usePainted, type Context, type Sheet } from './paint'
 import { fading, type Series, type ViewOptions } from './series'
 import { FIRST, seen, spanOf, turned, unit, type Turn } from './space'
 
 const STEP = 0.12
 const RADIANS_A_PX = 0.008
 const SLICES = 24
+const MAX_DRAWN = 20_000
 const AXES = ['x', 'y', 'z'] as const
 
 type Path = { x: Float64Array; y: Float64Array; z: Float64Array }
@@ -16,14 +17,28 @@ type Path = { x: Float64Array; y: Float64Array; z: Float64Array }
 function pathOf({ records }: Series, { last, frames, history }: ViewOptions): Path {
   const { x, y, z } = records.points
   const n = frames ? history + 1 : last || x.length
-  return { x: x.subarray(-n), y: y.subarray(-n), z: z.subarray(-n) }
+  const shown = (column: Float64Array) => column.subarray(n ? -n : column.length)
+  const every = Math.ceil(Math.min(n, x.length) / MAX_DRAWN)
+  // Of very many points each so manieth is drawn, the last always.
+  const some = (column: Float64Array) => (every > 1 ? shown(column).filter((_, i, all) => (all.length - 1 - i) % every === 0) : shown(column))
+  return { x: some(x), y: some(y), z: some(z) }
 }
 
-export function Space({ series, options, version, dark }: { series: readonly Series[]; options: ViewOptions; version: number; dark: boolean }) {
+interface SpaceProps {
+  series: readonly Series[]
+  options: ViewOptions
+  version: number
+  dark: boolean
+  /** Another number whenever it is to be seen as at first. */
+  home?: number
+}
+
+export function Space({ series, options, version, dark, home }: SpaceProps) {
   const [turn, setTurn] = useState(FIRST)
+  useEffect(() => setTurn(FIRST), [home])
   const held = useRef<[number, number] | null>(null)
   const paths = series.map((one) => pathOf(one, options))
-  const canvas = usePainted((sheet) => paint(sheet, turn, paths, series, options.frames), [version, turn, dark, options])
+  const canvas = usePainted((sheet) => paint(sheet, turn, paths, series, options), [version, turn, dark, options])
   const change = (by: Partial<Turn>) => setTurn((now) => turned(now, by))
   const onKeyDown = (event: KeyboardEvent) => {
     const by = { ArrowLeft: { yaw: STEP }, ArrowRight: { yaw: -STEP }, ArrowUp: { pitch: STEP }, ArrowDown: { pitch: -STEP }, '+': { zoom: 1.15 }, '=': { zoom: 1.15 }, '-': { zoom: 1 / 1.15 } }[event.key]
@@ -51,7 +66,8 @@ export function Space({ series, options, version, dark }: { series: readonly Ser
           onKeyDown={onKeyDown}
           onDblClick={() => setTurn(FIRST)}
           onWheel={(event) => {
-            if (document.activeElement !== event.currentTarget && !event.ctrlKey) return
+            // In a notebook's box the document only knows that the box has the focus.
+            if ((event.currentTarget.getRootNode() as Document | ShadowRoot).activeElement !== event.currentTarget && !event.ctrlKey) return
             event.preventDefault()
             change({ zoom: event.deltaY < 0 ? 1.1 : 1 / 1.1 })
           }}
@@ -68,8 +84,9 @@ export function Space({ series, options, version, dark }: { series: readonly Ser
   )
 }
 
-function paint({ ctx, width, height, ink }: Sheet, turn: Turn, paths: Path[], series: readonly Series[], frames: boolean): void {
-  const spans = AXES.map((axis) => spanOf(paths.map((path) => path[axis])))
+function paint({ ctx, outline, width, height, ink }: Sheet, turn: Turn, paths: Path[], series: readonly Series[], { frames, xlimits, ylimits }: ViewOptions): void {
+  const limits = [xlimits, ylimits, null]
+  const spans = AXES.map((axis, k) => limits[k] ?? spanOf(paths.map((path) => path[axis])))
   const scale = (Math.min(width, height * 1.1) / 4) * turn.zoom
   const place = (x: number, y: number, z: number) => {
     const [right, down, near] = seen(turn, x, y, z)
@@ -81,7 +98,7 @@ function paint({ ctx, width, height, ink }: Sheet, turn: Turn, paths: Path[], se
     ctx.strokeStyle = ctx.fillStyle = series[k]!.style.color
     // Pieces of one strength are drawn at once: what is near, or new, is stronger.
     const strength = (i: number) => (frames ? fading(points.length - 1 - i, points.length) : 0.35 + 0.65 * Math.min(1, Math.max(0, (points[i]![2] + 1) / 2)))
-    const slices = Array.from({ length: SLICES }, () => new Path2D())
+    const slices = Array.from({ length: SLICES }, outline)
     for (let i = 1; i < points.length; i++) {
       if (!Number.isFinite(points[i]![0] + points[i]![1] + points[i - 1]![0] + points[i - 1]![1])) continue
       const slice = slices[Math.min(SLICES - 1, Math.floor(strength(i) * SLICES))]!
@@ -104,7 +121,7 @@ function paint({ ctx, width, height, ink }: Sheet, turn: Turn, paths: Path[], se
 
 type Place = (x: number, y: number, z: number) => readonly [number, number, number]
 
-function paintBox(ctx: CanvasRenderingContext2D, place: Place, spans: (readonly [number, number])[], ink: Sheet['ink']): void {
+function paintBox(ctx: Context, place: Place, spans: (readonly [number, number])[], ink: Sheet['ink']): void {
   const corner = (bits: number) => [bits & 1 ? 1 : -1, bits & 2 ? 1 : -1, bits & 4 ? 1 : -1] as const
   const far = Array.from({ length: 8 }, (_, i) => i).sort((a, b) => place(...corner(a))[2] - place(...corner(b))[2])[0]!
   ctx.lineWidth = 1

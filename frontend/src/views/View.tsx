@@ -15,7 +15,7 @@ import { Space } from './Space'
 import { matrixOf } from './values'
 import { Log, Table } from './Written'
 
-export const VIEWS = ['line', 'annotated', 'xy', 'line3d', 'bars', 'histogram', 'heatmap', 'images', 'picture', 'log', 'table'] as const
+export const VIEWS = ['line', 'annotated', 'xy', 'scatter', 'line3d', 'bars', 'histogram', 'heatmap', 'images', 'picture', 'log', 'table'] as const
 export type ViewName = (typeof VIEWS)[number]
 
 export interface ViewProps {
@@ -28,6 +28,8 @@ export interface ViewProps {
   version: number
   dark: boolean
   cursor?: Signal<Cursor | null>
+  /** Another number whenever what was zoomed is to be shown whole again. */
+  home?: number
   onModel?: (model: Model | null) => void
 }
 
@@ -38,8 +40,9 @@ export function View(props: ViewProps) {
     case 'line':
       return <Lines {...props} />
     case 'xy':
+    case 'scatter':
     case 'annotated':
-      return <Plane {...props} texts={view === 'annotated'} />
+      return <Plane {...props} texts={view === 'annotated'} scattered={view === 'scatter'} />
     case 'line3d':
       return <Space {...props} />
     case 'bars':

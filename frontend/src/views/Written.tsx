@@ -20,12 +20,13 @@ export function rowsOf(all: readonly Series[], last: number): Row[] {
   const n = last > 0 ? Math.min(last, N_ROWS) : N_ROWS
   const rows = all.flatMap((series): Row[] => {
     const { values, numbers } = series.records
-    if (values.length) return values.slice(-n).map(({ step, wall, value }) => ({ series, step, wall, value }))
-    const { step, wall, y } = numbers
-    return Array.from(y.subarray(-n), (value, i) => {
-      const at = Math.max(0, y.length - n) + i
-      return { series, step: step[at]!, wall: wall[at]!, value }
-    })
+    // Numbers that came as such stand nowhere else.
+    const kept = new Set(values.map((one) => one.index))
+    const { step, wall, index, y } = numbers
+    const found: Row[] = []
+    for (let i = Math.max(0, y.length - n); i < y.length; i++) if (!kept.has(index[i]!)) found.push({ series, step: step[i]!, wall: wall[i]!, value: y[i]! })
+    for (const { step, wall, value } of values.slice(-n)) found.push({ series, step, wall, value })
+    return found
   })
   return rows.map((row, i) => ({ row, i })).sort((a, b) => b.row.wall - a.row.wall || b.i - a.i).map(({ row }) => row).slice(0, n)
 }

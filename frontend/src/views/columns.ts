@@ -9,8 +9,16 @@ export function columnOf(value: unknown, counts = false): Float64Array {
   if (ArrayBuffer.isView(value) && !(value instanceof DataView) && !(value instanceof Uint8Array)) return Float64Array.from(value as unknown as ArrayLike<number>)
   const bytes = bytesOf(value)
   if (!bytes || bytes.byteLength % 8) throw new TypeError('Expected a column of numbers, or its bytes')
-  const buffer = bytes.slice().buffer as ArrayBuffer
-  return counts ? Float64Array.from(new BigInt64Array(buffer), Number) : new Float64Array(buffer)
+  // Bytes that do not begin at a multiple of eight have to be moved.
+  const { buffer, byteOffset, byteLength } = bytes.byteOffset % 8 ? bytes.slice() : bytes
+  return counts ? integers(new Int32Array(buffer, byteOffset, byteLength / 4)) : new Float64Array(buffer as ArrayBuffer, byteOffset, byteLength / 8)
+}
+
+/** int64 as halves: much faster than by way of BigInt, and as exact as float64 can be. */
+function integers(halves: Int32Array): Float64Array {
+  const out = new Float64Array(halves.length / 2)
+  for (let i = 0; i < out.length; i++) out[i] = (halves[2 * i]! >>> 0) + halves[2 * i + 1]! * 2 ** 32
+  return out
 }
 
 /** JSON has no NaN and no infinities: they come as words, or as null. */

@@ -1,23 +1,22 @@
 // A chart as a file: SVG from the same lines and ticks, PNG drawn from that SVG, CSV of the points.
 
-import { drawLines, drawMarks, project, type Scale } from './draw'
+import { drawLines, drawMarks, project, type Line, type Scale } from './draw'
+import { escaped } from './escaped'
 import { svgPen } from './pens'
 import type { Model } from './plot'
-import { ticksOf } from './ticks'
+import { placeTicks, ticksOf } from './ticks'
 
 const WIDTH = 900
 const HEIGHT = 480
 const LEGEND_ROW = 18
 
-const ESCAPES: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' }
-export const escaped = (text: string): string => text.replace(/[&<>"']/g, (c) => ESCAPES[c]!)
-
-export function svgOf(title: string, xLabel: string, model: Model): string {
+/** A chart as SVG; `named` are the lines that its legend tells of. */
+export function svgOf(title: string, xLabel: string, model: Model, named: readonly Line[] = model.lines): string {
   const { ink, lines } = model
-  const columns = Math.min(3, Math.max(1, lines.length))
-  const legendHeight = Math.ceil(lines.length / columns) * LEGEND_ROW
+  const columns = Math.min(3, Math.max(1, named.length))
+  const legendHeight = Math.ceil(named.length / columns) * LEGEND_ROW
   const height = HEIGHT + legendHeight
-  const scale: Scale = { ...model, left: 72, top: 44, width: WIDTH - 92, height: HEIGHT - 96, ratio: 1 }
+  const scale: Scale = { ...model, left: 72, top: 44, width: WIDTH - (model.ys2 ? 136 : 92), height: HEIGHT - 96, ratio: 1 }
   const to = project(scale)
   const text = (x: number, y: number, what: string, more = '') =>
     `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" fill="${ink.text}" font-size="12" ${more}>${escaped(what)}</text>`
@@ -29,7 +28,7 @@ export function svgOf(title: string, xLabel: string, model: Model): string {
     text(16, 26, title, 'font-weight="600"'),
   ]
   const [right, bottom] = [scale.left + scale.width, scale.top + scale.height]
-  const xTicks = ticksOf(model.xlog ? 'log' : model.kind === 'relative' || model.kind === 'wall' ? model.kind : 'number', model.xs, 9)
+  const xTicks = model.places ? placeTicks(model.places, model.xs, 9) : ticksOf(model.xlog ? 'log' : model.kind === 'relative' || model.kind === 'wall' ? model.kind : 'number', model.xs, 9)
   const yTicks = ticksOf(model.ylog ? 'log' : 'number', model.ys, 8)
   for (const v of xTicks.at) {
     out.push(rule(to.x(v), scale.top, to.x(v), bottom), text(to.x(v), bottom + 18, xTicks.label(v), 'text-anchor="middle"'))
@@ -37,17 +36,22 @@ export function svgOf(title: string, xLabel: string, model: Model): string {
   for (const v of yTicks.at) {
     out.push(rule(scale.left, to.y(v), right, to.y(v)), text(scale.left - 8, to.y(v) + 4, yTicks.label(v), 'text-anchor="end"'))
   }
+  if (model.ys2) {
+    const ticks = ticksOf(model.ylog ? 'log' : 'number', model.ys2, 8)
+    const second = project(scale, true)
+    for (const v of ticks.at) out.push(text(right + 8, second.y(v) + 4, ticks.label(v)))
+  }
   out.push(text(right, bottom + 36, xLabel, 'text-anchor="end"'))
   out.push(`<clipPath id="box"><rect x="${scale.left}" y="${scale.top}" width="${scale.width}" height="${scale.height}"/></clipPath>`)
   out.push('<g clip-path="url(#box)">')
   drawMarks(svgPen(out), model.marks, scale)
   drawLines(svgPen(out), lines, scale, null)
   out.push('</g>')
-  lines.forEach((line, i) => {
+  named.forEach((line, i) => {
     const x = 16 + (i % columns) * ((WIDTH - 32) / columns)
     const y = HEIGHT - 6 + Math.floor(i / columns) * LEGEND_ROW
     const { color, dash } = line.style
-    out.push(`<line x1="${x}" y1="${y - 4}" x2="${x + 18}" y2="${y - 4}" stroke="${color}" stroke-width="2" stroke-dasharray="${dash.join(' ')}"/>`)
+    out.push(`<line x1="${x}" y1="${y - 4}" x2="${x + 18}" y2="${y - 4}" stroke="${escaped(color)}" stroke-width="2" stroke-dasharray="${dash.join(' ')}"/>`)
     out.push(text(x + 24, y, line.label))
   })
   out.push('</svg>')

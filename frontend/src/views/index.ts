@@ -5,6 +5,7 @@
 //   view.push({ step: [0, 1, 2], y: [3, 2, 1] })
 //   view.push({ step: [0, 1], y: [2, 1] }, 'other')
 //   view.setView('line', { smooth: 0.6, ylog: true })
+//   view.setStream('other', { label: 'validation', second: true })
 //   view.destroy()
 //
 // Which view fits which values is told by see/choose.py; it is not decided here.
@@ -12,11 +13,12 @@
 import uplot from 'uplot/dist/uPlot.min.css?inline'
 import base from '../style/base.css?inline'
 import charts from '../style/charts.css?inline'
+import mounted from '../style/mount.css?inline'
 import tokens from '../style/tokens.css?inline'
 import views from '../style/views.css?inline'
 import { mountWith, type Mounted, type MountOptions } from './mount'
 
-export type { Mounted, MountOptions, Pushed } from './mount'
+export type { Mounted, MountOptions, Pushed, StreamStyle, Theme } from './mount'
 export type { ViewOptions } from './series'
 export { VIEWS } from './View'
 
@@ -24,7 +26,7 @@ const FRAME = `:host { contain: content; }
 .sightglass-view { height: 100%; display: flex; flex-direction: column; position: relative; overflow: hidden; background: var(--surface); color: var(--text); font: var(--text-m) / 1.45 var(--font); font-variant-numeric: tabular-nums; border-radius: var(--radius); }`
 
 /** The page's styles, for a box: what the page says of its root holds for the box. */
-const css = [uplot, tokens.replace(/:root\[([^\]]*)\]/g, ':host([$1])').replaceAll(':root', ':host'), base, charts, views, FRAME].join('\n')
+const css = [uplot, tokens.replace(/:root\[([^\]]*)\]/g, ':host([$1])').replaceAll(':root', ':host'), base, charts, views, mounted, FRAME].join('\n')
 
 /** Make a view in an element. */
 export function mount(element: HTMLElement, options: MountOptions = {}): Mounted {

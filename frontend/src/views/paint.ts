@@ -3,10 +3,30 @@
 import { useContext, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { readInk } from './ink'
 import type { Ink } from './plot'
+import { SvgContext } from './svgContext'
 import { Root } from './root'
 
+/** An outline to be filled or drawn later. */
+export interface Outline {
+  moveTo: (x: number, y: number) => void
+  lineTo: (x: number, y: number) => void
+}
+
+type Used = 'save' | 'restore' | 'beginPath' | 'moveTo' | 'lineTo' | 'arc' | 'rect' | 'clip' | 'fillRect' | 'fillText' | 'setLineDash' | 'font' | 'textAlign' | 'textBaseline' | 'fillStyle' | 'strokeStyle' | 'lineWidth' | 'lineJoin' | 'globalAlpha'
+
+/** What the painters use of a canvas; the text of an SVG file can take its place. */
+export interface Context extends Pick<CanvasRenderingContext2D, Used> {
+  stroke(): void
+  stroke(outline: Path2D): void
+  fill(): void
+  fill(outline: Path2D): void
+  measureText(text: string): { width: number }
+}
+
 export interface Sheet {
-  ctx: CanvasRenderingContext2D
+  ctx: Context
+  /** An outline that this sheet's context can fill and draw. */
+  outline: () => Outline & Path2D
   /** CSS pixels. */
   width: number
   height: number
@@ -14,6 +34,25 @@ export interface Sheet {
 }
 
 export const FONT = '11px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif'
+
+interface Print {
+  paint: (sheet: Sheet) => void
+  root: Element | undefined
+}
+
+/** How what is on a canvas was painted, so that it can be painted into a file. */
+const prints = new WeakMap<HTMLCanvasElement, Print>()
+
+/** What is on a canvas as the inside of an SVG; null where it was not painted here. */
+export function svgOfCanvas(canvas: HTMLCanvasElement): { width: number; height: number; text: string } | null {
+  const print = prints.get(canvas)
+  const { width, height } = canvas.getBoundingClientRect()
+  if (!print || width < 1 || height < 1) return null
+  const ctx = new SvgContext(canvas.getContext('2d')!)
+  ctx.font = FONT
+  print.paint({ ctx, outline: () => ctx.outline() as unknown as Outline & Path2D, width, height, ink: readInk(print.root) })
+  return { width, height, text: ctx.text }
+}
 
 /** Paint on a canvas; `changes` are what the painting depends on. */
 export function usePainted(paint: (sheet: Sheet) => void, changes: unknown[]) {
@@ -36,7 +75,8 @@ export function usePainted(paint: (sheet: Sheet) => void, changes: unknown[]) {
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0)
     ctx.clearRect(0, 0, width, height)
     ctx.font = FONT
-    paint({ ctx, width, height, ink: readInk(root) })
+    prints.set(canvas.current!, { paint, root })
+    paint({ ctx, outline: () => new Path2D(), width, height, ink: readInk(root) })
   }, [size, ...changes])
   return canvas
 }

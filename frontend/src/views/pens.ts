@@ -1,8 +1,12 @@
 // The two pens: a canvas, and the text of an SVG file.
 
 import type { Pen, Stroke } from './draw'
+import { escaped } from './escaped'
+import type { Context } from './paint'
 
-export function canvasPen(ctx: CanvasRenderingContext2D, ratio: number): Pen {
+const MANY = 4_000
+
+export function canvasPen(ctx: Context, ratio: number): Pen {
   const trace = (points: number[]) => {
     let down = false
     ctx.beginPath()
@@ -21,7 +25,8 @@ export function canvasPen(ctx: CanvasRenderingContext2D, ratio: number): Pen {
       ctx.strokeStyle = stroke.color
       ctx.globalAlpha = stroke.alpha
       ctx.lineWidth = stroke.width * ratio
-      ctx.lineJoin = 'round'
+      // Round joins cost most of the time where points are many, and are not seen there.
+      ctx.lineJoin = points.length > MANY ? 'bevel' : 'round'
       ctx.setLineDash((stroke.dash ?? []).map((part) => part * ratio))
       trace(points)
       ctx.stroke()
@@ -72,14 +77,14 @@ export function svgPen(out: string[]): Pen {
     return parts.join('')
   }
   const look = ({ color, width, alpha, dash }: Stroke) =>
-    `fill="none" stroke="${color}" stroke-width="${width}" stroke-opacity="${alpha}" stroke-linejoin="round"` +
+    `fill="none" stroke="${escaped(color)}" stroke-width="${width}" stroke-opacity="${alpha}" stroke-linejoin="round"` +
     (dash?.length ? ` stroke-dasharray="${dash.join(' ')}"` : '')
   return {
     line: (points, stroke) => void out.push(`<path d="${trace(points)}" ${look(stroke)}/>`),
-    area: (points, color, alpha) => void out.push(`<path d="${trace(points)}Z" fill="${color}" fill-opacity="${alpha}"/>`),
+    area: (points, color, alpha) => void out.push(`<path d="${trace(points)}Z" fill="${escaped(color)}" fill-opacity="${alpha}"/>`),
     mark(x, y, kind, color) {
       const d = marks[kind].map(([move, dx, dy]) => `${move ? 'M' : 'L'}${short(x + 4 * dx)} ${short(y + 4 * dy)}`).join('')
-      out.push(`<path d="${d}" ${kind === 'nan' ? `fill="none" stroke="${color}" stroke-width="1.75"` : `fill="${color}"`}/>`)
+      out.push(`<path d="${d}" ${kind === 'nan' ? `fill="none" stroke="${escaped(color)}" stroke-width="1.75"` : `fill="${escaped(color)}"`}/>`)
     },
   }
 }

@@ -5,7 +5,7 @@ import type { Span } from './span'
 import { nearest } from './bounds'
 import { drawLines, drawMarks, type Line, type Mark, type Scale } from './draw'
 import { canvasPen } from './pens'
-import { ticksOf, type AxisKind } from './ticks'
+import { placeTicks, ticksOf, type AxisKind } from './ticks'
 
 export interface Ink {
   axis: string
@@ -24,6 +24,10 @@ export interface Model {
   kind: XAxis
   xlog: boolean
   ylog: boolean
+  /** What x is called, where that is not plain. */
+  xname?: string
+  /** The names along x, where it counts them. */
+  places?: readonly string[] | undefined
   xs: Span
   ys: Span
   /** Of the axis at the right, where a line is read on it. */
@@ -50,11 +54,14 @@ export interface PlotEvents {
   /** A box was drawn; `ys` is null where it spans the height. */
   zoom: (xs: Span | null, ys: Span | null) => void
   reset: () => void
+  /** What is in view moves by a share of the width, and becomes `factor` as wide around a share of it. */
+  move?: (by: number, factor: number, around: number) => void
 }
 
 const FONT = '11px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif'
 const PX_X_TICK = 78
 const PX_Y_TICK = 42
+const WHEEL_ZOOM = 0.0025
 
 export class Plot {
   private u: uPlot | null = null
@@ -62,6 +69,8 @@ export class Plot {
   private pointed = false
   private highlight: string | null = null
   private dots: HTMLElement[] = []
+  /** Ends a drag that goes on. */
+  private letGo: (() => void) | null = null
 
   constructor(
     private readonly host: HTMLElement,
@@ -83,10 +92,11 @@ export class Plot {
   }
 
   resize(width: number, height: number): void {
+    // What was taken out of the page has no size; it may come back.
+    if (width < 1 || height < 1) return
     if (this.u && (this.u.width !== width || this.u.height !== height)) this.u.setSize({ width, height })
   }
 
-  /** Show the cursor at x, pointed at in another chart; null hides it. */
   /** Show where another chart's reader points at; returns the place, if it is in sight here. */
   point(x: number | null): Pointed | null {
     if (!this.u || this.pointed) return null
@@ -118,6 +128,7 @@ export class Plot {
   }
 
   destroy(): void {
+    this.letGo?.()
     this.u?.destroy()
     this.u = null
     this.dots = []
@@ -128,8 +139,11 @@ export class Plot {
     const yKind: AxisKind = ylog ? 'log' : 'number'
     const ink = () => this.model!.ink
     const axis = (which: AxisKind, side: number, px: number): uPlot.Axis => {
-      const ticks = (u: uPlot, low: number, high: number) =>
-        ticksOf(which, [low, high], Math.max(2, ((side === 2 ? u.width : u.height) - 40) / px))
+      const ticks = (u: uPlot, low: number, high: number) => {
+        const n = Math.max(2, ((side === 2 ? u.width : u.height) - 40) / px)
+        const places = side === 2 && this.model!.places
+        return places ? placeTicks(places, [low, high], n) : ticksOf(which, [low, high], n)
+      }
       return {
         side,
         scale: side === 2 ? 'x' : side === 3 ? 'y' : 'y2',
@@ -191,9 +205,69 @@ export class Plot {
     drawMarks(pen, this.model!.marks, scale)
     drawLines(pen, this.model!.lines, scale, this.highlight)
     ctx.restore()
+    if (this.model!.xname) this.nameAxis(ctx, scale)
+  }
+
+  private nameAxis(ctx: CanvasRenderingContext2D, { left, top, width, height, ratio }: Scale): void {
+    const { text, ground } = this.model!.ink
+    ctx.save()
+    ctx.font = FONT.replace('11px', `${11 * ratio}px`)
+    ctx.textAlign = 'right'
+    ctx.textBaseline = 'alphabetic'
+    ctx.lineJoin = 'round'
+    ctx.lineWidth = 4 * ratio
+    ctx.strokeStyle = ground
+    ctx.fillStyle = text
+    const place = [left + width - 4 * ratio, top + height - 6 * ratio] as const
+    ctx.strokeText(this.model!.xname!, ...place)
+    ctx.fillText(this.model!.xname!, ...place)
+    ctx.restore()
+  }
+
+  /** Shift and dragging, and a wheel that goes sideways, move what is in view; pinching and Ctrl with the wheel zoom. */
+  private listenToMoves(over: HTMLElement, move: NonNullable<PlotEvents['move']>): void {
+    let held: number | null = null
+    over.addEventListener(
+      'mousedown',
+      (event) => {
+        if (!event.shiftKey || event.button !== 0) return
+        // The box of a zoom does not begin.
+        event.stopImmediatePropagation()
+        event.preventDefault()
+        held = event.clientX
+        const drag = ({ clientX }: MouseEvent) => {
+          move((held! - clientX) / over.clientWidth, 1, 0.5)
+          held = clientX
+        }
+        const release = () => {
+          removeEventListener('mousemove', drag, true)
+          removeEventListener('mouseup', release, true)
+          held = null
+          this.letGo = null
+        }
+        addEventListener('mousemove', drag, true)
+        addEventListener('mouseup', release, true)
+        this.letGo = release
+      },
+      true,
+    )
+    over.addEventListener(
+      'wheel',
+      (event) => {
+        const { deltaX, deltaY, shiftKey, ctrlKey, metaKey } = event
+        const sideways = shiftKey && !deltaX ? deltaY : deltaX
+        const box = over.getBoundingClientRect()
+        if (ctrlKey || metaKey) move(0, Math.exp(deltaY * WHEEL_ZOOM), (event.clientX - box.left) / box.width)
+        else if (Math.abs(sideways) > Math.abs(deltaY) || shiftKey) move(sideways / box.width, 1, 0.5)
+        else return
+        event.preventDefault()
+      },
+      { passive: false },
+    )
   }
 
   private listen(over: HTMLElement): void {
+    if (this.events.move) this.listenToMoves(over, this.events.move)
     over.addEventListener('mouseenter', () => (this.pointed = true))
     over.addEventListener('mouseleave', () => this.leave())
     const touched = ({ touches }: TouchEvent) => {

@@ -43,21 +43,39 @@ export interface Note {
 export class Columns {
   n = 0
   n_seen = 0
+  n_thinned = 0
   private data: Float64Array[]
 
   constructor(
     n_columns: number,
-    private readonly max = MAX_POINTS,
+    private max = MAX_POINTS,
   ) {
     this.data = Array.from({ length: n_columns }, () => new Float64Array(256))
   }
 
+  /** Hold no more than this from now on. */
+  limit(max: number): void {
+    this.max = max
+  }
+
   push(...row: number[]): void {
-    if (this.n === this.max) this.thin()
-    if (this.n === this.data[0]!.length) this.data = this.data.map((column) => grown(column, Math.min(this.max, 2 * this.n)))
+    this.room(1)
     for (let k = 0; k < row.length; k++) this.data[k]![this.n] = row[k]!
     this.n++
     this.n_seen++
+  }
+
+  /** Take in many rows at once: all of some columns from a place on. */
+  append(columns: readonly Float64Array[], from: number): void {
+    const length = columns[0]!.length
+    for (let at = from; at < length; ) {
+      this.room(length - at)
+      const n = Math.min(length - at, this.max - this.n)
+      columns.forEach((column, k) => this.data[k]!.set(column.subarray(at, at + n), this.n))
+      this.n += n
+      this.n_seen += n
+      at += n
+    }
   }
 
   /** The columns as they are now; what is pushed later leaves them alone. */
@@ -65,14 +83,25 @@ export class Columns {
     return this.data.map((column) => column.subarray(0, this.n))
   }
 
+  /** Make room for at least one row, and for `n` where there may be so many. */
+  private room(n: number): void {
+    while (this.n >= this.max) this.thin()
+    const length = this.data[0]!.length
+    if (this.n + n <= length || length >= this.max) return
+    const next = Math.min(this.max, Math.max(2 * length, this.n + n))
+    this.data = this.data.map((column) => grown(column, next))
+  }
+
   private thin(): void {
     const kept = keptOf(this.data[this.data.length - 1]!.subarray(0, this.n))
+    const length = Math.min(this.max, this.data[0]!.length)
     this.data = this.data.map((column) => {
-      const next = new Float64Array(column.length)
+      const next = new Float64Array(Math.max(length, kept.length))
       kept.forEach((from, to) => (next[to] = column[from]!))
       return next
     })
     this.n = kept.length
+    this.n_thinned++
   }
 }
 
@@ -114,11 +143,22 @@ export class Records {
   /** Lines over the steps by name: `step, wall, index, y`; a distribution has `low, middle, high` instead of y. */
   readonly lines = new Map<string, Columns>()
   n_names_left_out = 0
-  private readonly series = new Columns(4)
-  private readonly path = new Columns(4)
+  private readonly series: Columns
+  private readonly path: Columns
   private last = { index: -Infinity, wall: -Infinity }
   private bytes = 0
   private sizes: number[] = []
+
+  /** @param max_points - How many points of a line are held before they are thinned. */
+  constructor(private readonly max_points = MAX_POINTS) {
+    this.series = new Columns(4, max_points)
+    this.path = new Columns(4, max_points)
+  }
+
+  /** How often the numbers were thinned. */
+  get n_thinned(): number {
+    return this.series.n_thinned
+  }
 
   get numbers(): Numbers {
     const [step, wall, index, y] = this.series.columns as [Float64Array, Float64Array, Float64Array, Float64Array]
@@ -134,11 +174,14 @@ export class Records {
   push(batch: Batch): void {
     const { step, wall, index, y, values } = batch
     const n = y?.length ?? values!.length
-    for (let i = n_known(batch, this.last); i < n; i++) {
-      if (y) this.series.push(step[i]!, wall[i]!, index[i]!, y[i]!)
-      else this.take({ step: step[i]!, wall: wall[i]!, index: index[i]!, value: values![i] })
-      this.n++
+    const known = Math.min(n, n_known(batch, this.last))
+    if (y) this.series.append([step, wall, index, y], known)
+    else if (known < n) {
+      // Who holds the values of before goes on holding them.
+      this.values = this.values.slice()
+      for (let i = known; i < n; i++) this.take({ step: step[i]!, wall: wall[i]!, index: index[i]!, value: values![i] })
     }
+    this.n += n - known
     if (n) this.last = { index: index[n - 1]!, wall: wall[n - 1]! }
     this.version++
   }
@@ -166,7 +209,11 @@ export class Records {
 
   private line(name: string, n_columns: number): Columns {
     let line = this.lines.get(name)
-    if (!line) this.lines.set(name, (line = new Columns(n_columns, MAX_LINE_POINTS)))
+    if (line) return line
+    this.lines.set(name, (line = new Columns(n_columns, MAX_LINE_POINTS)))
+    // All lines together hold as many points as a single stream of numbers, or few each.
+    const each = Math.max(MAX_LINE_POINTS, Math.floor(this.max_points / this.lines.size))
+    for (const one of this.lines.values()) one.limit(each)
     return line
   }
 
@@ -174,11 +221,10 @@ export class Records {
     const bytes = sizeOf(record.value)
     this.sizes.push(bytes)
     this.bytes += bytes
-    const values = [...this.values, record]
-    while (values.length > MAX_VALUES || (values.length > 1 && this.bytes > MAX_VALUE_BYTES)) {
-      values.shift()
+    this.values.push(record)
+    while (this.values.length > MAX_VALUES || (this.values.length > 1 && this.bytes > MAX_VALUE_BYTES)) {
+      this.values.shift()
       this.bytes -= this.sizes.shift()!
     }
-    this.values = values
   }
 }

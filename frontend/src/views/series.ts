@@ -5,18 +5,26 @@ import type { Line } from './draw'
 import type { LineStyle } from './palette'
 import { styleOf } from './palette'
 import type { Records } from './records'
-import { smooth } from './smooth'
+import { prepared } from './prepared'
 import type { Span } from './span'
-import { barsOf } from './values'
+import { joined, keptIn, MAX_DRAWN, picked } from './thin'
+import { barsOf, namedNumbers } from './values'
 
 export const X_KINDS = ['step', 'relative', 'wall', 'index'] as const
 export type XKind = (typeof X_KINDS)[number]
 
 export interface ViewOptions {
   x: XKind
+  /** What x is, where the step column holds something else: another step track, another observable. */
+  xname: string
   smooth: number
   xlog: boolean
   ylog: boolean
+  /** From where to where an axis reaches; null is what there is. */
+  xlimits: Span | null
+  ylimits: Span | null
+  /** Leave the most extreme hundredth at each end out of the range of y. */
+  clip: boolean
   /** Each record is one complete frame, with older ones behind it. */
   frames: boolean
   /** How many older ones. */
@@ -27,7 +35,7 @@ export interface ViewOptions {
   last: number
 }
 
-export const STANDARD: ViewOptions = { x: 'step', smooth: 0, xlog: false, ylog: false, frames: false, history: 10, over: 'ridge', last: 0 }
+export const STANDARD: ViewOptions = { x: 'step', xname: '', smooth: 0, xlog: false, ylog: false, xlimits: null, ylimits: null, clip: false, frames: false, history: 10, over: 'ridge', last: 0 }
 
 /** One stream in a view. */
 export interface Series {
@@ -41,14 +49,14 @@ export interface Series {
   second: boolean
 }
 
-const MAX_DRAWN = 4_000
 const MAX_FRAMES = 100
 
 /** The lines of several streams over the steps, or the time; `seen` is what of x is in view. */
 export function linesOf(all: readonly Series[], options: ViewOptions, seen: Span | null): Line[] {
   const lines: Line[] = []
+  const places = placesOf(all, options)
   for (const series of all) {
-    if (options.frames) lines.push(...frameLines(series, options, lines.length))
+    if (options.frames) lines.push(...frameLines(series, options, lines.length, places))
     else lines.push(...seriesLines(series, options, seen, all.length === 1, lines.length))
   }
   return lines
@@ -58,87 +66,70 @@ function seriesLines(series: Series, options: ViewOptions, seen: Span | null, si
   const { records, id, label, style, second } = series
   const { step, wall, index, y } = records.numbers
   const found: Line[] = []
-  if (y.length) found.push(one({ ...series, columns: [step, wall, index, y] }, options, seen))
+  if (y.length) found.push(one({ ...series, name: NUMBERS, columns: [step, wall, index, y], n_thinned: records.n_thinned }, options, seen))
   let k = 0
   for (const [name, columns] of records.lines) {
     const plain = styleOf(n_before + k, Math.floor((n_before + k) / 8))
     const named = name ? { id: `${id} ${name}`, label: single ? name : `${label} · ${name}`, style: single || k > 0 ? plain : style } : { id, label: `${label} (median, 10–90 %)`, style }
     if (!name && y.length) continue
-    found.push(one({ ...series, ...named, second, columns: columns.columns }, options, seen))
+    found.push(one({ ...series, ...named, second, name, columns: columns.columns, n_thinned: columns.n_thinned }, options, seen))
     k++
   }
   return found
 }
 
+/** No name of a line: names come from mappings, where this cannot stand. */
+const NUMBERS = '\0'
+
 interface Drawn extends Series {
+  /** Of the line within its stream. */
+  name: string
   columns: Float64Array[]
+  n_thinned: number
 }
 
 function one(drawn: Drawn, options: ViewOptions, seen: Span | null): Line {
-  const { id, label, style, second, columns } = drawn
-  const [step, wall, index] = columns as [Float64Array, Float64Array, Float64Array]
-  const whole = xOf(options.x, step, wall, index, drawn.started)
-  const order = orderOf(whole)
-  const sorted = (column: Float64Array) => (order ? Float64Array.from(order, (i) => column[i]!) : column)
-  const x = sorted(whole)
+  const { id, label, style, second, columns, records, started } = drawn
+  const [step, wall, index, ...plain] = columns as [Float64Array, Float64Array, Float64Array, ...Float64Array[]]
+  const at = { step, wall, index, relative: wall }[options.x] ?? step
+  const origin = options.x === 'relative' ? (started ?? wall[0] ?? 0) : 0
+  const { x, values, smoothed } = prepared(records, drawn.name, options.x, options.smooth, { x: at, origin, values: plain, n_thinned: drawn.n_thinned })
   let [from, end] = [options.last > 0 ? Math.max(0, x.length - options.last) : 0, x.length]
   if (seen) [from, end] = [Math.max(from, lowerBound(x, seen[0]) - 1), Math.min(end, lowerBound(x, seen[1]) + 1)]
-  const values = columns.slice(3).map((column) => sorted(column).subarray(from, end))
+  if (end < from) end = from
+  // On a logarithmic axis nothing that is not above zero has a place.
+  const low = options.xlog ? Math.min(end, Math.max(from, lowerBound(x, Number.MIN_VALUE))) : from
+  const span: Span = seen ?? [x[low] ?? 0, x[end - 1] ?? 1]
+  const kept = (column: Float64Array) => keptIn(x, column, from, end, span, options.xlog)
   const line = { id, label, style, ...(second && { second }) }
+  const part = (column: Float64Array, places: number[] | null) => (places ? picked(column, places) : column.subarray(from, end))
   if (values.length === 3) {
-    const [low, middle, high] = values as [Float64Array, Float64Array, Float64Array]
-    return { ...line, x: x.subarray(from, end), y: smooth(middle, options.smooth), low, high }
+    const [low, , high] = values as [Float64Array, Float64Array, Float64Array]
+    const lows = kept(low)
+    const places = lows && joined(lows, kept(high)!)
+    return { ...line, x: part(x, places), y: part(smoothed, places), low: part(low, places), high: part(high, places) }
   }
   const y = values[0]!
-  const part = x.subarray(from, end)
-  const kept = drawnOf(y, MAX_DRAWN)
-  if (options.smooth <= 0) return { ...line, x: picked(part, kept), y: picked(y, kept) }
-  return { ...line, x: picked(part, kept), y: picked(smooth(y, options.smooth), kept), raw: picked(y, kept) }
+  const places = kept(y)
+  return { ...line, x: part(x, places), y: part(smoothed, places), ...(options.smooth > 0 && { raw: part(y, places) }) }
 }
 
-function xOf(kind: XKind, step: Float64Array, wall: Float64Array, index: Float64Array, started: number | null): Float64Array {
-  if (kind === 'index') return index
-  if (kind === 'step') return step
-  if (kind === 'wall') return wall
-  const origin = started ?? wall[0] ?? 0
-  return wall.map((at) => at - origin)
+/** The names along x of frames of mappings: those of the newest frame of each stream; undefined where there are none. */
+export function placesOf(all: readonly Series[], options: ViewOptions): string[] | undefined {
+  if (!options.frames) return undefined
+  const names = new Set<string>()
+  for (const { records } of all) for (const [name] of namedNumbers(records.values.at(-1)?.value)) names.add(name)
+  return names.size ? [...names].slice(0, MAX_DRAWN) : undefined
 }
-
-/** The order by x; null where it is in order already. */
-function orderOf(x: Float64Array): number[] | null {
-  for (let i = 1; i < x.length; i++) {
-    if (x[i]! < x[i - 1]!) return Array.from(x.keys()).sort((a, b) => x[a]! - x[b]! || a - b)
-  }
-  return null
-}
-
-/** The places of at most `max` points that show what all would: of each run the smallest, the largest, and what is odd. */
-export function drawnOf(y: Float64Array, max: number): Uint32Array | null {
-  if (y.length <= max) return null
-  const width = Math.ceil((3 * y.length) / max)
-  const kept: number[] = []
-  for (let from = 0; from < y.length; from += width) {
-    let [low, high, odd] = [from, from, -1]
-    for (let i = from; i < Math.min(from + width, y.length); i++) {
-      if (!Number.isFinite(y[i]!)) odd = i
-      else {
-        if (!(y[i]! >= y[low]!)) low = i
-        if (!(y[i]! <= y[high]!)) high = i
-      }
-    }
-    const places = new Set([low, high, odd].filter((i) => i >= 0))
-    kept.push(...[...places].sort((a, b) => a - b))
-  }
-  return Uint32Array.from(kept)
-}
-
-const picked = (column: Float64Array, kept: Uint32Array | null): Float64Array => (kept ? Float64Array.from(kept, (i) => column[i]!) : column)
 
 /** Every record a line of its own, over the places in it: the newest in full colour, older ones fading. */
-function frameLines({ records, id, label, style, second }: Series, { history }: ViewOptions, n_before: number): Line[] {
+function frameLines({ records, id, label, style, second }: Series, { history }: ViewOptions, n_before: number, places?: readonly string[]): Line[] {
   const frames = records.values.flatMap(({ step, value }) => {
     const bars = barsOf(value)
-    return bars ? [{ step, y: Float64Array.from(bars.values.slice(0, MAX_DRAWN)) }] : []
+    if (!bars) return []
+    if (!places) return [{ step, y: Float64Array.from(bars.values.slice(0, MAX_DRAWN)) }]
+    const found = new Map(bars.names.map((name, i) => [name, bars.values[i]!]))
+    return [{ step, y: Float64Array.from(places, (name) => found.get(name) ?? NaN) }]
   })
   const shown = frames.slice(-1 - Math.min(history, MAX_FRAMES))
   return shown.map(({ step, y }, i) => ({

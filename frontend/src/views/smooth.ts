@@ -1,6 +1,12 @@
 // Debiased exponential smoothing (Kingma & Ba 2015, section 3): s = w·s + (1 − w)·y, divided by 1 − w^n, so that the
 // first points are not drawn towards zero.
 
+/** Where smoothing has got to, so that it can go on with what comes. */
+export interface Smoothed {
+  sum: number
+  mass: number
+}
+
 /**
  * Smooth a line.
  *
@@ -10,11 +16,17 @@
 export function smooth(y: Float64Array, weight: number): Float64Array {
   if (weight <= 0) return y
   const out = new Float64Array(y.length)
-  let sum = 0
-  let mass = 0
-  for (let i = 0; i < y.length; i++) {
+  smoothOn(y, weight, out, 0, { sum: 0, mass: 0 })
+  return out
+}
+
+/** Smooth what stands at `from` and after it, into the same places of `out`. */
+export function smoothOn(y: Float64Array, weight: number, out: Float64Array, from: number, state: Smoothed): void {
+  let { sum, mass } = state
+  for (let i = from; i < y.length; i++) {
     const value = y[i]!
-    if (!Number.isFinite(value)) {
+    // What is no finite number has no difference from itself.
+    if (value - value !== 0) {
       out[i] = value
       continue
     }
@@ -22,5 +34,6 @@ export function smooth(y: Float64Array, weight: number): Float64Array {
     mass = weight * mass + (1 - weight)
     out[i] = sum / mass
   }
-  return out
+  state.sum = sum
+  state.mass = mass
 }

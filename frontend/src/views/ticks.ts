@@ -23,6 +23,21 @@ export function ticksOf(kind: AxisKind, [low, high]: Span, n: number): Ticks {
   }
 }
 
+const MAX_PLACE = 16
+
+/** Ticks of an axis that counts names: at 0, 1, 2 …, as many as have room; long ones keep their ends, which tell layers apart. */
+export function placeTicks(places: readonly string[], [low, high]: Span, n: number): Ticks {
+  const [first, last] = [Math.max(0, Math.ceil(low)), Math.min(places.length - 1, Math.floor(high))]
+  const every = Math.max(1, Math.ceil((last - first + 1) / n))
+  const at: number[] = []
+  for (let i = first; i <= last; i += every) at.push(i)
+  const label = (i: number) => {
+    const name = places[i] ?? ''
+    return name.length > MAX_PLACE ? `…${name.slice(1 - MAX_PLACE)}` : name
+  }
+  return { at, label }
+}
+
 function linear(low: number, high: number, n: number): Ticks {
   const rough = (high - low) / n
   const unit = 10 ** Math.floor(Math.log10(rough))

@@ -8,6 +8,7 @@ type Name = 'x' | 'smooth' | 'log' | 'frames' | 'over' | 'last'
 const OF_VIEW: Record<string, Name[]> = {
   line: ['x', 'smooth', 'log', 'frames', 'last'],
   xy: ['log', 'frames', 'last'],
+  scatter: ['log', 'frames', 'last'],
   annotated: ['log', 'frames', 'last'],
   line3d: ['frames', 'last'],
   bars: ['frames'],

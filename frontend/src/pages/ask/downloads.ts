@@ -4,7 +4,7 @@ import type { Stream } from '../../data/stream'
 import { tell, tellError } from '../../ui/toasts'
 import { pngOf, saveFile, svgOf } from '../../views/export'
 import type { Model } from '../../views/plot'
-import { csvOf } from './csv'
+import { csvOf } from '../../views/recordsCsv'
 
 interface Saved {
   title: string

@@ -58,6 +58,7 @@ function optionsOf({ words }: Settings): ViewOptions {
     return Number.isFinite(value) ? Math.min(max, Math.max(min, value)) : standard
   }
   return {
+    ...STANDARD,
     x: X_KINDS.find((kind) => kind === words.x) ?? STANDARD.x,
     over: OVERS.find((over) => over === words.over) ?? STANDARD.over,
     smooth: number('smooth', STANDARD.smooth, 0, 0.999),

@@ -1,7 +1,7 @@
 // Records as CSV: a row each; what is no number is written as text or JSON.
 
-import type { Records } from '../../views/records'
-import { arrayOf } from '../../views/array'
+import { arrayOf } from './array'
+import type { Records } from './records'
 
 // A text that a spreadsheet would run as a formula is made a text.
 const quoted = (text: string): string => `"${(/^[=+\-@]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`
@@ -23,9 +23,11 @@ function plain(_: string, value: unknown): unknown {
 export function csvOf(tables: readonly { name: string; records: Records }[]): string {
   const rows = ['stream,step,wall_time,value']
   for (const { name, records } of tables) {
-    const { step, wall, y } = records.numbers
-    if (records.values.length) for (const one of records.values) rows.push(`${quoted(name)},${one.step},${one.wall},${cell(one.value)}`)
-    else for (let i = 0; i < y.length; i++) rows.push(`${quoted(name)},${step[i]},${wall[i]},${y[i]}`)
+    const { step, wall, index, y } = records.numbers
+    // Numbers that came among other values stand with them.
+    const kept = new Set(records.values.map((one) => one.index))
+    for (let i = 0; i < y.length; i++) if (!kept.has(index[i]!)) rows.push(`${quoted(name)},${step[i]},${wall[i]},${y[i]}`)
+    for (const one of records.values) rows.push(`${quoted(name)},${one.step},${one.wall},${cell(one.value)}`)
   }
   return rows.join('\n') + '\n'
 }

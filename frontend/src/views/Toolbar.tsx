@@ -1,0 +1,137 @@
+// The tools of a view that stands by itself, as in a notebook: there when it is pointed at or has the focus.
+
+import type { ComponentChildren } from 'preact'
+import { useEffect, useRef, useState } from 'preact/hooks'
+import { Icon, type IconName } from '../ui/Icon'
+import type { ViewOptions } from './series'
+
+export interface ToolbarProps {
+  view: string
+  options: ViewOptions
+  /** Whether the view can be written as SVG. */
+  hasSvg: boolean
+  onOptions: (change: Partial<ViewOptions>) => void
+  onHome: () => void
+  onSave: (kind: 'png' | 'svg' | 'csv') => Promise<void> | void
+  onCopy: (kind: 'png' | 'csv') => Promise<void> | void
+}
+
+const ZOOMED = ['line', 'xy', 'scatter', 'annotated', 'line3d']
+const LOGARITHMIC = ['line', 'xy', 'scatter', 'annotated']
+
+export function Toolbar({ view, options, hasSvg, onOptions, onHome, onSave, onCopy }: ToolbarProps) {
+  const [said, setSaid] = useState('')
+  useEffect(() => {
+    const timer = setTimeout(() => setSaid(''), 2_500)
+    return () => clearTimeout(timer)
+  }, [said])
+  const told = (done: string, act: () => Promise<void> | void) => () =>
+    void Promise.resolve()
+      .then(act)
+      .then(() => setSaid(done), (error: unknown) => setSaid(error instanceof Error ? error.message : String(error)))
+  return (
+    <div class="view-tools" role="toolbar" aria-label="Tools of this view">
+      <span class="view-said" role="status">{said}</span>
+      {ZOOMED.includes(view) && (
+        <button type="button" class="icon-button" title="Show everything (0, or a double click)" aria-label="Show everything" onClick={onHome}>
+          <Icon name="reset" />
+        </button>
+      )}
+      {LOGARITHMIC.includes(view) && (
+        <Popover icon="settings" label="Options of this view">
+          {() => (
+            <div class="view-options" role="group" aria-label="Options">
+              {view === 'line' && !options.frames && (
+                <label class="smoothing">
+                  smooth
+                  <input type="range" min="0" max="0.99" step="0.01" value={options.smooth} onInput={({ currentTarget }) => onOptions({ smooth: Number(currentTarget.value) })} />
+                  <output>{options.smooth.toFixed(2)}</output>
+                </label>
+              )}
+              <div class="toggles">
+                <Switch label="log x" on={options.xlog} onChange={(xlog) => onOptions({ xlog })} />
+                <Switch label="log y" on={options.ylog} onChange={(ylog) => onOptions({ ylog })} />
+                <Switch label="clip" title="Leave the most extreme hundredth at each end out of view" on={options.clip} onChange={(clip) => onOptions({ clip })} />
+              </div>
+            </div>
+          )}
+        </Popover>
+      )}
+      <Popover icon="download" label="Save or copy" menu>
+        {(close) => {
+          const item = (text: string, act: () => void) => (
+            <button key={text} type="button" role="menuitem" onClick={() => (close(), act())}>
+              {text}
+            </button>
+          )
+          return [
+            item('Save PNG', told('Saved', () => onSave('png'))),
+            ...(hasSvg ? [item('Save SVG', told('Saved', () => onSave('svg')))] : []),
+            item('Save CSV', told('Saved', () => onSave('csv'))),
+            item('Copy picture', told('Copied', () => onCopy('png'))),
+            item('Copy values', told('Copied', () => onCopy('csv'))),
+          ]
+        }}
+      </Popover>
+    </div>
+  )
+}
+
+function Switch({ label, title, on, onChange }: { label: string; title?: string; on: boolean; onChange: (on: boolean) => void }) {
+  return (
+    <button type="button" class="toggle" title={title} aria-pressed={on} onClick={() => onChange(!on)}>
+      {label}
+    </button>
+  )
+}
+
+interface PopoverProps {
+  icon: IconName
+  label: string
+  /** Whether it is a list of things to do. */
+  menu?: boolean
+  children: (close: () => void) => ComponentChildren
+}
+
+/** A button that opens a box below it; Escape and a click beside it close it. Works within a shadow root too. */
+function Popover({ icon, label, menu = false, children }: PopoverProps) {
+  const [open, setOpen] = useState(false)
+  const root = useRef<HTMLDivElement>(null)
+  const within = () => [...root.current!.querySelectorAll<HTMLElement>('.menu-items button, .menu-items input')]
+  const button = () => root.current!.querySelector('button')!
+  useEffect(() => {
+    if (!open) return
+    within()[0]?.focus()
+    const away = (event: Event) => !event.composedPath().includes(root.current!) && setOpen(false)
+    document.addEventListener('pointerdown', away, true)
+    return () => document.removeEventListener('pointerdown', away, true)
+  }, [open])
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (!open) return
+    const all = within()
+    const step = menu ? { ArrowDown: 1, ArrowUp: -1 }[event.key] : undefined
+    if (event.key === 'Escape') {
+      setOpen(false)
+      button().focus()
+    } else if (step) all[(all.indexOf(event.target as HTMLElement) + step + all.length) % all.length]!.focus()
+    else return
+    event.preventDefault()
+    event.stopPropagation()
+  }
+  const close = () => {
+    setOpen(false)
+    button().focus()
+  }
+  return (
+    <div class="menu" ref={root} onKeyDown={onKeyDown}>
+      <button type="button" class="icon-button" title={label} aria-label={label} aria-haspopup={menu ? 'menu' : 'dialog'} aria-expanded={open} onClick={() => setOpen(!open)}>
+        <Icon name={icon} />
+      </button>
+      {open && (
+        <div class="menu-items" role={menu ? 'menu' : 'dialog'} aria-label={label}>
+          {children(close)}
+        </div>
+      )}
+    </div>
+  )
+}
