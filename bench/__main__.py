@@ -10,7 +10,8 @@ import tempfile
 
 CLAIMS = (
     "observe", "log", "compaction", "clients", "latency", "arrays", "read", "folders", "slices", "foreign",
-    "import_time", "page_server", "jax_log", "jax_trace", "jax_run", "jax_live", "torch_watch", "figures",
+    "import_time", "views", "page_server", "page", "notebook",
+    "jax_log", "jax_trace", "jax_run", "jax_live", "torch_watch", "figures",
 )  # fmt: skip
 
 

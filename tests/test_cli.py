@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.display import n_blue, virtual_display
 
 import sightglass as sg
 from sightglass.cli import main
@@ -234,6 +236,60 @@ def test_watch_draws_in_a_terminal(trainer: Trainer) -> None:
     assert code == 0
     assert "batch.loss" in drawn
     assert any("\u2800" < character < "\u28ff" for character in drawn), "no line was drawn"
+
+
+def test_watch_draws_into_a_file(trainer: Trainer, tmp_path: Path) -> None:
+    plt = pytest.importorskip("matplotlib.pyplot")
+    result = sightglass("watch", "clirun", "batch.loss", "-n", "50", "--out", "loss.png", "--title", "loss")
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    assert "Drawing into loss.png" in result.stderr
+    picture = plt.imread(tmp_path / "loss.png")[..., :3]
+    line = abs(picture - [0x3F / 255, 0x8F / 255, 0xC4 / 255]).max(axis=-1) < 0.05
+    assert line.sum() > 500, "no line was drawn"
+    assert not list(tmp_path.glob(".*.part"))
+
+
+def test_watch_draws_in_a_window(trainer: Trainer, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("tkinter")
+    watch = [sys.executable, "-m", "sightglass", "watch", "clirun", "batch.loss", "--surface", "window"]
+    with virtual_display() as display:
+        environment = {**os.environ, "DISPLAY": display}
+        environment.pop("MPLBACKEND", None)
+        with subprocess.Popen([*watch, "--for", "60 s"], env=environment, stderr=subprocess.PIPE) as child:
+            deadline, n_drawn = time.monotonic() + 50, 0
+            while n_drawn < 100 and time.monotonic() < deadline and child.poll() is None:
+                n_drawn = n_blue(display)
+                time.sleep(0.05)
+            child.send_signal(signal.SIGINT)
+            _, said = child.communicate(timeout=30)
+    assert n_drawn >= 100, said.decode()
+    assert child.returncode == 130, said.decode()
+
+
+def test_watch_without_a_display_says_what_to_do(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib").use("agg")
+    result = sightglass("watch", "clirun", "batch.loss", "--surface", "window")
+    assert result.exit_code == 1
+    assert "There is no display to open a window on" in result.stderr
+    assert "--out loss.png" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("--surface", "file"), "add --out FILE"),
+        (("--surface", "window", "--out", "a.png"), "leave one of them out"),
+        (("--surface", "window", "--plain"), "--plain prints lines, and --surface draws"),
+        (("--out", "a.png", "--json"), "--json prints lines, and --out draws"),
+        (("--surface", "paper"), "'paper' is not one of"),
+    ],
+)
+def test_watch_knows_where_to_draw(arguments: tuple[str, ...], part: str) -> None:
+    result = sightglass("watch", "clirun", "batch.loss", *arguments)
+    assert result.exit_code == 2
+    assert part in result.stderr
 
 
 def test_runs_is_a_table_in_a_terminal(trainer: Trainer) -> None:

@@ -18,6 +18,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -156,7 +157,7 @@ class Run:
         """
         if not self._emitter.closed:
             if "matplotlib.figure" in sys.modules:
-                from .see.matplotlib import drawn
+                from .see.pictures import drawn
 
                 data = drawn(data)
             self._emitter.log(data, step, steps)
@@ -342,6 +343,12 @@ class Run:
     def __repr__(self) -> str:
         state = "disabled" if self.disabled else "ended" if self._emitter.closed else "live"
         return f"<Run {self.name!r} ({self.id}), {state}>"
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        from .see.notebook import bundle_of_run
+
+        # A card is a client, and clients stand above runs: the facade knows them all.
+        return bundle_of_run(self, connect=lambda: import_module("sightglass").connect(self))
 
     # Wiring
 

@@ -44,7 +44,8 @@ from sightglass.query.expr import BINARY, UNARY
 from sightglass.query.functions import FUNCTIONS
 from sightglass.query.query import REDUCERS, WINDOWS, Chain
 from sightglass.run import init
-from sightglass.see import VIEWS
+from sightglass.see import SURFACES, VIEWS, View
+from sightglass.see.options import OPTION_NAMES
 from sightglass.see.terminal import TerminalView
 
 ROOT = Path(__file__).parents[2]
@@ -252,9 +253,22 @@ def test_every_member_is_told(kind: type) -> None:
 
 @pytest.mark.parametrize(("word", "kind"), [("client", RemoteRun), ("stream", Stream), ("view", TerminalView)])
 def test_what_is_told_exists(word: str, kind: type) -> None:
-    told = set(re.findall(rf"\b{word}\.(\w+)", all_code()))
+    told = set(re.findall(rf"\b{word}\.([a-z]\w*)", all_code()))  # in capitals: a constant of a module
     assert told
-    assert told - set(dir(kind)) <= ({"note"} if kind is Stream else set())  # an attribute of each instance
+    known = {*dir(kind)}.union(*map(dir, surfaces())) if kind is TerminalView else {*dir(kind)}
+    # A note belongs to each instance, and so do the events of a run.
+    assert told - known <= ({"note"} if kind is Stream else {"batch"} if kind is RemoteRun else set())
+
+
+def surfaces() -> list[type]:
+    """Return the views of all surfaces."""
+    return [getattr(importlib.import_module(module), name) for module, name in SURFACES.values()]
+
+
+def test_views_have_the_same_methods_on_every_surface() -> None:
+    methods = [name for name in vars(View) if not name.startswith("_")]
+    assert methods
+    assert [(kind.__name__, name) for kind in surfaces() for name in methods if not hasattr(kind, name)] == []
 
 
 def test_every_argument_of_init_is_told() -> None:
@@ -275,8 +289,10 @@ def test_every_verb_and_option_is_told() -> None:
 
 
 def test_every_view_error_and_window_is_told() -> None:
-    terminal, clients, queries = ((DOCS / name).read_text() for name in ("terminal.md", "clients.md", "queries.md"))
-    assert [view for view in VIEWS if f"`{view}`" not in terminal] == []
+    views, clients, queries = ((DOCS / name).read_text() for name in ("views.md", "clients.md", "queries.md"))
+    assert [view for view in VIEWS if f"`{view}`" not in views] == []
+    assert [option for option in OPTION_NAMES if f"`{option}`" not in views] == []
+    assert [surface for surface in SURFACES if surface not in views] == []
     public = [name for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, Exception)]
     assert [name for name in public if name in sg.__all__ and f"`sg.{name}`" not in clients] == []
     assert [name for name in WINDOWS if f"`{name}=" not in queries] == []

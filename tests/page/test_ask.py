@@ -307,6 +307,7 @@ def test_costs_are_told_and_numbers_go_on(page):
     panel = ask(page, "batch.loss.mean(every=5)")
     row = panel.get_by_role("list", name="Streams of this panel").get_by_role("listitem")
     expect(row).to_contain_text(re.compile(r"[\d.]+ µs an event"))
+    expect(row).to_contain_text(re.compile(r"\d+ records"))
     before = int(re.search(r"(\d+) records", row.inner_text())[1])
     until(page, lambda: int(re.search(r"(\d+) records", row.inner_text())[1]) > before)
 

@@ -16,12 +16,12 @@ from sightglass.core.record import Record
 from sightglass.core.sink import Source
 from sightglass.core.values import Figure, Histogram, Images, Text
 from sightglass.see import plot
-from sightglass.see.blocks import half_blocks
 from sightglass.see.choose import choose
 from sightglass.see.palette import LINES, rgb
 from sightglass.see.scale import Axis, axis_of, number
 from sightglass.see.scene import scene_of
 from sightglass.see.terminal import TerminalView
+from sightglass.see.terminal.blocks import half_blocks
 from sightglass.see.trace import Points, Trace
 
 

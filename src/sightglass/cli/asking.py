@@ -74,6 +74,12 @@ def describe(run: str, as_json: bool) -> None:
 @click.option("--title", help="What stands above the chart.")
 @click.option("--log-y", is_flag=True, help="A logarithmic y axis.")
 @click.option("--plain", is_flag=True, help="Plain lines, also in a terminal.")
+@click.option(
+    "--surface",
+    type=click.Choice(["terminal", "window", "file"]),
+    help="Where to draw: in the terminal, in a window of its own, into a file.",
+)
+@click.option("--out", type=click.Path(dir_okay=False), metavar="FILE", help="Draw into FILE: .png, .svg or .pdf.")
 @click.option("--yes", is_flag=True, help="Ask, although it has a price for the run.")
 @JSON
 def watch(  # noqa: PLR0917  click passes them by name
@@ -85,10 +91,12 @@ def watch(  # noqa: PLR0917  click passes them by name
     title: str | None,
     log_y: bool,
     plain: bool,
+    surface: str | None,
+    out: str | None,
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Ask a run, and watch the answers: a live chart in a terminal, else one line a record.
+    """Ask a run, and watch the answers: a live chart in a terminal or a window, else one line a record.
 
     \b
     QUERY is such as
@@ -99,13 +107,14 @@ def watch(  # noqa: PLR0917  click passes them by name
     See `sightglass describe RUN` for what the run offers, and `sightglass functions` for what queries can compute.
     """  # noqa: D301  click reads the escape: keep these lines as they are
     deadline_s = None if seconds is None else time.monotonic() + _seconds(seconds)
+    drawn = _surface(surface, out, text="--json" if as_json else "--plain" if plain else None)
     with asked(run) as source:
         streams = [_asked(source, query, yes=yes) for query in queries]
         for stream in streams:
             if stream.note:
                 click.echo(stream.note, err=True)
-        if sys.stdout.isatty() and not plain and not as_json:
-            _draw(streams, records, deadline_s, view=view, title=title, log_y=log_y)
+        if drawn is not None:
+            _draw(streams, records, deadline_s, view=view, title=title, log_y=log_y, **drawn)
         else:
             several = len(streams) > 1
             for record in _records(streams, records, deadline_s):
@@ -161,16 +170,42 @@ def _records(streams: list[Any], n: int | None, deadline_s: float | None) -> Ite
             arrivals.wait(seen, 0.2)
 
 
+def _surface(surface: str | None, out: str | None, *, text: str | None) -> dict[str, Any] | None:
+    """Return where to draw, as options of `plot`; `None` to print lines."""
+    chosen = surface or ("file" if out else None)
+    if out is not None and chosen != "file":
+        raise click.UsageError(
+            f"--out FILE draws into a file, and --surface {chosen} elsewhere: leave one of them out."
+        )
+    if chosen == "file" and out is None:
+        raise click.UsageError("--surface file needs to know which: add --out FILE.")
+    if chosen is not None and text is not None:
+        raise click.UsageError(
+            f"{text} prints lines, and {'--out' if out else '--surface'} draws: leave one of them out."
+        )
+    match chosen:
+        case "window":
+            return {"surface": "matplotlib", "window": True}
+        case "file":
+            click.echo(f"Drawing into {out}", err=True)
+            return {"surface": "matplotlib", "path": out}
+        case "terminal":
+            return {"surface": "terminal"}
+    return {"surface": "terminal"} if sys.stdout.isatty() and text is None else None
+
+
 def _draw(streams: list[Any], n: int | None, deadline_s: float | None, **options: Any) -> None:
     from sightglass.see import plot
 
     view = plot(*streams, **options)
     try:
-        while not view.wait(0.2):
+        while not (view.wait(0.2) or getattr(view, "closed", False)):
             enough = n is not None and all(
                 (stream.latest.index if stream.latest else -1) + 1 >= n for stream in streams
             )
             if enough or (deadline_s is not None and time.monotonic() > deadline_s):
-                break
+                return
+        if options.get("window") and n is None and deadline_s is None:
+            view.show()  # who looks at a window has seen enough when it is closed, not when the run ends
     finally:
         view.close()

@@ -9,7 +9,7 @@ Theory of operation
     value                      kind                          view by itself
     ========================== ============================= =======================================
     number                     number                        line over the steps
-    tuple of two numbers       pair                          line in x, y
+    tuple of two numbers       pair                          line in x, y (`view="scatter"`: its points)
     tuple of three numbers     triple                        line in x, y, z
     (number, number, text)     note                          annotated line in x, y
     array or list of numbers   vector                        bars up to `MAX_BARS` long, else histogram
@@ -18,6 +18,7 @@ Theory of operation
     mapping of numbers         numbers                       one bar per name (`view="line"`: one line per name)
     `Image`, `Images`          image, images                 grid of images
     uint8 array (h, w, 1|3|4)  image (images with a 4th)     grid of images
+    list of matrices or images images                        grid of images; tuples add captions
     `Figure`                   figure                        picture
     text, `Text`               text                          log
     anything else              other                         table
@@ -43,6 +44,8 @@ import numpy as np
 from sightglass.core.errors import ViewError, unknown
 from sightglass.core.values import DeviceHistogram, Figure, Histogram, Image, Images, Tensor, Text, array_kind
 
+from .grid import is_grid
+
 MAX_BARS = 32
 MAX_NESTING = 8
 
@@ -62,16 +65,16 @@ Kind = Literal[
     "other",
 ]
 ViewName = Literal[
-    "line", "annotated", "xy", "line3d", "bars", "histogram", "heatmap", "images", "picture", "log", "table"
+    "line", "annotated", "xy", "scatter", "line3d", "bars", "histogram", "heatmap", "images", "picture", "log", "table"
 ]
 VIEWS: tuple[ViewName, ...] = get_args(ViewName)
 
 # The first view of each kind is the one that it has by itself.
 CAN_SHOW: Mapping[Kind, tuple[ViewName, ...]] = {
     "number": ("line", "histogram", "bars", "log", "table"),
-    "pair": ("xy", "annotated", "log", "table"),
-    "triple": ("line3d", "xy", "log", "table"),
-    "note": ("annotated", "xy", "log", "table"),
+    "pair": ("xy", "scatter", "annotated", "log", "table"),
+    "triple": ("line3d", "xy", "scatter", "log", "table"),
+    "note": ("annotated", "xy", "scatter", "log", "table"),
     "vector": ("bars", "histogram", "line", "log", "table"),
     "histogram": ("histogram", "line", "log", "table"),
     "matrix": ("heatmap", "histogram", "log", "table"),
@@ -189,6 +192,8 @@ def form_of(value: Any) -> Form:
             return Form(kind="numbers", length=len(names)) if numeric else Form(kind="other")
         case tuple():
             return _tuple_form(value)
+        case list() if is_grid(value):
+            return Form(kind="images", length=len(value))
         case list() if value and all(map(is_number, value)):
             return Form(kind="vector", length=len(value))
     if array_kind(value) is not None:

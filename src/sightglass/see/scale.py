@@ -72,18 +72,31 @@ class Axis:
         return finer if len(finer) <= n_max else decades
 
 
-def axis_of(columns: Iterable[npt.ArrayLike], *, log: bool = False, zero: bool = False) -> Axis | None:
+def axis_of(
+    columns: Iterable[npt.ArrayLike],
+    *,
+    log: bool = False,
+    zero: bool = False,
+    clip: bool = False,
+    limits: tuple[float, float] | None = None,
+) -> Axis | None:
     """Make the axis that shows every finite value of some columns; `None` where there is none.
 
     Args:
         columns: Arrays of one dimension.
         log: Show equal ratios as equal; only positive values count.
         zero: Show zero too.
+        clip: Leave out the most extreme hundredth at each end, where there are more than 20 values.
+        limits: Show this in any case, and nothing else.
     """
-    lows, highs = [], []
+    if limits is not None:
+        return Axis(low=limits[0], high=limits[1], log=log)
+    lows, highs, most = [], [], sys.float_info.max
     for column in columns:
         data = np.asarray(column, np.float64)
         data = data[np.isfinite(data) & (data >= MIN_LOG)] if log else data[np.isfinite(data)]
+        if clip and len(data) > 20:
+            data = np.quantile(data, (0.01, 0.99))
         if len(data):
             lows.append(float(data.min()))
             highs.append(float(data.max()))
@@ -97,7 +110,6 @@ def axis_of(columns: Iterable[npt.ArrayLike], *, log: bool = False, zero: bool =
     if log:
         return Axis(low=low / 2, high=min(high * 2, sys.float_info.max), log=True)
     room = abs(low) * 0.1 or 1.0
-    most = sys.float_info.max
     return Axis(low=max(low - room, -most), high=min(high + room, most))
 
 

@@ -1,12 +1,14 @@
 """`plot`: one verb for looking, and the table of the places where one can look.
 
-A surface is a class that takes sources and `view=` and `title=`, and has the methods of `View`. It is imported when
-it is first drawn on, so that a terminal needs no notebook and a notebook no terminal.
+A surface is a class that takes sources, `view=`, `title=`, `second=` and what `options.Options` names, and has the
+methods of `View`. It is imported when it is first drawn on, so that a terminal needs no notebook and a notebook no
+terminal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -15,7 +17,12 @@ from sightglass.core.sink import Source
 from sightglass.core.values import type_name
 
 # Name of the surface: module and class.
-SURFACES: Mapping[str, tuple[str, str]] = {"terminal": ("sightglass.see.terminal", "TerminalView")}
+SURFACES: Mapping[str, tuple[str, str]] = {
+    "terminal": ("sightglass.see.terminal", "TerminalView"),
+    "notebook": ("sightglass.see.notebook", "NotebookView"),
+    "matplotlib": ("sightglass.see.matplotlib", "MatplotlibView"),
+    "plotly": ("sightglass.see.plotly", "PlotlyView"),
+}
 
 
 class View(Protocol):
@@ -25,8 +32,8 @@ class View(Protocol):
     def sources(self) -> tuple[Source, ...]:
         """The streams that are drawn."""
 
-    def add(self, source: Source) -> None:
-        """Draw another stream too."""
+    def add(self, source: Source, *, second: bool = False) -> None:
+        """Draw another stream too; with `second` on a y axis of its own, at the right."""
 
     def remove(self, source: Source) -> None:
         """Draw a stream no more."""
@@ -45,41 +52,51 @@ class View(Protocol):
 
 
 def plot(
-    *sources: Source, view: str | None = None, surface: str | None = None, title: str | None = None, **options: Any
+    *sources: Source,
+    view: str | None = None,
+    surface: str | None = None,
+    title: str | None = None,
+    second: Source | Iterable[Source] = (),
+    **options: Any,
 ) -> View:
     """Draw streams, live, together in one view.
 
     Args:
         *sources: The streams, live or recorded.
         view: The view to use, such as "histogram"; by default what the values ask for.
-        surface: Where to draw; by default where it is called.
+        surface: Where to draw: "terminal", "notebook", "matplotlib" or "plotly"; by default where it is called.
         title: What stands above it; by default the streams' tags.
-        **options: What the surface takes further, such as `log_y=True` and `height=12` in the terminal.
+        second: Streams to draw as well, or those of `sources`, that are read on a second y axis.
+        **options: How to draw, such as `smooth=0.9` and `log_y=True`: see `options.Options`; and what the surface
+            takes further, such as `height=12` in the terminal.
 
     Returns:
-        The view, which is being drawn in the background from now on, where there is a terminal.
+        The view, which is being drawn in the background from now on.
 
     Raises:
-        TypeError: Something is no stream.
+        TypeError: Something is no stream, or an option is unknown.
         ViewError: The view or the surface is unknown, or the streams cannot share a view; the message says why.
     """
-    if not sources:
+    second = (second,) if isinstance(second, Source) else tuple(second)
+    if not sources and not second:
         raise TypeError("plot() takes the streams to draw, such as plot(run.stream('batch.loss')), got none")
-    for place, source in enumerate(sources, 1):
+    for place, source in enumerate((*sources, *second), 1):
         if not isinstance(source, Source):
             raise TypeError(_no_source(source, place))
     name = surface or surface_here()
     if name not in SURFACES:
         raise ViewError(unknown("surface", name, SURFACES))
     module, attribute = SURFACES[name]
-    drawn: View = getattr(import_module(module), attribute)(sources, view=view, title=title, **options)
+    drawn: View = getattr(import_module(module), attribute)(sources, view=view, title=title, second=second, **options)
     drawn.start()
     return drawn
 
 
 def surface_here() -> str:
-    """Return the surface that fits where we are called from."""
-    return "terminal"
+    """Return the surface for where we are called from: in a Jupyter kernel the notebook, else the terminal."""
+    ipython = sys.modules.get("IPython")  # nobody is in a notebook who has not loaded it
+    shell = ipython.get_ipython() if ipython is not None else None
+    return "notebook" if getattr(shell, "kernel", None) is not None else "terminal"
 
 
 def _no_source(given: Any, place: int) -> str:

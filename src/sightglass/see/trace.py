@@ -5,17 +5,20 @@ Theory of operation
     that can be drawn, the last lines of text. The first value that has a drawable kind decides what the stream is; a
     later value of another kind is counted and told, and the drawing goes on. `None` is a gap in a line.
 
-    Points are kept up to `MAX_POINTS` to a line; then all of them are thinned to at most half, extremes and gaps
+    Points stand over what x counts: the step, the time, the record's number or a further step track. They are kept up
+    to `MAX_POINTS` to a line; then all of them are thinned to at most half, extremes and gaps
     kept, and the trace says so. A stream that never ends is drawn from constant memory, in amortised constant time to
-    a record.
+    a record. Of values that are pictures by themselves the last ones are kept, for those who draw how they changed.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +26,10 @@ import numpy.typing as npt
 from sightglass.core.errors import SightglassError
 from sightglass.core.record import Record
 from sightglass.core.sink import Source
-from sightglass.core.values import Histogram, Image, Images, Tensor, Text, to_host, type_name
+from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text, to_host, type_name
 
 from .choose import Form, Kind, flatten, form_of
+from .grid import grid_of, is_grid
 from .scale import number
 from .thin import keep
 
@@ -35,6 +39,8 @@ MAX_ROWS = 200
 MAX_TEXT = 400
 MAX_NOTES = 50
 MAX_MARKS = 500
+MAX_VALUES = 256
+MAX_VALUE_BYTES = 32 * 2**20
 BAND = (0.1, 0.5, 0.9)
 
 Floats = npt.NDArray[np.float64]
@@ -103,6 +109,7 @@ class Trace:
         lines: The points of each line: by name for mappings, under "" for numbers and points.
         texts: The notes of annotated points: x, y, text.
         latest: The last record that could be drawn.
+        values: The last records that could be drawn and are more than a number, the newest last.
         rows: The last records in words: step, text.
         marks: The steps of records that were made from a part of their window.
         n_records: How many records came.
@@ -111,8 +118,9 @@ class Trace:
         failure: Why the source cannot be read any more, or "".
     """
 
-    def __init__(self, source: Source, *, max_points: int = MAX_POINTS) -> None:
+    def __init__(self, source: Source, *, x: str = "step", max_points: int = MAX_POINTS) -> None:
         self.source = source
+        self.values: deque[Record] = deque()
         self.form: Form | None = None
         self.lines: dict[str, Points] = {}
         self.texts: deque[tuple[float, float, str]] = deque(maxlen=MAX_NOTES)
@@ -123,7 +131,9 @@ class Trace:
         self.n_records = self.n_unfit = self.n_missed = self.n_lines_left_out = 0
         self.unfit = self.failure = ""
         self.ended = False
-        self._cursor = self._n_other = 0
+        self._cursor = self._n_other = self._n_value_bytes = 0
+        self._first_s: float | None = None
+        self._at = self._reader_of(x)
         self._max_points = max_points
 
     @property
@@ -154,12 +164,12 @@ class Trace:
         self.n_records += len(records)
         self.last = records[-1]
         self.rows.extend((record.step, summary(record.value)) for record in records[-MAX_ROWS:])
-        self.marks.extend(record.step for record in records if not record.complete)
+        self.marks.extend(self._at(record) for record in records if not record.complete)
         if self.kind in (None, "number") and all(type(record.value) is float for record in records):
             # The common case, and a hundred times faster than one by one.
             self.form = self.form or Form(kind="number")
             self.latest = records[-1]
-            self._extend("", [[record.step for record in records], [record.value for record in records]])
+            self._extend("", [[*map(self._at, records)], [record.value for record in records]])
             return
         pending: dict[str, list[tuple[float, ...]]] = {}
         for record in records:
@@ -178,19 +188,45 @@ class Trace:
 
     def _points(self, record: Record) -> list[Point]:
         if record.value is None and self.kind in ("number", None):
-            return [("", (record.step, np.nan))] if self.kind else []
+            return [("", (self._at(record), np.nan))] if self.kind else []
         value = to_host(record.value)
         form = form_of(value)
         if not self._fits(form):
             self.n_unfit += 1
             self.unfit = f"{type_name(record.value)} at step {number(record.step)}"
             return []
+        if is_grid(value):
+            value = grid_of(value)
         self._n_other += form.kind == "other"
         self.latest = replace(record, value=value)
+        if form.kind not in SMALL:
+            self._keep(self.latest)
         reader = READERS.get(form.kind)
         if form.kind == "note":
             self.texts.append((float(value[0]), float(value[1]), words(value[2])))
-        return reader(record.step, value) if reader else []
+        return reader(self._at(record), value) if reader else []
+
+    def _reader_of(self, x: str) -> Callable[[Record], float]:
+        """Return what tells where a record stands on the x axis; NaN if it has no such step."""
+        match x:
+            case "step" | "index":
+                return attrgetter(x)
+            case "wall":
+                return attrgetter("wall_time")
+            case "relative":
+                return self._since_first
+        return lambda record: float(record.steps.get(x, math.nan))
+
+    def _since_first(self, record: Record) -> float:
+        if self._first_s is None:
+            self._first_s = record.wall_time
+        return record.wall_time - self._first_s
+
+    def _keep(self, record: Record) -> None:
+        self.values.append(record)
+        self._n_value_bytes += size_of(record.value)
+        while len(self.values) > MAX_VALUES or (self._n_value_bytes > MAX_VALUE_BYTES and len(self.values) > 1):
+            self._n_value_bytes -= size_of(self.values.popleft().value)
 
     def _fits(self, form: Form) -> bool:
         """Settle what the stream is, and say whether a value of this form belongs to it."""
@@ -236,20 +272,39 @@ def summary(value: Any) -> str:
     return name if "[" in name or " of " in name else words(repr(value))
 
 
-def _read_numbers(step: float, value: Any) -> list[Point]:
-    return [(name, (step, float(item))) for name, item in flatten(value)]
+def size_of(value: Any) -> int:
+    """Return about how many bytes a value on the host takes."""
+    match value:
+        case Histogram():
+            return int(value.counts.nbytes + value.edges.nbytes)
+        case Tensor() | Image() | Images() | Text():
+            return size_of(value.value)
+        case Figure():
+            return len(value.data)
+        case Mapping():
+            return sum(64 + size_of(item) for item in value.values())
+        case list() | tuple():
+            return 16 + sum(map(size_of, value))
+    return int(getattr(value, "nbytes", 0)) or (len(value) if isinstance(value, bytes | str) else 16)
 
 
-def _read_band(step: float, value: Any) -> list[Point]:
-    return [("", (step, *quantiles(value)))]
+def _read_numbers(at: float, value: Any) -> list[Point]:
+    return [(name, (at, float(item))) for name, item in flatten(value)]
 
+
+def _read_band(at: float, value: Any) -> list[Point]:
+    return [("", (at, *quantiles(value)))]
+
+
+# What is kept as points or as rows of text, and needs no place among the values.
+SMALL: Final[frozenset[Kind]] = frozenset({"number", "pair", "triple", "note", "text", "other"})
 
 # How a record becomes points; kinds that are not listed are drawn from the latest record alone.
 READERS: dict[Kind, Callable[[float, Any], list[Point]]] = {
-    "number": lambda step, value: [("", (step, float(value[0] if isinstance(value, tuple) else value)))],
-    "pair": lambda step, value: [("", (float(value[0]), float(value[1])))],
-    "note": lambda step, value: [("", (float(value[0]), float(value[1])))],
-    "triple": lambda step, value: [("", (float(value[0]), float(value[1]), float(value[2])))],
+    "number": lambda at, value: [("", (at, float(value[0] if isinstance(value, tuple) else value)))],
+    "pair": lambda at, value: [("", (float(value[0]), float(value[1])))],
+    "note": lambda at, value: [("", (float(value[0]), float(value[1])))],
+    "triple": lambda at, value: [("", (float(value[0]), float(value[1]), float(value[2])))],
     "numbers": _read_numbers,
     "vector": _read_band,
     "histogram": _read_band,

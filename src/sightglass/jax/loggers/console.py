@@ -1,6 +1,6 @@
 """Logs in the terminal: a table that moves, or plain lines where there is no terminal.
 
-The table stands on the one stage of its console (`see.stage`), below or above any other live view. It has a row for
+The table stands on the one stage of its console (`see.terminal`), below or above any other live view. It has a row for
 each tag of each lane: the latest value, its steps, and the latest numbers as a sparkline.
 """
 
@@ -24,7 +24,7 @@ from sightglass.jax.logs.logdict import PRIMARY
 from sightglass.jax.logs.printing import range_of
 from sightglass.keep.moments import moments
 from sightglass.see.palette import AXIS, line_color
-from sightglass.see.stage import stage_of
+from sightglass.see.terminal import stage_of
 
 from .sink import Sink, SinkLogger
 

@@ -7,17 +7,21 @@ placed is marked where it is missing: NaN as a cross on the x axis, ±Inf as an 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 from rich.cells import cell_len
 from rich.text import Text
 
+from sightglass.core.values import Histogram
+from sightglass.see.contents import density_of
+from sightglass.see.palette import ALARM, AXIS
+from sightglass.see.scale import Axis, axis_of, number
+from sightglass.see.scene import Scene, Series
+from sightglass.see.thin import thin
+
 from .canvas import Brush, Canvas, styled
-from .palette import ALARM, AXIS
-from .scale import Axis, axis_of, number
-from .scene import Scene, Series
-from .thin import thin
 
 MIN_WIDTH, MIN_HEIGHT = 16, 3
 GRID = f"dim {AXIS}"
@@ -28,8 +32,7 @@ Spot = tuple[int, str, str]
 
 def paint_lines(scene: Scene, width: int, height: int, brush: Brush) -> list[Text]:
     """Paint one line for each series over the steps."""
-    y_axis = axis_of((s.y for s in scene.series), log=scene.log_y)
-    x_axis = axis_of(s.x[np.isfinite(s.x)] for s in scene.series)
+    x_axis, y_axis = _axes(scene)
     if y_axis is None or x_axis is None:
         return [*nothing_finite(scene, height)]
     gutter, canvas = _canvas(y_axis, width, height)
@@ -38,24 +41,35 @@ def paint_lines(scene: Scene, width: int, height: int, brush: Brush) -> list[Tex
     for step in scene.marks:
         if x_axis.low <= step <= x_axis.high:
             spots.append((_column(x_axis, step, canvas), brush.pick("◦", "o"), AXIS))
-    # The edges of bands first: what has a name lies above.
-    for series in sorted(scene.series, key=lambda one: bool(one.label)):
-        spots += _draw(canvas, series, x_axis, y_axis, brush)
-    return frame(canvas, x_axis, y_axis, gutter=gutter, brush=brush, x_name="step", spots=spots)
+    # What stands behind first: edges of bands, raw lines, older frames.
+    for series in scene.series:
+        for y in (series.low, series.high, series.raw):
+            if y is not None:
+                behind = replace(series, y=y, color=f"dim {series.color}")
+                spots += _draw(canvas, behind, x_axis, y_axis, brush)
+    for series in scene.series:
+        faint = replace(series, color=f"dim {series.color}") if series.alpha < 1 else series
+        spots += _draw(canvas, faint, x_axis, y_axis, brush)
+    return frame(
+        canvas, x_axis, y_axis, gutter=gutter, brush=brush, x_name=scene.x_name, spots=spots, places=scene.places
+    )
 
 
 def paint_path(scene: Scene, width: int, height: int, brush: Brush) -> list[Text]:
     """Paint each series as a path in x and y, its last point marked, with annotations where there is room."""
-    x_axis, y_axis = axis_of(s.x for s in scene.series), axis_of((s.y for s in scene.series), log=scene.log_y)
+    x_axis, y_axis = _axes(scene)
     if y_axis is None or x_axis is None:
         return [*nothing_finite(scene, height)]
     gutter, canvas = _canvas(y_axis, width, height)
     _grid(canvas, y_axis, brush)
     for series in scene.series:
         px, py = x_axis.place(series.x, canvas.n_x), y_axis.place(series.y, canvas.n_y)
-        canvas.path(px, py, series.color)
+        if scene.view == "scatter":
+            canvas.dots(px, py, series.color)
+        else:
+            canvas.path(px, py, series.color)
         solid = np.flatnonzero(np.isfinite(px) & np.isfinite(py))
-        if len(solid):
+        if len(solid) and scene.view != "scatter":
             canvas.put(*_cell(canvas, px[solid[-1]], py[solid[-1]]), brush.pick("●", "@"), f"bold {series.color}")
     for x, y, text, color in reversed(scene.texts):
         px, py = x_axis.place(x, canvas.n_x), y_axis.place(y, canvas.n_y)
@@ -64,20 +78,19 @@ def paint_path(scene: Scene, width: int, height: int, brush: Brush) -> list[Text
     return frame(canvas, x_axis, y_axis, gutter=gutter, brush=brush, x_name="x")
 
 
-def paint_outlines(outlines: Sequence[tuple[Floats, Floats, str]], width: int, height: int, brush: Brush) -> list[Text]:
+def paint_outlines(outlines: Sequence[tuple[Histogram, str]], width: int, height: int, brush: Brush) -> list[Text]:
     """Paint several histograms over each other, each as the outline of its density.
 
     Args:
-        outlines: For each, its counts, its edges and its colour.
+        outlines: Each with its colour.
         width: Room in cells.
         height: Room in cells.
         brush: What the terminal can do.
     """
-    densities = []
-    for counts, edges, color in outlines:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            density = np.nan_to_num(counts / np.diff(edges) / max(counts.sum(), 1), posinf=0)
-        densities.append((np.repeat(edges, 2), np.concatenate([[0], np.repeat(density, 2), [0]]), color))
+    densities = [
+        (np.repeat(histogram.edges, 2), np.concatenate([[0], np.repeat(density_of(histogram), 2), [0]]), color)
+        for histogram, color in outlines
+    ]
     x_axis = axis_of(x for x, _, _ in densities)
     y_axis = axis_of((y for _, y, _ in densities), zero=True)
     assert x_axis is not None
@@ -86,6 +99,16 @@ def paint_outlines(outlines: Sequence[tuple[Floats, Floats, str]], width: int, h
     for x, y, color in densities:
         canvas.path(x_axis.place(x, canvas.n_x), y_axis.place(y, canvas.n_y), color)
     return frame(canvas, x_axis, y_axis, gutter=gutter, brush=brush, x_name="value")
+
+
+def _axes(scene: Scene) -> tuple[Axis | None, Axis | None]:
+    """Return the axes of a chart of lines: what the options say, or what the lines need."""
+    options, columns = scene.options, []
+    for series in scene.series:
+        columns += [part for part in (series.y, series.raw, series.low, series.high) if part is not None]
+    y_axis = axis_of(columns, log=options.log_y, clip=options.clip, limits=options.y_limits)
+    x_axis = axis_of((s.x for s in scene.series), log=options.log_x, limits=options.x_limits)
+    return x_axis, y_axis
 
 
 def legend(series: Iterable[Series], width: int, brush: Brush, *, max_rows: int = 2) -> list[Text]:
@@ -120,6 +143,7 @@ def frame(
     spots: Sequence[Spot] = (),
     body: list[Text] | None = None,
     ends: bool = False,
+    places: Sequence[str] = (),
 ) -> list[Text]:
     """Put axes around a canvas.
 
@@ -133,6 +157,7 @@ def frame(
         spots: Marks on the horizontal axis: column, character, style.
         body: The rows inside, where they are not the canvas's own.
         ends: Whether both ends of the horizontal axis are labelled too.
+        places: What stands at 0, 1, 2 … of the horizontal axis, where it counts names.
     """
     labels = {_row(y_axis, value, canvas): label for value, label in y_axis.ticks(_n_y_ticks(canvas))}
     rows = []
@@ -140,14 +165,16 @@ def frame(
         tick = brush.pick("┤", "+") if r in labels else brush.pick("│", "|")
         row = Text(no_wrap=True, end="").append(f"{labels.get(r, ''):>{gutter}}{tick}", AXIS)
         rows.append(row.append_text(inside))
-    rows += _x_axis(canvas, x_axis, gutter=gutter, brush=brush, name=x_name, spots=spots, ends=ends)
+    rows += _x_axis(canvas, x_axis, gutter=gutter, brush=brush, name=x_name, spots=spots, ends=ends, places=places)
     return rows
 
 
 def nothing_finite(scene: Scene, height: int) -> list[Text]:
     """Say that there is nothing to draw yet."""
     came = any(len(series.x) for series in scene.series)
-    say = "no finite value" + (" above zero" if scene.log_y else "") + " so far" if came else "waiting for values"
+    say = (
+        "no finite value" + (" above zero" if scene.options.log_y else "") + " so far" if came else "waiting for values"
+    )
     above = max(0, (height - 1) // 2)
     return [*(Text(end="") for _ in range(above)), Text(f"  {say} …", AXIS, end="")]
 
@@ -194,14 +221,24 @@ def _annotate(canvas: Canvas, cell: tuple[int, int], text: str, *, color: str, b
 
 
 def _x_axis(
-    canvas: Canvas, axis: Axis, *, gutter: int, brush: Brush, name: str, spots: Sequence[Spot], ends: bool
+    canvas: Canvas,
+    axis: Axis,
+    *,
+    gutter: int,
+    brush: Brush,
+    name: str,
+    spots: Sequence[Spot],
+    ends: bool,
+    places: Sequence[str],
 ) -> list[Text]:
     line = [(brush.pick("─", "-"), AXIS)] * canvas.width
     ticks = axis.ticks(max(2, canvas.width // 12))
+    if places:
+        ticks = [(i, _short(places[i])) for i in range(0, len(places), max(1, -(-8 * len(places) // canvas.width)))]
     if ends:
         ticks = [(axis.low, number(axis.low, digits=3)), (axis.high, number(axis.high, digits=3)), *ticks]
     labels = [" "] * canvas.width
-    room = canvas.width - len(name) - 1
+    room = canvas.width - len(name) - bool(name)
     if not ends:
         labels[room + 1 :] = name
     for value, label in ticks:
@@ -215,6 +252,11 @@ def _x_axis(
         line[column] = (char, style)
     first = styled([(" " * gutter + brush.pick("└", "+"), AXIS), *line])
     return [first, Text(" " * (gutter + 1) + "".join(labels).rstrip(), AXIS, no_wrap=True, end="")]
+
+
+def _short(name: str, n_max: int = 12) -> str:
+    """Shorten a name from the left: what tells layers apart stands at their ends."""
+    return name if len(name) <= n_max else f"…{name[1 - n_max :]}"
 
 
 def _row(axis: Axis, value: float, canvas: Canvas) -> int:

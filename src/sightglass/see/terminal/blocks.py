@@ -6,23 +6,21 @@ its lower half in that of the ground. Where there is no colour, shades stand for
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from sightglass.core.values import Histogram, Image, Images
+from sightglass.core.values import Histogram
+from sightglass.see.contents import bars_of, bounds_of, counted_of, pictures_of, resample
+from sightglass.see.distributions import over_steps
+from sightglass.see.palette import ALARM, AXIS, NEGATIVE, color_map, hex_of
+from sightglass.see.scale import Axis, axis_of, number
+from sightglass.see.scene import Floats, Item, Scene
+from sightglass.see.trace import as_floats
 
 from .canvas import Brush, Canvas, styled
 from .charts import frame, nothing_finite, paint_outlines
-from .choose import flatten
-from .palette import ALARM, AXIS, NEGATIVE, color_map, hex_of
-from .scale import Axis, axis_of, number
-from .scene import Floats, Item, Scene
-from .trace import as_floats, words
 
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 LEVELS = " ▁▂▃▄▅▆▇█"
@@ -33,20 +31,22 @@ TRAIL_WIDTH = 16
 
 def paint_bars(scene: Scene, width: int, height: int, brush: Brush) -> list[Text]:
     """Paint one bar for each name, with its value and, where there is room, how it came there."""
-    bars = [bar for item in scene.items for bar in _bars_of(item, alone=len(scene.items) == 1)]
-    axis = axis_of(([value for _, value, _, _ in bars],), zero=True) if bars else None
+    alone = len(scene.items) == 1
+    bars = [(bar, item) for item in scene.items for bar in bars_of(item, alone=alone)]
+    axis = axis_of(([bar.value for bar, _ in bars],), zero=True) if bars else None
     if not bars:
         return nothing_finite(scene, height)
     shown = bars if len(bars) <= height else bars[: height - 1]
-    label_width = min(max(cell_len(name) for name, *_ in shown), max(width // 3, 6))
-    value_width = max(len(number(value)) for _, value, _, _ in shown)
-    trail_width = TRAIL_WIDTH if width >= 70 and any(len(trail) > 1 for *_, trail in shown) else 0
+    trails = [_trail_of(item, bar.name if alone else bar.name.removeprefix(f"{item.label}/")) for bar, item in shown]
+    label_width = min(max(cell_len(bar.name) for bar, _ in shown), max(width // 3, 6))
+    value_width = max(len(number(bar.value)) for bar, _ in shown)
+    trail_width = TRAIL_WIDTH if width >= 70 and any(len(trail) > 1 for trail in trails) else 0
     room = max(width - label_width - value_width - 3 - (trail_width + 2 if trail_width else 0), 4)
     rows = []
-    for name, value, color, trail in shown:
-        row = Text(_fit(name, label_width, brush), no_wrap=True, end="").append(" ")
-        row.append_text(_bar(value, axis, room, color, brush))
-        row.append(f" {number(value):>{value_width}}", "bold" if np.isfinite(value) else f"bold {ALARM}")
+    for (bar, _), trail in zip(shown, trails, strict=True):
+        row = Text(_fit(bar.name, label_width, brush), no_wrap=True, end="").append(" ")
+        row.append_text(_bar(bar.value, axis, room, bar.color, brush))
+        row.append(f" {number(bar.value):>{value_width}}", "bold" if np.isfinite(bar.value) else f"bold {ALARM}")
         if trail_width:
             row.append("  ").append_text(_trail(trail, trail_width, brush))
         rows.append(row)
@@ -57,14 +57,15 @@ def paint_bars(scene: Scene, width: int, height: int, brush: Brush) -> list[Text
 
 def paint_histogram(scene: Scene, width: int, height: int, brush: Brush) -> list[Text]:
     """Paint the latest histogram as blocks, or several as outlines over each other."""
-    found = [(histogram, item.color) for item in scene.items if (histogram := _histogram_of(item)) is not None]
+    if scene.options.over in ("heat", "ridge") and (map_ := _over_steps(scene, width, height, brush)):
+        return map_
+    found = [(histogram, item.color) for item in scene.items if (histogram := counted_of(item)) is not None]
     drawn = [(histogram, color) for histogram, color in found if histogram.total]
     if not drawn:
         return nothing_finite(scene, height)
     if len(drawn) > 1:
-        outlines = [(h.counts.astype(np.float64), h.edges, color) for h, color in drawn]
         counted = Text("density of ", AXIS, no_wrap=True, end="").append_text(_counted(found))
-        return [*paint_outlines(outlines, width, height - 1, brush), counted]
+        return [*paint_outlines(drawn, width, height - 1, brush), counted]
     histogram, color = drawn[0]
     rows = max(height - 3, 3)
     gutter = len(f"{histogram.counts.max():,}") + 1
@@ -82,6 +83,19 @@ def paint_histogram(scene: Scene, width: int, height: int, brush: Brush) -> list
     return [*framed, _counted(found)]
 
 
+def _over_steps(scene: Scene, width: int, height: int, brush: Brush) -> list[Text]:
+    """Paint the distributions of each stream over the steps: steps from the left, values from below."""
+    found = [(item, over) for item in scene.items if (over := over_steps(item.values)) is not None]
+    rows: list[Text] = []
+    for item, over in found:
+        room = max(height // len(found) - 2, 2)
+        first, last = number(over.steps[0]), number(over.steps[-1])
+        span = f"{number(over.edges[0])} to {number(over.edges[-1])}, upwards; steps {first} to {last}"
+        rows.append(Text(f"{item.label}: {span}" if len(found) > 1 else span, AXIS, no_wrap=True, end=""))
+        rows += _heatmap(over.counts.T[::-1], width, room, brush)
+    return rows
+
+
 def paint_heatmap(scene: Scene, width: int, height: int, brush: Brush) -> list[Text]:
     """Paint the latest matrix of each stream; where entries share a pixel, the largest magnitude shows."""
     shown = [(item, as_floats(item.record.value)) for item in scene.items if item.record is not None]
@@ -96,7 +110,7 @@ def paint_heatmap(scene: Scene, width: int, height: int, brush: Brush) -> list[T
 
 def paint_images(scene: Scene, width: int, height: int, brush: Brush) -> list[Text]:
     """Paint the latest images of all streams in a grid, as many as fit."""
-    pictures = [picture for item in scene.items for picture in _pictures_of(item)]
+    pictures = [picture for item in scene.items for picture in pictures_of(item)]
     if not pictures:
         return nothing_finite(scene, height)
     captions = any(caption for _, caption in pictures)
@@ -118,41 +132,10 @@ def paint_images(scene: Scene, width: int, height: int, brush: Brush) -> list[Te
     return [*rows, Text(f"{len(pictures)} image{'s' if len(pictures) > 1 else ''} of {size}{more}", AXIS, end="")]
 
 
-def resample(data: Floats, height: int, width: int, *, mean: bool) -> Floats:
-    """Fit a picture into another number of pixels.
-
-    Args:
-        data: Shape (rows, columns, …).
-        height: Rows wanted.
-        width: Columns wanted.
-        mean: Average what falls together; otherwise the largest magnitude wins, and NaN over everything.
-    """
-    for axis, n in ((0, height), (1, width)):
-        length = data.shape[axis]
-        if n >= length:
-            data = np.take(data, np.arange(n) * length // n, axis=axis)
-            continue
-        starts = np.arange(n) * length // n
-        if mean:
-            sizes = np.diff([*starts, length]).reshape((-1, *(1,) * (data.ndim - 1 - axis)))
-            data = np.add.reduceat(data, starts, axis=axis) / sizes
-        else:
-            low, high = np.minimum.reduceat(data, starts, axis=axis), np.maximum.reduceat(data, starts, axis=axis)
-            data = np.where(abs(low) > abs(high), low, high)
-    return data
-
-
-def _bars_of(item: Item, *, alone: bool) -> list[tuple[str, float, str, Floats]]:
-    if item.record is None:
-        return []
-    value, before = item.record.value, "" if alone else f"{item.label}/"
-    none = np.empty(0)
-    if isinstance(value, Mapping):
-        named = [(words(name), float(number_)) for name, number_ in flatten(value)]
-        return [(before + n, v, item.color, item.trails[n][1] if n in item.trails else none) for n, v in named]
-    if np.ndim(as_floats(value)) == 0:
-        return [(item.label, float(value), item.color, item.trails[""][1] if "" in item.trails else none)]
-    return [(f"{before}{i}", float(v), item.color, none) for i, v in enumerate(as_floats(value))]
+def _trail_of(item: Item, name: str) -> Floats:
+    """Return how a bar came to its length."""
+    found = item.trails.get(name, item.trails.get("") if name == item.label else None)
+    return found[1] if found is not None else np.empty(0)
 
 
 def _bar(value: float, axis: Axis | None, room: int, color: str, brush: Brush) -> Text:
@@ -188,16 +171,6 @@ def _trail(trail: Floats, width: int, brush: Brush) -> Text:
     return canvas.lines(brush)[0]
 
 
-def _histogram_of(item: Item) -> Histogram | None:
-    if item.record is None:
-        return None
-    value = item.record.value
-    if isinstance(value, Histogram):
-        return value
-    data = as_floats(value)
-    return Histogram(item.trails[""][1]) if data.ndim == 0 and "" in item.trails else Histogram(data)
-
-
 def _columns(histogram: Histogram, room: int) -> tuple[Floats, int]:
     """Return the counts to draw, and how many columns each takes; unequal or too many bins are counted anew."""
     counts, edges = histogram.counts.astype(np.float64), histogram.edges
@@ -222,12 +195,8 @@ def _counted(found: list[tuple[Histogram, str]]) -> Text:
 
 
 def _heatmap(matrix: Floats, width: int, room: int, brush: Brush) -> list[Text]:
-    finite = matrix[np.isfinite(matrix)]
-    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
-    diverging = low < 0 < high
-    if diverging:
-        high = max(-low, high)
-        low = -high
+    bounds = bounds_of(matrix)
+    low, high = bounds.low, bounds.high
     tall, wide = matrix.shape
     # Half a cell is a pixel; small matrices are enlarged by whole factors, so that their cells are equal.
     per_cell = 2 if brush.color and brush.unicode else 1
@@ -239,17 +208,11 @@ def _heatmap(matrix: Floats, width: int, room: int, brush: Brush) -> list[Text]:
     span = high / 2 - low / 2 or 1.0
     with np.errstate(invalid="ignore"):
         shares = (data / 2 - low / 2) / span
-    n_bad = int(matrix.size - len(finite))
-    key = _key(
-        low,
-        high,
-        diverging,
-        brush,
-        " · ".join(filter(None, (f"{tall} x {wide}", f"{n_bad} not finite" if n_bad else ""))),
-    )
+    note = f"{tall} x {wide}" + (f" · {bounds.n_bad} not finite" if bounds.n_bad else "")
+    key = _key(low, high, bounds.diverging, brush, note)
     if per_cell == 1:
         return [*_shaded(shares, brush), key]
-    return [*half_blocks(color_map(shares, diverging=diverging)), key]
+    return [*half_blocks(color_map(shares, diverging=bounds.diverging)), key]
 
 
 def half_blocks(colors: npt.NDArray[np.uint8]) -> list[Text]:
@@ -307,28 +270,6 @@ def _tile(picture: Floats, width: int, height: int, brush: Brush) -> list[Text]:
     if brush.color and brush.unicode:
         return half_blocks(np.rint(resample(picture, 2 * height, width, mean=True) * 255).astype(np.uint8))
     return _shaded(resample(picture, height, width, mean=True).mean(axis=-1), brush)
-
-
-def _pictures_of(item: Item) -> list[tuple[Floats, str]]:
-    if item.record is None:
-        return []
-    match item.record.value:
-        case Image(value=value, caption=caption):
-            return [(_rgb(np.asarray(value)), words(caption))]
-        case Images(value=value, captions=captions):
-            names = [words(caption) for caption in captions] or [""] * len(value)
-            return [(_rgb(picture), name) for picture, name in zip(np.asarray(value), names, strict=False)]
-    array = np.asarray(item.record.value)
-    return [(_rgb(picture), "") for picture in (array[None] if array.ndim == 3 else array)]
-
-
-def _rgb(picture: npt.NDArray[Any]) -> Floats:
-    """Return a picture of shape (height, width, 3) with values from 0 to 1; what is transparent shows middle grey."""
-    data = picture.astype(np.float64) / (255 if picture.dtype.kind in "iu" else 1)
-    data = np.clip(np.nan_to_num(data if data.ndim == 3 else data[..., None]), 0, 1)
-    if data.shape[-1] == 4:
-        data = data[..., :3] * data[..., 3:] + 0.5 * (1 - data[..., 3:])
-    return data if data.shape[-1] == 3 else np.repeat(data[..., :1], 3, axis=-1)
 
 
 def _fit(text: str, width: int, brush: Brush) -> str:

@@ -1,18 +1,9 @@
 """The terminal surface: live charts in characters, drawn with rich.
 
 Theory of operation
-    `TerminalView` has a trace for each of its sources. To draw is three steps: the traces *pull* what is new; from
-    them a
-    *scene* is taken, which never changes; a `Drawing` of the scene paints itself when rich prints it, for the width,
-      the height, the encoding and the colours of that very console. So one drawing can go to a terminal, a file and
-      an SVG alike.
-
-    The view is chosen (`choose`) again whenever the forms of the values change. A stream that cannot share the view
-    after all, because its first value came later, is left out and the drawing says so: misuse that is known at the
-    call raises, what turns up later never stops a repaint.
-
-    rich's refresh thread and the caller may pull at the same time, and no lock is to be had here: whoever holds the
-    view's one token pulls, the other draws what was drawn last.
+    To draw is three steps: the board *pulls* what is new; from it a *scene* is taken, which never changes; a `Drawing`
+    of the scene paints itself when rich prints it, for the width, the height, the encoding and the colours of that
+    very console. So one drawing can go to a terminal, a file and an SVG alike.
 """
 
 from __future__ import annotations
@@ -20,27 +11,27 @@ from __future__ import annotations
 import io
 import textwrap
 import time
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from rich import get_console
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from sightglass.core.errors import ViewError, unknown
 from sightglass.core.sink import Source
+from sightglass.see.board import Board
+from sightglass.see.contents import hidden_of
+from sightglass.see.options import options_of
+from sightglass.see.palette import ALARM, AXIS
+from sightglass.see.scene import Scene
 
 from .blocks import paint_bars, paint_heatmap, paint_histogram, paint_images
 from .canvas import Brush
 from .charts import legend, nothing_finite, paint_lines, paint_path
-from .choose import VIEWS, Choice, choose
 from .pages import paint_log, paint_picture, paint_table
-from .palette import ALARM, AXIS
-from .scene import Scene, label_streams, scene_of
 from .stage import REFRESHES_PER_SECOND, stage_of
-from .trace import Trace
 
 PLAIN_WIDTH = 80
 HEIGHT = 20
@@ -50,6 +41,7 @@ MAX_NOTICES = 4
 PAINTERS = {
     "line": paint_lines,
     "xy": paint_path,
+    "scatter": paint_path,
     "annotated": paint_path,
     "line3d": paint_path,
     "bars": paint_bars,
@@ -60,7 +52,6 @@ PAINTERS = {
     "log": paint_log,
     "table": paint_table,
 }
-FLAT_NOTE = "z is not drawn: this is the projection on x and y"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,9 +99,10 @@ class TerminalView:
         sources: The streams.
         view: The view to use, whatever the values are; see `choose.VIEWS`.
         title: What stands above it; the streams' tags by default.
+        second: Which of the streams belong to a second y axis; a terminal has one, and says so.
         height: How many rows it takes; by default 20, or what the terminal has.
-        log_y: Whether a line chart's y axis is logarithmic.
         console: Where it is drawn; standard output by default.
+        **options: See `options.Options`.
 
     Raises:
         ViewError: The view is unknown, or the values that are there already cannot share one.
@@ -122,20 +114,15 @@ class TerminalView:
         *,
         view: str | None = None,
         title: str | None = None,
+        second: Iterable[Source] = (),
         height: int | None = None,
-        log_y: bool = False,
         console: Console | None = None,
+        **options: Any,
     ) -> None:
-        if view is not None and view not in VIEWS:
-            raise ViewError(unknown("view", view, VIEWS))
-        self._wanted, self._title, self._height, self._log_y = view, title, height, log_y
+        drawn = options_of(options, surface="terminal", own=("height", "console"))
+        self._board = Board(sources, view=view, title=title, second=second, options=drawn, flat=True)
+        self._height = height
         self._console = console or get_console()
-        self._traces: tuple[Trace, ...] = ()
-        self._token = deque([None])
-        self._scene = Scene(view=None, title=title or "")
-        self._stale = True
-        for source in [sources] if isinstance(sources, Source) else sources:
-            self.add(source)
 
     def __enter__(self) -> TerminalView:
         return self.start()
@@ -152,54 +139,34 @@ class TerminalView:
         return "\n".join(row.rstrip() for row in capture.get().rstrip().split("\n"))
 
     def __repr__(self) -> str:
-        return (
-            f"<TerminalView of {', '.join(label_streams(self._traces)) or 'nothing'}: {self._scene.view or 'waiting'}>"
-        )
+        board = self._board
+        return f"<TerminalView of {', '.join(board.labels) or 'nothing'}: {board.scene.view or 'waiting'}>"
 
     @property
     def sources(self) -> tuple[Source, ...]:
         """The streams that are drawn."""
-        return tuple(trace.source for trace in self._traces)
+        return self._board.sources
 
     @property
     def ended(self) -> bool:
         """Whether all streams have ended and all of their records are drawn."""
-        return all(trace.ended for trace in self._traces) and not self._stale
+        return self._board.ended
 
-    def add(self, source: Source) -> None:
+    def add(self, source: Source, *, second: bool = False) -> None:
         """Draw another stream too.
 
         Raises:
             ViewError: Its values cannot share the view with those of the others.
         """
-        if any(trace.source is source for trace in self._traces):
-            return
-        trace = Trace(source)
-        trace.pull()
-        self._choose((*self._traces, trace))
-        self._traces = (*self._traces, trace)
-        self._stale = True
+        self._board.add(source, second=second)
 
     def remove(self, source: Source) -> None:
         """Draw a stream no more; one that is not drawn is no error."""
-        self._traces = tuple(trace for trace in self._traces if trace.source is not source)
-        self._stale = True
+        self._board.remove(source)
 
     def pull(self) -> bool:
         """Take what the streams have, and say whether the drawing changed."""
-        try:
-            token = self._token.pop()
-        except IndexError:
-            return False
-        try:
-            stale, self._stale = self._stale, False
-            traces = self._traces
-            if sum(trace.pull() for trace in traces) or stale:
-                self._scene = self._take(traces)
-                return True
-            return False
-        finally:
-            self._token.append(token)
+        return self._board.pull()
 
     def render(self) -> Drawing:
         """Return the drawing of what the streams hold by now."""
@@ -208,7 +175,7 @@ class TerminalView:
 
     def draw(self, *, height: int) -> Drawing:
         """Return the last drawing again, for a number of rows at most."""
-        return Drawing(scene=self._scene, height=max(min(self._height or HEIGHT, height), MIN_HEIGHT))
+        return Drawing(scene=self._board.scene, height=max(min(self._height or HEIGHT, height), MIN_HEIGHT))
 
     def start(self) -> TerminalView:
         """Begin to draw in the background, where there is a terminal; what is printed meanwhile stands above.
@@ -216,7 +183,7 @@ class TerminalView:
         Streams that have ended are drawn once.
         """
         self.pull()
-        if self._traces and self.ended:
+        if self.sources and self.ended:
             self._console.print(self.render())
         elif self._console.is_terminal:
             stage_of(self._console).enter(self)
@@ -247,26 +214,6 @@ class TerminalView:
         """Stop drawing; the last drawing stays. Closing twice is no error."""
         self.pull()
         stage_of(self._console).leave(self)
-
-    def _choose(self, traces: Sequence[Trace]) -> Choice | None:
-        known = [(t, label) for t, label in zip(traces, label_streams(traces), strict=True) if t.form is not None]
-        forms = [trace.form for trace, _ in known if trace.form is not None]
-        return choose(forms, view=self._wanted, names=[label for _, label in known]) if forms else None
-
-    def _take(self, traces: tuple[Trace, ...]) -> Scene:
-        drawn: tuple[Trace, ...] = ()
-        choice: Choice | None = None
-        notices = []
-        for trace in traces:
-            try:
-                choice = self._choose((*drawn, trace)) or choice
-            except ViewError as error:
-                notices.append(str(error))
-                continue
-            drawn = (*drawn, trace)
-        if choice and choice.view in ("xy", "line3d") and "triple" in choice.kinds:
-            notices.append(FLAT_NOTE)
-        return scene_of(drawn, choice=choice, title=self._title, log_y=self._log_y, notices=notices)
 
 
 def _says_more(scene: Scene) -> bool:
@@ -316,7 +263,5 @@ def _ascii(row: Text) -> Text:
 
 
 def _axis_notices(scene: Scene) -> list[str]:
-    if not scene.log_y or scene.view not in ("line", "xy", "annotated", "line3d"):
-        return []
-    n_hidden = sum(int((series.y <= 0).sum()) for series in scene.series)
-    return [f"{n_hidden:,} points are not above zero, so the log axis has no place for them"] if n_hidden else []
+    second = any(series.second for series in scene.series)
+    return [*hidden_of(scene), *(["A terminal has one y axis: all lines are read on it"] if second else [])]

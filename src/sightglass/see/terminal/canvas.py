@@ -74,8 +74,7 @@ class Canvas:
         alone = solid.copy()
         alone[:-1] &= ~joined
         alone[1:] &= ~joined
-        for right, up in ((0, 0), (1, 0), (0, 1), (1, 1)):
-            self._ink(px[alone] + right, py[alone] + up, style)
+        self.dots(px[alone], py[alone], style)
         start = np.flatnonzero(joined)
         x0, y0 = np.rint(px[start]), np.rint(py[start])
         dx, dy = np.rint(px[start + 1]) - x0, np.rint(py[start + 1]) - y0
@@ -84,6 +83,13 @@ class Canvas:
         at = np.arange(len(of)) - np.repeat(np.cumsum(n_dots + 1) - (n_dots + 1), n_dots + 1)
         share = at / n_dots[of]
         self._ink(x0[of] + dx[of] * share, y0[of] + dy[of] * share, style)
+
+    def dots(self, x: npt.ArrayLike, y: npt.ArrayLike, style: str) -> None:
+        """Draw each point by itself, large enough to be seen."""
+        px, py = np.asarray(x, np.float64), np.asarray(y, np.float64)
+        solid = np.isfinite(px) & np.isfinite(py)
+        for right, up in ((0, 0), (1, 0), (0, 1), (1, 1)):
+            self._ink(px[solid] + right, py[solid] + up, style)
 
     def put(self, column: int, row: int, text: str, style: str) -> None:
         """Write text from a cell on, rows counted from the top; what does not fit is cut off."""

@@ -7,12 +7,12 @@ import struct
 from rich.text import Text
 
 from sightglass.core.values import Figure
+from sightglass.see.palette import AXIS
+from sightglass.see.scale import number
+from sightglass.see.scene import Item, Scene
 
 from .canvas import Brush
 from .charts import nothing_finite
-from .palette import AXIS
-from .scale import number
-from .scene import Item, Scene
 
 
 def paint_log(scene: Scene, width: int, height: int, brush: Brush) -> list[Text]:

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import sightglass as sg
-from sightglass.see.matplotlib import drawn, encode
+from sightglass.see.pictures import drawn, encode
 
 
 def figure(value=1.0, **options):

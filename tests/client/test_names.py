@@ -1,0 +1,100 @@
+"""Events and observables by name: what completion shows, and what the names mean."""
+
+from __future__ import annotations
+
+import pytest
+
+import sightglass as sg
+
+
+@pytest.fixture
+def run():
+    with sg.init("names") as run:
+        run.observe("batch", loss=1.0, grads={"dense": 1.0}, step=0)
+        client = sg.connect(run)
+        client.describe()  # the next event tells of its observables
+        run.observe("batch", loss=1.0, grads={"dense": 1.0}, step=1)
+        run.log({"train/loss": 2.0}, step=1)
+        run.observe("stream", x=1)
+        yield run
+
+
+def test_completion_shows_events_and_observables(run):
+    client = sg.connect(run)
+    assert not hasattr(client, "batch"), "nothing is asked of the run where nobody sits"
+    assert {"batch", "log", "stream", "describe"} <= set(dir(client))
+    assert set(dir(client.batch)) >= {"loss", "grads", "step"}
+    assert not any(name.startswith("_") for name in dir(client.batch))
+    assert "train/loss" not in dir(client.log)
+    assert "train/loss" in client.log._ipython_key_completions_()
+
+
+def test_a_name_is_a_query(run):
+    client = sg.connect(run)
+    client.describe()
+    assert str(client.batch.loss) == str(sg.on("batch").map(lambda value: value.loss))
+    assert client.batch.loss == sg.parse("batch.loss")
+    assert client.log["train/loss"] == sg.parse("log['train/loss']")
+    stream = client.stream(client.batch.loss.mean(every=1))
+    run.observe("batch", loss=3.0, step=2)
+    assert stream.wait(1, timeout_s=10)[0].value == 3.0
+
+
+def test_own_attributes_come_first(run):
+    client = sg.connect(run)
+    client.describe()
+    assert callable(client.stream)
+    assert client.name == "names"
+
+
+def test_unknown_names_are_told_with_what_is_meant(run):
+    client = sg.connect(run)
+    client.describe()
+    with pytest.raises(KeyError, match=r"Unknown observable 'los' at event 'batch'\. Did you mean 'loss'"):
+        client.batch["los"]
+    assert not hasattr(client, "bach")
+    assert not hasattr(client.batch, "los")
+    assert repr(client.batch).startswith("<event 'batch': ")
+
+
+def test_names_keep_up_with_the_run(run):
+    client = sg.connect(run)
+    dir(client)
+    run.observe("epoch", accuracy=0.5)
+    dir(client)
+    run.observe("epoch", accuracy=0.5)
+    assert "epoch" in dir(client)
+    assert client.epoch.accuracy == sg.parse("epoch.accuracy")
+
+
+def test_completion_finds_them_without_running_anything(run):
+    guarded = pytest.importorskip("IPython.core.guarded_eval")
+    client = sg.connect(run)
+    dir(client)
+    seen = guarded.EvaluationContext(globals={}, locals={"client": client}, evaluation="limited")
+    assert "loss" in dir(guarded.guarded_eval("client.batch", seen))
+
+
+def test_where_somebody_sits_the_names_are_there_at_once(run, monkeypatch):
+    import sys
+    import types
+
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=object))
+    assert sg.connect(run).batch.loss == sg.parse("batch.loss")
+
+
+def test_a_run_that_is_gone_has_its_own_names_still():
+    run = sg.init("gone")
+    client = sg.connect(run)
+    run.close()
+    client.close()
+    assert "describe" in dir(client)
+    assert not hasattr(client, "batch")
+
+
+def test_recorded_runs_have_names_too(run):
+    run.flush()
+    with sg.open(run.directory) as recorded:
+        recorded.describe()
+        assert recorded.log["train/loss"] == sg.parse("log['train/loss']")
+        assert recorded.stream(recorded.log["train/loss"]).wait(1, timeout_s=10)[0].value == 2.0

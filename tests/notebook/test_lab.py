@@ -1,0 +1,222 @@
+"""Views and cards in JupyterLab, while cells are running."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from .lab import Notebook, pixels, until
+
+pytestmark = pytest.mark.timeout(240)
+
+TRAIN = """
+import math, pathlib, threading, time
+import numpy as np
+import sightglass as sg
+
+run = sg.init(NAME, dir="runs", config={"lr": 0.1}, budget=None)
+lr = run.control("lr", 0.1, min=0.0, max=1.0)
+augment = run.control("augment", True)
+
+def checkpoint():
+    "Save the weights."
+    return "saved"
+
+run.action("checkpoint", checkpoint)
+step = 0
+
+def train(until=lambda: False):
+    global step
+    while not (run.stopping or until()):
+        run.observe("batch", step=step, loss=1 + math.sin(step / 20) / 2, lr=lr.value, ramp=step % 100,
+                    bars={"<b>one</b>": 1.0 + step % 7, "two": 2.0}, note="<img src=x onerror=alert(1)>")
+        step += 1
+        time.sleep(0.005)
+
+def in_background():
+    threading.Thread(target=train, daemon=True).start()
+"""
+SHOW = "client = sg.connect(run)\nview = sg.plot(client.stream('batch.loss'), client.stream('batch.ramp'))\n"
+SERVED = "print(sum(not page.full for page in view._audience._pages.values()))"
+COMPLETE = """
+from IPython.core.completer import provisionalcompleter
+with provisionalcompleter():
+    print([one.text for one in get_ipython().Completer.completions('client.batch.', 13)])
+"""
+STOP = "pathlib.Path('{}').exists"
+
+
+def training(name: str) -> str:
+    return TRAIN.replace("NAME", repr(name))
+
+
+def drawn(notebook: Notebook) -> int:
+    """Return how many records were drawn of the first stream of the view that was drawn of most."""
+    return notebook.page.evaluate("() => Math.max(0, ...Object.values(window.drawn).map(streams => streams.s1 ?? 0))")
+
+
+def grows(notebook: Notebook) -> None:
+    """Wait until a view has drawn more than it has by now."""
+    before = drawn(notebook)
+    until(lambda: drawn(notebook) > before + 20, "more records are drawn")
+
+
+def test_a_view_updates_while_its_cell_is_running(open_notebook, lab):
+    notebook = open_notebook([training("live"), SHOW + f"train({STOP.format('stop1')})"])
+    notebook.run(0)
+    notebook.run(1)
+    view = notebook.view(1)
+    canvas = view.locator("canvas").first
+    canvas.wait_for()
+    grows(notebook)
+    first = until(lambda: (seen := pixels(canvas))["n"] > 200 and seen, "lines are drawn")
+    told = view.locator(".sightglass-view")
+    text = told.inner_text()
+    assert "batch.loss" in text
+    grows(notebook)
+    until(lambda: pixels(canvas)["sum"] != first["sum"], "the picture changes")
+    until(lambda: told.inner_text() != text, "the values change")
+    assert notebook.prompt(1) == "[*]:"
+    # What pages say arrives while the cell is running: otherwise nothing would be acknowledged.
+    (lab.root / "stop1").touch()
+    notebook.wait_done(1)
+
+
+def test_a_view_survives_its_cell_being_run_again_and_the_page_being_loaded_anew(open_notebook):
+    notebook = open_notebook([training("again") + "in_background()", SHOW, SERVED])
+    notebook.finish(0)
+    notebook.finish(1)
+    notebook.view(1).locator("canvas").first.wait_for()
+    grows(notebook)
+    notebook.finish(1)
+    expect(notebook.view(1)).to_have_count(1)
+    grows(notebook)
+    notebook.command("docmanager:save")
+    before = drawn(notebook)
+    notebook.open()
+    canvas = notebook.view(1).locator("canvas").first
+    canvas.wait_for()
+    until(lambda: drawn(notebook) > before, "what came before is there again")
+    until(lambda: pixels(canvas)["n"] > 200, "lines are drawn")
+    grows(notebook)
+
+    def served() -> str:
+        notebook.finish(2)
+        return notebook.said(2).strip()
+
+    until(lambda: served() == "1", "the page that is no more is sent nothing")
+
+
+def test_a_view_can_be_seen_twice_and_is_sent_nothing_when_nobody_looks(open_notebook):
+    notebook = open_notebook(
+        [training("twice") + "in_background()", SHOW, "print(len(view._audience), view._audience.n_sent)"]
+    )
+    notebook.finish(0)
+    notebook.finish(1)
+    notebook.view(1).locator("canvas").first.wait_for()
+    notebook.command("notebook:create-output-view")
+    views = notebook.page.locator(".sightglass-notebook canvas.chart-canvas, .sightglass-notebook .u-wrap > canvas")
+    expect(views).to_have_count(2)
+    until(lambda: all(pixels(views.nth(i))["n"] > 200 for i in range(2)), "both have lines")
+    grows(notebook)
+    notebook.finish(2)
+    assert notebook.said(2).split()[0] == "1", "one page, however many views"
+    notebook.page.locator(".jp-LinkedOutputView").first.wait_for()
+    notebook.page.evaluate("() => [...window.jupyterapp.shell.widgets('main')].at(-1).close()")
+    expect(views).to_have_count(1)
+    grows(notebook)
+    notebook.page.evaluate("() => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = 1 }")
+    notebook.command("notebook:clear-cell-output")
+    expect(views).to_have_count(0)
+
+    def counted() -> list[str]:
+        notebook.finish(2)
+        return notebook.said(2).split()
+
+    until(lambda: counted()[0] == "0", "the page said that it looks no more")
+    assert counted() == counted(), "nothing is sent to nobody"
+
+
+def test_streams_and_runs_show_themselves_and_names_are_texts(open_notebook):
+    notebook = open_notebook(
+        [
+            training("<b>bold</b>") + "in_background()\nclient = sg.connect(run)",
+            "client.stream('batch.bars')",
+            "run",
+            "run.log({'x': 1.0}, step=0)\nrun.flush()\nsg.open(run.directory)",
+        ]
+    )
+    notebook.finish(0)
+    for place in (1, 2, 3):
+        notebook.finish(place)
+    bars = notebook.view(1)
+    expect(bars.locator(".sightglass-view")).to_contain_text("<b>one</b>")
+    card = notebook.cell(2).locator("article.card")
+    expect(card.locator("h2")).to_have_text("<b>bold</b>")
+    expect(card.locator(".offered", has_text="note")).to_contain_text("<img src=x onerror=alert(1)>")
+    expect(card.locator(".streams")).to_contain_text("batch.bars")
+    before = card.locator(".event .count").first.inner_text()
+    until(lambda: card.locator(".event .count").first.inner_text() != before, "the card keeps up to date")
+    recorded = notebook.cell(3).locator("article.card")
+    expect(recorded.locator("h2")).to_have_text("<b>bold</b>")
+    expect(recorded.get_by_role("button", name="Stop")).to_be_hidden()
+    assert notebook.page.locator("b", has_text="bold").count() == 0
+
+
+def test_a_card_acts_while_a_cell_is_running(open_notebook):
+    notebook = open_notebook([training("card"), "client = sg.connect(run)\nclient", "train()\nprint(lr.value)"])
+    notebook.finish(0)
+    notebook.finish(1)
+    card = notebook.cell(1).locator("article.card")
+    expect(card.locator(".control")).to_have_count(2)
+    notebook.run(2)
+    until(lambda: notebook.prompt(2) == "[*]:", "the cell is running")
+    control = card.locator(".control", has_text="lr")
+    control.get_by_role("slider").press("End")
+    expect(control.locator(".said")).to_have_text(re.compile(r"lr = 1 since batch [\d,]+, before 0\.1"))
+    control.get_by_role("spinbutton").press("Control+a")
+    control.get_by_role("spinbutton").press_sequentially("7")
+    control.get_by_role("spinbutton").press("Enter")
+    expect(control.locator(".said")).to_contain_text("expected at most 1")
+    expect(control.get_by_role("spinbutton")).to_have_value("1")
+    switch = card.get_by_role("switch", name="augment")
+    switch.click()
+    expect(switch).to_have_attribute("aria-checked", "false")
+    card.get_by_role("button", name="checkpoint").click()
+    expect(card.locator(".word")).to_contain_text("returned 'saved'")
+    card.get_by_role("button", name="Pause").click()
+    expect(card.locator(".state")).to_have_text("paused")
+    card.get_by_role("button", name="Resume").click()
+    expect(card.locator(".state")).to_have_text("running")
+    card.get_by_role("button", name="Stop").click()
+    card.get_by_role("button", name="Let it run").click()
+    assert notebook.prompt(2) == "[*]:"
+    card.get_by_role("button", name="Stop").click()
+    card.get_by_role("button", name="Stop this run").click()
+    notebook.wait_done(2)
+    assert notebook.said(2).strip() == "1.0"
+
+
+def test_completion_shows_what_can_be_asked_and_a_kernel_that_is_gone_is_told(open_notebook):
+    notebook = open_notebook(
+        [
+            training("gone") + "in_background()\nclient = sg.connect(run)",
+            SHOW,
+            "client",
+            COMPLETE,
+        ]
+    )
+    for place in (0, 1, 2, 3):
+        notebook.finish(place)
+    assert "'loss'" in notebook.said(3)
+    view, card = notebook.view(1), notebook.cell(2).locator("article.card")
+    view.locator("canvas").first.wait_for()
+    grows(notebook)
+    expect(card.locator(".state")).to_have_text("running")
+    notebook.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
+    expect(view.locator(".sightglass-view")).to_contain_text("The kernel is gone")
+    expect(card).to_contain_text("The kernel is gone")
+    expect(card.get_by_role("button", name="Stop")).to_be_hidden()
+    assert pixels(view.locator("canvas").first)["n"] > 200, "the last picture stays"

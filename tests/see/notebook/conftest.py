@@ -1,0 +1,35 @@
+"""Streams that are fed by hand, for views in notebooks."""
+
+from __future__ import annotations
+
+import pytest
+
+from sightglass.core.record import Record
+
+
+class Feed:
+    """A source."""
+
+    def __init__(self, tag="loss", run="one"):
+        self.tag, self.run = tag, run
+        self.ended = False
+        self.records = []
+        self.n_pulled = 0
+
+    def since(self, cursor):
+        self.n_pulled += 1
+        return len(self.records), self.records[cursor:]
+
+    def put(self, *values, step=None, **steps):
+        for value in values:
+            n = len(self.records)
+            at = float(n if step is None else step)
+            self.records.append(
+                Record(tag=self.tag, index=n, step=at, wall_time=1000.0 + n, value=value, run=self.run, steps=steps)
+            )
+        return self
+
+
+@pytest.fixture
+def feed():
+    return Feed
