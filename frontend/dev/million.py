@@ -3,6 +3,7 @@
 import sys
 
 from playwright.sync_api import sync_playwright
+
 from views import ARGS, serve
 
 
