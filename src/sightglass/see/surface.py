@@ -94,9 +94,11 @@ def plot(
 
 def surface_here() -> str:
     """Return the surface for where we are called from: in a Jupyter kernel the notebook, else the terminal."""
-    ipython = sys.modules.get("IPython")  # nobody is in a notebook who has not loaded it
-    shell = ipython.get_ipython() if ipython is not None else None
-    return "notebook" if getattr(shell, "kernel", None) is not None else "terminal"
+    if "IPython" not in sys.modules:  # nobody is in a notebook who has not loaded it
+        return "terminal"
+    from .notebook.here import in_notebook
+
+    return "notebook" if in_notebook() else "terminal"
 
 
 def _no_source(given: Any, place: int) -> str:

@@ -54,7 +54,7 @@ def looks(*, dark: bool, size: Any = None) -> dict[str, Any]:
 def is_dark(color: Any) -> bool:
     """Tell whether a colour is nearer to black than to white (relative luminance, ITU-R BT.709)."""
     red, green, blue, alpha = colors.to_rgba(color)
-    return alpha > 0 and 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.5
+    return bool(alpha > 0 and 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.5)
 
 
 def ground_is_dark(dark: bool | None, figure: Any = None) -> bool:

@@ -28,7 +28,7 @@ TIME_STEPS: Final = (
 )  # fmt: skip
 
 
-class Nice(Locator):
+class Nice(Locator):  # type: ignore[misc,unused-ignore]
     """Ticks at 1, 2 or 5 times a power of ten."""
 
     def __init__(self, *, log: bool = False, n_max: int | None = None) -> None:
@@ -70,7 +70,7 @@ class Times(Nice):
         return [i * step - ahead for i in range(first, last + 1)]
 
 
-class Written(Formatter):
+class Written(Formatter):  # type: ignore[misc,unused-ignore]
     """Numbers as everywhere else: with as few decimals as tell the ticks apart."""
 
     def __init__(self, *, log: bool = False) -> None:
@@ -88,7 +88,7 @@ class Written(Formatter):
         return tick_labels([float(value) for value in values], min(filter(None, steps), default=1.0))
 
 
-class Clock(Formatter):
+class Clock(Formatter):  # type: ignore[misc,unused-ignore]
     """Times of day, with the date where days differ."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:

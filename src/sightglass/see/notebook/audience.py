@@ -32,7 +32,7 @@ MAX_PAGES: Final = 16
 MAX_BLIND: Final = 3_600
 """How many messages are sent, at most, to pages that nobody hears."""
 
-POINTS: Final = 4_096
+POINTS: Final = 32_768
 BLIND_POINTS: Final = 400
 ENOUGH_BYTES: Final = 8 * 2**20
 """Of a message; further streams come with the next."""
