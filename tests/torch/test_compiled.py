@@ -138,3 +138,14 @@ def test_the_same_numbers_with_the_default_backend(desk):
     wanted = model(x).detach()
     loop.step(x)
     assert torch.allclose(torch.as_tensor(desk.values(answer)[-1]), wanted)
+
+
+def test_gradients_of_activations_are_refused_in_compiled_modules(desk, n_hooks):
+    loop = Loop(desk, "wrapped")
+    loop.step()
+    answer = desk.ask("batch.activation_grads['1'].norm()")
+    loop.step()
+    assert "Gradients of activations cannot be asked: the module is compiled" in str(answer.last_error)
+    assert answer.suspended
+    loop.step()
+    assert n_hooks(loop.model) == 0

@@ -67,6 +67,37 @@ def test_activations_are_taken_before_they_are_overwritten_in_place(desk):
     assert torch.equal(torch.as_tensor(desk.one(after)), wanted.relu())
 
 
+def test_gradients_of_activations_are_those_of_what_a_module_returned(desk, n_hooks):
+    loop = Loop(desk)
+    flow = desk.ask("batch.activation_grads.map(lambda name, g: norm(g))")
+    hidden = desk.ask("batch.activation_grads['0']")  # which the module behind it overwrites in place
+    whole = desk.ask("batch.activation_grads['']")
+    loop.step()
+    x = torch.randn(5, 4)
+    weights = [p.detach().clone() for p in loop.model.parameters()]
+    loop.step(x)
+    a, b, c, d = weights
+    before = (x @ a.T + b).requires_grad_()
+    after = before.clamp(min=0) @ c.T + d
+    back = torch.autograd.grad(after.square().mean(), [before, after])
+    assert torch.allclose(torch.as_tensor(desk.one(hidden)), back[0])
+    assert torch.allclose(torch.as_tensor(desk.one(whole)), back[1])
+    assert list(desk.one(flow)) == ["0", "1", "2"]
+    desk.leave(flow, hidden, whole)
+    loop.step()
+    assert n_hooks(loop.model) == 0
+
+
+def test_what_has_no_gradient_shows_none(desk):
+    loop = Loop(desk)
+    flow = desk.ask("batch.activation_grads['2']")
+    loop.step()
+    with torch.no_grad():
+        loop.model(torch.randn(5, 4))
+    desk.run.observe("batch", loss=0.0)
+    assert desk.values(flow) == []
+
+
 def test_parameters_are_read_at_the_event_and_are_not_changed_later(desk):
     loop = Loop(desk)
     kept = desk.ask("batch.params['0.weight'][0:2]")

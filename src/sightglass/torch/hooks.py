@@ -18,7 +18,8 @@ from .offered import is_made, local, modules, once, parameters
 Take = Callable[[str, str, Any], None]
 TakeAll = Callable[[str, Iterable[tuple[str, Any]]], None]
 
-ACTIVATIONS, GRADS, UPDATES = "activations", "grads", "updates"
+ACTIVATIONS, ACTIVATION_GRADS, GRADS, UPDATES = "activations", "activation_grads", "grads", "updates"
+OF_MODULES = frozenset({ACTIVATIONS, ACTIVATION_GRADS})
 
 
 class Hooks:
@@ -42,6 +43,7 @@ class Hooks:
         self._module = module
         self._optimizer = optimizer
         self._forward: dict[str, Any] = {}
+        self._backward: dict[str, Any] = {}
         self._accumulate: dict[str, Any] = {}
         self._step: list[Any] = []
         self._grads: tuple[str, ...] = ()
@@ -51,11 +53,11 @@ class Hooks:
     @property
     def n_hooks(self) -> int:
         """How many there are now."""
-        return len(self._forward) + len(self._accumulate) + len(self._step)
+        return len(self._forward) + len(self._backward) + len(self._accumulate) + len(self._step)
 
     def known(self, kind: str) -> tuple[list[str], Iterable[str]]:
         """Return the names that a query about each tensor is about, and all names that may be asked."""
-        if kind == ACTIVATIONS:
+        if kind in OF_MODULES:
             inside = modules(self._module)
             return [name for name, module in once(inside).items() if not any(True for _ in module.children())], inside
         named = parameters(self._module)
@@ -73,6 +75,7 @@ class Hooks:
             wanted: The names of the tensors, by observable.
         """
         self._set_forward({*wanted.get(ACTIVATIONS, ())})
+        self._set_backward({*wanted.get(ACTIVATION_GRADS, ())})
         self._grads, self._updates = (tuple(dict.fromkeys(wanted.get(kind, ()))) for kind in (GRADS, UPDATES))
         if self._optimizer is None:
             self._set_accumulate({*self._grads})
@@ -94,6 +97,26 @@ class Hooks:
             hook = forward_hook(self._take, name, place)
             self._forward[name] = named[name].register_forward_hook(hook)
         self.compiled.changed()
+
+    def _set_backward(self, names: set[str]) -> None:
+        for name in self._backward.keys() - names:
+            self._backward.pop(name).remove()
+        named = modules(self._module)
+        for name in sorted(names - self._backward.keys()):
+            self._backward[name] = named[name].register_forward_hook(self._flows(name))
+
+    def _flows(self, name: str) -> Callable[[Any, Any, Any], None]:
+        """Return a hook that waits for the gradient of what a module gave.
+
+        A hook on the tensor, which goes with its graph: a full backward hook on the module would make outputs that the
+        program may not change in place any more.
+        """
+
+        def hook(module: Any, args: Any, output: Any) -> None:
+            if not torch.compiler.is_compiling() and isinstance(output, torch.Tensor) and output.requires_grad:
+                output.register_hook(lambda gradient: self._take(ACTIVATION_GRADS, name, gradient))
+
+        return hook
 
     def _set_accumulate(self, names: set[str]) -> None:
         for name in self._accumulate.keys() - names:

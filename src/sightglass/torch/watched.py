@@ -29,7 +29,7 @@ from sightglass.run import Run, wiring
 
 from .ahead import Offers, Part, gives_new, split
 from .compiled import Compiled
-from .hooks import ACTIVATIONS, GRADS, UPDATES, Hooks
+from .hooks import ACTIVATION_GRADS, ACTIVATIONS, GRADS, OF_MODULES, UPDATES, Hooks
 from .offered import Looked, Parameters, inner, is_compiled, modules, optimizer_view, parameters, told
 from .ranks import rank
 from .settings import Bounds, controls
@@ -39,6 +39,10 @@ NO_PLAN: Final = Plan()
 RECOMPILED: Final = (
     "Activations cannot be asked: the module is compiled, and would have to be compiled again, "
     "which watch(…, recompile=False) rules out"
+)
+BACKWARD: Final = (
+    "Gradients of activations cannot be asked: the module is compiled, and a compiled program goes back by itself. "
+    "Ask for gradients of parameters, or run the module without torch.compile"
 )
 SILENT: Final = "Activations cannot be asked: the module is not called, or was compiled before it had hooks"
 PATIENCE: Final = 2
@@ -85,7 +89,7 @@ class Watched:
         self._optimizer = None if optimizer is None else weakref.ref(optimizer)
         self._hooks: Hooks | None = None
         settled = {"params", "rank", *(("optimizer",) if optimizer is not None else ())}
-        timed = {ACTIVATIONS, GRADS, *((UPDATES,) if optimizer is not None else ())}
+        timed = {*OF_MODULES, GRADS, *((UPDATES,) if optimizer is not None else ())}
         self._offers = Offers(timed=frozenset(timed), settled=frozenset(settled), under=name)
         self._prepared: dict[str, Prepared] = {}
         self._looked: set[int] = set()
@@ -186,6 +190,7 @@ class Watched:
             ACTIVATIONS: {name: type(child).__name__ for name, child in modules(module).items() if name},
             "rank": {},
         }
+        inside[ACTIVATION_GRADS] = inside[ACTIVATIONS]
         optimizer = None if self._optimizer is None else self._optimizer()
         if optimizer is not None:
             inside[UPDATES] = inside[GRADS]
@@ -321,11 +326,14 @@ class Watched:
         for part, _ in prepared.parts:
             known = self._hooks.known(part.kind)[1]
             if part.name is not None and part.name not in known:
-                what = "module" if part.kind == ACTIVATIONS else "parameter"
+                what = "module" if part.kind in OF_MODULES else "parameter"
                 self._refuse([answer], UnknownNameError(what, part.name, filter(None, known)))
                 return False
             if part.kind == ACTIVATIONS and self._compiled.is_sure and not self._recompile:
                 self._refuse([answer], RefusedError(RECOMPILED))
+                return False
+            if part.kind == ACTIVATION_GRADS and self._compiled.is_sure:
+                self._refuse([answer], RefusedError(BACKWARD))
                 return False
         return True
 
