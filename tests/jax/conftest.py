@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-jax.config.update("jax_num_cpu_devices", 4)
+jax.config.update("jax_num_cpu_devices", 4)  # fails where a test file that was collected before ran something
 
 
 @pytest.fixture(autouse=True, scope="session")
