@@ -60,6 +60,7 @@ def measure() -> Iterator[tuple[str, float, str, float | None]]:
         yield from _long_run(browser, Path(folder) / "long")
         yield from _many_charts(browser, Path(folder) / "many")
         yield from _live(browser, Path(folder) / "live")
+        yield from _tabs(browser, Path(folder) / "tabs")
         browser.close()
 
 
@@ -144,38 +145,51 @@ def _many_charts(browser: Browser, folder: Path) -> Iterator[tuple[str, float, s
         page.context.close()
 
 
-def _live(browser: Browser, folder: Path) -> Iterator[tuple[str, float, str, float | None]]:
+@contextlib.contextmanager
+def _training(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Train in a folder, until somebody stops it."""
     folder.mkdir()
-    training = subprocess.Popen(
-        [sys.executable, "-c", TRAINING, "bench-page"], stdout=subprocess.PIPE, text=True, cwd=folder
-    )
-    run = sg.connect("bench-page", wait_s=10)
-    with _server(folder) as (link, pid):
+    command = [sys.executable, "-c", TRAINING, folder.name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder) as training:
+        try:
+            yield training
+        finally:
+            training.kill()
+
+
+def _live(browser: Browser, folder: Path) -> Iterator[tuple[str, float, str, float | None]]:
+    with _training(folder) as training, sg.connect(folder.name, wait_s=10) as run, _server(folder) as (link, _):
         page = _opened(browser, link, "#/ask")
         _ask(page, "batch.level")
         page.evaluate("probe.watch()")
         page.wait_for_timeout(30_000)
         seen = page.evaluate("jumps")
-        memory = _memory_mb(pid)
-        tabs = [_opened(browser, link, "#/ask") for _ in range(N_TABS - 1)]
-        for tab in tabs:
-            _ask(tab, "batch.level")
-        for tab in tabs:
-            tab.wait_for_function(DRAWN)
-        n_streams = sum(stream.query == "batch.level" for stream in run.describe().streams)
-        yield "50 tabs that ask the same: streams of the run", n_streams, "", 1
-        yield "  the server's memory more", _memory_mb(pid) - memory, "MB", None
-        for tab in (page, *tabs):
-            tab.context.close()
+        page.context.close()
         run.stop()
-        run.close()
-    assert training.stdout is not None
-    flips = 1000 * np.array(training.stdout.readline().split(), float)
-    training.wait()
+        assert training.stdout is not None
+        flips = 1000 * np.array(training.stdout.readline().split(), float)
     delays = [_delay(time, flips) for time, _ in seen[2:]]
     yield "event to pixel at 1,000 events/s: p50", float(np.quantile(delays, 0.5)), "ms", None
     yield "event to pixel at 1,000 events/s: p95", float(np.quantile(delays, 0.95)), "ms", 300
     yield "  jumps that were seen", len(delays), "", None
+
+
+def _tabs(browser: Browser, folder: Path) -> Iterator[tuple[str, float, str, float | None]]:
+    with _training(folder), sg.connect(folder.name, wait_s=10) as run, _server(folder) as (link, pid):
+        tabs = [_opened(browser, link, "#/ask")]
+        _ask(tabs[0], "batch.level")
+        tabs[0].wait_for_function(DRAWN)
+        memory = _memory_mb(pid)
+        for _ in range(N_TABS - 1):
+            tabs.append(_opened(browser, link, "#/ask"))
+            _ask(tabs[-1], "batch.level")
+            tabs[-1].wait_for_function(DRAWN)
+        n_streams = sum(stream.query == "batch.level" for stream in run.describe().streams)
+        yield f"{N_TABS} tabs that ask the same: streams of the run", n_streams, "", 1
+        yield "  the server's memory more", _memory_mb(pid) - memory, "MB", None
+        for tab in tabs:
+            tab.context.close()
+        run.stop()
 
 
 def _delay(seen: float, flips: Any) -> float:

@@ -65,8 +65,10 @@ def read(page, row, column):
         page.keyboard.press("ArrowDown")
     for _ in range(column):
         page.keyboard.press("ArrowRight")
-    until(page, lambda: re.match(rf"row {row}, column {column}: (?!…)", marked(page).text_content()))
-    return float(marked(page).text_content().partition(": ")[2].replace("−", "-"))
+    place = re.compile(rf"row {row}, column {column}: (?!…)(.+)")
+    # Looked at once: another step may be on its way already.
+    found = until(page, lambda: place.match(marked(page).text_content() or ""))
+    return float(found[1].replace("−", "-"))
 
 
 def whole(page):
