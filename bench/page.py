@@ -25,7 +25,7 @@ import sightglass as sg
 N_LONG = 10_000_000
 N_SPIKES = 10
 N_CHARTS, N_RUNS = 100, 10
-N_TABS = 50
+N_TABS = 8  # fifty that all draw are more than two cores without a graphics card can open in minutes
 ARGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
@@ -184,8 +184,7 @@ def _tabs(browser: Browser, folder: Path) -> Iterator[tuple[str, float, str, flo
             tabs.append(_opened(browser, link, "#/ask"))
             _ask(tabs[-1], "batch.level")
             tabs[-1].wait_for_function(DRAWN)
-        n_streams = sum(stream.query == "batch.level" for stream in run.describe().streams)
-        yield f"{N_TABS} tabs that ask the same: streams of the run", n_streams, "", 1
+        yield f"{N_TABS} tabs that ask the same: streams of the run", len(run.describe().streams), "", 1
         yield "  the server's memory more", _memory_mb(pid) - memory, "MB", None
         for tab in tabs:
             tab.context.close()
