@@ -14,10 +14,10 @@ import numpy as np
 from pathlib import Path
 from sightglass.core.clock import SystemClock
 from sightglass.core.columns import Columns
-from sightglass.keep.write import segment, writer
-from sightglass.keep.format.block import Key
-from sightglass.keep.write.segment import Rows
-from sightglass.keep.write.writer import Keeper
+from sightglass.storage.write import segment, writer
+from sightglass.storage.format.block import Key
+from sightglass.storage.write.segment import Rows
+from sightglass.storage.write.writer import Keeper
 
 keeper = Keeper(lambda: Path(sys.argv[1]), clock=SystemClock())
 keeper.log(0, 0, 0.0, {"a": 0.0}, None)

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from sightglass.core.columns import Columns
-from sightglass.keep import runfile
-from sightglass.keep.format.block import Key
-from sightglass.keep.write.segment import SegmentWriter
+from sightglass.storage import run_file
+from sightglass.storage.format.block import Key
+from sightglass.storage.write.segment import SegmentWriter
 
 N_RUNS = 1_000
 N_TAGS = 10
@@ -43,8 +43,8 @@ def make(folder: Path) -> None:
     for i in range(N_RUNS):
         directory = folder / f"job-{i:04d}"
         directory.mkdir()
-        run = runfile.RunFile(name=f"job{i}", id=f"{i:012x}", started=1e9 + i, ended=2e9, state="ended")
-        runfile.create(directory, run)
+        run = run_file.RunFile(name=f"job{i}", id=f"{i:012x}", started=1e9 + i, ended=2e9, state="ended")
+        run_file.create(directory, run)
         writer = SegmentWriter(directory / f"{1000 + i}-rank0-0000.sgr")
         for tag in range(N_TAGS):
             key = Key(kind="logged", tag=f"tag{tag}")

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from sightglass.keep.export.export import export
-from sightglass.keep.foreign import mindspore, tensorboard
-from sightglass.keep.format.framing import frame
-from sightglass.keep.format.summary import MINDSPORE_VERSION, TENSORBOARD_VERSION, encode_version
-from sightglass.keep.read.store import Recording
+from sightglass.storage.export.export import export
+from sightglass.storage.foreign import mindspore, tensorboard
+from sightglass.storage.format.framing import frame
+from sightglass.storage.format.summary import MINDSPORE_VERSION, TENSORBOARD_VERSION, encode_version
+from sightglass.storage.read.recording import Recording
 
 N_STEPS = 40_000
 N_TENSORS = 20

@@ -16,10 +16,10 @@ import numpy as np
 import sightglass as sg
 from sightglass.core.clock import SystemClock
 from sightglass.core.columns import Columns
-from sightglass.keep.format.block import Key
-from sightglass.keep.read.reader import Segment
-from sightglass.keep.write.segment import Rows, Segments
-from sightglass.keep.write.writer import COMPACT_S, Keeper
+from sightglass.storage.format.block import Key
+from sightglass.storage.read.segment_reader import Segment
+from sightglass.storage.write.segment import Rows, Segments
+from sightglass.storage.write.writer import COMPACT_S, Keeper
 
 from .yardstick import n_seconds
 

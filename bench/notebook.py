@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from sightglass.core.record import Record
-from sightglass.see.notebook.audience import PACE_S, WINDOW, Audience
-from sightglass.see.notebook.desk import Desk
+from sightglass.views.surfaces.notebook.open_pages import PACE_S, WINDOW, Audience
+from sightglass.views.surfaces.notebook.view_streams import Desk
 
 EVENTS_PER_SECOND, SECONDS = 100, 20
 HOUR, PER_TURN = 3_600_000, 200

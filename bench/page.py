@@ -66,7 +66,7 @@ def measure() -> Iterator[tuple[str, float, str, float | None]]:
 
 def _weight() -> float:
     """Return the compressed size of the page without what is loaded when used, in bytes."""
-    static = Path(str(files("sightglass.serve") / "static"))
+    static = Path(str(files("sightglass.server") / "static"))
     index = static / "index.html"
     loaded = [index, *(static / name for name in re.findall(r'(?:src|href)="\./([^"]+)"', index.read_text()))]
     return sum(len(gzip.compress(path.read_bytes())) for path in loaded if path.is_file())

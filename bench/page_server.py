@@ -25,9 +25,9 @@ from websockets.sync.client import connect
 
 import sightglass as sg
 from sightglass.core.columns import Columns
-from sightglass.keep import runfile
-from sightglass.keep.format.block import Key
-from sightglass.keep.write.segment import BLOCK_ROWS, SegmentWriter
+from sightglass.storage import run_file
+from sightglass.storage.format.block import Key
+from sightglass.storage.write.segment import BLOCK_ROWS, SegmentWriter
 
 N_POINTS = 10_000_000
 N_SPIKES = 10
@@ -98,8 +98,8 @@ def serving(folder: Path) -> Iterator[Server]:
 def begin(folder: Path, name: str) -> SegmentWriter:
     directory = folder / name
     directory.mkdir()
-    run = runfile.RunFile(name=name, id=f"{abs(hash(name)) % 16**12:012x}", started=1e9, ended=2e9, state="ended")
-    runfile.create(directory, run)
+    run = run_file.RunFile(name=name, id=f"{abs(hash(name)) % 16**12:012x}", started=1e9, ended=2e9, state="ended")
+    run_file.create(directory, run)
     return SegmentWriter(directory / "1000-rank0-0000.sgr")
 
 

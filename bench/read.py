@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from sightglass.core.columns import Columns
-from sightglass.keep.format import index
-from sightglass.keep.format.block import Key
-from sightglass.keep.format.entries import Entries
-from sightglass.keep.format.framing import FOOTER_BYTES, HEADER_BYTES, File, checksum
-from sightglass.keep.read.store import Recording
-from sightglass.keep.write.segment import BLOCK_ROWS, SegmentWriter
+from sightglass.storage.format import index
+from sightglass.storage.format.block import Key
+from sightglass.storage.format.block_entries import Entries
+from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, File, checksum
+from sightglass.storage.read.recording import Recording
+from sightglass.storage.write.segment import BLOCK_ROWS, SegmentWriter
 
 ROUNDS = 5
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from sightglass.core.columns import Columns
-from sightglass.keep.format.block import Key
-from sightglass.keep.write.segment import SegmentWriter
+from sightglass.storage.format.block import Key
+from sightglass.storage.write.segment import SegmentWriter
 
 SHAPE = (64, 2048, 2048)
 SLICES = ("[3, 0:10, 0:10]", "[:, 7, 9]", "[::-1, 5, ::100]")

@@ -11,8 +11,8 @@ import numpy as np
 
 from sightglass.core.record import Record
 from sightglass.core.values import Figure, Histogram, Images
-from sightglass.see.matplotlib import MatplotlibView
-from sightglass.see.pictures import encode
+from sightglass.views.pictures import encode
+from sightglass.views.surfaces.matplotlib import MatplotlibView
 
 N_POINTS = 1_000_000
 ROUNDS = 15

@@ -5,7 +5,7 @@ export default defineConfig({
   base: './',
   oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
   build: {
-    outDir: '../src/sightglass/serve/static',
+    outDir: '../src/sightglass/server/static',
     emptyOutDir: true,
     target: 'es2022',
     modulePreload: { polyfill: false },

@@ -4,7 +4,7 @@ import { defineConfig } from 'vite'
 export default defineConfig({
   oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
   build: {
-    outDir: '../src/sightglass/see/static',
+    outDir: '../src/sightglass/views/static',
     emptyOutDir: false,
     target: 'es2022',
     reportCompressedSize: false,

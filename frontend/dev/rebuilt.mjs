@@ -7,8 +7,8 @@ import { join } from 'node:path'
 const root = new URL('../../src/sightglass', import.meta.url).pathname
 const made = mkdtempSync(join(tmpdir(), 'sightglass-page-'))
 const BUILDS = [
-  { config: 'vite.config.ts', folder: 'serve/static' },
-  { config: 'vite.views.config.ts', folder: 'see/static' },
+  { config: 'vite.config.ts', folder: 'server/static' },
+  { config: 'vite.views.config.ts', folder: 'views/static' },
 ]
 const listed = (folder) => readdirSync(folder, { recursive: true, withFileTypes: true }).filter((e) => e.isFile()).map((e) => join(e.parentPath ?? e.path, e.name).slice(folder.length + 1)).sort()
 try {

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 
 const BUDGET_KB = 400
-const root = new URL('../../src/sightglass/serve/static', import.meta.url).pathname
+const root = new URL('../../src/sightglass/server/static', import.meta.url).pathname
 const walk = (dir) =>
   readdirSync(dir).flatMap((name) => {
     const path = join(dir, name)

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _MODULES = {
-    "init": "run",
-    "Run": "run",
+    "init": "training.run",
+    "Run": "training.run",
     "on": "query.query",
     "Query": "query.query",
-    "fn": "query.trace",
-    "parse": "query.parse",
-    "runs": "client.connect",
-    "connect": "client.connect",
-    "RunInfo": "client.connect",
-    "open": "client.recorded",
-    "RecordedRun": "client.recorded",
-    "RecordedRuns": "client.recorded",
-    "Series": "keep.read.store",
-    "RemoteRun": "client.remote",
+    "fn": "query.tracer",
+    "parse": "query.parser",
+    "runs": "client.discover",
+    "connect": "client.discover",
+    "RunInfo": "client.discover",
+    "open": "client.recorded.run",
+    "RecordedRun": "client.recorded.run",
+    "RecordedRuns": "client.recorded.run",
+    "Series": "storage.read.recording",
+    "RemoteRun": "client.run",
     "Stream": "client.stream",
-    "plot": "see",
+    "plot": "views",
     "Record": "core.record",
     "Tensor": "core.values",
     "Histogram": "core.values",
@@ -71,13 +71,13 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from .client.connect import RunInfo as RunInfo
-    from .client.connect import connect as connect
-    from .client.connect import runs as runs
-    from .client.recorded import RecordedRun as RecordedRun
-    from .client.recorded import RecordedRuns as RecordedRuns
-    from .client.recorded import open as open
-    from .client.remote import RemoteRun as RemoteRun
+    from .client.discover import RunInfo as RunInfo
+    from .client.discover import connect as connect
+    from .client.discover import runs as runs
+    from .client.recorded.run import RecordedRun as RecordedRun
+    from .client.recorded.run import RecordedRuns as RecordedRuns
+    from .client.recorded.run import open as open
+    from .client.run import RemoteRun as RemoteRun
     from .client.stream import Stream as Stream
     from .core.errors import ActError as ActError
     from .core.errors import DamagedError as DamagedError
@@ -105,11 +105,11 @@ if TYPE_CHECKING:
     from .core.values import Images as Images
     from .core.values import Tensor as Tensor
     from .core.values import Text as Text
-    from .keep.read.store import Series as Series
-    from .query.parse import parse as parse
+    from .query.parser import parse as parse
     from .query.query import Query as Query
     from .query.query import on as on
-    from .query.trace import fn as fn
-    from .run import Run as Run
-    from .run import init as init
-    from .see import plot as plot
+    from .query.tracer import fn as fn
+    from .storage.read.recording import Series as Series
+    from .training.run import Run as Run
+    from .training.run import init as init
+    from .views import plot as plot

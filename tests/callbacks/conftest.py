@@ -6,8 +6,8 @@ import importlib.util
 
 import pytest
 
-from sightglass.emit.acts import Act
-from sightglass.run import wiring
+from sightglass.training.commands import Act
+from sightglass.training.run import wiring
 
 # Each of these libraries may be missing, as `make test TORCH=` goes without PyTorch.
 _NEEDED = {"test_lightning.py": "lightning", "test_huggingface.py": "transformers", "test_keras.py": "keras"}

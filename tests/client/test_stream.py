@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sightglass as sg
-from sightglass.client.store import Store, arrivals
+from sightglass.client.record_buffer import Store, arrivals
 from sightglass.client.stream import Stream
 from sightglass.core.columns import Columns
 
@@ -314,6 +314,6 @@ def test_latest_of_nothing():
 
 
 def test_a_stream_is_a_source():
-    from sightglass.core.sink import Source
+    from sightglass.core.threads import Source
 
     assert isinstance(Made(), Source)

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sightglass.core.errors import TransportError
-from sightglass.move.transport import Both, MemoryListener
-from sightglass.move.zmq import ZmqChannel, ZmqListener
+from sightglass.protocol.transport import Both, MemoryListener
+from sightglass.protocol.zmq import ZmqChannel, ZmqListener
 
 PATIENCE_S = 10.0
 
@@ -236,7 +236,7 @@ def test_a_viewers_key_does_not_act():
 def test_an_unknown_key_does_not_get_in():
     from dataclasses import replace
 
-    from sightglass.move.zmq import Keys
+    from sightglass.protocol.zmq import Keys
 
     listener = ZmqListener(listen="tcp://127.0.0.1:0")
     stranger = ZmqChannel(replace(listener.viewer, client=Keys.new()))

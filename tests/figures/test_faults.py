@@ -191,9 +191,9 @@ def test_an_order_that_its_renderers_die_of_is_given_up_and_the_others_are_drawn
 
 
 def test_a_renderer_that_cannot_begin_is_not_started_for_ever(caught, monkeypatch):
-    from sightglass.figures import process
+    from sightglass.figures import child_process
 
-    monkeypatch.setitem(process.ENVIRONMENT, "PYTHONHOME", "/nowhere")
+    monkeypatch.setitem(child_process.ENVIRONMENT, "PYTHONHOME", "/nowhere")
     plotter = Plotter(sinks=[caught], on_error="ignore")
     for step in range(3):
         plotter.plot(draw, [1], step=step)

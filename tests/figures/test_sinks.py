@@ -145,7 +145,7 @@ def test_a_vector_file_of_a_large_mesh_is_small(tmp_path, caught):
 
 def test_wandb_keeps_every_late_figure_and_every_row_of_the_training(plots, tmp_path):
     wandb = pytest.importorskip("wandb")
-    from tests.keep.wandb_files import read_all
+    from tests.storage.wandb_files import read_all
 
     run = wandb.init(dir=str(tmp_path), mode="offline", project="p", name="r")
     plotter = Plotter(plots.draw)
@@ -174,7 +174,7 @@ def test_wandb_keeps_every_late_figure_and_every_row_of_the_training(plots, tmp_
 
 def test_a_wandb_run_that_is_over_is_told_of_and_the_next_one_gets_nothing(plots, tmp_path):
     wandb = pytest.importorskip("wandb")
-    from tests.keep.wandb_files import read_all
+    from tests.storage.wandb_files import read_all
 
     first = wandb.init(dir=str(tmp_path), mode="offline", name="first")
     plotter = Plotter(plots.draw)

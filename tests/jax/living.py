@@ -10,7 +10,7 @@ import jax
 
 import sightglass as sg
 from sightglass.jax import live
-from sightglass.run import wiring
+from sightglass.training.run import wiring
 
 PATIENCE_S = 30.0
 PAUSE_S = 0.002

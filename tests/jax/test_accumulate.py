@@ -18,7 +18,7 @@ from jax import lax
 from sightglass.core.errors import UnknownNameError
 from sightglass.jax.logs.logdict import logdict
 from sightglass.jax.reducers.accumulate import accumulator, every, function, histogram, last_k, plan
-from sightglass.jax.reducers.carry import Accumulator, per_lane
+from sightglass.jax.reducers.accumulator import Accumulator, per_lane
 
 N = 24
 EDGES = (-100.0, -1.0, 0.0, 0.5, 1.0, 1e3)

@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import sightglass as sg
-from sightglass.figures.files import read_inputs
+from sightglass.figures.figure_files import read_inputs
 
 pytest.importorskip("matplotlib")
 

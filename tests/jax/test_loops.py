@@ -12,7 +12,7 @@ from jax import lax
 from jax.experimental import io_callback
 
 from sightglass.jax import log
-from sightglass.query.parse import parse
+from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
 
 from .living import Desk

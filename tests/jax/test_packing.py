@@ -12,7 +12,7 @@ import pytest
 from jax import lax
 
 from sightglass.jax import log, spool, strip, tap
-from sightglass.jax.program import packing, staging
+from sightglass.jax.program import packing, traced_function
 from sightglass.jax.program.compat import opened
 from sightglass.jax.program.primitive import demand
 
@@ -69,7 +69,7 @@ def everything(x):
 def without_packing(f):
     def flat(*args):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(staging, "packed", lambda jaxpr: jaxpr)
+            patch.setattr(traced_function, "packed", lambda jaxpr: jaxpr)
             return f(*args)
 
     return flat
@@ -91,7 +91,7 @@ def names(jaxpr):
 
 
 def traced(f):
-    return staging.traced(f, [X], demand(None))[0]
+    return traced_function.traced(f, [X], demand(None))[0]
 
 
 def test_stretches_become_one_equation():

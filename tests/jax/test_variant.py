@@ -15,7 +15,7 @@ from jax import lax
 from sightglass.jax import log
 from sightglass.jax.ondemand.variant import Asked, Variant, filled, find, flattened
 from sightglass.jax.program import compat
-from sightglass.query.parse import parse
+from sightglass.query.parser import parse
 
 
 def variant(function: Any, *queries: str, own: str = "batch", **functions: Any) -> Variant:

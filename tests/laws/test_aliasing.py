@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from sightglass.core.values import Histogram, is_container, to_host
-from sightglass.query.evaluate import evaluator
-from sightglass.query.parse import parse, parse_lambda
+from sightglass.query.evaluator import evaluator
+from sightglass.query.parser import parse, parse_lambda
 from sightglass.query.pipeline import Evaluation
-from sightglass.query.reduce import reducer
+from sightglass.query.reducers import reducer
 
 QUERIES = [
     "batch.x", "batch.x[1:]", "batch.x[0]", "batch.x[0, 1]", "batch.x[:, None]", "batch.x.T", "batch.x.real",

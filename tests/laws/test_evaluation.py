@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sightglass.core.values import Histogram
-from sightglass.query import expr as e
-from sightglass.query.evaluate import evaluator
-from sightglass.query.parse import parse_lambda
+from sightglass.query import expressions as e
+from sightglass.query.evaluator import evaluator
+from sightglass.query.parser import parse_lambda
 
 
 def ask(text: str, **observables: Any) -> Any:

@@ -21,9 +21,9 @@ import jax.numpy as jnp  # noqa: E402
 import sightglass as sg  # noqa: E402
 from sightglass.jax import live  # noqa: E402
 from sightglass.jax.ondemand.variant import find  # noqa: E402
-from sightglass.query.parse import parse  # noqa: E402
+from sightglass.query.parser import parse  # noqa: E402
 from sightglass.query.pipeline import Evaluation  # noqa: E402
-from sightglass.run import wiring  # noqa: E402
+from sightglass.training.run import wiring  # noqa: E402
 
 from ..jax.living import until  # noqa: E402, TID252
 from . import test_jax_programs as made  # noqa: E402

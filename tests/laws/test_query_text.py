@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sightglass.core.errors import QueryError
-from sightglass.query import expr as e
-from sightglass.query.parse import parse, parse_lambda
+from sightglass.query import expressions as e
+from sightglass.query.parser import parse, parse_lambda
 from sightglass.query.query import Query, on
 from sightglass.query.text import canonical
-from sightglass.query.trace import fn, trace
+from sightglass.query.tracer import fn, trace
 
 NAMES = ["b", "x", "loss", "λ", "é1", "mean", "sum", "shape", "on", "v0", "v1", "fn_", "event", "a_b", "Z"]
 TEXTS = ["", "a b", "'", '"', "\n", "\\", "a\r\nb", "\x00", "'''\"\"\"", "\ud800", "λ", "\u2028", "{x}", "%d"]

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError
 from sightglass.core.values import Histogram
-from sightglass.query.reduce import BUILDERS, Reducer, reducer
-from sightglass.query.sketch import ACCURACY, EXACT, Bins, Quantiles
+from sightglass.query.reducers import BUILDERS, Reducer, reducer
+from sightglass.query.sketches import ACCURACY, EXACT, Bins, Quantiles
 
 numbers = st.floats(-1e6, 1e6, allow_nan=False).map(lambda x: round(x, 6))
 wild = st.floats() | st.integers(-(2**40), 2**40)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sightglass.query.parse import parse
+from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
-from sightglass.query.window import Item
+from sightglass.query.windows import Item
 
 HELD = object()
 PERIOD_S = 10.0

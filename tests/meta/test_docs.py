@@ -34,19 +34,19 @@ import sightglass as sg
 from sightglass import cli
 from sightglass.cli import group
 from sightglass.client.describe import Description, StreamInfo
-from sightglass.client.remote import HistoryEntry, RemoteRun
+from sightglass.client.run import HistoryEntry, RemoteRun
 from sightglass.client.stream import Statistics, Stream
 from sightglass.core import codec, errors
-from sightglass.move import wire
-from sightglass.move.zmq import Address, Keys, read_connection, write_connection
+from sightglass.protocol import messages
+from sightglass.protocol.zmq import Address, Keys, read_connection, write_connection
 from sightglass.query.access import ARRAY_ATTRIBUTES, HISTOGRAM_ATTRIBUTES
-from sightglass.query.expr import BINARY, UNARY
+from sightglass.query.expressions import BINARY, UNARY
 from sightglass.query.functions import FUNCTIONS
 from sightglass.query.query import REDUCERS, WINDOWS, Chain
-from sightglass.run import init
-from sightglass.see import SURFACES, VIEWS, View
-from sightglass.see.options import OPTION_NAMES
-from sightglass.see.terminal import TerminalView
+from sightglass.training.run import init
+from sightglass.views import SURFACES, VIEWS, View
+from sightglass.views.options import OPTION_NAMES
+from sightglass.views.surfaces.terminal import TerminalView
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -349,12 +349,12 @@ def test_values_are_read() -> None:
 # The wire
 
 
-def messages() -> list[type[wire.Message]]:
-    return wire.Message.__subclasses__()
+def message_types() -> list[type[messages.Message]]:
+    return messages.Message.__subclasses__()
 
 
-@pytest.mark.parametrize("message", messages(), ids=lambda kind: kind.__name__)
-def test_every_message_has_its_fields_in_order(message: type[wire.Message]) -> None:
+@pytest.mark.parametrize("message", message_types(), ids=lambda kind: kind.__name__)
+def test_every_message_has_its_fields_in_order(message: type[messages.Message]) -> None:
     tag = message.__struct_config__.tag  # type: ignore[attr-defined]
     rows = re.findall(rf"^\| `{tag}` \| (.*?)\| ", (DOCS / "wire.md").read_text(), re.MULTILINE)
     assert len(rows) == 1
@@ -369,7 +369,9 @@ def test_directions_are_right() -> None:
     page = (DOCS / "wire.md").read_text()
     parts = re.split(r"^### (?:From a client|From the run|Both ways)$|^## Blocks$", page, flags=re.MULTILINE)
     told = [set(re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE)) for part in parts[1:4]]
-    tags = [{kind.__struct_config__.tag for kind in union.__args__} for union in (wire.FromClient, wire.FromAgent)]  # type: ignore[attr-defined]
+    tags = [
+        {kind.__struct_config__.tag for kind in union.__args__} for union in (messages.FromClient, messages.FromAgent)
+    ]  # type: ignore[attr-defined]
     client, agent = tags
     assert told == [client - agent, agent - client, client & agent]
 

@@ -13,7 +13,7 @@ import sightglass
 PACKAGE = Path(sightglass.__file__).parent
 CALLS = {"eval", "exec", "compile", "__import__", "execfile", "breakpoint"}
 MODULES = {"pickle", "cPickle", "_pickle", "dill", "marshal", "shelve", "code", "codeop", "cloudpickle", "joblib"}
-RENDERER = {"figures/functions.py"}  # sends closures to our own child
+RENDERER = {"figures/closures.py"}  # sends closures to our own child
 LAZY = "__init__.py"  # imports what its own table names
 
 

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from .looks import until
 
 ORIGIN = "http://mounted.test/"
-MODULE = resources.files("sightglass.see") / "static" / "views.js"
+MODULE = resources.files("sightglass.views") / "static" / "views.js"
 # Listeners and observers that are not taken away again are counted, from before anything is mounted.
 PAGE = """<!doctype html><meta charset="utf-8"><body style="margin: 20px">
 <div id="cell" style="width: 640px"></div><div id="other" style="width: 640px"></div>

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 import sightglass as sg
 
-from ..serve.conftest import place_foreign  # noqa: TID252  tests are no package
+from ..server.conftest import place_foreign  # noqa: TID252  tests are no package
 from .looks import chart, color_of, drawn, has_url, ink, until
 
 

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 import sightglass as sg
 
-from ..serve.conftest import place_foreign  # noqa: TID252  tests are no package
+from ..server.conftest import place_foreign  # noqa: TID252  tests are no package
 from .looks import has_url, until
 
 STEPS = [0, 10, 100, 1000]

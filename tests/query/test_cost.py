@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError, SightglassError, UnknownNameError
-from sightglass.query.evaluate import evaluator
-from sightglass.query.parse import parse, parse_lambda
+from sightglass.query.evaluator import evaluator
+from sightglass.query.parser import parse, parse_lambda
 from sightglass.query.pipeline import Evaluation
-from sightglass.query.reduce import reducer
+from sightglass.query.reducers import reducer
 
 MAX_BYTES = 200 * 2**20
 MAX_S = 40.0

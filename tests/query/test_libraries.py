@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from sightglass.core.values import DeviceHistogram, Histogram, array_kind, to_host
-from sightglass.query.evaluate import evaluator
+from sightglass.query.evaluator import evaluator
 from sightglass.query.functions import FUNCTIONS
-from sightglass.query.parse import parse_lambda
+from sightglass.query.parser import parse_lambda
 from sightglass.query.pipeline import Evaluation, host
 from sightglass.query.query import on
 
@@ -147,7 +147,7 @@ SAMPLES = {
 def test_a_histogram_on_the_device_is_the_one_of_numpy(
     make: Callable[[Any], Any], name: str, bins: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sightglass.query.numeric.on_device", lambda x: True)  # as if PyTorch's were, too
+    monkeypatch.setattr("sightglass.query.functions.numeric.on_device", lambda x: True)  # as if PyTorch's were, too
     found = evaluate(f"b.x.histogram({bins})", {"x": make(SAMPLES[name])})
     assert isinstance(found, DeviceHistogram if SAMPLES[name].size else Histogram)
     found = host(found)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sightglass.core.errors import EvaluationError, RefusedQueryError
-from sightglass.query.parse import parse
+from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
 
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightglass.core.errors import QueryError
-from sightglass.query.parse import parse
+from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation, conditions, rest
 from sightglass.query.query import Query
-from sightglass.query.window import Item
+from sightglass.query.windows import Item
 
 QUERIES = [
     "on('batch').map(lambda b: b.x)",

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import settings
 
 import sightglass as sg
-from sightglass.emit.answer import Answer
-from sightglass.query.parse import parse
+from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
-from sightglass.run import wiring
+from sightglass.training.run import wiring
+from sightglass.training.subscription import Answer
 
 settings.register_profile("steady", deadline=None)
 settings.load_profile("steady")

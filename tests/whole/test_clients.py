@@ -13,7 +13,7 @@ import pytest
 import zmq
 
 import sightglass as sg
-from sightglass.move import wire
+from sightglass.protocol import messages
 
 READER = """
 with sg.connect(sys.argv[1]) as run:
@@ -36,9 +36,9 @@ def resident_bytes(pid: int) -> int:
 
 def endpoint(pid: int) -> str:
     """Return where the run of a process listens, from its entry."""
-    from sightglass.move import registry
+    from sightglass.protocol import discovery
 
-    return next(entry.endpoint for entry in registry.entries() if entry.pid == pid)
+    return next(entry.endpoint for entry in discovery.entries() if entry.pid == pid)
 
 
 class Raw:
@@ -59,16 +59,16 @@ class Raw:
     def send(self, *frames: bytes) -> None:
         self.socket.send_multipart(frames)
 
-    def says(self, message: wire.Message) -> None:
-        self.send(*wire.encode(message))
+    def says(self, message: messages.Message) -> None:
+        self.send(*messages.encode(message))
 
     def gets(self, timeout_s: float = 5.0):
         assert self.socket.poll(int(timeout_s * 1000)), "no answer in time"
-        return wire.decode_from_agent(self.socket.recv_multipart())[0]
+        return messages.decode_from_agent(self.socket.recv_multipart())[0]
 
     def hello(self) -> None:
-        self.says(wire.Hello(version=wire.VERSION, client="raw"))
-        assert isinstance(self.gets(), wire.Welcome)
+        self.says(messages.Hello(version=messages.VERSION, client="raw"))
+        assert isinstance(self.gets(), messages.Welcome)
 
 
 @pytest.mark.slow
@@ -132,7 +132,7 @@ def test_a_stopped_client_costs_bounded_memory_and_is_told(start, until):
 def test_a_client_stopped_for_a_moment_sees_what_it_lost(start):
     child = start(
         """
-        from sightglass.move import io
+        from sightglass.protocol import io
         io.MAX_OUTBOX_MESSAGES = 100
         run = sg.init("job", budget=None)
         say("ready")
@@ -178,7 +178,7 @@ def test_flooding_requests(train, until):
         stream = run.stream("batch.loss")
         raw.hello()
         before = resident_bytes(child.pid)
-        frames = wire.encode(wire.Ask(request=1, what="describe"))
+        frames = messages.encode(messages.Ask(request=1, what="describe"))
         ends_s = time.monotonic() + 3
         n_sent = 0
         while time.monotonic() < ends_s:  # and never reads an answer
@@ -197,12 +197,12 @@ def test_flooding_requests(train, until):
 
 FLOODER = """
 import zmq
-from sightglass.move import wire
+from sightglass.protocol import messages
 socket = zmq.Context().socket(zmq.DEALER)
 socket.sndhwm = 0
 socket.connect(sys.argv[1])
-socket.send_multipart(wire.encode(wire.Hello(version=wire.VERSION, client="flooder")))
-frames = wire.encode(wire.Ask(request=1, what="describe"))
+socket.send_multipart(messages.encode(messages.Hello(version=messages.VERSION, client="flooder")))
+frames = messages.encode(messages.Ask(request=1, what="describe"))
 for _ in range(50_000):
     socket.send_multipart(frames)
 say("sent")
@@ -228,10 +228,10 @@ def test_a_flooder_that_is_killed_while_its_queue_is_full(train, start):
 def test_an_old_version_is_refused_with_a_reason(train):
     child = train()
     with Raw(endpoint(child.pid)) as raw:
-        raw.says(wire.Hello(version=0, client="old"))
+        raw.says(messages.Hello(version=0, client="old"))
         refused = raw.gets()
         assert refused.reason == "Expected protocol version 1, got 0: use the same sightglass on both sides"
-        raw.says(wire.Ask(request=1, what="describe"))
+        raw.says(messages.Ask(request=1, what="describe"))
         assert "Expected a hello first" in raw.gets().reason
     child.goes_on()
 
@@ -243,32 +243,33 @@ def test_nonsense_is_refused_once_and_its_sender_ignored(train):
         raw.hello()
         raw.send(b"\xc1nonsense")
         assert "Expected a message of version 1, got bytes that are none" in raw.gets().reason
-        raw.says(wire.Hello(version=wire.VERSION, client="raw"))
+        raw.says(messages.Hello(version=messages.VERSION, client="raw"))
         assert not raw.socket.poll(300)
         n = stream.statistics().n_records
         stream.wait(n + 50, timeout_s=10)
 
 
-def messages(rng: random.Random) -> list[list[bytes]]:
+def near_messages(rng: random.Random) -> list[list[bytes]]:
     """Make messages that are almost right."""
     number, text = rng.choice([0, 1, -1, 2**63 - 1]), rng.choice(["", "batch.loss", "\0", "é" * 100, "x" * 10_000])
     blob = rng.choice([b"", b"\x01", b"\xc1", rng.randbytes(40), b"\xdc\xff\xff"])
     whole = [
-        wire.Hello(version=wire.VERSION, client=text),
-        wire.Ping(),
-        wire.Ask(request=number, what=text),
-        wire.Open(request=number, query=text),
-        wire.Close(stream=number),
-        wire.EndGroup(request=number, stream=number),
-        wire.Do(request=number, kind=rng.choice(["set", "call", "resume", text]), name=text, value=blob, at=text),
-        wire.Publish(request=1, event=rng.choice([text, "log", "batch"])),
-        wire.Block(stream=1, index=number, n=rng.choice([0, 1, -1, 2**40]), steps=rng.choice([b"d" + bytes(8), blob]),
-                   wall_times=rng.choice([bytes(8), blob]), values=rng.choice([b"\x91\x01", b"\x90", blob]),
+        messages.Hello(version=messages.VERSION, client=text),
+        messages.Ping(),
+        messages.Ask(request=number, what=text),
+        messages.Open(request=number, query=text),
+        messages.Close(stream=number),
+        messages.EndGroup(request=number, stream=number),
+        messages.Do(request=number, kind=rng.choice(["set", "call", "resume", text]), name=text, value=blob, at=text),
+        messages.Publish(request=1, event=rng.choice([text, "log", "batch"])),
+        messages.Block(stream=1, index=number, n=rng.choice([0, 1, -1, 2**40]),
+                       steps=rng.choice([b"d" + bytes(8), blob]), wall_times=rng.choice([bytes(8), blob]),
+                       values=rng.choice([b"\x91\x01", b"\x90", blob]),
                    n_events=blob, flags=blob, tracks=blob),
     ]  # fmt: skip
     made = []
     for message in whole:
-        frames = [bytes(frame) for frame in wire.encode(message)]
+        frames = [bytes(frame) for frame in messages.encode(message)]
         made.append(frames)
         cut = bytearray(frames[0])
         if cut:
@@ -286,13 +287,13 @@ def test_fuzzed_frames(train):
     with sg.connect("job") as run:
         stream = run.stream("batch.loss")
         for _ in range(8):
-            for frames in messages(rng):
+            for frames in near_messages(rng):
                 with Raw(address) as raw:
                     raw.hello()
                     if frames[0][1:10].endswith(b"block"):
-                        raw.says(wire.Publish(request=1, event="mine"))
+                        raw.says(messages.Publish(request=1, event="mine"))
                     raw.send(*frames)
-                    raw.says(wire.Ping())
+                    raw.says(messages.Ping())
                     raw.gets()
         child.goes_on()
         n = stream.statistics().n_records
@@ -349,16 +350,16 @@ def test_an_unfinished_message_holds_nobody_up(train):
 
 def test_limits_of_one_client(train):
     child = train()
-    from sightglass.move.agent import MAX_STREAMS
+    from sightglass.training.agent import MAX_STREAMS
 
     with Raw(endpoint(child.pid)) as raw:
         raw.hello()
         for i in range(MAX_STREAMS + 1):
-            raw.says(wire.Open(request=i, query=f"(batch.loss * {i}).sum(every=100000)"))
+            raw.says(messages.Open(request=i, query=f"(batch.loss * {i}).sum(every=100000)"))
         reasons = []
         while not reasons:
             message = raw.gets()
-            if isinstance(message, wire.Refused):
+            if isinstance(message, messages.Refused):
                 reasons.append(message.reason)
         assert reasons == [f"Expected at most {MAX_STREAMS} streams of a client, got more"]
     child.goes_on()

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import sightglass as sg
-from sightglass.keep.read.check import check
-from sightglass.keep.read.store import Recording
+from sightglass.storage.read.check import check
+from sightglass.storage.read.recording import Recording
 
 from .conftest import Start, wait_until
 
@@ -24,8 +24,8 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from sightglass.core.clock import SystemClock
-from sightglass.keep.write import compact, merge, segment, writer
-from sightglass.keep.write.writer import Keeper
+from sightglass.storage.write import compact, merge, segment, writer
+from sightglass.storage.write.writer import Keeper
 
 segment.MANY_SMALL, writer.REST, writer.SLICE_S = 300, 0.0, 0.0
 compact.STEP_ITEMS, compact.WINDOW_BYTES, merge.N_ALIKE = 2, 4_096, 4
@@ -69,7 +69,7 @@ def test_a_kill_in_the_middle_of_a_compaction_costs_nothing(tmp_path: Path) -> N
 
 
 FOLLOWED = """
-from sightglass.keep.write import segment, writer
+from sightglass.storage.write import segment, writer
 
 segment.MANY_SMALL, writer.REST = 300, 1.0
 run = sg.init("job", dir=sys.argv[1], keep=["batch.loss"])

@@ -20,10 +20,10 @@ import pytest
 
 from sightglass.core.clock import SystemClock
 from sightglass.core.errors import KeepError
-from sightglass.keep.format import block
-from sightglass.keep.format.framing import File, Scan
-from sightglass.keep.write import writer
-from sightglass.keep.write.writer import Keeper
+from sightglass.storage.format import block
+from sightglass.storage.format.framing import File, Scan
+from sightglass.storage.write import writer
+from sightglass.storage.write.writer import Keeper
 
 from .conftest import Start
 
@@ -37,7 +37,7 @@ import os, sys, time
 import numpy as np
 from pathlib import Path
 from sightglass.core.clock import SystemClock
-from sightglass.keep.write.writer import Keeper
+from sightglass.storage.write.writer import Keeper
 
 keeper = Keeper(lambda: Path(sys.argv[1]), clock=SystemClock())
 pause_s, w, told_s = float(sys.argv[2]), np.zeros(2**14), 0.0
@@ -108,7 +108,7 @@ import resource, signal
 from pathlib import Path
 from sightglass.core.clock import SystemClock
 from sightglass.core.errors import KeepError
-from sightglass.keep.write.writer import Keeper
+from sightglass.storage.write.writer import Keeper
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -247,7 +247,7 @@ READ_ONLY = """
 from pathlib import Path
 from sightglass.core.clock import SystemClock
 from sightglass.core.errors import KeepError
-from sightglass.keep.write.writer import Keeper
+from sightglass.storage.write.writer import Keeper
 
 if os.geteuid() == 0:  # root may write anywhere
     os.setgid(65534)

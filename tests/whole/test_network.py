@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import sightglass as sg
-from sightglass.move import registry, wire
-from sightglass.move.zmq import Address, Keys, ZmqChannel, read_connection
+from sightglass.protocol import discovery, messages
+from sightglass.protocol.zmq import Address, Keys, ZmqChannel, read_connection
 
 LISTENING = """
 if sys.argv[3:] == ["no ipc"]:
@@ -100,7 +100,7 @@ def test_no_key_no_entrance(listening):
     ]
     channels = [ZmqChannel(place) for place in wrong]
     for channel in channels:
-        channel.send(wire.encode(wire.Hello(version=wire.VERSION, client="stranger")))
+        channel.send(messages.encode(messages.Hello(version=messages.VERSION, client="stranger")))
     with sg.connect("job") as run:
         stream = run.stream("batch.loss")
         stream.wait(200, timeout_s=10)
@@ -109,7 +109,7 @@ def test_no_key_no_entrance(listening):
         assert channel.receive(0.05) == []
         channel.close()
     host, _, port = address.endpoint.removeprefix("tcp://").rpartition(":")
-    hello = bytes(wire.encode(wire.Hello(version=wire.VERSION, client="x"))[0])
+    hello = bytes(messages.encode(messages.Hello(version=messages.VERSION, client="x"))[0])
     greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48)  # protocol 3 without keys
     ready = b"\x04\x19\x05READY\x0bSocket-Type\0\0\0\x06DEALER"
     message = b"\0" + bytes([len(hello)]) + hello
@@ -125,14 +125,14 @@ def test_no_key_no_entrance(listening):
 def test_loopback_with_keys_where_there_are_no_unix_sockets(start, tmp_path):
     child = start(LISTENING, "", str(tmp_path / "runs"), "no ipc")
     child.hears("ready")
-    [entry] = registry.entries()
+    [entry] = discovery.entries()
     assert entry.endpoint.startswith("tcp://127.0.0.1:")
     assert entry.server_key
     with sg.connect("job") as run:
         assert run.may_act
         run.stream("batch.loss").wait(10, timeout_s=10)
         channel = ZmqChannel(Address(endpoint=entry.endpoint))
-        channel.send(wire.encode(wire.Hello(version=wire.VERSION, client="stranger")))
+        channel.send(messages.encode(messages.Hello(version=messages.VERSION, client="stranger")))
         assert [info.state for info in sg.runs()] == ["running"]
         assert run.set("lr", 0.2).applied
         assert channel.receive(0.2) == []
@@ -228,7 +228,7 @@ def test_another_host(start, other_host, tmp_path, until):
 def test_another_host_that_dies(start, other_host, tmp_path, monkeypatch):
     import signal
 
-    import sightglass.client.link as link
+    import sightglass.client.connection as link
 
     monkeypatch.setattr(link, "SILENCE_S", 2.0)
     monkeypatch.setattr(link, "PING_S", 0.5)

@@ -35,7 +35,7 @@ def test_a_pause_ends_with_its_owner_within_15_s(train, start, until):
 def test_a_pause_that_holds_stays(start, until):
     child = start(
         """
-        import sightglass.move.agent as agent
+        import sightglass.training.agent as agent
         agent.LEASE_S = 0.5
         run = sg.init("job", budget=None)
         say("ready")

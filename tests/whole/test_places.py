@@ -13,10 +13,10 @@ import sightglass as sg
 TRAINING = """
 import resource, warnings
 from pathlib import Path
-from sightglass.move import registry
+from sightglass.protocol import discovery
 ONLY = sys.argv[1]
 if ONLY:
-    registry._candidates = lambda: iter([Path(ONLY)])
+    discovery._candidates = lambda: iter([Path(ONLY)])
 exec(sys.argv[2])
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
@@ -149,7 +149,7 @@ def test_a_full_or_read_only_file_system(start, short, options):
 def test_too_many_open_files(start, short):
     limit = "keep = [os.open('/dev/null', os.O_RDONLY) for _ in range(200)]\n"
     limit += "n = len(os.listdir('/proc/self/fd')) + int(os.environ['ROOM'])\n"
-    limit += "resource.setrlimit(resource.RLIMIT_NOFILE, (n, n))\nimport sightglass.run"
+    limit += "resource.setrlimit(resource.RLIMIT_NOFILE, (n, n))\nimport sightglass.training.run"
     for room in (1, 8, 30):
         child = start(TRAINING, str(short), limit, "{}", ROOM=str(room))
         assert child.hears("reachable") == ["False"]

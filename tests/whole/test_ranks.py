@@ -41,7 +41,7 @@ def broadcast(data):
         return data
     return take(peers[0], struct.unpack("I", take(peers[0], 4))[0])
 
-import sightglass.move.agent as agent
+import sightglass.training.agent as agent
 agent.LEASE_S = 1.0
 run = sg.init(f"rank{rank}", budget=None, agree=broadcast if sys.argv[2] == "agree" else None)
 lr = run.control("lr", 0.1)

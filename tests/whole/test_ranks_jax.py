@@ -17,7 +17,7 @@ jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize("127.0.0.1:" + port, 2, rank)
 import sightglass.jax as sgx
 
-from sightglass.jax.ondemand.watched import Watched as watched
+from sightglass.jax.ondemand.live_step import Watched as watched
 run_variant, calls = watched._run, []
 def note_call(self, variant, index, *rest):
     calls.append((index, sorted(key for part in variant.parts for key in part.keys)))

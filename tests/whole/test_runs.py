@@ -97,7 +97,7 @@ def test_a_stopped_run_is_silent_and_goes_on_when_continued(train):
 def test_a_run_that_held_the_interpreter_for_long_keeps_its_clients(start):
     child = start(
         """
-        import sightglass.move.agent as agent, ctypes
+        import sightglass.training.agent as agent, ctypes
         agent.LEASE_S = 1.5
         run = sg.init("job")
         say("ready")
@@ -108,7 +108,7 @@ def test_a_run_that_held_the_interpreter_for_long_keeps_its_clients(start):
         """.replace("\n        ", "\n")
     )
     child.hears("ready")
-    import sightglass.client.link as link
+    import sightglass.client.connection as link
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(link, "PING_S", 0.4)
@@ -121,7 +121,7 @@ def test_a_run_that_held_the_interpreter_for_long_keeps_its_clients(start):
 
 
 FORKED = """
-from sightglass.move import registry
+from sightglass.protocol import discovery
 run = sg.init("job", budget=None)
 say("ready", run.id)
 until(lambda: run._emitter.demand.answers)
@@ -132,10 +132,10 @@ for _ in range(3):
         for step in range(1_000):
             run.observe("batch", step=step, loss=-1.0)
         run.log({"loss": -1.0}); run.end_group("batch"); run.flush(); run.close()
-        assert registry.alive(run.id) and [entry.id for entry in registry.entries()] == [run.id]
+        assert discovery.alive(run.id) and [entry.id for entry in discovery.entries()] == [run.id]
         with sg.init("child") as own:
             own.observe("batch", loss=3.0)
-            assert sorted(entry.name for entry in registry.entries())[-1] == "job"
+            assert sorted(entry.name for entry in discovery.entries())[-1] == "job"
         sys.exit(5)  # runs the functions that were registered for the exit
     children.append(pid)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5

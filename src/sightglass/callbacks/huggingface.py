@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from sightglass.core.errors import MissingExtraError
-from sightglass.run import Run
 from sightglass.torch import Watched, watch
+from sightglass.training.run import Run
 
-from .session import Session, named
+from .callback_run import Session, named
 
 try:
     from transformers import TrainerCallback

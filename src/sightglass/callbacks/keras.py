@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sightglass.core.errors import MissingExtraError
-from sightglass.run import Run, wiring
+from sightglass.training.run import Run, wiring
 
-from .session import Session, named
+from .callback_run import Session, named
 
 try:
     import keras

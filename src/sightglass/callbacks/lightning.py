@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from sightglass.core.errors import MissingExtraError
-from sightglass.run import Run
 from sightglass.torch import Watched, watch
+from sightglass.training.run import Run
 
-from .session import Session, named
+from .callback_run import Session, named
 
 
 def _base() -> Any:

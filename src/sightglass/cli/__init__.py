@@ -1,6 +1,6 @@
 """The command line. See `group` for how it speaks."""
 
-from . import acting, asking, figures, files, ui
+from . import commands, figures, queries, recorded, ui
 from .group import main
 
-__all__ = ["acting", "asking", "figures", "files", "main", "ui"]
+__all__ = ["commands", "figures", "main", "queries", "recorded", "ui"]

@@ -9,12 +9,12 @@ import click
 
 from sightglass.core.errors import KeepError, RunNotFoundError
 
-from .finding import RUN
+from .find_run import RUN
 from .group import main
 
 if TYPE_CHECKING:
     from sightglass.figures.replot import Form
-    from sightglass.move.registry import Entry
+    from sightglass.protocol.discovery import Entry
 
 FORMS: Final = ("pdf", "svg", "png")
 
@@ -37,7 +37,7 @@ def replot(  # noqa: PLR0917  click passes them by name
     RUN may also be a folder that a plotter saved into. The function that draws is imported from here by its name: do
     this only with runs that you trust.
     """
-    from sightglass.figures.files import read_about
+    from sightglass.figures.figure_files import read_about
     from sightglass.figures.replot import find, replot
 
     folder = _folder(run)
@@ -56,7 +56,7 @@ def replot(  # noqa: PLR0917  click passes them by name
 
 def _folder(run: str) -> Path:
     """Return where the files of a run are."""
-    from sightglass.move.registry import entries
+    from sightglass.protocol.discovery import entries
 
     if Path(run).is_dir():
         return Path(run)

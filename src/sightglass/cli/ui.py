@@ -14,7 +14,7 @@ from sightglass.core.errors import MissingExtraError
 from .group import EXIT_FAILED, fail, main
 
 if TYPE_CHECKING:
-    from sightglass.serve.app import Server
+    from sightglass.server.app import Server
 
 DIRECTORIES = ("runs",)
 PORT = 7117
@@ -39,8 +39,8 @@ def ui(
     It prints two links, one for whoever may act and one for whoever may only look, and opens the first in a browser.
     """
     try:
-        import sightglass.serve.app  # noqa: F401  whether it is installed
-        from sightglass.serve.access import is_loopback
+        import sightglass.server.app  # noqa: F401  whether it is installed
+        from sightglass.server.access import is_loopback
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "websockets", "anyio"):
             raise
@@ -73,7 +73,7 @@ def ui(
 
 
 def _made(places: list[Path], *, host: str, port: int | None, new_links: bool) -> Server:
-    from sightglass.serve.app import make_server
+    from sightglass.server.app import make_server
 
     if port is not None:
         return make_server(places, host=host, port=port, new_links=new_links)

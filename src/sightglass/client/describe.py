@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sightglass.keep.format.block import Key
-from sightglass.keep.runfile import RunFile
 from sightglass.query.query import as_query
+from sightglass.storage.format.block import Key
+from sightglass.storage.run_file import RunFile
 
 MAX_FIELDS_SHOWN = 6
 

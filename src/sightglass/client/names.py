@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sightglass.core.errors import SightglassError, unknown
-from sightglass.query.named import is_plain, query_of
 from sightglass.query.query import Query
+from sightglass.query.shorthand import is_plain, query_of
 
 if TYPE_CHECKING:
     from .describe import Description, Event, Observable

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sightglass.core.errors import MissingExtraError, QueryError
 from sightglass.core.record import Record
-from sightglass.core.sink import Background
+from sightglass.core.threads import Background
 from sightglass.query.pipeline import Pipeline
 from sightglass.query.query import Chain, Per, Reduce, Step, When
-from sightglass.query.window import Item
+from sightglass.query.windows import Item
 
-from .store import Arrays, Store, arrivals, to_arrays
+from .record_buffer import Arrays, Store, arrivals, to_arrays
 
 if TYPE_CHECKING:
-    from .saving import Saving
+    from .save import Saving
 
 WAIT_S: Final = 0.5
 MAX_GAP: Final = 100_000
@@ -241,7 +241,7 @@ class Stream(Chain):
             FileExistsError: There is such a file already.
             OSError: It cannot be made.
         """
-        from .saving import Saving
+        from .save import Saving
 
         return Saving(self, path)
 
@@ -270,7 +270,7 @@ class Stream(Chain):
         return f"<Stream {self.tag!r} of run {self.run!r}, {self._store.n} records, {state}>"
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        from sightglass.see.notebook import bundle_of_stream
+        from sightglass.views.surfaces.notebook import bundle_of_stream
 
         return bundle_of_stream(self)
 

@@ -27,9 +27,9 @@ from sightglass.core.errors import RunLostError, RunNotFoundError
 from .page import page
 
 if TYPE_CHECKING:
-    from sightglass.client.remote import RemoteRun
+    from sightglass.client.run import RemoteRun
     from sightglass.client.stream import Stream
-    from sightglass.see.terminal import TerminalView
+    from sightglass.views.surfaces.terminal import TerminalView
 
 REFRESHES_PER_SECOND: Final = 8
 CHART_ROWS: Final = 13
@@ -125,7 +125,7 @@ def _watch(run: RemoteRun, streams: dict[str, Stream], link: str | None) -> None
 
 
 def _views(streams: dict[str, Stream]) -> list[TerminalView]:
-    from sightglass.see.terminal import TerminalView
+    from sightglass.views.surfaces.terminal import TerminalView
 
     loss, smooth, gradients, accuracy = streams.values()
     return [

@@ -1,6 +1,6 @@
 """Figures from inside a training, drawn off its loop: the plotter, and the look of what it draws."""
 
-from sightglass.see.theme import apply_theme, figure_size, label_panels, theme
+from sightglass.views.theme import apply_theme, figure_size, label_panels, theme
 
 from .plotter import Plotter, no_plot
 from .sinks import TensorBoard

@@ -26,10 +26,10 @@ import numpy as np
 
 from sightglass.core.errors import FigureError, MissingExtraError
 from sightglass.core.values import is_container, is_extended, rebuild
-from sightglass.see.theme import theme
+from sightglass.views.theme import theme
 
-from .files import VERSION, Inputs, Names, at_step, write, write_inputs
-from .order import Done, Order, Trouble, plain, trouble
+from .figure_files import VERSION, Inputs, Names, at_step, write, write_inputs
+from .messages import Done, Order, Trouble, plain, trouble
 
 MAX_ARTISTS: Final = 2_000
 """Collections of more items than this are pictures within vector files."""

@@ -14,7 +14,7 @@ import msgspec
 from sightglass.core.codec import Buffer
 from sightglass.core.errors import WireError
 
-from .order import Begun, Bye, Done, Hello, Order
+from .messages import Begun, Bye, Done, Hello, Order
 
 HEAD: Final = struct.Struct("<4sIQ")
 MAGIC: Final = b"SGF1"

@@ -20,14 +20,14 @@ from typing import Any, Final, get_args
 import msgspec
 
 from sightglass.core.errors import FigureError, FigureErrors, UnknownNameError
+from sightglass.core.ranks import ranks
 from sightglass.core.record import Record
 from sightglass.core.values import to_host
-from sightglass.emit.ranks import ranks
-from sightglass.see.theme import CONTEXTS, STYLES
+from sightglass.views.theme import CONTEXTS, STYLES
 
-from .desk import Desk, OnError, OnFull, RendererKind, Statistics, Wish
-from .functions import Draws
-from .order import Look, Output
+from .closures import Draws
+from .messages import Look, Output
+from .render_queue import Desk, OnError, OnFull, RendererKind, Statistics, Wish
 from .sinks import Sink, ToRun, run_sink, wandb_sink
 
 MAX_JOBS: Final = 8

@@ -29,7 +29,7 @@ from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from . import pipe
-from .order import IN_BAND, Begun, Bye, Done, Hello, Order, trouble
+from .messages import IN_BAND, Begun, Bye, Done, Hello, Order, trouble
 
 if TYPE_CHECKING:
     from sightglass.core.codec import Buffer
@@ -171,7 +171,7 @@ def _work(order: Order, behind: bytearray, arena: mmap.mmap | None, drawer: Draw
     """Draw one order, and hand on what became of it."""
     from sightglass.core.codec import decode
 
-    from .functions import load
+    from .closures import load
 
     outbox.send(Begun(id=order.id))
     started_s = time.perf_counter()

@@ -16,10 +16,10 @@ import msgspec
 
 from sightglass.core.errors import DamagedError, FigureError, UnknownNameError
 
+from .closures import load_recorded
 from .drawing import Drawer
-from .files import Inputs, Names, at_step, read_about, read_inputs, write
-from .functions import load_recorded
-from .order import Order, Output, error
+from .figure_files import Inputs, Names, at_step, read_about, read_inputs, write
+from .messages import Order, Output, error
 from .plotter import DPI, FOLDER, look_of
 
 Form = Literal["pdf", "svg", "png"]

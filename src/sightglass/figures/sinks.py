@@ -17,14 +17,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
-from sightglass.core import present
+from sightglass.core import current_run
 from sightglass.core.clock import SystemClock
 from sightglass.core.errors import KeepError, UnsendableError
 from sightglass.core.record import Record
-from sightglass.core.sink import lock
-from sightglass.keep.foreign.tensorboard import encode_event, file_name
-from sightglass.keep.format.framing import frame
-from sightglass.keep.format.summary import TENSORBOARD_VERSION, encode_version
+from sightglass.core.threads import lock
+from sightglass.storage.foreign.tensorboard import encode_event, file_name
+from sightglass.storage.format.framing import frame
+from sightglass.storage.format.summary import TENSORBOARD_VERSION, encode_version
 
 LAST_STEP: Final = 2**63 - 1
 
@@ -140,7 +140,7 @@ class TensorBoard:
 
 def run_sink() -> ToRun | None:
     """Return the sink of the newest live run, if there is one."""
-    sink: ToRun | None = present.current()
+    sink: ToRun | None = current_run.current()
     return sink
 
 
@@ -150,6 +150,6 @@ def wandb_sink() -> Any:
     run = getattr(wandb, "run", None)
     if run is None or getattr(run, "disabled", False):
         return None
-    from sightglass.keep.wandb import WandB
+    from sightglass.storage.wandb import WandB
 
     return WandB.shared(run)

@@ -22,10 +22,10 @@ import numpy as np
 
 from sightglass.core.codec import Buffer, encode
 from sightglass.core.errors import UnsendableError
-from sightglass.core.sink import lock
+from sightglass.core.threads import lock
 from sightglass.core.values import array_kind, is_container, rebuild, to_host
 
-from .order import IN_BAND
+from .messages import IN_BAND
 
 PAGE: Final = 4096
 ALIGNMENT: Final = 64

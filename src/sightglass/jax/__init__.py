@@ -8,7 +8,7 @@ from sightglass.jax.logs.logdict import stepdict as stepdict
 # What these two register is in force from here on: the event "jax", and what a log means under `vmap`.
 from sightglass.jax.ondemand import attach as _attach  # noqa: F401
 from sightglass.jax.ondemand.agree import agree as agree
-from sightglass.jax.ondemand.step import live as live
+from sightglass.jax.ondemand.live import live as live
 from sightglass.jax.program.primitive import log as log
 from sightglass.jax.spool import spool as spool
 from sightglass.jax.strip import strip as strip

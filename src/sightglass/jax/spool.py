@@ -27,13 +27,13 @@ from .logs.joining import no_step
 from .logs.logdict import logdict
 from .program.compat import Aval
 from .program.primitive import Demand, Event, Site, demand, wanted
-from .program.staging import Staged, traced
 from .program.survey import Expected, Survey, survey
+from .program.traced_function import Staged, traced
 from .program.walk import Track, Tracks, Walk, joined
 from .reducers.accumulate import every as every_nth
 from .reducers.accumulate import last_k
 from .reducers.accumulate import plan as planned
-from .reducers.carry import Accumulator, Finished
+from .reducers.accumulator import Accumulator, Finished
 
 Reduce = str | Accumulator | Callable[..., Any]
 State = dict[str, Any]

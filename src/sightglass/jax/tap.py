@@ -29,8 +29,8 @@ from sightglass.jax.program import compat
 
 from .logs.logdict import logdict
 from .program.primitive import Demand, Event, Site, demand, wanted
-from .program.staging import Staged, traced
 from .program.survey import Survey
+from .program.traced_function import Staged, traced
 from .program.walk import Tracks, Walk
 
 Callback = Callable[[logdict], object]

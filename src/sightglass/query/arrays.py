@@ -14,7 +14,7 @@ import numpy as np
 from sightglass.core.errors import EvaluationError, RefusedQueryError
 from sightglass.core.values import array_bytes, array_kind, is_extended, itemsize, n_bytes, type_name
 
-from .expr import MAX_INT_BITS
+from .expressions import MAX_INT_BITS
 
 MAX_RESULT_BYTES: Final = 64 * 2**20
 MAX_WORK_BYTES: Final = 8 * 2**30

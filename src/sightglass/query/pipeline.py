@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from sightglass.core.departure import depart
+from sightglass.core.device_copy import depart
 from sightglass.core.values import SCALARS, on_device, snapshot, to_host
 
-from . import expr as e
+from . import expressions as e
 from .arrays import Total, truth
-from .evaluate import evaluator
+from .evaluator import evaluator
 from .query import Every, Group, Map, Per, Period, Query, Reduce, Step, When, Where
-from .reduce import reducer
-from .window import NOWHERE, Fold, Item, Place
+from .reducers import reducer
+from .windows import NOWHERE, Fold, Item, Place
 
 Functions = Mapping[str, Callable[..., Any]]
 

@@ -21,9 +21,9 @@ import numpy as np
 from sightglass.core.clock import duration
 from sightglass.core.errors import QueryError, QuerySyntaxError, RefusedQueryError
 
-from . import expr as e
+from . import expressions as e
 from . import text
-from .trace import as_tree, is_symbol, trace
+from .tracer import as_tree, is_symbol, trace
 
 Function = Callable[..., Any] | e.Lambda
 
@@ -346,7 +346,7 @@ def as_query(query: Query | str) -> Query:
     if isinstance(query, Query):
         return query
     if isinstance(query, str):
-        from .parse import parse
+        from .parser import parse
 
         return parse(query)
     raise QuerySyntaxError(f"Expected a query such as on('batch').map(lambda b: b.loss) or 'batch.loss', got {query!r}")
@@ -358,7 +358,7 @@ def _plain(value: Any) -> Any:
         return value
     if is_symbol(value):
         raise QuerySyntaxError(f"Expected a constant as a step's argument, got {value!r}")
-    from .parse import literal
+    from .parser import literal
 
     tree = as_tree(value)
     e.check_size(tree)
@@ -366,7 +366,7 @@ def _plain(value: Any) -> Any:
 
 
 def _check(step: Reduce) -> None:
-    from .reduce import BUILDERS
+    from .reducers import BUILDERS
 
     args = {key: (lambda *a: None) if isinstance(value, e.Lambda) else value for key, value in step.args}
     BUILDERS[step.name](**args)

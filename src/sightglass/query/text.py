@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import math
 
-from . import expr as e
+from . import expressions as e
 
 BINARY_AST: dict[str, type[ast.operator]] = {
     "+": ast.Add, "-": ast.Sub, "*": ast.Mult, "/": ast.Div, "//": ast.FloorDiv, "%": ast.Mod, "**": ast.Pow,

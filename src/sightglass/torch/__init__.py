@@ -1,5 +1,5 @@
 """Looking inside a PyTorch module while it trains: `watch` it, and ask from anywhere."""
 
-from .ranks import agree as agree
+from .distributed import agree as agree
 from .watch import watch as watch
-from .watched import Watched as Watched
+from .watched_module import Watched as Watched

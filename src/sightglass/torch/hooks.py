@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from .compiled import Compiled, forward_hook
-from .offered import is_made, local, modules, once, parameters
+from .observables import is_made, local, modules, once, parameters
 
 Take = Callable[[str, str, Any], None]
 TakeAll = Callable[[str, Iterable[tuple[str, Any]]], None]

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from sightglass.emit.controls import declaring_line
-from sightglass.run import Run, current
+from sightglass.training.controls import declaring_line
+from sightglass.training.run import Run, current
 
-from .settings import Bounds, unwrapped
-from .watched import Watched
+from .optimizer_controls import Bounds, unwrapped
+from .watched_module import Watched
 
 
 def watch(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sightglass.core.record import Record
 from sightglass.jax import logdict
 from sightglass.jax.loggers.records import Numbers, together
-from sightglass.keep.moments import moments
+from sightglass.storage.align import moments
 
 
 def record(tag, index, step, **steps):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sightglass.jax import loggers
-from sightglass.keep.outbox import Statistics
+from sightglass.storage.delivery_queue import Statistics
 
 PAGE = (Path(__file__).parents[3] / "docs" / "loggers.md").read_text()
 PUBLIC = [name for name, value in vars(loggers).items() if inspect.isclass(value)]

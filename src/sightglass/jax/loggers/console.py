@@ -18,15 +18,15 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 from sightglass.core.record import Record
-from sightglass.core.sink import lock
+from sightglass.core.threads import lock
 from sightglass.core.values import Histogram, is_real, type_name
 from sightglass.jax.logs.logdict import PRIMARY
-from sightglass.jax.logs.printing import range_of
-from sightglass.keep.moments import moments
-from sightglass.see.palette import AXIS, line_color
-from sightglass.see.terminal import stage_of
+from sightglass.jax.logs.summary import range_of
+from sightglass.storage.align import moments
+from sightglass.views.palette import AXIS, line_color
+from sightglass.views.surfaces.terminal import stage_of
 
-from .sink import Sink, SinkLogger
+from .record_sink import Sink, SinkLogger
 
 SPARK_WIDTH: Final = 32
 BLOCKS: Final = "▁▂▃▄▅▆▇█"

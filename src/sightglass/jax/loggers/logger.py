@@ -32,7 +32,7 @@ from sightglass.jax.logs.reading import read
 from sightglass.jax.program.primitive import demand
 from sightglass.jax.spool import Reduce
 from sightglass.jax.spool import spool as spooled
-from sightglass.keep.outbox import Statistics
+from sightglass.storage.delivery_queue import Statistics
 
 from .routed import COLLECTED, Routed, hand_over, parted
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from sightglass.core.errors import KeepError
 from sightglass.jax.logs.logdict import logdict
-from sightglass.keep.outbox import Statistics
+from sightglass.storage.delivery_queue import Statistics
 
 from .logger import Logger, LoggerState
 

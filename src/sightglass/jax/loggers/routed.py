@@ -24,7 +24,7 @@ import numpy as np
 
 from sightglass.jax.logs.logdict import logdict
 from sightglass.jax.program.primitive import Demand, Event, log, under, wanted
-from sightglass.jax.program.staging import Staged, traced
+from sightglass.jax.program.traced_function import Staged, traced
 from sightglass.jax.program.walk import Tracks, Walk
 from sightglass.jax.tap import Tapped
 

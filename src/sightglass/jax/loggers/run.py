@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sightglass import run as runs
 from sightglass.core.errors import KeepError, LogError
 from sightglass.core.record import Record
-from sightglass.keep.moments import moments
-from sightglass.run import Run
+from sightglass.storage.align import moments
+from sightglass.training import run as runs
+from sightglass.training.run import Run
 
 from .logger import LoggerState
-from .sink import Sink, SinkLogger
+from .record_sink import Sink, SinkLogger
 
 
 class RunLogger(SinkLogger):

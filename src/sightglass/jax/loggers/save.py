@@ -10,12 +10,12 @@ from pathlib import Path
 from sightglass.core.clock import SystemClock
 from sightglass.core.errors import KeepError
 from sightglass.core.record import Record
-from sightglass.keep.directory import RunDirectory
-from sightglass.keep.moments import moments
-from sightglass.keep.runfile import OWN_NAME, SUFFIX, RunFile
-from sightglass.keep.write.writer import Keeper
+from sightglass.storage.align import moments
+from sightglass.storage.run_directory import RunDirectory
+from sightglass.storage.run_file import OWN_NAME, SUFFIX, RunFile
+from sightglass.storage.write.writer import Keeper
 
-from .sink import Sink, SinkLogger
+from .record_sink import Sink, SinkLogger
 
 
 class SaveLogger(SinkLogger):

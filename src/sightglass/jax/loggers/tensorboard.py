@@ -14,11 +14,11 @@ from sightglass.core.clock import SystemClock
 from sightglass.core.codec import Buffer
 from sightglass.core.errors import UnsendableError
 from sightglass.core.record import Record
-from sightglass.keep.foreign.tensorboard import encode_event, file_name
-from sightglass.keep.format.framing import frame
-from sightglass.keep.format.summary import TENSORBOARD_VERSION, encode_version
+from sightglass.storage.foreign.tensorboard import encode_event, file_name
+from sightglass.storage.format.framing import frame
+from sightglass.storage.format.summary import TENSORBOARD_VERSION, encode_version
 
-from .sink import Sink, SinkLogger
+from .record_sink import Sink, SinkLogger
 
 LAST_STEP: Final = 2**63 - 1
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sightglass.keep import wandb
+from sightglass.storage import wandb
 
-from .sink import Sink, SinkLogger
+from .record_sink import Sink, SinkLogger
 
 
 class WandBLogger(SinkLogger):

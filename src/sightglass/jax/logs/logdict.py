@@ -35,9 +35,9 @@ from sightglass.core.record import Record
 from sightglass.core.values import type_name
 
 from .joining import Parts, concatenated, n_events
-from .printing import MAX_LINES, notes, range_of, summary, table
 from .reading import is_missing, plain, read, row
 from .reduction import REDUCTIONS, apply, check_numbers, library, name_of, pick, sum_type
+from .summary import MAX_LINES, notes, range_of, summary, table
 
 Mode = str | Callable[..., Any]
 

@@ -22,18 +22,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from sightglass.core.errors import QueryError
-from sightglass.core.sink import Worker
-from sightglass.emit.acts import Plan
+from sightglass.core.threads import Worker
 from sightglass.jax.program.primitive import MARK, Demand, Site, arrays, wanted
 from sightglass.jax.program.walk import Track
 from sightglass.jax.tap import Kind, tap_p
 from sightglass.query.pipeline import Head
 from sightglass.query.query import Group, Per, Query, Reduce
-from sightglass.run import Run, current, when_begun, wiring
+from sightglass.training.commands import Plan
+from sightglass.training.run import Run, current, when_begun, wiring
 
+from .live_step import offered
 from .occurrence import Occurrence
 from .variant import Asked, Part
-from .watched import offered
 
 EVENT: Final = "jax"
 PAUSE_S: Final = 10.0

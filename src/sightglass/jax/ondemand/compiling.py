@@ -19,7 +19,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from sightglass.core.errors import EvaluationError, QueryError, SightglassError, UnknownNameError
-from sightglass.core.sink import Worker
+from sightglass.core.threads import Worker
 
 from .arguments import Called
 from .occurrence import Occurrence

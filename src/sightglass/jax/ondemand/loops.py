@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from sightglass.emit.answer import Answer
-from sightglass.emit.demand import Channel
-from sightglass.emit.observe import Emitter, Settled
+from sightglass.training.events import Emitter, Settled
+from sightglass.training.subscription import Answer
+from sightglass.training.subscriptions import Channel
 
 from .variant import Delivery
 

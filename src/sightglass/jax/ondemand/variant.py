@@ -29,8 +29,8 @@ from sightglass.core.errors import SightglassError
 from sightglass.core.values import array_kind, is_container, rebuild, to_host
 from sightglass.jax.program import compat
 from sightglass.jax.program.primitive import MARK, Demand, Event, Site
-from sightglass.jax.program.staging import traced
 from sightglass.jax.program.survey import Survey
+from sightglass.jax.program.traced_function import traced
 from sightglass.jax.program.walk import Track, Tracks, Walk, joined
 from sightglass.jax.tap import tap_p
 from sightglass.query.pipeline import Evaluation, Head

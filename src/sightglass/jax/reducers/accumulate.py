@@ -38,8 +38,8 @@ import numpy as np
 from sightglass.core.errors import UnknownNameError
 from sightglass.jax.logs.reduction import NAMES, apply, name_of, sum_type
 
+from .accumulator import Accumulator, Finished, Reduce, State, leading, no_events, select_state, up
 from .bins import Bins, power_of_two_edges
-from .carry import Accumulator, Finished, Reduce, State, leading, no_events, select_state, up
 from .ring import Buffer, Ring
 
 MAX_BINS = 10**6

@@ -17,7 +17,19 @@ import numpy as np
 from sightglass.core.values import Histogram
 from sightglass.jax.logs.reduction import sum_type
 
-from .carry import Accumulator, Cell, Finished, Running, State, array, avals_of, is_cell, no_events, select_state, up
+from .accumulator import (
+    Accumulator,
+    Cell,
+    Finished,
+    Running,
+    State,
+    array,
+    avals_of,
+    is_cell,
+    no_events,
+    select_state,
+    up,
+)
 
 MAX_POWERS = 256
 LARGEST = float(np.finfo(np.float32).max)

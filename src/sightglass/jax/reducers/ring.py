@@ -17,7 +17,7 @@ from jax import lax
 
 from sightglass.jax.logs.reduction import select
 
-from .carry import Accumulator, Finished, State, array, avals_of, leading, no_events, select_state, up
+from .accumulator import Accumulator, Finished, State, array, avals_of, leading, no_events, select_state, up
 
 
 class Buffer(NamedTuple):

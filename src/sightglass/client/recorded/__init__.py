@@ -1,0 +1,1 @@
+"""Recorded runs, which answer the same queries as live ones."""

@@ -1,0 +1,128 @@
+"""Saving a stream into a record file, with the steps that were added to it here."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sightglass.core.columns import of_records
+from sightglass.core.errors import KeepError, SightglassError
+from sightglass.core.record import Record
+from sightglass.core.threads import Background
+from sightglass.storage.format.block import Key
+from sightglass.storage.write.segment import SegmentWriter
+
+from .record_buffer import arrivals
+
+if TYPE_CHECKING:
+    from .stream import Stream
+
+FLUSH_S: Final = 0.5
+
+_open: weakref.WeakSet[Saving] = weakref.WeakSet()
+
+
+class Saving:
+    """A stream being saved: every record, from the first that is kept here, until the stream ends.
+
+    Attributes:
+        path: The file; `sightglass.open` opens it.
+        n_records: How many records are in it.
+    """
+
+    def __init__(self, stream: Stream, path: str | os.PathLike[str]) -> None:
+        """Begin to save.
+
+        Raises:
+            FileExistsError: There is such a file already.
+            OSError: It cannot be made.
+        """
+        self.path = Path(path)
+        self.n_records = 0
+        self._stream = stream
+        self._writer = SegmentWriter(self.path, wall_time=time.time())
+        self._n_rows: dict[Key, int] = {}
+        self._closed = False
+        self._thread = Background("saving", self._run)
+        _open.add(self)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the stream has ended and all its records are in the file."""
+        return self._thread.join(timeout_s)
+
+    def close(self) -> None:
+        """Save what has come so far, and close the file.
+
+        Raises:
+            KeepError: It could not be written.
+            UnsendableError: A value has a type that cannot be saved; what came before is in the file.
+            Exception: What the stream's own steps raised.
+        """
+        self._closed = True
+        arrivals.tell()
+        _open.discard(self)
+        self._thread.close(timeout_s=None)
+
+    def __enter__(self) -> Saving:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Saving {self._stream.tag!r} into {str(self.path)!r}, {self.n_records} records>"
+
+    def _run(self) -> None:
+        cursor = 0
+        try:
+            while True:
+                seen, over = arrivals.n, self._closed or self._stream.ended
+                cursor, records = self._stream.since(cursor)
+                self._save(records)
+                if not records:
+                    if over:
+                        return
+                    arrivals.wait(seen, FLUSH_S)
+        finally:
+            self._writer.close()
+
+    def _save(self, records: Sequence[Record]) -> None:
+        for key, part in self._parts(records):
+            self._writer.append(key, of_records(part))
+        try:
+            self._writer.flush()
+        except OSError as error:
+            raise KeepError(f"Cannot save {self._stream.tag!r} into {str(self.path)!r}: {error}") from error
+        self.n_records += len(records)
+
+    def _parts(self, records: Sequence[Record]) -> Iterator[tuple[Key, list[Record]]]:
+        """Split records by their series, and where their index numbers have a hole."""
+        for (tag, run), several in groupby(records, lambda record: (record.tag, record.run)):
+            own = tag == self._stream.tag and run == self._stream.run
+            if own:
+                query = self._stream.query
+                key = Key(kind="stream" if query else "logged", tag=tag, query=query)
+                part = list(several)
+            else:  # one of several streams that were joined
+                key = Key(kind="logged", tag=f"{run}/{tag}")
+                part = [replace(record, index=self._n_rows.get(key, 0) + i) for i, record in enumerate(several)]
+            self._n_rows[key] = part[-1].index + 1
+            for _, consecutive in groupby(enumerate(part), lambda pair: pair[1].index - pair[0]):
+                yield key, [record for _, record in consecutive]
+
+
+def _close_all() -> None:
+    for saving in list(_open):
+        with contextlib.suppress(SightglassError):  # was warned of already
+            saving.close()
+
+
+atexit.register(_close_all)

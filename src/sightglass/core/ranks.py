@@ -1,0 +1,32 @@
+"""Programs of several processes: which one this is, and whether clients may act on it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+Agree = Callable[[bytes], bytes]
+
+
+def ranks() -> tuple[int, int]:
+    """Return this process's rank and the number of ranks, as the usual launchers tell them."""
+    jax = sys.modules.get("jax")
+    if jax is not None and "jax._src.distributed" in sys.modules:
+        state = getattr(sys.modules["jax._src.distributed"], "global_state", None)
+        if getattr(state, "client", None) is not None:
+            return int(jax.process_index()), int(jax.process_count())
+    launchers = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"))
+    for rank, size in launchers:
+        if os.environ.get(rank, "").isdigit() and os.environ.get(size, "").isdigit():
+            return int(os.environ[rank]), int(os.environ[size])
+    return 0, 1
+
+
+def refusal(what: str, rank: int, n_ranks: int, agree: Agree | None) -> str:
+    """Say why something is refused in this process that all ranks must do at once, such as "Acts"; or nothing."""
+    if n_ranks <= 1:
+        return ""
+    if agree is None:
+        return f"{what} are refused in a program of {n_ranks} processes unless sg.init(agree=…) supplies a broadcast"
+    return "" if rank == 0 else f"{what} go to rank 0, whose run hands them to all; this is rank {rank}"

@@ -1,0 +1,338 @@
+"""The parent's side of the renderer in a child process.
+
+Theory of operation:
+
+1. The child is started by the first order, with `subprocess`: never by `multiprocessing`, which would run the user's
+   script a second time. It is in a process group of its own, so that a Ctrl-C is for the training alone.
+2. An order is in the pipe when `put` returns, as far as the pipe has room, so that it lands even if this process is
+   killed right after. What has no room goes by a thread. `put` never waits.
+3. A thread receives results. The end of its pipe tells at once that the child has died. Then a new one is started and
+   given everything that is open again, what was being drawn first; an order that a child dies of twice is given up.
+   A child that dies twice before it has begun anything is not started again.
+4. A child that draws one figure for longer than `limit_s`, as seen by whoever waits for it, is killed. That figure is
+   given up, and the others are drawn.
+5. In a forked copy of this process, the ends of the pipes are closed: the child must see when this process ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import site
+import subprocess
+import sys
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, Final, Protocol
+
+from sightglass.core.codec import Buffer
+from sightglass.core.errors import WireError
+from sightglass.core.threads import Background, Worker, lock
+
+from . import pipe
+from .messages import Begun, Bye, Done, Hello, Order, Trouble
+from .snapshot import Arena, Snapshot
+
+MAX_DEATHS: Final = 2
+STARTING_S: Final = 60.0
+WRITABLE_S: Final = 0.5
+
+ENVIRONMENT: Final = {
+    "SIGHTGLASS_MODE": "disabled",
+    "WANDB_MODE": "disabled",
+    "MPLBACKEND": "Agg",
+    "JAX_PLATFORMS": "cpu",
+    "CUDA_VISIBLE_DEVICES": "",
+    "HIP_VISIBLE_DEVICES": "",
+    "ROCR_VISIBLE_DEVICES": "",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
+"""What the child sees: importing a user's module there begins no second run, and takes no accelerator."""
+
+
+class Job(Protocol):
+    """An order with its arguments, on its way."""
+
+    @property
+    def order(self) -> Order:
+        """What is to be drawn."""
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The arguments."""
+
+
+Finished = Callable[[Any, Done, dict[str, bytes]], None]
+
+
+class ChildRenderer:
+    """Draws in a child process."""
+
+    def __init__(self, finished: Finished, *, arena: Arena, limit_s: float) -> None:
+        """Begin without a child.
+
+        Args:
+            finished: Called on a thread, once for each job, with its results.
+            arena: Where large arrays are.
+            limit_s: How long one order may take.
+        """
+        self._finished = finished
+        self._arena = arena
+        self._limit_s = limit_s
+        self._lock = lock()
+        self._jobs: OrderedDict[int, Any] = OrderedDict()
+        self._deaths: dict[int, int] = {}
+        self._lost: list[tuple[Any, str]] = []
+        self._begun: int | None = None
+        self._since_s = 0.0
+        self._n_fruitless = 0
+        self._given_up = ""
+        self._too_long = False
+        self._ending = False
+        self._child: subprocess.Popen[bytes] | None = None
+        self._receiver: Background | None = None
+        self._unsent: deque[memoryview] = deque()
+        self._sender = Worker("figures-send", self._send)
+        self.n_started = 0
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process, if there is one."""
+        return self._child.pid if self._child is not None else None
+
+    def put(self, job: Job) -> None:
+        """Let a job be drawn, behind those that were put before; never waits."""
+        with self._lock:
+            if not self._given_up:
+                self._jobs[job.order.id] = job
+                if self._child is None:
+                    self._start()
+                else:
+                    self._write(pipe.frame(job.order, job.snapshot.in_band))
+            else:
+                self._lost.append((job, self._given_up))
+        self._tell()
+
+    def check(self) -> None:
+        """Kill a child that takes too long for one figure; give up if nobody receives what it brings."""
+        with self._lock:
+            if self._receiver is not None and not self._receiver.alive and self._jobs:
+                self._give_up(f"results cannot be received: {self._receiver.error!r}")
+        self._tell()
+        with self._lock:
+            if not self._jobs or self._child is None or self._child.poll() is not None:
+                return
+            limit_s = self._limit_s + (STARTING_S if self._begun is None else 0.0)
+            if time.monotonic() - self._since_s > limit_s:
+                self._too_long = True
+                self._child.kill()
+
+    def close(self, timeout_s: float) -> bool:
+        """Let the child draw what it has and end; say whether it has, in time."""
+        with self._lock:
+            self._ending = True
+            if self._child is None:
+                return True
+            self._write(pipe.frame(Bye()))
+            if not self._unsent:
+                self._hang_up()
+            receiver = self._receiver
+        return receiver is None or receiver.join(timeout_s)
+
+    def abandon(self) -> None:
+        """Close this copy's ends of the pipes, in a forked child."""
+        child, self._child = self._child, None
+        self._given_up = "this is a forked copy of the process"
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for file in (child.stdin, child.stdout) if child is not None else ():
+            if file is not None and not file.closed:
+                os.dup2(nothing, file.fileno(), inheritable=False)
+        os.close(nothing)
+        if child is not None:
+            child.returncode = 0  # it is not ours to wait for
+
+    # Under the lock
+
+    def _start(self) -> None:
+        """Start a child, and give it all that is open."""
+        self._begun = None
+        self._since_s = time.monotonic()
+        self._unsent.clear()
+        try:
+            self._child = _spawn(self._arena)
+        except OSError as error:
+            self._child = None
+            self._give_up(f"no renderer can be started: {error}")
+            return
+        self.n_started += 1
+        if os.name == "posix":
+            assert self._child.stdin is not None
+            os.set_blocking(self._child.stdin.fileno(), False)
+        if self._receiver is None:
+            self._receiver = Background("figures-receive", self._receive)
+        hello = Hello(path=list(sys.path), arena=self._arena.descriptor, arena_bytes=self._arena.n_bytes,
+                      limit_s=self._limit_s)  # fmt: skip
+        self._write(pipe.frame(hello))
+        for job in self._jobs.values():
+            self._write(pipe.frame(job.order, job.snapshot.in_band))
+        if self._ending:
+            self._write(pipe.frame(Bye()))
+            if not self._unsent:
+                self._hang_up()
+
+    def _write(self, parts: list[Buffer]) -> None:
+        """Write as much as the pipe takes at once, and leave the rest to the sender."""
+        for part in parts:
+            left = memoryview(part).cast("B")
+            if not self._unsent and os.name == "posix":
+                left = left[self._written(left) :]
+            if len(left):
+                self._unsent.append(left)
+        if self._unsent:
+            self._sender.wake()
+
+    def _written(self, data: memoryview) -> int:
+        """Write what the pipe takes, and return how many bytes those are; a dead child takes everything."""
+        assert self._child is not None
+        assert self._child.stdin is not None
+        n_written = 0
+        try:
+            while n_written < len(data):
+                n_written += os.write(self._child.stdin.fileno(), data[n_written:])
+        except BlockingIOError:
+            pass
+        except (OSError, ValueError):
+            return len(data)
+        return n_written
+
+    def _hang_up(self) -> None:
+        if self._child is not None and self._child.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._child.stdin.close()
+
+    def _give_up(self, why: str) -> None:
+        self._given_up = why
+        self._lost += [(job, why) for job in self._jobs.values()]
+        self._jobs.clear()
+
+    # Without the lock, and on threads
+
+    def _tell(self) -> None:
+        """Tell of jobs that are lost."""
+        while self._lost:
+            job, why = self._lost.pop(0)
+            told = Trouble(figure=job.order.name, kind="", message=f"Not drawn: {why}")
+            self._finished(job, Done(id=job.order.id, troubles=[told]), {})
+
+    def _send(self) -> float | None:
+        """Write what found no room in the pipe."""
+        while True:
+            with self._lock:
+                child = self._child
+                if not self._unsent or child is None or child.stdin is None or child.stdin.closed:
+                    self._unsent.clear()
+                    return None
+                if os.name == "posix":
+                    n = self._written(self._unsent[0])
+                    self._unsent[0] = self._unsent[0][n:]
+                    if not len(self._unsent[0]):
+                        self._unsent.popleft()
+                    if not self._unsent and self._ending:
+                        self._hang_up()
+                    if n:
+                        continue
+                    descriptor = child.stdin.fileno()
+                else:
+                    part = self._unsent.popleft()
+                    descriptor = -1
+            if descriptor >= 0:
+                with contextlib.suppress(OSError, ValueError):
+                    select.select([], [descriptor], [], WRITABLE_S)
+                continue
+            with contextlib.suppress(OSError, ValueError):
+                child.stdin.write(part)
+                child.stdin.flush()
+
+    def _receive(self) -> None:
+        """Take what children bring, until there is none any more."""
+        while True:
+            child = self._child
+            if child is None or child.stdout is None:
+                return
+            try:
+                self._listen(child.stdout)
+            except (OSError, ValueError, WireError):
+                child.kill()
+            child.wait()
+            for file in (child.stdout, child.stdin):
+                if file is not None:
+                    with contextlib.suppress(OSError):
+                        file.close()
+            with self._lock:
+                self._child = None
+                ended_well = self._ending and not self._jobs
+                if not ended_well:
+                    self._bury(child.returncode)
+                over = self._child is None
+                if over:
+                    self._receiver = None
+            self._tell()
+            if over:
+                return
+
+    def _listen(self, file: IO[bytes]) -> None:
+        while (got := pipe.read(file)) is not None:
+            message, behind = got
+            if isinstance(message, Begun):
+                with self._lock:
+                    self._begun, self._since_s = message.id, time.monotonic()
+            elif isinstance(message, Done):
+                with self._lock:
+                    job = self._jobs.pop(message.id, None)
+                    self._begun, self._since_s, self._n_fruitless = None, time.monotonic(), 0
+                    self._deaths.pop(message.id, None)
+                pngs = map(bytes, pipe.parts(behind, message.sizes))
+                if job is not None:
+                    self._finished(job, message, dict(zip(message.names, pngs, strict=True)))
+
+    def _bury(self, status: int) -> None:
+        """Go on after a child's death: with a new one, without the order that it died of, or not at all."""
+        how = f"signal {-status}" if status < 0 else f"exit status {status}"
+        victim, self._begun = self._begun, None
+        if self._too_long and victim is not None and victim in self._jobs:
+            self._drop(victim, f"took longer than {self._limit_s:g} s, so the renderer was ended")
+        elif victim is not None and victim in self._jobs:
+            self._deaths[victim] = self._deaths.get(victim, 0) + 1
+            if self._deaths[victim] >= MAX_DEATHS:
+                self._drop(victim, f"the renderer died of it twice ({how})")
+        elif self._jobs:
+            self._n_fruitless += 1
+            if self._n_fruitless >= MAX_DEATHS:
+                self._give_up(f"the renderer died twice before it drew anything ({how})")
+        self._too_long = False
+        if self._jobs:
+            self._start()
+
+    def _drop(self, id: int, why: str) -> None:
+        self._lost.append((self._jobs.pop(id), why))
+        self._deaths.pop(id, None)
+        self._n_fruitless = 0
+
+
+def _spawn(arena: Arena) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, **ENVIRONMENT}
+    home = str(Path(__file__).parents[2])
+    if home not in site.getsitepackages():
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [environment.get("PYTHONPATH"), home]))
+    options: dict[str, Any] = {"creationflags": getattr(subprocess, "BELOW_NORMAL_PRIORITY_CLASS", 0)}
+    if os.name == "posix":
+        options = {"process_group": 0, "pass_fds": (arena.descriptor,) if arena.descriptor >= 0 else ()}
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "sightglass.figures.renderer"], env=environment, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, **options,
+    )  # fmt: skip

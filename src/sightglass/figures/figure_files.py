@@ -1,0 +1,203 @@
+"""Files of figures: their names, and how they come to be whole.
+
+Rule 1: `{name with / as _}_step{step}.pdf`. Two names that would become the same are told apart by a few digits behind
+the later one.
+Rule 2: a file appears when it is complete, under its final name; a full disk leaves nothing behind.
+Rule 3: beside the pictures lie the arguments that they were drawn from, as an npz that NumPy opens too: arrays by their
+paths, and an entry `order` that says which function drew what of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import os
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, Final
+
+import msgspec
+import numpy as np
+
+from sightglass.core.errors import DamagedError
+
+from .messages import Look
+
+MAX_STEM_BYTES: Final = 150
+ORDER: Final = "order"
+VERSION: Final = 1
+
+_parts = itertools.count()
+
+
+class Inputs(msgspec.Struct, frozen=True, kw_only=True):
+    """What an npz says of itself.
+
+    Attributes:
+        version: Of the format.
+        function: What drew, as module:qualname.
+        source: The file it stood in.
+        step: The step.
+        figures: What it drew.
+        look: The theme.
+        tree: The arguments: containers, and by their entries in the file the arrays in them.
+    """
+
+    version: int
+    function: str
+    source: str
+    step: int | float
+    figures: list[str]
+    look: Look
+    tree: Any
+
+
+class Names:
+    """The names of files by those of figures."""
+
+    def __init__(self) -> None:
+        self._stems: dict[str, str] = {}
+
+    def stem(self, name: str) -> str:
+        """Return the beginning of a figure's files."""
+        stem = safe(name)
+        if self._stems.setdefault(stem.casefold(), name) != name:
+            stem = f"{stem}-{hashlib.blake2s(name.encode(), digest_size=3).hexdigest()}"
+        return stem
+
+
+def safe(name: str) -> str:
+    """Return a name that every file system takes.
+
+    >>> safe("analysis/cum_scores"), safe("../a b")
+    ('analysis_cum_scores', '_a b')
+    """
+    kept = "".join(c if c.isalnum() or c in " -_.()+=,@%" else "_" for c in name).lstrip(". ")
+    return kept.encode()[:MAX_STEM_BYTES].decode("utf-8", "ignore").rstrip(" .") or "figure"
+
+
+def at_step(stem: str, step: float, suffix: str) -> str:
+    """Return a file's name.
+
+    >>> at_step("a", 4096, "pdf"), at_step("a", 0.5, "npz")
+    ('a_step4096.pdf', 'a_step0.5.npz')
+    """
+    shown = str(int(step)) if float(step).is_integer() else repr(float(step))
+    return f"{stem}_step{shown}.{suffix}"
+
+
+def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
+    """Write a file that appears when it is complete.
+
+    Raises:
+        OSError: It cannot be written; nothing of it is left then.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}-{next(_parts)}.part")
+    try:
+        with part.open("xb") as file:
+            fill(file)
+        part.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+
+
+def write_inputs(path: Path, arguments: tuple[Any, ...], about: Callable[[Any], Inputs]) -> None:
+    """Keep the arguments of a function.
+
+    Args:
+        path: Where.
+        arguments: As they were decoded.
+        about: Makes what the file says of itself, given the tree of the arguments.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    arrays: dict[str, Any] = {}
+    tree = [_flat(value, str(i) if len(arguments) > 1 else "", arrays) for i, value in enumerate(arguments)]
+    told = msgspec.json.encode(about(tree))
+    arrays[ORDER] = np.frombuffer(told, np.uint8)
+
+    def fill(file: IO[bytes]) -> None:
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+
+    write(path, fill)
+
+
+def read_about(path: Path) -> Inputs:
+    """Read what an npz says of itself.
+
+    Raises:
+        DamagedError: It is none of ours.
+    """
+    with _opened(path) as file:
+        return msgspec.json.decode(file[ORDER].tobytes(), type=Inputs)
+
+
+def read_inputs(path: Path) -> tuple[Inputs, tuple[Any, ...]]:
+    """Read the arguments of a function. Errors as in `read_about`."""
+    with _opened(path) as file:
+        about = msgspec.json.decode(file[ORDER].tobytes(), type=Inputs)
+        return about, tuple(_built(item, file) for item in about.tree)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    try:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            yield file
+    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, msgspec.MsgspecError) as error:
+        raise DamagedError(f"Expected the inputs of a figure in {str(path)!r}: {error}") from error
+
+
+def _flat(value: Any, path: str, arrays: dict[str, Any]) -> Any:
+    """Return a value as JSON has it; its arrays are put aside."""
+    match value:
+        case Mapping():
+            return {"dict": {str(k): _flat(v, f"{path}/{k}", arrays) for k, v in value.items()}}
+        case tuple():
+            return {"tuple": [_flat(v, f"{path}/{i}", arrays) for i, v in enumerate(value)]}
+        case list():
+            return {"list": [_flat(v, f"{path}/{i}", arrays) for i, v in enumerate(value)]}
+        case np.ndarray() | np.generic():
+            # Members of an archive may not have names that lead elsewhere.
+            entry = name = path.strip("/").replace("..", "__") or "value"
+            while entry in arrays or entry == ORDER:
+                entry = f"{name}_{len(arrays)}"
+            arrays[entry] = np.asarray(value)
+            return {"array" if isinstance(value, np.ndarray) else "scalar": entry}
+        case bool() | str() | int() | None:
+            return {"value": value}
+        case float() if np.isfinite(value):
+            return {"value": value}
+        case float() | complex():
+            return {type(value).__name__: repr(value)}
+    return {"value": str(value)}
+
+
+def _built(item: Any, arrays: Mapping[str, Any]) -> Any:
+    match item:
+        case {"dict": dict(items)}:
+            return {name: _built(value, arrays) for name, value in items.items()}
+        case {"tuple": list(items)}:
+            return tuple(_built(value, arrays) for value in items)
+        case {"list": list(items)}:
+            return [_built(value, arrays) for value in items]
+        case {"array": str(entry)}:
+            return arrays[entry]
+        case {"scalar": str(entry)}:
+            return arrays[entry][()]
+        case {"float": str(text)}:
+            return float(text)
+        case {"complex": str(text)}:
+            return complex(text)
+        case {"value": value}:
+            return value
+    raise ValueError(f"{item!r:.100} is no value")

@@ -1,0 +1,405 @@
+"""ZeroMQ as a transport: a ROUTER in the run, a DEALER in each client.
+
+Every client has its own bounded queue, and a full or missing one is reported at once (`ROUTER_MANDATORY`): nothing is
+lost silently, as it would be with publish/subscribe. On this machine a Unix socket in a directory of the user's own;
+where there are none, and on request, TCP, always with CURVE keys. Which key a peer holds decides whether it may act:
+libzmq asks the handler here (ZeroMQ RFC 27, "ZAP"), and hands the answer along with each message.
+
+libzmq's own heartbeats stay off: where a peer dies while its queue is full, their timer ends the whole process (an
+assertion in `out_event`, 4.3.5). Leases, and the keep-alive of TCP, tell who is gone.
+
+The wake-up is a socket pair of the operating system, polled beside the ZeroMQ sockets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import zmq
+
+from sightglass.core.errors import TransportError, WireError
+
+from .messages import MAX_CLIENT_MESSAGE_BYTES, MAX_MESSAGE_BYTES
+from .transport import MAX_QUEUED, Delivery, Frames, Sent
+
+MAX_TAKEN: Final = 100
+MAX_UNREAD: Final = 1_000
+LINGER_MS: Final = 1_000
+HANDSHAKE_MS: Final = 10_000
+KEEPALIVE_S: Final = 30
+ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
+COPY_UNDER_BYTES: Final = 65_536
+MAX_SOCKET_PATH: Final = 107
+N_DESCRIPTORS: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keys:
+    """A CURVE key pair, as the 40 characters of Z85."""
+
+    public: str
+    secret: str
+
+    @classmethod
+    def new(cls) -> Keys:
+        """Make a new pair."""
+        public, secret = zmq.curve_keypair()
+        return cls(public=public.decode(), secret=secret.decode())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where a run listens, and with which keys to get in.
+
+    Attributes:
+        endpoint: Such as "ipc:///…" or "tcp://host:port".
+        server: The run's public key, or empty on a Unix socket.
+        client: The key pair to present, or `None` on a Unix socket.
+    """
+
+    endpoint: str
+    server: str = ""
+    client: Keys | None = None
+
+
+class _Wake:
+    """A way to end a poll from another thread.
+
+    A wake that is on its way is not sent again: each system call lets the interpreter lock go for an instant, and so
+    restarts the clock of the very thread that waits for it.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+
+    def fileno(self) -> int:
+        return self._reader.fileno()
+
+    def set(self) -> None:
+        if self._is_set:
+            return
+        self._is_set = True
+        with contextlib.suppress(OSError):  # full: it is awake already; closed: nobody sleeps
+            self._writer.send(b"\0")
+
+    def clear(self) -> None:
+        with contextlib.suppress(OSError):
+            self._reader.recv(4096)
+        self._is_set = False
+
+    def close(self) -> None:
+        self._reader.close()
+        self._writer.close()
+
+
+def _context(wake: _Wake) -> zmq.Context[zmq.Socket[bytes]]:
+    """Return a new context, if there is room: libzmq ends the process where it finds no descriptor free."""
+    room: list[int] = []
+    try:
+        while len(room) < N_DESCRIPTORS:
+            room.append(os.open(os.devnull, os.O_RDONLY))
+        return zmq.Context()
+    except (OSError, zmq.ZMQError) as error:
+        wake.close()
+        raise TransportError(f"Cannot use ZeroMQ: {error}") from error
+    finally:
+        for descriptor in room:
+            os.close(descriptor)
+
+
+class ZmqListener:
+    """The agent's end over ZeroMQ: a Unix socket, and TCP if asked for.
+
+    Attributes:
+        address: Where clients of this user on this machine connect.
+        viewer: The address, with keys, for those who may look; `None` without TCP.
+        controller: The address, with keys, for those who may also act; `None` without TCP.
+    """
+
+    def __init__(self, *, path: Path | None = None, listen: str | None = None, advertise: str | None = None) -> None:
+        """Open the sockets.
+
+        Args:
+            path: Of the Unix socket; `None` for none, then loopback TCP with keys stands in.
+            listen: A TCP endpoint to open as well, such as "tcp://0.0.0.0:0"; port 0 picks a free one.
+            advertise: The host name that clients shall use; by default this machine's own.
+
+        Raises:
+            TransportError: An endpoint cannot be opened.
+        """
+        self._pid = os.getpid()
+        self._wake = _Wake()
+        self._context = _context(self._wake)
+        self._poller = zmq.Poller()
+        self._routers: list[zmq.Socket[bytes]] = []
+        self._zap: zmq.Socket[bytes] | None = None
+        self._roles: dict[bytes, bytes] = {}
+        self.viewer = self.controller = None
+        self._poller.register(self._wake.fileno(), zmq.POLLIN)
+        try:
+            use_ipc = path is not None and bool(zmq.has("ipc"))
+            self.address = self._open_ipc(path) if use_ipc and path is not None else None
+            if listen is not None or not use_ipc:
+                self.viewer, self.controller = self._open_tcp(listen or "tcp://127.0.0.1:*", advertise)
+                self.address = self.address or self.controller
+        except zmq.ZMQError as error:
+            self.close()
+            raise TransportError(f"Cannot listen on {listen or path}: {error}") from error
+
+    def receive(self, timeout_s: float) -> list[Delivery]:
+        """Return what came in, waiting for at most this long."""
+        ready = dict(self._poller.poll(math.ceil(max(0.0, timeout_s) * 1000)))
+        if self._wake.fileno() in ready:
+            self._wake.clear()
+        if self._zap is not None and self._zap in ready:
+            self._authenticate()
+        deliveries: list[Delivery] = []
+        for number, router in enumerate(self._routers):
+            while router in ready and len(deliveries) < MAX_TAKEN:
+                try:
+                    parts = router.recv_multipart(zmq.NOBLOCK, copy=False)
+                except zmq.Again:
+                    break
+                peer = bytes([number]) + parts[0].bytes
+                may_act = number == 0 and self.address is not None and not self.address.server
+                if not may_act and len(parts) > 1:
+                    may_act = _user(parts[-1]) == "controller"
+                deliveries.append(Delivery(peer, [part.bytes for part in parts[1:]], may_act))
+        return deliveries
+
+    def send(self, peer: bytes, frames: Frames) -> Sent:
+        """Send to one peer."""
+        number, identity = peer[0], peer[1:]
+        if number >= len(self._routers):
+            return "gone"
+        try:
+            self._routers[number].send_multipart([identity, *frames], zmq.NOBLOCK, copy=_small(frames))
+        except zmq.Again:
+            return "full"
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            return "gone"
+        return "sent"
+
+    def wake(self) -> None:
+        """End a `receive` that waits."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """Stop listening. In a forked child nothing is touched: the sockets are the parent's."""
+        if os.getpid() != self._pid:
+            return
+        for router in self._routers:
+            router.close(LINGER_MS)
+        if self._zap is not None:
+            self._zap.close(0)
+        self._wake.close()
+        self._context.term()
+
+    def _router(self) -> zmq.Socket[bytes]:
+        router = self._context.socket(zmq.ROUTER)
+        router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        router.setsockopt(zmq.SNDHWM, MAX_QUEUED)
+        router.setsockopt(zmq.RCVHWM, MAX_UNREAD)
+        router.setsockopt(zmq.MAXMSGSIZE, MAX_CLIENT_MESSAGE_BYTES)
+        router.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        router.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        router.setsockopt(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_S)
+        return router
+
+    def _open_ipc(self, path: Path) -> Address:
+        if len(os.fsencode(path)) > MAX_SOCKET_PATH:
+            raise TransportError(f"Expected a Unix socket path of at most {MAX_SOCKET_PATH} bytes, got {str(path)!r}")
+        router = self._router()
+        self._routers.append(router)
+        router.bind(f"ipc://{path}")
+        self._poller.register(router, zmq.POLLIN)
+        return Address(endpoint=f"ipc://{path}")
+
+    def _open_tcp(self, listen: str, advertise: str | None) -> tuple[Address, Address]:
+        if not listen.startswith("tcp://") or ":" not in listen[6:]:
+            raise TransportError(f"Expected an endpoint such as 'tcp://0.0.0.0:0', got {listen!r}")
+        server, viewer, controller = Keys.new(), Keys.new(), Keys.new()
+        self._roles = {_raw_key(viewer.public): b"viewer", _raw_key(controller.public): b"controller"}
+        self._zap = self._context.socket(zmq.REP)
+        self._zap.bind(ZAP_ENDPOINT)
+        self._poller.register(self._zap, zmq.POLLIN)
+        router = self._router()
+        self._routers.append(router)
+        router.curve_server = True
+        router.curve_secretkey = server.secret.encode()
+        router.curve_publickey = server.public.encode()
+        router.setsockopt(zmq.ZAP_DOMAIN, b"sightglass")
+        host, _, port = listen[6:].rpartition(":")
+        router.bind(f"tcp://{host}:{'*' if port in ('0', '*') else port}")
+        bound = router.getsockopt(zmq.LAST_ENDPOINT)
+        assert isinstance(bound, bytes)
+        port = bound.decode().rstrip("\0").rpartition(":")[2]
+        endpoint = f"tcp://{advertise or _reachable(host)}:{port}"
+        self._poller.register(router, zmq.POLLIN)
+        return (
+            Address(endpoint=endpoint, server=server.public, client=viewer),
+            Address(endpoint=endpoint, server=server.public, client=controller),
+        )
+
+    def _authenticate(self) -> None:
+        """Answer libzmq's question who may come in: who holds one of the two keys, under the name of their role."""
+        assert self._zap is not None
+        while True:
+            try:
+                question = self._zap.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            version, request, _domain, _address, _identity, mechanism, *credentials = question
+            role = self._roles.get(credentials[0], b"") if mechanism == b"CURVE" and credentials else b""
+            status = (b"200", b"OK") if role else (b"400", b"unknown key")
+            self._zap.send_multipart([version, request, *status, role, b""])
+
+
+class ZmqChannel:
+    """A client's end over ZeroMQ."""
+
+    def __init__(self, address: Address) -> None:
+        """Connect; whether anybody is there shows when an answer comes.
+
+        Raises:
+            TransportError: The address is none that can be connected to.
+        """
+        self._pid = os.getpid()
+        self._wake = _Wake()
+        self._context = _context(self._wake)
+        try:
+            self._socket = self._context.socket(zmq.DEALER)
+        except zmq.ZMQError as error:
+            self._wake.close()
+            self._context.term()
+            raise TransportError(f"Cannot open a socket: {error}") from error
+        self._poller = zmq.Poller()
+        self._poller.register(self._wake.fileno(), zmq.POLLIN)
+        self._poller.register(self._socket, zmq.POLLIN)
+        self._socket.setsockopt(zmq.SNDHWM, MAX_UNREAD)
+        self._socket.setsockopt(zmq.RCVHWM, MAX_QUEUED)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+        try:
+            if address.client is not None:
+                self._socket.curve_serverkey = address.server.encode()
+                self._socket.curve_publickey = address.client.public.encode()
+                self._socket.curve_secretkey = address.client.secret.encode()
+            self._socket.connect(address.endpoint)
+        except (zmq.ZMQError, ValueError) as error:
+            self.close()
+            raise TransportError(f"Cannot connect to {address.endpoint}: {error}") from error
+
+    def receive(self, timeout_s: float) -> list[Frames]:
+        """Return what came in, waiting for at most this long."""
+        ready = dict(self._poller.poll(math.ceil(max(0.0, timeout_s) * 1000)))
+        if self._wake.fileno() in ready:
+            self._wake.clear()
+        messages: list[Frames] = []
+        while self._socket in ready and len(messages) < MAX_TAKEN:
+            try:
+                parts = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                break
+            messages.append([part.buffer for part in parts])
+        return messages
+
+    def send(self, frames: Frames) -> Sent:
+        """Send to the agent."""
+        try:
+            self._socket.send_multipart(list(frames), zmq.NOBLOCK, copy=_small(frames))
+        except zmq.Again:
+            return "full"
+        return "sent"
+
+    def wake(self) -> None:
+        """End a `receive` that waits."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """Leave. In a forked child nothing is touched."""
+        if os.getpid() != self._pid:
+            return
+        self._socket.close(LINGER_MS)
+        self._wake.close()
+        self._context.term()
+
+
+def _small(frames: Frames) -> bool:
+    return all(len(frame) < COPY_UNDER_BYTES for frame in frames)
+
+
+def _user(frame: Any) -> str | None:
+    try:
+        user: str | None = frame.get("User-Id")
+    except zmq.ZMQError:
+        return None
+    return user
+
+
+def _raw_key(public: str) -> bytes:
+    from zmq.utils import z85
+
+    return z85.decode(public.encode())
+
+
+def _reachable(host: str) -> str:
+    """Name this machine as others see it, where it listens on all of its addresses."""
+    if host not in ("*", "0.0.0.0", "::", "[::]"):  # the names of "everywhere"
+        return host
+    probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        probe.connect(("192.0.2.1", 9))  # a test address (RFC 5737): choosing the route sends nothing
+        return str(probe.getsockname()[0])
+    except OSError:
+        return socket.gethostname()
+    finally:
+        probe.close()
+
+
+def write_connection(path: Path, address: Address, *, run: str, id: str) -> None:
+    """Write a connection file, which only this user can read: the address and keys of a run.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    assert address.client is not None
+    content = {
+        "sightglass": 1,
+        "run": run,
+        "id": id,
+        "endpoint": address.endpoint,
+        "server_key": address.server,
+        "client_public": address.client.public,
+        "client_secret": address.client.secret,
+    }
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(content, file, indent=1)
+
+
+def read_connection(path: Path) -> tuple[str, str, Address]:
+    """Read a connection file: the run's name, its id, and its address.
+
+    Raises:
+        WireError: It is no connection file.
+        OSError: It cannot be read.
+    """
+    try:
+        content = json.loads(path.read_text())
+        keys = Keys(public=content["client_public"], secret=content["client_secret"])
+        address = Address(endpoint=content["endpoint"], server=content["server_key"], client=keys)
+        return str(content["run"]), str(content["id"]), address
+    except (ValueError, KeyError, TypeError) as error:
+        raise WireError(f"Expected a connection file, got {str(path)!r}: {error!r}") from error

@@ -1,0 +1,287 @@
+"""The evaluator: an expression tree becomes a function of values. There is no other.
+
+Trees are compiled to nested closures once, when a query is opened. What a query may read is decided in `access`; what
+it would cost is checked before it is paid (`arrays`), and what an event has cost in all is counted here.
+
+Scalars follow IEEE 754, as arrays do: a division by zero gives infinity or NaN, no error.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from sightglass.core.errors import QuerySyntaxError, RefusedQueryError, UnknownNameError
+from sightglass.core.values import Histogram, array_bytes, array_kind, n_bytes, on_device, type_name
+
+from . import expressions as e
+from .access import attribute, item, readable
+from .arrays import MAX_TEXT, MAX_WORK_BYTES, MAX_WORK_STEPS, Total, check_broadcast, check_int, check_power, operand
+from .functions import FUNCTIONS, check_arguments, check_call
+
+PLAIN: Final = frozenset((float, int, bool))
+READABLE: Final = frozenset((float, int, bool, str, bytes, type(None), dict, list, tuple, np.ndarray))
+COMPARISONS: Final = frozenset(("==", "!=", "<", "<=", ">", ">="))
+
+Env = tuple[Any, ...]
+Closure = Callable[[Env], Any]
+
+
+def evaluator(
+    tree: e.Lambda, *, functions: Mapping[str, Callable[..., Any]] | None = None, event: str | None = None
+) -> Callable[..., Any]:
+    """Compile a lambda of a query to a function of as many values.
+
+    Args:
+        tree: The lambda.
+        functions: What the run registered, by name.
+        event: The event whose observables the argument is; named in errors.
+
+    Raises:
+        QueryError: The tree calls a function that does not exist, or with wrong arguments.
+    """
+    compiler = _Compiler(functions or {}, event, tree.params[0] if event is not None else None)
+    match tree.body:
+        case e.Attr(target=e.Var(name=root), name=name) if root == compiler.root:
+            return compiler.observable(name)
+        case e.Item(target=e.Var(name=root), index=e.Const(value=str(name))) if root == compiler.root:
+            return compiler.observable(name)
+    body = compiler.closure(tree.body, tree.params)
+
+    def run(*values: Any) -> Any:
+        compiler.n_steps = compiler.n_bytes = 0
+        return body(values)
+
+    def run_quietly(*values: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return run(*values)
+
+    return run_quietly if compiler.calls else run
+
+
+class _Compiler:
+    """One tree being compiled, and the work of an event when it runs."""
+
+    def __init__(self, functions: Mapping[str, Callable[..., Any]], event: str | None, root: str | None) -> None:
+        self.functions = functions
+        self.event = event
+        self.root = root
+        self.calls = False  # if any, NumPy is told once to be quiet, else at each operator on arrays
+        self.n_steps = 0
+        self.n_bytes = 0
+
+    def charge(self, value: Any) -> Any:
+        """Count what it costs to go through a value, and return it.
+
+        Raises:
+            RefusedQueryError: The event has cost too much.
+        """
+        if type(value) in PLAIN:
+            return value
+        if array_kind(value):
+            # A device goes through its arrays many times faster than the host through its own, and that through texts.
+            self.n_bytes += array_bytes(value) // (16 if on_device(value) else 1)
+        elif isinstance(value, str | Histogram):
+            self.n_bytes += 16 * n_bytes(value)
+        elif isinstance(value, list | tuple):
+            total = Total()
+            total.add(value)
+            self.step(total.n_leaves)
+        elif isinstance(value, Mapping):
+            self.step(len(value))
+        if self.n_bytes > MAX_WORK_BYTES:
+            raise RefusedQueryError(f"Expected work on at most {MAX_WORK_BYTES >> 30} GiB for an event, got more")
+        return value
+
+    def step(self, n_steps: int) -> None:
+        self.n_steps += n_steps
+        if self.n_steps > MAX_WORK_STEPS:
+            raise RefusedQueryError(f"Expected work of at most {MAX_WORK_STEPS} steps for an event, got more")
+
+    def closure(self, tree: e.Expr, scope: tuple[str, ...]) -> Closure:
+        match tree:
+            case e.Const(value):
+                return lambda env: value
+            case e.Ellipsis_():
+                return lambda env: ...
+            case e.Var(name):
+                return operator.itemgetter(scope.index(name))
+            case e.Attr(target, name):
+                return self.attribute(target, name, scope)
+            case e.Item(e.Var(name=root), e.Const(value=str(name))) if root == self.root and scope.index(root) == 0:
+                return self.attribute(tree.target, name, scope)
+            case e.Item(target, index):
+                return self.item(self.closure(target, scope), self.closure(index, scope))
+            case e.Slice():
+                return self.slice(tree, scope)
+            case e.Unary(op, part):
+                return self.unary(op, self.closure(part, scope))
+            case e.Binary(op, left, right):
+                return self.binary(op, self.closure(left, scope), self.closure(right, scope))
+            case e.Call():
+                return self.call(tree, scope)
+            case e.Tuple(items):
+                several = self.several(items, scope)
+                return lambda env: tuple(several(env))
+            case e.List(items):
+                return self.several(items, scope)
+            case e.Dict(entries):
+                keys = [key for key, _ in entries]
+                several = self.several(tuple(part for _, part in entries), scope)
+                return lambda env: dict(zip(keys, several(env), strict=True))
+        raise QuerySyntaxError(f"Expected an expression, got {type(tree).__name__}: {tree}")
+
+    def several(self, items: tuple[e.Expr, ...], scope: tuple[str, ...]) -> Callable[[Env], list[Any]]:
+        """Evaluate several values side by side; what is computed, and not only read, must not be large in all."""
+        parts = [(self.closure(part, scope), not isinstance(part, e.Attr | e.Item | e.Var)) for part in items]
+
+        def run(env: Env) -> list[Any]:
+            total = Total()
+            values = []
+            for part, computed in parts:
+                value = part(env)
+                if computed and type(value) not in PLAIN:
+                    total.add(value)
+                    total.check()
+                values.append(value)
+            return values
+
+        return run
+
+    def item(self, of: Closure, place: Closure) -> Closure:
+        def run(env: Env) -> Any:
+            value, index = of(env), place(env)
+            if array_kind(value) and not isinstance(index, int | slice):
+                return self.charge(item(value, index))
+            return item(value, index)
+
+        return run
+
+    def attribute(self, target: e.Expr, name: str, scope: tuple[str, ...]) -> Closure:
+        if isinstance(target, e.Var) and target.name == self.root and scope.index(target.name) == 0:
+            observable = self.observable(name)
+            return lambda env: observable(env[0])
+        of = self.closure(target, scope)
+        return lambda env: attribute(of(env), name)
+
+    def observable(self, name: str) -> Callable[[Mapping[str, Any]], Any]:
+        event = self.event
+
+        def observable(observables: Mapping[str, Any]) -> Any:
+            try:
+                value = observables[name]
+            except KeyError:
+                raise UnknownNameError("observable", name, observables, where=f"at event {event!r}") from None
+            return value if type(value) in READABLE else readable(value, name)
+
+        return observable
+
+    def slice(self, tree: e.Slice, scope: tuple[str, ...]) -> Closure:
+        parts = [None if part is None else self.closure(part, scope) for part in (tree.start, tree.stop, tree.step)]
+        return lambda env: slice(*(None if part is None else part(env) for part in parts))
+
+    def unary(self, op: str, part: Closure) -> Closure:
+        apply: Callable[[Any], Any] = getattr(operator, e.UNARY[op])
+
+        def run(env: Env) -> Any:
+            value = part(env)
+            if op == "~" and isinstance(value, bool | np.bool_):
+                return not value
+            if type(value) in PLAIN:
+                return check_int(apply(value))
+            return self.charge(self.quietly(apply, operand(self.charge(value))))
+
+        return run
+
+    def binary(self, op: str, left: Closure, right: Closure) -> Closure:
+        apply = getattr(operator, e.BINARY[op])
+
+        def run(env: Env) -> Any:
+            a, b = left(env), right(env)
+            if type(a) in PLAIN and type(b) in PLAIN:
+                return _scalars(op, apply, a, b)
+            if isinstance(a, str | bytes | type(None)) or isinstance(b, str | bytes | type(None)):
+                return self.charge(_texts(op, apply, self.charge(a), self.charge(b)))
+            a, b = operand(self.charge(a)), operand(self.charge(b))
+            check_broadcast(a, b)
+            return self.charge(self.quietly(apply, a, b))
+
+        return run
+
+    def quietly(self, apply: Callable[..., Any], *values: Any) -> Any:
+        if self.calls:
+            return apply(*values)
+        with np.errstate(all="ignore"):
+            return apply(*values)
+
+    def call(self, tree: e.Call, scope: tuple[str, ...]) -> Closure:
+        self.calls = True
+        function = self.function(tree)
+        charge = self.charge
+        args = [self.inner(arg, scope) if isinstance(arg, e.Lambda) else self.closure(arg, scope) for arg in tree.args]
+        kwargs = [(key, self.closure(value, scope)) for key, value in tree.kwargs]
+        if not kwargs and len(args) == 1:
+            only = args[0]
+            return lambda env: charge(function(charge(only(env))))
+        return lambda env: charge(
+            function(*[charge(arg(env)) for arg in args], **{key: value(env) for key, value in kwargs})
+        )
+
+    def function(self, tree: e.Call) -> Callable[..., Any]:
+        takes_lambda = any(isinstance(arg, e.Lambda) for arg in tree.args)
+        if tree.name in FUNCTIONS:
+            check_call(tree)
+            return FUNCTIONS[tree.name].call
+        if tree.name not in self.functions:
+            known = {*FUNCTIONS, *self.functions}
+            raise UnknownFunctionError("function", tree.name, known)
+        if takes_lambda:
+            raise QuerySyntaxError(f"Expected values as arguments of {tree.name}, got a lambda")
+        check_arguments(self.functions[tree.name], tree, tree.name)
+        return self.functions[tree.name]
+
+    def inner(self, tree: e.Lambda, scope: tuple[str, ...]) -> Closure:
+        """Compile a lambda inside the query; it sees the arguments around it."""
+        body = self.closure(tree.body, (*scope, *tree.params))
+        with_name = len(tree.params) == 2
+        n_nodes = e.n_nodes(tree)
+
+        def bind(env: Env) -> Callable[[Any, Any], Any]:
+            def run(name: Any, value: Any) -> Any:
+                self.step(n_nodes)
+                return body((*env, name, value) if with_name else (*env, value))
+
+            return run
+
+        return bind
+
+
+class UnknownFunctionError(UnknownNameError, QuerySyntaxError):
+    """A query calls a function that neither sightglass nor the run knows."""
+
+    def __init__(self, what: str, name: object, known: Any) -> None:
+        UnknownNameError.__init__(self, what, name, known)
+
+
+def _scalars(op: str, apply: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+    if op == "**":
+        check_power(a, b)
+    try:
+        result = apply(a, b)
+    except (ZeroDivisionError, OverflowError):
+        with np.errstate(all="ignore"):
+            return apply(np.float64(a), np.float64(b)).item()
+    return math.nan if type(result) is complex else check_int(result)
+
+
+def _texts(op: str, apply: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+    if op in ("==", "!="):
+        same = type(a) is type(b) and a == b
+        return same if op == "==" else not same
+    if isinstance(a, str) and isinstance(b, str) and (op in COMPARISONS or (op == "+" and len(a) + len(b) <= MAX_TEXT)):
+        return apply(a, b)
+    raise RefusedQueryError(f"Expected numbers or arrays around {op!r}, got {type_name(a)} and {type_name(b)}")

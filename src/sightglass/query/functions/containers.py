@@ -1,0 +1,153 @@
+"""Functions of what holds values: mappings, sequences and texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from sightglass.core.errors import RefusedQueryError
+from sightglass.core.values import array_kind, on_device, type_name
+from sightglass.query.arrays import Total, check_count, check_length, is_array, namespace, truth
+
+from .table import function
+
+# Mappings and sequences
+
+
+@function("len(x)", method=False)
+def _len(x: Any) -> Any:
+    """Return how many items there are."""
+    if isinstance(x, Mapping | list | tuple | str) or is_array(x):
+        return len(x)
+    raise RefusedQueryError(f"Expected something with a length, got {type_name(x)}")
+
+
+def _mapping(x: Any) -> Mapping[Any, Any]:
+    if not isinstance(x, Mapping):
+        raise RefusedQueryError(f"Expected a mapping, got {type_name(x)}")
+    check_length(x)
+    return x
+
+
+@function("keys(x)")
+def _keys(x: Any) -> Any:
+    """Return the names in a mapping."""
+    return list(_mapping(x))
+
+
+@function("values(x)")
+def _values(x: Any) -> Any:
+    """Return the values of a mapping."""
+    return list(_mapping(x).values())
+
+
+@function("items(x)")
+def _items(x: Any) -> Any:
+    """Return the (name, value) pairs of a mapping."""
+    return list(_mapping(x).items())
+
+
+def _sequence(x: Any) -> Any:
+    if isinstance(x, Mapping):
+        return list(_mapping(x).values())
+    if isinstance(x, list | tuple) or (is_array(x) and len(x.shape)):
+        return x
+    raise RefusedQueryError(f"Expected a mapping, a sequence or an array, got {type_name(x)}")
+
+
+@function("first(x)")
+def _first(x: Any) -> Any:
+    """Return the first item of a mapping, a sequence or an array."""
+    return _sequence(x)[0]
+
+
+@function("last(x)")
+def _last(x: Any) -> Any:
+    """Return the last item of a mapping, a sequence or an array."""
+    return _sequence(x)[-1]
+
+
+@function("sample(x, k)")
+def _sample(x: Any, k: Any) -> Any:
+    """Return k random items, in their order: the same places for the same number of items."""
+    x, k = _sequence(x), check_count(k, name="k")
+    if len(x) <= k:
+        return x
+    places = np.sort(np.random.default_rng(len(x)).choice(len(x), k, replace=False))
+    if not is_array(x):
+        return [x[i] for i in places]
+    if array_kind(x) == "numpy":
+        return x[places]
+    xp = namespace(x)
+    return xp.take(x, xp.asarray(places), axis=0)
+
+
+@function("contains(x, part)")
+def _contains(x: Any, part: Any) -> Any:
+    """Tell whether a text, a sequence or the names of a mapping contain something."""
+    if isinstance(x, str):
+        return isinstance(part, str) and part in x
+    if isinstance(x, Mapping | list | tuple) and isinstance(part, bool | int | float | str | None):
+        if not isinstance(x, Mapping):
+            check_length(x)
+        return part in x
+    raise RefusedQueryError(f"Expected a text, a sequence or a mapping, got {type_name(x)}")
+
+
+@function("startswith(text, start)")
+def _startswith(text: Any, start: Any) -> Any:
+    """Tell whether a text begins with another."""
+    return _text(text).startswith(_text(start))
+
+
+@function("endswith(text, end)")
+def _endswith(text: Any, end: Any) -> Any:
+    """Tell whether a text ends with another."""
+    return _text(text).endswith(_text(end))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise RefusedQueryError(f"Expected a text, got {type_name(value)}")
+
+
+def each(x: Any) -> list[tuple[Any, Any]]:
+    """Return the (name, value) pairs that `.map` and `.filter` go through."""
+    if isinstance(x, Mapping):
+        return list(_mapping(x).items())
+    if isinstance(x, list | tuple):
+        check_length(x)
+        return list(enumerate(x))
+    raise RefusedQueryError(f"Expected a mapping or a sequence to go through, got {type_name(x)}")
+
+
+@function("map(x, lambda name, value: …)", lambdas=True)
+def _map(x: Any, body: Callable[[Any, Any], Any]) -> Any:
+    """Compute from each (name, value) of a mapping, or (place, value) of a sequence; one argument is the value."""
+    pairs = each(x)
+    results, total = [], Total()
+    for name, value in pairs:
+        result = body(name, value)
+        if result is not value:
+            total.add(result)
+            total.check()
+        results.append(result)
+    return dict(zip((name for name, _ in pairs), results, strict=True)) if isinstance(x, Mapping) else results
+
+
+@function("filter(x, lambda name, value: …)", lambdas=True)
+def _filter(x: Any, body: Callable[[Any, Any], Any]) -> Any:
+    """Keep the (name, value) of a mapping, or the values of a sequence, for which a condition on the host holds."""
+    kept = [(name, value) for name, value in each(x) if _decided(body(name, value))]
+    return dict(kept) if isinstance(x, Mapping) else [value for _, value in kept]
+
+
+def _decided(condition: Any) -> bool:
+    if on_device(condition):
+        raise RefusedQueryError(
+            "Expected a condition on the host in filter: one on a device would have to be waited for"
+        )
+    return truth(condition)

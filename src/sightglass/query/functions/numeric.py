@@ -1,0 +1,366 @@
+"""Functions of numbers and arrays: element by element, as statistics, by shape and place.
+
+They compute in the library of the array and on its device, and never wait: shapes and dtypes are known without looking
+at values. Statistics take `axis=None` for the whole array, or an axis.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from sightglass.core.errors import EvaluationError, RefusedQueryError
+from sightglass.core.values import DeviceHistogram, Histogram, array_kind, is_extended, on_device, to_host, type_name
+from sightglass.query.arrays import (
+    NUMBERS,
+    check_broadcast,
+    check_count,
+    check_int,
+    check_length,
+    is_array,
+    is_numpy,
+    namespace,
+    operand,
+)
+
+from .table import function
+
+MAX_DECIMALS: Final = 300
+SMALL_PLACES: Final = 2**8
+"""Below how many bins a byte tells them, and their end, apart."""
+ROUNDINGS: Final = 1e-6
+"""How wide a bin must be, relative to the largest value, for PyTorch to place values by it."""
+
+
+# Element by element
+
+
+def _elementwise(name: str, doc: str, scalar: Callable[[Any], Any] | None = None) -> None:
+    of_numpy, floating = getattr(np, name), name in NEEDS_FLOAT
+
+    def call(x: Any) -> Any:
+        if is_numpy(x):
+            return of_numpy(x)
+        if scalar is not None and type(x) in (int, float, bool):
+            return scalar(x)
+        x = operand(x)
+        return getattr(namespace(x), name)(_floating(x) if floating else x)
+
+    call.__doc__ = doc
+    function(f"{name}(x)", method=False)(call)
+
+
+FLOATING: Final = frozenset("fc")
+FULL: Final = frozenset(np.dtype(kind).num for kind in (np.float32, np.float64, np.complex64, np.complex128))
+NEEDS_FLOAT = {"sqrt", "exp", "log", "log2", "log10", "log1p", "expm1", "tanh", "sin", "cos", "floor", "ceil"}
+
+
+def _floating(x: Any) -> Any:
+    """Give integers and bools the library's default float, as NumPy would; PyTorch and the standard do not."""
+    if not is_array(x) or getattr(x.dtype, "kind", "") in FLOATING:
+        return x
+    if not any(kind in str(x.dtype) for kind in ("float", "complex")):
+        xp = namespace(x)
+        return _astype(x, xp.float64 if xp is np else xp.float32)
+    return x
+
+
+def _single(x: Any) -> Any:
+    """Give half precision as single."""
+    if getattr(x.dtype, "num", None) in FULL:
+        return x
+    half = "float16" in str(x.dtype) or (array_kind(x) == "numpy" and is_extended(x.dtype))
+    return _astype(x, namespace(x).float32) if half else x
+
+
+def _astype(x: Any, dtype: Any) -> Any:
+    return x.astype(dtype) if array_kind(x) == "numpy" else namespace(x).astype(x, dtype)
+
+
+_elementwise("abs", "The absolute value.", operator.abs)
+_elementwise("sign", "-1, 0 or 1 by the sign.")
+_elementwise("square", "The square.", lambda x: check_int(x * x))
+_elementwise("sqrt", "The square root; NaN for negative numbers.")
+_elementwise("exp", "e to the power of x.")
+_elementwise("expm1", "exp(x) - 1, exact near 0.")
+_elementwise("log", "The natural logarithm.")
+_elementwise("log2", "The logarithm to base 2.")
+_elementwise("log10", "The logarithm to base 10.")
+_elementwise("log1p", "log(1 + x), exact near 0.")
+_elementwise("tanh", "The hyperbolic tangent.")
+_elementwise("sin", "The sine of radians.")
+_elementwise("cos", "The cosine of radians.")
+_elementwise("floor", "The largest integer not above.")
+_elementwise("ceil", "The smallest integer not below.")
+_elementwise("isnan", "Whether a value is NaN.", math.isnan)
+_elementwise("isinf", "Whether a value is infinite.", math.isinf)
+_elementwise("isfinite", "Whether a value is neither NaN nor infinite.", math.isfinite)
+
+
+@function("round(x, decimals=0)", method=False)
+def _round(x: Any, decimals: int = 0) -> Any:
+    """Round to a number of decimals."""
+    if type(decimals) is not int or abs(decimals) > MAX_DECIMALS:
+        raise RefusedQueryError(f"Expected decimals from -{MAX_DECIMALS} to {MAX_DECIMALS}, got {decimals!r}")
+    if type(x) in (float, int):
+        return round(x, decimals)
+    x, scale = operand(x), 10.0**decimals
+    return namespace(x).round(x * scale) / scale if decimals else namespace(x).round(x)
+
+
+@function("clip(x, low, high)")
+def _clip(x: Any, low: Any = None, high: Any = None) -> Any:
+    """Limit values to a range; either end may be None."""
+    x, low, high = operand(x), *(None if end is None else operand(end) for end in (low, high))
+    check_broadcast(x, *(end for end in (low, high) if is_array(end)))
+    return namespace(x).clip(x, low, high)
+
+
+@function("where(condition, x, y)", method=False)
+def _where(condition: Any, x: Any, y: Any) -> Any:
+    """Choose x where the condition holds, else y."""
+    condition, x, y = operand(condition), operand(x), operand(y)
+    check_broadcast(condition, x, y)
+    return _together("where", condition, x, y)
+
+
+@function("maximum(x, y)", method=False)
+def _maximum(x: Any, y: Any) -> Any:
+    """Take the larger of two values, element by element."""
+    return _together("maximum", operand(x), operand(y))
+
+
+@function("minimum(x, y)", method=False)
+def _minimum(x: Any, y: Any) -> Any:
+    """Take the smaller of two values, element by element."""
+    return _together("minimum", operand(x), operand(y))
+
+
+def _together(name: str, *values: Any) -> Any:
+    check_broadcast(*values)
+    array = next((value for value in values if is_array(value)), values[0])
+    xp = namespace(array)
+    if xp is np:
+        return getattr(np, name)(*values)[()]
+    return getattr(xp, name)(*(value if is_array(value) else xp.asarray(value) for value in values))
+
+
+# Statistics of an array
+
+
+def _statistic(name: str, doc: str, of_numpy: Callable[..., Any], *, floating: bool = False) -> None:
+    def call(x: Any, axis: Any = None) -> Any:
+        if is_numpy(x) and x.size:
+            return of_numpy(x, axis=axis)
+        x = operand(x)
+        if isinstance(x, NUMBERS):
+            x = np.asarray(x)
+        xp = namespace(x)
+        if floating:
+            x = _floating(x)
+        if xp is np and is_extended(x.dtype):  # which would be summed in their own few digits
+            x = x.astype(np.float32)
+        if floating and not math.prod(x.shape):
+            return xp.sum(x, axis=axis) * math.nan  # what the libraries return, without their warning
+        return getattr(xp, name)(x, axis=axis)
+
+    call.__doc__ = doc
+    function(f"{name}(x, axis=None)")(call)
+
+
+def _mean_of_numpy(x: Any, axis: Any) -> Any:
+    """Do what `np.mean` does, at a quarter of its price for a small array."""
+    if axis is None and x.dtype.num in FULL:
+        return x.dtype.type(np.add.reduce(x, axis=None) / x.size)
+    return np.mean(x, axis=axis)
+
+
+_statistic("sum", "The sum.", np.add.reduce)
+_statistic("prod", "The product.", np.multiply.reduce)
+_statistic("mean", "The arithmetic mean.", _mean_of_numpy, floating=True)
+_statistic("std", "The standard deviation of the population.", np.std, floating=True)
+_statistic("var", "The variance of the population.", np.var, floating=True)
+_statistic("min", "The smallest value.", np.minimum.reduce)
+_statistic("max", "The largest value.", np.maximum.reduce)
+_statistic("argmin", "Where the smallest value is.", np.argmin)
+_statistic("argmax", "Where the largest value is.", np.argmax)
+_statistic("any", "Whether any value holds.", np.logical_or.reduce)
+_statistic("all", "Whether all values hold.", np.logical_and.reduce)
+
+
+@function("norm(x, axis=None)")
+def _norm(x: Any, axis: Any = None) -> Any:
+    """Return the Euclidean (Frobenius) norm: the root of the sum of squares. Half precision is summed in single."""
+    x = operand(x)
+    if not is_array(x):
+        return abs(x)
+    xp, x = namespace(x), _single(_floating(x))
+    if axis is None and is_numpy(x) and x.dtype.kind == "f":
+        return np.sqrt(np.add.reduce(x * x, axis=None))
+    if axis is None and array_kind(x) == "torch":
+        return xp.linalg.vector_norm(x)  # one pass over the array, where the line below makes three
+    squares = xp.real(x * xp.conj(x)) if "complex" in str(x.dtype) else x * x
+    return xp.sqrt(xp.sum(squares, axis=axis))
+
+
+@function("quantile(x, q)")
+def _quantile(x: Any, q: Any) -> Any:
+    """Return the q-quantile of all values, 0 <= q <= 1, by linear interpolation; a list of q gives a tuple."""
+    wanted = q if isinstance(q, list | tuple) else (q,)
+    check_length(wanted)
+    for one in wanted:
+        if isinstance(one, bool) or not isinstance(one, int | float) or not 0 <= one <= 1:
+            raise RefusedQueryError(f"Expected q between 0 and 1, got {one!r}")
+    x = _ravel(x)
+    if not math.prod(x.shape):
+        raise EvaluationError(f"Expected at least one value for a quantile, got {type_name(x)}")
+    if namespace(x) is np:
+        found = tuple(np.quantile(_single(x), wanted))
+    else:
+        found = _sorted_quantiles(_single(_floating(x)), wanted)
+    return found if isinstance(q, list | tuple) else found[0]
+
+
+def _sorted_quantiles(x: Any, wanted: Any) -> tuple[Any, ...]:
+    xp = namespace(x)
+    ordered = xp.sort(x)
+    has_nan = xp.any(xp.isnan(x))
+    found = []
+    for q in wanted:
+        place = q * (ordered.shape[0] - 1)
+        low, high = ordered[math.floor(place)], ordered[math.ceil(place)]
+        between = low if place == int(place) else low + (high - low) * (place - math.floor(place))
+        found.append(xp.where(has_nan, between * math.nan, between))
+    return tuple(found)
+
+
+@function("median(x)")
+def _median(x: Any) -> Any:
+    """Return the middle value."""
+    return _quantile(x, 0.5)
+
+
+@function("histogram(x, bins=64)")
+def _histogram(x: Any, bins: Any = 64) -> Any:
+    """Count the values in equal bins between the smallest and the largest; NaN and infinities are counted apart."""
+    bins = check_count(bins, name="bins")
+    x = operand(x)
+    if not is_array(x) or array_kind(x) == "numpy" or not math.prod(x.shape):
+        histogram = Histogram(np.atleast_1d(to_host(x)), bins=bins)
+        _ = histogram.counts  # bin now: the array may be overwritten after the event
+        return histogram
+    if array_kind(x) == "torch" and not on_device(x):
+        return _torch_histogram(x.detach(), bins)
+    return _device_histogram(_single(_floating(_ravel(x))), bins)
+
+
+def _torch_histogram(x: Any, bins: int) -> Histogram:
+    """Count on the host by PyTorch, on all its threads; values within a rounding of an edge may be on either side."""
+    xp = namespace(x)
+    if "float" in str(x.dtype):
+        x = x.to(xp.float32) if x.dtype in (xp.float16, xp.bfloat16) else x
+        low, high = (float(end) for end in xp.aminmax(x))
+        width = high - low
+        if width < float(xp.finfo(x.dtype).max) and width > ROUNDINGS * bins * max(abs(low), abs(high)):
+            places = x.sub(low).mul_(bins / width).to(xp.uint8 if bins < SMALL_PLACES else xp.int32)
+            counts = xp.bincount(xp.reshape(places, (-1,)), minlength=bins + 1).numpy()
+            counts[bins - 1] += counts[bins]  # the largest values themselves
+            return Histogram.from_counts(counts[:bins], np.linspace(low, high, bins + 1))
+    histogram = Histogram(to_host(x), bins=bins)
+    _ = histogram.counts
+    return histogram
+
+
+def _device_histogram(x: Any, bins: int) -> Any:
+    """Count on the device, by sorting: the array API has no histogram."""
+    xp = namespace(x)
+    finite = xp.isfinite(x)
+    zero = xp.zeros_like(x)
+    low, high = xp.min(xp.where(finite, x, zero + math.inf)), xp.max(xp.where(finite, x, zero - math.inf))
+    # As in np.histogram: 0 to 1 without a value, a range of 1 around a single one.
+    low, high = xp.where(low > high, xp.zeros_like(low), low), xp.where(low > high, xp.ones_like(high), high)
+    middle = low == high
+    low, high = xp.where(middle, low - 0.5, low), xp.where(middle, high + 0.5, high)
+    where = {"device": x.device} if array_kind(x) == "torch" else {}
+    places = xp.astype(xp.arange(bins + 1, **where), x.dtype)
+    edges = low + places * (high / bins - low / bins)
+    return DeviceHistogram(
+        below=xp.searchsorted(xp.sort(xp.where(finite, x, zero + math.inf)), edges),
+        edges=edges,
+        n_finite=xp.sum(finite),
+        n_nan=xp.sum(xp.isnan(x)),
+        n_posinf=xp.sum(x == math.inf),
+        n_neginf=xp.sum(x == -math.inf),
+    )
+
+
+@function("topk(x, k)")
+def _topk(x: Any, k: Any) -> Any:
+    """Return the k largest values, the largest first."""
+    k = check_count(k, name="k")
+    x = operand(x)
+    xp = namespace(x)
+    ordered = xp.sort(xp.reshape(x, (-1,)) if is_array(x) else np.asarray([x]))
+    return xp.flip(ordered[max(0, ordered.shape[0] - k) :], axis=0)
+
+
+# Shape and place
+
+
+@function("shape(x)")
+def _shape(x: Any) -> Any:
+    """Return the sizes along each axis."""
+    return tuple(int(n) for n in getattr(operand(x), "shape", ()))
+
+
+@function("size(x)")
+def _size(x: Any) -> Any:
+    """Return how many items an array has."""
+    return math.prod(_shape(x))
+
+
+@function("ravel(x)")
+def _ravel(x: Any) -> Any:
+    """Return all items in one dimension."""
+    x = operand(x)
+    return namespace(x).reshape(x, (-1,)) if is_array(x) else np.asarray([x])
+
+
+@function("reshape(x, shape)")
+def _reshape(x: Any, *shape: Any) -> Any:
+    """Return the same items in another shape."""
+    x = operand(x)
+    sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], list | tuple) else shape
+    most = math.prod(getattr(x, "shape", ()))
+    if any(not isinstance(n, int) or not -1 <= n <= max(1, most) for n in sizes):
+        raise RefusedQueryError(f"Expected sizes of at most {most} as a shape, got {sizes!r:.100}")
+    return namespace(x).reshape(x, tuple(sizes))
+
+
+@function("item(x)")
+def _item(x: Any) -> Any:
+    """Return the one item of an array of size 1; numbers as they are."""
+    if not is_array(x):
+        return operand(x)
+    if _size(x) != 1:
+        raise RefusedQueryError(f"Expected an array of one item, got {type_name(x)}")
+    return namespace(x).reshape(x, ())
+
+
+@function("diff(x)")
+def _diff(x: Any) -> Any:
+    """Return the differences between neighbours along the last axis."""
+    x = operand(x)
+    return x[..., 1:] - x[..., :-1]
+
+
+@function("cumsum(x)")
+def _cumsum(x: Any) -> Any:
+    """Return the running sum of all items."""
+    x = _ravel(x)
+    xp = namespace(x)
+    return np.cumsum(x) if xp is np else xp.cumulative_sum(x)

@@ -1,0 +1,453 @@
+"""Reducers: many values to one, in constant memory.
+
+A reducer is three functions, `start() -> state`, `step(state, value, ordinal) -> state` and `finish(state) -> value`,
+plus `merge(state, state) -> state` where the mathematics allows it. They touch nothing but what they are given; a state
+belongs to who holds it and is used up by `step` and `merge`, so that a sketch can grow in place.
+
+Numbers are accumulated in 64 bits, floats as float64. Mappings and tuples of numbers are reduced name by name. NaN is
+never hidden: it makes a mean, a minimum or a quantile NaN. What is random is drawn from a seed and the ordinal of the
+event, so that the same events give the same sample in any order and in any chunks.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError
+from sightglass.core.values import is_extended, snapshot, to_host, type_name
+
+from .arrays import Total, check_bytes, check_count, check_int, check_length
+from .sketches import Bins, Quantiles
+
+State = Any
+
+MAX_STATE_BYTES = 256 * 2**20
+PLAIN = frozenset((float, int, bool))
+QUICK = PLAIN | {np.float64, np.float32}
+CONTAINERS = frozenset((dict, list, tuple))
+WIDE = {"b": np.int64, "i": np.int64, "u": np.uint64, "c": np.complex128}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reducer:
+    """Three pure functions, and `merge` where it exists."""
+
+    name: str
+    start: Callable[[], State]
+    step: Callable[[State, Any, int], State]
+    finish: Callable[[State], Any]
+    merge: Callable[[State, State], State] | None = None
+    state_bytes: int = 64
+
+
+def reducer(name: str, args: Mapping[str, Any], *, seed: int = 0) -> Reducer:
+    """Make the reducer of this name.
+
+    Args:
+        name: One of `BUILDERS`.
+        args: Its arguments; functions of values for `by` and `fn`.
+        seed: What `sample` draws from.
+
+    Raises:
+        QueryError: An argument is wrong.
+    """
+    if name == "sample":
+        return _sample(seed=seed, **args)
+    return BUILDERS[name](**args)
+
+
+def number(value: Any) -> Any:
+    """Return a number or a NumPy array of numbers.
+
+    Raises:
+        EvaluationError: The value is neither.
+    """
+    if type(value) in PLAIN:
+        return value
+    if type(value) in QUICK:
+        return float(value)
+    value = to_host(value)
+    if isinstance(value, float | int | complex) and not isinstance(value, np.generic):
+        return value
+    if isinstance(value, np.generic | np.ndarray) and (value.dtype.kind in "biufc" or is_extended(value.dtype)):
+        return value.item() if isinstance(value, np.generic) else value
+    raise EvaluationError(f"Expected a number or an array to reduce, got {type_name(value)}")
+
+
+def real(value: Any) -> Any:
+    """Return a real number or a NumPy array of real numbers."""
+    value = number(value)
+    if isinstance(value, complex) or (isinstance(value, np.ndarray) and value.dtype.kind == "c"):
+        raise EvaluationError(f"Expected real numbers to reduce, got {type_name(value)}: take .real or abs(…)")
+    return value
+
+
+def wide(value: Any) -> Any:
+    """Return a number or an array in 64 bits."""
+    if type(value) in PLAIN:
+        return value
+    value = number(value)
+    if isinstance(value, np.ndarray):
+        check_bytes(8 * value.size)
+        return value.astype(WIDE.get(value.dtype.kind, np.float64))
+    return value
+
+
+def check_alike(a: Any, b: Any) -> None:
+    """Refuse arrays of two shapes in one group: broadcasting them is never meant."""
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and a.shape != b.shape:
+        raise EvaluationError(f"Expected arrays of one shape to reduce, got {a.shape} and {b.shape}")
+
+
+def kept(value: Any, n_kept: int = 1) -> Any:
+    """Copy a value for keeping `n_kept` such.
+
+    Raises:
+        RefusedQueryError: They would take more memory than a query may hold.
+    """
+    if type(value) in PLAIN:
+        return value
+    total = Total()
+    total.add(value)
+    check_bytes(total.n_bytes * n_kept)
+    return snapshot(value)
+
+
+class Branch(NamedTuple):
+    """The states of a mapping's or a sequence's values."""
+
+    kind: type
+    states: dict[Any, State]
+
+
+def by_name(inner: Reducer) -> Reducer:
+    """Lift a reducer of numbers to mappings and sequences of numbers, each name reduced apart."""
+    start, of_number = inner.start, inner.step
+
+    def step(state: State, value: Any, ordinal: int) -> State:
+        if type(value) in CONTAINERS or isinstance(value, Mapping | list | tuple):
+            return branch(state, value, ordinal)
+        if type(state) is Branch:
+            raise EvaluationError(f"Expected values of one kind to reduce, got {type_name(value)} after a container")
+        return of_number(start() if state is None else state, value, ordinal)
+
+    def quick(state: State, value: Any, ordinal: int) -> State:
+        if type(value) in QUICK and type(state) is not Branch:
+            return of_number(start() if state is None else state, value, ordinal)
+        return step(state, value, ordinal)
+
+    def branch(state: State, value: Any, ordinal: int) -> State:
+        kind = dict if isinstance(value, Mapping) else tuple
+        pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
+        if not (state is None or (type(state) is Branch and state.kind is kind)):
+            raise EvaluationError(f"Expected values of one kind to reduce, got {type_name(value)} after another")
+        states = state.states if state is not None else {}
+        for key, item in pairs:
+            states[key] = quick(states.get(key), item, ordinal)
+        check_length(states)
+        if len(states) * inner.state_bytes > MAX_STATE_BYTES:
+            raise RefusedQueryError(f"Expected fewer names to reduce by {inner.name}, got {len(states)}")
+        return Branch(kind, states)
+
+    def finish(state: State) -> Any:
+        if isinstance(state, Branch):
+            results = {key: finish(part) for key, part in state.states.items()}
+            return results if state.kind is dict else tuple(results[i] for i in sorted(results))
+        return inner.finish(inner.start() if state is None else state)
+
+    def merge(a: State, b: State) -> State:
+        if a is None or b is None:
+            return a if b is None else b
+        if isinstance(a, Branch) and isinstance(b, Branch) and a.kind is b.kind:
+            return Branch(
+                a.kind, {key: merge(a.states.get(key), b.states.get(key)) for key in {**a.states, **b.states}}
+            )
+        assert inner.merge is not None
+        return inner.merge(a, b)
+
+    mergeable = merge if inner.merge else None
+    return Reducer(name=inner.name, start=lambda: None, step=quick, finish=finish, merge=mergeable)
+
+
+def _count() -> Reducer:
+    return Reducer(
+        name="count", start=lambda: 0, step=lambda n, x, i: n + 1, finish=lambda n: n, merge=lambda a, b: a + b
+    )
+
+
+def _sum() -> Reducer:
+    def add(a: Any, b: Any) -> Any:
+        check_alike(a, b)
+        total = check_int(a + b)
+        if isinstance(total, np.ndarray) and total.dtype.kind in "iu" and np.any(_wrapped(a, b, total)):
+            raise RefusedQueryError(
+                "Expected sums of at most 64 bits, got larger ones: make floats of the values first"
+            )
+        return total
+
+    def step(state: Any, value: Any, ordinal: int) -> Any:
+        return add(state, wide(value))
+
+    return by_name(Reducer(name="sum", start=lambda: 0, step=step, finish=lambda s: s, merge=add))
+
+
+def _wrapped(a: Any, b: Any, total: Any) -> Any:
+    """Tell where a sum of integers went past the end of its type: against the sign that both summands have."""
+    return total < a if total.dtype.kind == "u" else ((a ^ total) & (b ^ total)) < 0
+
+
+def _mean() -> Reducer:
+    def step(state: State, value: Any, ordinal: int) -> State:
+        x = wide(value)
+        check_alike(state[1], x)
+        return state[0] + 1, state[1] + x
+
+    def merge(a: State, b: State) -> State:
+        check_alike(a[1], b[1])
+        return a[0] + b[0], a[1] + b[1]
+
+    def finish(state: State) -> Any:
+        return state[1] / state[0] if state[0] else math.nan
+
+    return by_name(Reducer(name="mean", start=lambda: (0, 0.0), step=step, finish=finish, merge=merge))
+
+
+def _moments_step(state: State, value: Any, ordinal: int) -> State:
+    """Welford's update; see Chan, Golub and LeVeque (1979), "Updating formulae", for the merge."""
+    n, mean, m2 = state
+    x = wide(value)
+    check_alike(mean, x)
+    delta = x - mean
+    mean = mean + delta / (n + 1)
+    return n + 1, mean, m2 + delta * (x - mean)
+
+
+def _moments_merge(a: State, b: State) -> State:
+    if not a[0] or not b[0]:
+        return a if a[0] else b
+    check_alike(a[1], b[1])
+    n = a[0] + b[0]
+    delta = b[1] - a[1]
+    return n, a[1] + delta * (b[0] / n), a[2] + b[2] + delta * delta * (a[0] * b[0] / n)
+
+
+def _var(name: str = "var") -> Reducer:
+    def finish(state: State) -> Any:
+        variance = state[2] / state[0] if state[0] else math.nan
+        return variance if name == "var" else variance**0.5
+
+    return by_name(
+        Reducer(name=name, start=lambda: (0, 0.0, 0.0), step=_moments_step, finish=finish, merge=_moments_merge)
+    )
+
+
+def _extreme(name: str) -> Reducer:
+    pick, of_arrays = (min, np.minimum) if name == "min" else (max, np.maximum)
+
+    def choose(a: Any, b: Any) -> Any:
+        if a is None or b is None:
+            return kept(a if b is None else b)
+        if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+            check_alike(a, b)
+            return of_arrays(a, b)
+        return a if math.isnan(a) else b if math.isnan(b) else pick(a, b)
+
+    step = lambda state, value, ordinal: choose(state, real(value))  # noqa: E731
+    return by_name(Reducer(name=name, start=lambda: None, step=step, finish=lambda s: s, merge=choose))
+
+
+def _first() -> Reducer:
+    return Reducer(
+        name="first",
+        start=lambda: None,
+        step=lambda s, x, i: (i, kept(x)) if s is None else s,
+        finish=lambda s: s and s[1],
+        merge=lambda a, b: min((s for s in (a, b) if s), key=lambda s: s[0], default=None),
+    )
+
+
+def _last() -> Reducer:
+    return Reducer(
+        name="last",
+        start=lambda: None,
+        step=lambda s, x, i: (i, kept(x)),
+        finish=lambda s: s and s[1],
+        merge=lambda a, b: max((s for s in (a, b) if s), key=lambda s: s[0], default=None),
+    )
+
+
+def _quantile(q: Any) -> Reducer:
+    wanted = tuple(q) if isinstance(q, list | tuple) else (q,)
+    if not wanted or any(isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p <= 1 for p in wanted):
+        raise QueryError(f"Expected q between 0 and 1, or a list of such, got {q!r}")
+
+    def finish(state: Quantiles) -> Any:
+        results = tuple(state.at(p) for p in wanted)
+        return results if isinstance(q, list | tuple) else results[0]
+
+    return by_name(
+        Reducer(
+            name="quantile",
+            start=Quantiles,
+            step=lambda s, x, i: s.add(real(x)),
+            finish=finish,
+            merge=lambda a, b: a.merge(b),
+            state_bytes=64 * 1024,
+        )
+    )
+
+
+def _histogram(bins: Any = 64) -> Reducer:
+    bins = check_count(bins, name="bins")
+    return by_name(
+        Reducer(
+            name="histogram",
+            start=lambda: Bins(bins),
+            step=lambda s, x, i: s.add(real(x)),
+            finish=lambda s: s.histogram(),
+            merge=lambda a, b: a.merge(b),
+            state_bytes=8 * bins,
+        )
+    )
+
+
+def _keep_largest(state: list[Any], entry: Any, k: int) -> list[Any]:
+    if len(state) < k:
+        heapq.heappush(state, Entry((*entry[:2], kept(entry[2], len(state) + 1))))
+    elif entry[:2] > state[0][:2]:
+        heapq.heapreplace(state, Entry((*entry[:2], kept(entry[2], k))))
+    return state
+
+
+class Entry(tuple[Any, ...]):
+    """A kept value with its rank; compares by the rank alone, never by the value."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: tuple[Any, ...]) -> bool:
+        return bool(self[:2] < other[:2])
+
+
+def _top(k: Any, by: Callable[[Any], Any] | None = None) -> Reducer:
+    k = check_count(k, name="k")
+
+    def step(state: list[Any], value: Any, ordinal: int) -> list[Any]:
+        rank = real(by(value) if by else value)
+        if isinstance(rank, np.ndarray):
+            raise EvaluationError(f"Expected one number to rank by, got {type_name(rank)}: name it with by=lambda x: …")
+        return _keep_largest(state, (-math.inf if math.isnan(rank) else rank, -ordinal, value), k)
+
+    def merge(a: list[Any], b: list[Any]) -> list[Any]:
+        for entry in b:
+            _keep_largest(a, entry, k)
+        return a
+
+    def finish(state: list[Any]) -> list[Any]:
+        return [entry[2] for entry in sorted(state, reverse=True)]
+
+    return Reducer(name="top", start=list, step=step, finish=finish, merge=merge)
+
+
+def scramble(seed: int, ordinal: int) -> int:
+    """Hash two integers to 64 random bits (SplitMix64, Steele, Lea and Flood 2014)."""
+    z = (seed + (ordinal + 1) * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
+    return z ^ (z >> 31)
+
+
+def _sample(k: Any, *, seed: int = 0) -> Reducer:
+    """Keep the k events of the largest random ranks: a uniform sample without replacement, in any order of arrival."""
+    k = check_count(k, name="k")
+
+    def merge(a: list[Any], b: list[Any]) -> list[Any]:
+        for entry in b:
+            _keep_largest(a, entry, k)
+        return a
+
+    return Reducer(
+        name="sample",
+        start=list,
+        step=lambda s, x, i: _keep_largest(s, (scramble(seed, i), i, x), k),
+        finish=lambda s: [entry[2] for entry in sorted(s, key=lambda entry: entry[1])],
+        merge=merge,
+    )
+
+
+def _collect(limit: Any = 1000) -> Reducer:
+    limit = check_count(limit, name="limit")
+
+    def step(state: list[Any], value: Any, ordinal: int) -> list[Any]:
+        if len(state) < limit:
+            state.append((ordinal, kept(value, len(state) + 1)))
+        return state
+
+    return Reducer(
+        name="collect",
+        start=list,
+        step=step,
+        finish=lambda s: [value for _, value in s],
+        merge=lambda a, b: sorted([*a, *b], key=lambda entry: entry[0])[:limit],
+    )
+
+
+def _reduce(fn: Callable[[Any, Any], Any], init: Any) -> Reducer:
+    def step(state: Any, value: Any, ordinal: int) -> Any:
+        result = _plain(fn(state, value))
+        if structure(result) != structure(state):
+            raise EvaluationError(
+                f"Expected the accumulator to stay {structure(state)}, got {structure(result)}: "
+                "its structure, shape and type are those of `init`"
+            )
+        return result
+
+    return Reducer(name="reduce", start=lambda: snapshot(init), step=step, finish=lambda s: s)
+
+
+def _plain(value: Any) -> Any:
+    """Give Python numbers for NumPy scalars, so that `init=0.0` stays a float, and check that integers stay small.
+
+    Arrays are copied: they may be a part of a value that the program overwrites.
+    """
+    if type(value) in PLAIN:
+        return check_int(value)
+    value = kept(to_host(value))
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_plain(item) for item in value)
+    return check_int(value.item() if isinstance(value, np.generic) else value)
+
+
+def structure(value: Any) -> Any:
+    """Describe what must not change in an accumulator: names, lengths, shapes, types."""
+    if isinstance(value, Mapping):
+        return {key: structure(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [structure(item) for item in value]
+    return type_name(value)
+
+
+BUILDERS: dict[str, Callable[..., Reducer]] = {
+    "count": _count,
+    "sum": _sum,
+    "mean": _mean,
+    "var": _var,
+    "std": lambda: _var("std"),
+    "min": lambda: _extreme("min"),
+    "max": lambda: _extreme("max"),
+    "first": _first,
+    "last": _last,
+    "quantile": _quantile,
+    "histogram": _histogram,
+    "top": _top,
+    "sample": _sample,
+    "collect": _collect,
+    "reduce": _reduce,
+}

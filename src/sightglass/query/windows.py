@@ -1,0 +1,135 @@
+"""Windows: what closes a reducer, and when.
+
+Windows are aligned to the run, not to the moment of asking. What an event is counted by is its ordinal: the number of
+the event in the run for the first reducer of a query, the number of the closed group for a reducer behind another.
+
+Rule 1: `every=n` closes on ordinal n - 1 modulo n, whether or not that event passed the conditions before.
+Rule 2: with `every` and `when` the closing event belongs to the group; an event after a time or a `per` boundary, or
+after the run's own `end_group`, opens the next one.
+Rule 3: the first group is complete only if it began with the run, or at a boundary; a group that missed an event is not
+complete. What is open when the run ends is closed with `closed=False`.
+Rule 4: a group without a value gives no record, but for `count`, which says 0. It is numbered all the same, so that a
+reducer behind it keeps its place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .query import Every, Group, Period, Window
+from .reducers import Reducer
+
+Place = tuple[float, float, Mapping[str, float] | None]
+"""Where a value came from: step, wall time, and further step tracks."""
+
+NOWHERE: Place = (math.nan, math.nan, None)
+
+
+@dataclass(slots=True)
+class Item:
+    """A value on its way through a pipeline; the fields are those of a record.
+
+    `passed` is `False` for an event that a condition held back, and for a group without a value: such an item only
+    counts.
+    """
+
+    ordinal: int
+    step: float
+    wall_time: float
+    value: Any
+    n_events: int = 1
+    complete: bool = True
+    closed: bool = True
+    steps: Mapping[str, float] | None = None
+    passed: bool = True
+
+
+class Fold:
+    """A reducer with its window, and the group that is open."""
+
+    __slots__ = (
+        "_begun", "_complete", "_every", "_n_events", "_n_values", "_number", "_period", "_place", "_state", "_step",
+        "_touched", "reducer", "window",
+    )  # fmt: skip
+
+    def __init__(self, reducer: Reducer, window: Window) -> None:
+        self.reducer = reducer
+        self.window = window
+        self._step = reducer.step
+        self._every = window.n if isinstance(window, Every) else 0
+        self._begun = self._complete = False
+        self._number = 0
+        self._period: float | None = None
+        self._place: Place = NOWHERE
+        self._open()
+
+    def _open(self) -> None:
+        self._state = self.reducer.start()
+        self._n_values = self._n_events = 0
+        self._touched = False
+
+    def begin(self) -> None:
+        """See a boundary of the run's own groups before the first event: the group that begins is complete."""
+        if isinstance(self.window, Group) and not self._begun:
+            self._begun = self._complete = True
+
+    def _begin(self, ordinal: int) -> None:
+        self._begun = True
+        self._number, place = divmod(ordinal, self._every) if self._every else (0, ordinal)
+        self._complete = place == 0
+
+    def passes(self, wall_time: float) -> Item | None:
+        """Close the group if a time boundary lies between its last event and this time."""
+        if not isinstance(self.window, Period):
+            return None
+        period = wall_time // self.window.seconds
+        if self._period is not None and period <= self._period:  # a clock that was set back opens no new group
+            return None
+        crossed, self._period = self._period is not None, period
+        return self.close() if crossed else None
+
+    def offer(self, ordinal: int, value: Any, place: Place, n_events: int = 1, complete: bool = True) -> Item | None:
+        """Take a value in; returns the group, if this closes it."""
+        if not self._begun:
+            self._begin(ordinal)
+        self._state = self._step(self._state, value, ordinal)
+        self._n_values += 1
+        self._n_events += n_events
+        self._place = place
+        if not complete:
+            self._complete = False
+        if self._every and (ordinal + 1) % self._every == 0:
+            return self.close(number=ordinal // self._every)
+        return None
+
+    def skip(self, ordinal: int, place: Place | None, *, complete: bool = True) -> Item | None:
+        """Take in that an event has no value; returns the group, if this closes it."""
+        if not self._begun:
+            self._begin(ordinal)
+        self._touched = True
+        if place is not None and not self._n_values:
+            self._place = place
+        if not complete:
+            self._complete = False
+        if self._every and (ordinal + 1) % self._every == 0:
+            return self.close(number=ordinal // self._every)
+        return None
+
+    def close(self, *, closed: bool = True, number: int | None = None) -> Item | None:
+        """Close the group and return it; one that has nothing to say has not `passed`, one not begun is no group."""
+        if not (closed or self._touched or self._n_values):
+            return None
+        if number is None:
+            number = self._number
+        n_events, n_values, state = self._n_events, self._n_values, self._state
+        complete, (step, wall_time, steps) = self._complete and closed, self._place
+        self._number = number + 1
+        self._begun = self._complete = True
+        self._open()
+        if not n_values and (self.reducer.name != "count" or self._place is NOWHERE):
+            return Item(number, step, wall_time, None, n_events, complete, closed, steps, passed=False)
+        value = self.reducer.finish(state)
+        return Item(number, step, wall_time, value, n_events, complete, closed, steps)

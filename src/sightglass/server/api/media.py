@@ -1,0 +1,195 @@
+"""Pictures and texts."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+import numpy as np
+
+from sightglass.core.errors import DamagedError, UnknownNameError
+from sightglass.core.values import Figure, Image, Images, Text, type_name
+from sightglass.server.http_errors import Problem, bad_request
+from sightglass.server.runs.run_table import Runs
+from sightglass.storage.format import png
+from sightglass.storage.read.recording import Series
+
+from .request import Call, Raw, series_of
+from .schema import Request, Route
+
+MAX_TEXTS: Final = 1_000
+MAX_TEXT_BYTES: Final = 8 * 2**20
+MAX_TAG: Final = 4_096
+
+KNOWN: Final = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml", "application/pdf")
+"""The media types that are told to a browser; anything else is bytes to it."""
+
+Tag = Annotated[str, msgspec.Meta(max_length=MAX_TAG)]
+
+
+class MediaQuery(Request, frozen=True, kw_only=True):
+    """A picture: at which step (by default the last), its number among several, and as what it must have been kept."""
+
+    tag: Tag
+    step: float | None = None
+    index: Annotated[int, msgspec.Meta(ge=0)] = 0
+    format: Literal["png", "pdf", "svg"] | None = None
+
+
+class PicturesQuery(Request, frozen=True, kw_only=True):
+    """The pictures of a tag at a step, by default the last."""
+
+    tag: Tag
+    step: float | None = None
+
+
+class PictureTold(msgspec.Struct, frozen=True, kw_only=True):
+    """What a picture is; its size is null where only its file knows."""
+
+    media_type: str
+    caption: str
+    width: int | None
+    height: int | None
+
+
+class Pictures(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to see at a step; `media` gives each by its place in the list."""
+
+    step: float
+    wall_time: float
+    pictures: list[PictureTold]
+
+
+class TextsQuery(Request, frozen=True, kw_only=True):
+    """Texts: from which step on; by default the last ones."""
+
+    tag: Tag
+    low: float | None = msgspec.field(default=None, name="from")
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_TEXTS)] = 100
+
+
+class TextTold(msgspec.Struct, frozen=True, kw_only=True):
+    """A text and when it was."""
+
+    step: float
+    wall_time: float
+    text: str
+
+
+class Texts(msgspec.Struct, frozen=True, kw_only=True):
+    """Texts, the earliest first."""
+
+    texts: list[TextTold]
+
+
+async def get_media(call: Call, query: MediaQuery) -> Raw:
+    """Read a picture: the bytes of a figure as they were kept, an image as PNG."""
+    return await call.read(_media, call.runs, call.key, query)
+
+
+def _media(runs: Runs, key: str, query: MediaQuery) -> Raw:
+    if query.step is not None and not math.isfinite(query.step):
+        raise bad_request(f"Expected a step, got {query.step}")
+    with series_of(runs.find(key), query.tag) as (_, series):
+        value = series[-1].value if query.step is None else series.at(query.step)
+    data, media_type = _picture(query.tag, value, query.index)
+    kept = media_type.partition("/")[2].partition("+")[0]
+    if query.format is not None and kept != query.format:
+        raise UnknownNameError("format", query.format, [kept], where=f"of {query.tag!r}")
+    return Raw(data=data, media_type=media_type if media_type in KNOWN else "application/octet-stream")
+
+
+def _picture(tag: str, value: Any, index: int) -> tuple[bytes, str]:
+    pictures = value if isinstance(value, tuple | list) else [value]
+    n = len(value.value) if isinstance(value, Images) else len(pictures)
+    if index >= n:
+        raise UnknownNameError("picture", index, range(n), where=f"of {tag!r}")
+    if isinstance(value, Images):
+        return png.encode_png(np.asarray(value.value)[index]), "image/png"
+    match pictures[index]:
+        case Figure(data=data, media_type=media_type):
+            return bytes(data), media_type
+        case Image(value=pixels):
+            return png.encode_png(pixels), "image/png"
+    raise Problem(400, "QueryError", f"Expected a picture under {tag!r}, got {type_name(value)}")
+
+
+async def list_pictures(call: Call, query: PicturesQuery) -> Pictures:
+    """List the pictures of a tag at a step, with their captions and sizes."""
+    return await call.read(_pictures, call.runs, call.key, query)
+
+
+def _pictures(runs: Runs, key: str, query: PicturesQuery) -> Pictures:
+    if query.step is not None and not math.isfinite(query.step):
+        raise bad_request(f"Expected a step, got {query.step}")
+    with series_of(runs.find(key), query.tag) as (_, series):
+        record = series[-1] if query.step is None else series[_place(series, query.step)]
+    return Pictures(step=record.step, wall_time=record.wall_time, pictures=_seen(query.tag, record.value))
+
+
+def _place(series: Series, step: float) -> int:
+    places = np.flatnonzero(series.steps == step)
+    if not len(places):
+        raise UnknownNameError("step", step, [], where=f"of {series.tag!r}")
+    return int(places[-1])
+
+
+def _seen(tag: str, value: Any) -> list[PictureTold]:
+    if isinstance(value, Images):
+        pixels = np.asarray(value.value)
+        captions = value.captions or ("",) * len(pixels)
+        return [_told(Image(one, caption)) for one, caption in zip(pixels, captions, strict=True)]
+    pictures = value if isinstance(value, tuple | list) else [value]
+    if not all(isinstance(one, Image | Figure) for one in pictures):
+        raise Problem(400, "QueryError", f"Expected a picture under {tag!r}, got {type_name(value)}")
+    return [_told(one) for one in pictures]
+
+
+def _told(picture: Image | Figure) -> PictureTold:
+    if isinstance(picture, Figure):
+        return PictureTold(media_type=picture.media_type, caption="", width=None, height=None)
+    height, width = np.asarray(picture.value).shape[:2]
+    return PictureTold(media_type="image/png", caption=picture.caption, width=width, height=height)
+
+
+async def list_texts(call: Call, query: TextsQuery) -> Texts:
+    """Read texts: the last ones, or the first ones from a step on."""
+    return await call.read(_texts, call.runs, call.key, query)
+
+
+def _texts(runs: Runs, key: str, query: TextsQuery) -> Texts:
+    with series_of(runs.find(key), query.tag) as (_, series):
+        if series.type not in ("str", "Text", ""):
+            raise Problem(400, "QueryError", f"Expected texts under {query.tag!r}, got {series.type}")
+        found, n_bytes = [], 0
+        for i in _chosen(series, query):
+            try:
+                record = series[int(i)]
+            except DamagedError:
+                continue  # the list's `problem` tells of it
+            text = record.value.value if isinstance(record.value, Text) else str(record.value)
+            n_bytes += len(text)
+            if n_bytes > MAX_TEXT_BYTES:
+                break
+            found.append(TextTold(step=record.step, wall_time=record.wall_time, text=text))
+    return Texts(texts=found if query.low is not None else found[::-1])
+
+
+def _chosen(series: Series, query: TextsQuery) -> Any:
+    """Return the numbers of the records, the last first if no step is given."""
+    if query.low is None:
+        return range(len(series) - 1, max(-1, len(series) - 1 - query.limit), -1)
+    return np.flatnonzero(series.steps >= query.low)[: query.limit]
+
+
+ROUTES: Final = (
+    Route(
+        method="GET", path="/runs/{key}/media", handler=get_media, query=MediaQuery, answer=KNOWN, cached=True,
+    ),
+    Route(
+        method="GET", path="/runs/{key}/pictures", handler=list_pictures, query=PicturesQuery, answer=Pictures,
+        cached=True,
+    ),
+    Route(method="GET", path="/runs/{key}/texts", handler=list_texts, query=TextsQuery, answer=Texts, cached=True),
+)  # fmt: skip

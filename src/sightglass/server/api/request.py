@@ -1,0 +1,61 @@
+"""What an endpoint is called with, and what it gives back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sightglass.server.access import Role
+from sightglass.server.runs.open_files import Files
+from sightglass.server.runs.run_table import Runs
+from sightglass.server.runs.served_run import Source
+from sightglass.storage.read.recording import Series
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request.
+
+    Attributes:
+        runs: The runs.
+        role: What whoever asks may do.
+        key: The key of the run in the address, or empty.
+    """
+
+    runs: Runs
+    role: Role
+    key: str = ""
+
+    async def read(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Do what reads files, in the pool for that."""
+        return await asyncio.get_running_loop().run_in_executor(self.runs.files, work, *arguments)
+
+    async def ask(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Do what asks a live run, in the pool for that."""
+        return await asyncio.get_running_loop().run_in_executor(self.runs.asks, work, *arguments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raw:
+    """An answer that is no JSON: its bytes, their media type, and the name of the file when it is saved."""
+
+    data: bytes
+    media_type: str
+    name: str = ""
+
+
+@contextmanager
+def series_of(source: Source, tag: str) -> Iterator[tuple[Files, Series]]:
+    """Open a run's files and find a series, up to date. Errors as in `Source.borrow` and `Recording.series`."""
+    with source.borrow() as files:
+        recording = files.recording
+        with recording.lock:
+            if recording.changed():
+                recording.refresh()
+            series = recording.series(tag)
+        yield files, series

@@ -1,0 +1,200 @@
+"""The runs: which there are, what each is, what it kept, what queries can call."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import re
+from typing import Any, Final, Literal
+
+import msgspec
+
+from sightglass import __version__
+from sightglass.client.run import HistoryEntry
+from sightglass.core.errors import DamagedError, SightglassError, UnknownNameError
+from sightglass.core.values import Figure, Image, Images
+from sightglass.query.functions import FUNCTIONS
+from sightglass.query.query import REDUCERS, Chain
+from sightglass.server.access import Role
+from sightglass.server.runs.details import Origin
+from sightglass.server.runs.open_files import Files
+from sightglass.server.runs.series_index import Brief, briefs, is_scalar
+from sightglass.server.runs.served_run import Run, Source
+from sightglass.storage.format.block import Key
+
+from .request import Call
+from .schema import Nothing, Route
+
+TagType = Literal["scalar", "tensor", "histogram", "image", "figure", "text", "other"]
+
+TENSOR: Final = re.compile(r"\w+\[[\d, ]*\]|complex\d*")
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks, and what is served."""
+
+    role: Role
+    version: str
+    directories: list[str]
+
+
+class RunList(msgspec.Struct, frozen=True, kw_only=True):
+    """All runs, the newest first."""
+
+    runs: list[Run]
+
+
+class RunDetail(Run, frozen=True, kw_only=True):
+    """A run, with what it tells of itself, the acts that were applied to it, and the streams that it answers."""
+
+    description: dict[str, Any] | None
+    history: list[dict[str, Any]]
+    streams: list[dict[str, Any]]
+
+
+class Tag(msgspec.Struct, frozen=True, kw_only=True):
+    """A series that was kept; `query` asks for the same on the socket."""
+
+    tag: str
+    type: TagType
+    n: int
+    first_step: float | None
+    last_step: float | None
+    query: str
+
+
+class TagList(msgspec.Struct, frozen=True, kw_only=True):
+    """The series of a run, sorted by tag."""
+
+    tags: list[Tag]
+
+
+class FunctionTold(msgspec.Struct, frozen=True, kw_only=True):
+    """What queries can call, and how."""
+
+    name: str
+    signature: str
+    doc: str
+    kind: Literal["function", "reducer"]
+
+
+async def session(call: Call, query: Nothing) -> Session:
+    """Tell who asks."""
+    return Session(role=call.role, version=__version__, directories=[str(path) for path in call.runs.directories])
+
+
+async def list_runs(call: Call, query: Nothing) -> RunList:
+    """List all runs, live and recorded, the newest first."""
+    return RunList(runs=await call.read(call.runs.told))
+
+
+async def describe_run(call: Call, query: Nothing) -> RunDetail:
+    """Describe a run: events, observables, controls, actions, acts, and the streams that it answers."""
+    source = await call.read(call.runs.find, call.key)
+    told: tuple[Any, list[HistoryEntry]] | None = None
+    if source.live:
+        with contextlib.suppress(SightglassError):
+            told = await call.ask(_live, source)
+    if told is None:
+        told = await call.read(_recorded, source)
+    description, history = told
+    streams = list(description.streams) if description is not None else []
+    return RunDetail(
+        **{name: getattr(source.told(), name) for name in Run.__struct_fields__},
+        description=description, history=history, streams=streams,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def _live(source: Source) -> tuple[Any, list[HistoryEntry]]:
+    return source.describe(), source.remote().history
+
+
+def _recorded(source: Source) -> tuple[Any, list[HistoryEntry]]:
+    try:
+        with source.borrow() as files:
+            return files.run.describe(), files.run.history
+    except (SightglassError, OSError):
+        return source.description, []  # the list's `problem` tells why
+
+
+async def list_tags(call: Call, query: Nothing) -> TagList:
+    """List what a run kept."""
+    source = await call.read(call.runs.find, call.key)
+    return await call.read(_tags, source)
+
+
+def _tags(source: Source) -> TagList:
+    if source.live and source.path is None:
+        return TagList(tags=[])
+    with source.borrow() as files:
+        recording = files.recording
+        with recording.lock:
+            if recording.changed():
+                recording.refresh()
+            known = briefs(recording)
+        origin = source.told().source
+        tags = [_tag(files, key, known[key], origin) for key in known if key.kind in ("logged", "stream")]
+    return TagList(tags=sorted(tags, key=lambda tag: tag.tag))
+
+
+def _tag(files: Files, key: Key, brief: Brief, origin: Origin) -> Tag:
+    query = f"log[{json.dumps(key.tag, ensure_ascii=False)}]" if key.kind == "logged" else key.query
+    kind = tag_type(brief.type, origin)
+    if kind == "other" and brief.type.startswith(("tuple of", "list of")) and _are_pictures(files, key):
+        kind = "image"
+    return Tag(tag=key.tag, type=kind, n=brief.n, first_step=brief.first_step, last_step=brief.last_step, query=query)
+
+
+def _are_pictures(files: Files, key: Key) -> bool:
+    with contextlib.suppress(DamagedError, IndexError, UnknownNameError):
+        value = files.recording.series(key)[-1].value
+        return bool(value) and all(isinstance(item, Figure | Image | Images) for item in value)
+    return False
+
+
+def tag_type(told: str, origin: Origin) -> TagType:
+    """Tell by the type of its latest value which page shows a series."""
+    match told:
+        case "Histogram":
+            return "histogram"
+        case "Image" | "Images":
+            return "image"
+        case "str" | "Text":
+            return "text"
+        case "Figure":
+            return "figure" if origin == "sightglass" else "image"
+        case _ if is_scalar(told):
+            return "scalar"
+        case _ if TENSOR.fullmatch(told):
+            return "tensor"
+    return "other"
+
+
+async def list_functions(call: Call, query: Nothing) -> list[FunctionTold]:
+    """List what queries can call: functions of values, and reducers over events."""
+    functions = [
+        FunctionTold(name=one.name, signature=one.signature, doc=one.doc, kind="function") for one in FUNCTIONS.values()
+    ]
+    reducers = [
+        FunctionTold(
+            name=name, signature=_signature(name), doc=inspect.getdoc(getattr(Chain, name)) or "", kind="reducer"
+        )
+        for name in REDUCERS
+    ]
+    return sorted(functions + reducers, key=lambda one: (one.name, one.kind))
+
+
+def _signature(name: str) -> str:
+    parameters = list(inspect.signature(getattr(Chain, name)).parameters.values())[1:-1]
+    shown = [one.name if one.default is one.empty else f"{one.name}={one.default!r}" for one in parameters]
+    return f"{name}({', '.join([*shown, 'every= | per= | when='])})"
+
+
+ROUTES: Final = (
+    Route(method="GET", path="/session", handler=session, answer=Session),
+    Route(method="GET", path="/runs", handler=list_runs, answer=RunList),
+    Route(method="GET", path="/runs/{key}", handler=describe_run, answer=RunDetail),
+    Route(method="GET", path="/runs/{key}/tags", handler=list_tags, answer=TagList, cached=True),
+    Route(method="GET", path="/functions", handler=list_functions, answer=list[FunctionTold]),
+)

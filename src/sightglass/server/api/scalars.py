@@ -1,0 +1,111 @@
+"""Series of numbers, thinned to what a chart shows."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from sightglass.server.http_errors import Problem, bad_request, tell
+from sightglass.server.runs.run_table import Runs
+from sightglass.server.runs.scalar_lines import MAX_POINTS, Line, X
+from sightglass.views import encoding
+
+from .request import Call, Raw, series_of
+from .schema import Request, Route
+
+MAX_REQUESTS: Final = 1_000
+POINTS: Final = 1_000
+MSGPACK: Final = "application/msgpack"
+
+Points = Annotated[int, msgspec.Meta(ge=1, le=MAX_POINTS)]
+Text = Annotated[str, msgspec.Meta(max_length=4_096)]
+
+
+class ScalarsQuery(Request, frozen=True, kw_only=True):
+    """A series of numbers: which, on which axis, from where to where, and for how many pixels."""
+
+    tag: Text
+    x: X = "step"
+    low: float | None = msgspec.field(default=None, name="from")
+    high: float | None = msgspec.field(default=None, name="to")
+    points: Points = POINTS
+
+
+class ScalarsRequest(ScalarsQuery, frozen=True, kw_only=True):
+    """The same, and of which run."""
+
+    run: Text
+
+
+class ScalarsRequests(Request, frozen=True, kw_only=True):
+    """Many of these."""
+
+    requests: Annotated[list[ScalarsRequest], msgspec.Meta(max_length=MAX_REQUESTS)]
+
+
+class Scalars(msgspec.Struct, frozen=True, kw_only=True):
+    """The points of a series: of `n` in the range, the extremes of each pixel."""
+
+    tag: str
+    n: int
+    thinned: bool
+    x: list[float]
+    y: list[float]
+    wall: list[float]
+    step: list[float]
+
+
+async def get_scalars(call: Call, query: ScalarsQuery) -> Scalars:
+    """Read a series of numbers, thinned so that every extreme of each pixel column stays."""
+    line = await call.read(_line, call.runs, call.key, query)
+    return Scalars(tag=query.tag, n=line.n, thinned=line.thinned, x=line.x, y=line.y, wall=line.wall, step=line.step)  # type: ignore[arg-type]
+
+
+async def post_scalars(call: Call, query: Request, body: ScalarsRequests) -> Raw:
+    """Read many series at once, as msgpack.
+
+    Each is a map `{run, tag, n, thinned, x, y, wall, step}`, whose columns are float64, little endian, or
+    `{run, tag, error: {type, message}}`.
+    """
+    told = await asyncio.gather(*(call.read(_packed, call.runs, request) for request in body.requests))
+    return Raw(data=encoding.encode_msgpack(told), media_type=MSGPACK)
+
+
+def _packed(runs: Runs, request: ScalarsRequest) -> dict[str, Any]:
+    named = {"run": request.run, "tag": request.tag}
+    try:
+        line = _line(runs, request.run, request)
+    except Exception as error:  # noqa: BLE001  one that fails is not to spoil the others
+        return {**named, "error": tell(error)[1]}
+    columns = {name: encoding.floats(getattr(line, name)) for name in ("x", "y", "wall", "step")}
+    return {**named, "n": line.n, "thinned": line.thinned, **columns}
+
+
+def _line(runs: Runs, key: str, query: ScalarsQuery) -> Line:
+    low = -float("inf") if query.low is None else query.low
+    high = float("inf") if query.high is None else query.high
+    if low != low or high != high:  # noqa: PLR0124  NaN
+        raise bad_request("Expected numbers as 'from' and 'to', got NaN")
+    source = runs.find(key)
+    with series_of(source, query.tag) as (files, series), files.recording.lock:
+        told = series.type
+        if told and not _may_be_numbers(told):
+            raise Problem(400, "QueryError", f"Expected a series of numbers, got {told} under {query.tag!r}")
+        overview = runs.overviews.get(source.key, series, files.generation)
+        origin = files.recording.info.started or overview.first_wall
+        return overview.line(series, x=query.x, low=low, high=high, points=query.points, origin=origin)
+
+
+def _may_be_numbers(told: str) -> bool:
+    """Tell whether a type, that of the latest value, is one that numbers may have had before it."""
+    return "[" not in told and told not in ("Histogram", "Image", "Images", "Figure", "str", "Text")
+
+
+ROUTES: Final = (
+    Route(
+        method="GET", path="/runs/{key}/scalars", handler=get_scalars, query=ScalarsQuery, answer=Scalars, cached=True
+    ),
+    Route(method="POST", path="/scalars", handler=post_scalars, body=ScalarsRequests, answer=(MSGPACK,)),
+)

@@ -1,0 +1,222 @@
+"""Endpoints as data: a table of routes, from which requests are read and the OpenAPI document is made.
+
+What an endpoint takes and gives are msgspec structs; the document tells of them by their docstrings and types.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, get_args
+
+import msgspec
+
+from sightglass.server.http_errors import Problem, bad_request
+
+Method = Literal["GET", "POST"]
+
+OPENAPI: Final = "3.1.0"
+PREFIX: Final = "/api/v1"
+ERRORS: Final[Mapping[int, str]] = {
+    400: "The request or the query in it cannot be read, or not be answered.",
+    401: "The token is missing, or not known.",
+    403: "Whoever has this token may look, not act; or the request comes from elsewhere; or the run refused it.",
+    404: "There is no such run, tag, step or address.",
+    405: "This address takes another method.",
+    409: "It cannot be done as things stand; the message says why.",
+    413: "It is more than may be asked for at once; the message names the limit.",
+    422: "What was recorded is damaged, or of another kind.",
+    503: "A fault of the server.",
+}
+
+
+class Request(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """What an endpoint takes: the parameters of its address, or its body."""
+
+
+class Nothing(Request, frozen=True, kw_only=True):
+    """No parameters."""
+
+
+class ErrorTold(msgspec.Struct, frozen=True, kw_only=True):
+    """An error: its type, as the library calls it, and its message; the place in a query's text, if it is about one."""
+
+    type: str
+    message: str
+    position: int | None = None
+
+
+class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to what cannot be answered."""
+
+    error: ErrorTold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One endpoint.
+
+    Attributes:
+        method: GET or POST.
+        path: Below `PREFIX`; `{key}` stands for the key of a run.
+        handler: Answers; its docstring describes the endpoint.
+        query: The parameters of the address.
+        body: What a POST takes.
+        answer: The struct of the JSON that it gives, or a list of it, or its media types.
+        files: The media types of the files that it gives instead, when it is asked to.
+        acts: Whether only a controller may ask.
+        cached: Whether answers of recorded runs have an ETag.
+    """
+
+    method: Method
+    path: str
+    handler: Callable[..., Awaitable[Any]]
+    query: type[Request] = Nothing
+    body: type[Request] | None = None
+    answer: Any = None
+    files: tuple[str, ...] = ()
+    acts: bool = False
+    cached: bool = False
+
+    @property
+    def id(self) -> str:
+        """The name of the operation."""
+        return self.handler.__name__
+
+
+def read_query(pairs: Sequence[tuple[str, str]], kind: type[Request]) -> Any:
+    """Read the parameters of an address.
+
+    Raises:
+        Problem: They are none of this endpoint.
+    """
+    told = dict(pairs)
+    if len(told) < len(pairs):
+        twice = next(name for name, _ in pairs if [other for other, _ in pairs].count(name) > 1)
+        raise bad_request(f"Expected each parameter once, got {twice!r:.100} several times")
+    known = [field.encode_name for field in msgspec.structs.fields(kind)]
+    for name in told:
+        if name not in known:
+            raise bad_request(f"Unknown parameter {name!r:.100}. Known: {', '.join(known) or 'none'}.")
+    return _converted(lambda: msgspec.convert(told, kind, strict=False))
+
+
+def read_body(data: bytes, kind: type[Request]) -> Any:
+    """Read the body of a request.
+
+    Raises:
+        Problem: It is none of this endpoint.
+    """
+    return _converted(lambda: msgspec.json.decode(data, type=kind))
+
+
+def _converted(convert: Callable[[], Any]) -> Any:
+    try:
+        return convert()
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
+        raise bad_request(f"The request cannot be read: {error}"[:500]) from None
+
+
+def openapi(routes: Sequence[Route], *, version: str) -> dict[str, Any]:
+    """Write the API down as an OpenAPI document."""
+    answers = [route.answer for route in routes if _is_json(route.answer)]
+    bodies = [route.body for route in routes if route.body is not None]
+    kinds = list(dict.fromkeys([*answers, *bodies, ErrorAnswer]))
+    schemas, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    named = dict(zip(kinds, schemas, strict=True))
+    taken = {body.__name__ for body in bodies} | set(_referred(components, [named[body] for body in bodies]))
+    components = {name: part if name in taken else _loosened(part) for name, part in components.items()}
+    paths: dict[str, Any] = {}
+    for route in routes:
+        paths.setdefault(PREFIX + route.path, {})[route.method.lower()] = _operation(route, named)
+    return {
+        "openapi": OPENAPI,
+        "info": {
+            "title": "sightglass",
+            "version": version,
+            "description": "Ask training runs anything while they run.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}],
+    }
+
+
+def _referred(components: Mapping[str, Any], schemas: Any) -> list[str]:
+    """Return the names of the components that some schemas refer to, directly or not."""
+    found: list[str] = []
+    waiting = [schemas]
+    while waiting:
+        for name in re.findall(r"#/components/schemas/(\w+)", str(waiting.pop())):
+            if name not in found:
+                found.append(name)
+                waiting.append(components[name])
+    return found
+
+
+def _loosened(schema: Any) -> Any:
+    """Say of the numbers of an answer that those which JSON lacks, or JavaScript rounds, are strings."""
+    if isinstance(schema, dict):
+        loose = {name: _loosened(part) for name, part in schema.items()}
+        return loose | {"type": ["number", "string"]} if schema.get("type") in ("number", "integer") else loose
+    return [_loosened(part) for part in schema] if isinstance(schema, list) else schema
+
+
+def _operation(route: Route, named: Mapping[Any, Any]) -> dict[str, Any]:
+    summary, _, rest = (inspect.getdoc(route.handler) or "").partition("\n\n")
+    told: dict[str, Any] = {"operationId": route.id, "summary": " ".join(summary.split()), "responses": {}}
+    description = rest.partition("Raises:")[0].partition("Args:")[0].strip()
+    if route.acts:
+        description = f"{description}\n\nFor controllers only.".strip()
+    if description:
+        told["description"] = description
+    told["parameters"] = [*_in_path(route), *_in_query(route)]
+    if route.body is not None:
+        told["requestBody"] = {"required": True, "content": {"application/json": {"schema": named[route.body]}}}
+    told["responses"]["200"] = {"description": "The answer.", "content": _content(route, named)}
+    if route.cached:
+        told["responses"]["304"] = {"description": "Nothing has changed since the ETag in If-None-Match."}
+    for status, text in ERRORS.items():
+        content = {"application/json": {"schema": named[ErrorAnswer]}}
+        told["responses"][str(status)] = {"description": text, "content": content}
+    return told
+
+
+def _content(route: Route, named: Mapping[Any, Any]) -> dict[str, Any]:
+    if _is_json(route.answer):
+        files: dict[str, Any] = {media_type: {"schema": {}} for media_type in route.files}
+        return {"application/json": {"schema": named[route.answer]}} | files
+    return {media_type: {"schema": {}} for media_type in route.answer}
+
+
+def _in_path(route: Route) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"{(\w+)}", route.path)
+    ]
+
+
+def _in_query(route: Route) -> list[dict[str, Any]]:
+    schema = msgspec.json.schema(route.query)
+    told = schema["$defs"][route.query.__name__]
+    return [
+        {"name": name, "in": "query", "required": name in told.get("required", ()), "schema": part}
+        for name, part in told["properties"].items()
+    ]
+
+
+def _is_json(kind: Any) -> bool:
+    """Tell whether an answer is a struct, or a list of such, and not a choice of media types."""
+    (kind,) = get_args(kind) or (kind,)
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def not_acting() -> Problem:
+    """Return the problem of a viewer that tries to act."""
+    message = "Whoever has the viewer's link may look, not act: open the link of a controller"
+    return Problem(403, "RefusedError", message)

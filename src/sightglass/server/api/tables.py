@@ -1,0 +1,220 @@
+"""Tables of tensors: a slice with at most two free dimensions, or a window of it; and files of the same."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+import numpy as np
+
+from sightglass.core.errors import QueryError, RefusedQueryError
+from sightglass.core.values import is_extended
+from sightglass.server.http_errors import too_large
+from sightglass.storage.tensors import slices, statistics
+
+from .request import Raw
+from .schema import Request
+
+MAX_CELLS: Final = 10_000
+MAX_CSV_CELLS: Final = 1_000_000
+MAX_NPY_BYTES: Final = 256 * 2**20
+MAX_SLICE: Final = 1_000
+MAX_THIN: Final = 1_024
+MAX_LOADED: Final = 64 * 2**20
+
+Text = Annotated[str, msgspec.Meta(max_length=4_096)]
+SliceText = Annotated[str, msgspec.Meta(max_length=MAX_SLICE)]
+Window = Annotated[str, msgspec.Meta(pattern=r"^\d{1,18}:\d{1,18}$")]
+Load = Callable[[slices.Resolved], Any]
+
+
+class TagQuery(Request, frozen=True, kw_only=True):
+    """A series."""
+
+    tag: Text
+
+
+class PartQuery(TagQuery, frozen=True, kw_only=True):
+    """A part of a tensor: which one, in which format, and of JSON which window and which statistics.
+
+    `fit` makes a slice that was written for another shape fit: see `_fitted`. `rows` and `columns`, as in `100:200`,
+    choose a window of the table that the slice makes, which may then have any size; they are clipped. `thin` makes a
+    file of at most so many rows and columns: each value is the one farthest from zero of a block, NaN before all.
+    """
+
+    slice: SliceText = ""
+    fit: bool = False
+    format: Literal["json", "npy", "csv"] = "json"
+    rows: Window | None = None
+    columns: Window | None = None
+    thin: Annotated[int, msgspec.Meta(ge=1, le=MAX_THIN)] | None = None
+    statistics: bool = True
+
+
+class StatisticsTold(msgspec.Struct, frozen=True, kw_only=True):
+    """What values are like: extremes, mean and deviation of the finite ones, and the counts of all kinds."""
+
+    n: int
+    min: float
+    max: float
+    mean: float
+    std: float
+    norm: float
+    n_zero: int
+    n_negative: int
+    n_positive: int
+    n_nan: int
+    n_posinf: int
+    n_neginf: int
+
+
+class Statistics(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the slice, and of the whole tensor."""
+
+    slice: StatisticsTold
+    whole: StatisticsTold | None
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a tensor, or a window of it: `rows` and `columns` tell where its cells stand in the whole.
+
+    `n_rows` and `n_columns` tell how many the slice has, outside the window too; null where it has no such dimension.
+    """
+
+    shape: list[int]
+    dtype: str
+    slice: str
+    step: float
+    n_rows: int | None
+    n_columns: int | None
+    rows: list[int]
+    columns: list[int]
+    values: Any
+    statistics: Statistics | None
+
+
+def part(
+    load: Load, shape: tuple[int, ...], step: float, query: PartQuery, *, whole: Callable[[], StatisticsTold] | None
+) -> Table | Raw:
+    """Make the table, or the file, of a part of a tensor.
+
+    Args:
+        load: Reads a part.
+        shape: Of the whole.
+        step: At which it was kept.
+        query: What is wanted.
+        whole: Tells the statistics of the whole, if they can be had.
+
+    Raises:
+        QueryError: The slice cannot be read, does not fit the shape, or leaves more than two dimensions free.
+        Problem: It selects too much.
+    """
+    text = _fitted(query.slice, shape) if query.fit else query.slice
+    if query.format != "json":
+        return _file(load, shape, step, text, query)
+    index = slices.cells(text, shape, max_cells=2**62)
+    counts = [len(range(n)[entry]) for entry, n in zip(index, shape, strict=True) if isinstance(entry, slice)]
+    window = _within(index, shape, (query.rows, query.columns))
+    if (n := _size(window, shape)) > MAX_CELLS:
+        raise too_large(
+            f"A table shows at most {MAX_CELLS:,} values, but {n:,} of shape {shape} are selected: narrow it"
+        )
+    table = slices.make_table(load(window), window, shape)
+    statistics = None
+    if query.statistics:
+        found = table.statistics if window == index else _statistics(load, index, shape)
+        statistics = Statistics(slice=statistics_told(found), whole=None if whole is None else whole())
+    n_rows, n_columns = (*counts, None, None)[:2]
+    return Table(
+        shape=list(shape), dtype=table.values.dtype.name, slice=text or slices.write_index(table.index), step=step,
+        n_rows=n_rows, n_columns=n_columns, rows=table.rows, columns=table.columns, values=table.values,  # type: ignore[arg-type]
+        statistics=statistics,
+    )  # fmt: skip
+
+
+def _statistics(load: Load, index: slices.Resolved, shape: tuple[int, ...]) -> statistics.TensorStatistics:
+    if (n := _size(index, shape)) > MAX_LOADED:
+        raise too_large(
+            f"Statistics are made of at most {MAX_LOADED:,} values, but {n:,} are selected: narrow the slice"
+        )
+    return statistics.statistics(load(index))
+
+
+def _fitted(text: str, shape: tuple[int, ...]) -> str:
+    """Return a slice as it is if it makes a table of the shape, else the one nearest to it that does."""
+    with contextlib.suppress(QueryError, RefusedQueryError):
+        slices.cells(text, shape, max_cells=2**62)
+        return text or slices.write_index((slice(None),) * len(shape))
+    with contextlib.suppress(QueryError):
+        free = [i for i, entry in enumerate(slices.restrict(text, shape)) if isinstance(entry, slice)]
+        entries = [
+            0 if i in free[:-2] and n else slice(None) if entry == slice(0, n, 1) else entry
+            for i, (entry, n) in enumerate(zip(slices.restrict(text, shape), shape, strict=True))
+        ]
+        return slices.write_index(tuple(entries))
+    return text
+
+
+def _within(index: slices.Resolved, shape: tuple[int, ...], windows: Sequence[str | None]) -> slices.Resolved:
+    """Narrow the free dimensions of an index to windows, which count within it."""
+    narrowed, rest = [], list(windows)
+    for entry, n in zip(index, shape, strict=True):
+        window = rest.pop(0) if isinstance(entry, slice) and rest else None
+        if window is None:
+            narrowed.append(entry)
+            continue
+        low, high = map(int, window.split(":"))
+        places = range(n)[entry][low:high]  # type: ignore[index]
+        stop = places.stop if places.stop >= 0 else None
+        narrowed.append(slice(places.start, stop, places.step) if places else slice(0, 0, 1))
+    return tuple(narrowed)
+
+
+def statistics_told(found: statistics.TensorStatistics) -> StatisticsTold:
+    """Return statistics as they are told."""
+    return StatisticsTold(**{name: getattr(found, name) for name in StatisticsTold.__struct_fields__})
+
+
+def _size(index: slices.Resolved, shape: tuple[int, ...]) -> int:
+    return math.prod(len(range(n)[entry]) for entry, n in zip(index, shape, strict=True) if isinstance(entry, slice))
+
+
+def _file(load: Load, shape: tuple[int, ...], step: float, text: str, query: PartQuery) -> Raw:
+    name = f"{re.sub(r'[^A-Za-z0-9._-]+', '-', query.tag)[:80]}-{step:.15g}.{query.format}"
+    csv_wanted = query.format == "csv"
+    index = slices.cells(text, shape, max_cells=2**62) if csv_wanted or query.thin else slices.resolve(text, shape)
+    limit = MAX_LOADED if query.thin else MAX_CSV_CELLS if csv_wanted else MAX_NPY_BYTES // 16
+    if (n := _size(index, shape)) > limit:
+        raise too_large(f"A file is made of at most {limit:,} values, but {n:,} are selected: narrow the slice")
+    values = load(index)
+    if query.thin:
+        values = _thinned(np.atleast_2d(values), query.thin)
+    if csv_wanted:
+        lines = io.StringIO()
+        csv.writer(lines).writerows(np.atleast_2d(values).tolist())
+        return Raw(data=lines.getvalue().encode(), media_type="text/csv", name=name)
+    file = io.BytesIO()
+    np.save(file, values.astype(np.float32) if is_extended(values.dtype) else values, allow_pickle=False)
+    return Raw(data=file.getvalue(), media_type="application/octet-stream", name=name)
+
+
+def _thinned(values: Any, n: int) -> Any:
+    """Return float32 of at most (n, n): of each block what is farthest from zero, NaN before all."""
+    values = np.abs(values) if values.dtype.kind == "c" else values
+    values = values.astype(np.float64 if values.dtype.itemsize > 4 else np.float32)
+    for axis in (0, 1):
+        length = values.shape[axis]
+        if length <= n:
+            continue
+        starts = np.arange(n) * length // n
+        low, high = np.minimum.reduceat(values, starts, axis), np.maximum.reduceat(values, starts, axis)
+        values = np.where(-low > high, low, high)
+        values[np.isnan(low)] = np.nan
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32)

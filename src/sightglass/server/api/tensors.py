@@ -1,0 +1,175 @@
+"""Tensors: tables of slices with their statistics, differences, searches."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from typing import Any, Final
+
+import msgspec
+
+from sightglass.core.errors import ViewError
+from sightglass.core.threads import lock
+from sightglass.server.http_errors import bad_request, too_large
+from sightglass.server.runs.run_table import Runs
+from sightglass.storage.read.recording import Series
+from sightglass.storage.tensors import browse, statistics
+from sightglass.storage.tensors.statistics import Place
+
+from .request import Call, Raw, series_of
+from .schema import Route
+from .tables import Load, PartQuery, StatisticsTold, Table, TagQuery, Text, part, statistics_told
+
+MAX_STEPS: Final = 100_000
+N_REMEMBERED: Final = 256
+
+
+class TensorQuery(PartQuery, frozen=True, kw_only=True):
+    """A part of a tensor at a step, by default the last; `whole` adds the statistics of the whole tensor."""
+
+    step: float | None = None
+    whole: bool = True
+
+
+class DifferenceQuery(PartQuery, frozen=True, kw_only=True):
+    """A part of a tensor, and which step, of which run, to subtract from it; by default the same one's."""
+
+    step: float
+    other_step: float | None = None
+    other_run: Text | None = None
+
+
+class FindQuery(TagQuery, frozen=True, kw_only=True):
+    """What to search for, at one step or at all of them."""
+
+    what: Place
+    step: float | None = None
+
+
+class Steps(msgspec.Struct, frozen=True, kw_only=True):
+    """At which steps and times a series has a value."""
+
+    steps: list[float]
+    wall_times: list[float]
+
+
+class FoundTold(msgspec.Struct, frozen=True, kw_only=True):
+    """Where it was found, if it was."""
+
+    found: bool
+    step: float | None = None
+    index: list[int] = []
+    value: Any = None
+
+
+_remembered: OrderedDict[tuple[Any, ...], StatisticsTold] = OrderedDict()
+_remembering = lock()
+
+
+async def get_tensor(call: Call, query: TensorQuery) -> Table | Raw:
+    """Read a part of a tensor, with at most two free dimensions, and its statistics; or a file of the part."""
+    return await call.read(_tensor, call.runs, call.key, query)
+
+
+def _tensor(runs: Runs, key: str, query: TensorQuery) -> Table | Raw:
+    with series_of(runs.find(key), query.tag) as (files, series):
+        step = _step(series, query.step)
+        place = (key, files.generation, series.tag, len(series), step)
+        whole = (lambda: _whole(series, step, place)) if query.whole else None
+        return part(_loader(series, step), series.shape_at(step), step, query, whole=whole)
+
+
+def _loader(series: Series, step: float) -> Load:
+    return lambda index: browse.array_of(series.tag, series.at(step, index))
+
+
+def _whole(series: Series, step: float, place: tuple[Any, ...]) -> StatisticsTold:
+    """Return the statistics of a whole tensor, which are remembered by its place."""
+    with _remembering:
+        known = _remembered.get(place)
+    if known is not None:
+        return known
+    told = statistics_told(series.statistics(step))
+    with _remembering:
+        _remembered[place] = told
+        while len(_remembered) > N_REMEMBERED:
+            _remembered.popitem(last=False)
+    return told
+
+
+def _step(series: Series, step: float | None) -> float:
+    if step is None:
+        return series.last_step if len(series) else 0.0
+    return _step_given(step)
+
+
+async def list_steps(call: Call, query: TagQuery) -> Steps:
+    """List the steps of a series."""
+    return await call.read(_steps, call.runs, call.key, query)
+
+
+def _steps(runs: Runs, key: str, query: TagQuery) -> Steps:
+    with series_of(runs.find(key), query.tag) as (_, series):
+        if len(series) > MAX_STEPS:
+            raise too_large(f"At most {MAX_STEPS:,} steps can be listed, but {query.tag!r} has {len(series):,}")
+        return Steps(steps=series.steps, wall_times=series.wall_times)
+
+
+async def get_difference(call: Call, query: DifferenceQuery) -> Table | Raw:
+    """Subtract a tensor at another step, or of another run, from one; nothing wraps around."""
+    return await call.read(_difference, call.runs, call.key, query)
+
+
+def _difference(runs: Runs, key: str, query: DifferenceQuery) -> Table | Raw:
+    other_step = _step_given(query.step if query.other_step is None else query.other_step)
+    step = _step_given(query.step)
+    source = runs.find(key)
+    other_source = source if query.other_run is None else runs.find(query.other_run)
+    with series_of(source, query.tag) as (_, series), series_of(other_source, query.tag) as (_, other):
+        shape = series.shape_at(step)
+        if (found := other.shape_at(other_step)) != shape:
+            raise ViewError(f"Expected two tensors of one shape, got {shape} and {found}")
+        minuend, subtrahend = _loader(series, step), _loader(other, other_step)
+        return part(
+            lambda index: statistics.difference(minuend(index), subtrahend(index)), shape, step, query, whole=None
+        )
+
+
+def _step_given(step: float) -> float:
+    if not math.isfinite(step):
+        raise bad_request(f"Expected a step, got {step}")
+    return step
+
+
+async def find_place(call: Call, query: FindQuery) -> FoundTold:
+    """Find the first NaN or infinity, or an extreme, in a tensor or in all tensors of a series."""
+    return await call.read(_find, call.runs, call.key, query)
+
+
+def _find(runs: Runs, key: str, query: FindQuery) -> FoundTold:
+    with series_of(runs.find(key), query.tag) as (_, series):
+        if query.step is None:
+            found = series.find(query.what)
+            if found is None:
+                return FoundTold(found=False)
+            return FoundTold(found=True, step=found.step, index=list(found.index), value=found.value)
+        step = _step_given(query.step)
+        array = browse.array_of(series.tag, series.at(step))
+        index = statistics.find(array, query.what)
+        if index is None:
+            return FoundTold(found=False, step=step)
+        return FoundTold(found=True, step=step, index=list(index), value=array[index])
+
+
+ROUTES: Final = (
+    Route(
+        method="GET", path="/runs/{key}/tensor", handler=get_tensor, query=TensorQuery, answer=Table,
+        files=("application/octet-stream", "text/csv"), cached=True,
+    ),
+    Route(method="GET", path="/runs/{key}/steps", handler=list_steps, query=TagQuery, answer=Steps, cached=True),
+    Route(
+        method="GET", path="/runs/{key}/difference", handler=get_difference, query=DifferenceQuery, answer=Table,
+        files=("application/octet-stream", "text/csv"),
+    ),
+    Route(method="GET", path="/runs/{key}/find", handler=find_place, query=FindQuery, answer=FoundTold, cached=True),
+)  # fmt: skip

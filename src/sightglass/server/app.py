@@ -1,0 +1,319 @@
+"""The server: routes, what stands before and behind them, and the loop that serves them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import hashlib
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, WebSocketRoute
+from starlette.routing import Route as Path_
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from sightglass import __version__
+from sightglass.core.errors import TransportError
+from sightglass.protocol import discovery
+from sightglass.views import encoding
+
+from .access import MAX_BODY_BYTES, App, Guard, Names, Role, Tokens
+from .api import commands, histograms, media, scalars, schema, tensors
+from .api import runs as api_runs
+from .api.request import Call, Raw
+from .http_errors import Problem, tell, too_large
+from .live.hub import Hub
+from .runs.run_table import Runs
+
+ROUTES: Final = (
+    *api_runs.ROUTES,
+    *scalars.ROUTES,
+    *tensors.ROUTES,
+    *histograms.ROUTES,
+    *media.ROUTES,
+    *commands.ROUTES,
+)
+MAX_MESSAGE_BYTES: Final = 2**16
+MAX_HEAD_BYTES: Final = 2**16
+JSON: Final = "application/json"
+METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
+MEDIA_CSP: Final = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
+FOREVER: Final = "public, max-age=31536000, immutable"
+ASK_AGAIN: Final = "private, no-cache"
+
+NOT_BUILT: Final = b"""<!doctype html><html lang="en"><meta charset="utf-8"><title>sightglass</title>
+<h1>The front end is not built</h1>
+<p>The server works: its API is below <code>/api/v1/</code>. To build the page: <code>cd frontend</code>,
+<code>npm ci</code>, <code>npm run build</code>.</p></html>
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A server that is ready to be run.
+
+    Attributes:
+        host: Where it listens.
+        port: At which port.
+        tokens: Of the controller and the viewer.
+    """
+
+    host: str
+    port: int
+    tokens: Tokens
+    _socket: socket.socket
+    _server: uvicorn.Server
+
+    def link(self, role: Role = "controller") -> str:
+        """Return the link that is opened in a browser; the token is in its fragment, which no server is sent."""
+        token = self.tokens.controller if role == "controller" else self.tokens.viewer
+        return f"{self.address}/#token={token}"
+
+    @property
+    def address(self) -> str:
+        """The address without a token; of a server that listens everywhere, this machine's name."""
+        host = socket.gethostname() if self.host in ("0.0.0.0", "::") else self.host
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    def run(self) -> None:
+        """Serve until `stop`, or until interrupted."""
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(self._server.serve(sockets=[self._socket]))
+
+    def stop(self) -> None:
+        """Stop serving; from any thread."""
+        self._server.should_exit = True
+
+    @property
+    def started(self) -> bool:
+        """Whether it answers."""
+        return bool(self._server.started)
+
+
+def make_server(
+    directories: Sequence[Path], *, host: str = "127.0.0.1", port: int = 0, new_links: bool = False
+) -> Server:
+    """Open the port, and make a server of the runs in some directories and of this user's live runs.
+
+    Args:
+        directories: Where recorded runs are looked for; they need not be there yet.
+        host: The address to listen at.
+        port: The port; 0 for one that is free. Of one that is chosen the links stay good when the server starts again.
+        new_links: Whether to make new ones even so.
+
+    Raises:
+        OSError: The address is not there, or the port is taken.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.create_server((host.strip("[]"), port), family=family, reuse_port=False)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # what is accepted has it from here
+    tokens = _kept_tokens(port, anew=new_links) if port else Tokens()
+    port = listening.getsockname()[1]
+
+    def cut(client: Any) -> None:
+        for connection in list(server.server_state.connections):
+            if getattr(connection, "client", None) == client:
+                connection.transport.abort()
+
+    app = make_app(Runs(directories), tokens=tokens, names=Names.of(host, port), cut=cut)
+    config = uvicorn.Config(
+        app, log_level="error", access_log=False, server_header=False, date_header=False, http="h11",
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES, ws="websockets-sansio", ws_max_size=MAX_MESSAGE_BYTES,
+        ws_per_message_deflate=False, timeout_graceful_shutdown=2, lifespan="on",
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    return Server(host=host, port=port, tokens=tokens, _socket=listening, _server=server)
+
+
+def _kept_tokens(port: int, *, anew: bool) -> Tokens:
+    try:
+        folder = discovery.folder()
+    except TransportError:
+        return Tokens()
+    return Tokens.kept(folder / f"page-{port}.tokens", anew=anew)
+
+
+def make_app(runs: Runs, *, tokens: Tokens, names: Names, cut: Callable[[Any], None] = lambda client: None) -> App:
+    """Make the application; `cut` ends the connection of a client, given by its address."""
+    hub = Hub(runs, tokens, cut=cut)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with hub:
+            yield
+        await asyncio.to_thread(runs.close)
+
+    routes: list[Any] = [Path_(schema.PREFIX + "/openapi.json", _document(tokens), methods=["GET"])]
+    by_path: dict[str, dict[str, schema.Route]] = {}
+    for route in ROUTES:
+        by_path.setdefault(route.path, {})[route.method] = route
+    for path, methods in by_path.items():
+        routes.append(Path_(schema.PREFIX + path, _endpoint(methods, runs, tokens, hub), methods=METHODS))
+    routes.append(WebSocketRoute(schema.PREFIX + "/live", hub.serve))
+    routes.append(Mount("/api", _Missing(tokens)))
+    routes.append(_page())
+    app = Starlette(
+        routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _http_problem, Exception: _unforeseen}
+    )
+    app.router.redirect_slashes = False
+    return Guard(_Caught(app), names=names)
+
+
+def _endpoint(methods: dict[str, schema.Route], runs: Runs, tokens: Tokens, hub: Hub) -> Callable[[Request], Any]:
+    async def answer(request: Request) -> Response:
+        route = methods.get("GET" if request.method == "HEAD" else request.method)
+        try:
+            role = tokens.bearer(request.headers.get("authorization", ""))
+            if route is None:
+                message = f"Expected {' or '.join(methods)} at {request.url.path!r:.200}, got {request.method}"
+                raise Problem(405, "RequestError", message)
+            if route.acts and role != "controller":
+                raise schema.not_acting()
+            call = Call(runs=runs, role=role, key=request.path_params.get("key", ""))
+            hub.looked()
+            return await _answer(request, route, call)
+        except Exception as error:  # noqa: BLE001  the one place where requests fail: each becomes an answer
+            return failed(error)
+
+    return answer
+
+
+async def _answer(request: Request, route: schema.Route, call: Call) -> Response:
+    query = schema.read_query(request.query_params.multi_items(), route.query)
+    given = [] if route.body is None else [schema.read_body(await _body(request), route.body)]
+    headers = {"cache-control": ASK_AGAIN}
+    if route.cached:
+        stamp = await call.read(lambda: call.runs.find(call.key).stamp())
+        text = f"{__version__}\0{request.url.path}\0{request.url.query}\0{stamp}"
+        headers["etag"] = f'"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
+        known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+        if stamp and headers["etag"] in known:
+            return Response(status_code=304, headers=headers)
+    told = await route.handler(call, query, *given)
+    if isinstance(told, Raw):
+        headers["content-security-policy"] = MEDIA_CSP
+        if told.name:
+            headers["content-disposition"] = f'attachment; filename="{told.name}"'
+        return Response(told.data, media_type=told.media_type, headers=headers)
+    data = await call.read(encoding.encode_json, told)
+    return Response(data, media_type=JSON, headers=headers)
+
+
+async def _body(request: Request) -> bytes:
+    """Read a body, and no more of it than is allowed, whatever its header says."""
+    data = bytearray()
+    async for piece in request.stream():
+        data += piece
+        if len(data) > MAX_BODY_BYTES:
+            raise too_large(f"Expected a body of at most {MAX_BODY_BYTES:,} bytes, got a larger one")
+    return bytes(data)
+
+
+def failed(error: BaseException) -> Response:
+    """Return the answer that tells of an error."""
+    status, told = tell(error)
+    headers = {"cache-control": "no-store"}
+    if status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return Response(encoding.encode_json({"error": told}), status_code=status, media_type=JSON, headers=headers)
+
+
+def _unforeseen(request: Request, error: Exception) -> Response:
+    return failed(error)
+
+
+def _http_problem(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 503
+    if status == 405:
+        return failed(Problem(405, "RequestError", f"Expected another method at {request.url.path!r:.200}"))
+    return failed(
+        Problem(404 if status == 404 else 400, "RequestError", f"There is nothing at {request.url.path!r:.200}")
+    )
+
+
+def _document(tokens: Tokens) -> Callable[[Request], Any]:
+    written = functools.cache(lambda: encoding.encode_json(schema.openapi(ROUTES, version=__version__)))
+
+    async def document(request: Request) -> Response:
+        try:
+            tokens.bearer(request.headers.get("authorization", ""))
+        except Problem as problem:
+            return failed(problem)
+        return Response(written(), media_type=JSON)
+
+    return document
+
+
+class _Missing:
+    """Answers what is no endpoint; only who has a token learns that."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        path = scope["path"]
+        if scope["type"] == "http":
+            try:
+                self._tokens.bearer(Request(scope).headers.get("authorization", ""))
+                response = failed(Problem(404, "RequestError", f"There is no endpoint {path!r:.200}"))
+            except Problem as problem:
+                response = failed(problem)
+            await response(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 4404})
+
+
+class _Caught:
+    """Turns what nobody foresaw into an answer that is no 500."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        begun = False
+
+        async def sending(message: Any) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        except Exception as error:  # noqa: BLE001  see above
+            if scope["type"] == "http" and not begun:
+                await failed(error)(scope, receive, send)
+            else:
+                tell(error)
+
+
+class _Static(StaticFiles):
+    """The built page: files named by their content stay in the browser's cache, the others are asked for again."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        """Answer with a file."""
+        response = super().file_response(*args, **kwargs)
+        hashed = "assets" in Path(str(args[0])).parts
+        response.headers["cache-control"] = FOREVER if hashed else ASK_AGAIN
+        return response
+
+
+def _page() -> Any:
+    folder = Path(str(files("sightglass.server") / "static"))
+    if (folder / "index.html").is_file():
+        return Mount("/", _Static(directory=folder, html=True))
+
+    async def not_built(request: Request) -> Response:
+        return Response(NOT_BUILT, media_type="text/html; charset=utf-8", headers={"cache-control": "no-store"})
+
+    return Path_("/", not_built, methods=["GET"])

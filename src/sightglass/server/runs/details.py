@@ -1,0 +1,120 @@
+"""What has to be read to be known of a recorded run: what it says of itself, who wrote it, how far it came, its faults.
+
+What stands in small files is read at once (`read_outside`); for the rest its record files are opened (`read_inside`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from sightglass.core.errors import DamagedError
+from sightglass.storage import run_file
+from sightglass.storage.foreign.events import whose
+from sightglass.storage.read.recording import Recording
+from sightglass.storage.run_file import OWN_NAME, SUFFIX, RunEntry
+
+from .hyperparameters import read_settings
+from .open_files import unreadable
+from .series_index import briefs
+
+Origin = Literal["sightglass", "mindspore", "tensorboard"]
+
+MAX_TOLD: Final = 3
+
+
+class Details(msgspec.Struct, frozen=True, kw_only=True):
+    """What was read.
+
+    Attributes:
+        stamp: Of which state of the files.
+        origin: Who wrote them.
+        host: The machine it ran on.
+        config: What it was configured with.
+        started: When its first record file was begun, or 0.
+        last_step: The last step that was kept.
+        faults: What is wrong, as far as it is seen from outside.
+        damages: What is wrong inside the files.
+        looked: Whether the files were opened since they last changed.
+    """
+
+    stamp: tuple[float, int] = (0.0, 0)
+    origin: Origin | None = None
+    host: str = ""
+    config: dict[str, Any] = {}
+    started: float = 0.0
+    last_step: float | None = None
+    faults: str = ""
+    damages: str = ""
+    looked: bool = False
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the run, or empty."""
+        return "; ".join(filter(None, (self.faults, self.damages)))
+
+
+def read_outside(entry: RunEntry, known: Details) -> Details:
+    """Read what can be known without opening record files, keeping what was known of them."""
+    own = {name: run_file.read(entry.path / name) for name in _names(entry.path) if OWN_NAME.fullmatch(name)}
+    told = run_file.together(sorted((one for one in own.values() if one is not None), key=lambda one: one.started))
+    origin = known.origin or _origin(entry.path)
+    return msgspec.structs.replace(
+        known, stamp=(entry.changed, entry.n_bytes), origin=origin, host=told.host, looked=False,
+        config=told.config or read_settings(entry.path, origin or "sightglass"),
+        faults="; ".join(_faults(entry, [name for name, one in own.items() if one is None])[:MAX_TOLD]),
+    )  # fmt: skip
+
+
+def read_inside(details: Details, recording: Recording, *, over: bool) -> Details:
+    """Read what the record files tell; `over` if nobody writes them any more."""
+    with recording.lock:
+        if recording.changed():
+            recording.refresh()
+        steps = (brief.last_step for brief in briefs(recording).values())
+        last_step = max((step for step in steps if step is not None), default=None)
+        faults = [f"{path.name}: {why}" for path, why in recording.refused.items()][:MAX_TOLD]
+        faults += [str(damage) for damage in recording.damages[:1]]
+        if over and recording.torn:
+            faults.append(f"The last {recording.torn:,} bytes are no whole record: writing them was cut off")
+        started = min((part.started for part in recording.parts), default=0.0)
+    return msgspec.structs.replace(
+        details, last_step=last_step, damages="; ".join(faults), started=started, looked=True
+    )
+
+
+def _faults(entry: RunEntry, senseless: list[str]) -> list[str]:
+    faults = unreadable(entry.path)
+    refused = {fault.partition(":")[0] for fault in faults}
+    told = "Expected what a run says of itself, got something else"
+    faults += [f"{name}: {told}" for name in senseless if name not in refused]
+    with contextlib.suppress(OSError):
+        for name in _names(entry.path) if entry.state != "running" else ():
+            if run_file.is_record_file(name) and not (entry.path / name).stat().st_size:
+                faults.append(f"{name}: The file is empty")
+    return faults
+
+
+def _origin(path: Path) -> Origin | None:
+    """Tell who wrote the files of a run; `None` if that cannot be seen yet."""
+    names = _names(path)
+    if any(name.endswith(SUFFIX) or OWN_NAME.fullmatch(name) for name in names):
+        return "sightglass"
+    for name in names:
+        if run_file.is_record_file(name):
+            with contextlib.suppress(OSError, DamagedError):
+                dialect = whose(path / name)
+                if dialect is not None:
+                    return dialect
+    return None
+
+
+def _names(path: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(path))
+    except OSError:
+        return []

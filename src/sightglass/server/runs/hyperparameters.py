@@ -1,0 +1,130 @@
+"""What the files of other programs tell of how a run was configured: TensorBoard's hparams, MindSpore's lineage.
+
+Sources: tensorboard/plugins/hparams/plugin_data.proto and api.proto (`HParamsPluginData`, `SessionStartInfo`, whose
+values are `google.protobuf.Value`); MindSpore's lineage.proto (`TrainLineage`, `UserDefinedInfo`), in files beside the
+record files. Both stand at the beginnings of files. What cannot be read counts as not told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from sightglass.core.errors import WireError
+from sightglass.storage.format import framing
+from sightglass.storage.format.framing import File
+from sightglass.storage.format.protobuf import signed, walk
+from sightglass.storage.format.summary import Dialect, double, messages, read_event, single, text
+from sightglass.storage.run_file import is_record_file
+
+MAX_BYTES: Final = 2**20
+MAX_FILES: Final = 8
+MAX_DEPTH: Final = 8
+LINEAGE: Final = "_lineage"
+
+METADATA: Final = 9
+SESSION_START: Final = 3
+TRAIN, USER_DEFINED = 6, 10
+HYPER_PARAMETERS: Final = {1: "optimizer", 2: "learning_rate", 3: "loss_function", 4: "epoch", 5: "parallel_mode",
+                           6: "device_num", 8: "batch_size"}  # fmt: skip
+TRAIN_DATASET: Final = {1: "train_dataset_path", 2: "train_dataset_size"}
+ALGORITHM: Final = {1: "network"}
+
+
+def read_settings(directory: Path, dialect: Dialect) -> dict[str, Any]:
+    """Return what the files in a directory tell of how the run was configured; nothing of our own, which have more."""
+    lineage = dialect == "mindspore"
+    told: dict[str, Any] = {}
+    with contextlib.suppress(OSError):
+        names = sorted(os.listdir(directory)) if dialect != "sightglass" else []
+        chosen = [name for name in names if (name.endswith(LINEAGE) if lineage else is_record_file(name))]
+        for name in chosen[:MAX_FILES]:
+            for payload in _payloads(directory / name):
+                with contextlib.suppress(WireError):
+                    told |= _lineage(payload) if lineage else _hparams(payload)
+    return told
+
+
+def _payloads(path: Path) -> Iterator[memoryview]:
+    with contextlib.suppress(OSError):
+        window = bytes(File(path).read(0, MAX_BYTES))
+        starts, lengths, _ = framing.intact_run(window)
+        for start, length in zip(starts, lengths, strict=True):
+            yield memoryview(window)[start : start + length]
+
+
+def _hparams(payload: memoryview) -> dict[str, Any]:
+    told: dict[str, Any] = {}
+    for value in read_event(payload).values:
+        for plugin in (data for metadata in messages(value, METADATA) for data in messages(metadata, 1)):
+            if b"hparams" not in [bytes(name) for name in messages(plugin, 1)]:
+                continue
+            for start in (one for content in messages(plugin, 2) for one in messages(content, SESSION_START)):
+                told |= {name: _value(item) for name, item in _entries(start, 1)}
+    return told
+
+
+def _entries(message: memoryview, number: int) -> Iterator[tuple[str, memoryview]]:
+    """Yield the entries of a map whose values are messages."""
+    for entry in messages(message, number):
+        for value in messages(entry, 2):
+            yield "".join(text(name) for name in messages(entry, 1)), value
+
+
+def _value(message: memoryview) -> Any:
+    """Read a `google.protobuf.Value`."""
+    for number, kind, value in walk(message):
+        match number, kind:
+            case 2, 1:
+                number_told = double(value)  # type: ignore[arg-type]
+                return int(number_told) if number_told.is_integer() and abs(number_told) < 2**53 else number_told
+            case 3, 2:
+                return text(value)  # type: ignore[arg-type]
+            case 4, 0:
+                return bool(value)
+    return None
+
+
+def _lineage(payload: memoryview) -> dict[str, Any]:
+    told: dict[str, Any] = {}
+    for train in messages(payload, TRAIN):
+        for number, names in ((1, HYPER_PARAMETERS), (2, TRAIN_DATASET), (3, ALGORITHM)):
+            for part in messages(train, number):
+                told |= _named(part, names)
+    for user in messages(payload, USER_DEFINED):
+        told |= _user_defined(user)
+    return told
+
+
+def _named(message: memoryview, names: dict[int, str]) -> dict[str, Any]:
+    return {names[number]: _plain(kind, value) for number, kind, value in walk(message) if number in names}
+
+
+def _plain(kind: int, value: Any) -> Any:
+    match kind:
+        case 0:
+            return signed(value)
+        case 1:
+            return double(value)
+        case 5:
+            return float(f"{single(value):.7g}")  # what was written, not what float32 made of it
+    return text(value)
+
+
+def _user_defined(message: memoryview, depth: int = 0) -> dict[str, Any]:
+    """Read a `UserDefinedInfo`: more of its kind, and maps of texts, integers and numbers."""
+    told: dict[str, Any] = {}
+    if depth > MAX_DEPTH:
+        return told
+    for one in messages(message, 1):
+        told |= _user_defined(one, depth + 1)
+    told |= {name: _user_defined(inner, depth + 1) for name, inner in _entries(message, 2)}
+    for number in (3, 4, 5):
+        for entry in messages(message, number):
+            fields = {place: _plain(kind, value) for place, kind, value in walk(entry)}
+            if isinstance(fields.get(1), str):
+                told[fields[1]] = fields.get(2)
+    return told

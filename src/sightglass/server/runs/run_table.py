@@ -1,0 +1,246 @@
+"""The table of all runs, live and recorded: found, named, looked at, and forgotten.
+
+Theory of operation
+    Runs are looked for in the directories that the server was started with, and among the live runs of this user, no
+    more often than every `FRESH_S`, and so seldom that it takes no more than a fraction of the time.
+
+    A run is named by its key in this table and by nothing else; a key never becomes part of a path. It is the run's id,
+    or, where the files tell none or two places the same, a digest of its place. A run that was renamed keeps its key,
+    if it has an id; one that takes another's place gets its own. A run that is gone says so, for `GONE_S`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from sightglass.core.errors import UnknownNameError
+from sightglass.protocol import discovery
+from sightglass.storage import run_file
+from sightglass.storage.run_file import RunEntry, runs_in
+
+from .scalar_lines import Overviews
+from .served_run import Run, Source
+
+FILE_THREADS: Final = 4
+ASK_THREADS: Final = 16
+POLL_THREADS: Final = 4
+MAX_OPEN: Final = 64
+FRESH_S: Final = 1.0
+FRESH_REST: Final = 3
+"""After a look that took a second there is none for so many times `FRESH_S`."""
+
+LOOK_S: Final = 0.25
+"""For how long one look at the directories may go on to open runs for their details; the others come next time."""
+
+LARGE_BYTES: Final = 64 * 2**20
+GONE_S: Final = 3_600.0
+ID: Final = re.compile(r"[0-9a-f]{12}")
+ID_SHOWN: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Named:
+    """Which run a place had: its id, and the key that it was given."""
+
+    id: str
+    key: str
+
+
+class Runs:
+    """The table of all runs.
+
+    Attributes:
+        directories: Where recorded runs are looked for.
+        files: The pool for what reads files.
+        asks: The pool for what asks live runs.
+        polls: The pool for asking them how they are, which those who do not answer keep waiting.
+        overviews: What is remembered of series of numbers.
+    """
+
+    def __init__(self, directories: Sequence[Path]) -> None:
+        self.directories = tuple(Path(os.path.realpath(path)) for path in directories)
+        self.files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="sightglass-files")
+        self.asks = ThreadPoolExecutor(ASK_THREADS, thread_name_prefix="sightglass-asks")
+        self.polls = ThreadPoolExecutor(POLL_THREADS, thread_name_prefix="sightglass-polls")
+        self.overviews = Overviews()
+        self._sources: dict[str, Source] = {}
+        self._named: dict[str, _Named] = {}
+        self._next_s = 0.0
+        self._n_opened = itertools.count(1)
+        self._lock = threading.Lock()
+
+    def told(self) -> list[Run]:
+        """Return all runs, the newest first; looks for new ones if that was not done just now."""
+        self.refresh()
+        told = titled([source.told() for source in list(self._sources.values())])
+        return sorted(told, key=lambda run: (-(run.started or run.changed or 0.0), run.key))
+
+    def live(self) -> list[Source]:
+        """Return the live runs that were found."""
+        return [source for source in list(self._sources.values()) if source.live]
+
+    def find(self, key: str) -> Source:
+        """Return a run.
+
+        Raises:
+            UnknownNameError: No run has this key.
+        """
+        if key not in self._sources:
+            self.refresh()
+        source = self._sources.get(key)
+        if source is None:
+            raise UnknownNameError("run", key, list(self._sources))
+        entry = source.entry
+        if entry is not None and not discovery.alive(entry.id):
+            self.refresh(at_once=True)
+        return source
+
+    def refresh(self, *, at_once: bool = False) -> None:
+        """Look for runs that are new or gone, unless that was done just now."""
+        with self._lock:
+            began_s = time.monotonic()
+            if began_s < self._next_s and not at_once:
+                return
+            living = {entry.id: entry for entry in discovery.entries()}
+            self._take(self._found(living), living)
+            self._look()
+            self._close_files()
+            now_s = time.monotonic()
+            self._next_s = now_s + FRESH_S * max(1.0, FRESH_REST * (now_s - began_s))
+
+    def _found(self, living: dict[str, discovery.Entry]) -> dict[str, RunEntry]:
+        """Return what lies in the directories, and where else live runs keep something, by place."""
+        found = {
+            str(entry.path): entry
+            for folder in self.directories
+            for entry in runs_in(folder, alive=discovery.alive)
+        }  # fmt: skip
+        ids = {entry.id for entry in found.values()}
+        for run in living.values():
+            if run.directory and run.id not in ids:
+                there = runs_in(Path(os.path.realpath(run.directory)), alive=discovery.alive)
+                found |= {str(entry.path): entry for entry in there if entry.id == run.id}
+        return found
+
+    def _take(self, found: dict[str, RunEntry], living: dict[str, discovery.Entry]) -> None:
+        """Put what was found into the table."""
+        self._named = self._names(found)
+        present = {named.key: found[place] for place, named in self._named.items()}
+        lives = self._owners(living)
+        for key in [*present, *lives]:
+            if key not in self._sources:
+                self._sources[key] = Source(key, on_open=self._opened)
+        now_s = time.monotonic()
+        for key, source in list(self._sources.items()):
+            source.entry = lives.get(key)
+            if key in present:
+                source.recorded, source.gone_s = present[key], None
+            elif source.recorded is not None and source.gone_s is None:
+                source.lose(now_s)
+            kept_nothing = source.recorded is None
+            long_gone = source.gone_s is not None and now_s - source.gone_s > GONE_S
+            if source.entry is None and (kept_nothing or long_gone):
+                source.leave(now=True)
+                source.close_files()
+                del self._sources[key]
+
+    def _owners(self, living: dict[str, discovery.Entry]) -> dict[str, discovery.Entry]:
+        """Return the live runs by key: that of the directory which they write into, or else their id."""
+        keys: dict[str, str] = {}
+        for place, named in self._named.items():
+            run = living.get(named.id)
+            if run is not None and (named.id not in keys or place == os.path.realpath(run.directory)):
+                keys[named.id] = named.key
+        return {keys.get(id, id): run for id, run in living.items()}
+
+    def _names(self, found: dict[str, RunEntry]) -> dict[str, _Named]:
+        """Give each run its key: the one it had at its place, else its id, unless another has that."""
+        named = {
+            place: _Named(id=entry.id, key=known.key)
+            for place, entry in found.items()
+            if (known := self._named.get(place)) is not None and _is_same(known, entry)
+        }
+        taken = {one.key for one in named.values()}
+        for place, entry in found.items():
+            if place not in named:
+                key = entry.id if ID.fullmatch(entry.id) else _digest(place)
+                key = _digest(f"{place}\0{entry.id}") if key in taken else key
+                named[place] = _Named(id=entry.id, key=key)
+                taken.add(key)
+        return named
+
+    def _look(self) -> None:
+        """Read what there is to know, of the newest first, of large ones last."""
+        deadline_s = time.monotonic() + LOOK_S
+        recorded = [(source, source.recorded) for source in self._sources.values() if source.recorded is not None]
+        recorded.sort(key=lambda one: (one[1].n_bytes > LARGE_BYTES, -one[1].started))
+        for source, _ in recorded:
+            source.look(deadline_s)
+
+    def _opened(self) -> None:
+        if next(self._n_opened) % MAX_OPEN == 0:
+            self._close_files()
+
+    def _close_files(self) -> None:
+        """Close the files that were not used for longest, where too many are open."""
+        sources = list(self._sources.values())
+        used = [(used_s, source) for source in sources if (used_s := source.used_s()) is not None]
+        used.sort(key=lambda one: one[0])
+        for _, source in used[: max(0, len(used) - MAX_OPEN)]:
+            source.close_files()
+
+    def sweep(self) -> None:
+        """Leave the live runs that nobody needs."""
+        for source in list(self._sources.values()):
+            source.leave()
+
+    def close(self) -> None:
+        """Leave all runs, and close all files."""
+        for pool in (self.asks, self.files, self.polls):
+            pool.shutdown(wait=False, cancel_futures=True)
+        for source in list(self._sources.values()):
+            source.leave(now=True)
+            source.close_files()
+
+
+def titled(runs: Iterable[Run]) -> list[Run]:
+    """Return the runs with titles that differ: the name, and, of several of one name, the directory's or the id.
+
+    >>> titled([])
+    []
+    """
+    every = list(runs)
+    titles = [run.name for run in every]
+    tellers = (lambda run: Path(run.directory).name, lambda run: run.id[:ID_SHOWN], lambda run: run.directory,
+               lambda run: run.key)  # fmt: skip
+    for tell_apart in tellers:
+        several = {title for title, n in Counter(titles).items() if n > 1}
+        for i, run in enumerate(every):
+            extra = tell_apart(run) if titles[i] in several else ""
+            if extra and extra != run.name:
+                titles[i] = f"{run.name} ({extra})"
+    return [msgspec.structs.replace(run, title=title) for run, title in zip(every, titles, strict=True)]
+
+
+def _is_same(known: _Named, entry: RunEntry) -> bool:
+    """Tell whether the run at a place is the one that was there: it says so, or goes on in its directory."""
+    if known.id in ("", entry.id):
+        return True
+    return known.id in {told.id for told in run_file.read_all(entry.path)}
+
+
+def _digest(text: str) -> str:
+    return "p" + hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()

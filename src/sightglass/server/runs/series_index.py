@@ -1,0 +1,65 @@
+"""What the indices of a run's files tell of its series, for lists of thousands: no record is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sightglass.storage.format.block import Key
+from sightglass.storage.format.block_entries import Entries
+from sightglass.storage.read.recording import Recording
+from sightglass.storage.read.series import Series
+
+SCALAR: Final = re.compile(r"bool|u?int\d*|b?float\w*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brief:
+    """A series.
+
+    Attributes:
+        n: How many records it has.
+        first_step: The step of the first; `None` if there is none.
+        last_step: The greatest step.
+        type: The type of the latest value.
+    """
+
+    n: int
+    first_step: float | None
+    last_step: float | None
+    type: str
+
+
+def is_scalar(type: str) -> bool:
+    """Tell whether a type, as a series has it, is that of a number."""
+    return SCALAR.fullmatch(type) is not None
+
+
+def briefs(recording: Recording) -> dict[Key, Brief]:
+    """Tell of all series; the caller holds the recording's lock."""
+    if len({part.started for part in recording.parts}) > 1:  # the later process hides rows of the earlier
+        keys = recording.keys()
+        return {key: _of_series(recording.series(key)) for key in keys}
+    found: dict[Key, list[Entries]] = {}
+    for part in recording.parts:
+        for key, entries in part.entries().items():
+            if len(entries):
+                found.setdefault(key, []).append(Entries.of(key, entries))
+    return {key: _of_entries(found[key]) for key in sorted(found, key=lambda key: (key.kind, key.tag, key.query))}
+
+
+def _of_entries(several: Sequence[Entries]) -> Brief:
+    rows, last = [entries.rows for entries in several], several[-1]
+    return Brief(
+        n=sum(int(part["n"].sum()) for part in rows),
+        first_step=float(rows[0]["first_step"][0]),
+        last_step=max(float(part["max_step"].max()) for part in rows),
+        type=last.types[last.rows["type"][-1]],
+    )
+
+
+def _of_series(series: Series) -> Brief:
+    first, last = series.span or (None, None)
+    return Brief(n=len(series), first_step=first, last_step=last, type=series.type)

@@ -1,0 +1,331 @@
+"""One run, live or recorded, or both.
+
+Its files are opened when somebody asks, and closed when too many are open; it is connected to when somebody asks, and
+left when nobody has needed it for `IDLE_S`. What may block is called in the thread pools of `runs.Runs`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from sightglass.client.describe import Description
+from sightglass.client.discover import connect
+from sightglass.client.run import RemoteRun
+from sightglass.core.errors import RunLostError, RunNotFoundError, SightglassError
+from sightglass.protocol import discovery
+from sightglass.storage import run_file
+from sightglass.storage.run_file import RunEntry
+
+from .details import Details, Origin, read_inside, read_outside
+from .open_files import Files
+
+State = Literal["running", "paused", "stopping", "ended", "failed", "died", "unknown"]
+
+CONNECT_S: Final = 3.0
+IDLE_S: Final = 15.0
+MAX_LOOKED_INTO_BYTES: Final = 2**30
+"""How large the files of a run may be that is opened only to tell how far it came."""
+
+LONG_S: Final = 0.05
+"""Files that took longer to open stay open after they were looked into."""
+
+LOOK_REST: Final = 20
+"""A run whose files took long to look into is left alone for so many times that long."""
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """A run, as the list of runs tells of it.
+
+    Attributes:
+        key: What names it in all other addresses.
+        id: Its id; empty where its files tell none.
+        name: Its name, which others may have, too.
+        title: Its name, with what tells it from others of that name.
+        state: What it does, or how it ended; "unknown" if nobody can tell.
+        live: Whether it runs on this machine and can be asked.
+        source: Who wrote its files.
+        directory: Its run directory; empty if it keeps nothing.
+        host: Its machine.
+        started: In seconds since the Unix epoch, or `null` if that is not known.
+        ended: The same, or `null`.
+        changed: When its files last changed, or `null`.
+        last_step: The last step that is known of, or `null`.
+        config: What it was configured with.
+        problem: What is wrong with it, or empty.
+    """
+
+    key: str
+    id: str
+    name: str
+    title: str
+    state: State
+    live: bool
+    source: Origin
+    directory: str
+    host: str
+    started: float | None
+    ended: float | None
+    changed: float | None
+    last_step: float | None
+    config: dict[str, Any]
+    problem: str
+
+
+class Source:
+    """One run.
+
+    Attributes:
+        key: Its key.
+        recorded: What its directory tells, if it has one.
+        entry: What the registry of live runs tells, while it lives.
+        description: What it last told of itself while it lived.
+        silent: Whether it did not answer when it was last asked.
+        gone_s: When its directory, which had been there, was not found any more, on the monotonic clock.
+        holders: How many hold the connection.
+    """
+
+    def __init__(self, key: str, *, on_open: Callable[[], None] = lambda: None) -> None:
+        """Begin with nothing but a key; `on_open` is called after files were opened."""
+        self.key = key
+        self._on_open = on_open
+        self.recorded: RunEntry | None = None
+        self.entry: discovery.Entry | None = None
+        self.description: Description | None = None
+        self.silent = False
+        self.gone_s: float | None = None
+        self.holders = 0
+        self._details = Details()
+        self._look_s = 0.0
+        self._lock = threading.Lock()
+        self._files: Files | None = None
+        self._link_lock = threading.Lock()
+        self._holding = threading.Lock()
+        self._remote: RemoteRun | None = None
+        self._used_s = 0.0
+
+    @property
+    def path(self) -> Path | None:
+        """Where its files are."""
+        if self.recorded is not None:
+            return self.recorded.path
+        directory = self.entry.directory if self.entry is not None else ""
+        return Path(directory) if directory and run_file.is_run(Path(directory)) else None
+
+    @property
+    def live(self) -> bool:
+        """Whether it can be asked."""
+        return self.entry is not None
+
+    def told(self) -> Run:
+        """Return what the list of runs tells of it; reads nothing."""
+        entry, recorded, about, details = self.entry, self.recorded, self.description, self._details
+        directory = str(recorded.path) if recorded is not None else entry.directory if entry is not None else ""
+        name = entry.name if entry is not None else recorded.name if recorded is not None else self.key
+        starts = (recorded.started if recorded is not None else 0.0, entry.started if entry else 0.0, details.started)
+        return Run(
+            key=self.key,
+            id=entry.id if entry is not None else recorded.id if recorded is not None else "",
+            name=name,
+            title=name,
+            state=self._state(),
+            live=self.live,
+            source=details.origin or "sightglass",
+            directory=directory,
+            host=entry.host if entry is not None else details.host,
+            started=next((start for start in starts if start), None),
+            ended=recorded.ended if recorded is not None and not self.live else None,
+            changed=recorded.changed or None if recorded is not None else None,
+            last_step=self._last_step(details),
+            config=dict(about.config) if about is not None and self.live else details.config,
+            problem=self._problem(directory) or details.problem,
+        )
+
+    def _state(self) -> State:
+        if self.entry is not None:
+            told = self.description.state if self.description is not None else "running"
+            return "unknown" if self.silent else told if told in ("paused", "stopping") else "running"  # type: ignore[return-value]
+        state = self.recorded.state if self.recorded is not None else "unknown"
+        return "unknown" if state == "recorded" else state
+
+    def _last_step(self, details: Details) -> float | None:
+        """Return the last step of what was kept, or the number of the last event of a run that keeps nothing."""
+        if details.last_step is not None or self.description is None:
+            return details.last_step
+        n_events = max((event.n_events for event in self.description.events.values()), default=0)
+        return float(n_events - 1) if n_events else None
+
+    def _problem(self, directory: str) -> str:
+        if self.gone_s is None:
+            return ""
+        what = "is another run's now, or cannot be read" if os.path.lexists(directory) else "is gone"
+        return f"Its directory {directory!r} {what}"
+
+    # Files
+
+    @contextlib.contextmanager
+    def borrow(self) -> Iterator[Files]:
+        """Open its files, if they are not open, and keep them open meanwhile.
+
+        Raises:
+            RunLostError: Its directory is gone, or it keeps nothing.
+            DamagedError: It has no file that can be read.
+        """
+        with self._lock:
+            path = self.path
+            there = path is not None and self.gone_s is None
+            if self._files is not None and path is not None and there and not self._files.are_at(path):
+                self._retire(self._files)
+            fresh = self._files is None
+            if self._files is None:
+                if path is None or not there or not path.is_dir():
+                    raise RunLostError(f"Nothing was recorded of run {self.told().name!r}, or its directory is gone")
+                self._files = Files(path)
+            files = self._files
+            files.n_borrowed += 1
+            files.used_s = time.monotonic()
+        try:
+            if fresh:
+                self._on_open()
+            yield files
+        finally:
+            if files.found_damage():
+                self._details = msgspec.structs.replace(self._details, looked=False)
+                self._look_s = 0.0
+            with self._lock:
+                files.n_borrowed -= 1
+                if files.retired and not files.n_borrowed:
+                    files.close()
+
+    def lose(self, now_s: float) -> None:
+        """Note that its directory is gone; what is open stays so, unless something else is in its place."""
+        self.gone_s = now_s
+        if self.path is not None and self.path.exists() and self._lock.acquire(blocking=False):
+            try:
+                if self._files is not None:
+                    self._retire(self._files)
+            finally:
+                self._lock.release()
+
+    def _retire(self, files: Files) -> None:
+        files.retired, self._files = True, None
+        if not files.n_borrowed:
+            files.close()
+
+    def used_s(self) -> float | None:
+        """Return when its files were last used, on the monotonic clock; `None` if they are not open."""
+        files = self._files
+        return files.used_s if files is not None else None
+
+    def close_files(self) -> None:
+        """Close its files, unless somebody has them in use."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if self._files is not None and not self._files.n_borrowed:
+                self._retire(self._files)
+        finally:
+            self._lock.release()
+
+    def stamp(self) -> str:
+        """Return a text that changes when its files do; empty if it has none."""
+        path, told = self.path, hashlib.blake2b(digest_size=12)
+        if path is None:
+            return ""
+        with contextlib.suppress(OSError), os.scandir(path) as entries:
+            told.update(str(path.stat().st_ino).encode())
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                with contextlib.suppress(OSError):
+                    status = entry.stat()
+                    told.update(f"{entry.name}\0{status.st_mtime_ns}\0{status.st_size}\0".encode("utf-8", "replace"))
+        return told.hexdigest()
+
+    def look(self, deadline_s: float) -> None:
+        """Read the details of what was recorded, if they changed; what takes longer only until a deadline."""
+        recorded, details = self.recorded, self._details
+        if recorded is None or self.gone_s is not None:
+            return
+        if details.stamp != (recorded.changed, recorded.n_bytes):
+            details = self._details = read_outside(recorded, details)
+        began_s = time.monotonic()
+        if details.looked or began_s > deadline_s or began_s < self._look_s or self._lock.locked():
+            return
+        was_open = self._files is not None
+        if recorded.n_bytes > MAX_LOOKED_INTO_BYTES and not was_open:
+            return
+        over = recorded.state != "running"
+        try:
+            with self.borrow() as files:
+                self._details = read_inside(details, files.recording, over=over)
+        except (SightglassError, OSError) as error:
+            self._details = msgspec.structs.replace(details, damages=str(error), looked=True)
+        took_s = time.monotonic() - began_s
+        if over and not was_open and took_s < LONG_S:
+            self.close_files()
+        self._look_s = began_s + LOOK_REST * took_s
+
+    # The live run
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep the connection, once it is made, as long as this goes on."""
+        with self._holding:
+            self.holders += 1
+        try:
+            yield
+        finally:
+            with self._holding:
+                self.holders -= 1
+
+    def remote(self) -> RemoteRun:
+        """Return the connection, connecting if there is none, or it was lost.
+
+        Raises:
+            RunLostError: It has ended, or does not answer.
+            RefusedError: It does not want us.
+        """
+        with self._link_lock:
+            self._used_s = time.monotonic()
+            if self._remote is not None and not self._remote.ended:
+                return self._remote
+            entry = self.entry
+            if entry is None:
+                raise RunLostError(f"Run {self.told().name!r} has ended: it can be looked at, not asked")
+            if self._remote is not None:
+                self._remote.close()
+                self._remote = None
+            try:
+                self._remote = connect(entry.id, timeout_s=CONNECT_S)
+            except RunNotFoundError:
+                raise RunLostError(f"Run {entry.name!r} has ended: it can be looked at, not asked") from None
+            return self._remote
+
+    def describe(self) -> Description:
+        """Ask the live run what it is. Errors as in `remote`."""
+        try:
+            self.description = self.remote().describe()
+            self.silent = False
+        except SightglassError:
+            self.silent = True
+            raise
+        return self.description
+
+    def leave(self, *, now: bool = False) -> None:
+        """Leave the live run, if nobody has needed it for a while."""
+        if not self._link_lock.acquire(blocking=now):
+            return  # somebody is connecting
+        try:
+            idle = self.holders == 0 and time.monotonic() - self._used_s > IDLE_S
+            if self._remote is not None and (now or idle or self._remote.ended):
+                self._remote.close()
+                self._remote = None
+        finally:
+            self._link_lock.release()

@@ -1,0 +1,207 @@
+"""Records on their way into tables: by kind of value, whatever they were recorded as.
+
+Rule 1: mappings become several tags: what is {"a": 1} under "loss" is 1 under "loss/a".
+Rule 2: lists and tuples of numbers are arrays, arrays without a dimension are numbers.
+Rule 3: real numbers of several types are float64, if all of them are the same as float64.
+Rule 4: numbers that NumPy itself lacks, such as bfloat16, are float32, which holds each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from sightglass.core.columns import CLOSED, COMPLETE, Columns
+from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text, is_extended, to_host, type_name
+from sightglass.storage.foreign.foreign import leaves
+from sightglass.storage.format import png
+
+Kind = Literal["numbers", "arrays", "histograms", "pictures", "texts"]
+
+EXACT: Final = 2**53
+INT64: Final = range(-(2**63), 2**63)
+
+Refuse = Callable[[str, str], None]
+"""Is told of a value that is none of these: its tag, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pictures:
+    """The picture files of one record.
+
+    Attributes:
+        files: Their bytes.
+        media_types: Such as "image/png", one for each.
+        captions: One for each, or none.
+    """
+
+    files: Sequence[bytes]
+    media_types: Sequence[str]
+    captions: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cells:
+    """Records of one tag whose values are of one kind.
+
+    Attributes:
+        tag: The tag; that of a part of a mapping has a slash.
+        kind: What the values are.
+        index: Shape (n,), int64: the numbers of the records in their series.
+        steps: Shape (n,), int64 or float64.
+        wall_times: Shape (n,), float64, in seconds since the Unix epoch.
+        tracks: Further step tracks, one mapping for each, or `None`.
+        n_events: Shape (n,), int64: how many events each was made from.
+        flags: Shape (n,), uint8; see `Columns`.
+        values: Numbers: an array. Arrays: a list of them. Else a list of `Histogram`, `Pictures` or str.
+    """
+
+    tag: str
+    kind: Kind
+    index: Any
+    steps: Any
+    wall_times: Any
+    tracks: Any
+    n_events: Any
+    flags: Any
+    values: Any
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+def cells(tag: str, columns: Columns, refuse: Refuse) -> Iterator[Cells]:
+    """Split records by kind of value."""
+    values = columns.values
+    if isinstance(values, np.ndarray) and values.dtype.kind in "biufcV" and values.ndim:
+        values = widened(values)
+        if values.ndim == 1:
+            yield _made(tag, "numbers", columns, None, values)
+        else:
+            yield _made(tag, "arrays", columns, None, list(values))
+        return
+    found: dict[tuple[str, Kind], tuple[list[int], list[Any]]] = {}
+    for row, value in enumerate(values):
+        for name, leaf in leaves({tag: value}):
+            kind, said = _say(leaf)
+            if kind is None:
+                refuse(name, said)
+                continue
+            rows, several = found.setdefault((name, kind), ([], []))
+            rows.append(row)
+            several.append(said)
+    for (name, kind), (rows, several) in found.items():
+        if kind == "numbers":
+            yield from _numbers(name, columns, np.array(rows), several, refuse)
+        else:
+            yield _made(name, kind, columns, np.array(rows), several)
+
+
+def widened(array: Any) -> Any:
+    """Return an array in a dtype of NumPy's own that holds all its numbers, little-endian."""
+    if is_extended(array.dtype):
+        integer = array.dtype.name.lstrip("u").startswith("int")
+        return array.astype(np.int8 if integer else np.float32)
+    return array.astype(array.dtype.newbyteorder("<"), copy=False)
+
+
+def exact(array: Any) -> bool:
+    """Tell whether numbers are the same as float64."""
+    if array.dtype.kind in "iu" and array.dtype.itemsize == 8 and len(array):
+        return bool(int(array.min()) >= -EXACT and int(array.max()) <= EXACT)
+    return array.dtype.kind in "biuf"
+
+
+def _made(tag: str, kind: Kind, columns: Columns, rows: Any, values: Any) -> Cells:
+    """Take some rows of columns, or all."""
+    taken: Any = slice(None) if rows is None else rows
+    n = len(columns)
+    tracks = (
+        columns.tracks if rows is None or columns.tracks is None else [columns.tracks[row] for row in rows.tolist()]
+    )
+    n_events = np.ones(n, np.int64) if columns.n_events is None else columns.n_events
+    flags = np.full(n, COMPLETE | CLOSED, np.uint8) if columns.flags is None else columns.flags
+    return Cells(
+        tag=tag, kind=kind, index=np.arange(columns.index, columns.index + n)[taken], steps=columns.steps[taken],
+        wall_times=columns.wall_times[taken], tracks=tracks if tracks and any(tracks) else None,
+        n_events=n_events[taken], flags=flags[taken], values=values,
+    )  # fmt: skip
+
+
+def _numbers(tag: str, columns: Columns, rows: Any, values: list[Any], refuse: Refuse) -> Iterator[Cells]:
+    """Make arrays of numbers: one if that loses nothing, else one for each dtype."""
+    kinds = set(map(type, values))
+    if len(kinds) > 1 and kinds <= {bool, int, float} and all(abs(v) <= EXACT for v in values if type(v) is int):
+        values = [float(value) for value in values]
+    by_dtype: dict[Any, list[int]] = {}
+    for i, value in enumerate(values):
+        dtype = _dtype(value)
+        if dtype is None:
+            refuse(tag, f"integers beyond 64 bits, such as {value!r:.30}")
+        else:
+            by_dtype.setdefault(dtype, []).append(i)
+    for dtype, places in by_dtype.items():
+        array = widened(np.array([values[i] for i in places], dtype))
+        yield _made(tag, "numbers", columns, rows[places], array)
+
+
+def _dtype(value: Any) -> Any:
+    match value:
+        case np.generic():
+            return value.dtype
+        case bool():
+            return np.dtype(np.bool_)
+        case int() if value in INT64:
+            return np.dtype(np.int64)
+        case int():
+            return np.dtype(np.uint64) if 0 <= value < 2**64 else None
+    return np.dtype(type(value))
+
+
+def _say(value: Any) -> tuple[Kind, Any] | tuple[None, str]:
+    """Return the kind of a value and the value, or why it is none."""
+    value = to_host(value)
+    if isinstance(value, Tensor):
+        value = np.asarray(to_host(value.value))
+    try:
+        match value:
+            case bool() | int() | float() | complex():
+                return "numbers", value
+            case str() | Text():
+                return "texts", value if isinstance(value, str) else value.value
+            case Histogram():
+                return "histograms", value
+            case Image() | Images() | Figure():
+                return "pictures", _pictures([value])
+            case list() | tuple() if value and all(isinstance(item, Figure | Image) for item in value):
+                return "pictures", _pictures(value)
+            case list() | tuple():
+                value = np.asarray(value)
+    except ValueError as error:
+        return None, str(error)
+    if isinstance(value, np.ndarray | np.generic) and (value.dtype.kind in "biufc" or is_extended(value.dtype)):
+        array = np.asarray(value)
+        return ("arrays", widened(array)) if array.ndim else ("numbers", array[()])
+    return None, f"{type_name(value)} is neither numbers nor a histogram, picture or text"
+
+
+def _pictures(values: Sequence[Any]) -> Pictures:
+    """Return pictures as files; those that are none become PNG.
+
+    Raises:
+        ValueError: They have no shape of pictures.
+    """
+    files: list[Figure] = []
+    captions: list[str] = []
+    for value in values:
+        if isinstance(value, Figure):
+            files.append(value)
+            continue
+        several = value.value if isinstance(value, Images) else [value.value]
+        files += [Figure(png.encode_png(one)) for one in several]
+        captions += [value.caption] if isinstance(value, Image) else value.captions
+    captions = captions if any(captions) and len(captions) == len(files) else []
+    return Pictures([file.data for file in files], [file.media_type for file in files], captions)

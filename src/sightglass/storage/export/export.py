@@ -1,0 +1,175 @@
+"""What was recorded, in other formats.
+
+Rule 1: one block is in memory at a time; nothing is loaded whole.
+Rule 2: what a format cannot hold is left out, and what it changes is told, by tag and reason; nothing happens silently.
+Rule 3: a file appears when it is complete. What is there is replaced only if that is asked for, and nothing is removed.
+Rule 4: what was logged and the records of kept queries are exported, under their tags; of several with one tag, the
+others under the text of their query.
+
+Parquet and CSV: see `tables`; NumPy: see `npz`. TensorBoard and MindSpore: numbers become float32, so those beyond it
+are infinite; steps are integers, so others are cut; mappings become tags with slashes. TensorBoard's files hold arrays
+of every dtype, texts and pictures, but not how many values of a histogram were not finite. MindSpore's hold arrays as
+float32, PNG pictures and histograms, but no texts and no complex numbers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+from sightglass.core.errors import KeepError, QueryError, UnknownNameError
+from sightglass.storage.read.recording import Recording
+from sightglass.storage.read.series import Series
+
+from .atomic_file import Outlet, Written, outlet
+from .cells import Cells, cells
+from .event_files import write_events
+from .losses import Loss, Losses, blocks
+from .npz import NpzFile
+from .tables import Layout, ParquetFolder, Rows, as_wide_as_needed, write_csv
+
+Form = Literal["parquet", "csv", "npz", "tensorboard", "mindspore"]
+_Chosen = Mapping[str, Mapping[str, Series]]
+
+FORMS: Final[tuple[Form, ...]] = get_args(Form)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What became of an export."""
+
+    files: Sequence[Written]
+    losses: Sequence[Loss]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, (*self.files, *self.losses)))
+
+
+def export(
+    recordings: Recording | Mapping[str, Recording],
+    *,
+    to: Form,
+    out: str | os.PathLike[str] | None = None,
+    tags: Sequence[str] = (),
+    overwrite: bool = False,
+) -> Exported:
+    """Write what was recorded in another format.
+
+    Args:
+        recordings: A recording, or several by the names of their runs.
+        to: Which format.
+        out: A file for CSV and NumPy, else a directory. By default in the current directory, named after
+            the run or the folder of runs.
+        tags: Only these; by default all.
+        overwrite: Whether files that are there may be replaced.
+
+    Returns:
+        What was written, what was left out and what was changed.
+
+    Raises:
+        KeepError: There are such files already, or they cannot be written.
+        UnknownNameError: No recording has a tag.
+        MissingExtraError: Parquet needs pyarrow.
+    """
+    if to not in FORMS:
+        raise QueryError(f"Expected one of {', '.join(FORMS)} to export to, got {to!r}")
+    runs = {recordings.info.name: recordings} if isinstance(recordings, Recording) else recordings
+    chosen = {name: _chosen(recording, tags) for name, recording in runs.items()}
+    _check_tags(tags, runs, chosen)
+    losses = Losses()
+    for name, recording in runs.items():
+        if not tags:
+            losses.not_values(name, recording)
+    place = Path(out) if out is not None else _here(list(runs.values()), to)
+    try:
+        with outlet(place, overwrite=overwrite) as files:
+            match to:
+                case "parquet":
+                    _write_parquet(files, chosen, losses)
+                case "csv":
+                    _write_csv(files, chosen, losses)
+                case "npz":
+                    _write_npz(files, chosen, losses)
+                case _:
+                    write_events(files, runs, chosen, losses, to=to)
+    except OSError as error:
+        raise error if isinstance(error, KeepError) else KeepError(f"Cannot export to {place}: {error}") from error
+    return Exported(files=files.written, losses=losses.told())
+
+
+def _chosen(recording: Recording, tags: Sequence[str]) -> dict[str, Series]:
+    """Return the series to export, by names of which no two are the same."""
+    found: dict[str, Series] = {}
+    for key in recording.keys():  # noqa: SIM118  no mapping
+        if key.kind in ("logged", "stream"):
+            name = key.query if key.tag in found else key.tag
+            if not tags or key.tag in tags or name in tags:
+                found[name] = recording.series(key)
+    return found
+
+
+def _check_tags(tags: Sequence[str], runs: Mapping[str, Recording], chosen: _Chosen) -> None:
+    known = {name for series in chosen.values() for name in series}
+    known |= {series.tag for found in chosen.values() for series in found.values()}
+    for tag in tags:
+        if tag not in known:
+            raise UnknownNameError("tag", tag, sorted({tag for recording in runs.values() for tag in recording.tags()}))
+
+
+def _here(recordings: Sequence[Recording], to: Form) -> Path:
+    path = (
+        recordings[0].path.resolve()
+        if len(recordings) == 1
+        else Path(os.path.commonpath([r.path.resolve() for r in recordings]))
+    )
+    name = path.stem if path.is_file() else path.name
+    return Path(f"{name}.{to}" if to in ("csv", "npz") else f"{name}-{to}")
+
+
+def _all_cells(chosen: Mapping[str, Series], run: str, losses: Losses) -> Iterator[Cells]:
+    for name, series in chosen.items():
+        for columns in blocks(name, series, run, losses):
+            yield from cells(name, columns, partial(losses.add, run))
+
+
+def _write_parquet(files: Outlet, chosen: _Chosen, losses: Losses) -> None:
+    before = losses.save()
+
+    def write(layout: Layout) -> Sequence[tuple[Path, int]]:
+        losses.restore(before)
+        with ParquetFolder(files.folder, layout) as folder:
+            for run, found in chosen.items():
+                for some in _all_cells(found, run, losses):
+                    folder.add(run, some)
+            return folder.close()
+
+    for path, n in as_wide_as_needed(write):
+        files.put(path, n)
+
+
+def _write_csv(files: Outlet, chosen: _Chosen, losses: Losses) -> None:
+    path, before = files.folder / "table.csv", losses.save()
+
+    def write(layout: Layout) -> Sequence[tuple[Path, int]]:
+        losses.restore(before)
+        rows: Rows = ((run, some) for run, found in chosen.items() for some in _all_cells(found, run, losses))
+        return [(path, write_csv(path, rows, layout, losses.add))]
+
+    for _, n in as_wide_as_needed(write):
+        files.put(path, n, alone=True)
+
+
+def _write_npz(files: Outlet, chosen: _Chosen, losses: Losses) -> None:
+    for run, found in chosen.items():
+        path = files.folder / (f"{run}.npz" if len(chosen) > 1 else "arrays.npz")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with NpzFile(path) as file:
+            for name, series in found.items():
+                for some in _all_cells({name: series}, run, losses):
+                    file.add(some)
+                file.finish()
+        files.put(path, file.n, alone=len(chosen) == 1)

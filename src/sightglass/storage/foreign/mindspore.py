@@ -1,0 +1,202 @@
+"""MindSpore's summary files: what is in their events, and events that its reader understands.
+
+Facts, measured on mindspore 2.10: one Event holds all values of a step, and one tag may be there both as a scalar and
+as a tensor. Scalars are float32, and so are the numbers of every tensor whatever dtype it had, which is told beside
+them. Buckets of a histogram may have no width, because their edges are computed in the dtype of the values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from sightglass.core.codec import Buffer
+from sightglass.core.errors import UnsendableError, WireError
+from sightglass.core.values import Figure, Histogram, Image
+from sightglass.storage.format import png, tensor_proto
+from sightglass.storage.format.protobuf import BYTES, FIXED32, VARINT, signed, walk
+from sightglass.storage.format.summary import (
+    Logged,
+    bytes_field,
+    double,
+    double_field,
+    float_field,
+    read_event,
+    single,
+    text,
+    varint_field,
+)
+
+from . import foreign
+from .scalars import fields_once
+
+SUMMARY_FILE: Final = re.compile(r"summary\.(\d+)(?:\.(\d+)\.)?")
+NOT_SUMMARIES: Final = ("_lineage", "_explain", ".pb")
+PASSED_OVER: Final = {4: "graph", 6: "explanation", 1001: "block"}
+SCALAR, IMAGE, TENSOR, HISTOGRAM, LANDSCAPE = 3, 4, 8, 9, 10
+RGB: Final = 3
+
+
+def file_name(*, started: float, rank: int, hostname: str) -> str:
+    """Return the name of a summary file that MindSpore's reader takes for one."""
+    return f"events.out.events.summary.{int(started)}.{rank}.{hostname}_MS"
+
+
+def parse_name(name: str) -> tuple[int, int] | None:
+    """Return when a summary file was begun, in seconds since the Unix epoch, and its rank; `None` for another file.
+
+    >>> parse_name("events.out.events.summary.1700000000.3.host_MS")
+    (1700000000, 3)
+    """
+    found = SUMMARY_FILE.search(name)
+    if found is None or name.endswith(NOT_SUMMARIES):
+        return None
+    return int(found[1]), int(found[2] or 0)
+
+
+def decode_event(payload: memoryview, plugins: dict[str, str] | None = None) -> list[Logged]:
+    """Read the values of an Event, but for their numbers; see `Logged`.
+
+    Args:
+        payload: The bytes of the Event.
+        plugins: Not used: what TensorBoard's dialect remembers.
+
+    Raises:
+        WireError: These are not the bytes of one.
+    """
+    event = read_event(payload)
+    if event.wall_time is None:
+        raise WireError("Expected an Event with a wall time, got none")
+    logged = partial(Logged, step=event.step, wall_time=event.wall_time)
+    unknown = [PASSED_OVER.get(number, f"field {number}") for number in event.others]
+    return [_decode_value(value, logged) for value in event.values] + [
+        logged(tag="", kind="unknown", type=what, read=lambda: None) for what in unknown
+    ]
+
+
+def _decode_value(buffer: memoryview, logged: partial[Logged]) -> Logged:
+    tag: str | None = None
+    place, content = 0, memoryview(b"")
+    fields: Iterator[tuple[int, int, Any]] = walk(buffer)
+    for number, kind, value in fields:
+        if number == 1 and kind == BYTES:
+            tag = text(value)
+        elif kind == (FIXED32 if number == SCALAR else BYTES):
+            place, content = number, value
+    if tag is None:
+        raise WireError("Expected a value with a tag, got none")
+    match place:
+        case 3:
+            return logged(tag=tag, kind="scalar", type="float", stored_as="float32", read=partial(single, content))
+        case 4:
+            return logged(tag=tag, kind="image", type="Figure", read=partial(_decode_image, content))
+        case 8:
+            stored = tensor_proto.read_tensor(content)
+            as_type = "" if stored.declared in ("", stored.dtype) else stored.dtype
+            type_ = f"{stored.dtype}[{', '.join(map(str, stored.shape))}]"
+            return logged(
+                tag=tag, kind="tensor", type=type_, dtype=stored.declared, stored_as=as_type, read=stored.array
+            )
+        case 9:
+            return logged(tag=tag, kind="histogram", type="Histogram", read=partial(_decode_histogram, content))
+    what = "loss landscape" if place == LANDSCAPE else f"field {place}"
+    return logged(tag=tag, kind="unknown", type=what, read=lambda: None)
+
+
+def find_scalar(event: memoryview, begin: int, end: int) -> tuple[str, int] | None:
+    """Tell the tag of a scalar and where its float32 lies; `None` for anything else; see `scalars`."""
+    match fields_once(event, begin, end):
+        case {1: (2, tag, n), 3: (5, place, _), **others} if not others:
+            return text(event[tag : tag + n]), place
+    return None
+
+
+def _decode_image(buffer: memoryview) -> Figure:
+    fields: Iterator[tuple[int, int, Any]] = walk(buffer)
+    for number, kind, value in fields:
+        if number == 4 and kind == BYTES:
+            return foreign.figure(value)
+    raise WireError("Expected an image with the bytes of a picture, got none")
+
+
+def _decode_histogram(buffer: memoryview) -> Histogram:
+    buckets: list[tuple[float, float, int]] = []
+    counts = {2: 0, 3: 0, 4: 0}
+    fields: Iterator[tuple[int, int, Any]] = walk(buffer)
+    for number, kind, value in fields:
+        if number == 1 and kind == BYTES:
+            buckets.append(_decode_bucket(value))
+        elif number in counts and kind == VARINT:
+            counts[number] = signed(value)
+    columns = np.array(buckets, np.float64).reshape(-1, 3)
+    with np.errstate(over="ignore", invalid="ignore"):
+        rights = columns[:, 0] + columns[:, 1]
+    return foreign.from_buckets(
+        columns[:, 0], rights, columns[:, 2], n_nan=counts[2], n_posinf=counts[3], n_neginf=counts[4]
+    )
+
+
+def _decode_bucket(buffer: memoryview) -> tuple[float, float, int]:
+    left = width = 0.0
+    count = 0
+    fields: Iterator[tuple[int, int, Any]] = walk(buffer)
+    for number, kind, value in fields:
+        match number, kind:
+            case 1, 1:
+                left = double(value)
+            case 2, 1:
+                width = double(value)
+            case 3, 0:
+                count = signed(value)
+    return left, width, count
+
+
+def encode_event(values: Mapping[str, Any], *, step: float, wall_time: float) -> tuple[list[Buffer], dict[str, str]]:
+    """Encode an Event that MindSpore's reader understands; see `foreign.encode_values`.
+
+    Numbers become float32, images PNG files in three colours. There is no text, and no complex number.
+    """
+    return foreign.encode_values(values, _encode_value, step=step, wall_time=wall_time)
+
+
+def _encode_value(value: Any) -> list[Buffer]:
+    match value:
+        case float():
+            return [float_field(SCALAR, value)]
+        case np.ndarray() if value.dtype.kind != "c" and value.dtype.name in tensor_proto.DATA_TYPES:
+            return bytes_field(TENSOR, *tensor_proto.encode_tensor(value))
+        case np.ndarray():
+            raise UnsendableError(f"MindSpore's files hold no arrays of {value.dtype}")
+        case Histogram():
+            return bytes_field(HISTOGRAM, *_encode_histogram(value))
+        case Image():
+            return _encode_image(png.encode_png(png.rgb(value.value)))
+        case Figure():
+            return _encode_image(value.data)
+    raise UnsendableError(f"MindSpore's files hold no {type(value).__name__}")
+
+
+def _encode_image(data: bytes) -> list[Buffer]:
+    told = png.picture(data)
+    if told is None or told.media_type != "image/png":
+        raise UnsendableError(f"MindSpore's files hold PNG, no {told.media_type if told else 'such file'}")
+    sizes = (varint_field(1, told.height), varint_field(2, told.width), varint_field(3, RGB))
+    return bytes_field(IMAGE, *sizes, *bytes_field(4, data))
+
+
+def _encode_histogram(value: Histogram) -> list[Buffer]:
+    parts: list[Buffer] = []
+    for left, width, count in zip(value.edges, np.diff(value.edges), value.counts, strict=False):
+        parts += bytes_field(1, double_field(1, left), double_field(2, width), varint_field(3, int(count)))
+    n_all = value.total + value.n_nan + value.n_posinf + value.n_neginf
+    parts += [varint_field(2, value.n_nan), varint_field(3, value.n_posinf), varint_field(4, value.n_neginf)]
+    if value.total:
+        middles = value.edges[:-1] / 2 + value.edges[1:] / 2
+        with np.errstate(over="ignore"):
+            sum_ = float(middles @ value.counts)
+        parts += [double_field(5, value.edges[-1]), double_field(6, value.edges[0]), double_field(7, sum_)]
+    return [*parts, varint_field(8, n_all)]

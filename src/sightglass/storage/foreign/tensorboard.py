@@ -1,0 +1,365 @@
+"""TensorBoard's event files: what is in their events, and events that TensorBoard understands.
+
+Facts, from TensorBoard 2.21: a value is either of an old kind (`simple_value`, `histo`, `image`, `audio`) or a tensor,
+whose meaning is told by the name of a plugin in its metadata. TensorBoard keeps the metadata of a tag's first value
+and ignores those of later ones, which may have none; so does `decode_event`, given the same `plugins` each time. A
+tensor without a dimension is a number, whatever the plugin. Sources: tensorboard/compat/proto, data_compat.py.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sightglass.core.codec import MAX_DIMS, Buffer
+from sightglass.core.errors import UnsendableError, WireError
+from sightglass.core.values import Figure, Histogram, Image, Text
+from sightglass.storage.format import png, tensor_proto
+from sightglass.storage.format.protobuf import BYTES, FIXED32, FIXED64, VARINT, signed, walk
+from sightglass.storage.format.summary import (
+    Logged,
+    bytes_field,
+    double,
+    double_field,
+    float_field,
+    messages,
+    read_event,
+    single,
+    text,
+    varint_field,
+)
+
+from . import foreign
+from .scalars import fields_once
+
+EVENT_FILE: Final = re.compile(r"tfevents\.(\d+)")
+PASSED_OVER: Final = {
+    4: "graph", 6: "log message", 7: "session log", 8: "run metadata", 9: "graph", 10: "", 1001: "block",
+}  # fmt: skip
+SIMPLE_VALUE, IMAGE, HISTO, TENSOR, METADATA = 2, 4, 5, 8, 9
+VALUES: Final = (SIMPLE_VALUE, 3, IMAGE, HISTO, 6, TENSOR)
+UNREAD: Final = {3: "old histogram", 6: "audio"}
+TEXT_METADATA: Final = (*bytes_field(1, *bytes_field(1, b"text")), varint_field(4, 2))
+HPARAMS, SCALARS = "_hparams_/", "scalars"
+MAX_REPEATED: Final = 2**24
+
+# Types.proto: the numbers of dtypes, and in which field of TensorProto their numbers are when not in its content.
+STRING: Final = 7
+DTYPES: Final = {
+    1: ("float32", 5), 2: ("float64", 6), 3: ("int32", 7), 4: ("uint8", 7), 5: ("int16", 7), 6: ("int8", 7),
+    8: ("complex64", 9), 9: ("int64", 10), 10: ("bool", 11), 14: ("bfloat16", 13), 17: ("uint16", 7),
+    18: ("complex128", 12), 19: ("float16", 13), 22: ("uint32", 16), 23: ("uint64", 17),
+}  # fmt: skip
+DATA_TYPES: Final = {name: number for number, (name, _) in DTYPES.items()}
+SHAPE, CONTENT, STRINGS, HALVES = 2, 4, 8, 13
+ALONE: Final = {5: FIXED32, 9: FIXED32, 6: FIXED64, 12: FIXED64} | dict.fromkeys((7, 10, 11, 13, 16, 17), VARINT)
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorView:
+    """A TensorProto of TensorFlow's, its numbers not read yet.
+
+    Attributes:
+        dtype: Its name; "" if it is of no known numbers.
+        data_type: Its number.
+        place: In which field its numbers are.
+        strings: Of a tensor of strings, its items.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    data_type: int
+    place: int
+    data: Buffer
+    strings: list[memoryview]
+
+    def array(self) -> Array:
+        """Return the array, read-only; a single number stands for all, without taking their memory.
+
+        Raises:
+            WireError: There are not as many numbers as the shape says.
+        """
+        if self.place == HALVES:
+            numbers = tensor_proto.from_raw(tensor_proto.unpack(self.data, "<u2").tobytes(), self.dtype)
+        elif self.place != CONTENT and ALONE[self.place] == VARINT:
+            numbers = tensor_proto.unpack(self.data, self.dtype)
+        else:
+            numbers = tensor_proto.from_raw(self.data, self.dtype)
+        repeats = len(numbers) == 1 and 1 < math.prod(self.shape) <= MAX_REPEATED
+        if repeats and min(self.shape) >= 0 and len(self.shape) <= MAX_DIMS:
+            return np.broadcast_to(numbers[0], self.shape)
+        return tensor_proto.shaped(numbers, self.shape)
+
+    def number(self) -> Any:
+        """Return the number of a tensor without dimensions, as Python's bool, int, float or complex.
+
+        Raises:
+            WireError: There is no such number.
+        """
+        return self.array().item()
+
+
+def file_name(*, started: float, hostname: str, pid: int) -> str:
+    """Return the name of an event file that TensorBoard takes for one."""
+    return f"events.out.tfevents.{int(started)}.{hostname}.{pid}.0"
+
+
+def parse_name(name: str) -> int | None:
+    """Return when an event file was begun, in seconds since the Unix epoch; `None` for another file.
+
+    >>> parse_name("events.out.tfevents.1700000000.host.1.0")
+    1700000000
+    """
+    found = EVENT_FILE.search(name)
+    return None if found is None or name.endswith(".profile-empty") else int(found[1])
+
+
+def decode_event(payload: memoryview, plugins: dict[str, str] | None = None) -> list[Logged]:
+    """Read the values of an Event, but for their numbers; see `Logged`.
+
+    Args:
+        payload: The bytes of the Event.
+        plugins: The plugin of each tag, as its first value told; what this event tells is added.
+
+    Raises:
+        WireError: These are not the bytes of one.
+    """
+    event = read_event(payload)
+    plugins = {} if plugins is None else plugins
+    logged = partial(Logged, step=event.step, wall_time=event.wall_time or 0.0)
+    unknown = filter(None, (PASSED_OVER.get(number, f"field {number}") for number in event.others))
+    return [_decode_value(value, logged, plugins) for value in event.values] + [
+        logged(tag="", kind="unknown", type=what, read=lambda: None) for what in unknown
+    ]
+
+
+def _decode_value(buffer: memoryview, logged: partial[Logged], plugins: dict[str, str]) -> Logged:
+    tag, plugin, place, content = "", "", 0, memoryview(b"")
+    fields: Iterator[tuple[int, int, Any]] = walk(buffer)
+    for number, kind, value in fields:
+        if number == 1 and kind == BYTES:
+            tag = text(value)
+        elif number == METADATA and kind == BYTES:
+            plugin = _plugin(value)
+        elif number in VALUES and kind == (FIXED32 if number == SIMPLE_VALUE else BYTES):
+            place, content = number, value
+    logged = partial(logged, tag=tag)
+    match place:
+        case 2:
+            return logged(kind="scalar", type="float", stored_as="float32", read=partial(single, content))
+        case 4:
+            return logged(kind="image", type="Figure", read=partial(_decode_image, content))
+        case 5:
+            return logged(kind="histogram", type="Histogram", read=partial(_decode_histogram, content))
+        case 8:
+            if plugin not in ("", SCALARS):
+                plugin = plugins.setdefault(tag, plugin)
+            return _decode_tensor(_read_tensor(content), logged, plugin or plugins.get(tag, ""))
+    return logged(kind="unknown", type=UNREAD.get(place) or plugin or "nothing", read=lambda: None)
+
+
+def find_scalar(event: memoryview, begin: int, end: int) -> tuple[str, int] | None:
+    """Tell the tag of a scalar and where its float32 lies; `None` for anything else; see `scalars`."""
+    fields = fields_once(event, begin, end) or {}
+    _, told, n_told = fields.pop(METADATA, (BYTES, begin, 0))
+    match fields:
+        case {1: (2, tag, n), 2: (5, place, _), **others} if not others:
+            return text(event[tag : tag + n]), place
+        case {1: (2, tag, n), 8: (2, tensor, n_tensor), **others} if not others:
+            name, found = text(event[tag : tag + n]), _find_number(event, tensor, tensor + n_tensor)
+            plain = _plugin(event[told : told + n_told]) in ("", SCALARS) and not name.startswith(HPARAMS)
+            return (name, found) if found is not None and plain else None
+    return None
+
+
+def _find_number(event: memoryview, begin: int, end: int) -> int | None:
+    """Tell where the float32 of a tensor without dimensions lies."""
+    fields = fields_once(event, begin, end) or {}
+    kind, _, n = fields.pop(SHAPE, (BYTES, 0, 0))
+    if kind == BYTES and n == 0:
+        match fields:
+            case {1: (0, 1, _), 5: (5, place, _), **others} if not others:
+                return place
+            case {1: (0, 1, _), 5: (2, place, 4), **others} | {1: (0, 1, _), 4: (2, place, 4), **others} if not others:
+                return place
+    return None
+
+
+def _plugin(metadata: memoryview) -> str:
+    for data in messages(metadata, 1):
+        for name in messages(data, 1):
+            return text(name)
+    return ""
+
+
+def _decode_tensor(tensor: TensorView, logged: partial[Logged], plugin: str) -> Logged:
+    if plugin == "hparams" or logged.keywords["tag"].startswith(HPARAMS):
+        return logged(kind="unknown", type="hparams", read=lambda: None)
+    if tensor.data_type == STRING:
+        match plugin:
+            case "text" | "":
+                return logged(kind="text", type="Text", read=partial(_text, tensor))
+            case "images":
+                n = max(0, len(tensor.strings) - 2)
+                return logged(
+                    kind="image", type="Figure" if n == 1 else f"tuple of {n}", read=partial(_figures, tensor)
+                )
+        return logged(kind="unknown", type=plugin, read=lambda: None)
+    if not tensor.dtype:
+        return logged(kind="unknown", type=f"tensor of type {tensor.data_type}", read=lambda: None)
+    if not tensor.shape:
+        type_ = next(name for name in ("float", "complex", "bool", "int") if name in tensor.dtype)
+        return logged(kind="scalar", type=type_, dtype=tensor.dtype, read=tensor.number)
+    if plugin == "histograms":
+        return logged(kind="histogram", type="Histogram", read=partial(_histogram_of_rows, tensor))
+    type_ = f"{tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
+    return logged(kind="tensor", type=type_, dtype=tensor.dtype, read=tensor.array)
+
+
+def _read_tensor(buffer: memoryview) -> TensorView:
+    """Read a TensorProto but for its numbers.
+
+    Raises:
+        WireError: These are not the bytes of one.
+    """
+    data_type = 0
+    shape: list[int] = []
+    found: dict[int, Buffer] = {}
+    strings: list[memoryview] = []
+    fields: Iterator[tuple[int, int, Any]] = walk(buffer)
+    for number, kind, value in fields:
+        if number == 1 and kind == VARINT:
+            data_type = value
+        elif number == SHAPE and kind == BYTES:
+            shape += map(_size, messages(value, 2))
+        elif number == CONTENT and kind == BYTES:
+            found[CONTENT] = value
+        elif number == STRINGS and kind == BYTES:
+            strings.append(value)
+        elif number in ALONE and kind in (BYTES, ALONE[number]):
+            tensor_proto.gather(found, number, value)
+    dtype, place = DTYPES.get(data_type, ("", CONTENT))
+    place = CONTENT if len(found.get(CONTENT, b"")) else place
+    return TensorView(
+        shape=tuple(shape), dtype=dtype, data_type=data_type, place=place, data=found.get(place, b""), strings=strings
+    )
+
+
+def _size(dimension: memoryview) -> int:
+    size = 0
+    fields: Iterator[tuple[int, int, Any]] = walk(dimension)
+    for number, kind, value in fields:
+        if number == 1 and kind == VARINT:
+            size = signed(value)
+    return size
+
+
+def _text(tensor: TensorView) -> Text:
+    return Text("\n".join(map(text, tensor.strings)))
+
+
+def _figures(tensor: TensorView) -> Figure | tuple[Figure, ...]:
+    """Return the pictures of a tensor of width, height and one file for each."""
+    figures = tuple(map(foreign.figure, tensor.strings[2:]))
+    return figures[0] if len(figures) == 1 else figures
+
+
+def _decode_image(buffer: memoryview) -> Figure:
+    return foreign.figure(next(iter(messages(buffer, 4)), memoryview(b"")))
+
+
+def _histogram_of_rows(tensor: TensorView) -> Histogram:
+    rows = tensor.array()
+    if rows.ndim != 2 or rows.shape[1] != 3 or rows.dtype.kind not in "iuf":
+        raise WireError(f"Expected a histogram as rows of left, right and count, got shape {rows.shape}")
+    return foreign.from_buckets(rows[:, 0], rows[:, 1], rows[:, 2])
+
+
+def _decode_histogram(buffer: memoryview) -> Histogram:
+    """Decode a HistogramProto as TensorBoard does: without empty buckets at the ends, between its least and greatest.
+
+    Its outermost limits may be the largest floats there are.
+    """
+    ends = {1: 0.0, 2: 0.0}
+    found: dict[int, Buffer] = {}
+    fields: Iterator[tuple[int, int, Any]] = walk(buffer)
+    for number, kind, value in fields:
+        if number in ends and kind == FIXED64:
+            ends[number] = double(value)
+        elif number in (6, 7) and kind in (BYTES, FIXED64):
+            tensor_proto.gather(found, number, value)
+    limits, counts = (tensor_proto.from_raw(found.get(number, b""), "float64") for number in (6, 7))
+    if len(limits) != len(counts):
+        raise WireError(f"Expected as many buckets as limits, got {len(counts)} and {len(limits)}")
+    filled = np.flatnonzero(counts)
+    if not len(filled):
+        return foreign.from_buckets((), (), ())
+    first, last = filled[0], filled[-1]
+    inner = limits[first:last]
+    lefts, rights = np.append(min(ends[1], limits[first]), inner), np.append(inner, ends[2])
+    with np.errstate(invalid="ignore"):
+        rights = np.maximum(lefts, rights)
+    return foreign.from_buckets(lefts, rights, counts[first : last + 1])
+
+
+def encode_event(values: Mapping[str, Any], *, step: float, wall_time: float) -> tuple[list[Buffer], dict[str, str]]:
+    """Encode an Event that TensorBoard understands; see `foreign.encode_values`.
+
+    Numbers become float32. How many values of a histogram were not finite cannot be said.
+    """
+    return foreign.encode_values(values, _encode_value, step=step, wall_time=wall_time)
+
+
+def _encode_value(value: Any) -> list[Buffer]:
+    match value:
+        case float():
+            return [float_field(SIMPLE_VALUE, value)]
+        case Histogram():
+            return bytes_field(HISTO, *_encode_histogram(value))
+        case np.ndarray() if value.dtype.name in DATA_TYPES:
+            return bytes_field(
+                TENSOR,
+                *_encode_tensor(DATA_TYPES[value.dtype.name], value.shape),
+                *bytes_field(CONTENT, tensor_proto.raw(value)),
+            )
+        case np.ndarray():
+            raise UnsendableError(f"TensorBoard's files hold no arrays of {value.dtype}")
+        case Image():
+            return _encode_image(png.encode_png(value.value))
+        case Figure():
+            return _encode_image(value.data)
+        case Text():
+            tensor = (*_encode_tensor(STRING, ()), *bytes_field(STRINGS, value.value.encode()))
+            return [*bytes_field(TENSOR, *tensor), *bytes_field(METADATA, *TEXT_METADATA)]
+    raise UnsendableError(f"TensorBoard's files hold no {type(value).__name__}")
+
+
+def _encode_tensor(data_type: int, shape: tuple[int, ...]) -> list[Buffer]:
+    sizes = [part for n in shape for part in bytes_field(2, varint_field(1, n))]
+    return [varint_field(1, data_type), *bytes_field(SHAPE, *sizes)]
+
+
+def _encode_image(data: bytes) -> list[Buffer]:
+    told = png.picture(data)
+    if told is None:
+        raise UnsendableError("TensorBoard's files hold PNG, JPEG and GIF, no such file")
+    sizes = (varint_field(1, told.height), varint_field(2, told.width), varint_field(3, told.n_channels))
+    return bytes_field(IMAGE, *sizes, *bytes_field(4, data))
+
+
+def _encode_histogram(value: Histogram) -> list[Buffer]:
+    counts, edges = value.counts.astype(np.float64), value.edges
+    middles = edges[:-1] / 2 + edges[1:] / 2
+    with np.errstate(over="ignore"):
+        sums = (float(edges[0]), float(edges[-1]), counts.sum(), float(middles @ counts), float(middles**2 @ counts))
+    told = (double_field(number, item) for number, item in enumerate(sums, 1))
+    return [*told, *bytes_field(6, tensor_proto.raw(edges[1:])), *bytes_field(7, tensor_proto.raw(counts))]

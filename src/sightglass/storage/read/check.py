@@ -1,0 +1,177 @@
+"""Whether record files are what was written: every byte is read, every checksum computed, every block decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sightglass.core.errors import DamagedError
+from sightglass.storage import run_file
+from sightglass.storage.format.block import Key
+from sightglass.storage.format.block_entries import Entries
+from sightglass.storage.format.framing import Damage
+
+from .recording import Open, open_part
+from .segment_reader import Part, Segment
+from .visible_rows import loads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Index numbers of a series that no record has, and no damage or missed event explains.
+
+    Attributes:
+        path: The file of the first record behind the gap.
+        tag: The series.
+        index: The number that was expected.
+        n: How many are lacking; if negative, how many are there twice.
+    """
+
+    path: Path
+    tag: str
+    index: int
+    n: int
+
+    def __str__(self) -> str:
+        if self.n < 0:
+            return f"{self.tag!r} has {-self.n:,} records twice before index {self.index:,}"
+        return f"{self.tag!r} lacks {self.n:,} records from index {self.index:,} on"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileReport:
+    """What is in a file.
+
+    Attributes:
+        path: The file.
+        dialect: Who wrote it: "sightglass", "mindspore" or "tensorboard"; empty if that cannot be told.
+        n_bytes: How long it is.
+        n_frames: How many blocks, or events, it has.
+        n_rows: How many intact records each series has.
+        torn: How many bytes at its end are no whole frame.
+        damages: What is damaged.
+        gaps: What is lacking.
+        refused: Why it was not read, or empty.
+    """
+
+    path: Path
+    dialect: str = ""
+    n_bytes: int = 0
+    n_frames: int = 0
+    n_rows: Mapping[str, int]
+    torn: int = 0
+    damages: Sequence[Damage] = ()
+    gaps: Sequence[Gap] = ()
+    refused: str = ""
+
+    @property
+    def intact(self) -> bool:
+        """Whether nothing is damaged or lacking; a torn end is normal."""
+        return not (self.damages or self.gaps or self.refused)
+
+    def __str__(self) -> str:
+        if self.refused:
+            return f"{self.path.name}: not read: {self.refused}"
+        n_rows = sum(self.n_rows.values())
+        lines = [
+            f"{self.path.name}: {self.dialect}, {self.n_bytes:,} bytes, {self.n_frames:,} frames, "
+            f"{n_rows:,} records of {len(self.n_rows)} series"
+        ]
+        if self.torn:
+            lines.append(f"  torn: the last {self.torn:,} bytes are no whole frame, as after a kill or while it grows")
+        for damage in self.damages:
+            at = "" if damage.step is None else f" at step {damage.step:g}"
+            of = f" of {damage.tag!r}{at}" if damage.tag else ""
+            lines.append(f"  damaged: offset {damage.offset:,}, {damage.length:,} bytes{of}: {damage.what}")
+        return "\n".join([*lines, *(f"  gap: {gap}" for gap in self.gaps)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What is in the files of a run, or of a folder of runs."""
+
+    path: Path
+    files: Sequence[FileReport]
+
+    @property
+    def intact(self) -> bool:
+        """Whether nothing is damaged or lacking."""
+        return all(file.intact for file in self.files)
+
+    @property
+    def damages(self) -> list[Damage]:
+        """What is damaged."""
+        return [damage for file in self.files for damage in file.damages]
+
+    def __str__(self) -> str:
+        n_bad = sum(not file.intact for file in self.files)
+        told = "intact" if not n_bad else f"{n_bad} not intact"
+        n_files = f"{len(self.files)} file{'s' if len(self.files) != 1 else ''}"
+        lines = [f"{self.path}: {n_files if self.files else 'no record files'}{f', {told}' if self.files else ''}"]
+        return "\n".join([*lines, *(f"  {line}" for file in self.files for line in str(file).splitlines())])
+
+
+def check(path: Path, *, open_part: Open = open_part) -> Report:
+    """Read every byte of record files, and tell what is damaged and what is intact.
+
+    Args:
+        path: A file, a run directory, or a folder of runs.
+        open_part: Opens a file.
+    """
+    ends: dict[tuple[Path, float, int, Key], tuple[int, int]] = {}
+    return Report(path=path, files=[_check(file, open_part, ends) for file in sorted(_files(path))])
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_file():
+        yield path
+        return
+    for folder, files in run_file.walk(path):
+        yield from (Path(folder, file.name) for file in files if run_file.is_record_file(file.name))
+
+
+def _check(path: Path, open_part: Open, ends: dict[tuple[Path, float, int, Key], tuple[int, int]]) -> FileReport:
+    try:
+        part: Part = Segment(path, cache=False) if path.suffix == run_file.SUFFIX else open_part(path)
+    except (DamagedError, OSError) as error:
+        return FileReport(path=path, n_rows={}, refused=str(error))
+    try:
+        return _examine(part, ends)
+    finally:
+        part.close()
+
+
+def _examine(part: Part, ends: dict[tuple[Path, float, int, Key], tuple[int, int]]) -> FileReport:
+    n_rows: dict[str, int] = {}
+    n_frames = 0
+    for key, sequence in part.entries().items():
+        entries = Entries.of(key, sequence)
+        n_frames += len(entries)
+        n_intact = sum(len(columns) for columns in loads(part, entries) if columns is not None)
+        n_rows[key.tag] = n_rows.get(key.tag, 0) + n_intact
+    gaps = [gap for key, found in part.entries().items() for gap in _gaps(part, Entries.of(key, found), ends)]
+    return FileReport(
+        path=part.path, dialect=part.dialect, n_bytes=_size(part.path), n_frames=n_frames, n_rows=n_rows,
+        torn=part.torn, damages=part.damages, gaps=gaps,
+    )  # fmt: skip
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _gaps(part: Part, entries: Entries, ends: dict[tuple[Path, float, int, Key], tuple[int, int]]) -> Iterator[Gap]:
+    """Find numbers that are lacking, from the end of the process's file before."""
+    place = part.path.parent, part.started, part.rank, entries.key
+    tag = entries.key.tag
+    damaged = any(damage.tag in (tag, "") for damage in part.damages)
+    for index, n, n_missed in entries.rows[["index", "n", "n_missed"]].tolist():
+        end, before = ends.get(place, (index, 0))
+        n_lacking = index - end
+        if n_lacking < 0 or (n_lacking > max(0, n_missed - before) and not damaged):
+            yield Gap(path=part.path, tag=tag, index=end, n=n_lacking)
+        ends[place] = index + n, n_missed

@@ -1,0 +1,253 @@
+"""Recordings: the files of a run directory as one, by series.
+
+Rule 1: nothing is thrown away, and nothing is read before it is asked for: opening reads the beginnings of frames.
+Rule 2: which rows are seen, and under which numbers, when a run was restarted: see `view`.
+Rule 3: a row keeps its number as long as no later process hides it. Rows that are damaged have a number, too; they are
+left out of what is read, which leaves a hole in the index, and `damages` tells of them.
+Rule 4: files that come, grow or vanish while they are read are no exceptions. What was read of a file stays.
+Rule 5: one thread at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from sightglass.core.errors import DamagedError, UnknownNameError
+from sightglass.core.threads import lock
+from sightglass.storage import run_file
+from sightglass.storage.foreign import mindspore
+from sightglass.storage.foreign.eventfile import EventFile
+from sightglass.storage.foreign.events import whose
+from sightglass.storage.format.block import Key
+from sightglass.storage.format.block_entries import Entries
+from sightglass.storage.format.framing import Damage
+from sightglass.storage.run_file import SUFFIX, RunEntry, RunFile, is_run, runs_in
+
+from .segment_reader import Part, Segment, name_of
+from .series import Series
+from .visible_rows import Group, Restarts, View
+
+__all__ = ["Recording", "RunEntry", "Series", "is_run", "open_part", "runs_in"]
+
+MAX_WATCHED: Final = 8
+
+Open = Callable[[Path], Part]
+
+
+def open_part(path: Path) -> Part:
+    """Open a record file, whoever wrote it.
+
+    Raises:
+        OSError: It cannot be read.
+        DamagedError: It is no record file, or one of a newer version.
+    """
+    ours = path.suffix == SUFFIX or whose(path) == "sightglass"
+    return Segment(path) if ours else EventFile(path)
+
+
+class Recording:
+    """What one rank of a run kept.
+
+    Attributes:
+        path: The run directory, or the one file.
+        rank: Whose.
+        ranks: All ranks that kept something here.
+        generation: Raised when a later process hides rows, after which rows have other numbers.
+        vanished: Files that were there and are not any more; what was read of them stays.
+        refused: Files that are none of ours or cannot be read, and why.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, rank: int | None = None, open_part: Open = open_part) -> None:
+        """Open what is there; there may be nothing yet.
+
+        Args:
+            path: The run directory, or one file.
+            rank: Whose files; by default the lowest rank's that has any.
+            open_part: Opens a file.
+
+        Raises:
+            DamagedError: The one file, or every file of the directory, is none of ours, or of a newer version.
+        """
+        self.path = Path(path)
+        self.rank = min((rank_of(file) or 0 for file in self._paths()), default=0) if rank is None else rank
+        self.ranks: list[int] = []
+        self.generation = 0
+        self.vanished: list[Path] = []
+        self.refused: dict[Path, str] = {}
+        self.lock = lock()
+        self._open_part = open_part
+        self._parts: dict[Path, Part] = {}
+        self._series: dict[Key, Series] = {}
+        self._restarts = Restarts(())
+        self._stamp: Any = None
+        self._info: RunFile | None = None
+        self.refresh()
+        if self.refused and not self._parts:
+            raise DamagedError(next(iter(self.refused.values())))
+
+    @property
+    def info(self) -> RunFile:
+        """What the run says of itself; its name is its directory's if it says nothing."""
+        if self._info is None:
+            files = run_file.read_all(self.path)
+            info = run_file.together(files, rank=self.rank)
+            name = info.name or (self.path.stem if self.path.is_file() else self.path.resolve().name)
+            started = info.started or min((part.started for part in self._parts.values()), default=0.0)
+            self._info = RunFile(**{**_told(info), "name": name, "started": started})
+        return self._info
+
+    @property
+    def parts(self) -> list[Part]:
+        """The files, in the order in which they were written."""
+        return sorted(self._parts.values(), key=lambda part: (part.started, part.number, str(part.path)))
+
+    @property
+    def damages(self) -> list[Damage]:
+        """What was found to be damaged so far."""
+        return [damage for part in self.parts for damage in part.damages]
+
+    @property
+    def torn(self) -> int:
+        """How many bytes at the ends of files are no whole frames yet."""
+        return sum(part.torn for part in self._parts.values())
+
+    def keys(self) -> list[Key]:
+        """Return all series, sorted."""
+        return sorted(self._series, key=lambda key: (key.kind, key.tag, key.query))
+
+    def tags(self) -> list[str]:
+        """Return the tags under which something was kept, sorted."""
+        return sorted({key.tag for key in self._series if key.kind in ("logged", "stream")})
+
+    def series(self, tag: str | Key) -> Series:
+        """Return a series.
+
+        Args:
+            tag: Its tag, or the text of its query; of several, what was logged comes first.
+
+        Raises:
+            UnknownNameError: Nothing was kept under it.
+        """
+        if isinstance(tag, Key):
+            found = [tag] if tag in self._series else []
+        else:
+            asked = [key for key in self.keys() if key.kind in ("logged", "stream")]
+            found = [key for key in asked if key.tag == tag] or [key for key in asked if key.query == tag]
+        if not found:
+            name = tag if isinstance(tag, str) else tag.query or tag.tag
+            raise UnknownNameError("tag", name, self.tags(), where=f"in {str(self.path)!r}")
+        return self._series[found[0]]
+
+    def changed(self) -> bool:
+        """Tell whether it may be that there is something new, at the price of a few looks at the file system."""
+        return bool(self._look() != self._stamp)
+
+    def refresh(self) -> bool:
+        """Look for new files and growth, and tell whether there is any."""
+        self._stamp, self._info = None, None
+        n_parts, n_starts = len(self._parts), len({part.started for part in self._parts.values()})
+        self._discover()
+        stamp = self._look()  # what comes after this will be seen as a change
+        grown = [part.refresh() for part in self._parts.values()]
+        new = len(self._parts) > n_parts or any(grown)
+        if n_starts and len({part.started for part in self._parts.values()}) > n_starts:
+            self.generation += 1
+        if new:
+            self._gather()
+        self._stamp = stamp
+        return new
+
+    def close(self) -> None:
+        """Close the files."""
+        for part in self._parts.values():
+            part.close()
+
+    def __enter__(self) -> Recording:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Recording {str(self.path)!r}, {len(self._parts)} files, {len(self._series)} series>"
+
+    def _discover(self) -> None:
+        """Open the files that are new."""
+        paths = self._paths()
+        self.vanished = [path for path in self._parts if path not in paths]
+        ranks = {part.rank for part in self._parts.values()}
+        for path in sorted(paths):
+            rank = rank_of(path)
+            if rank is not None:
+                ranks.add(rank)
+            if path in self._parts or path in self.refused or rank not in (None, self.rank):
+                continue
+            try:
+                part = self._open_part(path)
+            except DamagedError as error:
+                self.refused[path] = str(error)
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    raise  # a run is not to look empty because too many are open
+                continue  # it may be there the next time
+            else:
+                ranks.add(part.rank)
+                if part.rank == self.rank:
+                    self._parts[path] = part
+                else:
+                    part.close()
+        self.ranks = sorted(ranks)
+
+    def _paths(self) -> set[Path]:
+        if self.path.is_file():
+            return {self.path}
+        try:
+            return {self.path / name for name in os.listdir(self.path) if run_file.is_record_file(name)}
+        except OSError:
+            return set()
+
+    def _look(self) -> Any:
+        """Return what changes when something is written."""
+        watched = [self.path, *(part.path for part in self.parts[-MAX_WATCHED:])]
+        stamps = []
+        for path in watched:
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                stamps.append((status.st_mtime_ns, status.st_size))
+        return stamps
+
+    def _gather(self) -> None:
+        """Sort the blocks of all files by series and by process."""
+        groups: dict[float, list[Part]] = {}
+        for part in self.parts:
+            groups.setdefault(part.started, []).append(part)
+        keys = {key for part in self._parts.values() for key in part.entries()}
+        found: list[tuple[Key, list[Group]]] = []
+        by_part = {part: part.entries() for parts in groups.values() for part in parts}
+        for key in keys:
+            series = [
+                (started, [(part, Entries.of(key, by_part[part][key])) for part in parts if key in by_part[part]])
+                for started, parts in groups.items()
+            ]
+            found.append((key, series))
+            if key not in self._series:
+                self._series[key] = Series(self, key)
+        self._restarts = Restarts(found)
+
+    def _view(self, key: Key) -> View:
+        return self._restarts.view(key)
+
+
+def rank_of(path: Path) -> int | None:
+    """Return the rank of the process that wrote a file, as its name tells, if it does."""
+    named = name_of(path) or mindspore.parse_name(path.name)
+    return named[1] if named else None
+
+
+def _told(info: RunFile) -> dict[str, Any]:
+    return {name: getattr(info, name) for name in info.__struct_fields__}

@@ -1,0 +1,384 @@
+"""Reading the record files that we wrote.
+
+Rule 1: opening and following a file reads the beginnings of its frames only. What a head says can be trusted: it has a
+checksum of its own. What the columns say is shown only after the checksum of the whole frame was found right, and only
+if the frame is the one that was indexed.
+Rule 2: a torn tail is a normal state of a live file, and damage is noted and passed over; neither is an exception until
+somebody asks for the very bytes that are bad.
+Rule 3: files are read, not mapped: a file that is cut off under a map kills the process.
+Rule 4: nothing here may be used by two threads at once, but for `load` and `load_slice`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from sightglass.core.columns import Columns
+from sightglass.core.errors import DamagedError, QueryError, WireError
+from sightglass.core.values import Tensor, type_name
+from sightglass.storage.format import framing, index
+from sightglass.storage.format.block import Key, RawValues, decode, is_block, raw_values
+from sightglass.storage.format.block_entries import FIRST_STEP, ROW, Entries, Entry, Heads
+from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Damage, File, Frame, Scan
+from sightglass.storage.format.protobuf import BYTES, FIXED64, walk
+from sightglass.storage.tensors import partial_read, slices
+
+from .concat import Join
+from .record_file import Part, name_of
+
+__all__ = ["Entry", "Part", "Segment", "name_of"]
+
+FORMAT: Final = 1
+MAX_VERSION_BYTES: Final = 4_096
+MAX_HEAD_BYTES: Final = 2**20
+VERSION: Final = re.compile(r"(\w{1,40})\.Event:(\d{1,9})")
+
+_Row = tuple[Any, ...]
+
+
+class Segment:
+    """A file that we wrote; see `Part` for its attributes.
+
+    Attributes:
+        version: The text of its version record; empty as long as there is none.
+        segment: The number that its blocks carry, or `None` before the first.
+        n_bytes: How long it is, as far as it was read.
+    """
+
+    dialect: str = "sightglass"
+    stored_as: str = ""
+
+    def __init__(self, path: Path, *, cache: bool = True) -> None:
+        """Open a file and read what it has.
+
+        Args:
+            path: The file.
+            cache: Whether to use, and leave, an index beside it.
+
+        Raises:
+            OSError: It cannot be read.
+            DamagedError: It is no record file of ours, or one that a newer version wrote.
+        """
+        self.path = path
+        self.version = ""
+        self.segment: int | None = None
+        self.started, self.rank, self.number = name_of(path) or (0.0, 0, 0)
+        self._cache = cache
+        self._file = File(path)
+        self._scan = Scan(self._file)
+        self._heads = Heads()
+        self._entries: dict[Key, Entries] = {}
+        self._n_frames = self._n_indexed = self._last = 0
+        self._bad: dict[int, Damage] = {}
+        self._verified_values: dict[int, RawValues | None] = {}
+        try:
+            self.refresh()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def damages(self) -> Sequence[Damage]:
+        """What was found to be damaged so far."""
+        tail = [self._scan.tail] if self._scan.tail is not None else []
+        return [*self._scan.damages, *tail, *self._bad.values()]
+
+    @property
+    def torn(self) -> int:
+        """How many bytes at the end are no whole frame yet."""
+        return self._scan.torn
+
+    @property
+    def n_bytes(self) -> int:
+        """How long the file is, as far as it was read."""
+        return self._scan.position + self._scan.torn
+
+    @property
+    def n_frames(self) -> int:
+        """How many blocks there are."""
+        return self._n_frames
+
+    def entries(self) -> Mapping[Key, Entries]:
+        """Return the blocks of each series."""
+        return self._entries
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    # Scanning
+
+    def refresh(self) -> bool:
+        """Look for growth, and tell whether there is any.
+
+        Raises:
+            DamagedError: It is no record file of ours, or one that a newer version wrote; nothing else is an exception.
+        """
+        before, n_damages = (self._n_frames, len(self.damages)), len(self._scan.damages)
+        try:
+            if self._scan.position == 0 and self._cache:
+                self._restore()
+            self._take([found for frame, body in self._scan.frames() if (found := self._head(frame, body))])
+        except OSError as error:
+            at = self._scan.position
+            self._bad[at] = Damage(path=self.path, offset=at, length=0, what=f"it cannot be read any more: {error}")
+        self._name_damages(n_damages)
+        self._leave_index()
+        return (self._n_frames, len(self.damages)) != before
+
+    def _restore(self) -> None:
+        """Begin with the index beside the file."""
+        found = index.read(self._file)
+        if found is None:
+            return
+        with contextlib.suppress(DamagedError):  # then the scan finds it
+            frame = Frame(0, int.from_bytes(self._file.read(0, 8), "little"))
+            if frame.length <= MAX_VERSION_BYTES:
+                self._check_version(framing.payload(self._file, frame))
+        if not self.version:
+            return
+        self.segment, self._scan.position = found.header.segment, found.header.position
+        self._last, self._scan.damages = found.header.last, found.damages
+        self._heads = Heads(found.header.types)
+        for key, entries in found.entries.items():
+            self._entries[key] = Entries(key, self._heads.types, entries.rows)
+            self._n_frames += len(entries)
+        self._n_indexed = self._n_frames
+
+    def _check_version(self, payload: memoryview) -> None:
+        """Read the version record.
+
+        Raises:
+            DamagedError: It is none of ours.
+        """
+        try:
+            told = {
+                number: value for number, kind, value in walk(payload) if (number, kind) in ((1, FIXED64), (3, BYTES))
+            }
+        except WireError:
+            told = {}
+        text = str(told.get(3, b""), "utf-8", "replace")  # type: ignore[arg-type]
+        match = VERSION.fullmatch(text)
+        if match is None or match[1] != "Sightglass":
+            raise DamagedError(f"Expected a file of version 'Sightglass.Event:{FORMAT}', got {text!r:.60}: {self.path}")
+        if int(match[2]) > FORMAT:
+            raise DamagedError(
+                f"{self.path} was written by a newer sightglass, format {match[2]}; this one reads {FORMAT}"
+            )
+        self.version = text
+        if not self.started and 1 in told:
+            self.started = float(struct.unpack("<d", told[1])[0])  # type: ignore[arg-type]
+
+    def _head(self, frame: Frame, body: memoryview) -> tuple[int, Key, _Row] | None:
+        """Read the head of a frame; `None` if it has none."""
+        if frame.offset == 0:
+            self._first(frame)
+            return None
+        try:
+            return self._heads.read(body, frame.length, frame.offset)
+        except DamagedError:
+            return self._second_look(frame)
+
+    def _first(self, frame: Frame) -> None:
+        try:
+            payload = framing.payload(self._file, frame) if frame.length <= MAX_VERSION_BYTES else memoryview(b"")
+        except DamagedError:
+            self._note(0, frame.end, "the version record is damaged")
+            return
+        self._check_version(payload)
+
+    def _second_look(self, frame: Frame) -> tuple[int, Key, _Row] | None:
+        """Read a head that is longer than usual, and tell events that are no blocks from damaged ones."""
+        body = self._file.read(frame.payload, min(frame.length, MAX_HEAD_BYTES))
+        with contextlib.suppress(DamagedError):
+            return self._heads.read(body, frame.length, frame.offset)
+        with contextlib.suppress(WireError):
+            if not is_block(body, frame.length) and framing.intact(self._file, frame):
+                return None
+        self._note(frame.offset, frame.end - frame.offset, "the head of a block is damaged")
+        return None
+
+    def _take(self, found: list[tuple[int, Key, _Row]]) -> None:
+        """Put rows into the index, but for blocks of other files that lay in lost bytes."""
+        if not found:
+            return
+        if self.segment is None:
+            # What follows lost bytes could be part of them; what is last in the file is its own.
+            lost = any(damage.offset < found[0][2][0] for damage in self._scan.damages)
+            self.segment = found[-1 if lost else 0][0]
+        series: dict[Key, list[_Row]] = {}
+        for segment, key, row in found:
+            if segment == self.segment:
+                series.setdefault(key, []).append(row)
+                self._last = row[0]
+            else:
+                frame = Frame(row[0], row[1])
+                what = "a block of another file, which lay in bytes that were lost"
+                self._note(frame.offset, frame.end - frame.offset, what)
+        for key, rows in series.items():
+            self._n_frames += len(rows)
+            if key not in self._entries:
+                self._entries[key] = Entries(key, self._heads.types)
+            self._entries[key].extend(np.array(rows, ROW))
+
+    def _name_damages(self, start: int) -> None:
+        """Find out what lay in lost bytes, where they are one frame whose head is right."""
+        self._scan.damages[start:] = map(self._named, self._scan.damages[start:])
+        if self._scan.tail is not None:
+            self._scan.tail = self._named(self._scan.tail)
+
+    def _named(self, damage: Damage) -> Damage:
+        length = damage.length - HEADER_BYTES - FOOTER_BYTES
+        with contextlib.suppress(DamagedError, OSError):
+            body = self._file.read(damage.offset + HEADER_BYTES, min(max(0, length), framing.HEAD_BYTES))
+            segment, key, row = self._heads.read(body, length, damage.offset)
+            if segment == self.segment:
+                return replace(damage, tag=key.tag, step=row[FIRST_STEP])
+        return damage
+
+    def _leave_index(self) -> None:
+        """Leave an index beside the file, when it saves the next reader much."""
+        n = self._n_frames
+        if self._cache and self.version and n >= index.MIN_FRAMES and n >= index.MIN_GROWTH * self._n_indexed:
+            self._n_indexed = n
+            index.write(
+                self._file, self._entries, segment=self.segment or 0, position=self._scan.position, last=self._last,
+                types=self._heads.types, damages=self._scan.damages,
+            )  # fmt: skip
+
+    def _note(self, offset: int, length: int, what: str) -> None:
+        """Note damage that the scan found."""
+        self._scan.damages.append(Damage(path=self.path, offset=offset, length=length, what=what))
+
+    # Loading
+
+    def load(self, entry: Entry) -> Columns:
+        """Read a block.
+
+        Raises:
+            DamagedError: It is not what was written.
+        """
+        columns = next(self.loads(Entries.of(entry.key, [entry])))
+        if columns is None:
+            raise DamagedError(str(self._bad[entry.offset]))
+        return columns
+
+    def loads(self, entries: Entries) -> Iterator[Columns | None]:
+        """Read blocks of a series one after the other; `None` for those that are not what was written.
+
+        Arrays are valid until the next block is read; those in lists stay.
+        """
+        buffer = memoryview(b"")
+        for row in entries.rows.tolist():
+            length = row[1]
+            if len(buffer) < length + FOOTER_BYTES:
+                buffer = memoryview(bytearray(length + FOOTER_BYTES))
+            try:
+                columns = self._load(entries, row, buffer[: length + FOOTER_BYTES])
+            except (DamagedError, OSError) as error:
+                self._note_block(entries.key, Frame(*row[:2]), row[FIRST_STEP], str(error))
+                yield None
+                continue
+            yield columns
+            if isinstance(columns.values, list):
+                buffer = memoryview(b"")
+
+    def columns(self, entries: Entries) -> Columns:
+        """Read blocks of a series as one; those that are damaged are left out."""
+        rows = entries.rows
+        join = Join(int(rows["n"].sum()), int(rows["length"].sum()))
+        for columns in self.loads(entries):
+            if columns is not None:
+                join.add(columns)
+        return join.columns()
+
+    def _load(self, entries: Entries, row: _Row, buffer: memoryview) -> Columns:
+        offset, length = row[:2]
+        n = self._file.readinto(offset + HEADER_BYTES, buffer)
+        body = buffer[:length]
+        if n < len(buffer) or framing.checksum(body) != int.from_bytes(buffer[length:], "little"):
+            raise DamagedError("the payload is damaged")
+        self._check(entries, row, body)
+        return decode(body, entries.head(row))
+
+    def _check(self, entries: Entries, row: _Row, body: memoryview) -> None:
+        """Check that the block which was read is the one that was indexed.
+
+        Raises:
+            DamagedError: It is another one.
+        """
+        segment, key, found = self._heads.read(body, row[1], row[0])
+        told = (self._heads.types[found[2]], *found[3:])
+        known = (entries.types[row[2]], *row[3:])
+        same = segment == self.segment and key == entries.key
+        if not same or (told != known and repr(told) != repr(known)):  # NaN differs from itself
+            raise DamagedError("another block than the one that was indexed")
+
+    def _note_block(self, key: Key, frame: Frame, step: float, what: str) -> Damage:
+        """Note that a block cannot be read, once."""
+        length = frame.end - frame.offset
+        damage = Damage(path=self.path, offset=frame.offset, length=length, what=what, tag=key.tag, step=step)
+        return self._bad.setdefault(frame.offset, damage)
+
+    def load_slice(self, entry: Entry, row: int, index: slices.Index | str) -> Any:
+        """Read a part of the array that one record of a block is, in memory for little more than the part.
+
+        Raises:
+            DamagedError: The block is not what was written.
+            QueryError: There is no such part, or the record is no array.
+        """
+        frame = Frame(entry.offset, entry.length)
+        raw = self._verified(entry, frame)
+        if raw is None:
+            return _part(self.load(entry).values[row], index)
+        place = frame.payload + raw.offset + range(entry.n)[row] * _row_bytes(raw)
+        return partial_read.read(self._file, place, raw.dtype, raw.shape, slices.resolve(index, raw.shape))
+
+    def _verified(self, entry: Entry, frame: Frame) -> RawValues | None:
+        """Verify a frame, once, and tell where its arrays lie; `None` if they lie in a list."""
+        if frame.offset in self._verified_values:
+            return self._verified_values[frame.offset]
+        try:
+            if not framing.intact(self._file, frame):
+                raise DamagedError("the payload is damaged")
+            body = self._file.read(frame.payload, min(frame.length, MAX_HEAD_BYTES))
+            entries = Entries.of(entry.key, [entry])
+            self._check(entries, entries.rows[0].item(), body)
+            raw = self._raw_values(frame)
+            if raw is not None and raw.offset + entry.n * _row_bytes(raw) > frame.length:
+                raise DamagedError("the shape of arrays claims more than there is")
+        except (DamagedError, OSError) as error:
+            raise DamagedError(str(self._note_block(entry.key, frame, entry.first_step, str(error)))) from None
+        self._verified_values[frame.offset] = raw
+        return raw
+
+    def _raw_values(self, frame: Frame) -> RawValues | None:
+        n = framing.HEAD_BYTES
+        while n < frame.length:
+            with contextlib.suppress(DamagedError):
+                raw = raw_values(self._file.read(frame.payload, n), frame.length)
+                if raw is not None:
+                    return raw
+            n *= 16
+        return raw_values(self._file.read(frame.payload, min(frame.length, n)), frame.length)
+
+
+def _row_bytes(raw: RawValues) -> int:
+    return raw.dtype.itemsize * math.prod(raw.shape)
+
+
+def _part(value: Any, index: slices.Index | str) -> Any:
+    if isinstance(value, Tensor):
+        value = value.value
+    if not isinstance(value, np.ndarray | np.generic):
+        raise QueryError(f"Expected an array to take {index!r:.60} of, got {type_name(value)}")
+    return np.array(np.asarray(value)[slices.resolve(index, value.shape)])

@@ -1,0 +1,351 @@
+"""Series: what was kept under one tag, by row and by step."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+
+import numpy as np
+
+from sightglass.core.columns import Columns
+from sightglass.core.errors import DamagedError, UnknownNameError
+from sightglass.core.record import Record
+from sightglass.storage.format.block import Key
+from sightglass.storage.format.framing import Damage
+from sightglass.storage.tensors import browse, slices
+from sightglass.storage.tensors.statistics import Place, TensorStatistics
+
+from .concat import Join
+from .visible_rows import View
+
+if TYPE_CHECKING:
+    from .recording import Recording
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+HEAVY_BYTES: Final = 2**16
+SHAPE: Final = re.compile(r"\w+\[([\d, ]*)\]")
+MAX_WHOLE: Final = 2.0**53
+
+
+def _locked(method: Callable[Concatenate[Series, P], T]) -> Callable[Concatenate[Series, P], T]:
+    """Let one thread at a time read a recording: its files are one place, and may be found to have grown meanwhile."""
+
+    @functools.wraps(method)
+    def alone(self: Series, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._recording.lock:
+            return method(self, *args, **kwargs)
+
+    return alone
+
+
+class Series:
+    """What was kept under one tag: an ordered sequence of records; any thread may read it.
+
+    Attributes:
+        key: What makes the series.
+    """
+
+    def __init__(self, recording: Recording, key: Key) -> None:
+        self.key = key
+        self._recording = recording
+        self._places: tuple[int, int, Any, Any] = (-1, 0, None, None)
+        self._last: tuple[Any, Columns] | None = None
+
+    @property
+    def tag(self) -> str:
+        """The tag."""
+        return self.key.tag
+
+    @property
+    def n(self) -> int:
+        """How many records there are; those that are damaged are counted."""
+        return len(self)
+
+    @_locked
+    def __len__(self) -> int:
+        return len(self._view)
+
+    @property
+    @_locked
+    def type(self) -> str:
+        """The type of the latest value, such as "float", "float32[3, 4]" or "Histogram"."""
+        view = self._view
+        if not len(view):
+            return ""
+        piece = view.pieces[-1]
+        return str(view.sources[piece["source"]][1][int(piece["entry"])].type)
+
+    @property
+    @_locked
+    def stored_as(self) -> str:
+        """The dtype that numbers were stored as whatever they were, or empty where nothing was lost."""
+        return next((entries.stored_as for _, entries in self._view.sources if entries.stored_as), "")
+
+    @property
+    @_locked
+    def since(self) -> int:
+        """The number of the event from which on it was kept."""
+        return int(self._first("since"))
+
+    @property
+    @_locked
+    def n_missed(self) -> int:
+        """How many events failed, were skipped or were dropped while it was kept."""
+        last: dict[float, int] = {}
+        for part, entries in self._view.sources:
+            last[part.started] = int(entries.rows["n_missed"][-1]) if len(entries) else 0
+        return sum(last.values())
+
+    @property
+    @_locked
+    def steps(self) -> Any:
+        """Shape (n,), int64 or float64; without damaged records."""
+        return self._read_places()[0]
+
+    @property
+    @_locked
+    def wall_times(self) -> Any:
+        """Shape (n,), float64, in seconds since the Unix epoch; without damaged records."""
+        return self._read_places()[1]
+
+    @property
+    @_locked
+    def span(self) -> tuple[float, float] | None:
+        """The first and the greatest step, as the index tells, without reading a record; `None` of nothing."""
+        view = self._view
+        if not len(view):
+            return None
+        return float(view.column(view.pieces[:1], "first_step")[0]), float(view.column(view.pieces, "max_step").max())
+
+    @property
+    @_locked
+    def last_step(self) -> float:
+        """The step of the last record, as the index tells, where it does.
+
+        Raises:
+            IndexError: There is none.
+            DamagedError: It is damaged.
+        """
+        view = self._view
+        piece = view.pieces[-1]
+        if view.column(view.pieces[-1:], "n")[0] == piece["high"]:
+            return float(view.column(view.pieces[-1:], "last_step")[0])
+        return float(self._block(view, piece).steps[piece["high"] - 1])
+
+    @property
+    @_locked
+    def damages(self) -> list[Damage]:
+        """What was found to be damaged so far of this series, or of nobody knows what."""
+        return [d for part, _ in self._view.sources for d in part.damages if d.tag in (self.key.tag, "")]
+
+    @_locked
+    def parts(self, start: int = 0, stop: int | None = None) -> list[Columns]:
+        """Read records, in pieces whose index numbers have no gaps; damaged ones are left out.
+
+        Args:
+            start: The number of the first, counted from 0.
+            stop: The number behind the last; by default all.
+        """
+        return self._join(start, stop).pieces()
+
+    @_locked
+    def columns(self, start: int = 0, stop: int | None = None) -> Columns:
+        """Read records as one piece; damaged ones are left out, whatever gaps that leaves: `parts` tells where.
+
+        Args:
+            start: The number of the first, counted from 0.
+            stop: The number behind the last; by default all.
+        """
+        return self._join(start, stop).columns()
+
+    def blocks(self) -> Iterator[Columns]:
+        """Read all records as they lie in the files, one block in memory at a time; damaged ones are left out.
+
+        Arrays are valid until the next block is read.
+        """
+        view = self._view
+        return (columns for columns in view.read(view.pieces) if columns is not None)
+
+    @_locked
+    def __getitem__(self, i: int) -> Record:
+        """Read one record.
+
+        Raises:
+            IndexError: There are not so many.
+            TypeError: It is no number: `columns` and `parts` read several.
+            DamagedError: It is damaged.
+        """
+        if not isinstance(i, int | np.integer):
+            raise TypeError(f"Expected the number of a record, got {i!r:.100}; columns(start, stop) reads several")
+        i = range(len(self))[i]
+        view = self._view
+        ((piece),) = view.between(i, i + 1)
+        columns = self._block(view, piece)
+        low, index = int(piece["low"]), int(piece["index"])
+        return columns.moved(index - low - columns.index).record(low, tag=self.tag, run=self._recording.info.name)
+
+    def __iter__(self) -> Iterator[Record]:
+        run = self._recording.info.name
+        for start, stop in itertools.pairwise([0, *self._view.ends.tolist()]):
+            for columns in self.parts(start, stop):
+                yield from (columns.record(i, tag=self.tag, run=run) for i in range(len(columns)))
+
+    @_locked
+    def at(self, step: float, index: slices.Index | slices.Entry | str | None = None) -> Any:
+        """Read the value at a step; the last one if there are several.
+
+        Args:
+            step: Exactly this one.
+            index: Which part of an array, such as "[0, :, 2:5]" or what NumPy takes; only that part is read.
+
+        Raises:
+            UnknownNameError: Nothing was kept at this step; the message names the nearest.
+            TypeError: The step is no number.
+            DamagedError: It is damaged.
+            QueryError: The value has no such part.
+        """
+        piece, row = self._find(step)
+        part, entries = self._view.sources[piece["source"]]
+        if index is not None:
+            return part.load_slice(entries[int(piece["entry"])], row, index)
+        return self._block(self._view, piece).record(row, tag=self.tag, run="").value
+
+    @_locked
+    def shape_at(self, step: float) -> tuple[int, ...]:
+        """Return the shape of the array at a step, without reading it; of a number, none. Errors as in `at`."""
+        piece, _ = self._find(step)
+        entry = self._view.sources[piece["source"]][1][int(piece["entry"])]
+        told = SHAPE.fullmatch(entry.type) if entry.n == 1 else None
+        if told:
+            return tuple(map(int, filter(None, told[1].split(","))))
+        return np.shape(browse.array_of(self.tag, self.at(step)))
+
+    def table(self, step: float, index: browse.Index = "", *, max_cells: int = slices.MAX_CELLS) -> slices.Table:
+        """Read a part of a tensor with at most two free dimensions, such as "[0, :, 2:5]"; see `browse.table`."""
+        return browse.table(self, step, index, max_cells=max_cells)
+
+    def statistics(self, step: float, index: browse.Index | None = None) -> TensorStatistics:
+        """Return what is known of a tensor, or of a part of it: shape, extremes, mean, norm, counts of NaN."""
+        return browse.statistics(self, step, index)
+
+    def histograms(self, **options: Any) -> browse.Histograms:
+        """Count the values at all steps in common bins; for `bins`, `scale` and the others see `browse.histograms`."""
+        return browse.histograms(self, **options)
+
+    def difference(
+        self, step: float, other_step: float, *, other: browse.Kept | None = None, index: browse.Index = ""
+    ) -> Any:
+        """Subtract the tensor at another step, of this series or another run's, from the one at a step."""
+        return browse.difference(self, step, other_step, other=other, index=index)
+
+    def find(self, what: Place) -> browse.Found | None:
+        """Search all steps for the first "nan", "inf", "posinf", "neginf", "zero", or the "min", "max", "absmax"."""
+        return browse.find(self, what)
+
+    def __repr__(self) -> str:
+        return f"<Series {self.tag!r}, {len(self)} records of {self.type}>"
+
+    @property
+    def _view(self) -> View:
+        return self._recording._view(self.key)
+
+    def _first(self, name: str) -> Any:
+        view = self._view
+        if not len(view):
+            return 0
+        piece = view.pieces[0]
+        return view.sources[piece["source"]][1].rows[name][piece["entry"]]
+
+    def _join(self, start: int, stop: int | None) -> Join:
+        view = self._view
+        start, stop, _ = slice(start, stop).indices(len(view))
+        return _read(view, view.between(start, stop), index=view.index(start))
+
+    def _read_places(self) -> tuple[Any, Any]:
+        """Return the steps and wall times, reading those that are new."""
+        view, generation = self._view, self._recording.generation
+        known, n, steps, wall_times = self._places
+        if known != generation:
+            n, steps, wall_times = 0, np.empty(0, np.int64), np.empty(0)
+        if n < len(view):
+            pieces = view.between(n, len(view))
+            found = [(steps, wall_times)] if n else []
+            start = 0
+            for heavy, run in groupby((view.column(pieces, "n") == 1) & (pieces["length"] > HEAVY_BYTES)):
+                stop = start + sum(1 for _ in run)
+                found.append((_told_places if heavy else _read_places)(view, pieces[start:stop]))
+                start = stop
+            steps, wall_times = (np.concatenate(columns) for columns in zip(*found, strict=True))
+            self._places = generation, len(view), steps, wall_times
+        return steps, wall_times
+
+    def _block(self, view: View, piece: Any) -> Columns:
+        """Read the block of a piece, or take it from the last time.
+
+        Raises:
+            DamagedError: It is damaged.
+        """
+        part, entries = view.sources[piece["source"]]
+        entry = entries[int(piece["entry"])]
+        place = part.path, entry.offset
+        if self._last is None or self._last[0] != place:
+            self._last = place, part.load(entry)
+        return self._last[1]
+
+    def _find(self, step: float) -> tuple[Any, int]:
+        """Find the last record at a step: the piece it is in, and its row in the block."""
+        if not isinstance(step, int | float | np.number):
+            raise TypeError(f"Expected a step as a number, got {step!r:.100}")
+        view = self._view
+        least, most = (view.column(view.pieces, name) for name in ("min_step", "max_step"))
+        near = {float(x) for x in (most[most < step].max(initial=-np.inf), least[least > step].min(initial=np.inf))}
+        problem: DamagedError | None = None
+        for i in np.flatnonzero((least <= step) & (step <= most))[::-1].tolist():
+            piece = view.pieces[i]
+            if view.column(view.pieces[i : i + 1], "n")[0] == 1:
+                return piece, 0
+            try:
+                steps = self._block(view, piece).steps[piece["low"] : piece["high"]]
+            except DamagedError as error:
+                problem = problem or error
+                continue
+            rows = np.flatnonzero(steps == step)
+            if len(rows):
+                return piece, int(piece["low"] + rows[-1])
+            near |= {float(x) for x in steps}
+        raise problem or self._unknown(step, near)
+
+    def _unknown(self, step: float, near: set[float]) -> UnknownNameError:
+        below = max((x for x in near if x < step), default=-np.inf)
+        above = min((x for x in near if x > step), default=np.inf)
+        nearest = [x for x in (below, above) if np.isfinite(x)]
+        error = UnknownNameError("step", step, nearest)
+        told = " and ".join(f"{x:.15g}" for x in nearest) or "none"
+        error.args = (f"Nothing was kept of {self.tag!r} at step {step:.15g}; the nearest steps are: {told}",)
+        return error
+
+
+def _read(view: View, pieces: Any, index: int = 0) -> Join:
+    join = Join(int((pieces["high"] - pieces["low"]).sum()), int(pieces["length"].sum()), index=index)
+    for columns in view.read(pieces):
+        if columns is not None:
+            join.add(columns)
+    return join
+
+
+def _read_places(view: View, pieces: Any) -> tuple[Any, Any]:
+    columns = _read(view, pieces).columns()
+    return columns.steps, columns.wall_times
+
+
+def _told_places(view: View, pieces: Any) -> tuple[Any, Any]:
+    """Return the steps and wall times of blocks of one record, as their heads tell."""
+    steps = view.column(pieces, "first_step")
+    whole = (steps == np.trunc(steps)) & (np.abs(steps) < MAX_WHOLE)
+    return steps.astype(np.int64) if whole.all() else steps, view.column(pieces, "first_wall")

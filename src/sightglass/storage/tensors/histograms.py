@@ -1,0 +1,353 @@
+"""Histograms over steps, in bins that all steps share, without losing a value.
+
+Theory of operation
+    * Tensors are counted exactly, in the common bins. What lies outside of them, which only happens where the caller
+      chose the edges or clipped the range, is counted in the first and in the last bin.
+    * A stored histogram only tells how many values lie below each of its edges. Between them this number is
+      interpolated linearly, at the common edges it is rounded, and the bins are the differences: so the total stays,
+      no bin is negative, and bins whose edges stay keep their counts. What was smeared when it was stored stays so.
+    * Linear bins are of equal width. Symmetric-logarithmic bins are of equal width in `sign(x) * log1p(|x| / t)`:
+      linear up to about the threshold t, logarithmic beyond. t is the lower decile of the magnitudes that are not
+      zero, but no less than the largest of them divided by 10^12.
+    * The threshold and a clipped range are found from 1,025 quantiles of each step, so that every step counts the
+      same, taken from no more than 65,536 of a step's values, drawn with a fixed seed. They only decide what the
+      bins are; the counts are of all values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from sightglass.core.errors import UnknownNameError
+from sightglass.core.values import Histogram, is_extended, is_real, type_name
+
+from .statistics import blocks, finite_part
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+Scale = Literal["linear", "symlog"]
+Step = Histogram | Array
+
+MAX_BINS = 10**6
+N_QUANTILES = 1025
+N_SAMPLES = 2**16
+MAX_RATIO = 1e12  # of the largest magnitude to the threshold
+LARGEST = float(np.finfo(np.float64).max)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class HistogramSeries:
+    """Histograms of several steps, in common bins.
+
+    Attributes:
+        counts: Shape (n_steps, n_bins), int64; each row adds up to how many values of the step are finite. A bin
+            includes its left edge, the last one both.
+        edges: Shape (n_bins + 1,), float64, increasing.
+        threshold: Where symmetric-logarithmic bins turn from linear to logarithmic; `None` for other bins.
+        n_nan: Shape (n_steps,), int64: how many values are NaN.
+        n_posinf: Shape (n_steps,), int64: how many are +Inf.
+        n_neginf: Shape (n_steps,), int64: how many are -Inf.
+        percentiles: Shape (n_steps, n_percentiles), float64; NaN for a step without a finite value.
+    """
+
+    counts: Counts
+    edges: Floats
+    threshold: float | None
+    n_nan: Counts
+    n_posinf: Counts
+    n_neginf: Counts
+    percentiles: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """What the common bins are found from: a step's finite range, some quantiles of it, its own edges."""
+
+    low: float
+    high: float
+    n_nan: int
+    n_posinf: int
+    n_neginf: int
+    quantiles: Floats
+    edges: Floats | None = None
+
+
+def series(
+    steps: Sequence[Histogram | npt.ArrayLike],
+    *,
+    bins: int | npt.ArrayLike = 64,
+    scale: Scale = "linear",
+    clip_quantiles: tuple[float, float] | None = None,
+    percentiles: Sequence[float] = (),
+) -> HistogramSeries:
+    """Count the values of several steps in common bins.
+
+    Args:
+        steps: For each step its tensor, of real numbers, or a stored histogram. Each is taken from the sequence twice
+            and let go in between, so the sequence may load them.
+        bins: How many bins, from 1 to 10^6, or their edges: increasing and finite. If all steps are histograms of the
+            same edges, and of so many bins, linear ones, these are the edges.
+        scale: "linear" or "symlog"; see above. Not looked at when the edges are given.
+        clip_quantiles: The bins only reach from one quantile of all steps' values to the other, each from 0 to 1; the
+            outliers are counted in the bins at the ends. Not looked at when the edges are given.
+        percentiles: Which percentiles to return as well, from 0 to 100.
+
+    Raises:
+        ValueError: The bins, the quantiles or the percentiles are out of range.
+        UnknownNameError: There is no such scale.
+        TypeError: A step does not hold real numbers.
+
+    >>> series([np.zeros(4), np.array([0.0, 1.0, np.nan])], bins=2).counts
+    array([[4, 0],
+           [1, 1]])
+    """
+    if scale not in get_args(Scale):
+        raise UnknownNameError("scale", scale, get_args(Scale))
+    clip, wanted, edges = _checked_clip(clip_quantiles), _checked_percentiles(percentiles), _checked_bins(bins)
+    threshold = None
+    facts = [_facts(_checked(steps[i])) for i in range(len(steps))]
+    if isinstance(edges, int):
+        n_bins = edges
+        low, high = _range(facts, clip)
+        threshold = _threshold(facts) if scale == "symlog" else None
+        own = _own_edges(facts, n_bins) if threshold is None and clip is None else None
+        edges = _edges(low, high, n_bins, threshold) if own is None else own
+    counts = np.zeros((len(steps), len(edges) - 1), np.int64)
+    found = np.full((len(steps), len(wanted)), np.nan)
+    for i in range(len(steps)):
+        step = _checked(steps[i])
+        counts[i] = _count(step, edges)
+        found[i] = _percentiles(step, wanted)
+    return HistogramSeries(
+        counts=counts,
+        edges=edges,
+        threshold=threshold,
+        n_nan=np.array([fact.n_nan for fact in facts], np.int64),
+        n_posinf=np.array([fact.n_posinf for fact in facts], np.int64),
+        n_neginf=np.array([fact.n_neginf for fact in facts], np.int64),
+        percentiles=found,
+    )
+
+
+def count(step: Histogram | npt.ArrayLike, edges: npt.ArrayLike) -> Counts:
+    """Count a step's finite values in bins; those outside are counted in the first and in the last bin.
+
+    Args:
+        step: A tensor of real numbers, counted exactly, or a histogram, whose total is kept.
+        edges: Shape (n_bins + 1,), increasing and finite.
+
+    Returns:
+        Shape (n_bins,).
+
+    Raises:
+        ValueError: The edges are none.
+        TypeError: The step does not hold real numbers.
+    """
+    checked = _checked_bins(np.asarray(edges))
+    assert not isinstance(checked, int)
+    return _count(_checked(step), checked)
+
+
+def percentiles(step: Histogram | npt.ArrayLike, qs: Sequence[float]) -> Floats:
+    """Return percentiles of a step's finite values.
+
+    Args:
+        step: A tensor of real numbers, which is partly sorted in a copy, or a histogram, in whose bins the values are
+            taken to be spread evenly.
+        qs: Which ones, from 0 to 100.
+
+    Returns:
+        Shape (len(qs),); between two values linearly interpolated. NaN if no value is finite.
+
+    Raises:
+        ValueError: One of them is out of range.
+        TypeError: The step does not hold real numbers.
+    """
+    return _percentiles(_checked(step), _checked_percentiles(qs))
+
+
+def _checked(step: Histogram | npt.ArrayLike) -> Step:
+    if isinstance(step, Histogram):
+        return step
+    array = np.asarray(step)
+    if not is_real(array.dtype):
+        raise TypeError(f"Expected histograms or arrays of real numbers, got {type_name(array)}")
+    return array
+
+
+def _checked_bins(bins: int | npt.ArrayLike) -> int | Floats:
+    if isinstance(bins, int | np.integer):
+        if not 1 <= bins <= MAX_BINS:
+            raise ValueError(f"Expected 1 to {MAX_BINS:,} bins, got {bins}")
+        return int(bins)
+    edges = np.array(bins, np.float64)
+    if edges.ndim != 1 or not 2 <= len(edges) <= MAX_BINS + 1:
+        raise ValueError(f"Expected the edges of 1 to {MAX_BINS:,} bins in one dimension, got shape {edges.shape}")
+    if not _are_edges(edges):
+        raise ValueError(f"Expected finite edges in increasing order, got {edges.tolist()!r:.80}")
+    return edges
+
+
+def _are_edges(edges: Floats) -> bool:
+    return bool(np.isfinite(edges).all() and (edges[1:] > edges[:-1]).all())
+
+
+def _checked_clip(quantiles: tuple[float, float] | None) -> tuple[float, float] | None:
+    if quantiles is not None and not 0 <= quantiles[0] < quantiles[1] <= 1:
+        raise ValueError(f"Expected two increasing quantiles from 0 to 1 to clip to, got {quantiles!r}")
+    return quantiles
+
+
+def _checked_percentiles(qs: Sequence[float]) -> Floats:
+    wanted = np.array(qs, np.float64)
+    if wanted.ndim != 1 or not ((wanted >= 0) & (wanted <= 100)).all():
+        raise ValueError(f"Expected percentiles from 0 to 100, got {qs!r}")
+    return wanted
+
+
+def _facts(step: Step) -> _Facts:
+    ranks = np.linspace(0, 1, N_QUANTILES)
+    if isinstance(step, Histogram):
+        quantiles = _percentiles(step, 100 * ranks)
+        return _Facts(
+            low=quantiles[0], high=quantiles[-1], n_nan=step.n_nan, n_posinf=step.n_posinf, n_neginf=step.n_neginf,
+            quantiles=quantiles, edges=step.edges,
+        )  # fmt: skip
+    low, high, n_nan, n_posinf, n_neginf = math.inf, -math.inf, 0, 0, 0
+    for values in _float_blocks(step):
+        finite, *outside = finite_part(values)
+        n_nan, n_posinf, n_neginf = n_nan + outside[0], n_posinf + outside[1], n_neginf + outside[2]
+        if len(finite):
+            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
+    if low > high:
+        low, high, quantiles = math.nan, math.nan, np.full(N_QUANTILES, np.nan)
+    else:
+        # The range is exact, whether or not its ends were drawn.
+        drawn = np.concatenate([[low, high], _sample(step)])
+        quantiles = np.sort(drawn)[np.rint(ranks * (len(drawn) - 1)).astype(np.int64)]
+    return _Facts(low=low, high=high, n_nan=n_nan, n_posinf=n_posinf, n_neginf=n_neginf, quantiles=quantiles)
+
+
+def _float_blocks(array: Array) -> Iterator[Floats]:
+    return (values.astype(np.float64, copy=False) for values in blocks(array))
+
+
+def _sample(array: Array) -> Floats:
+    if array.size > N_SAMPLES:
+        array = np.asarray(array.flat[np.random.default_rng(0).integers(0, array.size, N_SAMPLES)])
+    return np.concatenate([finite_part(values)[0] for values in _float_blocks(array)])
+
+
+def _range(facts: Sequence[_Facts], clip: tuple[float, float] | None) -> tuple[float, float]:
+    """Return what the bins span; NaN if no value is finite."""
+    solid = [fact for fact in facts if not math.isnan(fact.low)]
+    if not solid:
+        return math.nan, math.nan
+    if clip is None:
+        return min(fact.low for fact in solid), max(fact.high for fact in solid)
+    every = np.sort(np.concatenate([fact.quantiles for fact in solid]))
+    return float(every[math.floor(clip[0] * (len(every) - 1))]), float(every[math.ceil(clip[1] * (len(every) - 1))])
+
+
+def _threshold(facts: Sequence[_Facts]) -> float:
+    magnitudes = np.abs(np.concatenate([np.zeros(0), *(fact.quantiles for fact in facts)]))
+    magnitudes = np.sort(magnitudes[magnitudes > 0])
+    if not len(magnitudes):
+        return 1.0
+    return max(float(magnitudes[len(magnitudes) // 10]), float(magnitudes[-1]) / MAX_RATIO)
+
+
+def _own_edges(facts: Sequence[_Facts], n_bins: int) -> Floats | None:
+    """Return the edges that all steps have already, if they have."""
+    first = facts[0].edges if facts else None
+    if first is None or len(first) != n_bins + 1 or not _are_edges(first):
+        return None
+    return first if all(fact.edges is not None and np.array_equal(fact.edges, first) for fact in facts) else None
+
+
+def _edges(low: float, high: float, n_bins: int, threshold: float | None) -> Floats:
+    if threshold is not None and low < high:
+        with np.errstate(over="ignore"):
+            ends = [math.copysign(math.log1p(abs(end) / threshold), end) for end in (low, high)]
+            places = np.linspace(ends[0], ends[1], n_bins + 1)
+            edges: Floats = np.sign(places) * threshold * np.expm1(np.abs(places))
+        edges[[0, -1]] = low, high
+        if _are_edges(edges):
+            return edges
+    # Also of a range of one value, or of so few floats that their logarithms are no different.
+    edges = Histogram([] if math.isnan(low) else [low, high], bins=n_bins).edges
+    edges[0], edges[-1] = np.fmin(edges[0], low), np.fmax(edges[-1], high)
+    return edges
+
+
+def _count(step: Step, edges: Floats) -> Counts:
+    if isinstance(step, Histogram):
+        return _rebinned(step, edges)
+    counts = np.zeros(len(edges) - 1, np.int64)
+    for values in _float_blocks(step):
+        # Finding the edges among sorted values is faster than finding each value's bin.
+        finite = np.sort(finite_part(values)[0])
+        below = np.searchsorted(finite, edges)
+        below[[0, -1]] = 0, len(finite)
+        counts += np.diff(below)
+    return counts
+
+
+def _rebinned(histogram: Histogram, edges: Floats) -> Counts:
+    own = np.clip(histogram.edges, -LARGEST, LARGEST)
+    below = np.concatenate([[0], np.cumsum(histogram.counts)])
+    # The first of its own edges that is no less: where bins have no width, all they hold lies above.
+    after = np.searchsorted(own, edges, side="left")
+    inner = np.clip(after, 1, len(own) - 1)
+    left, right = own[inner - 1], own[inner]
+    scale = np.where(np.maximum(-left, right) > LARGEST / 4, 0.25, 1)  # so that no width overflows
+    left, right = left * scale, right * scale
+    share = (np.clip(edges * scale, left, right) - left) / np.where(right > left, right - left, 1)
+    n_left, n_right = below[inner - 1], below[inner]
+    n_below = n_left + np.floor(share * (n_right - n_left) + 0.5).astype(np.int64)
+    n_below[after == len(own)] = below[-1]
+    n_below[[0, -1]] = 0, below[-1]
+    return np.asarray(np.diff(n_below), np.int64)
+
+
+def _percentiles(step: Step, qs: Floats) -> Floats:
+    if isinstance(step, Histogram):
+        return _histogram_percentiles(step, qs)
+    if not len(qs):
+        return np.zeros(0)
+    narrow = is_extended(step.dtype) or step.dtype == np.float16
+    values = step.astype(np.float32 if narrow else step.dtype, copy=False).reshape(-1)
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return np.full(len(qs), np.nan)
+    places = qs / 100 * (len(values) - 1)
+    lower, upper = np.floor(places).astype(np.int64), np.ceil(places).astype(np.int64)
+    values.partition(np.union1d(lower, upper))
+    return _between(values[lower].astype(np.float64), values[upper].astype(np.float64), places - lower)
+
+
+def _histogram_percentiles(histogram: Histogram, qs: Floats) -> Floats:
+    solid = np.flatnonzero(histogram.counts)
+    if not len(solid):
+        return np.full(len(qs), np.nan)
+    edges, counts = np.clip(histogram.edges, -LARGEST, LARGEST), histogram.counts[solid]
+    above = np.cumsum(counts)
+    places = qs / 100 * above[-1]
+    at = np.minimum(np.searchsorted(above, places), len(solid) - 1)
+    share = np.clip((places - (above - counts)[at]) / counts[at], 0, 1)
+    return _between(edges[solid][at], edges[solid + 1][at], share)
+
+
+def _between(low: Floats, high: Floats, share: Floats) -> Floats:
+    """Interpolate, from `low` to `high` exactly and never falling, however wide or narrow the range is."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        width = high - low
+        values = np.where(np.isfinite(width), low + width * share, low * (1 - share) + high * share)
+    return np.where(share == 1, high, np.clip(values, low, high))

@@ -1,0 +1,353 @@
+"""Slices as text, in NumPy's notation, and the tables they cut from tensors.
+
+Theory of operation
+    An index such as `[0, :, 2:5]` has an entry for each dimension: an integer, a slice or, once, `...`. Blanks may
+    stand anywhere, the brackets may be missing, and so may trailing entries, which are `:`. Negative numbers count
+    from the end; slices are clipped to the dimension, integers outside are errors: all this is as in NumPy.
+
+    `parse_index` reads a text and `write_index` writes one. `resolve` makes an index concrete for a shape. `cells` does
+    so for a table, which shows at most two dimensions and `MAX_CELLS` values; what it refuses need not be loaded.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from types import EllipsisType
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from sightglass.core.errors import QueryError, QuerySyntaxError, RefusedQueryError, caret
+
+from .statistics import TensorStatistics, statistics
+
+Entry = int | slice | EllipsisType
+Index = tuple[Entry, ...]
+Resolved = tuple[int | slice, ...]
+
+MAX_CELLS = 100_000
+INT64 = range(-(2**63), 2**63)
+
+INTEGER = re.compile(r"([+-]?)\s*([0-9]+)")
+FLOAT = re.compile(r"[+-]?\s*(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?|[+-]?\s*(nan|inf)", re.ASCII)
+BRACKET = re.compile(r"[][]")
+NEW_AXIS = re.compile(r"None|(\w+\.)?newaxis")
+EXPECTED = "Expected an integer, a slice such as 2:5 or '...'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Table:
+    """The part of a tensor that a table shows.
+
+    Attributes:
+        shape: The whole tensor's shape.
+        index: One entry for each of its dimensions, as `resolve` returns them.
+        values: Shape (), (n_rows,) or (n_rows, n_columns), in the tensor's dtype; a copy.
+        rows: Shape (n_rows,), int64: where the rows stand in the tensor; empty if `values` has no dimension.
+        columns: Shape (n_columns,), int64; empty if `values` has less than two dimensions.
+        statistics: Of `values`.
+    """
+
+    shape: tuple[int, ...]
+    index: Resolved
+    values: npt.NDArray[Any]
+    rows: npt.NDArray[np.int64]
+    columns: npt.NDArray[np.int64]
+    statistics: TensorStatistics
+
+
+def parse_index(text: str) -> Index:
+    """Read an index.
+
+    Raises:
+        QuerySyntaxError: The text is none; a caret shows where.
+
+    >>> parse_index("[0, :, 2:5]")
+    (0, slice(None, None, None), slice(2, 5, None))
+    """
+    return tuple(entry for entry, _ in _parsed(text))
+
+
+def write_index(index: Index) -> str:
+    """Write an index as text; `parse_index` reads it back.
+
+    >>> write_index((0, ..., slice(None, 5, 2)))
+    '[0, ..., :5:2]'
+    """
+    return f"[{', '.join(map(_written, index))}]"
+
+
+def _written(entry: Entry) -> str:
+    if not isinstance(entry, slice):
+        return "..." if entry is ... else str(entry)
+    start, stop, step = ("" if part is None else str(part) for part in (entry.start, entry.stop, entry.step))
+    return f"{start}:{stop}:{step}" if step else f"{start}:{stop}"
+
+
+def resolve(index: str | Entry | Index, shape: Sequence[int]) -> Resolved:
+    """Make an index concrete for a shape.
+
+    Args:
+        index: A text, or what `parse_index` returns, or a single entry of that.
+        shape: The tensor's shape.
+
+    Returns:
+        One entry for each dimension: an integer that is not negative, or a slice whose start, stop and step are
+        integers within the dimension; only the stop of one that runs backwards to the beginning is `None`.
+
+    Raises:
+        QuerySyntaxError: The index cannot be read.
+        QueryError: An integer is out of range, or there are more entries than dimensions.
+
+    >>> resolve("[-1, 2:99]", (3, 4, 5))
+    (2, slice(2, 4, 1), slice(0, 5, 1))
+    """
+    shape = tuple(shape)
+    spread = _spread(index, shape)
+    for i, (entry, column) in enumerate(spread):
+        if isinstance(entry, int) and not -shape[i] <= entry < shape[i]:
+            advice = f"use {-shape[i]} to {shape[i] - 1}" if shape[i] else "it is empty"
+            _refuse(f"Index {entry} is out of range for dimension {i} of shape {shape}: {advice}", index, column)
+    return tuple(_concrete(entry, n) for (entry, _), n in zip(spread, shape, strict=True))
+
+
+def restrict(index: str | Entry | Index, shape: Sequence[int]) -> Resolved:
+    """Fit an index to a shape that it was not written for, such as another step's; never out of range.
+
+    What `resolve` takes comes out the same. Otherwise surplus entries at the end are dropped, integers out of range are
+    moved to the nearest end, and an integer in a dimension of length 0 becomes an empty slice.
+
+    Raises:
+        QuerySyntaxError: The index cannot be read.
+    """
+    entries: list[Entry] = [entry for entry, _ in _read(index)]
+    if len(entries) - (... in entries) > len(shape):
+        entries = [entry for entry in entries if entry != ...]
+        del entries[len(shape) :]
+    fitted: list[int | slice] = []
+    for (entry, _), n in zip(_spread(tuple(entries), tuple(shape)), shape, strict=True):
+        if isinstance(entry, int):
+            entry = min(max(entry, -n), n - 1) if n else slice(0)
+        fitted.append(_concrete(entry, n))
+    return tuple(fitted)
+
+
+def cells(index: str | Entry | Index, shape: Sequence[int], *, max_cells: int = MAX_CELLS) -> Resolved:
+    """Resolve an index for a table.
+
+    Raises:
+        QuerySyntaxError: The index cannot be read.
+        QueryError: It does not fit the shape.
+        RefusedQueryError: It leaves more than two dimensions free, or selects more than `max_cells` values.
+    """
+    shape = tuple(shape)
+    resolved = resolve(index, shape)
+    free = [i for i, entry in enumerate(resolved) if isinstance(entry, slice)]
+    if len(free) > 2:
+        fixed = sorted(sorted(free, key=lambda i: shape[i] == 0)[:-2])  # an integer in an empty one is out of range
+        entries = [entry for entry, _ in _spread(index, shape)]
+        for i in fixed:
+            entries[i] = 0
+        which = f"dimension{'s' if len(fixed) > 1 else ''} {', '.join(map(str, fixed))}"
+        raise RefusedQueryError(
+            f"A table shows at most 2 dimensions, but {len(free)} of shape {shape} are left free: "
+            f"give {which} an integer, as in {write_index(tuple(entries))}"
+        )
+    n = 1
+    for i in free:
+        n *= len(_places(resolved[i], shape[i]))
+    if n > max_cells:
+        raise RefusedQueryError(
+            f"A table shows at most {max_cells:,} values, but {n:,} of shape {shape} are selected: "
+            f"narrow dimension {' or '.join(map(str, free))}"
+        )
+    return resolved
+
+
+def table(array: npt.ArrayLike, index: str | Entry | Index = "", *, max_cells: int = MAX_CELLS) -> Table:
+    """Cut a table from a tensor; values that are not finite are values like all others.
+
+    Args:
+        array: The whole tensor; numbers of any kind.
+        index: Which part of it, with at most two slices.
+        max_cells: How many values are shown at most.
+
+    Raises:
+        QuerySyntaxError: The index cannot be read.
+        QueryError: It does not fit the shape.
+        RefusedQueryError: It leaves more than two dimensions free, or selects more than `max_cells` values.
+        TypeError: The tensor does not hold numbers.
+    """
+    array = np.asarray(array)
+    resolved = cells(index, array.shape, max_cells=max_cells)
+    return make_table(array[(*resolved, ...)], resolved, array.shape)
+
+
+def make_table(part: npt.NDArray[Any], index: Resolved, shape: Sequence[int]) -> Table:
+    """Make a table of the part that was loaded of a tensor.
+
+    Args:
+        part: What the index selects.
+        index: As `cells` returns it.
+        shape: The whole tensor's shape.
+    """
+    values = np.array(part)  # a view would hold on to the whole tensor
+    free = ((entry, n) for entry, n in zip(index, shape, strict=True) if isinstance(entry, slice))
+    places = [np.array(_places(entry, n), np.int64) for entry, n in free]
+    rows, columns = (*places, *(np.zeros(0, np.int64),) * 2)[:2]
+    return Table(
+        shape=tuple(shape), index=index, values=values, rows=rows, columns=columns, statistics=statistics(values)
+    )
+
+
+def _places(entry: Entry, n: int) -> range:
+    return range(n)[entry] if isinstance(entry, slice) else range(0)
+
+
+def _concrete(entry: Entry, n: int) -> int | slice:
+    if not isinstance(entry, slice):
+        return operator.index(entry) % n  # type: ignore[arg-type]
+    places = _places(entry, n)
+    if not places:
+        return slice(0, 0, places.step)
+    return slice(places.start, places.stop if places.stop >= 0 else None, places.step)
+
+
+def _spread(index: str | Entry | Index, shape: tuple[int, ...]) -> list[tuple[Entry, int | None]]:
+    """Return one entry for each dimension, with its column in the text."""
+    entries = _read(index)
+    n_given = sum(entry is not ... for entry, _ in entries)
+    if n_given > len(shape):
+        column = [column for entry, column in entries if entry is not ...][len(shape)]
+        _refuse(f"Too many indices: {n_given} for shape {shape}, which has {len(shape)} dimensions", index, column)
+    every: list[tuple[Entry, int | None]] = [(slice(None), None)] * (len(shape) - n_given)
+    at = next((i for i, (entry, _) in enumerate(entries) if entry is ...), len(entries))
+    return entries[:at] + every + entries[at + 1 :]
+
+
+def _refuse(message: str, index: object, column: int | None) -> NoReturn:
+    shown = isinstance(index, str) and column is not None
+    raise QueryError(f"{message}\n{caret(str(index), column or 0)}" if shown else message)
+
+
+def _read(index: str | Entry | Index) -> list[tuple[Entry, int | None]]:
+    if isinstance(index, str):
+        return list(_parsed(index))
+    entries = [_checked(entry) for entry in (index if isinstance(index, tuple) else (index,))]
+    if entries.count(...) > 1:
+        raise QuerySyntaxError("An index may have only one '...'")
+    return [(entry, None) for entry in entries]
+
+
+def _checked(entry: object) -> Entry:
+    if entry is ...:
+        return entry
+    if isinstance(entry, slice):
+        parts = [None if part is None else _integer(part) for part in (entry.start, entry.stop, entry.step)]
+        if parts[2] == 0:
+            raise QuerySyntaxError(f"The step of a slice cannot be 0, got {entry!r}")
+        return slice(*parts)
+    return _integer(entry)
+
+
+def _integer(value: Any) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise QuerySyntaxError(f"{EXPECTED}, got {value!r:.40}")
+    if number not in INT64:
+        raise QuerySyntaxError(f"Expected an integer of at most 64 bits, got one of {number.bit_length()} bits")
+    return number
+
+
+def _parsed(text: str) -> Iterator[tuple[Entry, int]]:
+    """Yield the entries of a text with their columns."""
+    spans = _split(text, *_inside(text), ",")
+    if not text[slice(*spans[-1])].strip():
+        spans.pop()
+    seen = False
+    for start, stop in spans:
+        piece, column = text[start:stop].strip(), _solid(text, start, stop)
+        if not piece:
+            raise QuerySyntaxError("Expected an integer or a slice before the comma", text=text, column=column)
+        if piece == "..." and seen:
+            raise QuerySyntaxError("An index may have only one '...': write ':'", text=text, column=column)
+        seen = seen or piece == "..."
+        yield _entry(text, start, stop), column
+
+
+def _inside(text: str) -> tuple[int, int]:
+    """Return where the entries begin and end, without the brackets."""
+    end = len(text.rstrip())
+    start = _solid(text, 0, end)
+    opened = text.startswith("[", start)
+    other = BRACKET.search(text, start + opened, end)
+    if other is None:
+        if opened:
+            raise QuerySyntaxError("This bracket is never closed", text=text, column=start)
+        return start, end
+    place = other.start()
+    if other[0] == "[":
+        message = "A list of indices cannot be asked for: write a slice such as 2:5"
+    elif not opened:
+        message = "This bracket was never opened"
+    elif place < end - 1:
+        message = "Expected nothing after the bracket: write all indices in one pair, as in [0, 1]"
+        place = _solid(text, place + 1, end)
+    else:
+        return start + 1, place
+    raise QuerySyntaxError(message, text=text, column=place)
+
+
+def _solid(text: str, start: int, stop: int) -> int:
+    """Return where the first character is that is not blank, or the stop."""
+    return stop - len(text[start:stop].lstrip())
+
+
+def _split(text: str, start: int, stop: int, mark: str) -> list[tuple[int, int]]:
+    """Return where the parts between the marks begin and end."""
+    marks = [i for i in range(start, stop) if text[i] == mark]
+    return [(before + 1, after) for before, after in pairwise([start - 1, *marks, stop])]
+
+
+def _entry(text: str, start: int, stop: int) -> Entry:
+    if text[start:stop].strip() == "...":
+        return ...
+    spans = _split(text, start, stop, ":")
+    if len(spans) == 1:
+        return _number(text, start, stop)
+    if len(spans) > 3:
+        raise QuerySyntaxError("A slice has two colons at most, as in 0:10:2", text=text, column=spans[3][0] - 1)
+    parts = [_number(text, *span) if text[slice(*span)].strip() else None for span in spans]
+    if parts[2:] == [0]:
+        raise QuerySyntaxError("The step of a slice cannot be 0", text=text, column=_solid(text, *spans[2]))
+    return slice(*parts)
+
+
+def _number(text: str, start: int, stop: int) -> int:
+    piece, column = text[start:stop].strip(), _solid(text, start, stop)
+    match = INTEGER.fullmatch(piece)
+    if match:
+        digits = match[2].lstrip("0") or "0"
+        if len(digits) <= 19 and (number := int(match[1] + digits)) in INT64:
+            return number
+        message = "Expected an integer of at most 64 bits"
+    elif FLOAT.fullmatch(piece):
+        message = f"Expected an integer, got {piece:.40}"
+    elif piece in ("True", "False"):
+        message = f"Expected an integer, got {piece}: write {int(piece == 'True')}"
+    elif NEW_AXIS.fullmatch(piece):
+        message = f"{piece:.40} would add a dimension, which an index cannot do here: leave it out"
+    elif re.fullmatch(r"[-+0-9:.]+\s+[-+0-9:.\s]+", piece):
+        message = "A comma is missing here"
+        column += len(piece.split()[0])
+    else:
+        message = f"{EXPECTED}, got {piece!r:.40}"
+    raise QuerySyntaxError(message, text=text, column=column)

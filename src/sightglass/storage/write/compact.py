@@ -1,0 +1,296 @@
+"""Compaction: the small blocks of a file that nobody writes any more are put together into large ones.
+
+A run of one step a second leaves a block for each tag and step: ten times the bytes that its records need, and a frame
+for each of them that every reader has to look at.
+
+Rule 1: what is read afterwards is what was read before: all records, in their order, with their types, numbers, steps,
+times, flags and tracks. Blocks are put together only where they say the same: holes and changes of type stay between
+blocks. What is not small, or would not be written again to the same bytes, is copied as it is.
+Rule 2: the file stays until the new one is whole and on the disk, and takes its place at once. Whoever has it open goes
+on reading the old one. Whatever goes wrong, the file stays as it is, and nobody hears of it.
+Rule 3: a file that is not all whole frames, with right checksums, as long as it was when it was closed, is left alone:
+nothing hides damage, and a file that was removed is not made again.
+Rule 4: blocks stand in the order in which they became full, or ended. So of a file that is cut off, each series has a
+beginning, which may lack at most a block, 4,096 records, of what series beside it have.
+Rule 5: it is done in steps of about a millisecond, in memory for some 20 MiB.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import struct
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from sightglass.core.clock import Clock
+from sightglass.core.errors import DamagedError
+from sightglass.storage.format import framing, index
+from sightglass.storage.format.block import Key, is_block
+from sightglass.storage.format.block_entries import Heads
+from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Buffer, File, Frame, frame
+from sightglass.storage.format.protobuf import FIXED64, key, walk
+
+from .merge import STEP_ITEMS, Merge, Steps
+
+COMPACTED: Final = 1002
+SMALL_BYTES: Final = 4_096
+MIN_SMALL: Final = 256
+MAX_BYTES_EACH: Final = 2**15
+WINDOW_BYTES: Final = 2**18
+WRITE_BYTES: Final = 2**16
+SYNC_BYTES: Final = 4 * 2**20
+CHUNK_BYTES: Final = 2**20
+HEAD_BYTES: Final = 2**16
+ROOM: Final = 2
+MAX_WAITING: Final = 4
+OLD_S: Final = 3_600.0
+
+
+def pays(*, n_small: int, n_series: int, n_bytes: int) -> bool:
+    """Tell whether a file is worth reading for its small blocks: many in each series, and not lost among large ones."""
+    return n_small >= max(MIN_SMALL, 4 * n_series) and n_bytes <= MAX_BYTES_EACH * n_small
+
+
+def remove_old(directory: Path, *, now: float) -> None:
+    """Remove what processes have left that were killed while they compacted."""
+    with contextlib.suppress(OSError):
+        for path in directory.glob(".*.sgr.*.new"):
+            if path.stat().st_mtime < now - OLD_S:
+                path.unlink()
+
+
+class Compactor:
+    """Compacts files one after the other, a little at a time.
+
+    Attributes:
+        n_saved: By how many bytes files have become shorter.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.n_saved = 0
+        self._clock = clock
+        self._waiting: deque[tuple[Path, int]] = deque()
+        self._current: _Compaction | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is something to do."""
+        return bool(self._current or self._waiting)
+
+    def add(self, path: Path, n_bytes: int) -> None:
+        """Compact a closed file, when it is its turn; if too many wait, the one that has waited longest stays as it is.
+
+        Args:
+            path: The file.
+            n_bytes: How long it is; if it has another length by then, it is left alone.
+        """
+        self._waiting.append((path, n_bytes))
+        if len(self._waiting) > MAX_WAITING:
+            self._waiting.popleft()
+
+    def work(self, limit_s: float) -> None:
+        """Work for about so long, or until there is nothing to do; at least one step."""
+        until_s = self._clock.monotonic() + limit_s
+        while self.busy:
+            try:
+                self._step()
+            except Exception:  # noqa: BLE001  whatever it is, the file stays: tidying is not to cost anybody a record
+                self._give_up()
+            if self._clock.monotonic() >= until_s:
+                return
+
+    def stop(self) -> None:
+        """Leave all files as they are."""
+        self._waiting.clear()
+        self._give_up()
+
+    def _step(self) -> None:
+        if self._current is None:
+            self._current = _Compaction(*self._waiting.popleft())
+        try:
+            next(self._current.steps)
+        except StopIteration:
+            self.n_saved += self._current.n_saved
+            self._current = None
+
+    def _give_up(self) -> None:
+        current, self._current = self._current, None
+        if current is not None:
+            current.discard()
+
+
+class _LeftAloneError(Exception):
+    """The file is not one to compact."""
+
+
+class _Compaction:
+    """Compacts one file.
+
+    Attributes:
+        steps: Does it, a little at each.
+        n_saved: By how many bytes the file has become shorter.
+    """
+
+    def __init__(self, path: Path, n_bytes: int) -> None:
+        self.n_saved = 0
+        self.steps = self._work()
+        self._path = path
+        self._fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+        self._n_bytes = n_bytes
+        self._segment: int | None = None
+        self._heads = Heads()
+        self._merge = Merge(self._put_block)
+        self._out: list[Buffer] = []
+        self._n_out = self._n_unsynced = self._n_written = self._n_before = self._n_after = 0
+        self._file: File | None = None
+        self._target: Any = None
+
+    def discard(self) -> None:
+        """Close and remove what is there of the new file."""
+        self.steps.close()
+        self._close()
+        if self._target is not None:
+            with contextlib.suppress(OSError):
+                self._fresh.unlink()
+
+    def _close(self) -> None:
+        for opened in (self._file, self._target):
+            if opened is not None:
+                opened.close()
+
+    def _work(self) -> Steps:
+        self._file = File(self._path)
+        if self._file.size() != self._n_bytes or shutil.disk_usage(self._path.parent).free < ROOM * self._n_bytes:
+            raise _LeftAloneError
+        self._target = self._fresh.open("wb", buffering=0)
+        yield from self._read(self._file)
+        yield from self._merge.finish_all()
+        self._write()
+        yield
+        os.fsync(self._target.fileno())
+        yield
+        self._replace(self._file)
+
+    def _replace(self, file: File) -> None:
+        """Put the new file into the place of the old one, if that is worth it."""
+        if 2 * self._n_written > self._n_bytes and 2 * self._n_after > self._n_before:
+            raise _LeftAloneError
+        with contextlib.suppress(OSError):
+            shutil.copymode(self._path, self._fresh)
+        is_same = file.is_at(self._path) and file.size() == self._n_bytes
+        self._close()
+        if not is_same:
+            raise _LeftAloneError
+        self._fresh.replace(self._path)
+        self.n_saved = self._n_bytes - self._n_written
+        with contextlib.suppress(OSError):
+            index.path_of(self._path).unlink()
+
+    # Reading
+
+    def _read(self, file: File) -> Steps:
+        place = 0
+        while place < self._n_bytes:
+            window = bytes(file.read(place, min(WINDOW_BYTES, self._n_bytes - place)))
+            starts, lengths, n = framing.intact_run(window)
+            yield
+            for i, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+                yield from self._take(window[start : start + length], place + start - HEADER_BYTES)
+                if self._merge.full:
+                    yield from self._merge.sort()
+                elif i % STEP_ITEMS == 0:
+                    yield
+            if not n:
+                n = yield from self._take_long(file, place, framing.header(window))
+            place += n
+
+    def _take(self, payload: bytes, offset: int) -> Iterator[None]:
+        """Take in a whole frame."""
+        if not offset:
+            self._put(frame([_marked(payload)]))
+            return
+        self._n_before += 1
+        found = self._head(payload, len(payload), offset)
+        if found is None or len(payload) > SMALL_BYTES:
+            if found is not None:
+                yield from self._merge.finish(found[0])
+            self._put_block([payload])
+            return
+        key, row = found
+        self._merge.take(payload, key, self._heads.types[row[2]], row[3:8], self._segment or 0)
+
+    def _take_long(self, file: File, place: int, length: int | None) -> Generator[None, None, int]:
+        """Copy a frame that is longer than a window, and return how long it is."""
+        found = Frame(place, -1 if length is None else length)
+        if length is None or found.end > self._n_bytes:
+            raise _LeftAloneError
+        head = self._head(bytes(file.read(found.payload, min(length, HEAD_BYTES))), length, place)
+        if head is not None:
+            yield from self._merge.finish(head[0])
+        self._n_before += 1
+        self._n_after += 1
+        crc, at = 0, found.payload
+        self._put([file.read(place, HEADER_BYTES)])
+        while at < found.payload + length:
+            chunk = bytes(file.read(at, min(CHUNK_BYTES, found.payload + length - at)))
+            if not chunk:
+                raise _LeftAloneError
+            crc = framing.extend(crc, chunk)
+            at += len(chunk)
+            self._put([chunk])
+            yield
+        footer = file.read(at, FOOTER_BYTES)
+        if int.from_bytes(footer, "little") != framing.masked(crc):
+            raise _LeftAloneError
+        self._put([footer])
+        return found.end - place
+
+    def _head(self, payload: bytes, length: int, offset: int) -> tuple[Key, tuple[Any, ...]] | None:
+        """Read the head of a block; `None` if an event is none."""
+        view = memoryview(payload)
+        try:
+            segment, key, row = self._heads.read(view, length, offset)
+        except DamagedError:
+            if is_block(view, length):
+                raise
+            return None
+        if self._segment is None:
+            self._segment = segment
+        if segment != self._segment:
+            raise _LeftAloneError
+        return key, row
+
+    # Writing
+
+    def _put_block(self, payload: Sequence[Buffer]) -> None:
+        self._n_after += 1
+        self._put(frame(payload))
+
+    def _put(self, buffers: list[Buffer]) -> None:
+        self._out += buffers
+        self._n_out += sum(map(len, buffers))
+        if self._n_out >= WRITE_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        left = memoryview(b"".join(self._out))
+        self._n_written += len(left)
+        self._n_unsynced += len(left)
+        self._out, self._n_out = [], 0
+        while left:
+            left = left[self._target.write(left) :]
+        if self._n_unsynced >= SYNC_BYTES:  # little by little, so that no step has to wait for all
+            self._n_unsynced = 0
+            os.fsync(self._target.fileno())
+
+
+def _marked(payload: bytes) -> bytes:
+    """Return the version record with a number of its own: what is known of the old file is not true of the new one."""
+    if any(number == COMPACTED for number, _, _ in walk(memoryview(payload))):
+        raise _LeftAloneError
+    return payload + key(COMPACTED, FIXED64) + struct.pack("<Q", secrets.randbits(64))

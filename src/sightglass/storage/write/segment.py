@@ -1,0 +1,448 @@
+"""Segments: the files that records are written to.
+
+Rule 1: a file holds whole frames. What a write that failed has left of one is cut off again; where even that fails, the
+file is given up, and what it lacks goes to the next one: nothing is ever appended after a torn tail.
+Rule 2: what was appended waits in memory until it is written, in order, whatever fails.
+Rule 3: large arrays are not copied on their way to the file, and many small buffers are written by one system call.
+Rule 4: a file is full at `SEGMENT_BYTES`, or when it has very many small blocks (see `Segments`). What is full, or
+closed, is compacted.
+Rule 5: a file that others have removed, or changed in its length, is given up as well: it would be written in vain.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import struct
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from sightglass.core.clock import Clock, SystemClock
+from sightglass.core.columns import Columns
+from sightglass.core.values import n_bytes
+from sightglass.storage.format import block, protobuf
+from sightglass.storage.format.framing import Buffer, frame
+from sightglass.storage.run_file import SUFFIX
+
+from .compact import SMALL_BYTES, Compactor, pays, remove_old
+
+VERSION: Final = "Sightglass.Event:1"
+BLOCK_ROWS: Final = 8_192
+BLOCK_BYTES: Final = 64 * 2**20
+SEGMENT_BYTES: Final = 256 * 2**20
+JOINED_BYTES: Final = 2**16
+MAX_WRITE_BYTES: Final = 2**30
+MAX_BUFFERS: Final = 1_024
+MANY_SMALL: Final = 2**16
+SMALL_EACH: Final = 256
+SHARE: Final = 16
+
+EVENT_WALL, EVENT_VERSION = 1, 3
+_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_BINARY", 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Records of one series on their way to a file.
+
+    Attributes:
+        since: The number of the event from which on the series is kept.
+        n_missed: How many events failed, were skipped or were dropped before the last of these records.
+    """
+
+    key: block.Key
+    columns: Columns
+    since: int = 0
+    n_missed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """A frame that waits to be written; `rows` are what is in it, none for the version."""
+
+    buffers: Sequence[Buffer]
+    n_bytes: int
+    rows: Rows | None
+
+    @property
+    def n_rows(self) -> int:
+        return 0 if self.rows is None else len(self.rows.columns)
+
+
+class SegmentWriter:
+    """Writes one file.
+
+    Attributes:
+        path: The file.
+        size: How long it is, in bytes: all whole frames.
+        n_rows: How many records are in it.
+        n_small: How many blocks of at most `SMALL_BYTES` are in it.
+        n_waiting: How many records wait to be written.
+        n_waiting_bytes: How many bytes wait.
+        given_up: Why nothing is written any more, or empty.
+    """
+
+    def __init__(self, path: Path, *, wall_time: float | None = None, version: str = VERSION) -> None:
+        """Make the file, written from a wall time on, by default now; nothing is in it before the first `flush`.
+
+        Raises:
+            FileExistsError: There is one.
+            OSError: It cannot be made.
+        """
+        self.path = path
+        self.size = 0
+        self.n_rows = 0
+        self.n_small = 0
+        self.n_waiting = 0
+        self.n_waiting_bytes = 0
+        self.given_up = ""
+        self._number = secrets.randbits(64)
+        self._keys: set[block.Key] = set()
+        self._frames: deque[_Frame] = deque()
+        self._n_begun = 0
+        self._file = os.open(path, _FLAGS, 0o666)
+        self._watched = os.fstat(self._file).st_nlink > 0  # some file systems do not tell
+        parts = [
+            protobuf.key(EVENT_WALL, protobuf.FIXED64),
+            struct.pack("<d", SystemClock.wall() if wall_time is None else wall_time),
+            protobuf.key(EVENT_VERSION, protobuf.BYTES), protobuf.varint(len(version)), version.encode(),
+        ]  # fmt: skip
+        self._queue([self._frame(parts, None)])
+
+    @property
+    def n_series(self) -> int:
+        """How many series have records in it."""
+        return len(self._keys)
+
+    def append(self, key: block.Key, columns: Columns, *, since: int = 0, n_missed: int = 0) -> None:
+        """Let records wait for the next `flush`, as blocks of at most `BLOCK_ROWS` and about `BLOCK_BYTES`.
+
+        Args:
+            key: The series they belong to.
+            columns: At least one record. Their arrays must not be changed any more.
+            since: The number of the event from which on the series is kept.
+            n_missed: How many events failed, were skipped or were dropped before the last of these records.
+
+        Raises:
+            UnsendableError: A value has a type that cannot be kept; then none of these records is.
+        """
+        frames = []
+        for part in split(columns):
+            rows = Rows(key=key, columns=part, since=since, n_missed=n_missed)
+            head = block.head_of(key, part, segment=self._number, since=since, n_missed=n_missed)
+            frames.append(self._frame(block.encode(head, part), rows))
+        self._queue(frames)
+        self._keys.add(key)
+
+    def flush(self) -> None:
+        """Write all that waits. After an error, all that is not written goes on waiting.
+
+        Raises:
+            OSError: It cannot be written; also if the file is given up.
+        """
+        if not self._frames:
+            return
+        self._look()
+        try:
+            while self._frames:
+                self._advance(self._write(self._batch()))
+            self._watched &= os.fstat(self._file).st_size == self.size
+        except OSError:
+            self._cut_off()
+            raise
+
+    def take(self) -> list[Rows]:
+        """Take away what waits, to be written elsewhere."""
+        rows = [frame.rows for frame in self._frames if frame.rows is not None]
+        self._frames.clear()
+        self.n_waiting = self.n_waiting_bytes = self._n_begun = 0
+        return rows
+
+    def close(self) -> None:
+        """Close the file, and remove it if nothing is in it; what still waits is lost."""
+        file, self._file = self._file, -1
+        if file < 0:
+            return
+        self._watched, self.given_up = False, self.given_up or "it is closed"
+        if not self.size:
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+        os.close(file)
+
+    def _frame(self, parts: Sequence[Buffer], rows: Rows | None) -> _Frame:
+        buffers = frame(joined(parts))
+        return _Frame(joined(buffers), sum(map(len, buffers)), rows)
+
+    def _queue(self, frames: Sequence[_Frame]) -> None:
+        self._frames.extend(frames)
+        self.n_waiting += sum(frame.n_rows for frame in frames)
+        self.n_waiting_bytes += sum(frame.n_bytes for frame in frames)
+
+    def _look(self) -> None:
+        """Give the file up if it is no longer what was written."""
+        if self._watched and not self.given_up:
+            told = os.fstat(self._file)
+            if not told.st_nlink:
+                self.given_up = "it was removed"
+            elif told.st_size != self.size:
+                self.given_up = f"it was changed by others: {told.st_size} bytes instead of {self.size}"
+        if self.given_up:
+            raise OSError(f"{self.path} is written no more: {self.given_up}")
+
+    def _batch(self) -> list[memoryview]:
+        """Return the first buffers that wait, as many as one system call takes."""
+        batch: list[memoryview] = []
+        n_skipped, room = self._n_begun, MAX_WRITE_BYTES
+        for waiting in self._frames:
+            for buffer in waiting.buffers:
+                if n_skipped >= len(buffer):
+                    n_skipped -= len(buffer)
+                    continue
+                batch.append(memoryview(buffer)[n_skipped : n_skipped + room])
+                n_skipped, room = 0, room - len(batch[-1])
+                if not room or len(batch) == MAX_BUFFERS:
+                    return batch
+        return batch
+
+    def _write(self, batch: list[memoryview]) -> int:
+        if hasattr(os, "writev"):
+            return os.writev(self._file, batch)
+        return os.write(self._file, joined(batch)[0])
+
+    def _advance(self, n: int) -> None:
+        """Note that some of what waits is written, perhaps not up to the end of a frame."""
+        self._n_begun += n
+        while self._frames and self._n_begun >= self._frames[0].n_bytes:
+            done = self._frames.popleft()
+            self._n_begun -= done.n_bytes
+            self.size += done.n_bytes
+            self.n_rows += done.n_rows
+            self.n_small += done.n_rows > 0 and done.n_bytes <= SMALL_BYTES
+            self.n_waiting -= done.n_rows
+            self.n_waiting_bytes -= done.n_bytes
+
+    def _cut_off(self) -> None:
+        """Cut off what is there of a frame that could not be written."""
+        self._n_begun = 0
+        try:
+            os.ftruncate(self._file, self.size)
+        except OSError as error:
+            self.given_up = f"its end is torn: {error.strerror}"
+
+
+class Segments:
+    """Writes the segments of one process: opens the first when there is something, and the next when one is full.
+
+    A file of small blocks is full when it has `MANY_SMALL`: so many readers look at one by one if the process is
+    killed. But it needs `SMALL_EACH` for each series, as fewer make no large ones; and one for `SHARE` in the files
+    before, so that the files of a long run, which its readers hold open, are few.
+    """
+
+    def __init__(
+        self, open_directory: Callable[[], Path], *, rank: int, clock: Clock, tell: Callable[[str], None]
+    ) -> None:
+        """Begin with no file.
+
+        Args:
+            open_directory: Makes the directory; called before the first file, and again if the directory has vanished.
+            rank: The number of the process in its program.
+            clock: Where the time comes from.
+            tell: Told of a file that is given up.
+        """
+        self._open_directory = open_directory
+        self._tell = tell
+        self._rank = rank
+        self._clock = clock
+        self._started_ms = 0
+        self._number = 0
+        self._directory: Path | None = None
+        self._current: SegmentWriter | None = None
+        self._left: list[Rows] = []
+        self._n_left_bytes = 0
+        self._n_rows = 0
+        self._n_bytes = 0
+        self._n_small = 0
+        self._compactor = Compactor(clock)
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is a file that records can be appended to."""
+        return self._current is not None and not self._current.given_up
+
+    @property
+    def path(self) -> Path | None:
+        """The file that is being written, or else the directory, if there is one."""
+        return self._current.path if self._current else self._directory
+
+    @property
+    def n_rows(self) -> int:
+        """How many records are in the files."""
+        current = self._current
+        return self._n_rows + (current.n_rows if current else 0)
+
+    @property
+    def n_bytes(self) -> int:
+        """How many bytes are in the files."""
+        current = self._current
+        return self._n_bytes - self._compactor.n_saved + (current.size if current else 0)
+
+    @property
+    def compacting(self) -> bool:
+        """Whether `compact` has something to do."""
+        return self._compactor.busy
+
+    @property
+    def n_waiting(self) -> int:
+        """How many records wait to be written."""
+        current = self._current
+        return sum(len(rows.columns) for rows in self._left) + (current.n_waiting if current else 0)
+
+    @property
+    def n_waiting_bytes(self) -> int:
+        """How many bytes wait to be written."""
+        current = self._current
+        return self._n_left_bytes + (current.n_waiting_bytes if current else 0)
+
+    def open(self) -> SegmentWriter:
+        """See that there is a file that records can be appended to, and return it.
+
+        Raises:
+            OSError: It cannot be made.
+        """
+        current = self._current
+        if current and (current.given_up or self._is_full(current)):
+            if current.given_up:
+                self._tell(f"{current.path} is written no more: {current.given_up}; records go to another file")
+            self._n_left_bytes += current.n_waiting_bytes
+            self._left += current.take()
+            self._leave(current)
+        if self._current is None:
+            opened = self._next()
+            for rows in self._left:
+                opened.append(rows.key, rows.columns, since=rows.since, n_missed=rows.n_missed)
+            self._left, self._n_left_bytes, self._current = [], 0, opened
+        return self._current
+
+    def append(self, rows: Rows) -> None:
+        """Let records wait for the next `flush`; only after `open`.
+
+        Raises:
+            UnsendableError: A value has a type that cannot be kept; then none of these records is.
+        """
+        assert self._current is not None
+        self._current.append(rows.key, rows.columns, since=rows.since, n_missed=rows.n_missed)
+
+    def flush(self) -> None:
+        """Write all that waits. After an error, all that is not written goes on waiting.
+
+        Raises:
+            OSError: It cannot be written, or the next file cannot be made.
+        """
+        current = self._current
+        if current is None and not self._left:
+            return
+        try:
+            if current is not None:
+                current.flush()
+                return
+        except OSError:
+            if current is None or not current.given_up:
+                raise
+        self.open().flush()
+
+    def compact(self, limit_s: float) -> None:
+        """Compact files that are closed, for about so long."""
+        self._compactor.work(limit_s)
+
+    def close(self, *, compact_s: float = 0.0) -> None:
+        """Close the file, and compact what is closed if that takes no longer than this; what still waits is lost."""
+        self._left, self._n_left_bytes = [], 0
+        if self._current is not None:
+            self._leave(self._current)
+        if compact_s:
+            self._compactor.work(compact_s)
+        self._compactor.stop()
+
+    def _is_full(self, current: SegmentWriter) -> bool:
+        many = max(MANY_SMALL, SMALL_EACH * current.n_series, self._n_small // SHARE)
+        return current.size >= SEGMENT_BYTES or current.n_small >= many
+
+    def _leave(self, current: SegmentWriter) -> None:
+        self._n_rows += current.n_rows
+        self._n_bytes += current.size
+        self._n_small += current.n_small
+        self._current = None
+        whole = not current.given_up
+        current.close()
+        if whole and pays(n_small=current.n_small, n_series=current.n_series, n_bytes=current.size):
+            self._compactor.add(current.path, current.size)
+
+    def _next(self) -> SegmentWriter:
+        """Make the next file, under a name that is not taken."""
+        wall_time = self._clock.wall()
+        self._started_ms = self._started_ms or int(wall_time * 1000)
+        if self._directory is None or not self._directory.is_dir():
+            self._directory = self._open_directory()
+            remove_old(self._directory, now=wall_time)
+        while True:
+            name = f"{self._started_ms}-rank{self._rank}-{self._number:04d}{SUFFIX}"
+            try:
+                opened = SegmentWriter(self._directory / name, wall_time=wall_time)
+            except FileExistsError:
+                self._started_ms, self._number = self._started_ms + 1, 0
+                continue
+            self._number += 1
+            return opened
+
+
+def joined(buffers: Sequence[Buffer]) -> list[Buffer]:
+    """Join small buffers that follow each other; large ones are left as they are.
+
+    >>> joined([b"a", b"b", bytes(2**17), b"c"])[::2]
+    [b'ab', b'c']
+    """
+    out: list[Buffer] = []
+    small: list[Buffer] = []
+    for buffer in buffers:
+        if len(buffer) <= JOINED_BYTES:
+            small.append(buffer)
+            continue
+        if small:
+            out.append(b"".join(small))
+            small = []
+        out.append(buffer)
+    if small:
+        out.append(b"".join(small))
+    return out
+
+
+def split(columns: Columns) -> Iterator[Columns]:
+    """Split records into blocks of at most `BLOCK_ROWS`, and of `BLOCK_BYTES` unless one value is larger."""
+    values = columns.values
+    if isinstance(values, np.ndarray):
+        n_each = max(1, min(BLOCK_ROWS, BLOCK_BYTES // max(1, values[:1].nbytes)))
+        cuts: Sequence[int] = range(n_each, len(columns), n_each)
+    else:
+        cuts = _cuts(values)
+    for start, stop in zip((0, *cuts), (*cuts, len(columns)), strict=True):
+        yield columns.slice(start, stop)
+
+
+def _cuts(values: Sequence[Any]) -> Sequence[int]:
+    """Return before which values a new block begins."""
+    sizes = [n_bytes(value) for value in values]
+    if len(values) <= BLOCK_ROWS and sum(sizes) <= BLOCK_BYTES:
+        return ()
+    cuts, start, before = [], 0, 0
+    for i, end in enumerate(accumulate(sizes)):
+        if i > start and (end - before > BLOCK_BYTES or i - start == BLOCK_ROWS):
+            cuts.append(i)
+            start, before = i, end - sizes[i]
+    return cuts

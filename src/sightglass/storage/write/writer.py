@@ -1,0 +1,427 @@
+"""The keeper: takes records from a training, and writes them on a thread of its own.
+
+Rule 1: who gives a record never waits for a disk, and never hears of one. A call of `log` with plain numbers is one
+`append`; of arrays that the program could overwrite, a copy is taken (`staging`), and nothing else.
+Rule 2: what was given is in the file at most a second later. The thread sleeps while nothing waits.
+Rule 3: while nothing can be written, records wait in memory, up to `MAX_WAITING_BYTES` and about `MAX_WAITING` records
+before they are columns. Beyond that the newest are dropped, whole calls or large values: what comes later has a hole
+before it, so that what is in the file stays in order, and whoever reads it sees where something is missing.
+Rule 4: each kind of trouble is told once, with a warning, counted, and raised by the next `flush` or `close`; but for
+values of types that cannot be kept: what a training logs by mistake is no reason to fail at its end.
+Rule 5: files that are full are compacted (`compact`) while nothing else is to be done, `SLICE_S` at a time and a
+twentieth of the time: neither a flush nor a training that is busy in Python waits for it. What is left of it at the end
+is done if it takes no longer than `COMPACT_S`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from sightglass.core.clock import Clock
+from sightglass.core.columns import Row
+from sightglass.core.errors import KeepError, UnsendableError
+from sightglass.core.threads import Worker
+from sightglass.core.values import n_bytes
+from sightglass.storage.format.block import Key
+
+from .column_builder import STEPS, Gather, Log, Lost
+from .copy_pool import STAGED_BYTES, Staging
+from .segment import Segments
+
+FLUSH_S: Final = 0.5
+RETRY_S: Final = 1.0
+MAX_WAITING: Final = 4_000_000
+MAX_WAITING_BYTES: Final = 512 * 2**20
+WAKE_ITEMS: Final = 1_024
+WAKE_BYTES: Final = 4 * 2**20
+CHUNK_ROWS: Final = 4_096
+CHUNK_ITEMS: Final = 64
+CHUNK_BLOCKS: Final = 16
+SLICE_S: Final = 0.001
+REST: Final = 20.0
+MAX_REST_S: Final = 1.0
+COMPACT_S: Final = 2.0
+CLOSING_SHARE: Final = 0.25
+
+FIXED: Final = frozenset((float, int, bool, type(None), np.float64, np.float32, np.int64, np.int32, np.bool_))
+"""Types of values that cannot change, and need no counting of their bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """What became of the records so far.
+
+    Attributes:
+        n_rows: How many are in the files.
+        n_bytes: How many bytes the files have.
+        n_dropped: How many were given and are not kept: for lack of room, or for what their values are.
+        n_waiting: How many are still to be written.
+        last_error: What went wrong last, or empty.
+    """
+
+    n_rows: int
+    n_bytes: int
+    n_dropped: int
+    n_waiting: int
+    last_error: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """Records of a series that is not logged, on their way."""
+
+    key: Key
+    rows: Sequence[Row]
+    since: int
+    n_missed: int
+    n_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """Where records were dropped on their way: how many of which series."""
+
+    n_dropped: Counter[Key]
+
+
+class Keeper:
+    """Keeps the records of one process. Nothing is opened, and no thread started, before the first one comes.
+
+    Attributes:
+        active: Whether anything was given so far.
+    """
+
+    def __init__(self, open_directory: Callable[[], Path], *, rank: int = 0, clock: Clock) -> None:
+        """Begin with nothing.
+
+        Args:
+            open_directory: Makes the directory for the files, on the writer's thread. What it raises as `OSError` is
+                treated as a disk that is full: it is called again later. It is also called if the directory vanishes.
+            rank: The number of the process in its program.
+            clock: Where the time comes from.
+        """
+        self.active = False
+        self._clock = clock
+        self._worker = Worker("keep", self._work)
+        self._staging = Staging()
+        self._gather = Gather(lose=self._lose)
+        self._segments = Segments(open_directory, rank=rank, clock=clock, tell=self._warn)
+        # How many items `log` may append without looking further. None while the thread is asleep and has to be woken,
+        # `WAKE_ITEMS` while it sleeps for a time, all that there is room for while it is at work.
+        self._limit = 0
+        self._items: deque[Log | _Given | _Gap] = deque()
+        self._room = MAX_WAITING // 10
+        self._rows_per_item = 10.0
+        self._given_bytes = self._taken_bytes = self._quiet_bytes = 0
+        self._n_dropped = self._n_dropped_told = 0
+        self._told: set[str] = set()
+        self._failure = self._last_error = ""
+        self._closed = self._urgent = False
+        self._trying = True
+        self._retry_s = 0.0
+        self._due_s: float | None = None
+        self._compact_s = 0.0
+        self._closing_s = COMPACT_S
+
+    def log(
+        self, index: int, step: Any, wall_time: float, values: dict[str, Any], steps: Mapping[str, float] | None
+    ) -> None:
+        """Keep what one call of `run.log` gave.
+
+        Args:
+            index: The number of the call.
+            step: The primary step.
+            wall_time: When it was, in seconds since the Unix epoch.
+            values: By their tags; the mapping must not be changed any more.
+            steps: Further step tracks, or `None`.
+        """
+        items = self._items
+        if len(items) < self._limit and FIXED.issuperset(map(type, values.values())) and type(step) in STEPS:
+            items.append((index, step, wall_time, values, steps, 0))
+            return
+        if type(step) not in STEPS:
+            step = self._own(step, 0)
+        size = 0
+        if not FIXED.issuperset(map(type, values.values())):
+            values, size = self._owned(values)
+        self._give((index, step, wall_time, values, steps, size), size)
+
+    def rows(self, key: Key, rows: Sequence[Row], *, since: int = 0, n_missed: int = 0) -> None:
+        """Keep records of a series that is not logged.
+
+        Args:
+            key: The series.
+            rows: At least one, their numbers growing. Neither they nor their values may change any more.
+            since: The number of the event from which on the series is kept.
+            n_missed: How many events failed, were skipped or were dropped before the last of these records.
+        """
+        size = 0 if FIXED.issuperset(type(row[3]) for row in rows) else sum(n_bytes(row[3]) for row in rows)
+        self._give(_Given(key, rows, since, n_missed, size), size)
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until all that was given is in the file.
+
+        Raises:
+            KeepError: It is not, or records were dropped since this was last raised.
+        """
+        if self.active and not self._closed:
+            self._urgent = True
+            self._check(self._worker.round(timeout_s), timeout_s)
+
+    def close(self, timeout_s: float) -> None:
+        """Write what is left, and close the file; what cannot be written now is lost. Calling it again does nothing.
+
+        Raises:
+            KeepError: Not all is written, or records were dropped since this was last raised.
+        """
+        if self._closed:
+            return
+        with self._worker.lock:
+            self._closed = True
+            self._limit = 0
+            self._closing_s = min(COMPACT_S, CLOSING_SHARE * timeout_s)
+        if self.active:
+            self._check(self._worker.close(timeout_s), timeout_s)
+
+    def abandon(self) -> None:
+        """Become a no-op in a forked child, whose files are its parent's."""
+        self._closed = True
+        self._limit = 0
+        self._items = deque()
+        self._worker = Worker("keep", self._work)
+        self._gather = Gather(lose=self._lose)
+
+    def statistics(self) -> Statistics:
+        """Return what was counted so far."""
+        return Statistics(
+            n_rows=self._segments.n_rows,
+            n_bytes=self._segments.n_bytes,
+            n_dropped=self._n_dropped,
+            n_waiting=self._n_waiting(),
+            last_error=self._last_error,
+        )
+
+    # The side of the caller
+
+    def _owned(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+        """Return values that the program cannot change any more, and how many bytes they take."""
+        owned: dict[str, Any] = {}
+        size = 0
+        for tag, value in values.items():
+            if type(value) in FIXED:
+                owned[tag] = value
+                continue
+            kept = owned[tag] = self._own(value, size)
+            size += 0 if type(kept) is Lost else n_bytes(kept)
+        return owned, size
+
+    def _own(self, value: Any, n_more_bytes: int) -> Any:
+        try:
+            size = n_bytes(value)
+            if size >= STAGED_BYTES and self._n_waiting_bytes() + n_more_bytes + size > MAX_WAITING_BYTES:
+                return Lost(f"more than {MAX_WAITING_BYTES >> 20} MiB wait to be written")
+            return self._staging.take(value)
+        except Exception as error:  # noqa: BLE001  arrays are other libraries' own
+            return Lost(f"{type(error).__name__}: {error}")
+
+    def _give(self, item: Log | _Given, size: int) -> None:
+        with self._worker.lock:
+            if self._closed:
+                return
+            self.active = True
+            if len(self._items) >= self._room or (size and self._n_waiting_bytes() + size > MAX_WAITING_BYTES):
+                self._drop(item)
+                return
+            self._items.append(item)
+            self._given_bytes += size
+            self._quiet_bytes += size
+            if len(self._items) <= self._limit and self._quiet_bytes < WAKE_BYTES:
+                return
+            self._quiet_bytes = 0
+            self._limit = self._room
+        self._worker.wake()
+
+    def _drop(self, item: Log | _Given) -> None:
+        keys = [Key(kind="logged", tag=tag) for tag in item[3]] if isinstance(item, tuple) else [item.key] * _n(item)
+        last = self._items[-1] if self._items else None
+        gap = last if isinstance(last, _Gap) else _Gap(Counter())
+        gap.n_dropped.update(keys)
+        if gap is not last:
+            self._items.append(gap)
+        self._n_dropped += len(keys)
+        self._warn("Records are dropped: too many wait to be written")
+
+    def _n_waiting_bytes(self) -> int:
+        on_the_way = self._given_bytes - self._taken_bytes
+        return on_the_way + self._gather.n_bytes + self._segments.n_waiting_bytes
+
+    def _n_waiting(self) -> int:
+        return sum(map(_n, self._items.copy())) + self._gather.n_rows + self._segments.n_waiting
+
+    def _check(self, finished: bool, timeout_s: float) -> None:
+        """Raise what went wrong since the last time."""
+        why = self._failure
+        if self._worker.error is not None:
+            why = f"the writer has failed: {self._worker.error!r}"
+        elif not finished:
+            why = f"not within {timeout_s:g} s"
+        n_dropped, self._n_dropped_told = self._n_dropped - self._n_dropped_told, self._n_dropped
+        if why:
+            counted = f"{self._n_waiting()} wait in memory, {n_dropped} are lost"
+            raise KeepError(f"Records could not be written: {why}; {counted}")
+        if n_dropped:
+            raise KeepError(f"{n_dropped} records are lost; the last reason: {self._last_error}")
+
+    def _warn(self, message: str, *, once: str = "") -> None:
+        """Warn of something for the first time."""
+        self._last_error = message
+        if (once or message) not in self._told:
+            self._told.add(once or message)
+            with contextlib.suppress(Warning):  # whoever makes errors of warnings is not to lose records by it
+                warnings.warn(message, RuntimeWarning, stacklevel=3)
+
+    # The side of the writer
+
+    def _work(self) -> float | None:
+        """Take in what was given, and write what is full; all there is when it is time. Return when to go on."""
+        closing = self._closed
+        urgent = self._urgent or closing
+        self._urgent = False
+        self._trying = urgent or self._clock.monotonic() >= self._retry_s
+        n_left = len(self._items)
+        while n_left and not self._is_full():
+            n_left -= self._collect(n_left)
+            self._pass_on(all=False)
+        now_s = self._clock.monotonic()
+        if self._due_s is None:
+            self._due_s = now_s + FLUSH_S
+        if urgent or now_s >= self._due_s:
+            self._due_s = None
+            self._pass_on(all=True)
+        if closing:
+            self._end()
+        return self._compact(self._rest())
+
+    def _collect(self, n_left: int) -> int:
+        """Take the next items in, and return how many they were."""
+        n = min(n_left, max(CHUNK_ITEMS, int(CHUNK_ROWS / self._rows_per_item)))
+        with self._worker.lock:
+            items = [self._items.popleft() for _ in range(n)]
+        logs: list[Log] = []
+        for item in items:
+            if isinstance(item, tuple):
+                logs.append(item)
+                continue
+            self._take_logs(logs)
+            if isinstance(item, _Given):
+                self._gather.rows(item.key, item.rows, since=item.since, n_missed=item.n_missed)
+                self._taken_bytes += item.n_bytes
+            else:
+                for key, n_dropped in item.n_dropped.items():
+                    self._gather.skip(key, n_dropped)
+        self._take_logs(logs)
+        self._rows_per_item = max(1.0, sum(map(_n, items)) / n)
+        self._room = max(1_000, int(MAX_WAITING / self._rows_per_item))
+        self._worker.breathe()
+        return n
+
+    def _take_logs(self, logs: list[Log]) -> None:
+        if logs:
+            self._gather.log(logs)
+            self._taken_bytes += sum(item[5] for item in logs)
+            logs.clear()
+
+    def _pass_on(self, *, all: bool) -> None:
+        """Write what is full, or all there is, unless it is too early to try again."""
+        segments = self._segments
+        try:
+            if self._trying and self._gather.n_rows:
+                segments.open()
+            if segments.ready:
+                for i, rows in enumerate(self._gather.take(all=all and self._trying)):
+                    try:
+                        segments.append(rows)
+                    except UnsendableError as error:
+                        self._lose(rows.key, len(rows.columns), str(error))
+                    if i % CHUNK_BLOCKS == CHUNK_BLOCKS - 1:
+                        self._worker.breathe()
+            if self._trying and (all or segments.n_waiting_bytes >= WAKE_BYTES):
+                segments.flush()
+                self._failure = ""
+        except OSError as error:
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        self._trying = False
+        self._retry_s = self._clock.monotonic() + RETRY_S
+        where = error.filename or self._segments.path
+        why = f"{where}: {error.strerror}" if error.strerror else str(error)
+        if not self._failure:
+            self._told.discard(why)
+        self._failure = why
+        self._warn(f"Records cannot be written now, and wait in memory: {why}", once=why)
+
+    def _lose(self, key: Key, n: int, why: str) -> None:
+        """Count values that cannot be kept; that is told at once, and no failure of the keeper's."""
+        self._n_dropped += n
+        self._n_dropped_told += n
+        self._warn(f"Values of {key.tag!r} cannot be kept: {why}", once=f"value {key}")
+
+    def _is_full(self) -> bool:
+        return self._gather.n_bytes + self._segments.n_waiting_bytes > MAX_WAITING_BYTES // 2
+
+    def _rest(self) -> float | None:
+        """Return for how long the thread may sleep, and let `log` wake it."""
+        if self._closed:
+            self._limit = 0
+            return 0.0 if self._items else None
+        now_s = self._clock.monotonic()
+        if self._failure:
+            self._limit = self._room if self._is_full() else WAKE_ITEMS
+            return max(0.0, self._retry_s - now_s)
+        if self._gather.n_rows or self._segments.n_waiting or self._items:
+            self._limit = WAKE_ITEMS
+            if self._due_s is None:
+                self._due_s = now_s + FLUSH_S
+            return 0.0 if len(self._items) > WAKE_ITEMS else max(0.0, self._due_s - now_s)
+        self._limit = 0
+        self._due_s = None
+        return 0.0 if self._items else None
+
+    def _compact(self, pause_s: float | None) -> float | None:
+        """Compact a little of what is closed, if there is the time, and return for how long the thread may sleep."""
+        if not self._segments.compacting or self._closed or self._failure:
+            return pause_s
+        started_s = self._clock.monotonic()
+        if started_s >= self._compact_s and pause_s != 0.0:
+            self._segments.compact(SLICE_S)
+            now_s = self._clock.monotonic()
+            pause_s = pause_s and max(0.0, pause_s - (now_s - started_s))
+            self._compact_s = now_s + min(MAX_REST_S, REST * (now_s - started_s))
+            started_s = now_s
+        rest_s = max(0.0, self._compact_s - started_s)
+        return rest_s if pause_s is None else min(pause_s, rest_s)
+
+    def _end(self) -> None:
+        """Close the file; what is not in it is lost."""
+        with self._worker.lock:
+            self._n_dropped += self._n_waiting()
+            self._items.clear()
+            self._gather = Gather(lose=self._lose)
+        with contextlib.suppress(OSError):  # all that can be told of it was told by `flush`
+            self._segments.close(compact_s=0.0 if self._failure else self._closing_s)
+
+
+def _n(item: Log | _Given | _Gap) -> int:
+    """Return how many records an item holds."""
+    if isinstance(item, tuple):
+        return len(item[3])
+    return len(item.rows) if isinstance(item, _Given) else 0

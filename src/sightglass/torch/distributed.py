@@ -1,0 +1,52 @@
+"""Programs of several processes: which one this is, and the broadcast that `sightglass.init` needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import torch
+import torch.distributed as dist
+
+from sightglass.core.ranks import ranks
+
+HEAD_BYTES: Final = 8
+ROOM_BYTES: Final = 248
+
+
+def agree() -> Callable[[bytes], bytes]:
+    """Return the function for `sightglass.init(agree=…)`: on every rank it gives what rank 0 called it with.
+
+    All ranks call this once, behind `init_process_group`, and then at the same events. It speaks through a group of its
+    own on the hosts, so no device is waited for: one small broadcast an event, two where acts are large.
+
+    Raises:
+        RuntimeError: There is no process group.
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        raise RuntimeError("Expected torch.distributed.init_process_group to be called before agree()")
+    group = dist.new_group(backend="gloo")
+
+    def broadcast(data: bytes) -> bytes:
+        first = torch.zeros(HEAD_BYTES + ROOM_BYTES, dtype=torch.uint8)
+        head = len(data).to_bytes(HEAD_BYTES, "little") + data[:ROOM_BYTES]
+        first[: len(head)] = torch.frombuffer(bytearray(head), dtype=torch.uint8)
+        dist.broadcast(first, src=0, group=group)
+        received = bytes(first.numpy())
+        n_bytes = int.from_bytes(received[:HEAD_BYTES], "little")
+        if n_bytes <= ROOM_BYTES:
+            return received[HEAD_BYTES : HEAD_BYTES + n_bytes]
+        rest = torch.zeros(n_bytes, dtype=torch.uint8)
+        if dist.get_rank() == 0:
+            rest[:] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        dist.broadcast(rest, src=0, group=group)
+        return bytes(rest.numpy())
+
+    return broadcast
+
+
+def rank() -> int:
+    """Return this process's number among those that train together."""
+    if dist.is_available() and dist.is_initialized():
+        return int(dist.get_rank())
+    return ranks()[0]

@@ -1,0 +1,79 @@
+"""Controls over the settings of an optimizer, such as its learning rate: bounded, in force from the next step on."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import torch
+
+from sightglass.training.controls import BoundControl
+
+from .observables import group_names
+
+SETTINGS: Final = ("lr", "weight_decay")
+LARGEST: Final = 1.0
+ROOM: Final = 10.0
+"""How many times its first value a setting may become, where that is more than `LARGEST`."""
+
+Bounds = Mapping[str, tuple[float, float]]
+
+
+class Setting:
+    """One setting of one group, read and written as a number."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, group: int, key: str) -> None:
+        self._optimizer = weakref.ref(optimizer)
+        self._group = group
+        self._key = key
+        self._last = 0.0
+        self._last = self.value
+
+    @property
+    def value(self) -> float:
+        """The setting now; of an optimizer that is gone, what it was."""
+        optimizer = self._optimizer()
+        if optimizer is not None:
+            self._last = float(optimizer.param_groups[self._group][self._key])
+        return self._last
+
+    @value.setter
+    def value(self, value: float) -> None:
+        optimizer = self._optimizer()
+        if optimizer is None:
+            raise RuntimeError("The optimizer is gone")
+        group = optimizer.param_groups[self._group]
+        if isinstance(group[self._key], torch.Tensor):  # which a captured or compiled step reads
+            group[self._key].fill_(value)
+        else:
+            group[self._key] = value
+
+
+def controls(optimizer: torch.optim.Optimizer, *, prefix: str, bounds: Bounds, where: str) -> Iterator[BoundControl]:
+    """Yield a control for each setting of each group: "optimizer.lr", or "optimizer.head.lr" where there are several.
+
+    Raises:
+        ActError: A setting is out of its bounds already.
+    """
+    names = group_names(optimizer)
+    for i, (name, group) in enumerate(zip(names, optimizer.param_groups, strict=True)):
+        for key in SETTINGS:
+            if isinstance(group.get(key), int | float | torch.Tensor):
+                setting = Setting(optimizer, i, key)
+                low, high = bounds.get(key, (0.0, max(LARGEST, ROOM * setting.value)))
+                path = f"{name}.{key}" if len(names) > 1 else key
+                yield BoundControl(f"{prefix}optimizer.{path}", (setting, "value"), min=low, max=high, where=where)
+
+
+def unwrapped(optimizer: Any) -> torch.optim.Optimizer:
+    """Return the optimizer that others are wrapped around, such as Lightning's and Accelerate's.
+
+    Raises:
+        TypeError: It is none.
+    """
+    while (inner := getattr(optimizer, "optimizer", None)) is not None:
+        optimizer = inner
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"Expected an optimizer of torch.optim, got {type(optimizer).__name__}")
+    return optimizer

@@ -1,0 +1,208 @@
+"""Which parts of a query are computed ahead of its event, where their tensor is: pure, trees in, trees out.
+
+Theory of operation:
+
+1. A tensor of an observable that is *timed*, such as a gradient, exists only for a moment before the event: then it is
+   zeroed, or overwritten in place, or freed. What a query does with that one tensor is computed at that moment.
+2. A *part* is the largest expression that reads nothing but one such tensor, and what may be read at any time: either
+   of a tensor that is named, `b.grads["fc.weight"].norm()`, or of each of them, `b.grads.map(lambda name, g: …)`. What
+   remains, a mapping that is read as a whole, is copied tensor by tensor.
+3. In the query that is evaluated at the event, a name stands in a part's place: the observable, "#", and what is
+   computed of it. So parts that are equal are computed once, whoever asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+from sightglass.query import expressions as e
+from sightglass.query.evaluator import evaluator
+from sightglass.query.pipeline import makes_new
+from sightglass.query.query import Map, Query, Reduce, Step, When, Where
+from sightglass.query.text import canonical
+
+VALUE: Final = "value ahead"
+NAME: Final = "name ahead"
+IN_PLACE: Final = "#"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """An expression of a query that is computed ahead of the event.
+
+    Attributes:
+        key: The observable that stands in its place.
+        kind: The observable that it reads, such as "grads".
+        name: The tensor that it reads; `None` for each of them.
+        tree: What is computed of the event, the tensor's name and the tensor.
+        copies: Whether the result could be a view of the tensor.
+    """
+
+    key: str
+    kind: str
+    name: str | None
+    tree: e.Lambda
+    copies: bool
+
+    def compiled(self, functions: Mapping[str, Callable[..., Any]], event: str) -> Callable[..., Any]:
+        """Return what computes it, as a function of the observables, the tensor's name and the tensor."""
+        return evaluator(self.tree, functions=functions, event=event)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offers:
+    """The observables of a watched module.
+
+    Attributes:
+        timed: Those whose tensors exist only for a moment.
+        settled: Those that can be read at any time.
+        under: The observable under which they all are; empty if they stand in the event itself.
+    """
+
+    timed: frozenset[str]
+    settled: frozenset[str]
+    under: str = ""
+
+    def reads(self, query: Query) -> bool:
+        """Tell whether a query reads any of them."""
+        return query.reads_all or bool({*query.names} & ({self.under} if self.under else self.timed | self.settled))
+
+
+def split(query: Query, offers: Offers) -> tuple[Query, tuple[Part, ...]]:
+    """Take the parts out of a query; returns it with names in their places, and the parts."""
+    parts: dict[str, Part] = {}
+
+    def cut(fn: e.Lambda) -> e.Lambda:
+        return e.Lambda(fn.params, _Cutter(fn.params[0], offers, parts).cut(fn.body))
+
+    steps: list[Step] = []
+    sees_event = True
+    for step in query.steps:
+        match step:
+            case Map(e.Lambda() as fn) if sees_event:
+                step, sees_event = Map(cut(fn)), False
+            case Where(e.Lambda() as fn) if sees_event:
+                step = Where(cut(fn))
+            case Reduce(window=When(condition=e.Lambda() as condition)):
+                step, sees_event = replace(step, window=When(cut(condition))), False
+            case Reduce():
+                sees_event = False
+        steps.append(step)
+    return replace(query, steps=tuple(steps)), tuple(parts.values())
+
+
+def gives_new(query: Query, rest: Query) -> bool:
+    """Tell whether what the last map of a query gives is certainly its own, when parts are taken out of it."""
+    n_head = next((i for i, step in enumerate(query.steps) if isinstance(step, Reduce)), len(query.steps))
+    maps = [i for i, step in enumerate(query.steps[:n_head]) if isinstance(step, Map)]
+    if not maps:
+        return False
+    body = rest.steps[maps[-1]].fn.body  # type: ignore[union-attr]
+    is_part = isinstance(body, e.Attr) and isinstance(body.target, e.Var) and IN_PLACE in body.name
+    return is_part or makes_new(query.steps[maps[-1]].fn.body)  # type: ignore[union-attr]
+
+
+class _Cutter:
+    """One function of an event, whose parts are taken out, the largest first."""
+
+    def __init__(self, root: str, offers: Offers, parts: dict[str, Part]) -> None:
+        self.root = root
+        self.offers = offers
+        self.parts = parts
+
+    def cut(self, tree: e.Expr) -> e.Expr:
+        part = self._each(tree) or self._one(tree) or self._whole(tree)
+        if part is None:
+            return _rebuilt(tree, self.cut)
+        self.parts[part.key] = part
+        return e.Attr(e.Var(self.root), part.key)
+
+    def _each(self, tree: e.Expr) -> Part | None:
+        """Take `b.kind.map(lambda name, value: …)`."""
+        match tree:
+            case e.Call(name="map", args=(of, e.Lambda(params=params, body=body)), kwargs=()):
+                kind = self._timed(of)
+                if kind and self._is_settled(body, frozenset(params)):
+                    named = params if len(params) == 2 else (NAME, *params)
+                    return self._part(kind, None, e.Lambda((self.root, *named), body), copies=not makes_new(body))
+        return None
+
+    def _one(self, tree: e.Expr) -> Part | None:
+        """Take what reads `b.kind["name"]`, and nothing else that is timed."""
+        if isinstance(tree, e.Lambda | e.Slice):
+            return None  # no value by itself
+        found: set[tuple[str, str]] = set()
+
+        def named(node: e.Expr) -> e.Expr:
+            tensor = self._tensor(node)
+            if tensor is None:
+                return _rebuilt(node, named)
+            found.add(tensor)
+            return e.Var(VALUE)
+
+        body = named(tree)
+        if len(found) != 1 or not self._is_settled(body, frozenset((VALUE,))):
+            return None
+        ((kind, name),) = found
+        return self._part(kind, name, e.Lambda((self.root, NAME, VALUE), body), copies=not makes_new(body))
+
+    def _whole(self, tree: e.Expr) -> Part | None:
+        """Take `b.kind` itself: each of its tensors is copied."""
+        kind = self._timed(tree)
+        return kind and self._part(kind, None, e.Lambda((self.root, NAME, VALUE), e.Var(VALUE)), copies=True)
+
+    def _part(self, kind: str, name: str | None, tree: e.Lambda, *, copies: bool) -> Part:
+        under = f"{self.offers.under}." if self.offers.under else ""
+        key = f"{under}{kind}{IN_PLACE}{name or ''}{IN_PLACE}{canonical(tree)}"
+        return Part(key=key, kind=kind, name=name, tree=tree, copies=copies)
+
+    def _observable(self, tree: e.Expr) -> str | None:
+        """Return the name of an observable of the module's, if this is one."""
+        match tree:
+            case e.Attr(target, name) | e.Item(target, e.Const(value=str(name))):
+                if self.offers.under:
+                    match target:
+                        case e.Attr(e.Var(root), under) | e.Item(e.Var(root), e.Const(value=str(under))):
+                            return name if root == self.root and under == self.offers.under else None
+                elif isinstance(target, e.Var) and target.name == self.root:
+                    return name
+        return None
+
+    def _timed(self, tree: e.Expr) -> Any:
+        name = self._observable(tree)
+        return name if name in self.offers.timed else None
+
+    def _tensor(self, tree: e.Expr) -> tuple[str, str] | None:
+        """Return the kind and the name of a tensor, if this is one."""
+        match tree:
+            case e.Attr(target, name) | e.Item(target, e.Const(value=str(name))):
+                kind = self._timed(target)
+                return (kind, name) if kind else None
+        return None
+
+    def _is_settled(self, tree: e.Expr, bound: frozenset[str]) -> bool:
+        """Tell whether an expression reads nothing of the event but what can be read at any time."""
+        if self._observable(tree) in self.offers.settled:
+            return True
+        match tree:
+            case e.Var(name):
+                return name in bound
+            case e.Lambda(params, body):
+                return self._is_settled(body, bound | {*params})
+        return all(self._is_settled(child, bound) for child in tree.children())
+
+
+def _rebuilt(tree: e.Expr, change: Callable[[e.Expr], e.Expr]) -> e.Expr:
+    """Return a node with all the nodes directly below it changed."""
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, e.Expr):
+            return change(value)
+        if isinstance(value, tuple):
+            return tuple(map(changed, value))
+        return value
+
+    values = {field.name: getattr(tree, field.name) for field in fields(tree)}  # type: ignore[arg-type]
+    return type(tree)(**{name: changed(value) for name, value in values.items()})

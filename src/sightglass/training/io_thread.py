@@ -1,0 +1,220 @@
+"""The `io` thread of a run: sockets on one side, the agent's inbox on the other, and nothing else.
+
+Each client has a bounded queue here. When it is full the oldest records in it are dropped, and counted; the client
+sees the loss by the gap in the records' index numbers. Answers to requests are never dropped: who asks and asks, and
+does not read, is sent away.
+
+Records are taken from the agent as they come, but not so often that handing them out takes more than 1 / `PACE` of
+the time, nor that small blocks pile up before a client that is behind: the next block is then a larger one. What
+clients say is taken in for at most `SHARE` of the time: a flood of requests waits in its own queue, and slows nobody
+else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from sightglass.core.clock import Clock
+from sightglass.core.threads import Background
+from sightglass.protocol import messages
+from sightglass.protocol.transport import Frames, Listener
+
+from .agent import Agent, Outgoing
+
+IDLE_S: Final = 0.25
+RETRY_S: Final = 0.005
+TICK_S: Final = 1.0
+LATE_S: Final = 1.0
+MAX_OUTBOX_BYTES: Final = 64 * 2**20
+MAX_OUTBOX_MESSAGES: Final = 20_000
+FINISH_S: Final = 1.5
+STUCK_S: Final = 0.5
+PACE: Final = 10
+WAKE_S: Final = 0.004
+BEHIND_S: Final = 0.02
+SHARE: Final = 0.2
+CREDIT_S: Final = 0.5
+BLOCK_TAG: Final = b"\xa5block"
+ARRAY_BYTES: Final = 1
+UNREAD: Final = "it asked for more than it read"
+
+Queued = tuple[Frames, int, bool]
+
+
+@dataclass(slots=True)
+class Outbox:
+    """What one client has not been sent yet; records are dropped from the front when it is too much.
+
+    Attributes:
+        queue: The messages.
+        n_bytes: Their size.
+        n_dropped: How many blocks of records were dropped.
+        overfull: Whether it is too much even without records.
+    """
+
+    queue: deque[Queued] = field(default_factory=deque)
+    n_bytes: int = 0
+    n_dropped: int = 0
+    overfull: bool = False
+
+    def put(self, frames: Frames) -> None:
+        """Append a message."""
+        size = sum(len(frame) for frame in frames)
+        self.queue.append((frames, size, is_block(frames)))
+        self.n_bytes += size
+        if self.n_bytes > MAX_OUTBOX_BYTES or len(self.queue) > MAX_OUTBOX_MESSAGES:
+            self._shrink()
+
+    def drop_records(self) -> None:
+        """Give up what a client that is gone will not read."""
+        self.queue = deque(entry for entry in self.queue if not entry[2])
+        self.n_bytes = sum(size for _, size, _ in self.queue)
+
+    def _shrink(self) -> None:
+        kept: deque[Queued] = deque()
+        excess_bytes, excess = self.n_bytes - MAX_OUTBOX_BYTES // 2, len(self.queue) - MAX_OUTBOX_MESSAGES // 2
+        for entry in self.queue:
+            if entry[2] and (excess_bytes > 0 or excess > 0):
+                excess_bytes -= entry[1]
+                excess -= 1
+                self.n_bytes -= entry[1]
+                self.n_dropped += 1
+            else:
+                kept.append(entry)
+        self.queue = kept
+        self.overfull = excess_bytes > 0 or excess > 0
+
+
+def is_block(frames: Frames) -> bool:
+    """Tell whether a message carries records, by its header: a short array that begins with the type's tag."""
+    header = bytes(frames[0][: len(BLOCK_TAG) + ARRAY_BYTES])
+    return header.endswith(BLOCK_TAG)
+
+
+class Io:
+    """The thread that serves a run's clients."""
+
+    def __init__(self, listener: Listener, agent: Agent, *, clock: Clock) -> None:
+        self._listener = listener
+        self._agent = agent
+        self._clock = clock
+        self._outboxes: dict[bytes, Outbox] = {}
+        self._ticked_s = self._turned_s = clock.monotonic()
+        self._credit_s = CREDIT_S
+        self._next_flush_s = 0.0
+        self._closing = ""
+        self._thread = Background("io", self._run)
+
+    def wake(self) -> None:
+        """Let the thread look for records at once, if it does not rest until a time of its own; from any thread."""
+        if self._clock.monotonic() >= self._next_flush_s:
+            self._listener.wake()
+
+    def settle(self, timeout_s: float) -> bool:
+        """Wait until all records that there are now were handed to whoever keeps them; returns whether they were."""
+        n_flushes, deadline_s = self._agent.n_flushes, time.monotonic() + timeout_s
+        while self._agent.n_flushes < n_flushes + 2:  # the pass that is going on may have begun before
+            if time.monotonic() > deadline_s or not self._thread.alive:
+                return False
+            self._listener.wake()
+            time.sleep(RETRY_S)
+        return True
+
+    def close(self, reason: str, *, timeout_s: float = 3.0) -> None:
+        """Send what is there, say goodbye, and close the listener; waits for at most `timeout_s`."""
+        self._closing = reason
+        self._listener.wake()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while not self._closing:
+            if self._credit_s > 0:
+                self._take_in()
+            else:
+                time.sleep(RETRY_S)
+            self._tick()
+            self._hand_out()
+        self._finish()
+
+    def _take_in(self) -> None:
+        """Hand what clients say to the agent, and note what that took of the processor's time."""
+        behind = any(outbox.queue for outbox in self._outboxes.values())
+        wait_s = min(RETRY_S if behind else IDLE_S, max(self._next_flush_s - self._clock.monotonic(), 0) or IDLE_S)
+        began_s = time.thread_time()
+        for delivery in self._listener.receive(wait_s):
+            self._queue(self._agent.receive(delivery))
+        self._credit_s -= time.thread_time() - began_s
+
+    def _tick(self) -> None:
+        """Let leases end, unless this thread was held up itself: then it first reads what clients sent meanwhile."""
+        now_s = self._clock.monotonic()
+        if now_s - self._turned_s > LATE_S:
+            self._ticked_s = now_s
+        self._credit_s = min(CREDIT_S, self._credit_s + SHARE * (now_s - self._turned_s))
+        self._turned_s = now_s
+        if now_s - self._ticked_s >= TICK_S:
+            self._ticked_s = now_s
+            self._queue(self._agent.tick())
+
+    def _finish(self) -> None:
+        """Give the last records and the goodbye a moment to get through, as long as somebody takes them."""
+        self._queue(self._agent.flush())
+        self._queue(self._agent.end(self._closing))
+        began_s = moved_s = now_s = self._clock.monotonic()
+        while now_s - began_s < FINISH_S and now_s - moved_s < STUCK_S:
+            if self._send():
+                moved_s = now_s
+            if not any(outbox.queue for outbox in self._outboxes.values()):
+                break
+            self._listener.receive(RETRY_S)
+            now_s = self._clock.monotonic()
+        self._listener.close()
+
+    def _hand_out(self) -> None:
+        """Send what is there; see above for how often records are fetched."""
+        now_s = self._clock.monotonic()
+        began_s = time.thread_time()
+        fetch = now_s >= self._next_flush_s
+        if fetch:
+            self._queue(self._agent.flush())
+        self._send()
+        if fetch:
+            took_s = PACE * (time.thread_time() - began_s)
+            behind = any(outbox.queue for outbox in self._outboxes.values())
+            # Never longer than `BEHIND_S`: what piles up meanwhile would only make the next turn the longer.
+            pause_s = BEHIND_S if behind else min(took_s, BEHIND_S)
+            self._next_flush_s = now_s + (pause_s if pause_s > WAKE_S else 0)
+
+    def _queue(self, outgoing: Outgoing) -> None:
+        for peer, frames in outgoing:
+            outbox = self._outboxes.setdefault(peer, Outbox())
+            outbox.put(frames)
+            if outbox.overfull:
+                self._agent.leave(peer)
+                self._outboxes[peer] = Outbox()
+                self._outboxes[peer].put(messages.encode(messages.Bye(reason=UNREAD)))
+
+    def _send(self) -> int:
+        """Send what can be sent; returns how many messages that was."""
+        n_sent = 0
+        for peer, outbox in list(self._outboxes.items()):
+            while outbox.queue:
+                frames, size, _ = outbox.queue[0]
+                sent = self._listener.send(peer, frames)
+                if sent == "full":
+                    break
+                if sent == "gone":
+                    self._agent.leave(peer)
+                    outbox.queue.clear()
+                    break
+                outbox.queue.popleft()
+                outbox.n_bytes -= size
+                n_sent += 1
+            if peer not in self._agent.clients:
+                outbox.drop_records()
+                if not outbox.queue:
+                    del self._outboxes[peer]
+        return n_sent

@@ -1,0 +1,333 @@
+"""An answer: one query being answered inside the run, whoever asked for it.
+
+Rows leave an answer in the order of their events. As long as values are on the host they are complete when `post`
+returns. Once a value rests on a device, the rest of every event's evaluation goes through `defer`, to be taken up by
+the drain thread, which calls `settle` in the same order.
+
+Rule 1: an error costs the event, and is remembered; `MAX_ERRORS` in a row suspend the answer.
+Rule 2: nothing is lost uncounted: `n_skipped` by the budget, `n_dropped` by a full buffer, `n_errors` by errors.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from sightglass.core.columns import Row
+from sightglass.core.errors import AbsentError, EvaluationError, SightglassError, UnknownNameError
+from sightglass.core.values import n_bytes, to_host, type_name
+from sightglass.query.pipeline import Evaluation, Head
+from sightglass.query.query import Query
+from sightglass.query.windows import Item
+
+LOG: Final = "log"
+MAX_ERRORS: Final = 3
+MAX_UNSENT_ROWS: Final = 200_000
+MAX_UNSENT_BYTES: Final = 128 * 2**20
+MAX_DEFERRED: Final = 1_024
+BACKLOG_ROWS: Final = 1_000
+BACKLOG_BYTES: Final = 16 * 2**20
+
+Defer = Callable[[Callable[[], None] | None, Callable[[BaseException | None], None]], None]
+"""Takes (wait, settle): calls `wait` without the lock, then `settle` under it, with the error of `wait`; in order."""
+
+QUICK: Final = frozenset((float, int, bool, np.float64, np.float32))
+NUMBERS: Final = (int, float, np.integer, np.floating)
+
+
+class Answer:
+    """One query being answered; equal queries of all clients share it.
+
+    `rows` is filled by the training thread (and the drain thread) and emptied by the `io` thread, without a lock:
+    appending to a deque and popping from its other end are atomic. Each row carries its index, so that a hole in them
+    shows. While an answer is `kept`, it is not thinned. `within` is the event of the compiled step in whose loops its
+    events happen.
+    """
+
+    __slots__ = (
+        "_backlog_bytes", "_defer", "_evaluation", "_full", "_has_tail", "_heavy", "_monotonic", "_n_deferred",
+        "_only", "backlog", "deferred", "event", "id", "kept", "last_error", "n_dropped", "n_errors",
+        "n_in_row", "n_rows", "n_seen", "n_skipped", "query", "rows", "share", "spent_s", "stride", "suspended",
+        "total_spent_s", "unsent_bytes", "windows", "within",
+    )  # fmt: skip
+
+    def __init__(
+        self, id: int, query: Query, evaluation: Evaluation, *, monotonic: Callable[[], float], defer: Defer
+    ) -> None:
+        self.id = id
+        self.query = query
+        self.event = query.event
+        self.windows = evaluation.windows
+        self.rows: deque[Row] = deque()
+        self.n_rows = 0
+        self.unsent_bytes = 0
+        self.backlog: deque[Row] = deque()
+        self.deferred = False
+        self.stride = 1
+        self.spent_s = self.total_spent_s = self.share = 0.0
+        self.n_seen = self.n_skipped = self.n_dropped = self.n_errors = self.n_in_row = 0
+        self.last_error: SightglassError | None = None
+        self.suspended = False
+        self.kept = False
+        self.within = ""
+        self._backlog_bytes = 0
+        self._full = self._heavy = False
+        self._evaluation = evaluation
+        self._only = evaluation.only
+        self._has_tail = evaluation.has_tail
+        self._monotonic = monotonic
+        self._defer = defer
+        self._n_deferred = 0
+
+    def post(  # noqa: PLR0917  the hot path: keywords would cost
+        self, index: int, step: Any, wall_time: float, observables: Mapping[str, Any], steps: Any, started_s: float
+    ) -> float:
+        """Evaluate the query on an event that began at `started_s`; returns the time, and never raises."""
+        if self.stride > 1 and index % self.stride:
+            self._skip(index, wall_time)
+            return started_s
+        try:
+            if self._only is None:
+                self._take(self._evaluation.head(observables), index, step, wall_time, steps)
+            else:
+                value = self._only(observables)
+                if type(value) in QUICK and (type(step) is int or type(step) in QUICK) and not self._full:
+                    if self._has_tail:
+                        items = self._evaluation.number(value, index, (step, wall_time, steps))
+                        if items:
+                            self._emit(items)
+                    else:
+                        n_rows = self.n_rows
+                        self.n_rows = n_rows + 1
+                        extra = None if steps is None else (1, True, True, steps)
+                        self.rows.append((n_rows, step, wall_time, value, extra, index))
+                else:
+                    self._take(self._evaluation.rest(value), index, step, wall_time, steps)
+            if self.n_in_row and not self.deferred:
+                self.n_in_row = 0
+        except (Exception, SystemExit) as error:  # noqa: BLE001  a query must never hurt the run
+            unlogged = self.event == LOG and isinstance(error, UnknownNameError) and error.what == "observable"
+            if unlogged or isinstance(error, AbsentError):
+                # Not every `log` gives every name: the event is held back, as by a condition.
+                self._take(Head(None, False, (), (), False), index, step, wall_time, steps)
+            else:
+                self._failed(error, step)
+                self._pass_by(index, wall_time)
+        self.n_seen += 1
+        ended_s = self._monotonic()
+        self.spent_s += ended_s - started_s
+        return ended_s
+
+    def post_head(  # noqa: PLR0917  see `post`
+        self, index: int, step: Any, wall_time: float, head: Head, steps: Any, started_s: float
+    ) -> float:
+        """Take in an event whose head was evaluated where it happened, such as in a compiled step; as `post`."""
+        if self.stride > 1 and index % self.stride:
+            self._skip(index, wall_time)
+            return started_s
+        self._take(head, index, step, wall_time, steps)
+        self.n_seen += 1
+        ended_s = self._monotonic()
+        self.spent_s += ended_s - started_s
+        return ended_s
+
+    def settle_heads(self, heads: Iterable[tuple[int, Any, float, Head, Any]]) -> None:
+        """Take in events, on the drain thread, that are on the host already: (index, step, wall time, head, steps)."""
+        self.deferred = self._evaluation.holds = True
+        self._only = None
+        for index, step, wall_time, head, steps in heads:
+            if self.suspended:
+                return
+            if self.stride > 1 and index % self.stride:
+                self.n_skipped += 1
+                if self._has_tail:
+                    self._settle(partial(self._evaluation.miss, ordinal=index, wall_time=wall_time), step)
+                continue
+            n_errors = self.n_errors
+            self._settle(partial(self._tail, head, index, step, wall_time, steps), step)
+            self.n_seen += 1
+            if self.n_errors == n_errors:
+                self.n_in_row = 0
+
+    def begin_group(self) -> None:
+        """See a group of the run's own begin, on the drain thread, in order with `settle_heads`."""
+        self._evaluation.begin_group()
+
+    def settle_boundary(self, event: str) -> None:
+        """Close the groups that this event delimits, on the drain thread, in order with `settle_heads`."""
+        self._settle(partial(self._evaluation.boundary, event), None)
+
+    def settle_group(self) -> None:
+        """Close the groups that no window was named for, on the drain thread, in order with `settle_heads`."""
+        self._settle(self._evaluation.end_group, None)
+
+    def look(self, query: Query, *, is_new: bool) -> None:
+        """Evaluate the head of another query on events; it has the same steps, see `Evaluation.looking`."""
+        self._evaluation = self._evaluation.looking(query, is_new=is_new)
+        self._only = None if self.deferred else self._evaluation.only
+
+    def refuse(self, error: SightglassError) -> None:
+        """Give the query up: it cannot be answered, whatever comes."""
+        self.last_error = error
+        self.suspended = True
+
+    def boundary(self, event: str) -> None:
+        """Close the groups that this event delimits."""
+        self._in_order(lambda: self._evaluation.boundary(event))
+
+    def end_group(self) -> None:
+        """Close the groups that no window was named for."""
+        self._in_order(lambda: self._evaluation.end_group())  # noqa: PLW0108  see `fork`
+
+    def finish(self) -> None:
+        """Emit what is open, with `closed=False`."""
+        self._in_order(lambda: self._evaluation.finish())  # noqa: PLW0108  see `fork`
+
+    @property
+    def functions(self) -> Mapping[str, Callable[..., Any]]:
+        """What else the query may call, by name."""
+        return self._evaluation.functions
+
+    def look_for_room(self) -> None:
+        """Stop adding rows while nobody takes them away; called every now and then."""
+        self._full = len(self.rows) > MAX_UNSENT_ROWS or self.unsent_bytes > MAX_UNSENT_BYTES
+
+    def take_rows(self) -> list[Row]:
+        """Hand over the rows that were not handed over yet; they move to the backlog. For the `io` thread alone."""
+        rows = [self.rows.popleft() for _ in range(len(self.rows))]
+        self.unsent_bytes = 0
+        self._full = False
+        newest = rows[-BACKLOG_ROWS:]
+        self.backlog.extend(newest)
+        if self._heavy:
+            self._backlog_bytes += sum(n_bytes(row[3]) for row in newest)
+            while self._backlog_bytes > BACKLOG_BYTES:
+                self._backlog_bytes -= n_bytes(self.backlog.popleft()[3])
+        if len(self.backlog) > BACKLOG_ROWS:
+            extra = [self.backlog.popleft() for _ in range(len(self.backlog) - BACKLOG_ROWS)]
+            self._backlog_bytes -= sum(n_bytes(row[3]) for row in extra) if self._heavy else 0
+        return rows
+
+    def fork(self, id: int) -> Answer:
+        """Return an answer of its own in the same state, for a client that closes a group by itself."""
+        evaluation = self._evaluation.fork(deepcopy)
+        other = Answer(id, self.query, evaluation, monotonic=self._monotonic, defer=self._defer)
+        for name in ("deferred", "stride", "n_rows", "n_seen", "n_skipped", "n_dropped", "n_errors", "_only"):
+            setattr(other, name, getattr(self, name))
+        other.rows = self.rows.copy()
+        if self.deferred:  # what is on its way to the tail belongs to both
+            n_rows = self.n_rows
+
+            def catch_up(error: BaseException | None) -> None:
+                other._evaluation = self._evaluation.fork(deepcopy)
+                other.n_rows += self.n_rows - n_rows
+
+            self._defer(None, catch_up)
+        return other
+
+    def _take(self, head: Head, index: int, step: Any, wall_time: float, steps: Any) -> None:
+        evaluation = self._evaluation
+        known = isinstance(step, NUMBERS)
+        if known and not (self.deferred or head.on_device):
+            self._emit(evaluation.tail(head, ordinal=index, step=step, wall_time=wall_time, steps=steps))
+            return
+        self.deferred = evaluation.holds = True
+        self._only = None
+        if self._n_deferred >= MAX_DEFERRED:
+            self.n_dropped += 1
+            self._pass_by(index, wall_time)
+            return
+        self._n_deferred += 1
+
+        def settle(error: BaseException | None) -> None:
+            self._n_deferred -= 1
+            n_errors = self.n_errors
+            self._settle(lambda: self._tail(head, index, step, wall_time, steps), step, error)
+            if self.n_errors == n_errors:
+                self.n_in_row = 0
+            elif self._has_tail:
+                self._settle(lambda: self._evaluation.miss(ordinal=index, wall_time=wall_time), step)
+
+        self._defer(head.read, settle)
+
+    def _tail(self, head: Head, index: int, step: Any, wall_time: float, steps: Any) -> list[Item]:
+        """Take up the rest of an event; its steps may rest on a device as well."""
+        at = host_step(step)
+        steps = steps and {name: host_step(value) for name, value in steps.items()}
+        return self._evaluation.tail(head, ordinal=index, step=at, wall_time=wall_time, steps=steps)
+
+    def _settle(self, tail: Callable[[], list[Item]], step: Any, error: BaseException | None = None) -> None:
+        started_s = self._monotonic()
+        try:
+            if error is not None:
+                raise error
+            self._emit(tail())
+        except (Exception, SystemExit) as failure:  # noqa: BLE001  a query must never hurt the run
+            self._failed(failure, step)
+        self.spent_s += self._monotonic() - started_s
+
+    def _in_order(self, close: Callable[[], list[Item]]) -> None:
+        if self.deferred:
+            self._defer(None, lambda error: self._settle(close, None, error))
+        else:
+            self._settle(close, None)
+
+    def _skip(self, index: int, wall_time: float) -> None:
+        self.n_skipped += 1
+        self._pass_by(index, wall_time)
+
+    def _pass_by(self, index: int, wall_time: float) -> None:
+        """Tell the windows of an event without a value: they close in time and say that they are incomplete."""
+        if self._has_tail:
+            self._in_order(lambda: self._evaluation.miss(ordinal=index, wall_time=wall_time))
+
+    def _emit(self, items: Sequence[Item]) -> None:
+        for item in items:
+            if self._full:
+                self.n_dropped += 1
+            else:
+                usual = item.n_events == 1 and item.complete and item.closed and not item.steps
+                extra = None if usual else (item.n_events, item.complete, item.closed, item.steps)
+                self.rows.append((self.n_rows, item.step, item.wall_time, item.value, extra, item.ordinal))
+                if type(item.value) not in QUICK:
+                    self._heavy = True
+                    self.unsent_bytes += n_bytes(item.value)
+                    self._full = self.unsent_bytes > MAX_UNSENT_BYTES
+            self.n_rows += 1
+
+    def _failed(self, error: BaseException, step: Any) -> None:
+        self.n_errors += 1
+        self.n_in_row += 1
+        self.last_error = _evaluation_error(error, self.event, step)
+        self.suspended = self.n_in_row >= MAX_ERRORS
+
+
+def host_step(step: Any) -> Any:
+    """Return a step as a number on the host; waits for the device.
+
+    Raises:
+        EvaluationError: It is no number.
+    """
+    number = to_host(step)
+    if not isinstance(number, NUMBERS):
+        raise EvaluationError(f"Expected a number as step, got {type_name(number)}")
+    return number
+
+
+def _evaluation_error(error: BaseException, event: str, step: Any) -> EvaluationError:
+    """Say what failed, at which event and step."""
+    at = f"at event {event!r}"
+    try:
+        message = str(error) or type(error).__name__
+    except Exception:  # noqa: BLE001  an error of somebody's own that cannot say what it is
+        message = type(error).__name__
+    if isinstance(step, NUMBERS):
+        message += f" ({at}, step {step})" if at not in message else f" (step {step})"
+    if type(error).__module__ == "builtins":
+        message = f"{type(error).__name__}: {message}"
+    return EvaluationError(message, event=event, step=float(step) if isinstance(step, NUMBERS) else None)

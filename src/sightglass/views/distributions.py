@@ -1,0 +1,70 @@
+"""Distributions over the steps: the last histograms of a stream, brought to the same bins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sightglass.core.record import Record
+from sightglass.core.values import Histogram
+
+from .series_buffer import as_floats
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverSteps:
+    """Counts over steps and values.
+
+    Attributes:
+        steps: Shape (n,); the step of each distribution.
+        edges: Shape (n_bins + 1,); the same for all of them, of equal widths.
+        counts: Shape (n, n_bins); how many values lie in each bin, in fractions where bins were divided.
+    """
+
+    steps: Floats
+    edges: Floats
+    counts: Floats
+
+
+def histogram_of(value: Any) -> Histogram | None:
+    """Return the histogram of a value, or `None` if it holds no numbers."""
+    if isinstance(value, Histogram):
+        return value
+    data = as_floats(value)
+    return Histogram(data) if data.ndim else None
+
+
+def over_steps(records: Sequence[Record], *, n_bins: int = 64) -> OverSteps | None:
+    """Bring distributions to the same bins, within which values are taken to be spread evenly.
+
+    Args:
+        records: With histograms or vectors as values.
+        n_bins: How many bins.
+
+    Returns:
+        The counts, or `None` if no value is finite.
+    """
+    found = [(record.step, histogram_of(record.value)) for record in records]
+    known = [(step, one) for step, one in found if one is not None and one.total]
+    if not known:
+        return None
+    low = min(float(one.edges[0]) for _, one in known)
+    high = max(float(one.edges[-1]) for _, one in known)
+    if high <= low:
+        low, high = low - 0.5, high + 0.5
+    edges = np.linspace(low, high, n_bins + 1)
+    return OverSteps(
+        steps=np.array([step for step, _ in known]), edges=edges, counts=np.array([_spread(h, edges) for _, h in known])
+    )
+
+
+def _spread(histogram: Histogram, edges: Floats) -> Floats:
+    below = np.concatenate([[0.0], np.cumsum(histogram.counts, dtype=np.float64)])
+    counts: Floats = np.diff(np.interp(edges, histogram.edges, below))
+    return counts

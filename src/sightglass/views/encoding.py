@@ -1,0 +1,188 @@
+"""How answers are written: JSON for what is read by people and programs, msgpack where there are many numbers.
+
+JSON has no NaN and no infinities: they are the strings "NaN", "Infinity" and "-Infinity". In msgpack numbers are
+float64, little endian, in byte strings.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from sightglass.core.values import (
+    DeviceHistogram,
+    Figure,
+    Histogram,
+    Image,
+    Images,
+    Tensor,
+    Text,
+    array_bytes,
+    array_kind,
+    is_extended,
+    to_host,
+    type_name,
+)
+from sightglass.storage.format import png
+
+MAX_VALUE_BYTES: Final = 4 * 2**20
+"""How large an array may be that goes to the page as one value of a stream."""
+
+MAX_DEPTH: Final = 64
+LITTLE: Final = "<"
+SAFE_INTEGER: Final = 2**53
+
+_json = msgspec.json.Encoder()
+_msgpack = msgspec.msgpack.Encoder()
+
+
+def encode_json(value: Any) -> bytes:
+    """Write a value as JSON."""
+    return _json.encode(jsonable(value))
+
+
+def encode_msgpack(value: Any) -> bytes:
+    """Write a value as msgpack."""
+    return _msgpack.encode(value)
+
+
+def jsonable(value: Any, depth: int = 0) -> Any:
+    """Make of a value what JSON has: arrays become lists, what is not finite a word, bytes base64, the rest a text.
+
+    Integers beyond 2**53 become texts, for JavaScript would round them.
+
+    >>> jsonable({"a": (1, float("nan"))})
+    {'a': [1, 'NaN']}
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else word(value)
+    if isinstance(value, str):
+        return str(value).encode("utf-8", "replace").decode()
+    if isinstance(value, int):
+        return int(value) if abs(value) <= SAFE_INTEGER else str(int(value))
+    if depth > MAX_DEPTH:
+        return "…"
+    if isinstance(value, np.generic):
+        return _array(np.asarray(value), depth)
+    if array_kind(value):
+        return _array(np.asarray(to_host(value)), depth)
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [jsonable(item, depth + 1) for item in value]
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Histogram | DeviceHistogram):
+        return jsonable(histogram(value), depth)
+    if isinstance(value, msgspec.Struct):
+        return {name: jsonable(getattr(value, name), depth + 1) for name in value.__struct_fields__}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = dataclasses.fields(value)
+        return {field.name: jsonable(getattr(value, field.name), depth + 1) for field in fields}
+    return str(value)
+
+
+def word(value: float) -> str:
+    """Return the word for a number that JSON lacks."""
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _array(array: Any, depth: int) -> Any:
+    array = plain(array)
+    safe = array.dtype.kind == "b" or (array.dtype.kind == "f" and bool(np.isfinite(array).all()))
+    if array.dtype.kind in "iu":
+        safe = array.size == 0 or (array.max() <= SAFE_INTEGER and array.min() >= -SAFE_INTEGER)
+    listed = array.tolist()
+    return listed if safe else _each(listed)
+
+
+def _each(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_each(item) for item in value]
+    return jsonable(value) if isinstance(value, bool | int | float | str) else str(value)
+
+
+def plain(array: Any) -> Any:
+    """Return an array in a type that other programs know: that of bfloat16 and its like becomes float32."""
+    return array.astype(np.float32) if is_extended(array.dtype) else array
+
+
+def floats(column: Any) -> bytes:
+    """Write a column of numbers as float64."""
+    return np.ascontiguousarray(column, "<f8").tobytes()
+
+
+def integers(column: Any) -> bytes:
+    """Write a column of numbers as int64."""
+    return np.ascontiguousarray(column, "<i8").tobytes()
+
+
+def histogram(value: Histogram | DeviceHistogram) -> dict[str, Any]:
+    """Return the parts of a histogram."""
+    told = value.read() if isinstance(value, DeviceHistogram) else value
+    return {"counts": told.counts, "edges": told.edges, "n_nan": told.n_nan, "n_posinf": told.n_posinf,
+            "n_neginf": told.n_neginf}  # fmt: skip
+
+
+def pack(value: Any, depth: int = 0) -> Any:
+    """Make of a value of a stream what msgpack has, and the page can draw.
+
+    Arrays are `{dtype, shape, data}`, histograms `{counts, edges, n_nan, n_posinf, n_neginf}`, images `{png, caption}`,
+    several `{images: [{png, caption}]}`, figures `{media_type, data}`; what is larger than `MAX_VALUE_BYTES` is
+    `{too_large: "float32[4096, 4096]"}`.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, int):
+        return int(value) if -(2**63) <= value < 2**64 else str(value)
+    if isinstance(value, Text):
+        return pack(value.value)
+    if isinstance(value, str):
+        return str(value).encode("utf-8", "replace").decode()
+    if depth > MAX_DEPTH:
+        return "…"
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+        return value.item() if not is_extended(value.dtype) else float(value)
+    if isinstance(value, Tensor):
+        return _pack_array(value.value)
+    if isinstance(value, Image):
+        return {"png": png.encode_png(value.value), "caption": value.caption}
+    if isinstance(value, Images):
+        captions = [*value.captions, *[""] * len(value.value)]
+        return {"images": [{"png": png.encode_png(one), "caption": captions[i]} for i, one in enumerate(value.value)]}
+    if isinstance(value, Figure):
+        return {"media_type": value.media_type, "data": bytes(value.data)}
+    if isinstance(value, Histogram | DeviceHistogram):
+        told = histogram(value)
+        return {**told, "counts": _pack_array(told["counts"]), "edges": _pack_array(told["edges"])}
+    if array_kind(value):
+        return _pack_array(value)
+    if isinstance(value, Mapping):
+        return {str(key): pack(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [pack(item, depth + 1) for item in value]
+    return str(value)
+
+
+def _pack_array(value: Any) -> dict[str, Any]:
+    if array_bytes(value) > MAX_VALUE_BYTES:
+        return {"too_large": type_name(value)}
+    array = plain(np.asarray(to_host(value)))
+    if array.dtype == np.float16:
+        array = array.astype(np.float32)  # browsers are only learning float16
+    if array.dtype.kind == "c":
+        array = np.abs(array)
+    if array.dtype.kind not in "biuf":
+        return {"too_large": type_name(value)} if array.size > 1000 else {"values": _each(array.tolist())}
+    array = np.ascontiguousarray(array, array.dtype.newbyteorder(LITTLE))
+    return {"dtype": array.dtype.name, "shape": list(array.shape), "data": array.tobytes()}

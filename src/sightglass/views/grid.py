@@ -1,0 +1,84 @@
+"""Lists of pictures, as `sample(k)` and `top(k)` give them, as one grid of images with captions.
+
+An item is a picture (an image, or an array of the shape of one) or a tuple of a picture and what stands below it:
+`on("batch").map(lambda b: (b.x[0], b.label[0], b.loss)).top(9, by=lambda one: one[2])`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from sightglass.core.record import Record
+from sightglass.core.values import Image, Images, Text, array_kind, to_host
+
+from .scales import number
+
+MAX_IMAGES: Final = 1024
+
+
+def is_grid(value: Any) -> bool:
+    """Tell from types and shapes whether a list is one of pictures of one size."""
+    if not isinstance(value, list) or not 0 < len(value) <= MAX_IMAGES:
+        return False
+    shapes = {shape_of(item) for item in value}
+    return len(shapes) == 1 and None not in shapes
+
+
+def shape_of(item: Any) -> tuple[int, ...] | None:
+    """Return the shape of an item's picture, (height, width) or (height, width, channels); `None` if it has none."""
+    if isinstance(item, tuple) and item:
+        return shape_of(item[0]) if all(isinstance(part, str | Text) or _is_scalar(part) for part in item[1:]) else None
+    array = item.value if isinstance(item, Image) else item
+    if array_kind(array) is None:
+        return None
+    shape = tuple(int(n) for n in array.shape)
+    fits = len(shape) == 2 or (len(shape) == 3 and shape[-1] in (1, 3, 4))
+    return shape if fits and min(shape[:2]) > 1 else None
+
+
+def grid_of(value: list[Any]) -> Images:
+    """Put a list of pictures side by side, with what stands below each.
+
+    Numbers beyond what pictures are made of (0 to 1, or bytes) are scaled to it, all alike.
+    """
+    arrays = [np.asarray(to_host(_picture(item))) for item in value]
+    captions = tuple(_caption(item) for item in value)
+    stack = np.stack(arrays)
+    if stack.dtype != np.uint8:
+        stack = stack.astype(np.float32)
+        finite = stack[np.isfinite(stack)]
+        low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+        if low < 0 or high > 1:
+            stack = (stack - low) / ((high - low) or 1.0)
+    return Images(stack, captions if any(captions) else ())
+
+
+def pictured(record: Record) -> Record:
+    """Return a record with its list of pictures as one grid, or as it is."""
+    return replace(record, value=grid_of(record.value)) if is_grid(record.value) else record
+
+
+def _picture(item: Any) -> Any:
+    item = item[0] if isinstance(item, tuple) else item
+    return item.value if isinstance(item, Image) else item
+
+
+def _caption(item: Any) -> str:
+    if isinstance(item, tuple):
+        return ", ".join(_words(part) for part in item[1:])
+    return str(getattr(item, "caption", "") or "")
+
+
+def _words(part: Any) -> str:
+    if isinstance(part, str | Text):
+        return str(part.value if isinstance(part, Text) else part)
+    return number(to_host(part))
+
+
+def _is_scalar(part: Any) -> bool:
+    if isinstance(part, bool | int | float | np.generic):
+        return True
+    return array_kind(part) is not None and tuple(part.shape) == ()

@@ -1,0 +1,171 @@
+"""What the latest values of streams hold, as any surface can draw it: bars, histograms, matrices, pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sightglass.core.values import Histogram, Image, Images
+
+from .choose import flatten
+from .distributions import histogram_of
+from .scene import MADE_OF_LINES, Floats, Item, Scene
+from .series_buffer import as_floats, words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One bar.
+
+    Attributes:
+        name: What stands beside it.
+        value: How long it is.
+        color: Its colour.
+        ages: How strongly older values of it are drawn, and these values, the oldest first.
+    """
+
+    name: str
+    value: float
+    color: str
+    ages: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """From where to where a matrix is coloured.
+
+    Attributes:
+        low: The smallest finite entry, or the largest magnitude below zero.
+        high: The largest, or that magnitude above zero.
+        diverging: Whether zero lies in the middle, because signs differ.
+        n_bad: How many entries are not finite.
+    """
+
+    low: float
+    high: float
+    diverging: bool
+    n_bad: int
+
+
+def bars_of(item: Item, *, alone: bool, frames: Sequence[tuple[float, Any]] = ()) -> list[Bar]:
+    """Return the bars of a stream's latest value.
+
+    Args:
+        item: The stream.
+        alone: Whether there is no other, and names need not say which it is.
+        frames: How strongly older values are drawn, and these, the oldest first.
+    """
+    if item.record is None:
+        return []
+    before = "" if alone else f"{item.label}/"
+    older = [(alpha, dict(_named(value, item.label))) for alpha, value in frames]
+    return [
+        Bar(
+            name=name if not name or name == item.label else before + name,
+            value=value,
+            color=item.color,
+            ages=tuple((alpha, values[name]) for alpha, values in older if name in values),
+        )
+        for name, value in _named(item.record.value, item.label)
+    ]
+
+
+def counted_of(item: Item) -> Histogram | None:
+    """Return the histogram of a stream's latest value; of a stream of numbers, that of all its numbers."""
+    if item.record is None:
+        return None
+    found = histogram_of(item.record.value)
+    return Histogram(item.trails[""][1]) if found is None and "" in item.trails else found
+
+
+def density_of(histogram: Histogram) -> Floats:
+    """Return the share of values per unit of each bin, of shape (n_bins,); bins without a width have none."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        density = histogram.counts / np.diff(histogram.edges) / max(histogram.total, 1)
+    return np.nan_to_num(density, posinf=0.0)
+
+
+def bounds_of(matrix: Floats) -> Bounds:
+    """Return from where to where a matrix is coloured."""
+    finite = matrix[np.isfinite(matrix)]
+    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+    diverging = low < 0 < high
+    if diverging:
+        high = max(-low, high)
+        low = -high
+    return Bounds(low=low, high=high, diverging=diverging, n_bad=int(matrix.size - len(finite)))
+
+
+def resample(data: Floats, height: int, width: int, *, mean: bool) -> Floats:
+    """Fit a picture into another number of pixels.
+
+    Args:
+        data: Shape (rows, columns, …).
+        height: Rows wanted.
+        width: Columns wanted.
+        mean: Average what falls together; otherwise the largest magnitude wins, and NaN over everything.
+    """
+    for axis, n in ((0, height), (1, width)):
+        length = data.shape[axis]
+        if n >= length:
+            data = np.take(data, np.arange(n) * length // n, axis=axis)
+            continue
+        starts = np.arange(n) * length // n
+        if mean:
+            sizes = np.diff([*starts, length]).reshape((-1, *(1,) * (data.ndim - 1 - axis)))
+            data = np.add.reduceat(data, starts, axis=axis) / sizes
+        else:
+            low, high = np.minimum.reduceat(data, starts, axis=axis), np.maximum.reduceat(data, starts, axis=axis)
+            data = np.where(abs(low) > abs(high), low, high)
+    return data
+
+
+def pictures_of(item: Item) -> list[tuple[Floats, str]]:
+    """Return the pictures of a stream's latest value, of shape (height, width, 3) from 0 to 1, and their captions."""
+    if item.record is None:
+        return []
+    match item.record.value:
+        case Image(value=value, caption=caption):
+            return [(_rgb(np.asarray(value)), words(caption))]
+        case Images(value=value, captions=captions):
+            names = [words(caption) for caption in captions] or [""] * len(value)
+            return [(_rgb(picture), name) for picture, name in zip(np.asarray(value), names, strict=False)]
+    array = np.asarray(item.record.value)
+    return [(_rgb(picture), "") for picture in (array[None] if array.ndim == 3 else array)]
+
+
+def is_numbered(scene: Scene) -> bool:
+    """Tell whether bars have no names but numbers: those of vectors."""
+    values = [item.record.value for item in scene.items if item.record is not None]
+    return bool(values) and all(not isinstance(value, Mapping) and as_floats(value).ndim == 1 for value in values)
+
+
+def hidden_of(scene: Scene) -> list[str]:
+    """Return a sentence for what the axes of a scene leave out."""
+    if scene.view not in MADE_OF_LINES or not scene.options.log_y:
+        return []
+    n = sum(int((series.y <= 0).sum()) for series in scene.series)
+    was = "1 point is" if n == 1 else f"{n:,} points are"
+    return [f"{was} not above zero, so the log axis has no place for them"] if n else []
+
+
+def _named(value: Any, label: str) -> list[tuple[str, float]]:
+    if isinstance(value, Mapping):
+        return [(words(name), float(item)) for name, item in flatten(value)]
+    data = as_floats(value)
+    if data.ndim == 0:
+        return [(label, float(data))]
+    return [(str(i), float(item)) for i, item in enumerate(data.ravel())]
+
+
+def _rgb(picture: npt.NDArray[Any]) -> Floats:
+    """Return a picture of shape (height, width, 3) from 0 to 1; what is transparent shows middle grey."""
+    data = picture.astype(np.float64) / (255 if picture.dtype.kind in "iu" else 1)
+    data = np.clip(np.nan_to_num(data if data.ndim == 3 else data[..., None]), 0, 1)
+    if data.shape[-1] == 4:
+        data = data[..., :3] * data[..., 3:] + 0.5 * (1 - data[..., 3:])
+    return data if data.shape[-1] == 3 else np.repeat(data[..., :1], 3, axis=-1)

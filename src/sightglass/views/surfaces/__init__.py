@@ -1,0 +1,1 @@
+"""Where views are drawn: terminal, Matplotlib, plotly, notebook."""

@@ -1,0 +1,174 @@
+"""Pictures: grids of images, drawn figures."""
+
+from __future__ import annotations
+
+import io
+from typing import Any, Final
+
+import numpy as np
+from matplotlib import image as images
+from matplotlib import rcParams as settings
+
+from sightglass.core.values import Figure
+from sightglass.views.latest_values import pictures_of
+from sightglass.views.palette import AXIS
+from sightglass.views.scales import number
+from sightglass.views.scene import Scene
+
+from .layout import Margins, Place, free
+from .style import fitted, plain, width_in
+
+MAX_TILES: Final = 144
+GAP_IN: Final = 0.08
+CAPTION_IN: Final = 0.17
+MAX_CAPTION_LINES: Final = 2
+MIN_TILE_IN: Final = 0.3
+FORMATS: Final = {"image/png": "png", "image/jpeg": "jpeg", "image/webp": "webp", "image/gif": "gif"}
+
+
+class Tiles:
+    """The painter of images in a grid, each over its caption, and of figures."""
+
+    moving: Any = ()
+
+    def __init__(self, place: Place, scene: Scene) -> None:
+        self._place = place
+        self._view = scene.view
+        self.axes = place.axes()
+        self.axes.set_axis_off()
+        self._made: list[Any] = []
+        self._shown: list[tuple[Any, str]] = []
+        self._kept: dict[int, tuple[Figure, Any]] = {}
+
+    def margins(self, scene: Scene) -> Margins:
+        """Return the room beside the pictures."""
+        return Margins(left=0.16, right=0.16, below=0.32)
+
+    def fits(self, scene: Scene) -> bool:
+        """Tell whether these axes can show a scene."""
+        return scene.view == self._view
+
+    def arrange(self) -> None:
+        """Follow the place: another size has room for another grid."""
+        if self.axes is not self._place.given:
+            self.axes.set_position(self._place.frame.get_position())
+        free(self._made)
+        self._made = []
+        self._lay(self._shown)
+
+    def paint(self, scene: Scene, *, ended: bool) -> bool:
+        """Show a scene."""
+        self._shown = self._figures(scene) if self._view == "picture" else [
+            one for item in scene.items for one in pictures_of(item)
+        ]  # fmt: skip
+        self.arrange()
+        return True
+
+    def remove(self) -> None:
+        """Take everything away."""
+        free(self._made)
+        if self.axes is self._place.given:
+            self.axes.set_axis_on()
+        self._place.drop(self.axes)
+
+    def _lay(self, shown: list[tuple[Any, str]]) -> None:
+        if not shown:
+            return
+        width, height = self._place.room_in
+        self.axes.set(xlim=(0, width), ylim=(height, 0), aspect="auto")
+        captions = any(caption for _, caption in shown)
+        tall, wide = max(p.shape[0] for p, _ in shown), max(p.shape[1] for p, _ in shown)
+        size = settings["legend.fontsize"] - 1
+        for n_lines in range(int(captions), MAX_CAPTION_LINES + 1):
+            below = CAPTION_IN * n_lines
+            columns, rows, share = _grid(len(shown), wide, tall, (width, height), below)
+            room = max(wide * share, MIN_TILE_IN)
+            if not captions or all(len(_wrapped(caption, room, size)) <= n_lines for _, caption in shown):
+                break
+        for i, (picture, caption) in enumerate(shown[: columns * rows]):
+            h, w = picture.shape[0] * share, picture.shape[1] * share
+            x = (i % columns) * (wide * share + GAP_IN)
+            y = (i // columns) * (tall * share + GAP_IN + below)
+            pixels = share * self._place.figure.dpi
+            made = images.AxesImage(
+                self.axes, extent=(x, x + w, y + h, y), interpolation="nearest" if pixels >= 1 else "antialiased",
+                origin="upper",
+            )  # fmt: skip
+            made.set_data(picture)
+            self.axes.add_image(made)
+            self._made.append(made)
+            if caption:
+                lines = _wrapped(caption, room, size)
+                if len(lines) > n_lines:
+                    lines[n_lines - 1 :] = [fitted(" ".join(lines[n_lines - 1 :]), room, size)]
+                self._made += [
+                    self.axes.text(x, y + h + CAPTION_IN * (k + 0.75), line, size=size, color=settings["text.color"])
+                    for k, line in enumerate(lines)
+                ]
+        self._made.append(self._key(shown, columns * rows, tall, wide))
+
+    def _key(self, shown: list[tuple[Any, str]], n_max: int, tall: int, wide: int) -> Any:
+        n, left = len(shown), len(shown) - n_max
+        text = f"{n:,} image{'s' if n > 1 else ''} of {tall} × {wide}" if self._view == "images" else ""
+        if left > 0:
+            text += f"{' · ' if text else ''}{left:,} more have no room"
+        return self.axes.text(
+            0, -0.2, text, transform=self._place.corner(0, 0), color=AXIS, size=settings["legend.fontsize"],
+            clip_on=False,
+        )  # fmt: skip
+
+    def _figures(self, scene: Scene) -> list[tuple[Any, str]]:
+        found: list[tuple[Any, str]] = []
+        for item in scene.items:
+            if item.record is None or not isinstance(item.record.value, Figure):
+                continue
+            figure, name = item.record.value, f"{item.label} · step {number(item.record.step)}"
+            before = self._kept.get(len(found))
+            if before is None or before[0] is not figure:
+                self._kept[len(found)] = before = (figure, _decoded(figure))
+            several = len(scene.items) > 1
+            if before[1] is not None:
+                found.append((before[1], name if several else ""))
+            else:
+                blank = np.full((90, 160, 3), 0.5)
+                found.append((blank, f"{name}: Matplotlib cannot read {figure.media_type}; a notebook or the page can"))
+        return found
+
+
+def _decoded(figure: Figure) -> Any:
+    try:
+        return images.imread(io.BytesIO(figure.data), format=FORMATS.get(figure.media_type, "png"))
+    except (ValueError, OSError, SyntaxError):  # what Pillow says of files that are no pictures
+        return None
+
+
+def _wrapped(caption: str, room_in: float, points: float) -> list[str]:
+    """Break a caption between words into lines that fit, where they can."""
+    lines: list[str] = []
+    for word in plain(caption).split():
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and width_in(longer, points) <= room_in:
+            lines[-1] = longer
+        else:
+            lines.append(fitted(word, room_in, points))
+    return lines
+
+
+def _grid(n: int, wide: int, tall: int, room: tuple[float, float], below: float) -> tuple[int, int, float]:
+    """Return columns, rows and inches a pixel, so that all tiles are as large as can be; or rather fewer tiles."""
+    n = min(n, MAX_TILES)
+    best = (1, 1, 0.0)
+    for columns in range(1, n + 1):
+        rows = -(-n // columns)
+        share = min(
+            (room[0] - GAP_IN * (columns - 1)) / (columns * wide),
+            (room[1] - (GAP_IN + below) * (rows - 1) - below) / (rows * tall),
+        )
+        if share > best[2]:
+            best = (columns, rows, share)
+    if best[2] * max(wide, tall) >= MIN_TILE_IN:
+        return best
+    share = MIN_TILE_IN / max(wide, tall)
+    columns = max(1, int((room[0] + GAP_IN) / (wide * share + GAP_IN)))
+    rows = max(1, int((room[1] + GAP_IN) / (tall * share + GAP_IN + below)))
+    return columns, rows, share

@@ -1,0 +1,337 @@
+"""Where a view is drawn: a figure of its own, or axes among others, with what stands around the picture.
+
+Theory of operation
+    A frame, which is invisible axes, covers the picture. Title, legend and notices hang on its corners at distances in
+    inches, so they stand right in a small window as in a large one. In a figure of its own the frame leaves margins as
+    wide as the words around it need; in axes that somebody else placed, it lies where these are.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from matplotlib import rcParams as settings
+from matplotlib.lines import Line2D
+from matplotlib.transforms import Bbox, ScaledTranslation
+
+from sightglass.views.latest_values import hidden_of, is_numbered
+from sightglass.views.palette import ALARM, AXIS
+from sightglass.views.scene import Scene, Series
+
+from .style import fitted, plain, width_in
+
+PAD_IN: Final = 0.16
+TITLE_IN: Final = 0.25
+LEGEND_IN: Final = 0.2
+NOTICE_IN: Final = 0.17
+SWATCH_IN: Final = 0.2
+GAP_IN: Final = 0.2
+MIN_ROOM_IN: Final = 0.5
+MAX_LEGEND_ROWS: Final = 3
+MAX_NOTICES: Final = 4
+MAX_PANELS: Final = 12
+DASHES: Final[tuple[Any, ...]] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Margins:
+    """Room beside the picture, in inches."""
+
+    left: float = 0.72
+    right: float = 0.3
+    below: float = 0.5
+    above: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One line of the legend."""
+
+    label: str
+    color: str
+    value: str = ""
+    state: str = ""
+    dash: int = 0
+
+    @property
+    def said(self) -> str:
+        """What stands behind the label."""
+        return f"{self.value} ({self.state})" if self.state else self.value
+
+
+class Place:
+    """A part of a figure.
+
+    Args:
+        figure: The figure, or a part of one.
+        axes: Whose place is taken; by default the whole figure is.
+        live: Whether repaints are frequent, and limits are to leave room ahead.
+    """
+
+    def __init__(self, figure: Any, axes: Any = None, *, live: bool = False) -> None:
+        self.live = live
+        self.figure = figure
+        self.given = axes
+        self.frame = figure.add_axes(axes.get_position() if axes is not None else (0.1, 0.1, 0.8, 0.8), zorder=-1)
+        self.frame.set_axis_off()
+        self.frame.set_navigate(False)
+        self.frame.patch.set_visible(False)
+        self.margins = Margins()
+        self.head_in = self.foot_in = 0.0
+
+    @property
+    def pad_in(self) -> float:
+        """How far words keep from the edge."""
+        return 0.0 if self.given is not None else PAD_IN
+
+    @property
+    def figure_in(self) -> tuple[float, float]:
+        """Width and height of the figure, in inches."""
+        return self.figure.bbox.width / self.figure.dpi, self.figure.bbox.height / self.figure.dpi
+
+    @property
+    def room_in(self) -> tuple[float, float]:
+        """Width and height of the frame, in inches."""
+        box, (width, height) = self.frame.get_position(), self.figure_in
+        return box.width * width, box.height * height
+
+    @property
+    def width_in(self) -> float:
+        """How wide the words above and below may be."""
+        if self.given is not None:
+            return self.room_in[0]
+        return max(self.figure_in[0] - 2 * PAD_IN, MIN_ROOM_IN)
+
+    def arrange(self, margins: Margins, *, head_in: float, foot_in: float) -> bool:
+        """Leave room around the frame, and say whether anything moved."""
+        self.margins, self.head_in, self.foot_in = margins, head_in, foot_in
+        before = self.frame.get_position()
+        if self.given is not None:
+            box = self.given.get_position()
+        else:
+            width, height = self.figure_in
+            left, below = margins.left / width, (margins.below + foot_in) / height
+            right, above = margins.right / width, head_in / height
+            # A window may be smaller than the words around the picture: then these are cut off, not the picture.
+            left, right = (left, right) if left + right < 0.8 else (0.1, 0.1)
+            below, above = (below, above) if below + above < 0.8 else (0.1, 0.1)
+            box = Bbox.from_extents(left, below, 1 - right, 1 - above)
+        self.frame.set_position(box)
+        return any(abs(a - b) > 1e-6 for a, b in zip(before.bounds, box.bounds, strict=True))
+
+    def corner(self, x: float, y: float) -> Any:
+        """Return a transform whose unit is an inch, from a corner of the frame."""
+        return self.figure.dpi_scale_trans + ScaledTranslation(x, y, self.frame.transAxes)
+
+    def axes(self, **options: Any) -> Any:
+        """Return axes that cover the frame: the given ones, or new ones."""
+        if self.given is not None and "projection" not in options:
+            self.given.set_axis_on()
+            return self.given
+        if self.given is not None:
+            self.given.set_axis_off()
+        made = self.figure.add_axes(self.frame.get_position(), **options)
+        made.patch.set_visible(False)
+        return made
+
+    def drop(self, axes: Any) -> None:
+        """Remove axes that are not the given ones."""
+        if axes is not self.given and axes.figure is not None:
+            axes.remove()
+
+    def resize(self, panels: list[Any], n: int) -> None:
+        """Have as many axes as needed in a list: the given ones, where one is enough."""
+        if len(panels) == n:
+            return
+        for axes in panels:
+            self.drop(axes)
+        if n != 1 and self.given is not None:
+            self.given.set_axis_off()
+        panels[:] = [self.axes()] if n == 1 else [self.figure.add_axes((0.1, 0.1, 0.8, 0.8)) for _ in range(n)]
+
+    def panels(self, n: int, *, gap_in: tuple[float, float], shape: float = 1.6) -> list[Bbox]:
+        """Divide the frame into equal parts.
+
+        Args:
+            n: How many.
+            gap_in: The room between them, across and down.
+            shape: The width of a part over its height that is sought.
+        """
+        width, height = self.room_in
+        columns = min(range(1, n + 1), key=lambda k: abs(math.log((width / k) / (height / -(-n // k)) / shape)))
+        rows = -(-n // columns)
+        box = self.frame.get_position()
+        gap_x, gap_y = gap_in[0] * box.width / max(width, 0.1), gap_in[1] * box.height / max(height, 0.1)
+        one = max((box.width - gap_x * (columns - 1)) / columns, 0.01)
+        tall = max((box.height - gap_y * (rows - 1)) / rows, 0.01)
+        return [
+            Bbox.from_bounds(
+                box.x0 + (i % columns) * (one + gap_x), box.y1 - (i // columns) * (tall + gap_y) - tall, one, tall
+            )
+            for i in range(n)
+        ]
+
+
+class Words:
+    """Title, legend and notices around a place.
+
+    Attributes:
+        moving: The artists that change with the values.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self._title = self._text(place.corner(0, 1), weight="bold", size=settings["axes.titlesize"])
+        self._value = self._text(place.corner(0, 1), weight="bold", size=settings["axes.titlesize"])
+        self._where = self._text(place.corner(1, 1), color=AXIS, ha="right", size=settings["legend.fontsize"])
+        self._more = self._text(place.corner(0, 1), color=AXIS, size=settings["legend.fontsize"])
+        self._entries: list[tuple[Any, Any, Any]] = []
+        self._notices: list[Any] = []
+        self._slots: dict[str, float] = {}
+        self._still: tuple[Any, ...] = ()
+
+    @property
+    def moving(self) -> list[Any]:
+        """The artists that change with the values."""
+        return [self._value, self._where, self._more, *(part for entry in self._entries for part in entry)]
+
+    def paint(self, scene: Scene, margins: Margins) -> bool:
+        """Write what a scene says, and say whether more changed than values."""
+        place = self.place
+        entries = entries_of(scene)
+        merged = len(entries) == 1 and entries[0].label == scene.title and bool(scene.series)
+        rows, left_out = ([], 0) if merged else self._rows(entries)
+        sentences = [line for notice in (*scene.notices, *hidden_of(scene)) for line in self._wrapped(notice)]
+        said = sentences[:MAX_NOTICES] + ([f"  and {len(sentences) - 3} more"] if len(sentences) > MAX_NOTICES else [])
+        head_in = PAD_IN / 2 + TITLE_IN + LEGEND_IN * len(rows) + 0.14 + margins.above
+        foot_in = NOTICE_IN * len(said) + (0.06 if said else 0)
+        moved = place.arrange(margins, head_in=head_in, foot_in=foot_in)
+        self._write_head(scene, entries[0] if merged else None)
+        self._write_legend(rows, left_out)
+        still = (scene.title, tuple(said), len(rows), len(entries))
+        if still != self._still:
+            self._write_notices(said)
+            moved, self._still = True, still
+        return moved
+
+    def _write_head(self, scene: Scene, alone: Entry | None) -> None:
+        place, points = self.place, settings["axes.titlesize"]
+        y = place.head_in - PAD_IN / 2 - TITLE_IN + 0.07
+        x = place.pad_in - (place.margins.left if place.given is None else 0)
+        said = alone.said if alone else ""
+        needed = min(width_in(plain(scene.title), points, bold=True), 1.5) + width_in(said, points, bold=True)
+        where, room = plain(scene.where), place.width_in - needed - GAP_IN
+        while where and width_in(where, settings["legend.fontsize"]) > room:
+            where = where.partition(" · ")[2]
+        room = place.width_in - width_in(where, settings["legend.fontsize"]) - GAP_IN
+        title = fitted(
+            plain(scene.title), max(room - width_in(said, points, bold=True), 0.5), points, bold=True, middle=False
+        )
+        self._title.set(text=title, position=(x, y))
+        self._where.set(text=where, position=((place.margins.right - PAD_IN) * (place.given is None), y))
+        after = x + width_in(title, points, bold=True) + 0.1
+        self._value.set(text=said, position=(after, y), color=_ink(alone) if alone else AXIS)
+
+    def _rows(self, entries: list[Entry]) -> tuple[list[list[tuple[Entry, str, float, float]]], int]:
+        """Lay the legend out: rows of entries with their names, where they begin and where their values do."""
+        points, room = settings["legend.fontsize"], self.place.width_in
+        rows: list[list[tuple[Entry, str, float, float]]] = []
+        at = math.inf
+        for n, entry in enumerate(entries):
+            label = fitted(plain(entry.label), max(room * 0.6, 1.0), points)
+            named_in = SWATCH_IN + 0.07 + width_in(label, points)
+            # Slots only grow: what stands to the right of a value would tremble with its digits.
+            needed = math.ceil(width_in(entry.said, points, bold=True) / 0.08) * 0.08 if entry.said else 0.0
+            slot = max(self._slots.get(entry.label, 0.0), needed)
+            self._slots[entry.label] = slot
+            wide = named_in + (0.07 + slot if slot else 0.0)
+            last = len(rows) == MAX_LEGEND_ROWS
+            if at + wide > room - (0.7 if last else 0.0):
+                if last:
+                    return rows, len(entries) - n
+                rows.append([])
+                at = 0.0
+            rows[-1].append((entry, label, at, at + named_in + 0.07))
+            at += wide + GAP_IN
+        return rows, 0
+
+    def _write_legend(self, rows: list[list[tuple[Entry, str, float, float]]], left_out: int) -> None:
+        place = self.place
+        left = place.pad_in - (place.margins.left if place.given is None else 0)
+        flat = [(r, *one) for r, row in enumerate(rows) for one in row]
+        while len(self._entries) > len(flat):
+            for part in self._entries.pop():
+                part.remove()
+        while len(self._entries) < len(flat):
+            self._entries.append(self._entry())
+        for (r, entry, label, at, behind), (swatch, name, value) in zip(flat, self._entries, strict=True):
+            y = place.head_in - PAD_IN / 2 - TITLE_IN - LEGEND_IN * (r + 1) + 0.09
+            swatch.set_data([left + at, left + at + SWATCH_IN], [y + 0.04, y + 0.04])
+            swatch.set(color=entry.color, linestyle=DASHES[entry.dash % len(DASHES)])
+            name.set(text=label, position=(left + at + SWATCH_IN + 0.07, y))
+            value.set(text=entry.said, position=(left + behind, y), color=_ink(entry))
+        y = place.head_in - PAD_IN / 2 - TITLE_IN - LEGEND_IN * len(rows) + 0.09
+        self._more.set(text=f"+{left_out} more" if left_out else "", ha="right")
+        self._more.set_position((left + place.width_in, y))
+
+    def _entry(self) -> tuple[Any, Any, Any]:
+        corner, size = self.place.corner(0, 1), settings["legend.fontsize"]
+        swatch = Line2D([], [], linewidth=2.2, transform=corner, clip_on=False, solid_capstyle="butt")
+        self.place.frame.add_artist(swatch)
+        swatch.set_clip_on(False)
+        return swatch, self._text(corner, size=size), self._text(corner, size=size, weight="bold")
+
+    def _write_notices(self, said: list[str]) -> None:
+        for text in self._notices:
+            text.remove()
+        place = self.place
+        left = place.pad_in - (place.margins.left if place.given is None else 0)
+        self._notices = []
+        for i, line in enumerate(said):
+            y = -place.margins.below - NOTICE_IN * (i + 1) + 0.05
+            mark = line.startswith("▸")
+            self._notices.append(
+                self._text(place.corner(0, 0), x=left + 0.13, y=y, text=plain(line[2:]), color=AXIS, size=7.5)
+            )
+            if mark:
+                self._notices.append(self._text(place.corner(0, 0), x=left, y=y, text="▸", color=ALARM, size=7.5))
+
+    def _wrapped(self, notice: str) -> list[str]:
+        n = max(int(self.place.width_in / 0.062), 20)
+        lines = textwrap.wrap(notice, n, max_lines=2, placeholder=" …")
+        return [("▸ " if i == 0 else "  ") + line for i, line in enumerate(lines)]
+
+    def _text(self, transform: Any, *, x: float = 0, y: float = 0, text: str = "", **style: Any) -> Any:
+        return self.place.frame.text(x, y, text, transform=transform, clip_on=False, **style)
+
+
+def entries_of(scene: Scene) -> list[Entry]:
+    """Return the lines of a scene's legend."""
+    if scene.series:
+        return [_entry_of(series) for series in scene.series if series.label]
+    if len(scene.items) > 1 and (
+        (scene.view == "histogram" and scene.options.over not in ("ridge", "heat"))
+        or (scene.view == "bars" and is_numbered(scene))
+    ):
+        return [Entry(label=item.label, color=item.color) for item in scene.items]
+    return []
+
+
+def free(artists: Iterable[Any]) -> None:
+    """Remove artists from where they are drawn."""
+    for artist in artists:
+        if artist.axes is not None:
+            artist.remove()
+
+
+def _entry_of(series: Series) -> Entry:
+    label = f"{series.label} (right)" if series.second else series.label
+    return Entry(label=label, color=series.color, value=series.value, state=series.state, dash=series.dash)
+
+
+def _ink(entry: Entry) -> str:
+    return ALARM if "NaN" in entry.value or "Inf" in entry.value else entry.color

@@ -1,0 +1,395 @@
+"""Views made of lines: over the steps, over the places of frames, in x and y, scattered, annotated.
+
+Theory of operation
+    Artists stay, and get new data. Limits leave some room ahead while values come, so that most repaints move nothing
+    but the lines: `paint` says when it was otherwise. Who zooms or pans has taken the limits over, until they are put
+    back to what they were ("home"); lines are then taken from the trace for what is in view, so that no point is lost
+    in a close look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from matplotlib import rcParams as settings
+from matplotlib.collections import PolyCollection
+from matplotlib.lines import Line2D
+
+from sightglass.views.options import Span
+from sightglass.views.palette import ALARM, AXIS
+from sightglass.views.scales import Axis, axis_of, number
+from sightglass.views.scene import MAX_PIXELS, Floats, Scene, Series
+from sightglass.views.thinning import thin
+
+from .layout import DASHES, Margins, Place, free
+from .style import plain, shorten
+from .ticks import bounded, ends_of, set_places, set_ticks
+
+PATHS: Final = frozenset({"xy", "scatter", "annotated"})
+MAX_DOTS: Final = 40
+MARK_IN: Final = 0.07
+LINE_WIDTH: Final = 1.3
+MAX_NOTES: Final = 30
+ROOM_AHEAD: Final = 0.15
+MIN_FILLED: Final = 0.65
+
+# All above the axes' own spines, so that painting them last changes nothing.
+Z_BAND, Z_RAW, Z_LINE, Z_MARK, Z_NOTE = 3.0, 3.1, 3.2, 3.3, 3.4
+
+
+class Lines:
+    """The painter of lines."""
+
+    def __init__(self, place: Place, scene: Scene) -> None:
+        self._place = place
+        self._kind = _kind_of(scene)
+        self._options = scene.options
+        self.axes = place.axes()
+        self._second = self.axes.twinx() if any(series.second for series in scene.series) else None
+        self._strands: list[_Strand] = []
+        self._marks = [self._mark(char, color, filled=filled) for char, _, color, filled in MARKS]
+        self._notes: list[Any] = []
+        self._limits: dict[str, Span] = {}
+        self._home: dict[str, Span] = {}
+        self._ours = False
+        self._places: tuple[str, ...] = ()
+        self._dress(scene)
+        self._heard = [
+            (axes, axes.callbacks.connect(f"{name}lim_changed", self._changed))
+            for axes, name in ((self.axes, "x"), (self.axes, "y"))
+        ]
+
+    @property
+    def zoomed(self) -> bool:
+        """Whether the user chose what is in view."""
+        return bool(self._home)
+
+    @property
+    def seen(self) -> Span | None:
+        """What of x is in view, where the user chose it and lines can be taken for it."""
+        if not self.zoomed or self._kind != ("line", False, self._second is not None):
+            return None
+        low, high = sorted(self.axes.get_xlim())
+        return low, high
+
+    @property
+    def moving(self) -> list[Any]:
+        """The artists that change with the values, in the order of painting."""
+        parts = [part for strand in self._strands for part in strand.parts]
+        # As axes paint them: first all of the first axes, by height.
+        found = [*parts, *self._marks, *self._notes]
+        return sorted(found, key=lambda artist: (artist.axes is self._second, artist.get_zorder()))
+
+    def margins(self, scene: Scene) -> Margins:
+        """Return the room beside the axes."""
+        turned = bool(scene.places) and len(scene.places) * 0.9 > self._place.room_in[0]
+        return Margins(right=0.72 if self._second is not None else 0.3, below=0.85 if turned else 0.5)
+
+    def fits(self, scene: Scene) -> bool:
+        """Tell whether these axes can show a scene."""
+        return self._kind == _kind_of(scene) and self._options == scene.options
+
+    def arrange(self) -> None:
+        """Follow the place."""
+        for axes in filter(None, (self.axes, self._second)):
+            if axes is not self._place.given and self._place.given is None:
+                axes.set_position(self._place.frame.get_position())
+        if self._places:
+            set_places(self.axes.xaxis, self._places, room_in=self._place.room_in[0])
+
+    def paint(self, scene: Scene, *, ended: bool) -> bool:
+        """Show a scene, and say whether more changed than what moves."""
+        whole = len(self._strands) != len(scene.series)
+        # Strokes cost more than all else: in a window no more of them than it can show, as files need not care.
+        n_pixels = max(int(self._place.room_in[0] * self._place.figure.dpi), 1) if self._place.live else MAX_PIXELS
+        while len(self._strands) > len(scene.series):
+            self._strands.pop().remove()
+        for i, series in enumerate(scene.series):
+            axes = self._second if series.second and self._second is not None else self.axes
+            if i == len(self._strands):
+                self._strands.append(_Strand(axes))
+            whole |= self._strands[i].axes is not axes
+            if self._strands[i].axes is not axes:
+                self._strands[i].remove()
+                self._strands[i] = _Strand(axes)
+            self._strands[i].paint(series, scene, n_pixels=n_pixels)
+        whole |= self._name(scene)
+        whole |= self._place_limits(scene, ended=ended or not self._place.live)
+        self._paint_marks(scene)
+        if scene.view == "annotated" or self._notes:
+            self._annotate(scene)
+        return whole
+
+    def remove(self) -> None:
+        """Take everything away."""
+        for axes, heard in self._heard:
+            axes.callbacks.disconnect(heard)
+        for strand in self._strands:
+            strand.remove()
+        free([*self._marks, *self._notes])
+        if self._second is not None:
+            self._second.remove()
+        self._place.drop(self.axes)
+
+    def _dress(self, scene: Scene) -> None:
+        options, clock = scene.options, scene.options.x == "wall" and scene.view == "line"
+        axes = self.axes
+        axes.set_xscale("log", nonpositive="mask") if options.log_x else axes.set_xscale("linear")
+        set_ticks(axes.xaxis, log=options.log_x, clock=clock)
+        for one in filter(None, (axes, self._second)):
+            one.set_yscale("log", nonpositive="mask") if options.log_y else one.set_yscale("linear")
+            set_ticks(one.yaxis, log=options.log_y)
+            one.margins(0)
+        if self._second is not None:
+            self._second.spines["right"].set_visible(True)
+            self._second.grid(visible=False)
+            self._second.patch.set_visible(False)
+            self._second.format_coord = self._at
+        axes.format_coord = self._at
+
+    def _at(self, x: float, y: float) -> str:
+        if self._places:
+            i = round(x)
+            return f"{self._places[i] if 0 <= i < len(self._places) else ''}   {number(y)}"
+        return f"{self.axes.xaxis.get_major_formatter()(x)}   {number(y)}"
+
+    def _name(self, scene: Scene) -> bool:
+        if scene.places != self._places:
+            self._places = scene.places
+            set_places(self.axes.xaxis, scene.places, room_in=self._place.room_in[0])
+            return True
+        name = plain(shorten(scene.x_name, 60))
+        if self.axes.get_xlabel() == name:
+            return False
+        self.axes.set_xlabel(name, loc="right", color=AXIS, fontsize=settings["legend.fontsize"], labelpad=2)
+        return True
+
+    # Limits
+
+    def _place_limits(self, scene: Scene, *, ended: bool) -> bool:
+        if self._home and self._is_home():
+            self._home = {}
+            _forget_zooms(self.axes)
+        if self._home:
+            return False
+        options, changed = scene.options, False
+        wanted: dict[str, Span | None] = {"x": self._x_limits(scene, ended=ended)}
+        for name, second in (("y", False), ("second", True)):
+            if second and self._second is None:
+                continue
+            need = axis_of(
+                _columns(scene, second=second), log=options.log_y, clip=options.clip,
+                limits=None if second else options.y_limits,
+            )  # fmt: skip
+            exact = options.y_limits is not None and not second
+            wanted[name] = _settle(
+                self._limits.get(name), need, log=options.log_y, pad=0.0 if exact else 0.06, exact=exact or ended
+            )
+        for name, limits in wanted.items():
+            if limits is None or limits == self._limits.get(name):
+                continue
+            self._limits[name] = limits
+            self._ours, changed = True, True
+            axes = self._second if name == "second" and self._second is not None else self.axes
+            (axes.set_xlim if name == "x" else axes.set_ylim)(limits)
+            self._ours = False
+        return changed
+
+    def _x_limits(self, scene: Scene, *, ended: bool) -> Span | None:
+        options = scene.options
+        if scene.places:
+            return -0.5, len(scene.places) - 0.5
+        need = axis_of((series.x for series in scene.series), log=options.log_x, limits=options.x_limits)
+        if options.x_limits is not None:
+            return options.x_limits
+        if scene.view in PATHS:
+            return _settle(self._limits.get("x"), need, log=options.log_x, pad=0.06, exact=ended)
+        grows = not ended and not options.log_x and self._limits.get("x") is not None
+        return _settle(self._limits.get("x"), need, log=options.log_x, pad=0.0, ahead=ROOM_AHEAD if grows else 0.0,
+                       exact=ended)  # fmt: skip
+
+    def _changed(self, _axes: Any) -> None:
+        if self._ours or self._home:
+            return
+        self._home = dict(self._limits)
+
+    def _is_home(self) -> bool:
+        now = {"x": self.axes.get_xlim(), "y": self.axes.get_ylim()}
+        return all(np.allclose(now[name], self._home[name], rtol=1e-9, atol=0) for name in now if name in self._home)
+
+    # Marks and notes
+
+    def _mark(self, char: str, color: str, *, filled: bool) -> Line2D:
+        mark = Line2D(
+            [], [], marker=char, linestyle="none", color=color, markersize=4.5, zorder=Z_MARK, clip_on=False,
+            markerfacecolor=color if filled else "none", markeredgewidth=1.1,
+            transform=self.axes.get_xaxis_transform(),
+        )  # fmt: skip
+        self.axes.add_artist(mark)
+        mark.set_clip_on(False)
+        return mark
+
+    def _paint_marks(self, scene: Scene) -> None:
+        low, high = sorted(self.axes.get_xlim())
+        found: list[list[Floats]] = [[], [], [], [np.asarray(scene.marks, np.float64)]]
+        for series in scene.series:
+            y = series.y if series.raw is None else series.raw
+            for kind, odd in enumerate((np.isnan(y), y == np.inf, y == -np.inf)):
+                found[kind].append(series.x[odd])
+        for mark, parts, (_, height, _, _) in zip(self._marks, found, MARKS, strict=True):
+            xs = np.unique(np.concatenate(parts)) if parts else np.empty(0)
+            xs = xs[(xs >= low) & (xs <= high)]
+            # One mark for each few pixels: more would be one block.
+            places = np.floor((xs - low) / (high - low) * self._place.room_in[0] / MARK_IN)
+            xs = xs[np.unique(places, return_index=True)[1]]
+            mark.set_data(xs, np.full(len(xs), height))
+
+    def _annotate(self, scene: Scene) -> None:
+        free(self._notes)
+        self._notes = []
+        taken: list[tuple[float, float, float, float]] = []
+        ground = self.axes.get_window_extent()
+        per_in = self._place.figure.dpi
+        for x, y, text, color in reversed(scene.texts[-MAX_NOTES:]):
+            if not (np.isfinite(x) and np.isfinite(y)):
+                continue
+            px, py = self.axes.transData.transform((x, y))
+            said = plain(shorten(text, 28))
+            wide, tall = (0.068 * len(said) + 0.08) * per_in, 0.16 * per_in
+            left = px + wide > ground.x1
+            box = (px - wide if left else px, py, px if left else px + wide, py + tall)
+            if any(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in taken):
+                said = ""
+            else:
+                taken.append(box)
+            self._notes.append(
+                self.axes.annotate(
+                    said,
+                    (x, y),
+                    xytext=(-5 if left else 5, 4),
+                    textcoords="offset points",
+                    fontsize=8,
+                    ha="right" if left else "left",
+                    zorder=Z_NOTE,
+                    color=settings["text.color"],
+                    clip_on=True,
+                )
+            )
+            (dot,) = self.axes.plot(
+                [x], [y], "o", color=settings["axes.facecolor"], markeredgecolor=color, markersize=5, zorder=Z_MARK
+            )
+            self._notes.append(dot)
+
+
+MARKS: Final = (("x", 0.0, ALARM, True), ("^", 1.0, ALARM, True), ("v", 0.0, ALARM, True), ("o", 0.0, AXIS, False))
+"""What stands at the edge where a value is NaN, +Inf, -Inf, or was made from a part of its window."""
+
+
+class _Strand:
+    """One line, with its band and what it was before it was smoothed."""
+
+    def __init__(self, axes: Any) -> None:
+        self.axes = axes
+        self._line = Line2D([], [], zorder=Z_LINE)
+        self._raw = Line2D([], [], zorder=Z_RAW, alpha=0.28, linewidth=0.9)
+        self._head = Line2D([], [], zorder=Z_MARK, marker="o", linestyle="none", markersize=6)
+        self._band = PolyCollection([], zorder=Z_BAND, alpha=0.2, linewidths=0)
+        for artist in (self._line, self._raw, self._head):
+            axes.add_line(artist)
+        axes.add_collection(self._band, autolim=False)
+
+    @property
+    def parts(self) -> list[Any]:
+        """Its artists, in the order of painting."""
+        return [self._band, self._raw, self._line, self._head]
+
+    def remove(self) -> None:
+        """Take it away."""
+        free(self.parts)
+
+    def paint(self, series: Series, scene: Scene, *, n_pixels: int) -> None:
+        """Show a series, in so many pixels."""
+        x, y = _drawable(series.x), _drawable(series.y)
+        if series.raw is not None:
+            self._raw.set_data(*thin(x, _drawable(series.raw), n_pixels))
+        else:
+            self._raw.set_data([], [])
+        if scene.view == "line":
+            x, y = thin(x, y, n_pixels)
+        self._line.set_data(x, y)
+        dots = scene.view == "scatter"
+        few = dots or 0 < len(scene.places) <= MAX_DOTS
+        # A point between two gaps is no line, and would not be seen.
+        lonely = np.flatnonzero(_alone(np.isfinite(y)))
+        self._line.set(
+            color=series.color, alpha=series.alpha if not dots else 0.75,
+            linestyle="none" if dots else DASHES[series.dash % len(DASHES)],
+            marker="o" if few or len(lonely) else "none", markersize=3.5,
+            markevery=None if few else lonely.tolist(), markeredgewidth=0, linewidth=LINE_WIDTH,
+        )  # fmt: skip
+        self._raw.set_color(series.color)
+        last = np.flatnonzero(np.isfinite(y))[-1:] if scene.view in ("xy", "annotated") else np.empty(0, np.intp)
+        self._head.set_data(x[last], y[last])
+        self._head.set(color=series.color, markeredgecolor=settings["axes.facecolor"])
+        self._band.set(facecolor=series.color)
+        self._band.set_verts(list(_band(series)))
+
+
+def _band(series: Series) -> list[Floats]:
+    """Return the outline of each stretch of a band without a gap."""
+    if series.low is None or series.high is None:
+        return []
+    known = np.isfinite(series.low) & np.isfinite(series.high)
+    ends = np.flatnonzero(np.diff(np.concatenate([[False], known, [False]]).astype(int)))
+    outlines = []
+    for first, end in zip(ends[::2], ends[1::2], strict=True):
+        x, low, high = (bounded(part[first:end]) for part in (series.x, series.low, series.high))
+        outlines.append(np.column_stack([np.concatenate([x, x[::-1]]), np.concatenate([low, high[::-1]])]))
+    return outlines
+
+
+def _alone(known: Any) -> Any:
+    """Tell which of some points have no neighbour, of shape (n,)."""
+    padded = np.concatenate([[False], known, [False]])
+    return known & ~padded[:-2] & ~padded[2:]
+
+
+def _kind_of(scene: Scene) -> tuple[Any, ...]:
+    view = scene.view if scene.view in PATHS else "line"
+    return view, bool(scene.places), any(series.second for series in scene.series)
+
+
+def _columns(scene: Scene, *, second: bool) -> Sequence[Floats]:
+    chosen = [series for series in scene.series if series.second == second]
+    return [c for one in chosen for c in (one.y, one.raw, one.low, one.high) if c is not None]
+
+
+def _drawable(data: Floats) -> Floats:
+    return np.where(np.isfinite(data), bounded(data), np.nan)
+
+
+def _settle(
+    old: Span | None, need: Axis | None, *, log: bool, pad: float, ahead: float = 0.0, exact: bool = False
+) -> Span | None:
+    """Return limits that show what is needed: the old ones, while they do and little of them is empty."""
+    if need is None:
+        return old
+    low, high = (np.log10([need.low, need.high]) if log else np.array(ends_of(need))).tolist()
+    if old is not None and not exact:
+        before = np.log10(old) if log else np.asarray(old)
+        span = before[1] - before[0]
+        if before[0] <= low and high <= before[1] and high - low >= MIN_FILLED * span * (1 - ahead):
+            return old
+    low, high = low - pad * (high - low), high + (pad + ahead) * (high - low)
+    if log:
+        low, high = max(low, -300.0), min(high, 307.0)
+        return 10.0**low, 10.0**high
+    return low, high
+
+
+def _forget_zooms(axes: Any) -> None:
+    toolbar = getattr(axes.figure.canvas, "toolbar", None)
+    if toolbar is not None:
+        toolbar.update()

@@ -1,0 +1,135 @@
+"""How the surface looks: the packaged theme, fonts that know the characters of names, room for text.
+
+Rule 1: names are never read as mathematics or TeX, whatever the user's own settings are.
+Rule 2: a character that no font at hand has is drawn as a box, and nobody is warned about it at each repaint.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final
+
+from matplotlib import colors, font_manager
+from matplotlib import rcParams as settings
+from matplotlib.textpath import text_to_path
+
+from sightglass.views.palette import DIVERGING, SEQUENTIAL
+from sightglass.views.theme import rc
+
+SIZE: Final = (8.0, 4.5)
+WINDOW_DPI: Final = 100
+FILE_DPI: Final = 200
+
+FALLBACKS: Final = (
+    "DejaVu Sans", "Noto Sans", "Noto Sans CJK JP", "Noto Sans CJK SC", "Hiragino Sans", "PingFang SC", "Yu Gothic",
+    "Microsoft YaHei", "Malgun Gothic", "WenQuanYi Zen Hei", "Noto Sans Symbols2", "Segoe UI Symbol",
+    "Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Unifont",
+)  # fmt: skip
+"""Fonts that are asked for the characters that the theme's own font lacks, where they are installed."""
+
+BOX: Final = "□"
+MONO: Final = ("DejaVu Sans Mono",)
+
+
+def looks(*, dark: bool, size: Any = None) -> dict[str, Any]:
+    """Return the rcParams that everything of a view is made with.
+
+    Args:
+        dark: Whether the ground is dark.
+        size: Width and height in inches, or a name as for `theme.figure_size`.
+    """
+    params = rc("dark" if dark else "light", size=SIZE if size is None else size)
+    return params | {
+        "font.family": list(families()),
+        "figure.dpi": WINDOW_DPI,
+        "savefig.bbox": None,
+        "text.usetex": False,
+        "text.parse_math": False,
+        "path.simplify": True,
+        "axes.xmargin": 0.0,
+        "axes.ymargin": 0.0,
+    }
+
+
+def is_dark(color: Any) -> bool:
+    """Tell whether a colour is nearer to black than to white (relative luminance, ITU-R BT.709)."""
+    red, green, blue, alpha = colors.to_rgba(color)
+    return bool(alpha > 0 and 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.5)
+
+
+def ground_is_dark(dark: bool | None, figure: Any = None) -> bool:
+    """Tell whether the ground is dark: as asked for, else as the figure's, or as the user's figures would be."""
+    if dark is not None:
+        return dark
+    return is_dark(settings["figure.facecolor"] if figure is None else figure.get_facecolor())
+
+
+@lru_cache(maxsize=1)
+def families() -> tuple[str, ...]:
+    """Return the names of the fonts to be used: the first serif font of the theme, then what helps it out."""
+    known = set(font_manager.fontManager.get_font_names())
+    serif = [name for name in rc("light")["font.serif"] if name in known][:1]
+    return (*serif, *(name for name in FALLBACKS if name in known))
+
+
+def plain(text: str) -> str:
+    """Write a text with boxes in the place of characters that no font has."""
+    if text.isascii():
+        return text
+    drawn = _characters()
+    return "".join(char if ord(char) in drawn else BOX for char in text)
+
+
+def shorten(text: str, n_max: int) -> str:
+    """Cut a text in its middle: what tells names apart stands at both ends."""
+    if len(text) <= n_max:
+        return text
+    n_max = max(n_max, 3)
+    behind = (n_max - 1) // 2
+    return f"{text[: n_max - 1 - behind]}…{text[len(text) - behind :]}"
+
+
+@lru_cache(maxsize=1024)
+def width_in(text: str, points: float, *, bold: bool = False, mono: bool = False) -> float:
+    """Return how wide a text is, in inches.
+
+    Args:
+        text: Without line breaks.
+        points: The size of type.
+        bold: Whether it is bold.
+        mono: Whether it is set in the font whose characters are equally wide.
+    """
+    font = font_manager.FontProperties(
+        family=list(MONO if mono else families()), size=points, weight="bold" if bold else "normal"
+    )
+    width, _, _ = text_to_path.get_text_width_height_descent(text, font, ismath=False)
+    return float(width) / 72
+
+
+def fitted(text: str, room_in: float, points: float, *, bold: bool = False, middle: bool = True) -> str:
+    """Shorten a text until it fits into some room, in inches: in its middle, or at its end."""
+    width = width_in(text, points, bold=bold)
+    if width <= room_in:
+        return text
+    n_max = int(len(text) * room_in / width)
+    while n_max >= 3:
+        cut = shorten(text, n_max) if middle else f"{text[: n_max - 1].rstrip(' ,')}…"
+        if width_in(cut, points, bold=bold) <= room_in:
+            return cut
+        n_max -= 1
+    return "…"
+
+
+def color_map_of(*, diverging: bool, bad: Any) -> Any:
+    """Return the colours of a matrix, from the lowest to the highest."""
+    made = colors.LinearSegmentedColormap.from_list("sightglass", DIVERGING if diverging else SEQUENTIAL)
+    return made.with_extremes(bad=bad if bad is not None else (0, 0, 0, 0))
+
+
+@lru_cache(maxsize=1)
+def _characters() -> frozenset[int]:
+    found: set[int] = set()
+    for name in families():
+        path = font_manager.findfont(font_manager.FontProperties(family=name))
+        found |= set(font_manager.get_font(path).get_charmap())
+    return frozenset(found)

@@ -1,0 +1,177 @@
+"""Ticks where the other surfaces have them, with the same labels."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.ticker import FixedFormatter, FixedLocator, Formatter, Locator, LogLocator, NullFormatter
+
+from sightglass.views.scales import Axis, number, tick_labels
+
+from .style import plain, shorten
+
+MAX_TICKS: Final = 9
+# Beyond this the span of an axis is no float any more.
+MOST: Final = sys.float_info.max / 16
+MAX_PLACES: Final = 40
+DAY_S: Final = 86400.0
+TIME_STEPS: Final = (
+    1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 10800.0, 21600.0,
+    43200.0, DAY_S, 2 * DAY_S, 7 * DAY_S, 30 * DAY_S, 90 * DAY_S, 365 * DAY_S,
+)  # fmt: skip
+
+
+class Nice(Locator):  # type: ignore[misc,unused-ignore]
+    """Ticks at 1, 2 or 5 times a power of ten."""
+
+    def __init__(self, *, log: bool = False, n_max: int | None = None) -> None:
+        self._log, self._n_max = log, n_max
+
+    @property
+    def _room(self) -> int:
+        """For how many labels there is room."""
+        axis: Any = self.axis
+        return max(2, min(MAX_TICKS, int(axis.get_tick_space() * 0.75)))
+
+    def __call__(self) -> Sequence[float]:
+        """Return the ticks of what is in view."""
+        axis: Any = self.axis
+        return self.tick_values(*axis.get_view_interval())
+
+    def tick_values(self, vmin: float, vmax: float) -> Sequence[float]:
+        """Return the ticks between two values."""
+        low, high = sorted((float(vmin), float(vmax)))
+        if not (math.isfinite(low) and math.isfinite(high)) or low == high or (self._log and low <= 0):
+            return []
+        n_max = self._n_max or self._room
+        return [value for value, _ in Axis(low=low, high=high, log=self._log).ticks(n_max)]
+
+
+class Times(Nice):
+    """Ticks at round times of day, in the zone of this machine."""
+
+    def tick_values(self, vmin: float, vmax: float) -> Sequence[float]:
+        """Return the ticks between two times, in seconds since the Unix epoch."""
+        low, high = sorted((float(vmin), float(vmax)))
+        n_max = max(2, self._room * 4 // 5)
+        if not (math.isfinite(low) and math.isfinite(high)) or high - low < n_max:
+            return super().tick_values(low, high)
+        step = next((step for step in TIME_STEPS if (high - low) / step <= n_max), (high - low) / n_max)
+        # Whole hours and days are those of the clock on the wall here, not of Greenwich.
+        ahead = _ahead_of_utc(low)
+        first, last = math.ceil((low + ahead) / step), math.floor((high + ahead) / step)
+        return [i * step - ahead for i in range(first, last + 1)]
+
+
+class Written(Formatter):  # type: ignore[misc,unused-ignore]
+    """Numbers as everywhere else: with as few decimals as tell the ticks apart."""
+
+    def __init__(self, *, log: bool = False) -> None:
+        self._log = log
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        """Write one."""
+        return number(x)
+
+    def format_ticks(self, values: Sequence[float]) -> list[str]:
+        """Write all of them alike."""
+        if self._log or len(values) < 2:
+            return [number(value) for value in values]
+        steps = [abs(b - a) for a, b in itertools.pairwise(values)]
+        return tick_labels([float(value) for value in values], min(filter(None, steps), default=1.0))
+
+
+class Clock(Formatter):  # type: ignore[misc,unused-ignore]
+    """Times of day, with the date where days differ."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        """Write one."""
+        return _moment(x, "%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+    def format_ticks(self, values: Sequence[float]) -> list[str]:
+        """Write all of them alike."""
+        if len(values) < 2:
+            return [_moment(value, "%H:%M:%S") for value in values]
+        step = min(b - a for a, b in itertools.pairwise(values))
+        if step >= DAY_S - 1:
+            return [_moment(value, "%b %d" if step < 300 * DAY_S else "%Y") for value in values]
+        form = "%H:%M:%S.%f" if step < 1 else "%H:%M:%S" if step < 60 else "%H:%M"
+        labels = [_moment(value, form) for value in values]
+        if step < 1:
+            labels = [label[:-3] for label in labels]
+        if _moment(values[0], "%x") != _moment(values[-1], "%x"):
+            labels = [f"{_moment(value, '%b %d')} {label}" for value, label in zip(values, labels, strict=True)]
+        return labels
+
+
+def bounded(values: Any) -> Any:
+    """Return numbers with those cut off that no axis can show; NaN stays."""
+    return np.clip(np.asarray(values, np.float64), -MOST, MOST)
+
+
+def ends_of(axis: Axis | None) -> tuple[float, float]:
+    """Return the limits of an axis as far as Matplotlib can show them; those of 0 to 1 for none."""
+    if axis is None:
+        return 0.0, 1.0
+    low, high = bounded([axis.low, axis.high]).tolist()
+    return (low, high) if high > low else (low, low + (abs(low) * 1e-9 or 1e-300))
+
+
+def set_ticks(axis: Any, *, log: bool = False, clock: bool = False) -> None:
+    """Let an axis have ticks as on every surface.
+
+    Args:
+        axis: A Matplotlib axis.
+        log: Whether it is logarithmic.
+        clock: Whether it counts seconds since the Unix epoch.
+    """
+    axis.set_major_locator(Times() if clock else Nice(log=log))
+    axis.set_major_formatter(Clock() if clock else Written(log=log))
+    if log:
+        axis.set_minor_locator(LogLocator(subs="auto", numticks=12))
+        axis.set_minor_formatter(NullFormatter())
+
+
+def set_places(axis: Any, places: Sequence[str], *, room_in: float) -> bool:
+    """Let an axis name the places 0, 1, 2 …, as many as there is room for, and say whether they had to be turned.
+
+    Args:
+        axis: A Matplotlib axis.
+        places: What stands there.
+        room_in: How long the axis is, in inches.
+    """
+    longest = min(max(map(len, places), default=1), 16)
+    turned = len(places) * (longest * 0.08 + 0.08) > room_in and not all(place.isdecimal() for place in places)
+    n_max = max(1, min(MAX_PLACES, int(room_in / (0.2 if turned else longest * 0.08 + 0.1))))
+    every = -(-len(places) // n_max)
+    at = range(0, len(places), max(every, 1))
+    axis.set_major_locator(FixedLocator(list(at)))
+    axis.set_major_formatter(FixedFormatter([plain(shorten(places[i], 16)) for i in at]))
+    axis.set_tick_params(rotation=35 if turned else 0)
+    for tick in axis.get_major_ticks(len(at)):
+        for label in (tick.label1, tick.label2):
+            label.set_parse_math(False)
+            label.set_ha("right" if turned else "center")
+            label.set_rotation_mode("anchor" if turned else "default")
+    return turned
+
+
+def _moment(seconds: float, form: str) -> str:
+    try:
+        return datetime.fromtimestamp(seconds).astimezone().strftime(form)
+    except (ValueError, OverflowError, OSError):  # beyond the calendar
+        return number(seconds)
+
+
+def _ahead_of_utc(seconds: float) -> float:
+    try:
+        return float(time.localtime(seconds).tm_gmtoff)
+    except (ValueError, OverflowError, OSError):
+        return 0.0

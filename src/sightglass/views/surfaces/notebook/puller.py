@@ -1,0 +1,64 @@
+"""The one thread that pulls the streams of all views in notebooks, and sends pages what is new."""
+
+from __future__ import annotations
+
+import time
+from typing import Final, Protocol
+
+from sightglass.core.threads import Worker, lock
+
+from .open_pages import PACE_S
+
+IDLE_S: Final = 1.0
+"""How often a view is pulled at which nobody looks."""
+
+
+class Pumped(Protocol):
+    """What the thread works for."""
+
+    def turn(self, now_s: float) -> float | None:
+        """Pull and send; return when to come again, in seconds, or `None` if only when woken."""
+
+
+class Pump:
+    """Works for any number of views, in turns, with one thread that sleeps while there is nothing to do."""
+
+    def __init__(self) -> None:
+        self._views: tuple[Pumped, ...] = ()
+        self._due: dict[int, float] = {}
+        self._lock = lock()
+        self._worker = Worker("notebook", self._round)
+
+    def add(self, view: Pumped) -> None:
+        """Work for a view from now on, and at once."""
+        with self._lock:
+            if not any(one is view for one in self._views):
+                self._views = (*self._views, view)
+        self.wake(view)
+
+    def drop(self, view: Pumped) -> None:
+        """Work for a view no more."""
+        with self._lock:
+            self._views = tuple(one for one in self._views if one is not view)
+            self._due.pop(id(view), None)
+
+    def wake(self, view: Pumped) -> None:
+        """Come to a view at once; from any thread."""
+        self._due[id(view)] = 0.0
+        self._worker.wake()
+
+    def _round(self) -> float | None:
+        now_s = time.monotonic()
+        for view in self._views:
+            if self._due.get(id(view), float("inf")) > now_s:
+                continue
+            self._due[id(view)] = float("inf")  # before its turn: who wakes it meanwhile is heard
+            pause_s = view.turn(now_s)
+            if pause_s is not None:
+                self._due[id(view)] = min(self._due[id(view)], now_s + pause_s)
+        with self._lock:
+            next_s = min((self._due.get(id(view), float("inf")) for view in self._views), default=float("inf"))
+        return None if next_s == float("inf") else min(max(next_s - time.monotonic(), PACE_S / 10), IDLE_S)
+
+
+pump = Pump()

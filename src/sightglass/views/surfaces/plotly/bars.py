@@ -1,0 +1,90 @@
+"""Bars by name: the latest, or frames of which older ones fade."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from sightglass.views.latest_values import Bar, bars_of, is_numbered
+from sightglass.views.palette import ALARM
+from sightglass.views.scales import number
+from sightglass.views.scene import Item, Scene, Series
+
+from .figure_data import Drawing
+from .lines import shown_limits
+from .style import Json, Look, axis, faded, mixed, plain
+
+MAX_BARS: Final = 1000
+MAX_LABELLED: Final = 40
+MAX_UPRIGHT: Final = 16
+LONG: Final = 12
+
+
+def draw_bars(scene: Scene, look: Look) -> Drawing:
+    """Draw one bar for each name with its value; of frames the newest, older ones as outlines that fade."""
+    if scene.places:
+        return _frames(scene, look)
+    groups = [(item, bars_of(item, alone=len(scene.items) == 1)) for item in scene.items]
+    names = [bar.name for _, bars in groups for bar in bars]
+    upright = is_numbered(scene) or (len(names) <= MAX_UPRIGHT and max(map(len, names), default=0) <= LONG)
+    traces: list[Json] = []
+    for item, bars in groups:
+        values = np.array([bar.value for bar in bars[:MAX_BARS]], np.float64)
+        labels = [plain(bar.name) for bar in bars[:MAX_BARS]]
+        trace: Json = {"type": "bar", "name": plain(item.label), "marker": {"color": item.color, "cornerradius": 3}}
+        trace |= {"showlegend": len(scene.items) > 1, "orientation": "v" if upright else "h"}
+        trace |= {"x": labels, "y": values} if upright else {"x": values, "y": labels}
+        if len(names) <= MAX_LABELLED:
+            # What is not finite has no bar, but it has a name.
+            texts = [number(value) for value in values]
+            colors = [look.ink if np.isfinite(value) else ALARM for value in values]
+            font = {"size": 11, "color": colors}
+            trace |= {"text": texts, "textposition": "outside", "textfont": font, "cliponaxis": False}
+        value = "%{y}" if upright else "%{x}"
+        trace["hovertemplate"] = f"%{{{'x' if upright else 'y'}}}: <b>{value}</b><extra></extra>"
+        traces.append(trace)
+    return Drawing(traces=traces, layout=_bar_layout(scene, look, upright=upright), notices=_bar_notices(groups))
+
+
+def _bar_layout(scene: Scene, look: Look, *, upright: bool) -> Json:
+    names = axis(look, type="category", showgrid=False, tickfont={"color": look.ink, "size": 11})
+    values = axis(look, type="log" if scene.options.log_y else "linear")
+    if not scene.options.log_y:
+        values |= {"zeroline": True, "zerolinecolor": mixed(look.faint, look.ground, 0.6), "rangemode": "tozero"}
+    if scene.options.y_limits:
+        values["range"] = shown_limits(scene.options.y_limits, log=scene.options.log_y)
+    if upright:
+        return {"xaxis": names, "yaxis": values, "bargap": 0.25}
+    return {"xaxis": values, "yaxis": {**names, "autorange": "reversed"}, "bargap": 0.25}
+
+
+def _bar_notices(groups: list[tuple[Item, list[Bar]]]) -> tuple[str, ...]:
+    found = []
+    for item, bars in groups:
+        if len(bars) > MAX_BARS:
+            found.append(f"{item.label}: {len(bars) - MAX_BARS:,} more names are not drawn")
+    return tuple(found)
+
+
+def _frames(scene: Scene, look: Look) -> Drawing:
+    names = [plain(place, n_max=32) for place in scene.places]
+    traces: list[Json] = []
+    group = 0
+    for series in scene.series:
+        traces.append(_frame(series, names, group))
+        group += series.alpha >= 1
+    layout = _bar_layout(scene, look, upright=True)
+    return Drawing(traces=traces, layout=layout | {"barmode": "group", "bargroupgap": 0.05})
+
+
+def _frame(series: Series, names: list[str], group: int) -> Json:
+    newest = series.alpha >= 1
+    outline = {"color": faded(series.color, min(1.0, series.alpha * 1.5)), "width": 1.2}
+    fill = faded(series.color, 0.55) if newest else "rgba(0, 0, 0, 0)"
+    found: Json = {"type": "bar", "x": names, "y": series.y, "offsetgroup": f"{group}"}
+    found["marker"] = {"color": fill, "line": {**outline, "color": series.color} if newest else outline}
+    if not newest:
+        return found | {"showlegend": False, "hoverinfo": "skip"}
+    name = f"{plain(series.label)}  <b>{plain(series.value)}</b>"
+    return found | {"showlegend": True, "name": name, "hovertemplate": "%{x}: <b>%{y}</b><extra></extra>"}

@@ -1,0 +1,148 @@
+"""Distributions: the latest, or how they moved over the steps, one behind the other or as a map."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from sightglass.core.values import Histogram
+from sightglass.views.distributions import OverSteps, over_steps
+from sightglass.views.latest_values import counted_of, density_of
+from sightglass.views.scales import number
+from sightglass.views.scene import Item, Scene
+
+from .figure_data import Drawing
+from .lines import shown_limits
+from .style import Floats, Json, Look, axis, bare, color_bar, color_scale, faded, mixed, plain, titled
+
+MAX_RIDGES: Final = 40
+MAX_COLUMNS: Final = 512
+RIDGE_HEIGHT: Final = 6.0
+
+
+def draw_histogram(scene: Scene, look: Look) -> Drawing:
+    """Draw distributions: the latest of each stream, or all that are kept over the steps."""
+    match scene.options.over:
+        case "ridge":
+            return _ridges(scene, look)
+        case "heat":
+            return _heat(scene, look)
+    found = [(item, histogram) for item in scene.items if (histogram := counted_of(item)) is not None]
+    density = len(found) > 1
+    traces = [_outline(i, h, look) if density else _blocks(i, h) for i, h in found if h.total]
+    x_axis = axis(look, showgrid=False, showline=True, ticks="outside", ticklen=4, tickcolor=look.grid)
+    counted = axis(look, rangemode="tozero", type="log" if scene.options.log_y else "linear")
+    layout: Json = {"xaxis": titled(x_axis, "value"), "yaxis": titled(counted, "density" if density else "count")}
+    layout |= {"bargap": 0, "hovermode": "x unified" if density else "closest"}
+    _limit(scene, layout)
+    return Drawing(traces=traces, layout=layout, notices=tuple(filter(None, map(_outside, found))))
+
+
+def _blocks(item: Item, h: Histogram) -> Json:
+    edges = h.edges
+    ends = np.stack([edges[:-1], edges[1:]], axis=1)
+    return {
+        "type": "bar", "x": edges[1:] / 2 + edges[:-1] / 2, "y": h.counts.astype(np.float64), "width": np.diff(edges),
+        "marker": {"color": faded(item.color, 0.8), "line": {"color": item.color, "width": 0.5}}, "customdata": ends,
+        "hovertemplate": "%{customdata[0]:.4g} to %{customdata[1]:.4g}: <b>%{y:,}</b><extra></extra>",
+        "name": plain(item.label), "showlegend": False,
+    }  # fmt: skip
+
+
+def _outline(item: Item, h: Histogram, look: Look) -> Json:
+    density = density_of(h)
+    return {
+        "type": "scatter", "mode": "lines", "line": {"color": item.color, "width": 1.5}, "fill": "tozeroy",
+        "fillcolor": faded(item.color, 0.2), "x": np.repeat(h.edges, 2),
+        "y": np.concatenate([[0], np.repeat(density, 2), [0]]), "meta": plain(item.label), "showlegend": True,
+        "name": f"{plain(item.label)}  <b>{h.total:,}</b>", "hovertemplate": "%{y:.4g}<extra>%{meta}</extra>",
+    }  # fmt: skip
+
+
+def _ridges(scene: Scene, look: Look) -> Drawing:
+    """Draw one outline for each step, the newest in front."""
+    traces: list[Json] = []
+    places: dict[int, str] = {}
+    for item in scene.items:
+        spread = _over_steps(item, MAX_RIDGES)
+        if spread is None:
+            continue
+        middles, n = spread.edges[1:] / 2 + spread.edges[:-1] / 2, len(spread.steps)
+        parts = _shares(spread)
+        tallest = float(parts.max()) or 1.0
+        for i, (step, shares) in enumerate(zip(spread.steps, parts, strict=True)):
+            floor = n - 1 - i
+            places[floor] = number(step)
+            strength = 0.3 + 0.7 * (i + 1) / n
+            x = np.concatenate([middles[:1], middles, middles[-1:]])
+            y = floor + np.concatenate([[0.0], shares / tallest * RIDGE_HEIGHT, [0.0]])
+            traces.append({
+                "type": "scatter", "mode": "lines", "x": x, "y": y, "fill": "toself",
+                "fillcolor": mixed(item.color, look.ground, 0.55 * strength), "hoveron": "points",
+                "line": {"color": mixed(item.color, look.ground, strength), "width": 1.2}, "legendgroup": item.label,
+                "name": plain(item.label), "showlegend": i == n - 1 and len(scene.items) > 1,
+                "meta": f"step {number(step)}", "hovertemplate": "%{x:.4g}<extra>%{meta}</extra>",
+            })  # fmt: skip
+    x_axis = titled(axis(look, showgrid=False, showline=True, ticks="outside", ticklen=4, tickcolor=look.grid), "value")
+    shown = sorted(places)[:: max(1, -(-len(places) // 12))]
+    y_axis = axis(look, showgrid=False, tickvals=shown, ticktext=[places[place] for place in shown])
+    layout = {"xaxis": x_axis, "yaxis": titled(y_axis, "step"), "hovermode": "closest"}
+    _limit(scene, layout, y=False)
+    return Drawing(traces=traces, layout=layout)
+
+
+def _heat(scene: Scene, look: Look) -> Drawing:
+    """Draw a map of how often each value came at each step."""
+    found = [(item, spread) for item in scene.items if (spread := _over_steps(item, MAX_COLUMNS)) is not None]
+    traces: list[Json] = []
+    layout: Json = {"hovermode": "closest"}
+    for i, (item, spread) in enumerate(found):
+        n, order = str(i + 1) if i else "", np.argsort(spread.steps, kind="stable")
+        middles = spread.edges[1:] / 2 + spread.edges[:-1] / 2
+        parts = _shares(spread)[order].T
+        z = np.where(parts > 0, parts, np.nan)
+        traces.append({
+            "type": "heatmap", "x": spread.steps[order], "y": middles, "z": z, "xaxis": "x", "yaxis": f"y{n}",
+            "colorscale": color_scale(look, diverging=False), "showscale": i == 0, "zmin": 0.0,
+            "meta": plain(item.label),
+            "colorbar": color_bar(look, tickformat=".0%"),
+            "hovertemplate": "step %{x}, about %{y:.4g}: <b>%{z:.1%}</b><extra>%{meta}</extra>",
+        })  # fmt: skip
+        bottom = (len(found) - 1 - i) / len(found)
+        domain = [bottom + (0.04 if i < len(found) - 1 else 0), bottom + 1 / len(found)]
+        layout[f"yaxis{n}"] = titled(
+            axis(look, showgrid=False, domain=domain), item.label if len(found) > 1 else "value"
+        )
+    last = f"y{len(found)}" if len(found) > 1 else "y"
+    layout["xaxis"] = titled(axis(look, showgrid=False, anchor=last), "step")
+    layout["yaxis"] = layout.get("yaxis", bare())
+    _limit(scene, layout)
+    return Drawing(traces=traces, layout=layout)
+
+
+def _over_steps(item: Item, n_max: int) -> OverSteps | None:
+    """Return at most so many distributions of a stream, evenly chosen, the newest among them."""
+    n = len(item.values)
+    chosen = np.unique(np.linspace(0, n - 1, min(n, n_max)).astype(int)).tolist()
+    return over_steps([item.values[i] for i in chosen])
+
+
+def _shares(spread: OverSteps) -> Floats:
+    """Return which part of a step's values fell into each bin, shape (n, n_bins)."""
+    shares: Floats = spread.counts / spread.counts.sum(axis=1, keepdims=True)
+    return shares
+
+
+def _limit(scene: Scene, layout: Json, *, y: bool = True) -> None:
+    options = scene.options
+    if options.x_limits:
+        layout["xaxis"]["range"] = shown_limits(options.x_limits, log=False)
+    if options.y_limits and y:
+        layout["yaxis"]["range"] = shown_limits(options.y_limits, log=layout["yaxis"].get("type") == "log")
+
+
+def _outside(found: tuple[Item, Histogram]) -> str:
+    item, h = found
+    parts = [f"{n:,} {name}" for name, n in (("NaN", h.n_nan), ("+Inf", h.n_posinf), ("-Inf", h.n_neginf)) if n]
+    return f"{item.label}: besides {h.total:,} values, {', '.join(parts)}" if parts else ""

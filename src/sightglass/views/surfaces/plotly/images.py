@@ -1,0 +1,149 @@
+"""Views made of pixels: heat maps, grids of images, figures."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from sightglass.core.values import Figure
+from sightglass.storage.format.png import encode_png
+from sightglass.views.latest_values import bounds_of, pictures_of, resample
+from sightglass.views.scales import number
+from sightglass.views.scene import Item, Scene
+from sightglass.views.series_buffer import as_floats
+
+from .figure_data import Drawing
+from .style import Floats, Json, Look, axis, bare, color_bar, color_scale, plain
+
+MAX_CELLS: Final = 512
+MAX_IMAGES: Final = 256
+# An image at least so wide that a pixel of it is a block, and at most so many pixels of a screen to a side.
+MIN_TILE, MAX_TILE, WIDTH = 72, 300, 720
+CAPTION: Final = 18
+MAX_SQUARE: Final = 6
+SHOWN_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
+
+
+def draw_heatmap(scene: Scene, look: Look) -> Drawing:
+    """Draw the latest matrix of each stream, the first row on top."""
+    shown = [(item, as_floats(item.record.value)) for item in scene.items if item.record is not None]
+    traces: list[Json] = []
+    layout: Json = {}
+    notices = []
+    for i, (item, matrix) in enumerate(shown):
+        n = str(i + 1) if i else ""
+        tall, wide = matrix.shape
+        n_bad = int((~np.isfinite(matrix)).sum())
+        cells = resample(matrix, min(tall, MAX_CELLS), min(wide, MAX_CELLS), mean=False)
+        about = f"{item.label}: {tall:,} x {wide:,}"
+        if n_bad:
+            notices.append(f"{about}, {n_bad:,} not finite")
+        if cells.shape != matrix.shape:
+            notices.append(f"{about} entries share {cells.shape[0]} x {cells.shape[1]} cells, which show the largest")
+        share = [i / len(shown) + (0.03 if i else 0), (i + 1) / len(shown) - (0.03 if i < len(shown) - 1 else 0)]
+        traces.append(_heat(item, cells, matrix.shape, look, n=n, share=share, alone=len(shown) == 1))
+        layout |= _cell_axes(cells.shape, look, n=n, share=share, title=item.label if len(shown) > 1 else "")
+    ratio = max((m.shape[0] / m.shape[1] for _, m in shown), default=1) / max(len(shown), 1)
+    layout |= {"height": round(min(max(WIDTH * ratio, 220), 480)), "margin": {"t": 24 if len(shown) > 1 else 12}}
+    return Drawing(traces=traces, layout=layout | {"hovermode": "closest"}, notices=tuple(notices))
+
+
+def draw_images(scene: Scene, look: Look) -> Drawing:
+    """Draw the latest images of all streams in one grid, with their captions below them."""
+    found = [one for item in scene.items for one in pictures_of(item)]
+    if not found:
+        return Drawing()
+    shown = found[:MAX_IMAGES]
+    tall, wide = max(p.shape[0] for p, _ in shown), max(p.shape[1] for p, _ in shown)
+    n_across = across(len(shown), tall, wide)
+    n_down = -(-len(shown) // n_across)
+    tile = min(MAX_TILE, WIDTH // n_across)
+    room = CAPTION if any(caption for _, caption in shown) else 4
+    # Every pixel of an image is a whole number of pixels of the canvas, and between images lies what is transparent.
+    times = max(1, round(tile / wide))
+    gap = max(1, round(4 * times * wide / tile))
+    below = max(1, round(room * times * wide / tile))
+    high, broad = tall * times + below, wide * times + gap
+    canvas = np.zeros((n_down * high, n_across * broad, 4), np.uint8)
+    captions: list[Json] = []
+    font = {"color": look.faint, "size": 11}
+    for i, (pixels, caption) in enumerate(shown):
+        top, left = i // n_across * high, i % n_across * broad
+        block = np.repeat(np.repeat(pixels, times, axis=0), times, axis=1)
+        spot = canvas[top : top + block.shape[0], left : left + block.shape[1]]
+        spot[..., :3], spot[..., 3] = np.rint(block * 255), 255
+        if caption:
+            text = plain(caption, n_max=max(6, tile // 6))
+            at = {"x": left + wide * times / 2, "y": top + tall * times, "yanchor": "top", "xanchor": "center"}
+            captions.append({"text": text, "showarrow": False, "font": font, "hovertext": plain(caption, n_max=400),
+                             "borderpad": 0, **at})  # fmt: skip
+    source = f"data:image/png;base64,{base64.b64encode(encode_png(canvas)).decode()}"
+    trace = {"type": "image", "source": source, "hoverinfo": "skip"}
+    layout = {
+        "xaxis": bare(range=[0, canvas.shape[1]], constrain="domain", constraintoward="left"),
+        "yaxis": bare(range=[canvas.shape[0], 0], scaleanchor="x", constrain="domain", constraintoward="top"),
+        "annotations": captions, "height": round(n_down * (tile * tall / wide + room)), "dragmode": "pan",
+        "margin": {"b": -28},
+    }  # fmt: skip
+    more = (f"{len(found) - MAX_IMAGES:,} more images are not drawn",) if len(found) > MAX_IMAGES else ()
+    return Drawing(traces=[trace], layout=layout, notices=more)
+
+
+def draw_picture(scene: Scene, look: Look) -> Drawing:
+    """Draw the latest figures side by side; a PDF, which browsers cannot put into a page, is named only."""
+    figures = [(item, item.record.value) for item in scene.items
+               if item.record is not None and isinstance(item.record.value, Figure)]  # fmt: skip
+    shown = [(item, one) for item, one in figures if one.media_type in SHOWN_TYPES]
+    images = [
+        {
+            "source": f"data:{one.media_type};base64,{base64.b64encode(one.data).decode()}", "xref": "paper",
+            "yref": "paper", "x": i / len(shown), "y": 1, "sizex": 1 / len(shown), "sizey": 1, "sizing": "contain",
+            "xanchor": "left", "yanchor": "top", "layer": "above",
+        }
+        for i, (_, one) in enumerate(shown)
+    ]  # fmt: skip
+    notices = [f"{item.label}: {one.media_type}, {len(one.data) / 1000:,.1f} kB, at step {number(item.record.step)}, "
+               "which a page cannot show" for item, one in figures
+               if one.media_type not in SHOWN_TYPES and item.record is not None]  # fmt: skip
+    # A figure without a trace would be drawn as a chart with axes from -1 to 6.
+    layout: Json = {"xaxis": bare(), "yaxis": bare(), "images": images, "height": 420, "margin": {"b": -28}}
+    return Drawing(traces=[{"type": "scatter", "x": [], "y": []}], layout=layout, notices=tuple(notices))
+
+
+def across(n: int, tall: int, wide: int) -> int:
+    """Return how many of n images stand side by side: about as many pixels high as two thirds of the width."""
+    ideal = math.sqrt(n * 1.6 * tall / wide)
+    return max(1, min(n, round(ideal), WIDTH // MIN_TILE))
+
+
+def _heat(
+    item: Item, cells: Floats, shape: Sequence[int], look: Look, *, n: str, share: list[float], alone: bool
+) -> Json:
+    bounds = bounds_of(cells)
+    low, high = bounds.low, bounds.high
+    x, y = (np.arange(k) * (full / k) for k, full in ((cells.shape[1], shape[1]), (cells.shape[0], shape[0])))
+    below = {"orientation": "h", "x": sum(share) / 2, "y": -0.02, "len": share[1] - share[0], "yanchor": "top"}
+    key = color_bar(look, **({"len": 1} if alone else below))
+    return {
+        "type": "heatmap", "z": cells, "x": np.floor(x), "y": np.floor(y), "zmin": low,
+        "zmax": high if high > low else low + 1, "colorscale": color_scale(look, diverging=bounds.diverging),
+        "colorbar": key, "xaxis": f"x{n}", "yaxis": f"y{n}", "hoverongaps": True,
+        "hovertemplate": "row %{y}, column %{x}: <b>%{z:.4g}</b><extra></extra>", "name": plain(item.label),
+    }  # fmt: skip
+
+
+def _cell_axes(shape: Sequence[int], look: Look, *, n: str, share: list[float], title: str) -> Json:
+    quiet = {"showgrid": False, "ticks": "", "constrain": "domain"}
+    x = axis(look, domain=share, anchor=f"y{n}", **quiet)
+    x |= {"side": "top", "title": {**x["title"], "text": plain(title, n_max=48)}}
+    y = axis(look, anchor=f"x{n}", autorange="reversed", **quiet)
+    if max(shape) <= MAX_SQUARE * min(shape):
+        y["scaleanchor"] = f"x{n}"
+    for side, k in ((x, shape[1]), (y, shape[0])):
+        if k <= 12:
+            side["dtick"] = 1
+    return {f"xaxis{n}": x, f"yaxis{n}": y}

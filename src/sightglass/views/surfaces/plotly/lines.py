@@ -1,0 +1,266 @@
+"""Views made of lines: over the steps, in x and y, in space.
+
+What cannot be placed is marked where it is missing, as in the terminal: NaN as a cross at the lower edge, an infinity
+as a triangle at the edge it ran off, a value made from a part of its window as a ring. The marks have an axis of their
+own from 0 to 1 that nobody sees or moves.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+import numpy as np
+
+from sightglass.views.latest_values import hidden_of
+from sightglass.views.palette import ALARM, AXIS
+from sightglass.views.scales import axis_of, number
+from sightglass.views.scene import Scene, Series
+
+from .figure_data import Drawing
+from .style import DASHES, Floats, Json, Look, axis, bare, faded, plain, titled
+
+MARKS: Final = "y9"
+MAX_MARKS: Final = 500
+MAX_UNIFIED: Final = 12
+MAX_NOTE: Final = 40
+
+
+def draw_lines(scene: Scene, look: Look) -> Drawing:
+    """Draw one line for each series over x."""
+    traces: list[Json] = []
+    for series in scene.series:
+        x = _x(scene, series.x)
+        common = _common(series)
+        if series.low is not None and series.high is not None:
+            band = _band(x, series.low, series.high)
+            style = {"mode": "lines", "line": {"width": 0}, "fill": "toself", "fillcolor": faded(series.color, 0.22)}
+            traces.append({**common, **band, **style, "hoverinfo": "skip", "showlegend": False})
+        if series.raw is not None:
+            line = {"color": faded(series.color, 0.28), "width": 1}
+            traces.append({**common, "mode": "lines", "line": line, "x": x, "y": series.raw, "hoverinfo": "skip",
+                           "showlegend": False})  # fmt: skip
+        traces.append({**common, **_styled(series), "x": x, "y": series.y})
+    return Drawing(traces=[*traces, *_marks(scene)], layout=_layout(scene, look), notices=tuple(hidden_of(scene)))
+
+
+def draw_paths(scene: Scene, look: Look) -> Drawing:
+    """Draw each series as a path in x and y, or as its points, with the last one marked, and with notes."""
+    traces: list[Json] = []
+    for series in scene.series:
+        common = {**_common(series), "x": series.x, "y": series.y}
+        if scene.view == "scatter":
+            marker = {"color": faded(series.color, 0.7), "size": 6}
+            traces.append({**common, "mode": "markers", "marker": marker})
+            continue
+        traces.append({**common, **_styled(series)})
+        ends = np.flatnonzero(np.isfinite(series.x) & np.isfinite(series.y))[-1:]
+        marker = {"color": series.color, "size": 9, "line": {"color": look.ground, "width": 1.5}}
+        head = {"mode": "markers", "marker": marker, "hoverinfo": "skip", "showlegend": False}
+        traces.append({**common, "x": series.x[ends], "y": series.y[ends], **head})
+    if scene.texts:
+        traces.append(_notes(scene, look))
+    return Drawing(traces=traces, layout=_layout(scene, look) | {"hovermode": "closest"})
+
+
+def draw_space(scene: Scene, look: Look) -> Drawing:
+    """Draw each series as a path in space."""
+    traces = []
+    for series in scene.series:
+        z = series.z if series.z is not None else np.zeros(len(series.x))
+        line = {"color": series.color, "width": 4, "dash": _space_dash(series)}
+        traces.append({"type": "scatter3d", "mode": "lines", "x": series.x, "y": series.y, "z": z, "line": line,
+                       **_named(series)})  # fmt: skip
+        ends = np.flatnonzero(np.isfinite(series.x) & np.isfinite(series.y) & np.isfinite(z))[-1:]
+        marker = {"color": series.color, "size": 5}
+        traces.append({"type": "scatter3d", "mode": "markers", "x": series.x[ends], "y": series.y[ends], "z": z[ends],
+                       "marker": marker, "showlegend": False, "hoverinfo": "skip"})  # fmt: skip
+    sides = {name: _space_axis(scene, look, name) for name in ("x", "y", "z")}
+    space = {f"{name}axis": side for name, side in sides.items()}
+    return Drawing(
+        traces=traces,
+        layout={
+            "scene": {
+                **space,
+                "bgcolor": look.ground,
+                "aspectmode": "cube",
+                "camera": {"eye": {"x": 1.4, "y": 1.4, "z": 0.9}},
+            }
+        },
+    )
+
+
+def shown_limits(limits: tuple[float, float], *, log: bool) -> list[float]:
+    """Return limits as Plotly takes them: of a logarithmic axis, the powers of ten."""
+    return [float(end) for end in (np.log10(limits) if log else limits)]
+
+
+def _layout(scene: Scene, look: Look) -> Json:
+    options = scene.options
+    ruled = axis(look, showgrid=False, showline=True, ticks="outside", ticklen=4, tickcolor=look.grid)
+    # Where the pointer is: as thin as the grid.
+    x_axis = titled(ruled | {"spikethickness": 1, "spikecolor": look.faint, "spikedash": "dot"}, scene.x_name)
+    if scene.places:
+        names = [plain(place, n_max=32) for place in scene.places]
+        x_axis |= {"type": "category", "categoryorder": "array", "categoryarray": list(dict.fromkeys(names))}
+    elif _is_time(scene):
+        x_axis["type"] = "date"
+    elif options.log_x:
+        x_axis["type"] = "log"
+    if options.x_limits and not scene.places:
+        x_axis["range"] = _x_limits(scene)
+    found: Json = {"xaxis": x_axis, "hovermode": "x unified" if _n_named(scene) <= MAX_UNIFIED else "closest"}
+    found |= {"yaxis": _y_axis(scene, look, second=False)}
+    if any(series.second for series in scene.series):
+        found["yaxis"] = titled(found["yaxis"], _labels(scene, second=False))
+        right = {"overlaying": "y", "side": "right", "showgrid": False, "tickmode": "auto"}
+        found["yaxis2"] = titled({**_y_axis(scene, look, second=True), **right}, _labels(scene, second=True))
+    if scene.view == "line":
+        found["yaxis9"] = bare(overlaying="y", range=[0, 1], fixedrange=True)
+    return found
+
+
+def _y_axis(scene: Scene, look: Look, *, second: bool) -> Json:
+    options, log = scene.options, scene.options.log_y
+    found = axis(look, type="log" if log else "linear")
+    if options.y_limits and not second:
+        found["range"] = shown_limits(options.y_limits, log=log)
+    elif options.clip:
+        columns = [part for series in scene.series if series.second == second for part in _heights(series)]
+        if clipped := axis_of(columns, log=log, clip=True):
+            low, high = shown_limits((clipped.low, clipped.high), log=log)
+            found["range"] = [low - 0.04 * (high - low), high + 0.04 * (high - low)]
+    return found
+
+
+def _heights(series: Series) -> list[Floats]:
+    return [part for part in (series.y, series.raw, series.low, series.high) if part is not None]
+
+
+def _common(series: Series) -> Json:
+    return {"type": "scatter", "yaxis": "y2" if series.second else "y", **_named(series)}
+
+
+def _named(series: Series) -> Json:
+    if not series.label:
+        return {"showlegend": False, "hoverinfo": "skip"}
+    value = f"  <b>{plain(series.value)}</b>" if series.value else ""
+    state = f" ({plain(series.state)})" if series.state else ""
+    found = {"name": f"{plain(series.label)}{value}{state}", "showlegend": True, "meta": plain(series.label)}
+    return {**found, "hovertemplate": "%{y}<extra>%{meta}</extra>"}
+
+
+def _styled(series: Series) -> Json:
+    width = 2.0 if series.alpha >= 1 else 1.5
+    color = series.color if series.alpha >= 1 else faded(series.color, series.alpha)
+    found = {"mode": "lines", "line": {"color": color, "width": width, "dash": DASHES[series.dash % len(DASHES)]}}
+    if len(series.x) == 1 or (len(series.x) < 40 and series.alpha >= 1 and series.raw is None):
+        # A lone point is no line, and few ones are worth seeing one by one.
+        found |= {"mode": "lines+markers", "marker": {"color": series.color, "size": 5}}
+    return {**found, "connectgaps": False}
+
+
+def _band(x: Any, low: Floats, high: Floats) -> Json:
+    """Return the outline of a band, one part for each run without a gap."""
+    solid = np.isfinite(low) & np.isfinite(high)
+    if solid.all():
+        return {"x": np.concatenate([x, x[::-1]]), "y": np.concatenate([low, high[::-1]])}
+    parts_x: list[Floats] = [np.empty(0)]
+    parts_y: list[Floats] = [np.empty(0)]
+    bounds = np.flatnonzero(np.diff(np.concatenate([[0], solid.astype(int), [0]])))
+    for start, end in bounds.reshape(-1, 2):
+        part = slice(int(start), int(end))
+        parts_x += [x[part], x[part][::-1], x[:1] * np.nan]
+        parts_y += [low[part], high[part][::-1], low[:1] * np.nan]
+    return {"x": np.concatenate(parts_x), "y": np.concatenate(parts_y)}
+
+
+def _marks(scene: Scene) -> list[Json]:
+    """Return a trace of what cannot be placed; at most one, at most so many."""
+    found: list[tuple[float, float, str, str, str]] = [
+        (at, 0.0, "circle-open", AXIS, "made from a part of its window") for at in scene.marks
+    ]
+    for series in scene.series:
+        name = plain(series.label)
+        # The raw values, where there are: what is smoothed goes on over a gap.
+        y = series.raw if series.raw is not None else series.y
+        # One for each gap, or a wide one would be a bar of crosses.
+        bounds = np.flatnonzero(np.diff(np.concatenate([[0], np.isnan(y).astype(int), [0]]))).reshape(-1, 2)
+        for first, end in bounds[-MAX_MARKS:].tolist():
+            low, high = series.x[first], series.x[end - 1]
+            more = f", {number(low)} to {number(high)}" if end - first > 1 and not _is_time(scene) else ""
+            found.append(((low + high) / 2, 0.0, "x-thin-open", ALARM, f"{name}: NaN{more}"))
+        for sign, height, symbol in ((np.inf, 0.985, "triangle-up"), (-np.inf, 0.015, "triangle-down")):
+            for at in series.x[y == sign][-MAX_MARKS:]:
+                found.append((at, height, symbol, ALARM, f"{name}: {'+' if sign > 0 else '-'}Inf"))
+    if not found:
+        return []
+    ats, heights, symbols, colors, words = zip(*found[-MAX_MARKS:], strict=True)
+    marker = {"symbol": list(symbols), "color": list(colors), "size": 8, "line": {"width": 1.5}}
+    return [{
+        "type": "scatter", "mode": "markers", "yaxis": MARKS, "x": _x(scene, np.array(ats, np.float64)),
+        "y": np.array(heights), "marker": marker, "text": list(words), "hovertemplate": "%{text}<extra></extra>",
+        "showlegend": False, "cliponaxis": False,
+    }]  # fmt: skip
+
+
+def _notes(scene: Scene, look: Look) -> Json:
+    x, y, words, colors = zip(*scene.texts, strict=True)
+    return {
+        "type": "scatter", "mode": "markers+text", "x": np.array(x), "y": np.array(y), "showlegend": False,
+        "text": [plain(text, n_max=MAX_NOTE) for text in words], "textposition": "top center",
+        "textfont": {"color": look.ink, "size": 11}, "cliponaxis": False,
+        "customdata": [plain(text, n_max=400) for text in words],
+        "hovertemplate": "%{customdata}<br>%{x}, %{y}<extra></extra>",
+        "marker": {"color": look.ground, "size": 7, "line": {"color": list(colors), "width": 2}},
+    }  # fmt: skip
+
+
+def _space_axis(scene: Scene, look: Look, name: str) -> Json:
+    options, font = scene.options, {"color": look.faint, "size": 11}
+    log = {"x": options.log_x, "y": options.log_y, "z": False}[name]
+    limits = {"x": options.x_limits, "y": options.y_limits, "z": None}[name]
+    found = {
+        "title": {"text": name, "font": font}, "tickfont": font, "gridcolor": look.grid, "zeroline": False,
+        "backgroundcolor": look.ground, "showbackground": False, "type": "log" if log else "linear",
+    }  # fmt: skip
+    return found | ({"range": shown_limits(limits, log=log)} if limits else {})
+
+
+def _space_dash(series: Series) -> str:
+    return DASHES[series.dash % len(DASHES)]
+
+
+def _is_time(scene: Scene) -> bool:
+    return scene.options.x == "wall" and scene.view == "line" and not scene.places
+
+
+def _x(scene: Scene, x: Floats) -> Any:
+    if scene.places:
+        return [plain(scene.places[int(at)], n_max=32) for at in x]
+    return _milliseconds(x) if _is_time(scene) else x
+
+
+def _milliseconds(x: Floats) -> Floats:
+    """Return times as Plotly counts them: it knows no time zones, so ours is added."""
+    finite = x[np.isfinite(x)]
+    if not len(finite):
+        return x * 1000
+    offset = datetime.fromtimestamp(float(finite[-1])).astimezone().utcoffset()
+    return (x + (offset.total_seconds() if offset else 0.0)) * 1000
+
+
+def _x_limits(scene: Scene) -> list[float]:
+    limits = scene.options.x_limits
+    assert limits is not None
+    if _is_time(scene):
+        return [float(end) for end in _milliseconds(np.array(limits, np.float64))]
+    return shown_limits(limits, log=scene.options.log_x)
+
+
+def _n_named(scene: Scene) -> int:
+    return sum(bool(series.label) for series in scene.series)
+
+
+def _labels(scene: Scene, *, second: bool) -> str:
+    return ", ".join(series.label for series in scene.series if series.label and series.second == second)

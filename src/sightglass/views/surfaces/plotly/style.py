@@ -1,0 +1,152 @@
+"""How Plotly's figures look: grounds, inks and axes for light and for dark surroundings, and texts made harmless.
+
+Plotly reads a part of HTML in every text (tags, entities), and TeX between dollars where MathJax is loaded. Names come
+from whoever trains, so each goes through `plain` before it is shown, and none is ever put into a hover template, in
+which Plotly would look for its own `%{…}`. Its default template, which all figures of a process share, is left alone:
+what is ours travels in the figure's layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sightglass.views.palette import AXIS, DIVERGING, LINES, SEQUENTIAL, rgb
+
+FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'DejaVu Sans', sans-serif"
+MONO: Final = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+DASHES: Final = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+# On a light ground zero is light; as on the page.
+DIVERGING_LIGHT: Final = (
+    "#2166ac", "#4393c3", "#92c5de", "#d1e5f0", "#f7f7f7", "#fddbc7", "#f4a582", "#d6604d", "#b2182b",
+)  # fmt: skip
+MAX_NAME: Final = 80
+
+Floats = npt.NDArray[np.float64]
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """The colours of a figure.
+
+    Attributes:
+        ground: Behind everything.
+        ink: Of text.
+        faint: Of text that says less.
+        grid: Of lines behind the data.
+        raised: Behind what the pointer shows.
+    """
+
+    ground: str
+    ink: str
+    faint: str
+    grid: str
+    raised: str
+
+    @property
+    def is_dark(self) -> bool:
+        """Whether text is lighter than what it stands on."""
+        return sum(rgb(self.ink)) > sum(rgb(self.ground))
+
+
+LIGHT: Final = Look(ground="#ffffff", ink="#1c1f24", faint="#686d76", grid="#e9eaee", raised="#ffffff")
+DARK: Final = Look(ground="#16191d", ink="#e8e6e1", faint="#9a9fa8", grid="#2b3037", raised="#22262c")
+
+
+def look_of(*, dark: bool | None) -> Look:
+    """Return the colours; light ones unless dark ones were asked for, for Python cannot know the page's."""
+    return DARK if dark else LIGHT
+
+
+def plain(text: object, *, n_max: int = MAX_NAME) -> str:
+    """Write a text so that Plotly shows it as it is, shortened in its middle.
+
+    >>> plain("<b>loss</b> & $x$")
+    '&lt;b&gt;loss&lt;/b&gt; &amp; &#36;x&#36;'
+    """
+    line = str(text)
+    if len(line) > n_max:
+        line = f"{line[: n_max // 2]}…{line[1 - n_max // 2 :]}"
+    for char, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("$", "&#36;")):
+        line = line.replace(char, entity)
+    return line
+
+
+def faded(color: str, alpha: float) -> str:
+    """Return a colour that lets through what is behind it."""
+    red, green, blue = rgb(color)
+    return f"rgba({red}, {green}, {blue}, {alpha:.3g})"
+
+
+def mixed(color: str, ground: str, share: float) -> str:
+    """Return the opaque colour that a share of one makes on the other."""
+    parts = [round(share * a + (1 - share) * b) for a, b in zip(rgb(color), rgb(ground), strict=True)]
+    return "#{:02x}{:02x}{:02x}".format(*parts)
+
+
+def color_scale(look: Look, *, diverging: bool) -> list[list[Any]]:
+    """Return the stops of a scale of colours from 0 to 1."""
+    stops = SEQUENTIAL if not diverging else DIVERGING if look.is_dark else DIVERGING_LIGHT
+    return [[i / (len(stops) - 1), color] for i, color in enumerate(stops)]
+
+
+def color_bar(look: Look, **more: Any) -> Json:
+    """Return the key of a scale."""
+    font = {"color": look.faint, "size": 11}
+    return {"thickness": 10, "outlinewidth": 0, "ticks": "", "tickfont": font, "xpad": 8, "ypad": 0, **more}
+
+
+def axis(look: Look, **more: Any) -> Json:
+    """Return an axis: its labels in small grey type, a thin grid, no frame."""
+    return {
+        "gridcolor": look.grid,
+        "linecolor": mixed(AXIS, look.ground, 0.6),
+        "tickfont": {"color": look.faint, "size": 11},
+        "title": {"text": "", "font": {"color": look.faint, "size": 12}, "standoff": 8},
+        "zeroline": False,
+        "automargin": True,
+        "separatethousands": True,
+        "exponentformat": "power",
+        "minexponent": 5,
+    } | more
+
+
+def bare(**more: Any) -> Json:
+    """Return an axis that is not seen."""
+    return {"visible": False, "showgrid": False, "zeroline": False, **more}
+
+
+def titled(axis: Mapping[str, Any], text: str) -> Json:
+    """Return the axis with a name, which is shown as it is."""
+    return {**axis, "title": {**axis["title"], "text": plain(text, n_max=60)}}
+
+
+def base(look: Look) -> Json:
+    """Return the layout that all figures begin with."""
+    return {
+        "template": "none",
+        "colorway": list(LINES),
+        "paper_bgcolor": look.ground,
+        "plot_bgcolor": look.ground,
+        "font": {"family": FONT, "color": look.ink, "size": 12},
+        "hoverlabel": {
+            "bgcolor": look.raised,
+            "bordercolor": look.grid,
+            "font": {"family": FONT, "color": look.ink, "size": 12},
+            "namelength": -1,
+        },
+        "modebar": {
+            "bgcolor": "rgba(0, 0, 0, 0)",
+            "color": faded(look.faint, 0.6),
+            "activecolor": look.ink,
+            "remove": ["lasso2d", "select2d", "autoScale2d"],
+        },
+        "legend": {"font": {"color": look.ink, "size": 12}, "bgcolor": "rgba(0, 0, 0, 0)", "itemsizing": "constant"},
+        "autosize": True,
+        "dragmode": "zoom",
+    }

@@ -1,0 +1,253 @@
+"""The plotly surface: one figure, kept up to date as long as its streams go on.
+
+Theory of operation
+    The board pulls, `paint` makes a drawing of its scene, `refresh` brings the figure to it. In a notebook the figure
+    is a widget, and a thread does so `MAX_PER_SECOND` times a second at most, and not at all while nothing changed.
+    Elsewhere nobody is looking, so it is done when somebody asks for the figure, and costs nothing until then.
+
+    In a widget that is zoomed along the steps, lines are thinned to what is in view, so a close look loses nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from sightglass.core.errors import MissingExtraError, ViewError
+from sightglass.core.threads import Source, Worker
+from sightglass.views.options import Span, options_of
+from sightglass.views.scene import Scene
+from sightglass.views.stream_set import Board
+from sightglass.views.surfaces.notebook.cells import cells, in_notebook
+
+from .figure_data import Drawing, explicit, refresh
+from .paint import draw
+
+MAX_PER_SECOND: Final = 4
+MIN_HEIGHT: Final = 120
+PICTURES: Final = (".png", ".jpg", ".jpeg", ".webp", ".svg", ".pdf")
+CONFIG: Final = {"displaylogo": False, "responsive": True}
+
+
+class PlotlyView:
+    """One figure of one or more streams.
+
+    Args:
+        sources: The streams.
+        view: The view to use, whatever the values are; see `choose.VIEWS`.
+        title: What stands above it; the streams' tags by default.
+        second: Which of the sources are read on a second y axis.
+        height: How high it is, in CSS pixels; by default what suits the view.
+        **options: See `options.Options`.
+
+    Raises:
+        ViewError: The view is unknown, or the values that are there already cannot share one.
+        MissingExtraError: Plotly is not installed.
+    """
+
+    def __init__(
+        self,
+        sources: Source | Iterable[Source],
+        *,
+        view: str | None = None,
+        title: str | None = None,
+        second: Source | Iterable[Source] = (),
+        height: int | None = None,
+        **options: Any,
+    ) -> None:
+        drawn = options_of(options, surface="plotly", own=("height",))
+        if height is not None and (not isinstance(height, int) or height < MIN_HEIGHT):
+            raise ViewError(f"Expected a height of at least {MIN_HEIGHT} pixels, got {height!r}")
+        self._board = Board(sources, view=view, title=title, second=_several(second), options=drawn)
+        self._height = height
+        self._worker = Worker("plotly", self._round)
+        self._closed = False
+        self._cell = -1
+        self._seen: Span | None = None
+        self._drawn: Scene | None = None
+        self._drawing = Drawing()
+        self._is_widget, self._figure = _empty_figure()
+        self._refresh()
+
+    def __enter__(self) -> PlotlyView:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        board = self._board
+        return f"<PlotlyView of {', '.join(board.labels) or 'nothing'}: {board.scene.view or 'waiting'}>"
+
+    def _ipython_display_(self) -> None:
+        # What `plot` has shown in this cell is not shown again because it is the cell's last value.
+        if not in_notebook():
+            print(repr(self))  # noqa: T201  what IPython in a terminal expects
+        elif self._cell != cells.n:
+            self.show()
+
+    @property
+    def figure(self) -> Any:
+        """The figure, up to date: a `FigureWidget` in a notebook that has anywidget, else a `Figure`."""
+        self._refresh()
+        return self._figure
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The streams that are drawn."""
+        return self._board.sources
+
+    @property
+    def scene(self) -> Scene:
+        """What was drawn last."""
+        return self._board.scene
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What stands below the drawing: what the reader has to know, one sentence each."""
+        return self._drawing.notices
+
+    @property
+    def ended(self) -> bool:
+        """Whether all streams have ended and all of their records are drawn."""
+        return self._board.ended
+
+    def add(self, source: Source, *, second: bool = False) -> None:
+        """Draw another stream too.
+
+        Args:
+            source: The stream.
+            second: Read it on a second y axis, at the right.
+
+        Raises:
+            ViewError: Its values cannot share the view with those of the others.
+        """
+        self._board.add(source, second=second)
+        self._wake()
+
+    def remove(self, source: Source) -> None:
+        """Draw a stream no more; one that is not drawn is no error."""
+        self._board.remove(source)
+        self._wake()
+
+    def start(self) -> PlotlyView:
+        """Show the figure in the cell that is running and keep it up to date; outside of a notebook nothing opens."""
+        if in_notebook():
+            cells.watch()
+            self.show()
+        self._wake()
+        return self
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the streams have ended, and say whether they have."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self.ended:
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+            if not self._is_widget or self._closed:
+                self._board.pull()
+            time.sleep(1 / MAX_PER_SECOND / 4)
+        self._refresh()
+        return True
+
+    def show(self) -> None:
+        """Show the figure: here in a notebook; elsewhere as it is now, by Plotly's own ways, mostly a browser."""
+        if not in_notebook():
+            self.figure.show(config=CONFIG)
+            return
+        show: Any = import_module("IPython.display").display  # loaded already, where there is a notebook
+        show(self.figure)
+        self._cell = cells.n
+
+    def save(self, path: str | Path) -> None:
+        """Write the figure as it is now: one file of HTML that needs no network, or a picture.
+
+        Args:
+            path: It ends with ".html", or, where kaleido is installed, with ".png", ".svg", ".pdf", ".webp", ".jpg".
+
+        Raises:
+            ViewError: The end of the path is none of these, or kaleido is missing.
+        """
+        path = Path(path)
+        self._refresh()
+        match path.suffix.lower():
+            case ".html" | ".htm":
+                with self._worker.lock:
+                    self._figure.write_html(path, include_plotlyjs=True, config=CONFIG)
+            case suffix if suffix in PICTURES:
+                if find_spec("kaleido") is None:
+                    raise ViewError(f"Writing {path.name!r} needs kaleido: pip install kaleido; .html needs nothing")
+                with self._worker.lock:
+                    self._figure.write_image(path)
+            case suffix:
+                known = ", ".join((".html", *PICTURES))
+                raise ViewError(f"Expected a path that ends with one of {known}, got {suffix!r} in {str(path)!r}")
+
+    def close(self) -> None:
+        """Stop drawing; the last drawing stays. Closing twice is no error."""
+        if not self._closed:
+            self._refresh()
+            self._closed = True
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._is_widget:
+            self._worker.wake()
+
+    def _round(self) -> float | None:
+        """Draw what is new; the worker's thread calls this."""
+        self._refresh()
+        return None if self.ended or self._closed else 1 / MAX_PER_SECOND
+
+    def _refresh(self) -> None:
+        if self._closed:
+            return
+        with self._worker.lock:
+            seen = self._limits()
+            self._board.pull()
+            scene = self._board.scene
+            if scene is self._drawn and seen == self._seen:
+                return
+            self._drawn, self._seen = scene, seen
+            new = draw(scene if seen is None else self._closely(scene, seen), height=self._height)
+            self._drawing = refresh(self._figure, self._drawing, new)
+
+    def _closely(self, scene: Scene, seen: Span) -> Scene:
+        """Return the scene with every point that is in view; what is said of the lines is still of their ends."""
+        close = self._board.take(seen=seen)
+        if len(close.series) != len(scene.series):
+            return close
+        pairs = zip(close.series, scene.series, strict=True)
+        return replace(close, series=tuple(replace(one, value=whole.value) for one, whole in pairs))
+
+    def _limits(self) -> Span | None:
+        """Return what of x is in view, where the viewer chose it."""
+        scene, ours = self._board.scene, self._drawing.layout.get("xaxis", {})
+        if not self._is_widget or scene.view != "line" or scene.places or ours.get("type") == "date":
+            return None
+        limits = explicit(self._figure.layout.xaxis)
+        if limits is None or list(limits) == ours.get("range"):
+            return None
+        low, high = (10.0**end for end in limits) if ours.get("type") == "log" else limits
+        return float(low), float(high)
+
+
+def _empty_figure() -> tuple[bool, Any]:
+    """Return a figure to draw into, and before it whether it is a widget."""
+    try:
+        import plotly.graph_objects as go
+    except ImportError:
+        raise MissingExtraError("plotly", extra="plot", purpose="surface='plotly'") from None
+    widget = in_notebook() and find_spec("anywidget") is not None
+    # "none" instead of the process's default template: what that looks like is not ours to change, nor to depend on.
+    figure = (go.FigureWidget if widget else go.Figure)(layout={"template": "none"})
+    return widget, figure
+
+
+def _several(sources: Source | Iterable[Source]) -> tuple[Source, ...]:
+    return (sources,) if isinstance(sources, Source) else tuple(sources)

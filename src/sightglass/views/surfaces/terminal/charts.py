@@ -1,0 +1,272 @@
+"""Charts with two axes: lines over the steps, paths in x and y, outlines of histograms.
+
+The canvas is drawn in dots; the frame around it is thin and grey, so that the data is what one sees. What cannot be
+placed is marked where it is missing: NaN as a cross on the x axis, ±Inf as an arrow at the edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+from rich.cells import cell_len
+from rich.text import Text
+
+from sightglass.core.values import Histogram
+from sightglass.views.latest_values import density_of
+from sightglass.views.palette import ALARM, AXIS
+from sightglass.views.scales import Axis, axis_of, number
+from sightglass.views.scene import Scene, Series
+from sightglass.views.thinning import thin
+
+from .canvas import Brush, Canvas, styled
+
+MIN_WIDTH, MIN_HEIGHT = 16, 3
+GRID = f"dim {AXIS}"
+
+Floats = npt.NDArray[np.float64]
+Spot = tuple[int, str, str]
+
+
+def paint_lines(scene: Scene, width: int, height: int, brush: Brush) -> list[Text]:
+    """Paint one line for each series over the steps."""
+    x_axis, y_axis = _axes(scene)
+    if y_axis is None or x_axis is None:
+        return [*nothing_finite(scene, height)]
+    gutter, canvas = _canvas(y_axis, width, height)
+    _grid(canvas, y_axis, brush)
+    spots: list[Spot] = []
+    for step in scene.marks:
+        if x_axis.low <= step <= x_axis.high:
+            spots.append((_column(x_axis, step, canvas), brush.pick("◦", "o"), AXIS))
+    # What stands behind first: edges of bands, raw lines, older frames.
+    for series in scene.series:
+        for y in (series.low, series.high, series.raw):
+            if y is not None:
+                behind = replace(series, y=y, color=f"dim {series.color}")
+                spots += _draw(canvas, behind, x_axis, y_axis, brush)
+    for series in scene.series:
+        faint = replace(series, color=f"dim {series.color}") if series.alpha < 1 else series
+        spots += _draw(canvas, faint, x_axis, y_axis, brush)
+    return frame(
+        canvas, x_axis, y_axis, gutter=gutter, brush=brush, x_name=scene.x_name, spots=spots, places=scene.places
+    )
+
+
+def paint_path(scene: Scene, width: int, height: int, brush: Brush) -> list[Text]:
+    """Paint each series as a path in x and y, its last point marked, with annotations where there is room."""
+    x_axis, y_axis = _axes(scene)
+    if y_axis is None or x_axis is None:
+        return [*nothing_finite(scene, height)]
+    gutter, canvas = _canvas(y_axis, width, height)
+    _grid(canvas, y_axis, brush)
+    for series in scene.series:
+        px, py = x_axis.place(series.x, canvas.n_x), y_axis.place(series.y, canvas.n_y)
+        if scene.view == "scatter":
+            canvas.dots(px, py, series.color)
+        else:
+            canvas.path(px, py, series.color)
+        solid = np.flatnonzero(np.isfinite(px) & np.isfinite(py))
+        if len(solid) and scene.view != "scatter":
+            canvas.put(*_cell(canvas, px[solid[-1]], py[solid[-1]]), brush.pick("●", "@"), f"bold {series.color}")
+    for x, y, text, color in reversed(scene.texts):
+        px, py = x_axis.place(x, canvas.n_x), y_axis.place(y, canvas.n_y)
+        if np.isfinite(px) and np.isfinite(py):
+            _annotate(canvas, _cell(canvas, float(px), float(py)), text, color=color, brush=brush)
+    return frame(canvas, x_axis, y_axis, gutter=gutter, brush=brush, x_name="x")
+
+
+def paint_outlines(outlines: Sequence[tuple[Histogram, str]], width: int, height: int, brush: Brush) -> list[Text]:
+    """Paint several histograms over each other, each as the outline of its density.
+
+    Args:
+        outlines: Each with its colour.
+        width: Room in cells.
+        height: Room in cells.
+        brush: What the terminal can do.
+    """
+    densities = [
+        (np.repeat(histogram.edges, 2), np.concatenate([[0], np.repeat(density_of(histogram), 2), [0]]), color)
+        for histogram, color in outlines
+    ]
+    x_axis = axis_of(x for x, _, _ in densities)
+    y_axis = axis_of((y for _, y, _ in densities), zero=True)
+    assert x_axis is not None
+    assert y_axis is not None
+    gutter, canvas = _canvas(y_axis, width, height)
+    for x, y, color in densities:
+        canvas.path(x_axis.place(x, canvas.n_x), y_axis.place(y, canvas.n_y), color)
+    return frame(canvas, x_axis, y_axis, gutter=gutter, brush=brush, x_name="value")
+
+
+def _axes(scene: Scene) -> tuple[Axis | None, Axis | None]:
+    """Return the axes of a chart of lines: what the options say, or what the lines need."""
+    options, columns = scene.options, []
+    for series in scene.series:
+        columns += [part for part in (series.y, series.raw, series.low, series.high) if part is not None]
+    y_axis = axis_of(columns, log=options.log_y, clip=options.clip, limits=options.y_limits)
+    x_axis = axis_of((s.x for s in scene.series), log=options.log_x, limits=options.x_limits)
+    return x_axis, y_axis
+
+
+def legend(series: Iterable[Series], width: int, brush: Brush, *, max_rows: int = 2) -> list[Text]:
+    """Return the legend: a line of each colour, its name and its latest value; what has no room is counted."""
+    named = [one for one in series if one.label]
+    rows = [Text(no_wrap=True, end="")]
+    for i, one in enumerate(named):
+        entry = Text(no_wrap=True, end="")
+        entry.append(brush.pick("━━ ", "-- "), one.color)
+        entry.append(one.label).append(" ")
+        entry.append(one.value, f"bold {ALARM if 'NaN' in one.value or 'Inf' in one.value else one.color}")
+        if one.state:
+            entry.append(f" ({one.state})", AXIS)
+        entry.truncate(max(width - 12, 8), overflow="ellipsis" if brush.unicode else "crop")
+        if rows[-1].cell_len and rows[-1].cell_len + 3 + entry.cell_len > width - (10 if len(rows) == max_rows else 0):
+            if len(rows) == max_rows:
+                rows[-1].append(f"   +{len(named) - i} more", AXIS)
+                break
+            rows.append(Text(no_wrap=True, end=""))
+        rows[-1].append("   " if rows[-1].cell_len else "").append_text(entry)
+    return rows
+
+
+def frame(
+    canvas: Canvas,
+    x_axis: Axis,
+    y_axis: Axis,
+    *,
+    gutter: int,
+    brush: Brush,
+    x_name: str,
+    spots: Sequence[Spot] = (),
+    body: list[Text] | None = None,
+    ends: bool = False,
+    places: Sequence[str] = (),
+) -> list[Text]:
+    """Put axes around a canvas.
+
+    Args:
+        canvas: What is framed.
+        x_axis: The horizontal axis.
+        y_axis: The vertical axis.
+        gutter: How wide the labels of the vertical axis are.
+        brush: What the terminal can do.
+        x_name: What the horizontal axis counts.
+        spots: Marks on the horizontal axis: column, character, style.
+        body: The rows inside, where they are not the canvas's own.
+        ends: Whether both ends of the horizontal axis are labelled too.
+        places: What stands at 0, 1, 2 … of the horizontal axis, where it counts names.
+    """
+    labels = {_row(y_axis, value, canvas): label for value, label in y_axis.ticks(_n_y_ticks(canvas))}
+    rows = []
+    for r, inside in enumerate(body if body is not None else canvas.lines(brush)):
+        tick = brush.pick("┤", "+") if r in labels else brush.pick("│", "|")
+        row = Text(no_wrap=True, end="").append(f"{labels.get(r, ''):>{gutter}}{tick}", AXIS)
+        rows.append(row.append_text(inside))
+    rows += _x_axis(canvas, x_axis, gutter=gutter, brush=brush, name=x_name, spots=spots, ends=ends, places=places)
+    return rows
+
+
+def nothing_finite(scene: Scene, height: int) -> list[Text]:
+    """Say that there is nothing to draw yet."""
+    came = any(len(series.x) for series in scene.series)
+    say = (
+        "no finite value" + (" above zero" if scene.options.log_y else "") + " so far" if came else "waiting for values"
+    )
+    above = max(0, (height - 1) // 2)
+    return [*(Text(end="") for _ in range(above)), Text(f"  {say} …", AXIS, end="")]
+
+
+def _canvas(y_axis: Axis, width: int, height: int) -> tuple[int, Canvas]:
+    rows = max(height - 2, MIN_HEIGHT)
+    probe = Canvas(1, rows)
+    gutter = max((cell_len(label) for _, label in y_axis.ticks(_n_y_ticks(probe))), default=1) + 1
+    return gutter, Canvas(max(width - gutter - 1, MIN_WIDTH), rows)
+
+
+def _n_y_ticks(canvas: Canvas) -> int:
+    return max(2, min(7, canvas.height // 2))
+
+
+def _draw(canvas: Canvas, series: Series, x_axis: Axis, y_axis: Axis, brush: Brush) -> list[Spot]:
+    # Thinned once more, to this canvas: in a column, only the extremes can be seen.
+    xs, ys = thin(series.x, series.y, canvas.n_x)
+    px, py = x_axis.place(xs, canvas.n_x), y_axis.place(ys, canvas.n_y)
+    canvas.path(px, np.where(np.isfinite(ys), py, np.nan), series.color)
+    for value, row, char in ((np.inf, 0, brush.pick("▲", "^")), (-np.inf, canvas.height - 1, brush.pick("▼", "v"))):
+        for column in np.unique(px[(ys == value) & np.isfinite(px)] // 2):
+            canvas.put(int(column), row, char, ALARM)
+    missing = np.isnan(ys) & np.isfinite(px)
+    return [(int(column), brush.pick("×", "x"), f"bold {ALARM}") for column in np.unique(px[missing] // 2)]
+
+
+def _grid(canvas: Canvas, y_axis: Axis, brush: Brush) -> None:
+    for value, _ in y_axis.ticks(_n_y_ticks(canvas)) if brush.unicode else ():
+        row = _row(y_axis, value, canvas)
+        for column in range(3, canvas.width, 4):
+            canvas.under(column, row, "·", GRID)
+
+
+def _annotate(canvas: Canvas, cell: tuple[int, int], text: str, *, color: str, brush: Brush) -> None:
+    column, row = cell
+    short = text if len(text) <= 24 else f"{text[:23]}{brush.pick('…', '.')}"
+    right, left = column + 2, column - len(short) - 1
+    for c, r in ((right, row), (right, row - 1), (right, row + 1), (left, row), (left, row - 1), (left, row + 1)):
+        if canvas.is_free(c, r, len(short)):
+            canvas.put(c, r, short, "italic")
+            break
+    canvas.put(column, row, brush.pick("○", "o"), f"bold {color}")
+
+
+def _x_axis(
+    canvas: Canvas,
+    axis: Axis,
+    *,
+    gutter: int,
+    brush: Brush,
+    name: str,
+    spots: Sequence[Spot],
+    ends: bool,
+    places: Sequence[str],
+) -> list[Text]:
+    line = [(brush.pick("─", "-"), AXIS)] * canvas.width
+    ticks = axis.ticks(max(2, canvas.width // 12))
+    if places:
+        ticks = [(i, _short(places[i])) for i in range(0, len(places), max(1, -(-8 * len(places) // canvas.width)))]
+    if ends:
+        ticks = [(axis.low, number(axis.low, digits=3)), (axis.high, number(axis.high, digits=3)), *ticks]
+    labels = [" "] * canvas.width
+    room = canvas.width - len(name) - bool(name)
+    if not ends:
+        labels[room + 1 :] = name
+    for value, label in ticks:
+        column = _column(axis, value, canvas)
+        line[column] = (brush.pick("┬", "+"), AXIS)
+        start = min(max(column - len(label) // 2, 0), (canvas.width if ends else room) - len(label))
+        # A label needs a free cell on both sides, or two of them would read as one.
+        if start >= 0 and not "".join(labels[max(start - 1, 0) : start + len(label) + 1]).strip():
+            labels[start : start + len(label)] = label
+    for column, char, style in spots:
+        line[column] = (char, style)
+    first = styled([(" " * gutter + brush.pick("└", "+"), AXIS), *line])
+    return [first, Text(" " * (gutter + 1) + "".join(labels).rstrip(), AXIS, no_wrap=True, end="")]
+
+
+def _short(name: str, n_max: int = 12) -> str:
+    """Shorten a name from the left: what tells layers apart stands at their ends."""
+    return name if len(name) <= n_max else f"…{name[1 - n_max :]}"
+
+
+def _row(axis: Axis, value: float, canvas: Canvas) -> int:
+    dots = round(float(axis.place(value, canvas.n_y)))
+    return canvas.height - 1 - min(max(dots // 4, 0), canvas.height - 1)
+
+
+def _column(axis: Axis, value: float, canvas: Canvas) -> int:
+    return min(max(round(float(axis.place(value, canvas.n_x))) // 2, 0), canvas.width - 1)
+
+
+def _cell(canvas: Canvas, px: float, py: float) -> tuple[int, int]:
+    return round(px) // 2, canvas.height - 1 - round(py) // 4

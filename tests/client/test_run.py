@@ -1,0 +1,340 @@
+"""A run as a client in its own process sees it, on the training thread itself."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import sightglass as sg
+from sightglass.client.describe import Description
+
+PATIENCE_S = 10.0
+
+
+def values(stream, n):
+    return [record.value for record in stream.wait(n, timeout_s=PATIENCE_S)]
+
+
+@pytest.fixture
+def trained(begin, ask):
+    """Return a function that trains on another thread until told to stop, and a client of that run."""
+    over = threading.Event()
+    threads = []
+
+    def train(prepare=lambda run: None, **options):
+        box, ready = [], threading.Event()
+
+        def work():
+            run = begin(**options)
+            prepare(run)
+            box.append(run)
+            ready.set()
+            step = 0
+            while not (run.stopping or over.is_set()):
+                run.observe("batch", step=step, loss=float(step))
+                step += 1
+                over.wait(0.0005)
+
+        threads.append(threading.Thread(target=work))
+        threads[-1].start()
+        assert ready.wait(PATIENCE_S)
+        return box[0], ask(box[0])
+
+    yield train
+    over.set()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+
+
+def test_questions_and_answers_in_one_thread(begin, ask):
+    run = begin()
+    client = ask(run)
+    loss = client.stream("batch.loss")
+    mean = client.stream(sg.on("batch").map(lambda b: b.grads["dense"].sum()).mean(every=5))
+    for step in range(10):
+        run.observe("batch", step=10 * step, loss=float(step), grads={"dense": np.full(3, step)})
+    assert values(loss, 10) == [float(i) for i in range(10)]
+    assert values(mean, 2) == [6.0, 21.0]
+    first = loss.since(0)[1][0]
+    assert (first.tag, first.run, first.index, first.step) == ("batch.loss", "job", 0, 0)
+    assert loss.to_arrays().steps.tolist() == list(range(0, 100, 10))
+    assert (client.name, client.id, client.may_act, client.ended) == ("job", run.id, True, False)
+    assert repr(client) == f"<RemoteRun 'job' ({run.id})>"
+
+
+def test_the_run_ends_and_so_does_the_iteration(begin, ask):
+    run = begin()
+    stream = ask(run).stream(sg.on("batch").map(lambda b: b.loss).sum())
+    run.observe("batch", loss=1.0)
+    run.end_group("batch")
+    run.observe("batch", loss=2.0)
+    run.close()
+    assert [(r.value, r.closed) for r in stream] == [(1.0, True), (2.0, False)]
+    assert stream.ended
+
+
+def test_a_query_that_fails_raises_in_its_client_alone(begin, ask):
+    run = begin()
+    client = ask(run)
+    wrong, right = client.stream("batch.los"), client.stream("batch.loss")
+    for step in range(5):
+        run.observe("batch", step=step, loss=1.0)
+    with pytest.raises(sg.EvaluationError) as caught:
+        list(wrong)
+    assert str(caught.value) == (
+        "Unknown observable 'los' at event 'batch'. Did you mean 'loss'? Known: loss, step. (step 2)"
+    )
+    assert values(right, 5) == [1.0] * 5
+
+
+@pytest.mark.parametrize("query", ["batch.", "on('batch').map(lambda b: nothing(b))", "on('batch').fly()"])
+def test_what_is_no_query_raises_at_the_call(begin, ask, query):
+    with pytest.raises(sg.QueryError):
+        ask(begin()).stream(query)
+
+
+def test_two_streams_of_one_query_both_get_every_record(begin, ask):
+    run = begin()
+    client = ask(run)
+    first = client.stream("batch.loss")
+    run.observe("batch", loss=0.0)
+    assert values(first, 1) == [0.0]
+    second = client.stream("batch.loss")
+    run.observe("batch", loss=1.0)
+    assert values(second, 2) == [0.0, 1.0]
+    assert [record.value for record in first.wait(2, timeout_s=1)] == [0.0, 1.0]
+    second.close()
+    run.observe("batch", loss=2.0)
+    assert [record.value for record in first.wait(3, timeout_s=1)] == [0.0, 1.0, 2.0]
+
+
+def test_a_late_client_gets_what_came_before(begin, ask):
+    run = begin()
+    early = ask(run).stream("batch.loss")
+    for i in range(1_500):
+        run.observe("batch", loss=float(i))
+    early.wait(1_500, timeout_s=PATIENCE_S)
+    late = ask(run).stream("batch.loss")
+    assert values(late, 1_000) == [float(i) for i in range(500, 1_500)]
+
+
+def test_end_group_by_the_client(begin, ask):
+    run = begin()
+    mine, other = (ask(run).stream(sg.on("batch").map(lambda b: b.loss).sum()) for _ in range(2))
+    run.observe("batch", loss=1.0)
+    mine.end_group()
+    run.observe("batch", loss=2.0)
+    run.end_group("batch")
+    assert values(mine, 2) == [1.0, 2.0]
+    assert values(other, 1) == [3.0]
+    assert [r.index for r in mine.since(0)[1]] == [0, 1]
+    with pytest.raises(sg.QueryError, match=r"^Expected a reducer without a named window to close, got "):
+        ask(run).stream("batch.loss").end_group()
+
+
+def test_acting_from_the_training_thread_does_not_deadlock(begin, ask):
+    run = begin()
+    lr = run.control("lr", 0.1, max=1.0)
+    client = ask(run)
+    began_s = time.monotonic()
+    told = client.set("lr", 0.5)
+    assert time.monotonic() - began_s < PATIENCE_S
+    assert (told.applied, told.note) == (False, "Waiting for the next event of the thread that began run 'job'")
+    assert lr.value == 0.1
+    run.observe("batch")
+    assert lr.value == 0.5
+    with pytest.raises(
+        sg.ActError, match=r"^Control 'lr': expected at most 1.0, got 5.0 \(declared in .*test_run.py:\d+\)$"
+    ):
+        client.set("lr", 5.0)
+
+
+def test_acts_are_acknowledged_with_the_event(trained):
+    def prepare(run):
+        run.control("lr", 0.1, min=0.0, max=1.0)
+        run.action("double", lambda x: 2 * x)
+        run.action("fail", lambda: 1 / 0)
+
+    run, client = trained(prepare)
+    told = client.set("lr", 0.5)
+    assert (told.applied, told.event, told.old, told.result) == (True, "batch", 0.1, 0.5)
+    assert told.index == told.step
+    assert client.call("double", 21).result == 42
+    with pytest.raises(sg.ActError, match=r"^call 'fail' failed: ZeroDivisionError: division by zero$"):
+        client.call("fail")
+    waiting = client.set("lr", 0.25, at="epoch", timeout_s=0.05)
+    assert (waiting.applied, waiting.note) == (
+        False, "Waiting for the next event 'epoch' of the thread that began run 'job'",
+    )  # fmt: skip
+    assert [(entry.kind, entry.name, entry.error) for entry in client.history] == [
+        ("set", "lr", ""),
+        ("call", "double", ""),
+        ("call", "fail", "call 'fail' failed: ZeroDivisionError: division by zero"),
+    ]
+    assert all(f" {os.getpid()} on " in entry.client for entry in client.history)
+    assert len(run.history) == 3
+    client.stop()
+    assert run.stopping
+
+
+def test_a_paused_run_answers_and_applies_acts(trained):
+    _, client = trained(lambda run: run.control("lr", 0.1))
+    client.pause()
+    assert client.describe().state == "paused"
+    assert client.set("lr", 0.5).applied
+    n = client.describe().events["batch"].n_events
+    assert client.describe().events["batch"].n_events == n
+    client.resume()
+    stream = client.stream("batch.loss")
+    stream.wait(3, timeout_s=PATIENCE_S)
+    client.stop()
+
+
+def test_a_client_that_leaves_lifts_its_pause(trained, ask):
+    run, owner = trained()
+    stream = ask(run).stream("batch.loss")
+    owner.pause()
+    n = len(stream.since(0)[1])
+    owner.close()
+    assert len(stream.wait(n + 10, timeout_s=PATIENCE_S)) >= n + 10
+
+
+def test_describe(begin, ask):
+    run = begin(config={"lr": 0.001, "model": object})
+    run.control("wd", 0.1, min=0.0, max=1.0)
+    run.control("opt", "sgd", choices=["sgd", "adam"])
+
+    def save():
+        """Save it."""
+
+    run.action("save", save)
+    run.function("confusion", save)
+    run.observe("batch", loss=0.5, grads={f"layer{i}": np.zeros((2, 2)) for i in range(8)})
+    run.observe("init", keep=True, params=np.zeros(3))
+    client = ask(run)
+    client.stream("batch.loss")
+    told = client.describe()
+    assert isinstance(told, Description)
+    assert (told.name, told.id, told.state, told.n_clients) == ("job", run.id, "running", 1)
+    assert str(told).splitlines()[1:] == [
+        "  config  lr=0.001, model=\"<class 'object'>\"",
+        "  event 'batch', 1 so far",
+        "    loss: float = 0.5",
+        "    grads: mapping of 8 (layer0: float64[2, 2], layer1: float64[2, 2], layer2: float64[2, 2], "
+        "layer3: float64[2, 2], layer4: float64[2, 2], layer5: float64[2, 2], …)",
+        "    step: int = 0",
+        "  event 'init', 1 so far, kept",
+        "    params: float64[3]",
+        "    step: int = 0",
+        "  control wd = 0.1  float  from 0.0 to 1.0",
+        "  control opt = 'sgd'  str  one of ['sgd', 'adam']",
+        "  action save  Save it.",
+        "  function confusion  Save it.",
+        "  stream on('batch').map(lambda batch: batch.loss)  0 records, 1 clients",
+    ]
+    assert str(told).splitlines()[0].startswith(f"run job ({run.id})  running for 00:00:0")
+
+
+def test_statistics(begin, ask):
+    run = begin()
+    stream = ask(run).stream("batch.loss")
+    run.observe("batch", loss=1.0)
+    run.observe("batch", los=1.0)
+    stream.wait(1, timeout_s=PATIENCE_S)
+    told = stream.statistics()
+    assert (told.n_records, told.n_events, told.n_errors, told.n_lost, told.stride) == (1, 2, 1, 0, 1)
+    assert told.last_error.startswith("Unknown observable 'loss'")
+    assert told.spent_s > 0
+
+
+def test_publish(begin, ask):
+    run, other = begin(), begin("other")
+    best = ask(run).stream("batch.loss").map(lambda x: -x)
+    publisher, reader = ask(other), ask(other)
+    reader_stream = reader.stream("best.value")
+    subscription = publisher.publish("best", best)
+    for i in range(3):
+        run.observe("batch", loss=float(i))
+    assert values(reader_stream, 3) == [0.0, -1.0, -2.0]
+    subscription.close()
+    other.observe("epoch")
+    with pytest.raises(
+        sg.RefusedError, match=r"^Event 'epoch' comes from observe already; an event name has one source$"
+    ):
+        publisher.publish("epoch", best)
+
+
+def test_several_runs_in_one_process(begin, ask):
+    runs = [begin(name) for name in ("one", "two")]
+    streams = [ask(run).stream("batch.loss") for run in runs]
+    both, pairs = streams[0].union(streams[1]), streams[0].zip(streams[1])
+    for i in range(5):
+        for n, run in enumerate(runs):
+            run.observe("batch", loss=float(10 * n + i))
+    records = both.wait(10, timeout_s=PATIENCE_S)
+    for n, name in enumerate(("one", "two")):
+        assert [r.value for r in records if r.run == name] == [10.0 * n + i for i in range(5)]
+    assert values(pairs, 5) == [(float(i), 10.0 + i) for i in range(5)]
+    runs[0].close()
+    runs[1].observe("batch", loss=5.0)
+    assert values(streams[1], 6)[-1] == 5.0
+
+
+def test_closing_a_stream_ends_its_cost(begin, ask):
+    run = begin()
+    client = ask(run)
+    with client.stream("batch.loss"):
+        run.observe("batch", loss=1.0)
+        assert len(client.describe().streams) == 1
+    assert client.describe().streams == []
+
+
+def test_a_client_of_a_run_that_has_ended(begin, ask):
+    run = begin()
+    client = ask(run)
+    run.close()
+    with pytest.raises(sg.RunLostError, match=r"^Run 'job' has ended$"):
+        client.describe()
+    assert client.ended
+    with pytest.raises(sg.RunLostError):
+        client.stream("batch.loss")
+
+
+def test_what_is_no_run(begin):
+    with pytest.raises(sg.RunNotFoundError, match=r"^Expected a run's name or id, .*, got int$"):
+        sg.connect(5)
+    begin("mnist")
+    with pytest.raises(sg.RunNotFoundError) as caught:
+        sg.connect("mnits")
+    assert (
+        str(caught.value) == "Unknown run 'mnits' among the live runs of this user. Did you mean 'mnist'? Known: mnist."
+    )
+
+
+def test_a_query_of_the_log_passes_by_what_is_without_its_name(begin, ask):
+    run = begin()
+    client = ask(run)
+    run.log({"loss": 0.0})
+    stream = client.stream(sg.on("log").map(lambda e: e["val/loss"]))
+    counts = client.stream(sg.on("log").map(lambda e: e["val/loss"]).count(every=5))
+    assert stream.note.startswith("Unknown name 'val/loss' in the log so far. Did you mean 'loss'?")
+    for step in range(9):
+        run.log({"val": {"loss": float(step)}} if step == 4 else {"loss": 0.0}, step=step, epoch=step // 2)
+    assert [(r.step, r.value, r.steps) for r in stream.wait(1, timeout_s=5)] == [(4, 4.0, {"epoch": 2})]
+    assert [r.value for r in counts.wait(2, timeout_s=5)] == [0, 1]
+    assert stream.statistics().n_errors == 0
+
+
+def test_what_the_run_counted_is_known_after_its_end(begin, ask):
+    run = begin()
+    stream = ask(run).stream("batch.loss")
+    for step in range(5):
+        run.observe("batch", **({"loss": 1.0} if step != 2 else {}))
+    run.close()
+    assert len(list(stream)) == 4
+    told = stream.statistics()
+    assert (told.n_events, told.n_errors, told.n_records) == (5, 1, 4)

@@ -1,0 +1,101 @@
+"""The registry of live runs: private, alive as long as the process, cleaned of the dead."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from sightglass.core.errors import TransportError
+from sightglass.protocol import discovery
+
+
+def entry(id="0123456789ab", name="job", started=1.0):
+    return discovery.Entry(name=name, id=id, pid=os.getpid(), host="here", started=started, endpoint="ipc://x")
+
+
+@pytest.fixture
+def enter(runtime):
+    entered = []
+
+    def enter(one):
+        folder = discovery.folder()
+        discovery.hold(one.id, folder)
+        discovery.register(one, folder)
+        entered.append(one.id)
+        return folder
+
+    yield enter
+    for id in entered:
+        discovery.unregister(id, runtime)
+
+
+def test_the_folder_is_the_users_own(runtime):
+    runtime.chmod(0o755)
+    assert discovery.folder() == runtime
+    assert stat.S_IMODE(runtime.stat().st_mode) == 0o700
+
+
+def test_a_folder_that_cannot_be_used_is_passed_over(runtime, tmp_path, monkeypatch):
+    taken = tmp_path / "file"
+    taken.write_text("")
+    monkeypatch.setenv("SIGHTGLASS_RUNTIME_DIR", str(taken))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    with pytest.warns(RuntimeWarning, match=r"^Expected a folder for live runs in SIGHTGLASS_RUNTIME_DIR: "):
+        assert discovery.folder() == runtime / "sightglass"
+
+
+def test_entries_are_private_and_the_newest_comes_first(enter):
+    old, new = entry("a" * 12, started=1.0), entry("b" * 12, started=2.0)
+    folder = enter(old)
+    enter(new)
+    assert discovery.entries() == [new, old]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+    assert discovery.alive(old.id)
+
+
+def test_an_entry_that_ends_is_gone(enter, runtime):
+    one = entry()
+    enter(one)
+    discovery.unregister(one.id, runtime)
+    assert (discovery.entries(), list(runtime.iterdir()), discovery.alive(one.id)) == ([], [], False)
+
+
+def test_the_dead_are_cleaned_away(runtime):
+    code = (
+        "from sightglass.protocol import discovery\n"
+        "one = discovery.Entry(name='dead', id='d' * 12, pid=1, host='h', started=1.0, endpoint='ipc://x')\n"
+        "folder = discovery.folder(); discovery.hold(one.id, folder); discovery.register(one, folder)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert {path.suffix for path in runtime.iterdir()} == {".json", ".lock"}
+    assert discovery.entries() == []
+    assert list(runtime.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"name": 5}', bytes(1_000_001)])
+def test_files_that_are_no_entries_are_passed_over(enter, content):
+    one = entry()
+    folder = enter(one)
+    (folder / "nonsense.json").write_bytes(content)
+    assert discovery.entries() == [one]
+
+
+def test_what_a_later_version_adds_is_skipped(enter):
+    one = entry()
+    folder = enter(one)
+    told = {**msgspec.json.decode((folder / f"{one.id}.json").read_bytes()), "new": 1}
+    (folder / f"{one.id}.json").write_bytes(msgspec.json.encode(told))
+    assert discovery.entries() == [one]
+
+
+def test_nowhere_to_go_is_said(monkeypatch, tmp_path):
+    taken = tmp_path / "file"
+    taken.write_text("")
+    monkeypatch.setattr(discovery, "_candidates", lambda: iter([taken]))
+    with pytest.raises(TransportError, match=r"^No folder for live runs: "):
+        discovery.folder()

@@ -1,0 +1,177 @@
+"""Who may come in, and who may not."""
+
+from __future__ import annotations
+
+import re
+import socket
+
+import pytest
+
+from sightglass.server.access import CSP, MAX_BODY_BYTES, Names, Tokens, is_loopback, split
+from sightglass.server.app import ROUTES
+
+from .conftest import raises_closed, record
+
+PATHS = [re.sub(r"{key}", "none", route.path) for route in ROUTES if route.method == "GET"]
+
+
+def error(answer):
+    return answer.json()["error"]["type"]
+
+
+@pytest.mark.parametrize("header", [None, "Bearer wrong", "Basic abc", "Bearer é".encode(), "bearer" + "x" * 9])
+def test_nothing_is_answered_without_a_token(page, header):
+    for path in [*PATHS, "/openapi.json"]:
+        answer = page.http.get("/api/v1" + path, headers={"Authorization": header} if header else {})
+        assert (answer.status_code, error(answer)) == (401, "UnauthorizedError")
+        assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_a_token_in_the_address_is_none(page):
+    answer = page.http.get("/api/v1/session", params={"token": page.server.tokens.controller})
+    assert answer.status_code == 401
+
+
+def test_each_token_gives_its_role(page):
+    assert page.json("/session")["role"] == "controller"
+    assert page.get("/session", role="viewer").json()["role"] == "viewer"
+    assert page.server.tokens.controller not in repr(page.server)
+    assert page.server.link("viewer").endswith("#token=" + page.server.tokens.viewer)
+
+
+def test_viewers_look_and_do_not_act(page, begin):
+    run = begin("job")
+    run.control("lr", 0.1)
+    key = page.key("job")
+    acts = [("acts", {"kind": "stop"}), ("acts", {"kind": "set", "name": "lr", "value": 1.0})]
+    for path, body in [*acts, ("record", {"query": "batch.loss"})]:
+        answer = page.post(f"/runs/{key}/{path}", body, role="viewer")
+        assert (answer.status_code, error(answer)) == (403, "RefusedError")
+    assert not run.stopping
+    assert page.post(f"/runs/{key}/check", {"query": "batch.loss"}, role="viewer").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "", "[::1", "10.0.0.1:{port}"]
+)
+def test_other_hosts_are_refused(page, host):
+    headers = {**page.headers(), "Host": host.format(port=page.server.port)}
+    for path in ("/api/v1/session", "/"):
+        answer = page.http.get(path, headers=headers)
+        assert (answer.status_code, error(answer)) == (403, "HostError")
+        assert answer.headers["content-security-policy"] == CSP
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "https://127.0.0.1:{port}", "http://127.0.0.1:1", ""]
+)
+def test_other_origins_are_refused(page, origin):
+    answer = page.get("/session", headers={"Origin": origin.format(port=page.server.port)})
+    assert (answer.status_code, error(answer)) == (403, "OriginError")
+
+
+def test_the_own_origin_is_let_in_and_no_other_is_invited(page):
+    for host in ("127.0.0.1", "localhost", "[::1]", "LOCALHOST"):
+        answer = page.get("/session", headers={"Origin": f"http://{host}:{page.server.port}"})
+        assert answer.status_code == 200
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_sockets_are_guarded_too(page):
+    from websockets.exceptions import InvalidStatus
+    from websockets.sync.client import connect
+
+    with pytest.raises(InvalidStatus) as caught:
+        connect(f"ws://127.0.0.1:{page.server.port}/api/v1/live", origin="http://evil.example")
+    assert caught.value.response.status_code == 403
+
+
+def test_every_response_bears_the_headers(page):
+    record()
+    answers = [page.http.get(path) for path in ("/", "/nothing", "/api/v1/session", "/api/none")]
+    answers += [page.get("/session"), page.get(f"/runs/{page.key('mnist')}/tags")]
+    for answer in answers:
+        assert answer.headers["content-security-policy"] == CSP
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert "set-cookie" not in answer.headers
+        assert "server" not in answer.headers
+    media = page.get(f"/runs/{page.key('mnist')}/media", tag="digits")
+    assert "sandbox" in media.headers["content-security-policy"]
+
+
+TRAVERSALS = ["../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2e%2e/%2e%2e/etc/passwd", "....//etc/passwd",
+              "/etc/passwd", "%00", "..\\..\\etc", "runs%2fmnist", "."]  # fmt: skip
+
+
+def raw(page, target, headers=""):
+    """Ask for exactly this address, which a well-behaved client would tidy."""
+    with socket.create_connection(("127.0.0.1", page.server.port), 10) as plain:
+        head = f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1:{page.server.port}\r\nConnection: close\r\n{headers}\r\n"
+        plain.sendall(head.encode("latin-1"))
+        answer = b""
+        while piece := plain.recv(65536):
+            answer += piece
+    return int(answer.split()[1]), answer
+
+
+@pytest.mark.parametrize("path", TRAVERSALS)
+def test_no_path_leads_out(page, path):
+    record()
+    bearer = f"Authorization: Bearer {page.server.tokens.controller}\r\n"
+    for target in (f"/{path}", f"/assets/{path}", f"/api/v1/runs/{path}", f"/api/v1/runs/{path}/tags"):
+        status, answer = raw(page, target.replace("//etc", "//etc"), bearer)
+        assert status in (400, 404) or b"location: http://127.0.0.1" in answer
+        assert b"root:" not in answer
+
+
+def test_what_is_too_large_is_refused(page):
+    body = b"[" + b" " * MAX_BODY_BYTES + b"]"
+    answer = page.http.post("/api/v1/scalars", content=body, headers=page.headers())
+    assert (answer.status_code, error(answer)) == (413, "TooLargeError")
+    answer = page.http.post("/api/v1/scalars", content=iter([body]), headers=page.headers())  # without its length
+    assert (answer.status_code, error(answer)) == (413, "TooLargeError")
+    answer = page.get("/session", x="y" * 20_000)
+    assert (answer.status_code, error(answer)) == (413, "TooLargeError")
+
+
+def test_a_socket_must_say_hello(page, monkeypatch):
+    from sightglass.server.live import hub as live
+
+    monkeypatch.setattr(live, "HELLO_S", 0.1)
+    silent = page.socket(greet=False)
+    with raises_closed(4401):
+        silent.next()
+    for first in ({"type": "hello", "token": "wrong"}, {"type": "runs"}, {"type": "hello"}):
+        socket = page.socket(greet=False)
+        socket.send(**first)
+        with raises_closed(4401):
+            socket.next()
+    binary = page.socket(greet=False)
+    binary.raw.send(b"\x00\x01")
+    with raises_closed(4401):
+        binary.next()
+
+
+def test_names():
+    names = Names.of("127.0.0.1", 80)
+    assert names.own("127.0.0.1")
+    assert names.own("localhost:80")
+    assert not names.own("192.168.1.2:80")
+    everywhere = Names.of("0.0.0.0", 8080)
+    assert everywhere.own("192.168.1.2:8080")
+    assert everywhere.own(f"{socket.gethostname()}:8080")
+    assert not everywhere.own("evil.example:8080")
+    assert is_loopback("127.9.9.9")
+    assert not is_loopback("example.org")
+    assert split("a:b") == ("", -1)
+    assert split("[::1]x") == ("", -1)
+
+
+def test_tokens_are_long_and_differ():
+    one, other = Tokens(), Tokens()
+    assert len({one.controller, one.viewer, other.controller, other.viewer}) == 4
+    assert len(one.controller) >= 43
+    assert one.role(one.viewer) == "viewer"
+    assert one.role("") is None
+    assert "viewer=" not in repr(one)

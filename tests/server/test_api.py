@@ -1,0 +1,445 @@
+"""Every endpoint, over recorded and live runs."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+import shutil
+import threading
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+import sightglass as sg
+from sightglass.query.functions import FUNCTIONS
+from sightglass.server.api import schema, tables, tensors
+from sightglass.server.app import ROUTES
+from sightglass.server.runs import run_table, scalar_lines
+
+from .conftest import floats, place_foreign, record, wait_until
+
+
+@pytest.fixture
+def mnist(page):
+    """Return how to ask about a recorded run."""
+    record()
+    key = page.key("mnist")
+
+    def ask(path, **query):
+        return page.get(f"/runs/{key}/{path}", **query)
+
+    return ask
+
+
+def error(answer):
+    return answer.status_code, answer.json()["error"]["type"]
+
+
+def test_runs_of_all_kinds_are_listed(page, begin):
+    directory = record()
+    place_foreign()
+    (Path("runs") / "bad").mkdir()
+    (Path("runs") / "bad" / "x.sgr").write_bytes(b"no record file, whatever its name says")
+    live = begin("alive")
+    live.observe("batch", loss=1.0)
+    runs = wait_until(lambda: (found := page.runs()) and len(found) == 5 and found)
+    mnist = runs["mnist"]
+    assert mnist["state"] == "ended"
+    assert mnist["directory"].endswith(directory.name)
+    assert (mnist["live"], mnist["source"], mnist["last_step"], mnist["problem"]) == (False, "sightglass", 299, "")
+    assert mnist["config"] == {"lr": 0.0}
+    assert mnist["ended"] > mnist["started"] > 0
+    assert (runs["ms"]["source"], runs["tb"]["source"]) == ("mindspore", "tensorboard")
+    assert (runs["alive"]["state"], runs["alive"]["live"], runs["alive"]["key"]) == ("running", True, live.id)
+    assert "damaged" in runs["bad"]["problem"]
+    assert runs["bad"]["state"] == "unknown"
+    assert len({run["key"] for run in runs.values()}) == 5
+    for run in runs.values():
+        detail = page.json(f"/runs/{run['key']}")
+        assert {name: detail[name] for name in ("key", "name", "source")} == {
+            n: run[n] for n in ("key", "name", "source")
+        }
+
+
+def test_a_directory_that_is_gone_says_so_and_one_that_moved_is_found(page, monkeypatch):
+    monkeypatch.setattr(run_table, "FRESH_S", 0.0)
+    directory = record()
+    key = page.key("mnist")
+    directory.rename(directory.with_name("elsewhere"))
+    assert (page.runs()["mnist"]["key"], page.runs()["mnist"]["problem"]) == (key, "")
+    assert page.runs()["mnist"]["directory"].endswith("elsewhere")
+    assert page.json(f"/runs/{key}/scalars", tag="batch.loss")["n"] == 300
+    shutil.rmtree(directory.with_name("elsewhere"))
+    assert page.runs()["mnist"]["problem"].endswith("is gone")
+    assert page.json(f"/runs/{key}/scalars", tag="batch.loss")["n"] == 300  # what is open stays
+
+
+def test_copies_have_keys_of_their_own(page):
+    directory = record()
+    shutil.copytree(directory, "runs/copy")
+    runs = page.json("/runs")["runs"]
+    assert len({run["key"] for run in runs}) == 2
+    assert {run["id"] for run in runs} == {runs[0]["id"]}
+    for run in runs:
+        assert page.json(f"/runs/{run['key']}/tags")["tags"]
+
+
+def test_a_live_run_is_described(page, begin):
+    run = begin("alive", config={"lr": 1.0})
+    run.control("lr", 0.1, min=0.0, max=1.0)
+    run.action("save", lambda: None)
+    run.observe("batch", step=3, loss=1.0)
+    run.observe("batch", step=4, loss=1.0)
+    detail = page.json(f"/runs/{page.key('alive')}")
+    assert detail["config"] == {"lr": 1.0}
+    assert detail["description"]["controls"]["lr"]["max"] == 1.0
+    assert detail["description"]["events"]["batch"]["n_events"] == 2
+    assert list(detail["description"]["actions"]) == ["save"]
+    assert detail["history"] == detail["streams"] == []
+    assert page.json(f"/runs/{page.key('alive')}/tags") == {"tags": []}
+
+
+def test_tags_tell_what_to_show_and_to_ask(page, mnist):
+    tags = {tag["tag"]: tag for tag in mnist("tags").json()["tags"]}
+    kinds = {name: tag["type"] for name, tag in tags.items()}
+    assert kinds == {
+        "activations": "histogram", "batch.loss": "scalar", "digits": "image", "figure": "figure", "holes": "tensor",
+        "kernel": "tensor", "note": "text", "point": "other", "val/accuracy": "scalar",
+    }  # fmt: skip
+    assert (tags["kernel"]["n"], tags["kernel"]["first_step"], tags["kernel"]["last_step"]) == (3, 0, 200)
+    run = sg.open(page.runs()["mnist"]["directory"])
+    for name, tag in tags.items():
+        assert len(run.stream(tag["query"]).wait(1)) == tag["n"], name
+
+
+def test_tags_of_other_programs(page):
+    place_foreign()
+    kinds = {
+        name: {tag["tag"]: tag["type"] for tag in page.json(f"/runs/{page.key(name)}/tags")["tags"]}
+        for name in ("ms", "tb")
+    }
+    assert (kinds["ms"]["colour"], kinds["ms"]["loss"], kinds["ms"]["weights"]) == ("image", "scalar", "histogram")
+    assert (kinds["tb"]["images"], kinds["tb"]["note"], kinds["tb"]["array/0"]) == ("image", "text", "tensor")
+    for name, tag in (("ms", "colour"), ("tb", "images"), ("tb", "one")):
+        media = page.get(f"/runs/{page.key(name)}/media", tag=tag)
+        assert (media.status_code, media.headers["content-type"]) == (200, "image/png")
+    for name, found in kinds.items():
+        for tag, kind in found.items():
+            paths = {"scalar": "scalars", "tensor": "find", "histogram": "histograms", "text": "texts"}
+            if kind in paths:
+                more = {"what": "max"} if kind == "tensor" else {}
+                assert page.get(f"/runs/{page.key(name)}/{paths[kind]}", tag=tag, **more).status_code == 200, tag
+
+
+def test_scalars_keep_what_is_not_finite(mnist):
+    told = mnist("scalars", tag="batch.loss", from_=6, to=12).json()
+    assert told["x"] == told["step"] == [6, 7, 8, 9, 10, 11, 12]
+    assert told["y"][1::2] == ["NaN", "Infinity", "-Infinity"]
+    assert (told["n"], told["thinned"]) == (7, False)
+    thin = mnist("scalars", tag="batch.loss", points=5).json()
+    assert (thin["n"], thin["thinned"]) == (300, True)
+    assert {"NaN", "Infinity", "-Infinity", 1.0} <= set(thin["y"])
+    assert len(thin["y"]) < 40
+    relative = mnist("scalars", tag="batch.loss", x="relative").json()
+    wall = mnist("scalars", tag="batch.loss", x="wall").json()
+    assert wall["x"] == wall["wall"] == relative["wall"]
+    assert 0 <= relative["x"][0] < 60
+    assert np.diff(relative["x"]) == pytest.approx(np.diff(wall["x"]), abs=1e-6)
+    part = mnist("scalars", tag="batch.loss", x="relative", from_=relative["x"][5], to=relative["x"][8]).json()
+    assert 3 <= part["n"] <= 5
+
+
+def test_many_series_at_once(page, mnist):
+    key = page.key("mnist")
+    asked = [(key, "batch.loss"), (key, "los"), ("x", "y"), (key, "kernel")]
+    body = {"requests": [{"run": run, "tag": tag, "points": 5} for run, tag in asked]}
+    answer = page.post("/scalars", body)
+    assert answer.headers["content-type"] == "application/msgpack"
+    told = msgspec.msgpack.decode(answer.content)
+    assert (told[0]["run"], told[0]["tag"], told[0]["n"], told[0]["thinned"]) == (key, "batch.loss", 300, True)
+    single = mnist("scalars", tag="batch.loss", points=5).json()
+    for name in ("x", "y", "wall", "step"):
+        assert floats(told[0][name]) == pytest.approx([float(value) for value in single[name]], nan_ok=True)
+    assert [one["error"]["type"] for one in told[1:]] == ["UnknownNameError", "UnknownNameError", "QueryError"]
+
+
+def test_a_growing_series_grows(page, begin):
+    run = begin("alive", keep=["batch.loss"])
+    for step in range(100):
+        run.observe("batch", step=step, loss=float(step))
+    run.flush()
+    path = f"/runs/{page.key('alive')}/scalars"
+    assert page.json(path, tag="batch.loss")["y"] == list(range(100))
+    for step in range(100, 150):
+        run.observe("batch", step=step, loss=float(step))
+    run.flush()
+    assert page.json(path, tag="batch.loss")["y"] == list(range(150))
+
+
+@pytest.mark.parametrize("n", [100, 5000, 5120, 20_001])
+def test_an_overview_loses_no_extreme(monkeypatch, n):
+    monkeypatch.setattr(scalar_lines, "CHUNK_ROWS", 1024)
+    monkeypatch.setattr(scalar_lines, "RUN_ROWS", 16)
+    rng = np.random.default_rng(n)
+    values = rng.normal(size=n)
+    for place, odd in zip(rng.choice(n, 12, replace=False), [50, -50, np.nan, np.inf, -np.inf, 40] * 2, strict=True):
+        values[place] = odd
+    with sg.init("long") as run:
+        for step, value in enumerate(values[: n // 2]):
+            run.log({"y": float(value)}, step=2 * step)
+        run.flush()
+        recording = sg.open(run.directory, follow=True)
+        found = scalar_lines.Overview(0)
+        found.extend(recording.series("y"))
+        for step, value in enumerate(values[n // 2 :], n // 2):
+            run.log({"y": float(value)}, step=2 * step)
+    found.extend(recording.series("y"))
+    series = recording.series("y")
+    for low, high, points in [(-np.inf, np.inf, 50), (0, n, 30), (n / 3, n / 2, 10), (5, 9, 100), (3, 3, 5), (9, 1, 5)]:
+        line = found.line(series, x="step", low=low, high=high, points=points, origin=0.0)
+        inside = (2 * np.arange(n) >= low) & (2 * np.arange(n) <= high)
+        here = values[inside]
+        assert abs(line.n - inside.sum()) <= 2 * 16
+        if not len(here):
+            assert not len(line.y)
+            continue
+        finite = here[np.isfinite(here)]
+        shown = line.y[np.isfinite(line.y)]
+        assert (shown.min(), shown.max()) == (finite.min(), finite.max())
+        for test in (np.isnan, np.isposinf, np.isneginf):
+            assert test(line.y).any() == test(here).any()
+        assert (np.diff(line.step) > 0).all()
+        assert np.array_equal(values[(line.step / 2).astype(int)], line.y, equal_nan=True)
+    recording.close()
+
+
+def test_a_table(page, mnist):
+    told = mnist("tensor", tag="kernel", step=100, slice="[1, :, 2:4]").json()
+    whole = sg.open(page.runs()["mnist"]["directory"]).series("kernel").at(100)
+    assert told["values"] == whole[1, :, 2:4].tolist()
+    assert (told["shape"], told["dtype"], told["rows"], told["columns"]) == ([3, 8, 5], "float32", [*range(8)], [2, 3])
+    assert told["statistics"]["slice"]["max"] == whole[1, :, 2:4].max()
+    assert told["statistics"]["whole"]["mean"] == pytest.approx(whole.astype(float).mean())
+    assert mnist("tensor", tag="kernel", slice="[0]", whole=False).json()["statistics"]["whole"] is None
+    holes = mnist("tensor", tag="holes").json()
+    assert holes["values"] == [1, "NaN", "Infinity", "-Infinity"]
+    assert [holes["statistics"]["slice"][name] for name in ("n", "n_nan", "n_posinf", "n_neginf")] == [4, 1, 1, 1]
+    saved = mnist("tensor", tag="kernel", step=100, format="npy")
+    assert np.array_equal(np.load(io.BytesIO(saved.content)), whole)
+    assert saved.headers["content-disposition"] == 'attachment; filename="kernel-100.npy"'
+    text = mnist("tensor", tag="kernel", step=100, slice="[0]", format="csv").text
+    assert np.loadtxt(io.StringIO(text), delimiter=",").astype(np.float32).tolist() == whole[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "kind", "words"),
+    [
+        ({"slice": "[0, :, 99]"}, 400, "QueryError", "out of range"),
+        ({"slice": "[0, :,, 1]"}, 400, "QuerySyntaxError", "Expected an integer"),
+        ({"slice": "[:]"}, 400, "RefusedQueryError", "at most 2 dimensions"),
+        ({"step": 7}, 404, "UnknownNameError", "the nearest steps are: 0 and 100"),
+        ({"step": "nan"}, 400, "RequestError", "Expected a step"),
+        ({"step": "x"}, 400, "RequestError", "step"),
+        ({"tag": "kernal"}, 404, "UnknownNameError", "Did you mean 'kernel'?"),
+        ({"tag": "note"}, 400, "QueryError", "Expected a tensor"),
+        ({"format": "exe"}, 400, "RequestError", "exe"),
+        ({"colour": "red"}, 400, "RequestError", "Unknown parameter 'colour'"),
+    ],
+)
+def test_wrong_tables(mnist, query, status, kind, words):
+    answer = mnist("tensor", **{"tag": "kernel", **query})
+    assert error(answer) == (status, kind)
+    assert words in answer.json()["error"]["message"]
+    if kind == "QuerySyntaxError":
+        assert answer.json()["error"]["position"] == 6
+
+
+def test_a_table_that_is_too_large_names_the_limit(mnist, monkeypatch):
+    monkeypatch.setattr(tables, "MAX_CELLS", 39)
+    answer = mnist("tensor", tag="kernel", slice="[0]")
+    assert error(answer) == (413, "TooLargeError")
+    assert "at most 39 values, but 40" in answer.json()["error"]["message"]
+    monkeypatch.setattr(tables, "MAX_NPY_BYTES", 16 * 119)
+    assert error(mnist("tensor", tag="kernel", format="npy")) == (413, "TooLargeError")
+    monkeypatch.setattr(tensors, "MAX_STEPS", 2)
+    assert error(mnist("steps", tag="kernel")) == (413, "TooLargeError")
+
+
+def test_steps_histograms_differences_searches(page, mnist):
+    steps = mnist("steps", tag="kernel").json()
+    assert steps["steps"] == [0, 100, 200]
+    assert len(steps["wall_times"]) == 3
+    told = mnist("histograms", tag="activations", bins=10).json()
+    assert [sum(counts) for counts in told["counts"]] == [500] * 3
+    assert [len(edges) for edges in told["edges"]] == [11] * 3
+    part = mnist("histograms", tag="kernel", from_=50, limit=1).json()
+    assert (part["steps"], sum(part["counts"][0])) == ([100], 120)
+    assert mnist("histograms", tag="holes").json()["n_posinf"] == [1, 1, 1]
+    assert error(mnist("histograms", tag="note")) == (400, "QueryError")
+    change = mnist("difference", tag="kernel", step=100, other_step=0, slice="[0, 0]").json()
+    assert change["values"] == pytest.approx([1.0] * 5, abs=1e-5)
+    found = mnist("find", tag="holes", what="nan", step=0).json()
+    assert found == {"found": True, "step": 0, "index": [1], "value": "NaN"}
+    assert mnist("find", tag="kernel", what="nan").json()["found"] is False
+    assert mnist("find", tag="kernel", what="max").json()["step"] == 200
+    assert error(mnist("find", tag="kernel", what="most")) == (400, "RequestError")
+
+
+def test_a_difference_from_another_run(page):
+    record("one", seed=1)
+    record("two", seed=1)
+    key, other = page.key("one"), page.key("two")
+    query = {"tag": "kernel", "step": 0, "slice": "[0]"}
+    change = page.json(f"/runs/{key}/difference", other_run=other, **query)
+    assert set(np.ravel(change["values"])) == {0.0}
+    assert error(page.get(f"/runs/{key}/difference", other_run="none", **query)) == (404, "UnknownNameError")
+
+
+def test_media_and_texts(mnist):
+    one, other = (mnist("media", tag="digits", index=i) for i in (0, 3))
+    assert one.headers["content-type"] == "image/png"
+    assert one.content.startswith(b"\x89PNG")
+    assert one.content != other.content
+    assert error(mnist("media", tag="digits", index=4)) == (404, "UnknownNameError")
+    assert mnist("media", tag="figure", format="pdf").headers["content-type"] == "application/pdf"
+    assert error(mnist("media", tag="figure", format="png")) == (404, "UnknownNameError")
+    assert error(mnist("media", tag="note")) == (400, "QueryError")
+    texts = mnist("texts", tag="note").json()["texts"]
+    assert [(text["step"], text["text"]) for text in texts] == [(step, f"<b>{step}</b>") for step in (0, 100, 200)]
+    assert [text["step"] for text in mnist("texts", tag="note", limit=2).json()["texts"]] == [100, 200]
+    assert [text["step"] for text in mnist("texts", tag="note", from_=100, limit=1).json()["texts"]] == [100]
+    assert error(mnist("texts", tag="kernel")) == (400, "QueryError")
+
+
+def test_recorded_answers_have_etags(page, mnist):
+    for path, query in (("tags", {}), ("scalars", {"tag": "batch.loss"}), ("media", {"tag": "digits"})):
+        first = mnist(path, **query)
+        key = page.key("mnist")
+        again = page.get(f"/runs/{key}/{path}", headers={"If-None-Match": f'"x", W/{first.headers["etag"]}'}, **query)
+        assert (again.status_code, again.content) == (304, b"")
+        assert again.headers["etag"] == first.headers["etag"]
+        assert page.get(f"/runs/{key}/{path}", headers={"If-None-Match": '"x"'}, **query).status_code == 200
+
+
+def test_an_etag_ends_when_the_files_change(page, begin):
+    run = begin("alive", keep=["batch.loss"])
+    run.observe("batch", loss=1.0)
+    run.flush()
+    path = f"/runs/{page.key('alive')}/tags"
+    first = page.get(path)
+    run.observe("batch", loss=2.0)
+    run.flush()
+    again = page.get(path, headers={"If-None-Match": first.headers["etag"]})
+    assert again.json()["tags"][0]["n"] == 2
+
+
+def test_functions_and_checks(page, mnist):
+    told = page.json("/functions")
+    assert {one["name"] for one in told if one["kind"] == "function"} == set(FUNCTIONS)
+    assert "quantile" in {one["name"] for one in told if one["kind"] == "reducer"}
+    key = page.key("mnist")
+    done = page.post(f"/runs/{key}/check", {"query": "batch.loss.mean(every=10)"}).json()
+    assert done == {"ok": True, "tag": "batch.loss.mean(every=10)", "canonical": done["canonical"]}
+    assert sg.parse(done["canonical"]) == sg.parse("batch.loss.mean(every=10)")
+    assert page.post(f"/runs/{key}/check", {"query": "val/accuracy"}).json()["tag"]
+    wrong = page.post(f"/runs/{key}/check", {"query": "batch.loss +"})
+    assert error(wrong) == (400, "QuerySyntaxError")
+    assert isinstance(wrong.json()["error"]["position"], int)
+    assert error(page.post(f"/runs/{key}/check", {"query": 3})) == (400, "RequestError")
+    assert error(page.post(f"/runs/{key}/check", {})) == (400, "RequestError")
+
+
+def test_acts(page, begin):
+    run = begin("alive")
+    lr = run.control("lr", 0.1, min=0.0, max=1.0)
+    run.action("add", lambda a, b: a + b)
+    key = page.key("alive")
+    done = []
+
+    def do(**body):
+        answers = []
+        asking = threading.Thread(target=lambda: answers.append(page.post(f"/runs/{key}/acts", body)))
+        asking.start()
+        while asking.is_alive():
+            run.observe("batch", loss=1.0)
+        done.append(body)
+        return answers[0]
+
+    ack = do(kind="set", name="lr", value=0.5).json()
+    assert (ack["applied"], ack["event"], ack["old"], ack["result"], lr.value) == (True, "batch", 0.1, 0.5, 0.5)
+    assert do(kind="call", name="add", value=[1, 2]).json()["result"] == 3
+    wrong = do(kind="set", name="lr", value=7)
+    assert error(wrong) == (409, "ActError")
+    assert "1.0" in wrong.json()["error"]["message"]
+    assert wrong.status_code == 409
+    assert error(do(kind="set")) == (400, "RequestError")
+    assert error(do(kind="jump")) == (400, "RequestError")
+    history = page.json(f"/runs/{key}")["history"]
+    assert [(entry["kind"], entry["name"]) for entry in history][:2] == [("set", "lr"), ("call", "add")]
+    assert do(kind="stop").json()["applied"]
+    assert run.stopping
+    run.close()
+    assert error(page.post(f"/runs/{key}/acts", {"kind": "stop"}))[0] in (404, 409)
+
+
+def test_acts_on_what_was_recorded_are_refused(page, mnist):
+    answer = page.post(f"/runs/{page.key('mnist')}/acts", {"kind": "stop"})
+    assert error(answer) == (409, "RunLostError")
+    assert "has ended" in answer.json()["error"]["message"]
+
+
+def test_record(page, begin):
+    run = begin("alive")
+    key = page.key("alive")
+    assert page.post(f"/runs/{key}/record", {"query": "batch.loss", "keep": True}).json() == {
+        "tag": "batch.loss",
+        "keep": True,
+    }
+    run.observe("batch", loss=1.0)
+    run.flush()
+    assert page.json(f"/runs/{key}/scalars", tag="batch.loss")["y"] == [1.0]
+    assert page.post(f"/runs/{key}/record", {"query": "batch.loss", "keep": False}).status_code == 200
+    assert error(page.post(f"/runs/{key}/record", {"query": "batch.loss", "keep": False}))[0] in (400, 404)
+
+
+def test_views_are_chosen_as_everywhere(page):
+    forms = [{"kind": "number"}, {"kind": "histogram"}]
+    assert page.post("/view", {"forms": forms}).json()["view"] == "line"
+    assert error(page.post("/view", {"forms": [{"kind": "number"}, {"kind": "images"}]})) == (409, "ViewError")
+    assert error(page.post("/view", {"forms": [{"kind": "smell"}]})) == (400, "RequestError")
+    assert error(page.post("/view", {"forms": []})) == (400, "RequestError")
+
+
+def test_the_document_covers_every_route(page):
+    told = page.json("/openapi.json")
+    listed = {(method.upper(), path) for path, methods in told["paths"].items() for method in methods}
+    assert listed == {(route.method, schema.PREFIX + route.path) for route in ROUTES}
+    for methods in told["paths"].values():
+        for operation in methods.values():
+            assert operation["summary"].endswith(".")
+            assert {"200", "400", "401", "404", "503"} <= set(operation["responses"])
+            assert "500" not in operation["responses"]
+    for reference in re.findall(r'"#/components/schemas/(\w+)"', json.dumps(told)):
+        assert reference in told["components"]["schemas"]
+
+
+def test_what_nobody_foresaw_is_no_500(page, monkeypatch, capfd):
+    from sightglass.server.api import runs
+
+    monkeypatch.setattr(runs, "Session", None)
+    answer = page.get("/session")
+    assert error(answer) == (503, "InternalError")
+    assert "Traceback" in capfd.readouterr().err
+    assert page.get("/session").status_code == 503
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_other_methods_and_addresses(page):
+    assert error(page.post("/session", {})) == (405, "RequestError")
+    assert error(page.get("/nothing")) == (404, "RequestError")
+    assert page.http.get("/").status_code == 200
+    assert math.isclose(page.http.head("/api/v1/session", headers=page.headers()).status_code, 200)

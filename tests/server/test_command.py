@@ -1,0 +1,92 @@
+"""The command `sightglass ui`."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import signal
+import socket
+import subprocess
+import sys
+import webbrowser
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from sightglass.cli import main
+from sightglass.server.app import Server
+
+from .conftest import record, wait_until
+
+
+def test_it_prints_links_serves_and_ends_by_an_interrupt():
+    record()
+    command = [sys.executable, "-m", "sightglass", "ui", "--no-browser"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ), start_new_session=True
+    ) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        links = [child.stdout.readline().split() for _ in range(2)]
+        assert [name for name, _ in links] == ["controller:", "viewer:"]
+        base, token = links[1][1].split("/#token=")
+        headers = {"Authorization": f"Bearer {token}"}
+
+        def session():
+            try:
+                return httpx.get(base + "/api/v1/session", headers=headers).json()
+            except httpx.TransportError:
+                return None
+
+        assert wait_until(session)["role"] == "viewer"
+        assert len(httpx.get(base + "/api/v1/runs", headers=headers).json()["runs"]) == 1
+        assert httpx.get(base + "/").status_code == 200
+        child.send_signal(signal.SIGINT)
+        assert child.wait(10) == 0
+        assert child.stdout.read() == child.stderr.read() == ""
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Do not serve, and note what would be opened in a browser."""
+    opened = []
+    monkeypatch.setattr(Server, "run", lambda self: self._socket.close())
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    return opened
+
+
+def test_it_opens_the_controller_s_link(asked):
+    done = CliRunner().invoke(main, ["ui"])
+    assert done.exit_code == 0
+    assert done.stdout.split()[1] == asked[0]
+    assert CliRunner().invoke(main, ["ui", "--no-browser"]).exit_code == 0
+    assert len(asked) == 1
+
+
+def test_other_machines_come_in_only_when_that_is_meant(asked):
+    refused = CliRunner().invoke(main, ["ui", "--host", "0.0.0.0"])
+    assert (refused.exit_code, "--expose" in refused.stderr) == (2, True)
+    done = CliRunner().invoke(main, ["ui", "a", "b", "--host", "0.0.0.0", "--expose"])
+    assert done.exit_code == 0
+    assert "all live runs of this user, a, b" in done.stderr
+    assert f"http://{socket.gethostname()}:" in done.stdout
+
+
+def test_a_port_that_is_taken(asked):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        done = CliRunner().invoke(main, ["ui", "--port", str(other.getsockname()[1])])
+    assert (done.exit_code, "Cannot listen at 127.0.0.1" in done.stderr) == (1, True)
+
+
+def test_without_its_packages_it_says_what_to_install(asked, monkeypatch):
+    usual = builtins.__import__
+
+    def without(name, *rest, **more):
+        if name == "sightglass.server.app":
+            raise ModuleNotFoundError("No module named 'uvicorn'", name="uvicorn")
+        return usual(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    done = CliRunner().invoke(main, ["ui"])
+    assert (done.exit_code, "pip install 'sightglass[ui]'" in done.stderr) == (1, True)

@@ -1,0 +1,202 @@
+"""What is told of runs: names that differ, configurations and beginnings of all three kinds, acts; tables, pictures."""
+
+from __future__ import annotations
+
+import io
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sightglass as sg
+from sightglass.server.runs import run_table
+from sightglass.server.runs.hyperparameters import read_settings
+from sightglass.storage.format import framing
+from sightglass.storage.format.summary import bytes_field, double_field, encode_version, varint_field
+
+from .conftest import place_foreign, record
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    monkeypatch.setattr(run_table, "FRESH_S", 0.0)
+
+
+def field(number, *parts):
+    return b"".join(bytes_field(number, *parts))
+
+
+def write_file(path, version, *payloads):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    every = [b"".join(encode_version(version, 1234.5)), *payloads]
+    path.write_bytes(b"".join(bytes(part) for payload in every for part in framing.frame([payload])))
+
+
+def hparams(**values):
+    """What TensorBoard's plugin writes: a value without data, whose metadata bear a SessionStartInfo."""
+    kinds = {str: lambda one: field(3, one.encode()), bool: lambda one: varint_field(4, one),
+             float: lambda one: double_field(2, one)}  # fmt: skip
+    entries = [field(1, field(1, name.encode()), field(2, kinds[type(one)](one))) for name, one in values.items()]
+    plugin = field(1, b"hparams") + field(2, field(3, *entries))
+    value = field(1, b"_hparams_/session_start_info") + field(9, field(1, plugin))
+    return double_field(1, 1300.0) + field(5, field(1, value))
+
+
+def test_runs_of_one_name_are_told_apart(page, begin):
+    first, second = record("mnist"), record("mnist", seed=1)
+    third = begin("mnist", keep=["batch.loss"])
+    third.observe("batch", loss=1.0)
+    record("other")
+    runs = page.json("/runs")["runs"]
+    titles = {run["key"]: run["title"] for run in runs}
+    assert len(set(titles.values())) == len(runs) >= 4
+    assert {first.name, second.name} <= {title.removeprefix("mnist (").removesuffix(")") for title in titles.values()}
+    assert "other" in titles.values()
+    assert len({run["started"] for run in runs}) == len(runs)
+    assert all(run["host"] and run["changed"] for run in runs if run["directory"])
+
+
+def test_the_beginning_and_the_configuration_of_foreign_runs(page):
+    write_file(Path("runs/hp/events.out.tfevents.1234.host"), "brain.Event:2",
+               hparams(lr=0.5, optimizer="adam", bias=True, layers=3.0))  # fmt: skip
+    place_foreign(Path("runs/fixtures"))
+    told = page.runs()
+    assert told["hp"]["config"] == {"lr": 0.5, "optimizer": "adam", "bias": True, "layers": 3}
+    assert (told["hp"]["source"], told["hp"]["started"]) == ("tensorboard", 1234.5)
+    write_file(Path("runs/hp/events.out.tfevents.1235.host"), "brain.Event:2", hparams(lr=0.25))
+    assert page.runs()["hp"]["config"]["lr"] == 0.25
+    assert told["ms"]["started"] > 1e9
+    assert page.json(f"/runs/{told['hp']['key']}")["config"]["optimizer"] == "adam"
+
+
+def test_lineage_is_the_configuration_of_mindspore_s_runs():
+    name = "events.out.events.summary.1700000000.0.host"
+    single = b"\x15" + np.float32(0.1).tobytes()
+    train = field(
+        6, field(1, field(1, b"Adam"), single, varint_field(4, 20), varint_field(8, 32)), field(3, field(1, b"LeNet5"))
+    )
+    number = field(5, field(1, b"momentum") + double_field(2, 0.75))
+    user = field(10, field(1, field(4, field(1, b"author") + field(2, b"me")), number))
+    write_file(Path(f"ms/{name}_lineage"), "MindSpore.Event:1", train, user, b"\xff\xff")
+    assert read_settings(Path("ms"), "mindspore") == {
+        "optimizer": "Adam", "learning_rate": 0.1, "epoch": 20, "batch_size": 32, "network": "LeNet5",
+        "author": "me", "momentum": 0.75,
+    }  # fmt: skip
+    assert read_settings(Path("ms"), "sightglass") == {}
+    assert read_settings(Path("nowhere"), "mindspore") == {}
+    Path(f"ms/{name}_lineage").write_bytes(b"\x00" * 100)
+    assert read_settings(Path("ms"), "mindspore") == {}
+
+
+def test_acts_are_remembered_after_the_run(page, begin):
+    run = begin("job", keep=["batch.loss"])
+    run.control("lr", 0.1)
+    client = sg.connect(run)
+    asking = threading.Thread(target=client.set, args=("lr", 0.5))
+    asking.start()
+    while asking.is_alive():
+        run.observe("batch", loss=1.0)
+    key = page.key("job")
+    live = page.json(f"/runs/{key}")["history"]
+    client.close()
+    run.close()
+    detail = page.json(f"/runs/{key}")
+    assert not detail["live"]
+    assert detail["history"] == live
+    (act,) = live
+    assert (act["kind"], act["name"], act["value"], act["old"], act["error"]) == ("set", "lr", 0.5, 0.1, "")
+    assert act["step"] >= 0
+    assert act["wall_time"] > 0
+    assert detail["description"]["controls"]["lr"]["value"] == 0.5
+    assert [stream["query"] for stream in detail["streams"]] == ["batch.loss"]
+
+
+@pytest.fixture
+def large(page):
+    values = np.arange(4 * 300 * 200, dtype=np.float32).reshape(4, 300, 200)
+    with sg.init("large") as run:
+        run.log({"w": sg.Tensor(values)}, step=0)
+        run.log({"w": sg.Tensor(values * 2)}, step=1)
+    key = page.key("large")
+    return values, lambda path="tensor", **query: page.get(f"/runs/{key}/{path}", tag="w", **query)
+
+
+def test_a_window_of_a_large_table(large):
+    values, ask = large
+    told = ask(step=0, slice="[1, ::2, 10:]", rows="5:8", columns="185:999").json()
+    assert told["values"] == values[1, ::2, 10:][5:8, 185:].tolist()
+    assert (told["n_rows"], told["n_columns"], told["rows"]) == (150, 190, [10, 12, 14])
+    assert told["statistics"]["slice"]["n"] == 150 * 190
+    assert told["statistics"]["slice"]["max"] == values[1, ::2, 10:].max()
+    assert told["statistics"]["whole"]["n"] == values.size
+    backwards = ask(step=0, slice="[0, ::-1]", rows="298:300", columns="0:2", statistics=False).json()
+    assert backwards["values"] == values[0, ::-1][298:300, :2].tolist()
+    assert backwards["statistics"] is None
+    assert ask(step=0, slice="[0, 0]", rows="7:7").json()["values"] == []
+    assert ask(step=0, slice="[0]").status_code == 413
+    assert ask(step=0, slice="[0]", rows="7-9").status_code == 400
+
+
+def test_a_slice_that_was_made_for_another_shape_is_fitted(large):
+    values, ask = large
+    told = ask(step=0, slice="[7, 0:9, 0:900, 3]", fit=True, rows="0:2", columns="0:2").json()
+    assert len(told["shape"]) == 3
+    assert np.shape(told["values"]) == (2, 2)
+    whole = ask(step=0, fit=True, rows="0:2", columns="0:2").json()
+    assert whole["values"] == values[0, :2, :2].tolist()
+    assert whole["slice"].startswith("[0")
+
+
+def test_differences_have_windows_and_files(large):
+    values, ask = large
+    told = ask("difference", step=1, other_step=0, slice="[2]", rows="1:2", columns="0:3").json()
+    assert told["values"] == values[2, 1:2, :3].tolist()
+    saved = ask("difference", step=1, other_step=0, slice="[2]", format="npy")
+    assert np.array_equal(np.load(io.BytesIO(saved.content)), values[2])
+
+
+def test_a_thinned_file_keeps_what_is_far_from_zero(page):
+    values = np.zeros((1000, 700), np.float32)
+    values[123, 456], values[999, 699], values[500, 0], values[0, 0] = 9.0, -7.0, np.nan, np.inf
+    with sg.init("map") as run:
+        run.log({"w": sg.Tensor(values)}, step=0)
+    answer = page.get(f"/runs/{page.key('map')}/tensor", tag="w", format="npy", thin=64)
+    thin = np.load(io.BytesIO(answer.content))
+    assert (thin.shape, thin.dtype) == ((64, 64), np.float32)
+    assert thin[-1, -1] == -7.0
+    assert (thin == 9.0).sum() == np.isnan(thin).sum() == np.isposinf(thin).sum() == 1
+
+
+def test_pictures_are_listed(page):
+    record()
+    key = page.key("mnist")
+    told = page.json(f"/runs/{key}/pictures", tag="digits", step=100)
+    assert told["step"] == 100
+    assert told["pictures"] == [{"media_type": "image/png", "caption": "", "width": 8, "height": 8}] * 4
+    figure = page.json(f"/runs/{key}/pictures", tag="figure")
+    assert (figure["step"], figure["pictures"][0]["media_type"]) == (200, "application/pdf")
+    assert page.get(f"/runs/{key}/pictures", tag="note").status_code == 400
+    assert page.get(f"/runs/{key}/pictures", tag="digits", step=5).status_code == 404
+    assert page.get(f"/runs/{key}/pictures", tag="digits", step="nan").status_code == 400
+
+
+def test_a_long_recorded_stream_is_thinned_and_its_memory_bounded(page, monkeypatch):
+    from sightglass.server.live import feed
+    from sightglass.views import backlog
+
+    monkeypatch.setattr(backlog, "MAX_POINTS", 4096)
+    monkeypatch.setattr(feed, "MAX_POINTS", 4096)
+    monkeypatch.setattr(feed, "CHUNK_ROWS", 1000)
+    with sg.init("long") as run:
+        for step in range(20_000):
+            run.log({"y": 50.0 if step == 7777 else float(step % 3)}, step=step)
+    socket = page.socket()
+    socket.send(type="open", id=1, run=page.key("long"), query="y", points=100_000)
+    message = socket.hears("data")
+    y = np.frombuffer(message["y"], "<f8")
+    assert (message["n"], message["first"]) == (20_000, 0)
+    assert len(y) <= 4096
+    assert y.max() == 50.0
+    assert np.frombuffer(message["step"], "<f8")[y.argmax()] == 7777
+    assert "error" not in socket.hears("ended", id=1)

@@ -1,0 +1,331 @@
+"""The socket: streams that are opened, shared, slowed down, lost and found."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import sightglass as sg
+from sightglass.core.errors import RunLostError
+from sightglass.server.live import feed as feeds
+from sightglass.server.live import hub as live
+from sightglass.server.live import viewer
+from sightglass.views import backlog, encoding
+
+from .conftest import floats, raises_closed, record, wait_until
+
+
+def collect(socket, id, n):
+    """Read binary messages until so many records are told of; returns their columns."""
+    told = {name: [] for name in ("step", "wall", "y", "index")}
+    seen = 0
+    while seen < n:
+        message = socket.hears("data", id=id)
+        assert message["first"] == seen
+        seen += message["n"]
+        for name in ("step", "wall", "y"):
+            told[name] += floats(message[name])
+        told["index"] += np.frombuffer(message["index"], "<i8").tolist()
+        socket.send(type="ack", id=id, n=1)
+    return told
+
+
+def test_a_stream_of_numbers(page, begin):
+    run = begin("job")
+    key = page.key("job")
+    socket = page.socket("viewer")
+    socket.send(type="open", id="a", run=key, query="batch.loss")
+    opened = socket.hears("opened", id="a")
+    assert opened["tag"] == "batch.loss"
+    values = [0.5, float("nan"), float("inf"), 3, True]
+    for step, value in enumerate(values):
+        run.observe("batch", step=10 * step, loss=value)
+    view = socket.hears("view", id="a")
+    assert (view["view"], view["kinds"]) == ("line", ["number"])
+    assert "histogram" in view["possible"]
+    told = collect(socket, "a", 5)
+    assert told["y"] == pytest.approx([0.5, float("nan"), float("inf"), 3, 1], nan_ok=True)
+    assert told["step"] == [0, 10, 20, 30, 40]
+    assert told["index"] == [0, 1, 2, 3, 4]
+    statistics = socket.hears("statistics", id="a", n_records=5)
+    assert statistics["n_left_out"] == statistics["n_lost"] == 0
+    run.close()
+    ended = socket.hears("ended", id="a")
+    assert "error" not in ended
+    wait_until(lambda: len(page.hub.feeds) == 0)
+
+
+def test_equal_queries_share_and_what_nobody_wants_is_closed(page, begin):
+    run = begin("job")
+    key = page.key("job")
+    one, other = page.socket(), page.socket("viewer")
+    one.send(type="open", id=1, run=key, query="batch.loss")
+    one.send(type="open", id=2, run=key, query='on("batch").map(lambda b: b.loss)')
+    other.send(type="open", id=1, run=key, query="batch.loss")
+    for socket, id in ((one, 1), (one, 2), (other, 1)):
+        socket.hears("opened", id=id)
+    assert len(page.hub.feeds) == 1
+    client = sg.connect(run)
+    assert [stream.tag for stream in client.describe().streams] == ["batch.loss"]
+    run.observe("batch", loss=1.0)
+    for socket, id in ((one, 1), (one, 2), (other, 1)):
+        assert collect(socket, id, 1)["y"] == [1.0]
+    late = page.socket()
+    late.send(type="open", id=9, run=key, query="batch.loss")
+    assert collect(late, 9, 1)["y"] == [1.0]
+    for id in (1, 2):
+        one.send(type="close", id=id)
+    late.raw.close()
+    run.observe("batch", loss=2.0)
+    assert floats(other.hears("data")["y"]) == [2.0]
+    assert len(page.hub.feeds) == 1
+    other.raw.close()
+    wait_until(lambda: len(page.hub.feeds) == 0)
+    wait_until(lambda: not client.describe().streams)
+    client.close()
+
+
+def test_values_of_all_kinds(page, begin):
+    run = begin("job")
+    key = page.key("job")
+    socket = page.socket()
+    queries = {
+        "x": "batch.x", "h": "batch.x.histogram(bins=4)", "pair": 'on("batch").map(lambda b: (b.loss, 2.0))',
+        "m": "batch.grads", "t": "batch.text", "image": "batch.image", "big": "batch.big",
+    }  # fmt: skip
+    for id, query in queries.items():
+        socket.send(type="open", id=id, run=key, query=query)
+        socket.hears("opened", id=id)
+    picture = sg.Image(np.zeros((2, 2)))
+    big = np.zeros(encoding.MAX_VALUE_BYTES // 8 + 1)
+    run.observe("batch", x=np.arange(3.0), loss=1.0, grads={"a": 1.0}, text="<b>", image=picture, big=big)
+    told = {id: socket.hears("data", id=id)["values"][0] for id in queries}
+    assert told["x"]["dtype"] == "float64"
+    assert (told["x"]["shape"], floats(told["x"]["data"])) == ([3], [0.0, 1.0, 2.0])
+    assert (told["pair"], told["m"], told["t"]) == ([1.0, 2.0], {"a": 1.0}, "<b>")
+    assert set(told["h"]) == {"counts", "edges", "n_nan", "n_posinf", "n_neginf"}
+    assert told["image"]["png"].startswith(b"\x89PNG")
+    assert told["big"] == {"too_large": f"float64[{len(big)}]"}
+    views = {id: socket.hears("view", id=id)["view"] for id in ("pair", "m", "t", "h")}
+    assert views == {"pair": "xy", "m": "bars", "t": "log", "h": "histogram"}
+
+
+def test_refusals_say_where(page, begin):
+    run = begin("job")
+    key = page.key("job")
+    socket = page.socket()
+    socket.send(type="open", id=1, run=key, query="batch.loss +")
+    refused = socket.hears("refused", id=1)
+    assert (refused["error"], refused["position"] > 5) == ("QuerySyntaxError", True)
+    socket.send(type="open", id=1, run="none", query="batch.loss")
+    assert socket.hears("refused", id=1)["error"] == "UnknownNameError"
+    socket.send(type="open", id=1, run=key, query="batch.loss")
+    socket.hears("opened", id=1)
+    socket.send(type="open", id=1, run=key, query="batch.loss")
+    assert "open already" in socket.hears("refused", id=1)["message"]
+    socket.send(type="jump")
+    assert socket.hears("refused", id=None)["error"] == "RequestError"
+    socket.raw.send("{")
+    socket.raw.send(b"\x00")
+    for _ in range(2):
+        assert socket.hears("refused", id=None)["error"] == "RequestError"
+    run.observe("batch", loss=1.0)
+    assert collect(socket, 1, 1)["y"] == [1.0]
+
+
+def test_a_query_that_fails_in_the_run_ends_with_its_error(page, begin):
+    run = begin("job")
+    socket = page.socket()
+    socket.send(type="open", id=1, run=page.key("job"), query="batch.los")
+    socket.hears("opened", id=1)
+    for _ in range(4):
+        run.observe("batch", loss=1.0)
+    ended = socket.hears("ended", id=1)
+    assert ended["error"].endswith("Error")
+    assert "Did you mean 'loss'" in ended["reason"]
+
+
+def test_who_does_not_acknowledge_gets_one_thinned_message_later(page, begin):
+    run = begin("job")
+    socket = page.socket()
+    socket.send(type="open", id=1, run=page.key("job"), query="batch.loss", points=10)
+    socket.hears("opened", id=1)
+    seen = 0
+    for i in range(live.MAX_UNACKNOWLEDGED):
+        run.observe("batch", step=i, loss=1.0)
+        seen += socket.hears("data", id=1)["n"]
+    assert seen == live.MAX_UNACKNOWLEDGED
+    for i in range(1000):
+        run.observe("batch", step=100 + i, loss=-5.0 if i == 500 else 9.0 if i == 501 else i / 1000)
+    statistics = socket.hears("statistics", id=1, n_waiting=1000)
+    assert statistics["n_unacknowledged"] == live.MAX_UNACKNOWLEDGED
+    assert not [message for message in socket.kept if message["type"] == "data"]
+    socket.send(type="ack", id=1, n=1)
+    message = socket.hears("data", id=1)
+    shown = floats(message["y"])
+    assert (message["first"], message["n"]) == (seen, 1000)
+    assert len(shown) <= 22
+    assert {-5.0, 9.0} <= set(shown)
+    n_left_out = 1000 - len(shown)
+    socket.hears("statistics", id=1, n_waiting=0, n_unacknowledged=live.MAX_UNACKNOWLEDGED, n_left_out=n_left_out)
+
+
+def test_recorded_runs_answer_too(page):
+    record(n=5000)
+    key = page.key("mnist")
+    socket = page.socket()
+    socket.send(type="open", id=1, run=key, query="batch.loss", points=100_000)
+    told = collect(socket, 1, 5000)
+    assert told["y"][:2] == [1.0, 0.5]
+    assert told["step"] == [*map(float, range(5000))]
+    assert "error" not in socket.hears("ended", id=1)
+    socket.send(type="open", id=2, run=key, query="batch.loss.count(every=1000)")
+    assert collect(socket, 2, 5)["y"] == [1000] * 5
+    socket.send(type="open", id=3, run=key, query="val/accuracy")
+    assert collect(socket, 3, 3)["y"] == [0.5, 100.5, 200.5]
+    socket.send(type="open", id=4, run=key, query="kernel")
+    message = socket.hears("data", id=4)
+    assert [value["shape"] for value in message["values"]] == [[3, 8, 5]] * 3
+    socket.send(type="open", id=5, run=key, query="batch.nothing")
+    refused = socket.hears("refused", id=5)
+    assert (refused["error"], "cannot be answered" in refused["message"]) == ("QueryError", True)
+
+
+def test_changes_of_the_runs_are_told(page, begin):
+    socket = page.socket()
+    socket.send(type="runs")
+    assert socket.hears("runs")["runs"] == []
+    run = begin("job")
+    assert socket.finds(lambda m: m["type"] == "runs" and [r["name"] for r in m["runs"]] == ["job"])
+    stopper = sg.connect(run)
+    asking = threading.Thread(target=stopper.stop)
+    asking.start()
+    while asking.is_alive():
+        run.observe("batch", loss=1.0)
+    stopper.close()
+    assert socket.finds(lambda m: m["type"] == "runs" and [r["state"] for r in m["runs"]] == ["stopping"])
+    run.close()
+    assert socket.finds(lambda m: m["type"] == "runs" and not any(r["live"] for r in m["runs"]))
+
+
+def test_a_lost_connection_is_made_again_and_nothing_comes_twice(page, begin):
+    run = begin("job")
+    key = page.key("job")
+    socket = page.socket()
+    socket.send(type="open", id=1, run=key, query="batch.loss")
+    socket.hears("opened", id=1)
+    for step in range(5):
+        run.observe("batch", step=step, loss=float(step))
+    told = collect(socket, 1, 5)
+    (shared,) = page.hub.feeds
+    feed = shared.feed
+    before = feed.stream
+    feed.source._remote._link._end("The cable was pulled", lost=True)
+    wait_until(lambda: feed.stream is not before)
+    wait_until(lambda: [one.tag for one in feed.source.describe().streams] == ["batch.loss"])
+    for step in range(5, 10):
+        run.observe("batch", step=step, loss=float(step))
+    while len(told["y"]) < 10:
+        message = socket.hears("data", id=1)
+        assert message["first"] == len(told["y"])
+        told["y"] += floats(message["y"])
+        socket.send(type="ack", id=1, n=1)
+    assert told["y"] == [*map(float, range(10))]
+
+
+@pytest.mark.slow
+def test_a_run_that_dies_is_told(page, tmp_path):
+    import os
+    import signal
+    import subprocess
+    import sys
+
+    script = ("import sightglass as sg, time\nrun = sg.init('victim')\nprint('ready', flush=True)\n"
+              "while True:\n    run.observe('batch', loss=1.0)\n    time.sleep(0.001)\n")  # fmt: skip
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=dict(os.environ)) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        socket = page.socket()
+        socket.send(type="open", id=1, run=page.key("victim"), query="batch.loss")
+        socket.hears("data", id=1)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    ended = socket.hears("ended", id=1)
+    assert (ended["error"], "died" in ended["reason"]) == (RunLostError.__name__, True)
+
+
+def test_feeds_stay_small(monkeypatch):
+    monkeypatch.setattr(backlog, "MAX_POINTS", 4096)
+
+    class Source:
+        live = True
+
+    feed = feeds.Feed(Source(), "x", confirm=False)
+    for start in range(0, 40_000, 1000):
+        values = [sg.Record(tag="x", index=i, step=i, wall_time=float(i), value=100.0 if i == 777 else 0.0)
+                  for i in range(start, start + 1000)]  # fmt: skip
+        feed._take(values)
+    assert feed.backlog.n == 40_000
+    assert feed.backlog.n_kept <= 4096
+    taken = feed.backlog.take(0, 100_000)
+    assert (taken.n, taken.n_left_out > 0) == (40_000, True)
+    assert max(floats(taken.message["y"])) == 100.0
+    assert feed.backlog.take(40_000, 10) is None
+
+
+def test_a_stuck_viewer_is_sent_away(page, monkeypatch):
+    monkeypatch.setattr(viewer, "MAX_WAITING", 3)
+    socket = page.socket()
+    (stuck,) = page.hub._viewers
+    loop = page.hub._loop
+
+    def flood():
+        for _ in range(10):
+            stuck.send({"type": "runs", "runs": []})
+
+    loop.call_soon_threadsafe(flood)
+    with raises_closed(4408):
+        while True:
+            socket.next()
+
+
+JSONS = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=10,
+)
+TYPES = st.sampled_from(["hello", "open", "close", "runs", "ack", "jump"])
+MESSAGES = st.fixed_dictionaries(
+    {"type": TYPES}, optional={"id": JSONS | st.sampled_from([1, "a"]), "run": JSONS | st.just("KEY"),
+    "query": JSONS | st.sampled_from(["batch.loss", "batch", "log['x']", "(" * 500, "x.y.z(1)"]), "points": JSONS,
+    "n": JSONS, "token": JSONS, "confirm": st.booleans()},
+)  # fmt: skip
+
+
+def test_no_message_kills_the_server(page, begin):
+    run = begin("job")
+    key = page.key("job")
+
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(MESSAGES | JSONS, max_size=8), st.randoms(use_true_random=False))
+    def attack(messages: list[object], rng: random.Random) -> None:
+        socket = page.socket()
+        for message in messages:
+            text = json.dumps(message).replace('"KEY"', f'"{key}"')
+            if rng.random() < 0.2:
+                text = text[: rng.randrange(len(text) + 1)]
+            socket.raw.send(text if rng.random() < 0.9 else text.encode())
+            run.observe("batch", loss=1.0)
+        socket.send(type="runs")
+        assert socket.hears("runs")["runs"]
+        socket.raw.close()
+
+    attack()
+    assert page.get("/session").status_code == 200
+    wait_until(lambda: len(page.hub.feeds) == 0)

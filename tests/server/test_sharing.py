@@ -1,0 +1,268 @@
+"""Many viewers at once: what they share, what ends with whom, and who is too slow."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import sightglass as sg
+from sightglass.server.app import MAX_HEAD_BYTES, MAX_MESSAGE_BYTES
+from sightglass.server.live import feeds, viewer
+
+from .conftest import floats, raises_closed, record, wait_until
+from .test_access import raw
+
+QUERIES = ["batch.loss", "batch.x", "batch.loss.mean(every=10)", "batch.loss.count(every=5)"]
+
+
+def test_fifty_sockets_share_one_connection_and_four_streams(page, begin):
+    run = begin("job")
+    key = page.key("job")
+    client = sg.connect(run)
+    sockets = [page.socket("viewer" if i % 2 else "controller") for i in range(50)]
+    for socket in sockets:
+        for id, query in enumerate(QUERIES):
+            socket.send(type="open", id=id, run=key, query=query)
+    for socket in sockets:
+        for id in range(4):
+            socket.hears("opened", id=id)
+    about = client.describe()
+    assert sorted(stream.tag for stream in about.streams) == sorted(QUERIES)
+    assert {len(stream.clients) for stream in about.streams} == {1}
+    assert len({name for stream in about.streams for name in stream.clients}) == 1
+    assert about.n_clients == 2
+    assert len(page.hub.feeds) == 4
+    for step in range(10):
+        run.observe("batch", step=step, loss=float(step), x=1.0)
+    for socket in sockets:
+        assert floats(socket.hears("data", id=2)["y"]) == [4.5]
+        socket.send(type="close", id=0)
+    wait_until(lambda: sorted(stream.tag for stream in client.describe().streams) == sorted(QUERIES[1:]))
+    for socket in sockets[1:]:
+        socket.raw.close()
+    wait_until(lambda: len(page.hub._viewers) == 1)
+    assert len(client.describe().streams) == 3
+    sockets[0].send(type="close", id=1)
+    sockets[0].send(type="close", id=2)
+    wait_until(lambda: [stream.tag for stream in client.describe().streams] == [QUERIES[3]])
+    sockets[0].raw.close()
+    wait_until(lambda: not client.describe().streams)
+    assert len(page.hub.feeds) == 0
+    client.close()
+
+
+def test_who_asks_and_what_it_costs_is_told(page, begin):
+    run = begin("job")
+    key = page.key("job")
+    client = sg.connect(run)
+    stream = client.stream("batch.loss.mean(every=2)")
+    socket = page.socket()
+    socket.send(type="open", id=1, run=key, query="batch.loss")
+    socket.hears("opened")
+    for _ in range(4):
+        run.observe("batch", loss=1.0)
+    stream.wait(2)
+    told = {one["tag"]: one for one in page.json(f"/runs/{key}")["streams"]}
+    assert set(told) == {"batch.loss", "batch.loss.mean(every=2)"}
+    for one in told.values():
+        assert len(one["clients"]) == 1
+        assert " on " in one["clients"][0]
+        assert one["n_events"] == 4
+        assert one["spent_s"] > 0
+    client.close()
+
+
+def test_a_stream_that_is_closed_and_opened_again_at_once_is_not_mixed_up(page, begin):
+    run = begin("job")
+    key = page.key("job")
+    socket = page.socket()
+    for i in range(20):
+        socket.send(type="open", id="a", run=key, query=QUERIES[i % 2])
+        if i < 19:
+            socket.send(type="close", id="a")
+    socket.hears("opened", id="a", query=sg.parse(QUERIES[1]).key)
+    wait_until(lambda: len(page.hub.feeds) == 1)
+    run.observe("batch", loss=1.0, x=7.0)
+    assert floats(socket.hears("data", id="a")["y"]) == [7.0]
+    socket.raw.close()
+    wait_until(lambda: len(page.hub.feeds) == 0)
+
+
+def test_who_comes_while_a_recorded_stream_waits_for_an_acknowledgement(page):
+    """A feed that has ended is closed too, however many came for it, one after the other."""
+    record(n=100)
+    key = page.key("mnist")
+    slow, other = page.socket(), page.socket()
+    slow.send(type="open", id=1, run=key, query="batch.loss")
+    slow.hears("opened")
+    other.send(type="open", id=1, run=key, query="batch.loss")
+    other.hears("ended", id=1)
+    slow.hears("ended", id=1)
+    wait_until(lambda: len(page.hub.feeds) == 0)
+    sources = list(page.hub._runs._sources.values())
+    wait_until(lambda: all(source._files is None or source._files.n_borrowed == 0 for source in sources))
+
+
+@pytest.mark.slow
+def test_a_slow_reader_costs_the_others_nothing_and_is_cut_off(page, begin, monkeypatch):
+    monkeypatch.setattr(viewer, "STUCK_S", 1.0)
+    monkeypatch.setattr(viewer, "ENOUGH_BYTES", 2**20)
+    run = begin("job")
+    key = page.key("job")
+    stuck = page.socket(max_queue=1)
+    fast = page.socket()
+    stuck.send(type="open", id=1, run=key, query="batch.x")
+    stuck.hears("opened")
+    fast.send(type="open", id=1, run=key, query="batch.loss")
+    fast.hears("opened")
+    (slow,) = [one for one in page.hub._viewers if any(p.shared.feed.query == "batch.x" for p in one.panels.values())]
+    vector = np.random.default_rng(0).normal(size=2**18)  # 2 MiB
+    most = 0
+    for step in range(200):
+        run.observe("batch", step=step, loss=float(step), x=vector)
+        message = fast.hears("data")
+        fast.send(type="ack", id=1, n=1)
+        assert floats(message["step"])[-1] == step
+        most = max(most, slow._n_bytes)
+        if len(page.hub._viewers) == 1:
+            break
+    assert most < 24 * 2**20  # and not the 400 MiB that came
+    wait_until(lambda: len(page.hub._viewers) == 1)
+    wait_until(lambda: len(page.hub.feeds) == 1)
+    fast.send(type="runs")
+    assert fast.hears("runs")["runs"]
+
+
+WORDS = st.sampled_from(["type", "id", "run", "query", "open", "close", "ack", "runs", "hello", "token", "n", "points"])
+WILD = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=30), st.binary(max_size=30), WORDS
+)
+
+
+def wild_message(key):
+    value = WILD.filter(lambda one: not isinstance(one, bytes)) | st.just(key) | st.sampled_from(QUERIES) | st.just(1)
+    opens = st.fixed_dictionaries({"type": st.just("open"), "id": st.sampled_from([1, 2, "a"]) | value,
+                                   "run": st.just(key) | value, "query": st.sampled_from(QUERIES) | value},
+                                  optional={"points": value, "confirm": value})  # fmt: skip
+    closes = st.fixed_dictionaries({"type": st.just("close"), "id": st.sampled_from([1, 2, "a"]) | value})
+    acks = st.fixed_dictionaries({"type": st.just("ack"), "id": st.sampled_from([1, 2, "a"]) | value,
+                                  "n": st.integers(-5, 2**60) | value})  # fmt: skip
+    return opens | closes | acks | st.dictionaries(WORDS, value, max_size=5)
+
+
+def test_no_viewer_spoils_it_for_the_others(page, begin):
+    """Random text, bytes, and messages in any order with any values; somebody else's stream goes on meanwhile."""
+    run = begin("job")
+    key = page.key("job")
+    decent = page.socket("viewer")
+    decent.send(type="open", id=1, run=key, query="batch.loss")
+    decent.hears("opened")
+    n = 0
+
+    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(st.lists(wild_message(key) | st.text(max_size=50) | st.binary(max_size=50), max_size=12), st.randoms(),
+           st.booleans())  # fmt: skip
+    def attack(messages: list[object], rng: random.Random, greet: bool) -> None:
+        nonlocal n
+        socket = page.socket("viewer", greet=greet)
+        with contextlib.suppress(Exception):  # it may be sent away
+            for message in messages:
+                socket.raw.send(json.dumps(message) if isinstance(message, dict) else message)
+        run.observe("batch", step=n, loss=float(n), x=1.0)
+        heard = []
+        while not heard or heard[-1] < n:
+            heard += floats(decent.hears("data", id=1)["y"])
+            decent.send(type="ack", id=1, n=1)
+        n += 1
+        socket.raw.close()
+
+    attack()
+    assert n >= 40
+    assert not run.stopping
+    wait_until(lambda: len(page.hub.feeds) == 1)
+    wait_until(lambda: len(page.hub._viewers) == 1)
+
+
+def test_what_is_too_large_for_a_socket_closes_it(page, begin):
+    begin("job")
+    socket = page.socket()
+    socket.raw.send("x" * (MAX_MESSAGE_BYTES + 1))
+    with raises_closed(1009):
+        while True:
+            socket.next()
+    assert page.get("/session").status_code == 200
+
+
+def test_huge_heads_are_refused(page):
+    with contextlib.suppress(ConnectionResetError):  # it does not even read all of it
+        status, _ = raw(page, "/api/v1/session", "X-Long: " + "y" * (2 * MAX_HEAD_BYTES) + "\r\n")
+        assert status == 400
+    status, _ = raw(page, "/api/v1/session?" + "y" * 20_000)
+    assert status == 413
+    for length in ("9" * 30, "-1", "x"):
+        status, _ = raw(page, "/api/v1/session", f"Content-Length: {length}\r\n")
+        assert status in (400, 413)
+    assert page.get("/session").status_code == 200
+
+
+def test_a_viewer_can_neither_act_nor_record_nor_through_the_socket(page, begin):
+    run = begin("job")
+    lr = run.control("lr", 0.1)
+    done = []
+    run.action("save", lambda: done.append(1))
+    key = page.key("job")
+    acts = [{"kind": kind} for kind in ("pause", "resume", "stop")]
+    acts += [
+        {"kind": "set", "name": "lr", "value": 1.0},
+        {"kind": "call", "name": "save"},
+        {"kind": "stop", "at": "x"},
+        {},
+    ]
+    for body in acts:
+        answer = page.post(f"/runs/{key}/acts", body, role="viewer")
+        assert (answer.status_code, answer.json()["error"]["type"]) == (403, "RefusedError")
+    for keep in (True, False):
+        assert page.post(f"/runs/{key}/record", {"query": "batch.loss", "keep": keep}, role="viewer").status_code == 403
+    socket = page.socket("viewer")
+    for message in ({"type": "acts", "kind": "stop"}, {"type": "record", "query": "batch.loss"}, {"type": "stop"}):
+        socket.send(**message)
+        assert socket.hears("refused", id=None)["error"] == "RequestError"
+    run.observe("batch", loss=1.0)
+    assert (lr.value, done, run.stopping) == (0.1, [], False)
+    assert page.json(f"/runs/{key}")["history"] == []
+    assert not any(stream["kept"] for stream in page.json(f"/runs/{key}")["streams"])
+
+
+@pytest.mark.parametrize("broken", [True, False])
+def test_a_stream_lingers_for_who_lost_the_connection(page, begin, monkeypatch, broken):
+    monkeypatch.setattr(feeds, "LINGER_S", 1.0)
+    run = begin("job")
+    socket = page.socket()
+    socket.send(type="open", id=1, run=page.key("job"), query="batch.loss")
+    socket.hears("opened")
+    run.observe("batch", step=0, loss=0.0)
+    socket.hears("data")
+    if broken:
+        socket.raw.close_socket()
+    else:
+        socket.raw.close()
+    wait_until(lambda: not page.hub._viewers)
+    if not broken:
+        assert len(page.hub.feeds) == 0
+        return
+    run.observe("batch", step=1, loss=1.0)  # nobody is there
+    assert len(page.hub.feeds) == 1
+    again = page.socket()
+    again.send(type="open", id=1, run=page.key("job"), query="batch.loss")
+    steps = []
+    while len(steps) < 2:
+        steps += floats(again.hears("data")["step"])
+    assert steps == [0, 1]
+    again.raw.close_socket()
+    wait_until(lambda: len(page.hub.feeds) == 0)

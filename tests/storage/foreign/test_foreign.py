@@ -1,0 +1,462 @@
+"""MindSpore's and TensorBoard's files as parts of a recording: whole, torn, damaged, growing, restarted."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sightglass as sg
+from sightglass.core.errors import DamagedError, QueryError
+from sightglass.core.values import Figure, Histogram, Text
+from sightglass.storage.foreign import mindspore, tensorboard
+from sightglass.storage.foreign.eventfile import EventFile
+from sightglass.storage.foreign.grouping import Grouping
+from sightglass.storage.format.block import Key
+from sightglass.storage.format.framing import frame
+from sightglass.storage.format.summary import (
+    MINDSPORE_VERSION,
+    SIGHTGLASS_VERSION,
+    TENSORBOARD_VERSION,
+    bytes_field,
+    double_field,
+    encode_version,
+    varint_field,
+)
+from sightglass.storage.read.check import check
+from sightglass.storage.read.recording import Recording, open_part
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+DIALECTS = {"mindspore": mindspore, "tensorboard": tensorboard}
+VERSIONS = {"mindspore": MINDSPORE_VERSION, "tensorboard": TENSORBOARD_VERSION}
+NAMES = {
+    "mindspore": "events.out.events.summary.{}.0.host_MS",
+    "tensorboard": "events.out.tfevents.{}.host.1.0",
+}
+BEGAN = 1_700_000_000
+
+
+def framed(parts: Any) -> bytes:
+    return b"".join(map(bytes, frame(parts)))
+
+
+def version(dialect: str, wall_time: float = BEGAN + 0.25) -> bytes:
+    return framed(encode_version(VERSIONS[dialect], wall_time))
+
+
+def events(dialect: str, values: dict[str, Any], *, step: int) -> bytes:
+    """Return what a writer makes of values: one event, or one for each."""
+    each = [values] if dialect == "mindspore" else [{tag: value} for tag, value in values.items()]
+    made = [DIALECTS[dialect].encode_event(some, step=step, wall_time=BEGAN + step) for some in each]
+    assert not any(left_out for _, left_out in made)
+    return b"".join(framed(parts) for parts, _ in made)
+
+
+def path_of(folder: Path, dialect: str, began: int = BEGAN) -> Path:
+    folder.mkdir(exist_ok=True)
+    return folder / NAMES[dialect].format(began)
+
+
+def write(folder: Path, dialect: str, logged: dict[int, dict[str, Any]], *, began: int = BEGAN) -> Path:
+    path = path_of(folder, dialect, began)
+    path.write_bytes(version(dialect) + b"".join(events(dialect, v, step=step) for step, v in logged.items()))
+    return path
+
+
+def fixture(folder: Path, name: str, dialect: str) -> Path:
+    path = path_of(folder, dialect)
+    shutil.copyfile(FIXTURES / name, path)
+    return path
+
+
+def logged(tag: str) -> Key:
+    return Key(kind="logged", tag=tag)
+
+
+@pytest.fixture(params=DIALECTS)
+def dialect(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+def test_a_summary_directory_of_mindspore_opens(tmp_path: Path) -> None:
+    fixture(tmp_path / "lenet", "mindspore.out.events", "mindspore")
+    for other in ("_lineage", "_explain"):
+        (tmp_path / "lenet" / f"events.out.events.summary.{BEGAN}.0.host{other}").write_bytes(b"not ours")
+    (tmp_path / "lenet" / "ms_output.pb").write_bytes(b"not ours")
+
+    with sg.open(tmp_path / "lenet") as run:
+        assert run.name == "lenet"
+        assert run.tags() == [
+            "bits", "colour", "empty", "grey", "half", "holes", "huge", "ids", "kernel", "kernel (tensor)", "loss",
+            "mask", "none", "same", "weights", "wide",
+        ]  # fmt: skip
+        loss = run.series("loss")
+        assert (loss.steps.tolist(), [r.value for r in loss]) == ([1, 2, 3, 0], [1.5, 0.75, 0.5, 0.0])
+        assert (loss.type, loss.stored_as, loss[0].run) == ("float", "float32", "lenet")
+        assert run.series("ids").type == "float32[3]"
+        assert run.series("ids").stored_as == "float32"
+        assert run.series("kernel (tensor)").stored_as == ""
+        kernel = run.series("kernel (tensor)")
+        np.testing.assert_array_equal(kernel.at(2), np.arange(6).reshape(2, 3) * 2)
+        assert kernel.at(2, "[1, 1:]").tolist() == [8, 10]
+        assert run.series("kernel").columns().values.tolist() == [1, 2, 3]
+        assert isinstance(run.series("weights").at(1), Histogram)
+        assert isinstance(run.series("grey").at(1), Figure)
+        assert run.series("empty").at(1).shape == (0, 3)
+        assert run.check().intact
+        assert "log" in run.describe().events
+
+
+def test_a_log_directory_of_tensorboard_opens(tmp_path: Path) -> None:
+    fixture(tmp_path / "x", "tensorboardx.out.events", "tensorboard")
+    fixture(tmp_path / "tf", "tensorflow.out.events", "tensorboard")
+
+    with sg.open(tmp_path) as runs:
+        assert isinstance(runs, sg.RecordedRuns)
+        assert sorted(runs) == ["tf", "x"]
+        x, tf = runs["x"], runs["tf"]
+        assert x.tags() == ["default", "digit", "loss", "loss2", "note/text_summary", "weights", "zeros"]
+        assert x.series("loss").columns().values.tolist() == [np.float32(0.1 * step) for step in (0, 1, 1000)]
+        assert x.series("note/text_summary").at(1000) == Text("step *1000* ü")
+        assert tf.series("loss").columns().values.tolist() == [0.0, 0.5, 1.0]
+        assert tf.series("array/1").at(2).tolist() == [2**53 + 1, -1, 2]
+        assert tf.series("array/1").stored_as == ""
+        assert tf.series("array/12").columns().values.tolist() == [0, 1, 2]
+        assert tf.series("array/12").columns().values.dtype == np.int64
+        assert tf.series("repeated").at(0).tolist() == [7, 7, 7]
+        assert len(tf.series("images").at(0)) == 2
+        assert sorted(record.value for record in runs.stream("loss")) == sorted(
+            [
+                *tf.series("loss").columns().values.tolist(),
+                *x.series("loss").columns().values.tolist(),
+            ]
+        )
+
+
+def test_slices_are_those_of_the_whole(tmp_path: Path) -> None:
+    fixture(tmp_path, "tensorflow.out.events", "tensorboard")
+    with Recording(tmp_path) as recording:
+        for tag in [tag for tag in recording.tags() if tag.startswith("array") and tag != "array/12"]:
+            series = recording.series(tag)
+            whole = series.at(1)
+            part = series.at(1, "[..., 0:1]")
+            assert (part.dtype, part.tolist()) == (whole.dtype, whole[..., :1].tolist())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bool", "int64", "uint8", "complex128", "bfloat16"])
+def test_slices_are_read_without_the_rest(tmp_path: Path, dtype: str) -> None:
+    array = (np.arange(3 * 400 * 500) % 7).reshape(3, 400, 500).astype(dtype if dtype != "bfloat16" else "float32")
+    if dtype == "bfloat16":
+        array = array.astype(pytest.importorskip("ml_dtypes").bfloat16)
+    part = EventFile(write(tmp_path, "tensorboard", {1: {"a": array, "b": array}}))
+    (entry,) = part.entries()[logged("a")]
+    n_read = 0
+    read, readinto = part._file.read, part._file.readinto
+
+    def counted(offset: int, buffer: Any) -> int:
+        nonlocal n_read
+        n_read += len(buffer)
+        return readinto(offset, buffer)
+
+    assert part.load_slice(entry, 0, "[0, 0, 0]") == array[0, 0, 0]
+    part._file.readinto = counted  # type: ignore[method-assign]
+    got = part.load_slice(entry, 0, "[1, 2:4, ::2]")
+    assert part._file.read == read
+    assert got.dtype == array.dtype
+    assert got.tolist() == array[1, 2:4, ::2].tolist()
+    assert n_read < array.nbytes / 10
+    with pytest.raises(QueryError, match="out of range"):
+        part.load_slice(entry, 0, "[3]")
+    part.close()
+
+
+def test_opening_decodes_no_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dialect: str) -> None:
+    path = write(tmp_path, dialect, {1: {"a": np.ones((4, 4)), "h": Histogram([1.0, 2.0]), "loss": 1.0}})
+    monkeypatch.setattr("sightglass.storage.format.tensor_proto.from_raw", lambda *_: pytest.fail("decoded"))
+    monkeypatch.setattr("sightglass.storage.foreign.foreign.from_buckets", lambda *_, **__: pytest.fail("decoded"))
+
+    part = EventFile(path)
+
+    assert {key.tag: entry.type for key, (entry,) in part.entries().items()} == {
+        "a": "float32[4, 4]" if dialect == "mindspore" else "float64[4, 4]",
+        "h": "Histogram",
+        "loss": "float",
+    }
+    part.close()
+
+
+def test_only_the_version_tells_whose_file_it_is(tmp_path: Path) -> None:
+    theirs = write(tmp_path / "a", "mindspore", {1: {"loss": 1.0}})
+    misnamed = theirs.rename(theirs.with_name(NAMES["tensorboard"].format(1)))
+    assert open_part(misnamed).dialect == "mindspore"
+
+    for text, what in (("Foo.Event:1", "Expected a file of version"), ("brain.Event:3", "update sightglass")):
+        path = path_of(tmp_path / text, "tensorboard")
+        path.write_bytes(framed(encode_version(text, 1.0)))
+        with pytest.raises(DamagedError, match=what):
+            sg.open(path.parent)
+        report = check(path)
+        assert not report.intact
+        assert what in str(report)
+    path.write_bytes(b"no records at all, only some text that is long enough")
+    with pytest.raises(DamagedError, match="Expected a record file"):
+        sg.open(path.parent)
+    path.write_bytes(framed(encode_version(SIGHTGLASS_VERSION, 1.0)))
+    assert open_part(path).dialect == "sightglass"
+
+
+def test_all_values_of_a_log_event_have_one_ordinal(tmp_path: Path, dialect: str) -> None:
+    write(tmp_path, dialect, {step: {"loss": float(step), "lr": 0.5, "a": np.ones(2)} for step in range(9)})
+
+    with sg.open(tmp_path) as run:
+        for tag in ("loss", "lr", "a"):
+            assert run.series(tag).columns().ordinals.tolist() == list(range(9))
+        log = sg.on("log")
+        assert [r.value for r in run.stream(log.map(lambda e: e["loss"] * e["lr"]))] == [s * 0.5 for s in range(9)]
+        assert [r.value for r in run.stream("loss")] == list(range(9))
+        assert [r.value for r in run.stream(log.map(lambda e: e["loss"]).mean(every=3))] == [1, 4, 7]
+        assert [r.step for r in run.stream(log.map(lambda e: e.a.sum()))] == list(range(9))
+
+
+def by_hand(values: list[tuple[int, int, int]]) -> list[int]:
+    """Number log events as the rule says."""
+    numbers: list[int] = []
+    number, at, seen = -1, None, set[int]()
+    for event in dict.fromkeys(event for event, _, _ in values):
+        members = [(series, step) for e, series, step in values if e == event]
+        tags = {series for series, _ in members}
+        if members[0][1] != at or seen & tags:
+            number, at, seen = number + 1, members[0][1], set()
+        seen |= tags
+        numbers += [number] * len(members)
+    return numbers
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(0, 3), min_size=1, max_size=3)), max_size=30),
+    st.sets(st.integers(0, 30)),
+)
+def test_log_events_are_numbered_as_the_rule_says_however_they_come(
+    told: list[tuple[int, list[int]]], cuts: set[int]
+) -> None:
+    values = [(i, series, step) for i, (step, several) in enumerate(told) for series in several]
+    grouping, numbers = Grouping(by_step=True), []
+    bounds = [0, *sorted(cut for cut in cuts if cut < len(told)), len(told)]
+    for low, high in itertools.pairwise(bounds):
+        columns = np.array([v for v in values if low <= v[0] < high], np.int64).reshape(-1, 3).T
+        numbers += grouping.number(*columns).tolist()
+
+    assert numbers == by_hand(values)
+
+
+VALUES = {"loss": 0.25, "kernel": np.arange(40.0, dtype=np.float32), "h": Histogram([1.0, 2.0, 4.0])}
+
+
+def everything(part: EventFile) -> dict[tuple[str, int], Any]:
+    """Return all values that can be read, as something to compare, by tag and step."""
+    found = {}
+    for key, entries in part.entries().items():
+        for entry in entries:
+            try:
+                columns = part.load(entry)
+            except DamagedError:
+                continue
+            for step, value in zip(columns.steps.tolist(), columns.values, strict=True):
+                found[key.tag, step] = repr(value.tolist() if isinstance(value, np.ndarray) else value)
+    return found
+
+
+def test_any_wrong_bit_costs_one_frame_and_is_never_a_value(tmp_path: Path, dialect: str) -> None:
+    path = write(tmp_path, dialect, {step: VALUES | {"loss": step / 4} for step in range(1, 7)})
+    good = path.read_bytes()
+    part = EventFile(path)
+    whole = everything(part)
+    n_per_frame = 3 if dialect == "mindspore" else 1
+    n_last = len(events(dialect, VALUES if dialect == "mindspore" else {"h": VALUES["h"]}, step=6))
+    part.close()
+    assert len(whole) == 18
+    rng = random.Random(dialect)
+
+    for place in [*range(60), *rng.sample(range(60, len(good)), 150)]:
+        bad = bytearray(good)
+        bad[place] ^= 1 << rng.randrange(8)
+        path.write_bytes(bad)
+        part = EventFile(path)
+        seen = everything(part)
+        lost = whole.keys() - seen.keys()
+        assert seen.items() <= whole.items()
+        last = place >= len(good) - n_last
+        assert part.dialect == dialect
+        assert (len(lost) in (0, n_per_frame) and len(part.damages) == 1) or (last and part.torn)
+        for damage in part.damages:
+            assert damage.path == path
+            assert damage.offset <= place < damage.offset + damage.length
+            assert not damage.tag or damage.tag in VALUES
+        part.close()
+
+
+def test_damage_is_named_and_passed_over(tmp_path: Path, dialect: str) -> None:
+    before = {step: {"loss": step / 4} for step in range(1, 4)}
+    path = write(tmp_path, dialect, before)
+    place = len(path.read_bytes())
+    path.write_bytes(path.read_bytes() + events(dialect, {"kernel": np.ones(5000)}, step=4) * 2)
+    bad = bytearray(path.read_bytes())
+    bad[place + 3000] ^= 1
+    bad[place - 8] ^= 1  # the value of the last loss
+    path.write_bytes(bad)
+
+    with sg.open(tmp_path) as run:
+        assert run.series("loss").steps.tolist() == [1, 2]
+        assert run.series("kernel").n == 1
+        report = run.check()
+    assert [(d.tag, d.step) for d in report.damages] == [("loss", 3), ("", None)]
+    assert [d.offset for d in report.damages][1] == place
+    assert "damaged" in str(report)
+
+
+def test_bytes_that_change_after_the_scan_are_never_values(tmp_path: Path, dialect: str) -> None:
+    path = write(tmp_path, dialect, {1: {"kernel": np.zeros(5000), "other": np.zeros(10)}})
+    part = EventFile(path)
+    (entry,) = part.entries()[logged("kernel")]
+    bad = bytearray(path.read_bytes())
+    bad[3000] = 1
+    path.write_bytes(bad)
+
+    for read in (lambda: part.load(entry), lambda: part.load_slice(entry, 0, "[1]")):
+        with pytest.raises(DamagedError, match=f"offset {entry.offset}, .* of 'kernel', step 1: "):
+            read()
+    assert len(part.damages) == 1
+    part.close()
+
+
+def test_the_bytes_of_a_value_that_make_none_are_damage(tmp_path: Path) -> None:
+    bad = [*bytes_field(1, b"h"), *bytes_field(9, *bytes_field(1, double_field(1, 1.0), varint_field(3, 2**63)))]
+    path = path_of(tmp_path, "mindspore")
+    event = [double_field(1, 1.0), varint_field(2, 7), *bytes_field(5, *bytes_field(1, *bad))]
+    path.write_bytes(version("mindspore") + framed(event) + framed([b"\xff\xff"]) + framed(event))
+
+    with Recording(tmp_path) as recording:
+        with pytest.raises(DamagedError, match="'h', step 7"):
+            recording.series("h").at(7)
+        assert [d.what.partition(":")[0] for d in recording.damages] == [
+            "it is no event",
+            "Expected counts from 0 to 2**62 in the buckets of a histogram",
+        ]
+
+
+def test_a_file_grows_from_nothing_byte_by_byte(tmp_path: Path, dialect: str) -> None:
+    whole = write(tmp_path, dialect, dict.fromkeys(range(1, 4), VALUES)).read_bytes()
+    path = path_of(tmp_path, dialect)
+    path.write_bytes(b"")
+    rng = random.Random(1)
+    cuts = sorted(rng.sample(range(1, len(whole)), 60))
+
+    with Recording(tmp_path) as recording, path.open("ab", buffering=0) as file:
+        n_seen = 0
+        for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True):
+            file.write(whole[start:end])
+            recording.refresh()
+            n = sum(recording.series(tag).n for tag in recording.tags())
+            assert n >= n_seen
+            n_seen = n
+            assert not recording.damages
+        assert (n_seen, recording.torn) == (9, 0)
+        assert recording.series("kernel").columns().values.shape == (3, 40)
+        assert not recording.refresh()
+
+
+def test_a_restart_at_a_lower_step_hides_the_tail(tmp_path: Path, dialect: str) -> None:
+    write(tmp_path, dialect, {step: {"loss": float(step), "a": np.ones(2)} for step in range(6)})
+    write(tmp_path, dialect, {step: {"loss": -float(step)} for step in range(3, 8)}, began=BEGAN + 60)
+
+    with Recording(tmp_path) as recording:
+        loss = recording.series("loss").columns()
+        assert loss.steps.tolist() == list(range(8))
+        assert loss.values.tolist() == [0, 1, 2, -3, -4, -5, -6, -7]
+        assert loss.ordinals.tolist() == list(range(8))
+        assert recording.info.started == BEGAN + 0.25
+        assert recording.series("a").n == 6
+
+
+def test_files_that_began_within_one_second_stay_apart(tmp_path: Path) -> None:
+    for number, began in enumerate((0.5, 0.75)):
+        path = tmp_path / f"events.out.tfevents.{BEGAN}.host.{9 - number}.{number}"
+        content = b"".join(events("tensorboard", {"loss": float(number)}, step=s) for s in range(number, number + 3))
+        path.write_bytes(version("tensorboard", BEGAN + began) + content)
+
+    with Recording(tmp_path) as recording:
+        assert recording.series("loss").columns().values.tolist() == [0, 1, 1, 1]
+    assert check(tmp_path).intact
+
+
+def test_the_lowest_rank_is_opened_unless_another_is_asked_for(tmp_path: Path) -> None:
+    for rank in (3, 5):
+        path = tmp_path / f"events.out.events.summary.{BEGAN}.{rank}.host_MS"
+        path.write_bytes(version("mindspore") + events("mindspore", {"rank": float(rank)}, step=1))
+
+    with sg.open(tmp_path) as lowest, sg.open(tmp_path, rank=5) as other:
+        assert (lowest.ranks, other.ranks) == ([3, 5], [3, 5])
+        assert (lowest.series("rank")[0].value, other.series("rank")[0].value) == (3, 5)
+
+
+def test_what_cannot_be_shown_is_counted(tmp_path: Path) -> None:
+    fixture(tmp_path, "tensorflow.out.events", "tensorboard")
+    with Recording(tmp_path) as recording:
+        (part,) = recording.parts
+        assert isinstance(part, EventFile)
+        assert part.passed_over == {"audio": 1, "graph": 1}
+
+
+def test_several_numbers_of_a_tag_in_one_event_are_several_records(tmp_path: Path) -> None:
+    one = [*bytes_field(1, b"a"), *tensorboard._encode_value(1.0)]
+    arrays = [[*bytes_field(1, b"b"), *tensorboard._encode_value(np.full(n, n))] for n in (1, 2)]
+    event = [
+        double_field(1, 1.0),
+        *(part for value in (one, one, *arrays) for part in bytes_field(5, *bytes_field(1, *value))),
+    ]
+    path_of(tmp_path, "tensorboard").write_bytes(version("tensorboard") + framed(event) * 2)
+
+    with Recording(tmp_path) as recording:
+        assert recording.series("a").columns().values.tolist() == [1, 1, 1, 1]
+        assert [record.value.tolist() for record in recording.series("b")] == [[1], [2, 2], [1], [2, 2]]
+        assert recording.series("b").columns().index == 0
+
+
+@given(st.data())
+def test_scalars_mixed_with_anything_come_in_order(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    kinds = st.sampled_from([0.5, 1.25, np.int64(3), True, np.ones(2), Text("a")])
+    told = data.draw(st.lists(st.tuples(st.sampled_from("ab"), kinds), max_size=40))
+    folder = tmp_path_factory.mktemp("f")
+    path = path_of(folder, "tensorboard")
+    parts = [version("tensorboard")]
+    for step, (tag, value) in enumerate(told):
+        if isinstance(value, np.int64 | bool):
+            shaped = [varint_field(1, 9 if value is not True else 10), *bytes_field(4, np.asarray(value).tobytes())]
+            content = [*bytes_field(1, tag.encode()), *bytes_field(8, *shaped)]
+            event = [double_field(1, 1.0), varint_field(2, step), *bytes_field(5, *bytes_field(1, *content))]
+            parts.append(framed(event))
+        else:
+            parts.append(events("tensorboard", {tag: value}, step=step))
+    path.write_bytes(b"".join(parts))
+
+    with Recording(folder) as recording:
+        found = sorted(
+            ((record.step, tag, record.value) for tag in recording.tags() for record in recording.series(tag)),
+            key=lambda item: item[0],
+        )
+        assert [step for step, _, _ in found] == list(range(len(told)))
+        for (_, name, got), (tag, value) in zip(found, told, strict=True):
+            assert name.partition(" ")[0] == tag
+            assert type(got) is type(value.item() if isinstance(value, np.generic) else value)
+            assert np.array_equal(got, value) if isinstance(got, np.ndarray) else got == value
+        assert not recording.damages

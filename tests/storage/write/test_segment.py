@@ -1,0 +1,327 @@
+"""One file being written: whole frames whatever fails, everything in order, nothing twice."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sightglass.core.clock import SystemClock
+from sightglass.core.columns import Columns
+from sightglass.core.errors import UnsendableError
+from sightglass.core.values import Histogram
+from sightglass.storage.format import block
+from sightglass.storage.format.block import Key
+from sightglass.storage.format.framing import File, Scan
+from sightglass.storage.format.protobuf import walk
+from sightglass.storage.write import segment
+from sightglass.storage.write.segment import Rows, Segments, SegmentWriter, split
+
+LOSS = Key(kind="logged", tag="loss")
+
+
+def columns(n: int, *, index: int = 0, values: Any = None) -> Columns:
+    return Columns(
+        index=index,
+        steps=np.arange(index, index + n),
+        wall_times=np.arange(index, index + n) * 0.5,
+        values=np.arange(index, index + n) / 8 if values is None else values,
+        ordinals=np.arange(index, index + n),
+    )
+
+
+def read(path: Path) -> tuple[list[tuple[block.Head, Columns]], Scan]:
+    """Read all whole frames of a file; the first has to be a version."""
+    file = File(path)
+    scan = Scan(file)
+    blocks = []
+    for i, (_, payload) in enumerate(scan.frames(whole=True)):
+        if i == 0:
+            assert bytes({n: v for n, _, v in walk(payload)}[3]) == b"Sightglass.Event:1"
+            continue
+        head = block.decode_head(payload)
+        blocks.append((head, block.decode(payload, head)))
+    file.close()
+    assert not scan.damages
+    return blocks, scan
+
+
+def indexes(path: Path) -> list[int]:
+    return [head.index + i for head, _ in read(path)[0] for i in range(head.n)]
+
+
+@given(sizes=st.lists(st.integers(1, 9), max_size=12), flushes=st.sets(st.integers(0, 12)))
+def test_what_is_appended_comes_back_in_order(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], flushes: set[int]
+) -> None:
+    path = tmp_path_factory.mktemp("s") / "a.sgr"
+    writer = SegmentWriter(path, wall_time=5.0)
+    n = 0
+    for i, size in enumerate(sizes):
+        writer.append(LOSS, columns(size, index=n), since=3, n_missed=i)
+        n += size
+        if i in flushes:
+            writer.flush()
+            assert (writer.n_rows, writer.n_waiting, writer.n_waiting_bytes) == (n, 0, 0)
+    writer.flush()
+    writer.close()
+    blocks, scan = read(path)
+    assert path.stat().st_size == writer.size == scan.position
+    assert [head.index for head, _ in blocks] == [sum(sizes[:i]) for i in range(len(sizes))]
+    assert [(head.since, head.n_missed) for head, _ in blocks] == [(3, i) for i in range(len(sizes))]
+    assert np.concatenate([c.values for _, c in blocks] or [[]]).tolist() == [i / 8 for i in range(n)]
+    assert len({head.segment for head, _ in blocks}) <= 1
+
+
+class Disk:
+    """A disk that takes bytes in small or random pieces, and fails now and then."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seed: int, *, fail: float = 0.0, cut: bool = True) -> None:
+        self.random = random.Random(seed)
+        self.fail, self.cut = fail, cut
+        self.n_calls = 0
+        self._writev = os.writev
+        monkeypatch.setattr(os, "writev", self.writev)
+        self._ftruncate = os.ftruncate
+        monkeypatch.setattr(os, "ftruncate", self.ftruncate)
+
+    def writev(self, file: int, buffers: list[Any]) -> int:
+        self.n_calls += 1
+        whole = b"".join(buffers)
+        if self.random.random() < self.fail:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return os.write(file, whole[: self.random.randint(1, len(whole))])
+
+    def ftruncate(self, file: int, size: int) -> None:
+        if not self.cut:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self._ftruncate(file, size)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_after_a_failure_the_file_ends_with_a_whole_frame_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    disk = Disk(monkeypatch, seed, fail=0.3)
+    writer = SegmentWriter(tmp_path / "a.sgr")
+    n_failures = 0
+    for n in range(30):
+        writer.append(LOSS, columns(3, index=3 * n))
+        try:
+            writer.flush()
+        except OSError:
+            n_failures += 1
+        _, scan = read(tmp_path / "a.sgr")
+        assert (scan.torn, scan.position) == (0, writer.size)
+        assert writer.n_rows + writer.n_waiting == 3 * (n + 1)
+    disk.fail = 0.0
+    writer.flush()
+    assert indexes(tmp_path / "a.sgr") == list(range(90))
+    assert n_failures > 3
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_tail_that_cannot_be_cut_off_is_the_last_thing_in_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    disk = Disk(monkeypatch, seed, fail=0.2, cut=False)
+    told: list[str] = []
+    segments = Segments(lambda: tmp_path, rank=2, clock=SystemClock(), tell=told.append)
+    for n in range(20):
+        segments.open()
+        segments.append(Rows(key=LOSS, columns=columns(3, index=3 * n), since=1, n_missed=n))
+        try:
+            segments.flush()
+        except OSError:
+            assert segments.n_rows + segments.n_waiting == 3 * (n + 1)
+    disk.fail = 0.0
+    segments.flush()
+    assert (segments.n_rows, segments.n_waiting, segments.n_waiting_bytes) == (60, 0, 0)
+    segments.close()
+    paths = sorted(tmp_path.glob("*-rank2-*.sgr"), key=lambda path: path.name)
+    assert [i for path in paths for i in indexes(path)] == list(range(60))
+    assert len({head.segment for path in paths for head, _ in read(path)[0]}) == sum(
+        1 for path in paths if read(path)[0]
+    )
+    assert told
+    assert all("is written no more: its end is torn: Input/output error; records go to another file" in t for t in told)
+    assert segments.n_bytes <= sum(path.stat().st_size for path in paths)
+
+
+def test_a_file_is_never_opened_twice(tmp_path: Path) -> None:
+    SegmentWriter(tmp_path / "a.sgr").flush()
+    with pytest.raises(FileExistsError):
+        SegmentWriter(tmp_path / "a.sgr")
+
+
+def test_a_file_with_nothing_in_it_is_removed(tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path / "a.sgr")
+    writer.append(LOSS, columns(1))
+    writer.close()
+    writer.close()
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(OSError, match=r"a\.sgr is written no more: it is closed$"):
+        writer.flush()
+
+
+def test_many_blocks_are_one_system_call_and_large_arrays_are_not_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[list[Any]] = []
+    writev = os.writev
+    monkeypatch.setattr(os, "writev", lambda file, buffers: calls.append(list(buffers)) or writev(file, buffers))
+    writer = SegmentWriter(tmp_path / "a.sgr")
+    for n in range(200):
+        writer.append(LOSS, columns(5, index=5 * n))
+    large = np.arange(2**18, dtype=np.float32).reshape(512, 512)
+    writer.append(Key(kind="logged", tag="w"), columns(1, values=[large]))
+    writer.flush()
+    assert len(calls) == 1
+    assert any(np.shares_memory(np.frombuffer(buffer, np.uint8), large) for buffer in calls[0])
+    blocks, _ = read(tmp_path / "a.sgr")
+    assert (blocks[-1][1].values[0] == large).all()
+
+
+def test_where_there_is_no_writev_files_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "writev")
+    writer = SegmentWriter(tmp_path / "a.sgr")
+    for n in range(20):
+        writer.append(LOSS, columns(5, index=5 * n))
+        writer.append(Key(kind="logged", tag="w"), columns(1, values=[np.full((64, 1024), n)]))
+    writer.flush()
+    assert len(read(tmp_path / "a.sgr")[0]) == 40
+
+
+@pytest.mark.parametrize("limits", [(1_024, 7), (3, 2**30), (1, 1)])
+def test_system_calls_take_only_so_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(segment, "MAX_BUFFERS", limits[0])
+    monkeypatch.setattr(segment, "MAX_WRITE_BYTES", limits[1])
+    writer = SegmentWriter(tmp_path / "a.sgr")
+    for n in range(5):
+        writer.append(LOSS, columns(5, index=5 * n))
+    writer.flush()
+    assert indexes(tmp_path / "a.sgr") == list(range(25))
+
+
+def test_what_cannot_be_kept_is_refused_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment, "BLOCK_ROWS", 1)
+    writer = SegmentWriter(tmp_path / "a.sgr")
+    with pytest.raises(UnsendableError):
+        writer.append(LOSS, columns(2, values=[1, {1, 2}]))
+    assert writer.n_waiting == 0
+    writer.flush()
+    assert read(tmp_path / "a.sgr")[0] == []
+
+
+@given(n=st.integers(1, 60), rows=st.integers(1, 9), size=st.integers(1, 100), kind=st.sampled_from("al"))
+def test_splitting_loses_nothing(n: int, rows: int, size: int, kind: str) -> None:
+    values: Any = np.arange(n) if kind == "a" else [np.zeros(i % 5) for i in range(n)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segment, "BLOCK_ROWS", rows)
+        patch.setattr(segment, "BLOCK_BYTES", size)
+        parts = list(split(columns(n, values=values)))
+    assert [part.index + i for part in parts for i in range(len(part))] == list(range(n))
+    for part in parts:
+        assert len(part) <= rows
+        assert len(part) == 1 or sum(value.nbytes for value in part.values) <= size
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda path: path.unlink(), "it was removed"),
+        (lambda path: os.truncate(path, 50), "it was changed by others: 50 bytes instead of "),
+    ],
+)
+def test_a_file_that_others_change_is_given_up(tmp_path: Path, change: Callable[[Path], None], why: str) -> None:
+    told: list[str] = []
+    segments = Segments(lambda: tmp_path, rank=0, clock=SystemClock(), tell=told.append)
+    segments.open()
+    segments.append(Rows(key=LOSS, columns=columns(3)))
+    segments.flush()
+    (first,) = tmp_path.iterdir()
+    change(first)
+    segments.append(Rows(key=LOSS, columns=columns(2, index=3)))
+    segments.flush()
+    segments.close()
+    (second,) = set(tmp_path.iterdir()) - {first}
+    assert indexes(second) == [3, 4]
+    assert len(told) == 1
+    assert why in told[0]
+
+
+def test_segments_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment, "SEGMENT_BYTES", 1_000)
+    segments = Segments(lambda: tmp_path, rank=3, clock=SystemClock(), tell=pytest.fail)
+    for n in range(10):
+        segments.open()
+        segments.append(Rows(key=LOSS, columns=columns(20, index=20 * n)))
+        segments.flush()
+    segments.close()
+    paths = sorted(tmp_path.iterdir())
+    assert len({path.name.split("-")[0] for path in paths}) == 1
+    assert [path.name.split("-", 1)[1] for path in paths] == [f"rank3-{i:04d}.sgr" for i in range(len(paths))]
+    assert len(paths) > 2
+    assert [i for path in paths for i in indexes(path)] == list(range(200))
+    assert segments.n_bytes == sum(path.stat().st_size for path in paths)
+
+
+def test_a_name_that_is_taken_is_not_used(tmp_path: Path) -> None:
+    class Clock(SystemClock):
+        wall = staticmethod(lambda: 1.5)
+
+    for _ in range(3):
+        segments = Segments(lambda: tmp_path, rank=0, clock=Clock(), tell=pytest.fail)
+        segments.open()
+        segments.flush()
+        segments.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{n}-rank0-0000.sgr" for n in (1500, 1501, 1502)]
+
+
+def test_the_directory_is_made_when_there_is_something_and_again_when_it_is_gone(tmp_path: Path) -> None:
+    made: list[int] = []
+
+    def make() -> Path:
+        made.append(1)
+        if len(made) == 1:
+            raise PermissionError(errno.EACCES, "not yet")
+        (tmp_path / "run").mkdir()
+        return tmp_path / "run"
+
+    told: list[str] = []
+    segments = Segments(make, rank=0, clock=SystemClock(), tell=told.append)
+    segments.flush()
+    assert not made
+    with pytest.raises(PermissionError):
+        segments.open()
+    assert not segments.ready
+    segments.open()
+    segments.append(Rows(key=LOSS, columns=columns(1)))
+    segments.flush()
+    for path in (tmp_path / "run").iterdir():
+        path.unlink()
+    (tmp_path / "run").rmdir()
+    segments.append(Rows(key=LOSS, columns=columns(1, index=1)))
+    segments.flush()
+    assert len(made) == 3
+    (path,) = (tmp_path / "run").iterdir()
+    assert indexes(path) == [1]
+
+
+def test_histograms_and_texts_are_kept_as_they_are(tmp_path: Path) -> None:
+    values = [Histogram.from_counts([1, 2], [0.0, 1.0, 2.0]), "text", None, 2**80, 1 + 2j]
+    writer = SegmentWriter(tmp_path / "a.sgr")
+    writer.append(LOSS, columns(5, values=values))
+    writer.flush()
+    ((_, kept),) = read(tmp_path / "a.sgr")[0]
+    assert kept.values == values

@@ -1,0 +1,116 @@
+"""Settings of the optimizer as controls: bounded, and in force at the next step."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+import sightglass as sg
+import sightglass.torch as sgt
+
+
+def adam(**groups):
+    model = nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 2))
+    if not groups:
+        return model, torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
+    several = [{"params": part.parameters(), **more} for part, more in zip(model, groups["groups"], strict=True)]
+    return model, torch.optim.AdamW(several, lr=1e-3, weight_decay=0.01)
+
+
+def test_a_client_sets_the_learning_rate_at_the_next_event(desk):
+    model, opt = adam()
+    sgt.watch(model, desk.run, optimizer=opt)
+    desk.run.observe("batch")
+    with sg.connect(desk.run) as client:
+        setting = threading.Thread(target=client.set, args=("optimizer.lr", 1e-4))
+        setting.start()
+        while setting.is_alive():
+            desk.run.observe("batch")
+        assert opt.param_groups[0]["lr"] == 1e-4
+        assert desk.run.history[-1].old == 1e-3
+        with pytest.raises(
+            sg.ActError, match=r"'optimizer\.lr': expected at most 1\.0, got 2\.0 \(declared in .*test_"
+        ):
+            client.set("optimizer.lr", 2.0)
+
+
+def test_names_with_one_group_and_with_several(desk):
+    def names():
+        return sorted(desk.emitter.ledger.controls)
+
+    sgt.watch(*adam()[:1], desk.run, optimizer=adam()[1]).close()
+    assert names() == []
+    model, opt = adam()
+    watch = sgt.watch(model, desk.run, optimizer=opt)
+    assert names() == ["optimizer.lr", "optimizer.weight_decay"]
+    watch.close()
+    model, opt = adam(groups=({"lr": 0.1}, {"lr": 0.2}))
+    watch = sgt.watch(model, desk.run, optimizer=opt)
+    assert names() == [f"optimizer.{i}.{key}" for i in (0, 1) for key in ("lr", "weight_decay")]
+    answer = desk.ask("batch.optimizer.lr")
+    groups = desk.ask("batch.optimizer.groups[1].lr")
+    desk.run.observe("batch")
+    assert (desk.one(answer), desk.one(groups)) == ({"0": 0.1, "1": 0.2}, 0.2)
+    watch.close()
+    model, opt = adam(groups=({"name": "body"}, {"name": "head"}))
+    sgt.watch(model, desk.run, optimizer=opt, name="net")
+    assert names() == [f"net.optimizer.{g}.{key}" for g in ("body", "head") for key in ("lr", "weight_decay")]
+
+
+def test_bounds(desk):
+    model, opt = adam()
+    sgt.watch(model, desk.run, optimizer=opt, bounds={"lr": (1e-5, 1e-2)})
+    lr, decay = (desk.emitter.ledger.controls[f"optimizer.{key}"] for key in ("lr", "weight_decay"))
+    assert (lr.min, lr.max, decay.min, decay.max) == (1e-5, 1e-2, 0.0, 1.0)
+    with pytest.raises(sg.ActError, match=r"expected at most 0\.0001, got 0\.001"):
+        sgt.watch(model, desk.run, optimizer=opt, name="x", bounds={"lr": (0.0, 1e-4)})
+
+
+def test_a_learning_rate_that_is_a_tensor_is_filled(desk):
+    model = nn.Linear(2, 2)
+    lr = torch.tensor(0.5)
+    opt = torch.optim.Adam(model.parameters(), lr=lr, foreach=False)
+    sgt.watch(model, desk.run, optimizer=opt)
+    answer = desk.ask("batch.optimizer.lr")
+    desk.emitter.ledger.controls["optimizer.lr"].set(0.25)
+    desk.run.observe("batch")
+    assert lr is opt.param_groups[0]["lr"]
+    assert lr.item() == 0.25 == desk.one(answer)
+
+
+def test_an_optimizer_that_is_gone(desk):
+    model, opt = adam()
+    sgt.watch(model, desk.run, optimizer=opt)
+    control = desk.emitter.ledger.controls["optimizer.lr"]
+    answer = desk.ask("batch.optimizer.lr")
+    del opt
+    gc.collect()
+    desk.run.observe("batch")
+    assert (control.value, desk.values(answer), answer.n_errors) == (1e-3, [], 0)
+    with pytest.raises(RuntimeError, match="The optimizer is gone"):
+        control.set(0.1)
+
+
+def test_a_name_that_is_taken(desk):
+    desk.run.control("optimizer.lr", 0.1)
+    model, opt = adam()
+    with pytest.raises(ValueError, match=r"Expected a new name for a control, 'optimizer\.lr' is taken in .*test_opt"):
+        sgt.watch(model, desk.run, optimizer=opt)
+    assert desk.emitter.steps == []
+
+
+def test_an_optimizer_within_another(desk):
+    class Wrapper:
+        """As Lightning's and Accelerate's."""
+
+        def __init__(self, optimizer):
+            self.optimizer = optimizer
+
+    model, opt = adam()
+    sgt.watch(model, desk.run, optimizer=Wrapper(Wrapper(opt)))
+    desk.emitter.ledger.controls["optimizer.lr"].set(0.5)
+    assert opt.param_groups[0]["lr"] == 0.5

@@ -1,0 +1,126 @@
+"""What the tests of move share: a clock that is moved by hand, and an agent driven by messages, without a thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from sightglass.core import codec
+from sightglass.protocol import messages
+from sightglass.protocol.transport import Delivery
+from sightglass.training.agent import Agent
+from sightglass.training.events import Emitter
+
+settings.register_profile("steady", deadline=None)
+settings.load_profile("steady")
+
+
+class FakeClock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def wall(self) -> float:
+        return self.now_s + 1_000_000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def pass_(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+class Desk:
+    """An agent, its emitter, and what it sent to whom."""
+
+    def __init__(self, clock: FakeClock, **options: Any) -> None:
+        self.clock = clock
+        self.functions: dict[str, Any] = options.pop("functions", {})
+        self.emitter = Emitter(clock=clock, budget=None, agree=options.pop("agree", None))
+        self.agent = Agent(
+            self.emitter, run="job", id="abc", clock=clock, functions=self.functions, about={"config": {}}, **options
+        )
+        self.sent: dict[bytes, list[Any]] = {}
+
+    def hello(self, *peers: bytes, may_act: bool = True) -> None:
+        for peer in peers:
+            self.say(peer, messages.Hello(version=messages.VERSION, client=peer.decode()), may_act=may_act)
+            self.sent[peer].clear()
+
+    def say(self, peer: bytes, message: messages.Message, buffers: Any = (), *, may_act: bool = True) -> list[Any]:
+        """Send a message; returns what came back to the same peer."""
+        return self.frames(peer, messages.encode(message, buffers), may_act=may_act)
+
+    def frames(self, peer: bytes, frames: Any, *, may_act: bool = True) -> list[Any]:
+        n = len(self.sent.setdefault(peer, []))
+        self._take(self.agent.receive(Delivery(peer, frames, may_act)))
+        return self.sent[peer][n:]
+
+    def flush(self) -> None:
+        self._take(self.agent.flush())
+
+    def tick(self) -> None:
+        self._take(self.agent.tick())
+
+    def open(self, peer: bytes, query: str, request: int = 1) -> int:
+        opened = self.say(peer, messages.Open(request=request, query=query))[0]
+        assert isinstance(opened, messages.Opened), opened
+        return opened.stream
+
+    def ask(self, peer: bytes, what: str) -> Any:
+        reply = self.say(peer, messages.Ask(request=7, what=what))[-1]
+        assert isinstance(reply, messages.Reply), reply
+        return codec.decode(reply.value)
+
+    def act(self, peer: bytes, kind: str, name: str = "", value: Any = None, **options: Any) -> list[Any]:
+        blob = b"" if value is None else codec.encode(value)[0]
+        may_act = options.pop("may_act", True)
+        return self.say(peer, messages.Do(request=5, kind=kind, name=name, value=blob, **options), may_act=may_act)
+
+    def observe(self, event: str, /, **observables: Any) -> None:
+        self.emitter.observe(event, observables)
+
+    def values(self, peer: bytes, stream: int) -> list[Any]:
+        """Return the values of a stream that a peer was sent so far."""
+        self.flush()
+        blocks = [message for message in self.sent[peer] if isinstance(message, Records) and message.stream == stream]
+        return [value for block in blocks for value in block.values]
+
+    def _take(self, outgoing: Any) -> None:
+        for peer, frames in outgoing:
+            message, buffers = messages.decode_from_agent(frames)
+            if isinstance(message, messages.Block):
+                message = Records(message, messages.decode_block(message, buffers))
+            self.sent.setdefault(peer, []).append(message)
+
+
+class Records:
+    """A block, decoded."""
+
+    def __init__(self, block: messages.Block, columns: Any) -> None:
+        self.stream, self.index, self.n = block.stream, block.index, block.n
+        self.values = [
+            value.item() if hasattr(value, "item") and not value.shape else value for value in columns.values
+        ]
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def desk(clock):
+    """Return a function that makes agents."""
+    made = []
+
+    def make(**options: Any) -> Desk:
+        made.append(Desk(clock, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.emitter.close()

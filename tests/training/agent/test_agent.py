@@ -1,0 +1,537 @@
+"""The agent as a pure state machine: messages in, messages out, never a socket, and a clock that is moved by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sightglass.core import codec
+from sightglass.protocol import messages
+from sightglass.training.agent import LEASE_S, MAX_STREAMS, consecutive
+from sightglass.training.controls import Action, BoundControl, Control
+
+A, B = b"a", b"b"
+
+
+def refused(answers):
+    """Return the one refusal among messages."""
+    (message,) = answers
+    assert isinstance(message, messages.Refused), message
+    return message.error, message.reason
+
+
+# Meeting
+
+
+def test_a_hello_is_welcomed(desk):
+    welcome = messages.Welcome(version=messages.VERSION, run="job", id="abc", may_act=True, lease_s=LEASE_S)
+    assert desk().say(A, messages.Hello(version=messages.VERSION, client="me")) == [welcome]
+
+
+def test_another_version_is_refused(desk):
+    reason = f"Expected protocol version {messages.VERSION}, got 99: use the same sightglass on both sides"
+    d = desk()
+    assert refused(d.say(A, messages.Hello(version=99, client="me"))) == ("RefusedError", reason)
+    assert d.agent.clients == {}
+
+
+def test_a_stranger_is_asked_for_a_hello(desk):
+    answer = desk().say(A, messages.Ping())
+    assert refused(answer) == ("RefusedError", "Expected a hello first; the lease may have ended")
+
+
+def test_clients_are_bounded(desk, monkeypatch):
+    monkeypatch.setattr("sightglass.training.agent.MAX_CLIENTS", 2)
+    d = desk()
+    d.hello(A, B)
+    answer = d.say(b"c", messages.Hello(version=messages.VERSION, client="c"))
+    assert refused(answer) == ("RefusedError", "Expected at most 2 clients, got more")
+    assert isinstance(d.say(A, messages.Hello(version=messages.VERSION, client="again"))[0], messages.Welcome)
+
+
+def test_streams_of_a_client_are_bounded(desk):
+    d = desk()
+    d.hello(A)
+    for i in range(MAX_STREAMS):
+        d.open(A, f"on('batch').map(lambda e: e.loss + {i})")
+    answer = d.say(A, messages.Open(request=1, query="batch.loss"))
+    assert refused(answer) == ("RefusedError", f"Expected at most {MAX_STREAMS} streams of a client, got more")
+
+
+# Leases
+
+
+def test_a_lease_that_ends_frees_its_streams_and_their_cost(desk, clock):
+    calls = []
+    d = desk(functions={"spy": lambda x: calls.append(x) or x})
+    d.hello(A, B)
+    d.open(A, "spy(batch.loss)")
+    d.observe("batch", loss=1.0)
+    clock.pass_(LEASE_S)
+    d.say(B, messages.Ping())
+    d.tick()
+    assert set(d.agent.clients) == {A, B}
+    clock.pass_(0.001)
+    d.tick()
+    assert set(d.agent.clients) == {B}
+    assert d.sent[A][-1] == messages.Bye(reason="lease ended")
+    d.observe("batch", loss=2.0)
+    assert calls == [1.0]
+    assert d.emitter.demand.answers == {}
+    assert "batch" in d.emitter.demand.idle
+
+
+@pytest.mark.parametrize(
+    "message", [messages.Ping(), messages.Ask(request=1, what="statistics"), messages.Close(stream=99)]
+)
+def test_any_message_renews_the_lease(desk, clock, message):
+    d = desk()
+    d.hello(A)
+    clock.pass_(LEASE_S - 1)
+    d.say(A, message)
+    clock.pass_(LEASE_S - 1)
+    d.tick()
+    assert A in d.agent.clients
+
+
+def test_a_goodbye_frees_at_once(desk):
+    d = desk()
+    d.hello(A)
+    d.open(A, "batch.loss")
+    d.say(A, messages.Bye())
+    assert (d.agent.clients, d.emitter.demand.answers) == ({}, {})
+
+
+def test_the_end_is_told_to_all(desk):
+    d = desk()
+    d.hello(A, B)
+    stream = d.open(A, "batch.loss")
+    d._take(d.agent.end("the run has ended"))
+    ended, bye = d.sent[A][-2:]
+    assert (ended.stream, ended.error, bye) == (stream, "", messages.Bye(reason="the run has ended"))
+    assert codec.decode(ended.counts)["query"] == "on('batch').map(lambda batch: batch.loss)"
+    assert d.sent[B] == [messages.Bye(reason="the run has ended")]
+
+
+# Streams
+
+
+def test_equal_queries_are_evaluated_once(desk):
+    calls = []
+    d = desk(functions={"spy": lambda x: calls.append(x) or x})
+    d.hello(A, B)
+    texts = (
+        "on('batch').map(lambda b: spy(b.loss))",
+        "spy(batch.loss)",
+        "on('batch').map(lambda other: spy(other.loss))",
+    )
+    streams = {d.open(peer, text) for peer, text in zip((A, B, B), texts, strict=True)}
+    for i in range(3):
+        d.observe("batch", loss=float(i))
+    (stream,) = streams
+    assert calls == [0.0, 1.0, 2.0]
+    assert d.values(A, stream) == d.values(B, stream) == [0.0, 1.0, 2.0]
+    d.say(A, messages.Close(stream=stream))
+    d.observe("batch", loss=3.0)
+    assert (d.values(A, stream), d.values(B, stream)) == ([0.0, 1.0, 2.0], [0.0, 1.0, 2.0, 3.0])
+    d.say(B, messages.Close(stream=stream))
+    d.observe("batch", loss=4.0)
+    assert len(calls) == 4
+
+
+def test_a_late_equal_query_gets_the_last_thousand_records_first(desk):
+    d = desk()
+    d.hello(A, B)
+    stream = d.open(A, "batch.loss")
+    for i in range(1_500):
+        d.observe("batch", loss=float(i))
+    assert len(d.values(A, stream)) == 1_500
+    d.observe("batch", loss=1_500.0)
+    assert d.open(B, "batch.loss") == stream
+    d.observe("batch", loss=1_501.0)
+    assert d.values(B, stream) == [float(i) for i in range(500, 1_502)]
+    assert d.values(A, stream) == [float(i) for i in range(1_502)]
+
+
+def test_an_unknown_event_is_noted_and_waited_for(desk):
+    d = desk()
+    d.hello(A)
+    d.observe("batch", loss=0.0)
+    (opened,) = d.say(A, messages.Open(request=3, query="bacth.loss"))
+    note = "Unknown event 'bacth' so far. Did you mean 'batch'? Known: batch. Waiting for the first."
+    assert opened == messages.Opened(request=3, stream=opened.stream, tag="bacth.loss", note=note)
+    d.observe("bacth", loss=1.0)
+    assert d.values(A, opened.stream) == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("query", "error"),
+    [
+        ("batch.", "QuerySyntaxError"),
+        ("on('batch').map(lambda b: __import__('os'))", "QuerySyntaxError"),
+        ("on('batch').map(lambda b: b.__class__)", "RefusedQueryError"),
+        ("on('batch').map(lambda b: nothing(b.loss))", "QuerySyntaxError"),
+        ("on('batch').map(lambda b: b.loss).mean(every=0)", "QueryError"),
+        ("(" * 10_000, "QuerySyntaxError"),
+        ("\0", "QuerySyntaxError"),
+        ("", "QuerySyntaxError"),
+    ],
+)
+def test_what_is_no_query_is_refused(desk, query, error):
+    d = desk()
+    d.hello(A)
+    told, reason = refused(d.say(A, messages.Open(request=1, query=query)))
+    assert told in (error, "QuerySyntaxError", "RefusedQueryError", "QueryError")
+    assert reason
+    assert A in d.agent.clients
+
+
+def test_a_query_that_fails_three_times_ends_with_the_reason(desk):
+    d = desk()
+    d.hello(A, B)
+    stream = d.open(A, "batch.los")
+    d.open(B, "batch.los")
+    for step in range(5):
+        d.observe("batch", step=step, loss=1.0)
+    d.flush()
+    reason = "Unknown observable 'los' at event 'batch'. Did you mean 'loss'? Known: loss, step. (step 2)"
+    for peer in (A, B):
+        ended = d.sent[peer][-1]
+        assert (ended.stream, ended.error, ended.reason) == (stream, "EvaluationError", reason)
+        assert codec.decode(ended.counts)["n_errors"] == 3
+        assert d.agent.clients[peer].streams == set()
+    assert d.emitter.demand.answers == {}
+    assert d.open(A, "batch.los") != stream
+
+
+def test_values_that_cannot_travel_end_the_stream_with_a_reason(desk):
+    d = desk()
+    d.hello(A)
+    stream, other = d.open(A, "batch.thing"), d.open(A, "batch.loss")
+    d.observe("batch", thing=object(), loss=1.0)
+    d.flush()
+    ended = next(message for message in d.sent[A] if isinstance(message, messages.Ended))
+    reason = "Expected a number, text, array or a container of these, got object at $[0]"
+    assert (ended.stream, ended.error, ended.reason) == (stream, "UnsendableError", reason)
+    assert d.values(A, other) == [1.0]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{str(i): np.zeros(600) for i in range(700)}, {str(i): np.zeros(500) for i in range(500)}, "x" * 2_000_000],
+    ids=["many buffers", "large header", "long texts"],
+)
+def test_blocks_keep_within_the_limits_of_a_message(desk, value):
+    d = desk()
+    d.hello(A)
+    stream = d.open(A, "batch.x")
+    for _ in range(10):
+        d.observe("batch", x=value)
+    assert len(d.values(A, stream)) == 10
+
+
+def test_a_value_too_large_for_any_message_ends_the_stream(desk):
+    d = desk()
+    d.hello(A)
+    d.open(A, "batch.x")
+    d.observe("batch", x={str(i): np.zeros(600) for i in range(5_000)})
+    d.flush()
+    reason = "Expected a value that fits into a message: Expected at most 4096 frames, got 5001"
+    assert d.sent[A][-1].reason == reason
+
+
+def test_a_late_query_about_a_kept_event_is_answered(desk):
+    d = desk()
+    d.hello(A, B)
+    x = np.arange(3.0)
+    d.observe("init", x=x, keep=True)
+    x[:] = 9
+    for peer in (A, B):
+        assert d.values(peer, d.open(peer, "on('init').map(lambda e: e.x.sum())")) == [3.0]
+
+
+# The client's flag B
+
+
+SUM = "on('batch').map(lambda e: e.loss).sum()"
+
+
+def test_end_group_of_the_only_subscriber(desk):
+    d = desk()
+    d.hello(A, B)
+    stream = d.open(A, SUM)
+    d.observe("batch", loss=1.0)
+    (reply,) = d.say(A, messages.EndGroup(request=9, stream=stream))
+    assert (reply.request, codec.decode(reply.value)) == (9, stream)
+    d.observe("batch", loss=2.0)
+    assert d.values(A, stream) == [1.0]
+    other = d.open(B, SUM)
+    assert other != stream
+    d.observe("batch", loss=4.0)
+    d.emitter.end_group("batch")
+    assert (d.values(A, stream), d.values(B, other)) == ([1.0, 6.0], [4.0])
+
+
+def test_end_group_parts_a_shared_stream(desk):
+    d = desk()
+    d.hello(A, B)
+    stream = d.open(A, SUM)
+    d.open(B, SUM)
+    d.observe("batch", loss=1.0)
+    moved, reply = d.say(A, messages.EndGroup(request=9, stream=stream))
+    assert moved == messages.Moved(stream=stream, to=codec.decode(reply.value))
+    d.observe("batch", loss=2.0)
+    d.emitter.end_group("batch")
+    assert (d.values(A, moved.to), d.values(B, stream), d.values(A, stream)) == ([1.0, 2.0], [3.0], [])
+    assert [message.index for message in d.sent[A] if hasattr(message, "index")] == [0]
+
+
+@pytest.mark.parametrize(
+    ("query", "error", "reason"),
+    [
+        ("batch.loss", "QueryError", "Expected a reducer without a named window to close, got "),
+        ("on('batch').map(lambda e: e.loss).mean(every=5)", "QueryError", "Expected a reducer without a named window"),
+    ],
+)
+def test_end_group_without_such_a_group_is_refused(desk, query, error, reason):
+    d = desk()
+    d.hello(A, B)
+    stream = d.open(A, query)
+    told = refused(d.say(A, messages.EndGroup(request=9, stream=stream)))
+    assert (told[0], told[1][: len(reason)]) == (error, reason)
+    told = refused(d.say(B, messages.EndGroup(request=9, stream=stream)))
+    assert told == ("RefusedError", f"Expected an open stream of yours, got number {stream}")
+
+
+# Acts
+
+
+def test_an_act_waits_and_is_acknowledged(desk):
+    d = desk()
+    d.hello(A)
+    d.emitter.ledger.controls["lr"] = Control("lr", 0.1)
+    (waiting,) = d.act(A, "set", "lr", 0.5)
+    assert waiting.note == "Waiting for the next event of the thread that began run 'job'"
+    (waiting,) = d.act(A, "set", "lr", 0.25, at="epoch")
+    assert waiting.note == "Waiting for the next event 'epoch' of the thread that began run 'job'"
+    d.observe("batch", step=4)
+    d.flush()
+    reply = codec.decode(d.sent[A][-1].value)
+    assert (reply["event"], reply["step"], reply["old"], reply["result"]) == ("batch", 4, 0.1, 0.5)
+    history = d.ask(A, "history")
+    assert [(entry["kind"], entry["name"], entry["value"]) for entry in history] == [("set", "lr", 0.5)]
+
+
+def test_viewers_do_not_act(desk):
+    d = desk()
+    d.hello(A, may_act=False)
+    reason = "Expected a controller's key to stop; a viewer's key may look, not act"
+    assert refused(d.act(A, "stop", may_act=False)) == ("RefusedError", reason)
+
+
+def test_acts_are_refused_with_the_reason_of_the_process(desk):
+    d = desk(refuse_acts="Acts are refused here")
+    d.hello(A)
+    assert refused(d.act(A, "stop")) == ("RefusedError", "Acts are refused here")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "error", "reason"),
+    [
+        ("fly", "", "RefusedError", "Unknown act 'fly'."),
+        ("set", "lrr", "ActError", "Unknown control 'lrr'."),
+        ("call", "save", "ActError", "Unknown action 'save'."),
+        ("set", "lr", "ActError", "Control 'lr': expected float, got NoneType None"),
+    ],
+)
+def test_acts_that_cannot_succeed_are_refused(desk, kind, name, error, reason):
+    d = desk()
+    d.hello(A)
+    d.emitter.ledger.controls["lr"] = Control("lr", 0.1)
+    told = refused(d.act(A, kind, name))
+    assert (told[0], told[1][: len(reason)]) == (error, reason)
+
+
+@pytest.mark.parametrize("value", [10**400, [1, 2], {"a": 1}, np.arange(5), "x" * 100_000])
+def test_values_of_any_kind_are_refused_by_a_control(desk, value):
+    d = desk()
+    d.hello(A)
+    d.emitter.ledger.controls["lr"] = Control("lr", 0.1)
+    assert refused(d.act(A, "set", "lr", value))[0] == "ActError"
+
+
+def test_results_that_cannot_travel_are_told_as_text(desk):
+    d = desk()
+    d.hello(A)
+    d.emitter.ledger.actions["make"] = Action("make", lambda: {1, 2})
+    d.act(A, "call", "make", [])
+    d.observe("batch")
+    d.flush()
+    assert codec.decode(d.sent[A][-1].value)["result"] == "{1, 2}"
+    assert d.ask(A, "history")[0]["result"] == "{1, 2}"
+
+
+def test_what_an_act_came_to_is_not_told_to_who_has_left(desk):
+    d = desk()
+    d.hello(A)
+    d.emitter.ledger.controls["lr"] = Control("lr", 0.1)
+    d.act(A, "set", "lr", 0.5)
+    d.say(A, messages.Bye())
+    n = len(d.sent[A])
+    d.observe("batch")
+    d.flush()
+    assert len(d.sent[A]) == n
+    assert d.emitter.ledger.controls["lr"].value == 0.5
+
+
+def test_a_lease_that_ends_lifts_the_pause_of_its_client(desk, clock):
+    d = desk()
+    d.hello(A)
+    d.act(A, "pause", at="never")
+    assert len(d.emitter.ledger.pending) == 1
+    clock.pass_(LEASE_S + 1)
+    d.tick()
+    assert d.emitter.ledger.pending == []
+
+
+# Publishing
+
+
+def block(number, value, n=1):
+    rows = [(i, i, 5.0, value, None, i) for i in range(n)]
+    frames = messages.encode_block(number, rows)
+    message, buffers = messages.decode_from_client(frames)
+    return message, buffers
+
+
+def test_what_is_published_is_an_event_of_the_run(desk):
+    d = desk()
+    d.hello(A, B)
+    (reply,) = d.say(A, messages.Publish(request=4, event="best"))
+    assert codec.decode(reply.value) == 4
+    stream = d.open(B, "on('best').map(lambda e: (e.value, e.source, e.step, e.wall_time))")
+    assert d.say(A, *block(4, 2.5, n=2)) == []
+    assert d.values(B, stream) == [(2.5, "a", 0, 5.0), (2.5, "a", 1, 5.0)]
+
+
+def test_an_event_of_the_run_cannot_be_published(desk):
+    d = desk()
+    d.hello(A)
+    d.observe("batch", loss=1.0)
+    told = refused(d.say(A, messages.Publish(request=4, event="batch")))
+    assert told == ("RefusedError", "Event 'batch' comes from observe already; an event name has one source")
+
+
+def test_the_runs_own_event_displaces_a_published_one(desk):
+    d = desk()
+    d.hello(A, B)
+    stream = d.open(B, "batch.loss")
+    for event in ("batch", "log"):
+        d.say(A, messages.Publish(request=4, event=event))
+    d.observe("batch", loss=1.0)
+    d.emitter.log({"a": 1}, None, {})
+    d.observe("batch", loss=2.0)
+    told = refused(d.say(A, *block(4, 2.5)))
+    assert told == ("RefusedError", "Event 'log' comes from log already; an event name has one source")
+    assert A in d.agent.clients
+    assert d.values(B, stream) == [1.0, 2.0]
+
+
+def test_records_of_nothing_published_are_refused(desk):
+    d = desk()
+    d.hello(A)
+    assert refused(d.say(A, *block(4, 2.5)))[1] == "Expected records of a published stream, got number 4"
+    assert d.say(A, messages.Ping()) == []
+
+
+# What needs no event
+
+
+def test_describe(desk):
+    def save():
+        """Save it now."""
+
+    d = desk(functions={"norm2": save})
+    d.hello(A)
+    d.observe("batch", loss=1.5, grads={"dense": np.zeros((2, 3), np.float32)})
+    d.observe("init", keep=True, note="hello")
+    d.emitter.ledger.controls["lr"] = Control("lr", 0.1, min=0.0, max=1.0, choices=[0.1, 0.2], where="train.py:3")
+    d.emitter.ledger.actions["save"] = Action("save", save, where="train.py:4")
+    stream = d.open(A, "batch.loss")
+    d.observe("batch", loss=2.5)
+    told = d.ask(A, "describe")
+    assert (told["name"], told["id"], told["state"], told["n_clients"]) == ("job", "abc", "running", 1)
+    assert told["events"]["batch"]["n_events"] == 2
+    assert told["events"]["batch"]["observables"]["loss"] == {"type": "float", "example": "1.5", "fields": {}}
+    assert told["events"]["batch"]["observables"]["grads"]["fields"] == {"dense": "float32[2, 3]"}
+    assert told["events"]["init"]["kept"] is True
+    assert told["controls"]["lr"] == {"type": "float", "value": 0.1, "min": 0.0, "max": 1.0, "choices": [0.1, 0.2],
+                                      "where": "train.py:3"} | {"choices": (0.1, 0.2)}  # fmt: skip
+    assert told["actions"] == {"save": {"doc": "Save it now.", "where": "train.py:4"}}
+    assert told["functions"] == {"norm2": "Save it now."}
+    (entry,) = told["streams"]
+    assert (entry["stream"], entry["query"], entry["clients"], entry["n_records"]) == (
+        stream, "on('batch').map(lambda batch: batch.loss)", ["a"], 1,
+    )  # fmt: skip
+    d.observe("batch", loss=3.5)
+    assert d.ask(A, "describe")["events"]["batch"]["observables"]["loss"]["example"] == "3.5"
+    d.emitter.ledger.stopping = True
+    assert d.ask(A, "describe")["state"] == "stopping"
+    assert d.ask(A, "statistics")[0]["n_events"] == 2
+
+
+class Moody:
+    """An object whose attribute cannot always be read."""
+
+    def __init__(self):
+        self.n = 0
+
+    @property
+    def value(self):
+        if self.n:
+            raise RuntimeError("not now")
+        return 0.5
+
+    @value.setter
+    def value(self, value):
+        pass
+
+
+def test_describe_survives_bound_controls_of_any_kind(desk):
+    d = desk()
+    d.hello(A)
+    moody, group = Moody(), {"lr": 0.1}
+    d.emitter.ledger.controls["moody"] = BoundControl("moody", (moody, "value"))
+    d.emitter.ledger.controls["lr"] = BoundControl("lr", (group, "lr"))
+    moody.n, group["lr"] = 1, object
+    controls = d.ask(A, "describe")["controls"]
+    assert (controls["moody"]["value"], controls["lr"]["value"]) == (None, "<class 'object'>")
+
+
+def test_an_unknown_question_is_refused(desk):
+    d = desk()
+    d.hello(A)
+    reason = "Unknown question 'stats'. Did you mean 'statistics'? Known: describe, history, statistics."
+    assert refused(d.say(A, messages.Ask(request=1, what="stats"))) == ("RefusedError", reason)
+
+
+@pytest.mark.parametrize(
+    ("indexes", "parts"),
+    [([], []), ([0, 1, 2], [[0, 1, 2]]), ([0, 2, 3, 7], [[0], [2, 3], [7]])],
+)
+def test_rows_are_split_where_one_is_missing(indexes, parts):
+    assert [[row[0] for row in part] for part in consecutive([(i, 0, 0.0, 0, None) for i in indexes])] == parts
+
+
+def test_long_rows_are_split():
+    rows = [(i, 0, 0.0, 0, None) for i in range(2 * messages.MAX_BLOCK_ROWS + 1)]
+    assert [len(part) for part in consecutive(rows)] == [messages.MAX_BLOCK_ROWS, messages.MAX_BLOCK_ROWS, 1]
+
+
+def test_a_viewers_key_may_not_publish(desk):
+    d = desk()
+    d.hello(A, may_act=False)
+    d.say(A, messages.Publish(request=7, event="best"))
+    reason = "Expected a controller's key to publish 'best'; a viewer's key may look, not act"
+    assert d.sent[A][-1] == messages.Refused(request=7, error="RefusedError", reason=reason)
+    assert "best" not in d.emitter.demand.channels

@@ -1,0 +1,125 @@
+"""The `io` thread's queues: bounded, records dropped and counted, answers never; nobody waits for a full peer."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sightglass.core.clock import SystemClock
+from sightglass.protocol import messages
+from sightglass.protocol.transport import MAX_QUEUED, MemoryListener
+from sightglass.training import io_thread
+from sightglass.training.agent import Agent
+from sightglass.training.events import Emitter
+from sightglass.training.io_thread import Io, Outbox, is_block
+
+ROW = (0, 0, 0.0, 1.0, None, 0)
+BLOCK = messages.encode_block(7, [ROW])
+REPLY = messages.encode(messages.Reply(request=1, value=b"\xa5block"))
+
+
+def test_blocks_are_told_from_all_other_messages():
+    assert is_block(BLOCK)
+    assert is_block(messages.encode_block(2**40, [(2**40, 0, 0.0, "block", (1, False, False, {"epoch": 1.0}), 0)]))
+    for message in (
+        messages.Reply(request=1, value=b"\xa5block"),
+        messages.Ended(stream=1, error="\xa5block", reason="block"),
+        messages.Ping(),
+        messages.Bye(reason="a block"),
+        messages.Refused(request=0, error="block", reason=""),
+        messages.Moved(stream=1, to=2),
+        messages.Opened(request=1, stream=1, tag="block"),
+        messages.Waiting(request=1, note="block"),
+        messages.Welcome(version=1, run="block", id="block", may_act=True, lease_s=1.0),
+    ):
+        assert not is_block(messages.encode(message))
+
+
+@given(st.lists(st.booleans(), max_size=120))
+def test_an_outbox_drops_records_from_the_front_and_answers_never(kinds):
+    limit = 20
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(io_thread, "MAX_OUTBOX_MESSAGES", limit)
+        outbox = Outbox()
+        put = []
+        for number, is_record in enumerate(kinds):
+            frames = [*(BLOCK if is_record else REPLY), b"%d" % number]
+            put.append(frames)
+            outbox.put(frames)
+            n_replies = kinds[: number + 1].count(False)
+            assert len(outbox.queue) <= max(limit, n_replies)
+    kept = [entry[0] for entry in outbox.queue]
+    assert [frames for frames in kept if not is_block(frames)] == [frames for frames in put if not is_block(frames)]
+    records = [frames for frames in put if is_block(frames)]
+    assert outbox.n_dropped == len(put) - len(kept)
+    assert [frames for frames in kept if is_block(frames)] == records[outbox.n_dropped :]
+    assert outbox.n_bytes == sum(len(frame) for frames in kept for frame in frames)
+
+
+def test_an_outbox_is_bounded_in_bytes(monkeypatch):
+    monkeypatch.setattr(io_thread, "MAX_OUTBOX_BYTES", 10_000)
+    outbox = Outbox()
+    for _ in range(100):
+        outbox.put([*BLOCK, bytes(1_000)])
+        assert outbox.n_bytes <= 10_000
+    assert outbox.n_dropped > 80
+
+
+@pytest.fixture
+def served():
+    clock, listener = SystemClock(), MemoryListener()
+    emitter = Emitter(clock=clock, budget=None)
+    agent = Agent(emitter, run="job", id="abc", clock=clock, functions={})
+    thread = Io(listener, agent, clock=clock)
+    emitter.wake = thread.wake
+    yield listener, emitter, thread
+    emitter.close()
+    thread.close("the run has ended")
+
+
+def begin(listener, *hellos):
+    channel = listener.connect()
+    for message in (messages.Hello(version=messages.VERSION, client="c"), *hellos):
+        channel.send(messages.encode(message))
+    return channel
+
+
+def read(channel, enough):
+    """Read messages until there are enough."""
+    received, deadline_s = [], time.monotonic() + 10.0
+    while not enough(received):
+        assert time.monotonic() < deadline_s, received
+        received.extend(messages.decode_from_agent(frames) for frames in channel.receive(0.1))
+    return received
+
+
+def n_records(messages):
+    return sum(message.n for message, _ in messages if isinstance(message, messages.Block))
+
+
+def test_a_peer_that_does_not_read_holds_nobody_up(served):
+    listener, emitter, thread = served
+    ask = messages.Open(request=1, query="batch.loss")
+    lazy, eager = begin(listener, ask), begin(listener, ask)
+    read(eager, lambda frames: len(frames) >= 2)
+    n = MAX_QUEUED + 15
+    for i in range(n):
+        emitter.observe("batch", {"loss": float(i)})
+        thread.wake()
+        read(eager, lambda frames: n_records(frames) == 1)
+    assert len(lazy._inbox) == MAX_QUEUED
+    assert n_records(read(lazy, lambda frames: n_records(frames) == n)) == n
+
+
+def test_the_end_is_told_and_the_last_records_come_first(served):
+    listener, emitter, thread = served
+    channel = begin(listener, messages.Open(request=1, query="on('batch').map(lambda e: e.loss).sum()"))
+    read(channel, lambda frames: len(frames) >= 2)
+    emitter.observe("batch", {"loss": 2.0})
+    emitter.close()
+    thread.close("the run has ended")
+    received = read(channel, lambda frames: frames and isinstance(frames[-1][0], messages.Bye))
+    assert [type(message).__name__ for message, _ in received] == ["Block", "Ended", "Bye"]

@@ -1,0 +1,89 @@
+"""What the tests of emit share: a clock that is moved by hand, and an emitter that answers without an agent."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from sightglass.query.parser import parse
+from sightglass.query.pipeline import Evaluation
+from sightglass.training.events import Emitter
+from sightglass.training.subscription import Answer
+
+settings.register_profile("steady", deadline=None)
+settings.load_profile("steady")
+
+
+class FakeClock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def wall(self) -> float:
+        return self.now_s + 1_000_000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def pass_(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+class Bench:
+    """An emitter, and the answers that were opened on it."""
+
+    def __init__(self, clock: FakeClock, functions: dict[str, Callable[..., Any]], **options: Any) -> None:
+        self.clock = clock
+        self.functions = functions
+        self.emitter = Emitter(clock=clock, **{"budget": None, **options})
+        self._numbers = itertools.count(1)
+
+    def ask(self, text: str) -> Answer:
+        query = parse(text, functions=self.functions)
+        evaluation = Evaluation(query, self.functions)
+        answer = Answer(
+            next(self._numbers), query, evaluation, monotonic=self.clock.monotonic, defer=self.emitter.defer
+        )
+        self.emitter.open(answer)
+        return answer
+
+    def observe(self, event: str, /, **observables: Any) -> None:
+        """Do what `Run.observe` does."""
+        count = self.emitter.demand.idle.get(event)
+        if count is not None:
+            count()
+        else:
+            self.emitter.observe(event, observables)
+
+    def log(self, data: Any, step: Any = None, **steps: Any) -> None:
+        self.emitter.log(data, step, steps)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def bench(clock):
+    """Return a function that makes emitters; all are closed in the end."""
+    made = []
+
+    def make(functions: dict[str, Callable[..., Any]] | None = None, **options: Any) -> Bench:
+        made.append(Bench(clock, functions or {}, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.emitter.close()
+
+
+@pytest.fixture
+def values():
+    """Return a function that lists the values of an answer's rows."""
+    return lambda answer: [row[3] for row in answer.rows]

@@ -1,0 +1,293 @@
+"""Acts: they wait, are applied once, by the thread that began the run, and are remembered."""
+
+from __future__ import annotations
+
+import queue
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sightglass.core.errors import ActError
+from sightglass.training.commands import MAX_PENDING, Act, Ledger, agreed
+from sightglass.training.controls import Action, Control
+
+
+def act(kind, name="", value=None, *, id=1, client="c", **options):
+    return Act(id=id, client=client, kind=kind, name=name, value=value, **options)
+
+
+@pytest.fixture
+def held(bench):
+    """Return an emitter with a control and two actions, and a list of what became of acts."""
+    b = bench()
+    done = []
+    b.emitter.on_done = done.append
+    b.emitter.ledger.controls["lr"] = Control("lr", 0.1, min=0.0, max=1.0)
+    b.emitter.ledger.actions["double"] = Action("double", lambda x: 2 * x)
+    b.emitter.ledger.actions["fail"] = Action("fail", lambda: 1 / 0)
+    b.emitter.ledger.actions["exit"] = Action("exit", exit)
+    return b, done
+
+
+def test_an_act_is_applied_once_at_the_next_event(held):
+    b, done = held
+    b.observe("batch", step=5)
+    b.emitter.add(act("set", "lr", 0.5))
+    assert b.emitter.ledger.controls["lr"].value == 0.1
+    for step in (6, 7):
+        b.observe("batch", step=step)
+    assert [(d.event, d.index, d.step, d.old, d.result, d.error) for d in done] == [("batch", 1, 6, 0.1, 0.5, "")]
+    assert list(b.emitter.ledger.history) == done
+    assert b.emitter.ledger.controls["lr"].value == 0.5
+
+
+def test_at_waits_for_its_event(held):
+    b, done = held
+    b.emitter.add(act("set", "lr", 0.5, id=1, at="epoch"))
+    b.emitter.add(act("set", "lr", 0.2, id=2))
+    b.observe("batch")
+    assert [d.act.id for d in done] == [2]
+    b.observe("epoch")
+    assert [(d.act.id, d.event) for d in done] == [(2, "batch"), (1, "epoch")]
+    b.observe("batch")
+    assert "batch" in b.emitter.demand.idle
+
+
+def test_actions_answer_or_fail_without_hurting_the_run(held):
+    b, done = held
+    for number, (name, value) in enumerate(
+        [("double", [21]), ("fail", []), ("double", []), ("double", "ab"), ("exit", [])]
+    ):
+        b.emitter.add(act("call", name, value, id=number))
+    b.observe("batch")
+    assert done[0].result == 42
+    assert [d.error.partition(":")[0] for d in done[1:]] == [
+        "call 'fail' failed", "call 'double' failed", "call 'double' failed", "call 'exit' failed",
+    ]  # fmt: skip
+    assert done[1].error == "call 'fail' failed: ZeroDivisionError: division by zero"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (act("set", "rl", 1.0), "Unknown control 'rl'. Did you mean 'lr'? Known: lr."),
+        (act("set", "lr", 5.0), "Control 'lr': expected at most 1.0, got 5.0"),
+        (act("call", "doubel"), "Unknown action 'doubel'. Did you mean 'double'? Known: double, exit, fail."),
+    ],
+)
+def test_what_cannot_succeed_is_refused_before_it_waits(held, wrong, message):
+    b, _ = held
+    with pytest.raises(ActError) as caught:
+        b.emitter.add(wrong)
+    assert (str(caught.value), b.emitter.ledger.pending) == (message, [])
+
+
+def test_a_step_that_cannot_be_read_does_not_hurt_an_act(held):
+    b, done = held
+    b.emitter.add(act("set", "lr", 0.5))
+    b.observe("batch", step=object())
+    assert (done[0].step, done[0].result) == (0, 0.5)
+
+
+def test_acts_that_wait_are_bounded():
+    ledger = Ledger()
+    for number in range(MAX_PENDING):
+        ledger.add(act("stop", id=number, at="never"))
+    with pytest.raises(ActError, match=r"^Expected at most 1000 acts to wait for an event, got more$"):
+        ledger.add(act("stop"))
+
+
+@given(st.lists(st.sampled_from([None, "a", "b", "c"])), st.sampled_from(["a", "b"]))
+def test_due_takes_out_in_order_what_waits_for_this_event(places, event):
+    ledger = Ledger()
+    acts = [act("stop", value=np.zeros(2), id=number, at=at) for number, at in enumerate(places)]
+    for one in acts:
+        ledger.add(one)
+    due = ledger.due(event)
+    assert [a.id for a in due] == [a.id for a in acts if a.at in (None, event)]
+    assert [a.id for a in ledger.pending] == [a.id for a in acts if a.at not in (None, event)]
+
+
+def test_another_threads_events_do_not_apply_acts(held):
+    b, done = held
+    b.emitter.add(act("set", "lr", 0.5))
+    thread = threading.Thread(target=lambda: b.observe("batch"))
+    thread.start()
+    thread.join()
+    assert done == []
+    b.observe("batch")
+    assert len(done) == 1
+
+
+class Paused:
+    """A training on a thread of its own, paused at its event number `at`."""
+
+    def __init__(self, make, n_events: int, prepare=lambda b: None):
+        self.done: queue.Queue = queue.Queue()
+        self.begun, self.go = threading.Event(), threading.Event()
+
+        def train():
+            self.b = make()
+            self.b.emitter.on_done = self.done.put
+            self.b.emitter.ledger.controls["lr"] = Control("lr", 0.1)
+            self.begun.set()
+            self.go.wait(10)
+            for _ in range(n_events):
+                if self.b.emitter.ledger.stopping:
+                    break
+                self.b.observe("batch")
+
+        self.thread = threading.Thread(target=train)
+        self.thread.start()
+        assert self.begun.wait(10)
+
+    def start(self):
+        self.go.set()
+
+    def add(self, *args, **options):
+        self.b.emitter.add(act(*args, **options))
+        return self.done.get(timeout=10)
+
+    def ended(self) -> bool:
+        self.thread.join(10)
+        return not self.thread.is_alive()
+
+
+@pytest.fixture
+def paused(bench):
+    training = Paused(bench, 3)
+    training.b.emitter.add(act("pause", client="owner"))
+    training.start()
+    assert training.done.get(timeout=10).act.kind == "pause"
+    yield training
+    training.b.emitter.close()
+    assert training.ended()
+
+
+def test_a_paused_run_applies_acts_and_goes_on_when_resumed(paused):
+    assert paused.add("set", "lr", 0.5).result == 0.5
+    assert paused.b.emitter.demand.channels["batch"].n_events == 1
+    paused.add("resume", client="other")
+    assert paused.ended()
+    assert paused.b.emitter.demand.channels["batch"].n_events == 3
+    assert [d.act.kind for d in paused.b.emitter.ledger.history] == ["pause", "set", "resume"]
+
+
+def test_stop_lets_a_paused_run_go(paused):
+    paused.add("stop")
+    assert paused.ended()
+    assert paused.b.emitter.ledger.stopping
+    assert paused.b.emitter.demand.channels["batch"].n_events == 1
+
+
+def test_a_pause_ends_with_its_owner(paused):
+    paused.b.emitter.release("somebody else")
+    paused.add("set", "lr", 0.2)
+    assert paused.b.emitter.ledger.paused_by is not None
+    paused.b.emitter.release("owner")
+    assert paused.done.get(timeout=10).act.kind == "resume"
+    assert paused.ended()
+
+
+def test_a_pause_ends_with_the_run(paused):
+    paused.b.emitter.close()
+    assert paused.ended()
+
+
+def test_a_pause_with_hold_outlives_its_owner(bench):
+    b = bench()
+    b.emitter.ledger.paused_by = act("pause", client="owner", hold=True)
+    b.emitter.release("owner")
+    assert (b.emitter.ledger.paused_by.client, b.emitter.ledger.pending) == ("owner", [])
+
+
+def test_a_pause_that_still_waits_goes_with_its_owner(held):
+    b, done = held
+    b.emitter.add(act("pause", client="owner", at="epoch", id=1))
+    b.emitter.add(act("set", "lr", 0.5, client="owner", at="epoch", id=2))
+    b.emitter.release("owner")
+    b.observe("epoch")
+    assert [d.act.id for d in done] == [2]
+
+
+class Broadcast:
+    """What rank 0 says goes to all, over queues; calls must come in step."""
+
+    def __init__(self, n_ranks: int):
+        self._queues = [queue.Queue() for _ in range(n_ranks)]
+
+    def of(self, rank: int):
+        def agree(told: bytes) -> bytes:
+            if rank == 0:
+                for one in self._queues[1:]:
+                    one.put(told)
+                return told
+            return self._queues[rank].get(timeout=10)
+
+        return agree
+
+
+def test_ranks_apply_the_same_acts_at_the_same_event(bench):
+    broadcast = Broadcast(2)
+    received = [[], []]
+    made, ready = {}, threading.Barrier(3)
+
+    def train(rank: int) -> None:
+        b = made[rank] = bench(agree=broadcast.of(rank), leads=rank == 0)
+        b.emitter.ledger.controls["lr"] = Control("lr", 0.1)
+        b.emitter.ledger.actions["take"] = Action("take", lambda *values: received[rank].extend(values))
+        ready.wait(10)
+        ready.wait(10)
+        index = 0
+        while not b.emitter.ledger.stopping and index < 100_000:
+            b.observe("batch")
+            index += 1
+
+    threads = [threading.Thread(target=train, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    ready.wait(10)
+    done = queue.Queue()
+    lead = made[0].emitter
+    lead.on_done = done.put
+    ready.wait(10)
+    lead.add(act("set", "lr", 0.5, id=1))
+    lead.add(act("call", "take", [np.arange(3), 1 + 2j, (1, 2)], id=2))
+    lead.add(act("pause", client="owner", id=3))
+    assert [done.get(timeout=10).act.id for _ in range(3)] == [1, 2, 3]
+    lead.release("owner")
+    assert done.get(timeout=10).act.kind == "resume"
+    lead.add(act("stop", id=4))
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    histories = [[(d.act.kind, d.index) for d in made[rank].emitter.ledger.history] for rank in range(2)]
+    assert histories[0] == histories[1]
+    assert [kind for kind, _ in histories[0]] == ["set", "call", "pause", "resume", "stop"]
+    for taken in received:
+        array, *rest = taken
+        assert (list(array), rest) == ([0, 1, 2], [1 + 2j, (1, 2)])
+
+
+def test_what_cannot_be_broadcast_is_refused(bench):
+    b = bench(agree=lambda told: told)
+    b.emitter.ledger.actions["take"] = Action("take", lambda x: x)
+    with pytest.raises(ActError, match=r"^Expected a number, text, array or a container of these, got object at "):
+        b.emitter.add(act("call", "take", [object()]))
+    b.observe("batch")
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["set", "call"]),
+            st.one_of(st.none(), st.floats(allow_nan=False), st.text(), st.binary(), st.lists(st.integers())),
+        )
+    )
+)
+def test_agreed_hands_over_what_it_is_given(pairs):
+    acts = [act(kind, "x", value, id=number, at="e") for number, (kind, value) in enumerate(pairs)]
+    assert agreed(acts, {}, bytes) == (acts, {})

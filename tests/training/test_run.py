@@ -1,0 +1,216 @@
+"""`init`: names, directories, modes, misuse; what cannot be opened does not stop the training."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import weakref
+
+import pytest
+
+import sightglass as sg
+from sightglass.protocol import discovery
+from sightglass.training import run as run_module
+
+
+@pytest.fixture
+def begin():
+    """Return a function that begins runs; all are closed in the end."""
+    begun = []
+
+    def begin(name="job", **options):
+        begun.append(sg.init(name, **options))
+        return begun[-1]
+
+    yield begin
+    for run in begun:
+        run.close()
+
+
+def test_a_run_has_a_name_an_id_and_a_directory_of_its_own(begin, tmp_path):
+    first, second = begin("my run/1"), begin("my run/1")
+    assert re.fullmatch(r"[0-9a-f]{12}", first.id)
+    assert first.id != second.id
+    assert re.fullmatch(r"runs/my_run_1-\d{4}-\d\d-\d\d-\d{6}", str(first.directory))
+    assert list(tmp_path.iterdir()) == []
+    assert repr(first) == f"<Run 'my run/1' ({first.id}), live>"
+
+
+def test_a_directory_that_is_taken_gets_a_counter(begin, monkeypatch, tmp_path):
+    monkeypatch.setattr(run_module.time, "strftime", lambda form: "2026-01-02-030405")
+    for name in ("job-2026-01-02-030405", "job-2026-01-02-030405-2"):
+        (tmp_path / "out" / name).mkdir(parents=True)
+    assert str(begin(dir="out").directory) == "out/job-2026-01-02-030405-3"
+
+
+def test_closing_ends_it_and_may_be_done_twice(begin, runtime):
+    with begin() as run:
+        assert [entry.id for entry in discovery.entries()] == [run.id]
+        assert run.reachable
+    run.close()
+    assert discovery.entries() == []
+    assert list(runtime.iterdir()) == []
+    assert repr(run) == f"<Run 'job' ({run.id}), ended>"
+    run.observe("batch", loss=1.0)
+    run.log({"a": 1})
+    run.end_group("batch")
+
+
+@pytest.mark.parametrize("way", ["argument", "environment"])
+def test_disabled_makes_every_call_a_no_op(way, monkeypatch, runtime, tmp_path):
+    n_threads = threading.active_count()
+    if way == "environment":
+        monkeypatch.setenv("SIGHTGLASS_MODE", "disabled")
+    run = sg.init("job", mode="disabled" if way == "argument" else None)
+    lr = run.control("lr", 0.1)
+    run.action("save", print)
+    run.function("f", print)
+    run.observe("batch", loss=1.0)
+    run.log({"a": 1})
+    run.end_group("batch")
+    run.flush()
+    run.close()
+    assert (lr.value, run.stopping, run.history, run.reachable) == (0.1, False, [], False)
+    assert (threading.active_count(), list(runtime.iterdir()), list(tmp_path.iterdir())) == (n_threads, [], [])
+    assert repr(run) == f"<Run 'job' ({run.id}), disabled>"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"name": ""}, TypeError, "Expected the run's name as text, got ''"),
+        ({"name": 5}, TypeError, "Expected the run's name as text, got 5"),
+        ({"mode": "loud"}, ValueError, "Expected mode 'live' or 'disabled', got 'loud'"),
+        ({"budget": 0}, ValueError, "Expected a budget above 0 and up to 1, or None, got 0"),
+        ({"budget": 2}, ValueError, "Expected a budget above 0 and up to 1, or None, got 2"),
+        ({"listen": "0.0.0.0:0"}, ValueError, "Expected an endpoint such as 'tcp://0.0.0.0:0', got '0.0.0.0:0'"),
+    ],
+)
+def test_misuse_of_init_raises(options, error, message):
+    with pytest.raises(error) as caught:
+        sg.init(**{"name": "job", **options})
+    assert str(caught.value) == message
+    assert discovery.entries() == []
+
+
+@pytest.mark.parametrize(
+    ("misuse", "error", "message"),
+    [
+        (lambda run: run.control("lr", 0.1), ValueError, "Expected a new name for a control, 'lr' is taken in .*"),
+        (lambda run: run.control("", 0.1), TypeError, "Expected the name of a control as text, got ''"),
+        (lambda run: run.control("x", 5, max=1), sg.ActError, "Control 'x': expected at most 1, got 5 .declared in .*"),
+        (lambda run: run.control("x", []), TypeError, "Expected a bool, int, float or str as control 'x', got list"),
+        (lambda run: run.action("save", print), ValueError, r"Expected a new name for a action, 'save' is taken in .*"),
+        (lambda run: run.action("x", 5), TypeError, "Expected a function as action 'x', got int"),
+        (lambda run: run.function("x", 5), TypeError, "Expected a function as 'x', got int"),
+        (lambda run: run.function("mean", print), ValueError, "Expected a new name for a function, 'mean' is taken"),
+        (lambda run: run.function("_x", print), ValueError, "Expected a plain name for a function, got '_x'"),
+        (lambda run: run.function("on", print), ValueError, "Expected a plain name for a function, got 'on'"),
+        (lambda run: run.observe(5, loss=1), TypeError, "Expected the name of an event as text, got int 5"),
+        (lambda run: run.log([1]), TypeError, "Expected a mapping of names to values, got list"),
+        (lambda run: run.log({"a": 1}, step="x"), TypeError, "Expected a number as 'step', got str 'x'"),
+        (lambda run: run.observe("log", a=1), ValueError, "Event 'log' comes from log already; .*"),
+    ],
+)
+def test_misuse_raises_at_the_call(begin, misuse, error, message):
+    run = begin()
+    run.control("lr", 0.1)
+    run.action("save", print)
+    run.log({"a": 1})
+    with pytest.raises(error, match=f"^{message}$"):
+        misuse(run)
+
+
+def test_a_run_without_a_registry_goes_on(begin, monkeypatch):
+    def nowhere():
+        raise sg.TransportError("No folder for live runs: none")
+
+    monkeypatch.setattr(discovery, "folder", nowhere)
+    with pytest.warns(
+        RuntimeWarning,
+        match=r"^Run 'job' goes on, but can be reached by no other process: No folder for live runs: none$",
+    ):
+        run = begin()
+    assert not run.reachable
+    with sg.connect(run) as client:
+        stream = client.stream("batch.loss")
+        run.observe("batch", loss=1.0)
+        assert [r.value for r in stream.wait(1, timeout_s=10)] == [1.0]
+
+
+def test_a_config_of_any_kind_is_shown(begin):
+    run = begin(config={"lr": 0.1, "shape": (1, 2), "model": object, 3: {1}})
+    with sg.connect(run) as client:
+        assert client.describe().config == {"lr": 0.1, "shape": (1, 2), "model": "<class 'object'>", "3": "{1}"}
+
+
+def test_acts_are_refused_in_a_program_of_several_processes(begin, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    run = begin()
+    run.control("lr", 0.1)
+    reason = r"^Acts are refused in a program of 2 processes unless sg.init\(agree=…\) supplies a broadcast$"
+    with sg.connect(run) as client:
+        assert not client.may_act
+        with pytest.raises(sg.RefusedError, match=reason):
+            client.set("lr", 0.5)
+
+
+def test_acts_go_to_rank_0(begin, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    with sg.connect(begin(agree=bytes)) as client, pytest.raises(sg.RefusedError) as caught:
+        client.stop()
+    assert str(caught.value) == "Acts go to rank 0, whose run hands them to all; this is rank 1"
+
+
+def test_acts_with_agree(begin, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    run = begin(agree=bytes)
+    lr = run.control("lr", 0.1)
+    with sg.connect(run) as client:
+        client.set("lr", 0.5)
+        run.observe("batch")
+    assert lr.value == 0.5
+
+
+def test_a_run_keeps_no_observables(begin):
+    class Thing:
+        pass
+
+    run, thing = begin(), Thing()
+    run.observe("batch", thing=thing)
+    run.observe("batch", thing=thing)
+    gone = weakref.ref(thing)
+    del thing
+    assert gone() is None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*")  # of Python 3.12, and of JAX where another test has loaded it
+def test_a_forked_child_is_a_no_op(begin):
+    run = begin()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            run.observe("batch", loss=1.0)
+            run.log({"a": 1})
+            run.close()
+            status = 0 if run.disabled else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert [entry.id for entry in discovery.entries()] == [run.id]
+
+
+def test_keep_works_after_an_event_was_seen_without_it(begin):
+    run = begin()
+    for _ in range(3):
+        run.observe("init", x=1)
+    run.observe("init", x=2, keep=True)
+    run.observe("init", x=3, keep=True)
+    with sg.connect(run) as client:
+        assert client.stream("init.x").wait(1, timeout_s=0.5)[0].value == 3

@@ -1,0 +1,155 @@
+"""The widget, without a notebook around it: what is shown, what is missing, what the thread does."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+import sightglass as sg
+from sightglass.core.errors import MissingExtraError, ViewError
+from sightglass.views.surfaces.notebook import NotebookView, bundle_of_run, bundle_of_stream, in_notebook, model
+from sightglass.views.surfaces.notebook.cells import Cells
+from sightglass.views.surfaces.notebook.puller import Pump
+
+MIME = "application/vnd.jupyter.widget-view+json"
+
+
+def until(condition, timeout_s=20.0):
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def kernel(monkeypatch):
+    """Make believe that a notebook's kernel runs this."""
+    shell = SimpleNamespace(kernel=object(), events=None)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    return shell
+
+
+def sent_by(view, monkeypatch):
+    sent = []
+    monkeypatch.setattr(view._front, "send", lambda words, buffers: sent.append((words, buffers)))
+    return sent
+
+
+def test_a_page_that_announces_itself_is_sent_what_comes(feed, monkeypatch):
+    source = feed().put(1.0)
+    view = NotebookView(source, height=200)
+    sent = sent_by(view, monkeypatch)
+    assert view.start() is view
+    view._hear({"type": "ready", "page": "a"})
+    until(lambda: sent)
+    assert sent[0][0]["settings"]["view"] == "line"
+    source.put(2.0)
+    until(lambda: len(sent) > 1)
+    view._hear({"type": "gone", "page": "a"})
+    source.ended = True
+    assert view.wait(20)
+    view.close()
+    view.close()
+    assert view.ended
+    assert repr(view) == "<NotebookView of loss: line>"
+
+
+def test_a_view_that_is_closed_is_still_shown_to_pages_that_are_loaded_anew(feed, monkeypatch):
+    view = NotebookView(feed().put(1.0))
+    sent = sent_by(view, monkeypatch)
+    with view:
+        pass
+    view._hear({"type": "ready", "page": "a"})
+    until(lambda: sent)
+    assert sent[0][0]["streams"] == [{"id": "s1", "n": 1}]
+
+
+def test_what_cannot_be_drawn_is_refused_at_the_call(feed):
+    with pytest.raises(ViewError, match="Unknown view"):
+        NotebookView(feed(), view="pie")
+    with pytest.raises(ViewError, match="height of at least"):
+        NotebookView(feed(), height=3)
+    with pytest.raises(TypeError, match=r"option of the notebook surface 'smoth'\. Did you mean 'smooth'"):
+        NotebookView(feed(), smoth=0.5)
+
+
+def test_streams_and_runs_show_themselves_in_notebooks_only(kernel):
+    assert in_notebook()
+    with sg.init("shown") as run:
+        run.observe("batch", loss=1.0)
+        client = sg.connect(run)
+        stream = client.stream("batch.loss")
+        for shown in (stream, client, run):
+            bundle = shown._repr_mimebundle_()
+            assert set(bundle) == {"text/plain", MIME}
+            assert bundle["text/plain"] == repr(shown)
+        assert bundle_of_stream(stream)[MIME] == bundle_of_stream(stream)[MIME], "one view, however often it is shown"
+        kernel.kernel = None
+        assert set(bundle_of_stream(stream)) == set(bundle_of_run(client)) == {"text/plain"}
+
+
+def test_without_the_extra_plots_say_what_to_install_and_streams_are_texts(feed, kernel, monkeypatch):
+    monkeypatch.setitem(sys.modules, "anywidget", None)
+    model._kinds.cache_clear()
+    try:
+        with pytest.raises(MissingExtraError, match=r"needs 'anywidget': pip install 'sightglass\[notebook\]'"):
+            NotebookView(feed())
+        assert set(bundle_of_stream(feed())) == {"text/plain"}
+    finally:
+        model._kinds.cache_clear()
+
+
+def test_nothing_is_imported_before_it_is_needed():
+    code = (
+        "import sightglass.views.surfaces.notebook, sys; print({'anywidget', 'IPython', 'traitlets'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "set()"
+
+
+def test_the_module_of_views_is_one_file_that_needs_nothing_else():
+    text = model.VIEWS.read_text("utf-8")
+    assert re.search(r"export\s*\{[^}]*\bas mount\b[^}]*\};?\s*$", text)
+    assert not re.search(r"(^|[;\n])\s*import\s*[\w{*\"']", text)
+    assert "import.meta" not in text
+    for script in ("view.js", "card.js"):
+        assert "innerHTML" not in model.read(script), "names are texts"
+
+
+def test_cells_are_watched():
+    heard = {}
+    shell = SimpleNamespace(events=SimpleNamespace(register=heard.__setitem__))
+    cells = Cells()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+        cells.watch()
+        cells.watch()
+    assert cells.busy, "who watches first is a cell itself"
+    heard["post_run_cell"](None)
+    assert not cells.busy
+    heard["pre_run_cell"](None)
+    assert (cells.busy, cells.n) == (True, 1)
+
+
+def test_the_thread_comes_when_it_is_due_and_when_it_is_woken():
+    pump = Pump()
+    turns = []
+
+    class Idle:
+        def turn(self, now_s):
+            turns.append(now_s)
+            return None if len(turns) > 2 else 0.01
+
+    view = Idle()
+    pump.add(view)
+    until(lambda: len(turns) == 3)
+    pump.wake(view)
+    until(lambda: len(turns) == 4)
+    pump.drop(view)
+    pump.wake(view)
+    assert len(turns) == 4

@@ -1,0 +1,264 @@
+"""What all surfaces share: options, the board of a view's streams, and the picture that is taken of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sightglass.core.errors import SightglassError, ViewError
+from sightglass.core.record import Record
+from sightglass.core.values import Histogram
+from sightglass.views.distributions import over_steps
+from sightglass.views.options import Options, options_of
+from sightglass.views.scene import frames_of
+from sightglass.views.smoothing import smooth
+from sightglass.views.stream_set import Board
+
+
+class Stub:
+    """A source that is filled by hand."""
+
+    def __init__(self, *values, tag="loss", run="mnist", steps=None, **fields):
+        self.tag, self.ended, self.run, self.records, self.fields = tag, False, run, [], fields
+        self.put(*values, steps=steps)
+
+    def put(self, *values, steps=None):
+        for i, value in enumerate(values):
+            n = len(self.records)
+            step = float(n if steps is None else steps[i])
+            more = {"steps": {"tokens": 100 * step}, **self.fields}
+            self.records.append(
+                Record(tag=self.tag, index=n, step=step, wall_time=50 + 2.0 * n, value=value, run=self.run, **more)
+            )
+
+    def since(self, cursor):
+        return len(self.records), self.records[cursor:]
+
+
+def taken(*sources, second=(), view=None, **options):
+    board = Board(sources, view=view, second=second, options=Options(**options))
+    assert board.pull()
+    return board.scene
+
+
+def xs(scene):
+    return [series.x.tolist() for series in scene.series]
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    ("given_options", "said"),
+    [
+        ({"smooth": 1.0}, "Expected smooth from 0 to below 1, such as 0.9, got 1.0"),
+        ({"smooth": float("nan")}, "Expected smooth from 0 to below 1, such as 0.9, got nan"),
+        ({"over": "ridges"}, "Unknown value of over 'ridges'. Did you mean 'ridge'? Known: heat, latest, ridge."),
+        ({"history": -1}, "Expected history as a count, got -1"),
+        ({"last": 1.5}, "Expected last as a count, got 1.5"),
+        ({"y_limits": (2, 1)}, "Expected y_limits as (low, high), got (2, 1)"),
+        ({"x_limits": (0, float("inf"))}, "Expected x_limits as two finite numbers, got (0, inf)"),
+        ({"y_limits": (0, 1), "log_y": True}, "Expected y_limits above zero on a logarithmic axis, got (0, 1)"),
+        ({"x": ""}, "Expected x=step|relative|wall|index, a step track's name, or a stream, got ''"),
+        ({"x": 3}, "Expected x=step|relative|wall|index, a step track's name, or a stream, got 3"),
+    ],
+)
+def test_wrong_options_are_told(given_options, said):
+    with pytest.raises(ViewError) as caught:
+        Options(**given_options)
+    assert str(caught.value) == said
+
+
+def test_unknown_options_are_told_with_what_there_is():
+    with pytest.raises(TypeError, match=r"Unknown option of the terminal surface 'smoth'\. Did you mean 'smooth'"):
+        options_of({"smoth": 0.5}, surface="terminal", own=("height",))
+
+
+# x
+
+
+@pytest.mark.parametrize(
+    ("x", "places", "name"),
+    [
+        ("step", [10, 20, 30], "step"),
+        ("index", [0, 1, 2], "record"),
+        ("relative", [0, 2, 4], "seconds"),
+        ("wall", [50, 52, 54], "time"),
+        ("tokens", [1000, 2000, 3000], "tokens"),
+    ],
+)
+def test_lines_stand_over_what_is_asked_for(x, places, name):
+    scene = taken(Stub(1.0, 2.0, 3.0, steps=[10, 20, 30]), x=x)
+    assert xs(scene) == [places]
+    assert scene.x_name == name
+
+
+def test_records_without_a_step_track_are_left_out():
+    source = Stub(1.0, 2.0)
+    source.records[0] = Record(tag="loss", index=0, step=0.0, wall_time=0.0, value=1.0)
+    scene = taken(source, x="tokens")
+    assert xs(scene) == [[100]]
+
+
+def test_another_stream_can_be_x_matched_by_step():
+    tokens = Stub(5.0, 7.0, 9.0, tag="tokens", steps=[0, 2, 3])
+    loss = Stub(1.0, 2.0, 3.0, 4.0)
+    board = Board([loss], options=Options(x=tokens))
+    board.pull()
+    assert xs(board.scene) == [[5, 7, 9]]
+    assert board.scene.series[0].y.tolist() == [1, 3, 4]
+    assert board.scene.x_name == "tokens"
+    loss.put(5.0)
+    tokens.put(11.0, steps=[4])
+    assert board.pull()
+    assert xs(board.scene) == [[5, 7, 9, 11]]
+
+
+def test_only_the_newest_points_are_drawn_if_asked():
+    assert xs(taken(Stub(*range(10)), last=3)) == [[7, 8, 9]]
+
+
+def test_a_close_look_loses_nothing():
+    values = np.zeros(100_000)
+    values[50_000] = 1.0
+    board = Board([Stub(*values.tolist())])
+    board.pull()
+    close = board.take(seen=(49_990.0, 50_010.0), n_pixels=100).series[0]
+    assert close.x.tolist() == list(range(49_989, 50_012))
+    assert close.y.max() == 1
+    assert len(board.take(n_pixels=100).series[0].x) < 1000
+
+
+# Lines
+
+
+def test_smoothing_keeps_the_raw_line_behind():
+    [series] = taken(Stub(4.0, 0.0, 0.0), smooth=0.5).series
+    assert series.raw.tolist() == [4, 0, 0]
+    np.testing.assert_allclose(series.y, [4, 4 / 3, 4 / 7])
+
+
+@given(st.lists(st.floats(-1e6, 1e6) | st.just(float("nan")), max_size=30), st.floats(0, 0.99))
+def test_smoothing_stays_within_the_values_and_keeps_gaps(values, weight):
+    found = smooth(values, weight)
+    assert np.isnan(found).tolist() == np.isnan(values).tolist()
+    solid = [value for value in values if value == value]
+    if solid:
+        slack = 1e-6 * (1 + max(map(abs, solid)))
+        assert np.nanmin(found) >= min(solid) - slack
+        assert np.nanmax(found) <= max(solid) + slack
+    assert smooth([3.0] * 5, weight) == pytest.approx([3.0] * 5)
+
+
+def test_distributions_are_one_line_with_a_band():
+    rng = np.random.default_rng(0)
+    [series] = taken(Stub(*[Histogram(rng.normal(size=1000) + i) for i in range(3)]), view="line").series
+    assert (series.low < series.y).all()
+    assert (series.y < series.high).all()
+    np.testing.assert_allclose(series.y, [0, 1, 2], atol=0.15)
+
+
+def test_streams_can_be_read_on_a_second_axis():
+    loss, accuracy = Stub(1.0), Stub(90.0, tag="accuracy")
+    assert [series.second for series in taken(loss, accuracy, second=[accuracy]).series] == [False, True]
+    assert [series.label for series in taken(loss, second=[accuracy]).series] == ["loss", "accuracy"]
+    board = Board([loss])
+    board.add(accuracy, second=True)
+    board.pull()
+    assert [series.second for series in board.scene.series] == [False, True]
+    board.remove(accuracy)
+    board.add(accuracy)
+    board.pull()
+    assert [series.second for series in board.scene.series] == [False, False]
+
+
+def test_runs_have_a_colour_each_and_tags_a_dash_each():
+    sources = [Stub(1.0, tag=tag, run=run) for run in ("a", "b") for tag in ("loss", "accuracy")]
+    series = taken(*sources).series
+    assert len({one.color for one in series[:2]}) == 1
+    assert series[0].color != series[2].color
+    assert [one.dash for one in series] == [0, 1, 0, 1]
+    alone = taken(*sources[:2]).series
+    assert len({one.color for one in alone}) == 2
+    assert {one.dash for one in alone} == {0}
+
+
+def test_lines_of_mappings_do_not_take_each_other_s_colours():
+    names, loss = Stub({"a": 1.0, "b": 2.0}, tag="norms"), Stub(1.0)
+    series = taken(names, loss).series
+    assert [one.label for one in series] == ["norms · a", "norms · b", "loss"]
+    assert len({one.color for one in series}) == 3
+
+
+# Frames
+
+
+def test_frames_fade_and_only_the_newest_has_a_name():
+    scene = taken(Stub(*[{"dense": float(i), "out": 2.0 * i} for i in range(5)]), view="line", frames=True, history=3)
+    assert scene.places == ("dense", "out")
+    assert [series.y.tolist() for series in scene.series] == [[1, 2], [2, 4], [3, 6], [4, 8]]
+    assert [series.label for series in scene.series] == ["", "", "", "loss"]
+    alphas = [series.alpha for series in scene.series]
+    assert alphas == sorted(alphas)
+    assert alphas[-1] == 1
+    assert alphas[-2] < 0.5
+
+
+def test_frames_of_vectors_stand_over_their_places_and_a_missing_name_is_a_gap():
+    assert taken(Stub(np.array([3.0, 1.0])), view="line", frames=True).places == ("0", "1")
+    scene = taken(Stub({"a": 1.0}, {"a": 2.0, "b": 3.0}), view="line", frames=True)
+    np.testing.assert_array_equal(scene.series[0].y, [1, np.nan])
+
+
+def test_kept_frames_are_bounded_in_number_and_bytes():
+    board = Board([Stub(*[{"a": float(i)} for i in range(1000)])])
+    board.pull()
+    [item] = board.scene.items
+    assert len(item.values) == 256
+    assert [record.value["a"] for _, record in frames_of(item, 2)] == [997, 998, 999]
+    large = Board([Stub(*[np.zeros((1024, 1024)) for _ in range(8)])])
+    large.pull()
+    assert len(large.scene.items[0].values) == 4
+
+
+# Distributions
+
+
+def test_distributions_over_the_steps_keep_every_count():
+    rng = np.random.default_rng(1)
+    values = [rng.normal(i, 1 + i, size=500 + i) for i in range(4)]
+    records = Stub(*[Histogram(value) for value in values]).records
+    over = over_steps(records, n_bins=20)
+    assert over.counts.shape == (4, 20)
+    np.testing.assert_allclose(over.counts.sum(axis=1), [500, 501, 502, 503])
+    assert over.edges[0] == min(value.min() for value in values)
+    middles = (over.edges[1:] + over.edges[:-1]) / 2
+    for i, value in enumerate(values):
+        assert (over.counts[i] * middles).sum() / len(value) == pytest.approx(value.mean(), abs=0.3)
+    assert over_steps(Stub(Histogram([np.nan])).records) is None
+    assert over_steps(Stub(np.array([2.0, 2.0])).records).counts.sum() == 2
+
+
+# Life
+
+
+def test_what_cannot_share_is_refused_and_leaves_all_as_it_was():
+    board = Board([Stub(1.0)])
+    with pytest.raises(SightglassError, match="cannot share a view"):
+        board.add(Stub(np.zeros((2, 2)), tag="kernel"), second=True)
+    board.pull()
+    assert len(board.sources) == len(board.scene.series) == 1
+
+
+def test_nothing_new_is_no_change_until_it_is_touched():
+    source = Stub(1.0)
+    board = Board([source])
+    assert board.pull()
+    assert not board.pull()
+    board.touch()
+    assert board.pull()
+    source.put(2.0)
+    assert board.pull()
+    assert board.scene.series[0].y.tolist() == [1, 2]
