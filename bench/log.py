@@ -17,9 +17,9 @@ import sightglass as sg
 from sightglass.core.clock import SystemClock
 from sightglass.core.columns import Columns
 from sightglass.storage.format.block import Key
-from sightglass.storage.read.segment_reader import Segment
+from sightglass.storage.read.segment_reader import SegmentReader
 from sightglass.storage.write.segment import Rows, Segments
-from sightglass.storage.write.writer import COMPACT_S, Keeper
+from sightglass.storage.write.writer import COMPACT_S, RecordWriter
 
 from .yardstick import n_seconds
 
@@ -45,7 +45,7 @@ def measure() -> Iterator[Claim]:
 
 
 def _keeper(folder: Path, n: float) -> Iterator[Claim]:
-    keeper = Keeper(lambda: folder, clock=SystemClock())
+    keeper = RecordWriter(lambda: folder, clock=SystemClock())
     keeper.log(0, 0, 0.0, dict.fromkeys(TAGS, 0.0), None)
     yield from _calls("keeper, ten scalars", lambda i, values: keeper.log(i, i, 1e9 + i, values, None), n)
     keeper.flush(WAIT_S)
@@ -87,7 +87,7 @@ def _calls(
 
 
 def _array(folder: Path) -> Iterator[Claim]:
-    keeper = Keeper(lambda: folder, clock=SystemClock())
+    keeper = RecordWriter(lambda: folder, clock=SystemClock())
     array = np.random.default_rng(0).normal(size=2**19)
     buffer = np.empty_like(array)
     took, copies = np.empty(N_ARRAYS), np.empty(N_ARRAYS)
@@ -122,7 +122,7 @@ def _slow_run(folder: Path) -> Iterator[Claim]:
     (path, _) = sorted(folder.glob("*.sgr"))
     yield "one step a second: bytes for a scalar", path.stat().st_size / n_rows, "B", None
     started = time.perf_counter()
-    Segment(path, cache=False).close()
+    SegmentReader(path, cache=False).close()
     yield "  time to open the file", (time.perf_counter() - started) * 1e3, "ms", None
     took = []
     while segments.compacting:
@@ -134,7 +134,7 @@ def _slow_run(folder: Path) -> Iterator[Claim]:
     yield "  a step of it: p50", float(np.median(took)) * 1e3, "ms", None
     yield "  p99", float(np.quantile(took, 0.99)) * 1e3, "ms", 5
     started = time.perf_counter()
-    Segment(path, cache=False).close()
+    SegmentReader(path, cache=False).close()
     yield "  time to open the file", (time.perf_counter() - started) * 1e3, "ms", None
     segments.close()
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from sightglass.core.record import Record
-from sightglass.views.surfaces.notebook.open_pages import PACE_S, WINDOW, Audience
-from sightglass.views.surfaces.notebook.view_streams import Desk
+from sightglass.views.surfaces.notebook.open_pages import PACE_S, WINDOW, OpenPages
+from sightglass.views.surfaces.notebook.view_streams import NotebookStreams
 
 EVENTS_PER_SECOND, SECONDS = 100, 20
 HOUR, PER_TURN = 3_600_000, 200
@@ -120,8 +120,8 @@ def _resident() -> int:
 
 def memory() -> tuple[int, int]:
     """Return how many bytes this process holds early and late, with a page that acknowledges."""
-    source, audience = Source(), Audience()
-    desk = Desk([source])
+    source, audience = Source(), OpenPages()
+    desk = NotebookStreams([source])
     audience.hear({"type": "ready", "page": "a"}, now_s=0.0, busy=True)
     early = turn = 0
     while source.n < HOUR:

@@ -15,8 +15,8 @@ import numpy as np
 from sightglass.core.columns import Columns
 from sightglass.storage.format import index
 from sightglass.storage.format.block import Key
-from sightglass.storage.format.block_entries import Entries
-from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, File, checksum
+from sightglass.storage.format.block_entries import BlockEntries
+from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, RandomAccessFile, checksum
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.write.segment import BLOCK_ROWS, SegmentWriter
 
@@ -46,9 +46,9 @@ def best(work: Callable[[], object]) -> float:
     return min(seconds)
 
 
-def bare(path: Path, entries: Entries, n_rows: int) -> None:
+def bare(path: Path, entries: BlockEntries, n_rows: int) -> None:
     """Read and verify what a series is made of, and fill as much memory as its columns take."""
-    file = File(path)
+    file = RandomAccessFile(path)
     columns = np.empty((4, n_rows))
     for offset, length in entries.rows[["offset", "length"]].tolist():
         checksum(file.read(offset + HEADER_BYTES, length + FOOTER_BYTES))

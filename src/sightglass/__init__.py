@@ -39,14 +39,14 @@ _MODULES = {
     "QuerySyntaxError": "core.errors",
     "RefusedQueryError": "core.errors",
     "EvaluationError": "core.errors",
-    "ActError": "core.errors",
+    "CommandError": "core.errors",
     "RefusedError": "core.errors",
     "UnconfirmedError": "core.errors",
     "RunNotFoundError": "core.errors",
     "RunLostError": "core.errors",
     "TransportError": "core.errors",
     "WireError": "core.errors",
-    "KeepError": "core.errors",
+    "StorageError": "core.errors",
     "DamagedError": "core.errors",
     "FigureError": "core.errors",
     "FigureErrors": "core.errors",
@@ -79,12 +79,11 @@ if TYPE_CHECKING:
     from .client.recorded.run import open as open
     from .client.run import RemoteRun as RemoteRun
     from .client.stream import Stream as Stream
-    from .core.errors import ActError as ActError
+    from .core.errors import CommandError as CommandError
     from .core.errors import DamagedError as DamagedError
     from .core.errors import EvaluationError as EvaluationError
     from .core.errors import FigureError as FigureError
     from .core.errors import FigureErrors as FigureErrors
-    from .core.errors import KeepError as KeepError
     from .core.errors import MissingExtraError as MissingExtraError
     from .core.errors import QueryError as QueryError
     from .core.errors import QuerySyntaxError as QuerySyntaxError
@@ -93,6 +92,7 @@ if TYPE_CHECKING:
     from .core.errors import RunLostError as RunLostError
     from .core.errors import RunNotFoundError as RunNotFoundError
     from .core.errors import SightglassError as SightglassError
+    from .core.errors import StorageError as StorageError
     from .core.errors import TransportError as TransportError
     from .core.errors import UnconfirmedError as UnconfirmedError
     from .core.errors import UnsendableError as UnsendableError

@@ -6,7 +6,7 @@ import importlib.util
 
 import pytest
 
-from sightglass.training.commands import Act
+from sightglass.training.commands import Command
 from sightglass.training.run import wiring
 
 # Each of these libraries may be missing, as `make test TORCH=` goes without PyTorch.
@@ -20,6 +20,6 @@ def act_on():
     """Return a function that lets an act wait for the next event, as a client's does."""
 
     def act_on(run, kind, name="", value=None):
-        wiring(run).emitter.add(Act(id=1, client="test", kind=kind, name=name, value=value))
+        wiring(run).emitter.add(Command(id=1, client="test", kind=kind, name=name, value=value))
 
     return act_on

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightglass.client.record_buffer import Store, to_arrays
+from sightglass.client.record_buffer import RecordBuffer, to_arrays
 from sightglass.core.columns import Columns
 from sightglass.core.record import Record
 from sightglass.core.values import Histogram
@@ -24,7 +24,7 @@ def record(index, value, **options):
 
 
 def store(*parts):
-    one = Store(tag="t", run="job")
+    one = RecordBuffer(tag="t", run="job")
     for part in parts:
         one.add(part)
     return one
@@ -32,7 +32,7 @@ def store(*parts):
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), max_size=12), st.lists(st.integers(0, 40), max_size=6))
 def test_every_cursor_sees_every_record_once(parts, pauses):
-    one, n, cursor, seen = Store(tag="t", run="job"), 0, 0, []
+    one, n, cursor, seen = RecordBuffer(tag="t", run="job"), 0, 0, []
     for step, (as_columns, size) in enumerate(parts):
         if as_columns:
             one.add(columns(n, np.arange(n, n + size)))
@@ -51,7 +51,7 @@ def test_every_cursor_sees_every_record_once(parts, pauses):
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 6)), max_size=8))
 def test_gaps_are_counted_and_what_came_before_is_left_out(parts):
-    one = Store(tag="t", run="job")
+    one = RecordBuffer(tag="t", run="job")
     expected, following, lost = [], None, 0
     for index, n in parts:
         one.add(columns(index, np.arange(index, index + n)))
@@ -81,7 +81,7 @@ def test_a_record_is_whole():
 
 
 def test_latest():
-    one = Store(tag="t", run="job")
+    one = RecordBuffer(tag="t", run="job")
     assert one.latest() is None
     one.add(columns(0, np.arange(3)))
     assert one.latest().value == 2
@@ -104,7 +104,7 @@ def test_bytes_are_bounded(monkeypatch):
 
 
 def test_no_records_give_empty_arrays():
-    arrays = to_arrays(Store(tag="t", run="job"))
+    arrays = to_arrays(RecordBuffer(tag="t", run="job"))
     assert (arrays.steps.shape, arrays.wall_times.shape, arrays.values.shape, arrays.tracks) == ((0,), (0,), (0,), {})
 
 

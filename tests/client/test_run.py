@@ -148,7 +148,7 @@ def test_acting_from_the_training_thread_does_not_deadlock(begin, ask):
     run.observe("batch")
     assert lr.value == 0.5
     with pytest.raises(
-        sg.ActError, match=r"^Control 'lr': expected at most 1.0, got 5.0 \(declared in .*test_run.py:\d+\)$"
+        sg.CommandError, match=r"^Control 'lr': expected at most 1.0, got 5.0 \(declared in .*test_run.py:\d+\)$"
     ):
         client.set("lr", 5.0)
 
@@ -164,7 +164,7 @@ def test_acts_are_acknowledged_with_the_event(trained):
     assert (told.applied, told.event, told.old, told.result) == (True, "batch", 0.1, 0.5)
     assert told.index == told.step
     assert client.call("double", 21).result == 42
-    with pytest.raises(sg.ActError, match=r"^call 'fail' failed: ZeroDivisionError: division by zero$"):
+    with pytest.raises(sg.CommandError, match=r"^call 'fail' failed: ZeroDivisionError: division by zero$"):
         client.call("fail")
     waiting = client.set("lr", 0.25, at="epoch", timeout_s=0.05)
     assert (waiting.applied, waiting.note) == (

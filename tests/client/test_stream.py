@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sightglass as sg
-from sightglass.client.record_buffer import Store, arrivals
+from sightglass.client.record_buffer import RecordBuffer, arrivals
 from sightglass.client.stream import Stream
 from sightglass.core.columns import Columns
 
@@ -41,7 +41,7 @@ class Made(Stream):
 
     def __init__(self, tag="loss", run="job"):
         self.feed = Hand()
-        super().__init__(self.feed, Store(tag=tag, run=run))
+        super().__init__(self.feed, RecordBuffer(tag=tag, run=run))
         self._n = 0
 
     def put(self, *values, skip=0, at=None):
@@ -314,6 +314,6 @@ def test_latest_of_nothing():
 
 
 def test_a_stream_is_a_source():
-    from sightglass.core.threads import Source
+    from sightglass.core.source import Source
 
     assert isinstance(Made(), Source)

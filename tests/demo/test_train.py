@@ -15,7 +15,7 @@ def fixed(options):
 
 def test_a_few_epochs_reach_95_percent_in_about_two_seconds():
     images, labels, test_images, test_labels = digits.load()
-    options = train.Options()
+    options = train.TrainingOptions()
     state, rng, began = train.start(options), np.random.default_rng(0), time.process_time()
     for _ in range(8):
         for batch in train.train_epoch(state, images, labels, options=options, rng=rng, knobs=fixed(options)):
@@ -26,7 +26,7 @@ def test_a_few_epochs_reach_95_percent_in_about_two_seconds():
 
 def test_an_epoch_goes_through_every_image_once():
     images, labels, *_ = digits.load()
-    options = train.Options(batch_size=400, noise=0.0)
+    options = train.TrainingOptions(batch_size=400, noise=0.0)
     batches = list(
         train.train_epoch(
             train.start(options), images, labels, options=options, rng=np.random.default_rng(0), knobs=fixed(options)
@@ -42,7 +42,7 @@ def test_an_epoch_goes_through_every_image_once():
 
 def test_knobs_are_read_before_each_step():
     images, labels, *_ = digits.load()
-    options = train.Options(batch_size=500)
+    options = train.TrainingOptions(batch_size=500)
     rates = iter([0.1, 0.0, 0.0])
     epoch = train.train_epoch(
         train.start(options),
@@ -59,7 +59,7 @@ def test_knobs_are_read_before_each_step():
 
 def test_training_is_the_same_for_the_same_seed():
     images, labels, *_ = digits.load()
-    options = train.Options(seed=7)
+    options = train.TrainingOptions(seed=7)
     losses = [
         [
             batch.loss
@@ -85,7 +85,7 @@ def test_confusion_has_true_classes_in_rows_and_predicted_ones_in_columns():
 
 
 def test_a_checkpoint_holds_the_parameters(tmp_path):
-    state = train.start(train.Options())
+    state = train.start(train.TrainingOptions())
     path = train.save_checkpoint(state, tmp_path)
     assert path == tmp_path / "step-0.npz"
     with np.load(path) as stored:
@@ -94,8 +94,8 @@ def test_a_checkpoint_holds_the_parameters(tmp_path):
 
 
 def test_depth_and_width_make_the_network():
-    assert train.Options(depth=1).sizes == (64, 10)
-    assert train.Options(depth=4, width=16).sizes == (64, 16, 16, 16, 10)
+    assert train.TrainingOptions(depth=1).sizes == (64, 10)
+    assert train.TrainingOptions(depth=4, width=16).sizes == (64, 16, 16, 16, 10)
 
 
 @pytest.mark.parametrize(
@@ -114,6 +114,6 @@ def test_a_wrong_command_line_is_refused(arguments, message, capsys):
 
 
 def test_the_default_demo_lasts_about_half_a_minute():
-    options = train.Options()
+    options = train.TrainingOptions()
     n_batches = options.epochs * -(-1500 // options.batch_size)
     assert 25 <= n_batches * options.delay_s <= 40

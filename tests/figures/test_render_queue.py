@@ -13,8 +13,8 @@ import pytest
 from sightglass.core.errors import FigureErrors, UnknownNameError
 from sightglass.figures import Plotter, no_plot
 from sightglass.figures import render_queue as desks
-from sightglass.figures.figure_files import Names, at_step, read_about, read_inputs, safe
-from sightglass.figures.messages import Done
+from sightglass.figures.figure_files import FigureFileNames, at_step, read_about, read_inputs, safe
+from sightglass.figures.messages import DrawFinished
 from sightglass.figures.snapshot import PAGE, Arena, Snapshot
 
 
@@ -34,7 +34,7 @@ class Puppet:
 
     def draw(self):
         job = self.jobs.pop(0)
-        self.finished(job, Done(id=job.order.id, names=["x"], cards=[False]), {"x": b"png"})
+        self.finished(job, DrawFinished(id=job.order.id, names=["x"], cards=[False]), {"x": b"png"})
 
     def check(self):
         self.n_checks += 1
@@ -284,7 +284,7 @@ def test_a_snapshot_without_room_in_the_arena_is_held_here():
 
 
 def test_names_of_files():
-    names = Names()
+    names = FigureFileNames()
     assert [names.stem(name) for name in ("a/b", "c", "a/b")] == ["a_b", "c", "a_b"]
     assert names.stem("a_b").startswith("a_b-")
     assert names.stem("A/B") != names.stem("a/b")  # on file systems that do not tell them apart

@@ -95,9 +95,9 @@ def test_an_act_that_waits_for_an_event_within_waits_for_the_call(desk):
     step = desk.live(f, 0)
     desk.ask(lambda: step(0), "inner.c")
     act = desk.emitter.ledger
-    from sightglass.training.commands import Act
+    from sightglass.training.commands import Command
 
-    desk.emitter.add(Act(id=1, client="c", kind="set", name="lr", value=0.5, at="inner"))
+    desk.emitter.add(Command(id=1, client="c", kind="set", name="lr", value=0.5, at="inner"))
     assert control.value == 0.1
     step(0)
     assert control.value == 0.5

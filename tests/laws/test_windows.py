@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
-from sightglass.query.windows import Item
+from sightglass.query.windows import PipelineItem
 
 HELD = object()
 PERIOD_S = 10.0
@@ -128,7 +128,7 @@ def reference(marks: list[Mark], window: str, reducer: str) -> list[Mark]:
     return after
 
 
-def play(query: str, run: list[Happening], start: int = 0, *, quick: bool = False) -> list[Item]:
+def play(query: str, run: list[Happening], start: int = 0, *, quick: bool = False) -> list[PipelineItem]:
     """Answer a query from an event on, in the way that an agent does."""
     evaluation, items, ordinal, wall_time = Evaluation(parse(query)), [], 0, 1000.0
     for one in run:
@@ -142,7 +142,7 @@ def play(query: str, run: list[Happening], start: int = 0, *, quick: bool = Fals
     return [*items, *evaluation.finish()]
 
 
-def post(evaluation: Evaluation, one: Happening, ordinal: int, wall_time: float, quick: bool) -> list[Item]:
+def post(evaluation: Evaluation, one: Happening, ordinal: int, wall_time: float, quick: bool) -> list[PipelineItem]:
     if one.missed:
         return evaluation.miss(ordinal=ordinal, wall_time=wall_time)
     observables = {"x": one.x, "keep": one.keep, "cut": one.cut}
@@ -151,7 +151,7 @@ def post(evaluation: Evaluation, one: Happening, ordinal: int, wall_time: float,
     return evaluation.tail(evaluation.head(observables), ordinal=ordinal, step=float(ordinal), wall_time=wall_time)
 
 
-def plain(item: Item | Mark) -> tuple[Any, ...]:
+def plain(item: PipelineItem | Mark) -> tuple[Any, ...]:
     at = item.wall_time if item.n_events else 0.0
     return (item.ordinal, item.value, item.n_events, item.complete, item.closed, at)
 
@@ -237,7 +237,7 @@ def test_a_copy_goes_on_by_itself(run: list[Happening], cut: int, window: str) -
     assert len(before) <= len(run)
 
 
-def feed(evaluation: Evaluation, one: Happening, ordinal: int) -> list[Item]:
+def feed(evaluation: Evaluation, one: Happening, ordinal: int) -> list[PipelineItem]:
     if one.kind == "event":
         return post(evaluation, one, ordinal, 1000.0 + ordinal * one.gap_s, quick=False)
     return evaluation.end_group() if one.kind == "end_group" else evaluation.boundary(one.kind)

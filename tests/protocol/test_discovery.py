@@ -15,7 +15,7 @@ from sightglass.protocol import discovery
 
 
 def entry(id="0123456789ab", name="job", started=1.0):
-    return discovery.Entry(name=name, id=id, pid=os.getpid(), host="here", started=started, endpoint="ipc://x")
+    return discovery.LiveRun(name=name, id=id, pid=os.getpid(), host="here", started=started, endpoint="ipc://x")
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_an_entry_that_ends_is_gone(enter, runtime):
 def test_the_dead_are_cleaned_away(runtime):
     code = (
         "from sightglass.protocol import discovery\n"
-        "one = discovery.Entry(name='dead', id='d' * 12, pid=1, host='h', started=1.0, endpoint='ipc://x')\n"
+        "one = discovery.LiveRun(name='dead', id='d' * 12, pid=1, host='h', started=1.0, endpoint='ipc://x')\n"
         "folder = discovery.folder(); discovery.hold(one.id, folder); discovery.register(one, folder)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -21,9 +21,9 @@ FROM_CLIENT = [
     messages.Open(request=2, query="batch.loss"),
     messages.Close(stream=3),
     messages.EndGroup(request=4, stream=3),
-    messages.Do(request=5, kind="set", name="lr", value=b"\x01", at="epoch", hold=True),
+    messages.RunCommand(request=5, kind="set", name="lr", value=b"\x01", at="epoch", hold=True),
     messages.Publish(request=6, event="best"),
-    messages.Keep(request=7, query="batch.loss", keep=False),
+    messages.RecordQuery(request=7, query="batch.loss", keep=False),
     messages.Block(stream=1, index=2, n=0, steps=b"d", wall_times=b"", values=b"\x90"),
 ]
 FROM_AGENT = [

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from sightglass.server.access import CSP, MAX_BODY_BYTES, Names, Tokens, is_loopback, split
+from sightglass.server.access import CSP, MAX_BODY_BYTES, AllowedHosts, Tokens, is_loopback, split
 from sightglass.server.app import ROUTES
 
 from .conftest import raises_closed, record
@@ -154,11 +154,11 @@ def test_a_socket_must_say_hello(page, monkeypatch):
 
 
 def test_names():
-    names = Names.of("127.0.0.1", 80)
+    names = AllowedHosts.of("127.0.0.1", 80)
     assert names.own("127.0.0.1")
     assert names.own("localhost:80")
     assert not names.own("192.168.1.2:80")
-    everywhere = Names.of("0.0.0.0", 8080)
+    everywhere = AllowedHosts.of("0.0.0.0", 8080)
     assert everywhere.own("192.168.1.2:8080")
     assert everywhere.own(f"{socket.gethostname()}:8080")
     assert not everywhere.own("evil.example:8080")

@@ -373,7 +373,7 @@ def test_acts(page, begin):
     assert (ack["applied"], ack["event"], ack["old"], ack["result"], lr.value) == (True, "batch", 0.1, 0.5, 0.5)
     assert do(kind="call", name="add", value=[1, 2]).json()["result"] == 3
     wrong = do(kind="set", name="lr", value=7)
-    assert error(wrong) == (409, "ActError")
+    assert error(wrong) == (409, "CommandError")
     assert "1.0" in wrong.json()["error"]["message"]
     assert wrong.status_code == 409
     assert error(do(kind="set")) == (400, "RequestError")
@@ -430,7 +430,7 @@ def test_the_document_covers_every_route(page):
 def test_what_nobody_foresaw_is_no_500(page, monkeypatch, capfd):
     from sightglass.server.api import runs
 
-    monkeypatch.setattr(runs, "Session", None)
+    monkeypatch.setattr(runs, "SessionInfo", None)
     answer = page.get("/session")
     assert error(answer) == (503, "InternalError")
     assert "Traceback" in capfd.readouterr().err

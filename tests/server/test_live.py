@@ -266,7 +266,7 @@ def test_feeds_stay_small(monkeypatch):
     class Source:
         live = True
 
-    feed = feeds.Feed(Source(), "x", confirm=False)
+    feed = feeds.LiveFeed(Source(), "x", confirm=False)
     for start in range(0, 40_000, 1000):
         values = [sg.Record(tag="x", index=i, step=i, wall_time=float(i), value=100.0 if i == 777 else 0.0)
                   for i in range(start, start + 1000)]  # fmt: skip

@@ -40,7 +40,7 @@ with atheris.instrument_imports(include=["sightglass.storage", "sightglass.core.
     from sightglass.storage.format.framing import checksum, frame
     from sightglass.storage.format.png import encode_png
     from sightglass.storage.format.protobuf import spans
-    from sightglass.storage.read.segment_reader import Segment
+    from sightglass.storage.read.segment_reader import SegmentReader
 
 FOLDER = Path(tempfile.mkdtemp(prefix="sgfuzz", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
 OURS = FOLDER / "1000-rank0-0000.sgr"
@@ -53,7 +53,7 @@ def segment(data: bytes) -> None:
     """Read a file as one of ours, twice: as it grows, and whole."""
     OURS.write_bytes(data[: len(data) // 2])
     try:
-        part = Segment(OURS, cache=False)
+        part = SegmentReader(OURS, cache=False)
     except DamagedError:
         return
     OURS.write_bytes(data)

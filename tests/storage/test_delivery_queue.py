@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from sightglass.core.errors import KeepError
+from sightglass.core.errors import StorageError
 from sightglass.storage import delivery_queue
-from sightglass.storage.delivery_queue import Outbox
+from sightglass.storage.delivery_queue import DeliveryQueue
 
 
 def test_everything_is_delivered_in_order_on_another_thread():
@@ -18,7 +18,7 @@ def test_everything_is_delivered_in_order_on_another_thread():
         seen.append(item)
         threads.add(threading.get_ident())
 
-    box = Outbox("test", deliver, settle=lambda: seen.append("settled"), end=lambda: seen.append("ended"))
+    box = DeliveryQueue("test", deliver, settle=lambda: seen.append("settled"), end=lambda: seen.append("ended"))
     for i in range(1_000):
         box.put(i)
     box.flush(30)
@@ -33,7 +33,9 @@ def test_everything_is_delivered_in_order_on_another_thread():
 
 def test_nothing_is_started_for_nothing():
     ended = []
-    box = Outbox("test", print, settle=lambda: pytest.fail("settled"), end=lambda: ended.append(threading.get_ident()))
+    box = DeliveryQueue(
+        "test", print, settle=lambda: pytest.fail("settled"), end=lambda: ended.append(threading.get_ident())
+    )
     box.flush(30)
     box.close(30)
     box.close(30)
@@ -48,7 +50,7 @@ def test_what_cannot_be_delivered_is_warned_of_once_counted_and_raised():
             raise ValueError(f"odd: {item}")
         seen.append(item)
 
-    box = Outbox("test", deliver)
+    box = DeliveryQueue("test", deliver)
 
     def run():
         for i in range(6):
@@ -57,7 +59,7 @@ def test_what_cannot_be_delivered_is_warned_of_once_counted_and_raised():
 
     with (
         pytest.warns(RuntimeWarning, match=r"^test: not all can be written: ValueError: odd: 1; further") as told,
-        pytest.raises(KeepError, match=r"^test: not all could be written, 3 lost: ValueError: odd: 5$"),
+        pytest.raises(StorageError, match=r"^test: not all could be written, 3 lost: ValueError: odd: 5$"),
     ):
         run()
     assert len(told) == 1
@@ -69,13 +71,13 @@ def test_what_cannot_be_delivered_is_warned_of_once_counted_and_raised():
 
 def test_a_failure_at_the_end_is_raised_too():
     def end():
-        raise KeepError("the disk is full")
+        raise StorageError("the disk is full")
 
-    box = Outbox("test", lambda item: None, end=end)
+    box = DeliveryQueue("test", lambda item: None, end=end)
     box.put(1)
     with (
         pytest.warns(RuntimeWarning, match="the disk is full"),
-        pytest.raises(KeepError, match=r"0 lost: the disk is full$"),
+        pytest.raises(StorageError, match=r"0 lost: the disk is full$"),
     ):
         box.close(30)
 
@@ -90,20 +92,20 @@ def test_it_holds_so_many_and_no_more(monkeypatch):
         go.wait(30)
         seen.append(item)
 
-    box = Outbox("test", deliver)
+    box = DeliveryQueue("test", deliver)
     box.put("first", 10)
     begun.wait(30)
     with pytest.warns(RuntimeWarning, match="too much waits to be written"):
         [box.put(size, size) for size in (60, 60, 20, 10, 1)]
     assert box.statistics().n_lost == 2
     go.set()
-    with pytest.raises(KeepError, match="2 lost"):
+    with pytest.raises(StorageError, match="2 lost"):
         box.close(30)
     assert seen == ["first", 60, 20, 10]
 
 
 def test_what_comes_after_the_end_is_lost():
-    box = Outbox("test", print)
+    box = DeliveryQueue("test", print)
     box.close(30)
     with pytest.warns(RuntimeWarning, match="it is closed"):
         box.put(1)
@@ -112,10 +114,10 @@ def test_what_comes_after_the_end_is_lost():
 
 def test_a_flush_that_takes_too_long_says_so():
     go = threading.Event()
-    box = Outbox("test", lambda item: go.wait(30))
+    box = DeliveryQueue("test", lambda item: go.wait(30))
     box.put(1)
     box.put(2)
-    with pytest.raises(KeepError, match=r"not within 0.01 s, \d wait$"):
+    with pytest.raises(StorageError, match=r"not within 0.01 s, \d wait$"):
         box.flush(0.01)
     go.set()
     box.close(30)

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from sightglass.core.errors import KeepError, MissingExtraError
+from sightglass.core.errors import MissingExtraError, StorageError
 from sightglass.core.record import Record
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text
 from sightglass.storage.format.png import encode_png
@@ -89,7 +89,7 @@ def test_what_wandb_has_nothing_for_is_told_and_the_rest_is_kept(begin, tmp_path
     sink = begin()
     with (
         pytest.warns(RuntimeWarning, match=r"^W&B: not all can be written: UnsendableError: 'z': .* complex"),
-        pytest.raises(KeepError, match="1 lost"),
+        pytest.raises(StorageError, match="1 lost"),
     ):
         sink.write([record("loss", 0, 1.0), record("z", 0, 1j)]), sink.flush()
     sink.write([record("loss", 1, 2.0)])
@@ -133,7 +133,7 @@ def test_the_rows_of_others_are_not_lost_in_a_shared_run(tmp_path):
 
 
 def test_without_a_run_it_says_what_to_do():
-    with pytest.raises(KeepError, match=r"No W&B run is active: call wandb.init\(\) first"):
+    with pytest.raises(StorageError, match=r"No W&B run is active: call wandb.init\(\) first"):
         WandB()
 
 

@@ -15,7 +15,7 @@ import sightglass as sg
 from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
 from sightglass.training.run import wiring
-from sightglass.training.subscription import Answer
+from sightglass.training.subscription import Subscription
 
 settings.register_profile("steady", deadline=None)
 settings.load_profile("steady")
@@ -43,20 +43,22 @@ class Desk:
         self.emitter = wiring(self.run).emitter
         self._numbers = itertools.count(1000)
 
-    def ask(self, text: str) -> Answer:
+    def ask(self, text: str) -> Subscription:
         """Open an answer to a query: `batch.…`, or all of it."""
         query = parse(text, functions=wiring(self.run).functions)
         evaluation = Evaluation(query, wiring(self.run).functions)
-        answer = Answer(next(self._numbers), query, evaluation, monotonic=self.emitter.now_s, defer=self.emitter.defer)
+        answer = Subscription(
+            next(self._numbers), query, evaluation, monotonic=self.emitter.now_s, defer=self.emitter.defer
+        )
         self.emitter.open(answer)
         return answer
 
-    def leave(self, *answers: Answer) -> None:
+    def leave(self, *answers: Subscription) -> None:
         """Stop asking, as the agent does when the last client has left."""
         for answer in answers:
             self.emitter.close_answer(answer)
 
-    def values(self, answer: Answer) -> list[Any]:
+    def values(self, answer: Subscription) -> list[Any]:
         """Return what the rows of an answer hold; the `io` thread moves them while it is looked."""
         self.emitter.flush(10.0)
         deadline_s = time.monotonic() + 10.0
@@ -66,7 +68,7 @@ class Desk:
             assert time.monotonic() < deadline_s, f"{len(rows)} of {answer.n_rows} rows"
         return [row[3] for _, row in rows]
 
-    def one(self, answer: Answer) -> Any:
+    def one(self, answer: Subscription) -> Any:
         """Return the only row's value."""
         (value,) = self.values(answer)
         return value

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sightglass.core import device_copy
-from sightglass.core.values import Departed, DeviceHistogram, on_device, to_host
+from sightglass.core.values import DeviceHistogram, PendingCopy, on_device, to_host
 from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
 
@@ -45,7 +45,7 @@ class Slow:
 @pytest.fixture
 def lane(monkeypatch):
     lane = Slow()
-    monkeypatch.setattr(device_copy, "lane_of", lambda tensor: lane if isinstance(tensor, torch.Tensor) else None)
+    monkeypatch.setattr(device_copy, "copy_stream_of", lambda tensor: lane if isinstance(tensor, torch.Tensor) else None)
     return lane
 
 
@@ -57,9 +57,9 @@ def test_what_departs_arrives_when_it_is_waited_for(lane):
         "half": torch.tensor([[0.5]], dtype=torch.bfloat16),
         "none": torch.zeros((0, 3)),
     }
-    gone = device_copy.depart(value)
+    gone = device_copy.start_copy(value)
     assert on_device(gone)
-    assert isinstance(gone["norms"]["layer7"], Departed)
+    assert isinstance(gone["norms"]["layer7"], PendingCopy)
     assert lane.n_copies == 4  # the small ones of each dtype together, and the large one
     assert lane.waiting
     arrived, wanted = to_host(gone), to_host(value)
@@ -73,7 +73,7 @@ def test_what_departs_arrives_when_it_is_waited_for(lane):
 def test_a_histogram_departs_in_its_parts(lane):
     edges = torch.tensor([0.0, 1.0, 2.0])
     one = torch.tensor(0)
-    gone = device_copy.depart(
+    gone = device_copy.start_copy(
         DeviceHistogram(
             below=torch.tensor([0, 1, 3]), edges=edges, n_finite=one + 3, n_nan=one, n_posinf=one, n_neginf=one
         )
@@ -83,18 +83,18 @@ def test_a_histogram_departs_in_its_parts(lane):
 
 def test_one_tensor_at_two_places(lane):
     x = torch.tensor([1.0, 2.0])
-    first, second = to_host(device_copy.depart((x, x)))
+    first, second = to_host(device_copy.start_copy((x, x)))
     assert first.tolist() == second.tolist() == [1.0, 2.0]
 
 
 def test_what_is_on_the_host_stays():
     value = {"x": torch.ones(3), "y": np.ones(2), "z": 1.0}
-    assert device_copy.depart(value) is value
+    assert device_copy.start_copy(value) is value
 
 
 def test_a_query_departs_before_it_is_waited_for(lane, monkeypatch):
     monkeypatch.setattr("sightglass.query.pipeline.on_device", lambda value: not isinstance(value, dict))
     head = Evaluation(parse("on('batch').map(lambda b: b.x * 2)")).head({"x": torch.tensor([1.0, 2.0])})
-    assert isinstance(head.value, Departed)
+    assert isinstance(head.value, PendingCopy)
     head.read()
     assert head.value.tolist() == [2.0, 4.0]

@@ -33,7 +33,7 @@ def test_a_client_sets_the_learning_rate_at_the_next_event(desk):
         assert opt.param_groups[0]["lr"] == 1e-4
         assert desk.run.history[-1].old == 1e-3
         with pytest.raises(
-            sg.ActError, match=r"'optimizer\.lr': expected at most 1\.0, got 2\.0 \(declared in .*test_"
+            sg.CommandError, match=r"'optimizer\.lr': expected at most 1\.0, got 2\.0 \(declared in .*test_"
         ):
             client.set("optimizer.lr", 2.0)
 
@@ -66,7 +66,7 @@ def test_bounds(desk):
     sgt.watch(model, desk.run, optimizer=opt, bounds={"lr": (1e-5, 1e-2)})
     lr, decay = (desk.emitter.ledger.controls[f"optimizer.{key}"] for key in ("lr", "weight_decay"))
     assert (lr.min, lr.max, decay.min, decay.max) == (1e-5, 1e-2, 0.0, 1.0)
-    with pytest.raises(sg.ActError, match=r"expected at most 0\.0001, got 0\.001"):
+    with pytest.raises(sg.CommandError, match=r"expected at most 0\.0001, got 0\.001"):
         sgt.watch(model, desk.run, optimizer=opt, name="x", bounds={"lr": (0.0, 1e-4)})
 
 

@@ -12,7 +12,7 @@ from hypothesis import settings
 from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
 from sightglass.training.events import Emitter
-from sightglass.training.subscription import Answer
+from sightglass.training.subscription import Subscription
 
 settings.register_profile("steady", deadline=None)
 settings.load_profile("steady")
@@ -43,10 +43,10 @@ class Bench:
         self.emitter = Emitter(clock=clock, **{"budget": None, **options})
         self._numbers = itertools.count(1)
 
-    def ask(self, text: str) -> Answer:
+    def ask(self, text: str) -> Subscription:
         query = parse(text, functions=self.functions)
         evaluation = Evaluation(query, self.functions)
-        answer = Answer(
+        answer = Subscription(
             next(self._numbers), query, evaluation, monotonic=self.clock.monotonic, defer=self.emitter.defer
         )
         self.emitter.open(answer)

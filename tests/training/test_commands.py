@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightglass.core.errors import ActError
-from sightglass.training.commands import MAX_PENDING, Act, Ledger, agreed
+from sightglass.core.errors import CommandError
+from sightglass.training.commands import MAX_PENDING, Command, CommandQueue, agreed
 from sightglass.training.controls import Action, Control
 
 
 def act(kind, name="", value=None, *, id=1, client="c", **options):
-    return Act(id=id, client=client, kind=kind, name=name, value=value, **options)
+    return Command(id=id, client=client, kind=kind, name=name, value=value, **options)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_actions_answer_or_fail_without_hurting_the_run(held):
 )
 def test_what_cannot_succeed_is_refused_before_it_waits(held, wrong, message):
     b, _ = held
-    with pytest.raises(ActError) as caught:
+    with pytest.raises(CommandError) as caught:
         b.emitter.add(wrong)
     assert (str(caught.value), b.emitter.ledger.pending) == (message, [])
 
@@ -93,16 +93,16 @@ def test_a_step_that_cannot_be_read_does_not_hurt_an_act(held):
 
 
 def test_acts_that_wait_are_bounded():
-    ledger = Ledger()
+    ledger = CommandQueue()
     for number in range(MAX_PENDING):
         ledger.add(act("stop", id=number, at="never"))
-    with pytest.raises(ActError, match=r"^Expected at most 1000 acts to wait for an event, got more$"):
+    with pytest.raises(CommandError, match=r"^Expected at most 1000 acts to wait for an event, got more$"):
         ledger.add(act("stop"))
 
 
 @given(st.lists(st.sampled_from([None, "a", "b", "c"])), st.sampled_from(["a", "b"]))
 def test_due_takes_out_in_order_what_waits_for_this_event(places, event):
-    ledger = Ledger()
+    ledger = CommandQueue()
     acts = [act("stop", value=np.zeros(2), id=number, at=at) for number, at in enumerate(places)]
     for one in acts:
         ledger.add(one)
@@ -275,7 +275,7 @@ def test_ranks_apply_the_same_acts_at_the_same_event(bench):
 def test_what_cannot_be_broadcast_is_refused(bench):
     b = bench(agree=lambda told: told)
     b.emitter.ledger.actions["take"] = Action("take", lambda x: x)
-    with pytest.raises(ActError, match=r"^Expected a number, text, array or a container of these, got object at "):
+    with pytest.raises(CommandError, match=r"^Expected a number, text, array or a container of these, got object at "):
         b.emitter.add(act("call", "take", [object()]))
     b.observe("batch")
 

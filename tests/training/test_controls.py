@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightglass.core.errors import ActError
+from sightglass.core.errors import CommandError
 from sightglass.training.controls import Action, BoundControl, Control, declaring_line
 
 
@@ -31,7 +31,7 @@ from sightglass.training.controls import Action, BoundControl, Control, declarin
 )
 def test_refusals(control, value, reason):
     before = control.value
-    with pytest.raises(ActError) as caught:
+    with pytest.raises(CommandError) as caught:
         control.set(value)
     assert str(caught.value) == f"Control {control.name!r}: {reason}"
     assert control.value == before
@@ -39,7 +39,7 @@ def test_refusals(control, value, reason):
 
 def test_a_refusal_names_the_declaring_line():
     control = Control("lr", 0.1, max=1.0, where="train.py:12")
-    with pytest.raises(ActError) as caught:
+    with pytest.raises(CommandError) as caught:
         control.set(2)
     assert str(caught.value) == "Control 'lr': expected at most 1.0, got 2.0 (declared in train.py:12)"
     assert declaring_line(1).rpartition(":")[0] == __file__
@@ -47,7 +47,7 @@ def test_a_refusal_names_the_declaring_line():
 
 @pytest.mark.parametrize("value", [10**400, -(10**400), "x" * 10_000, np.arange(1_000)])
 def test_monstrous_values_are_refused_briefly(value):
-    with pytest.raises(ActError) as caught:
+    with pytest.raises(CommandError) as caught:
         Control("lr", 0.1).set(value)
     assert len(str(caught.value)) < 200
 
@@ -74,7 +74,7 @@ def test_a_value_is_taken_exactly_if_it_lies_within_the_bounds(value, low, high)
     control = Control("x", 10.0, min=low, max=high)
     try:
         control.set(value)
-    except ActError:
+    except CommandError:
         assert not low <= value <= high
         assert control.value == 10.0
     else:
@@ -84,7 +84,7 @@ def test_a_value_is_taken_exactly_if_it_lies_within_the_bounds(value, low, high)
 def test_a_bad_declaration_raises_at_once():
     with pytest.raises(TypeError, match=r"^Expected a bool, int, float or str as control 'x', got list$"):
         Control("x", [1])
-    with pytest.raises(ActError, match=r"^Control 'x': expected at most 1, got 5$"):
+    with pytest.raises(CommandError, match=r"^Control 'x': expected at most 1, got 5$"):
         Control("x", 5, max=1)
     with pytest.raises(TypeError, match=r"^Expected a function as action 'save', got int$"):
         Action("save", 5)
@@ -103,7 +103,7 @@ def test_a_bound_control_reads_and_writes_its_owner(owner):
     else:
         owner.lr = 3.0
     assert control.value == 3.0
-    with pytest.raises(ActError, match=r"^Control 'lr': expected at least 0.0, got -1.0$"):
+    with pytest.raises(CommandError, match=r"^Control 'lr': expected at least 0.0, got -1.0$"):
         control.set(-1)
     assert repr(control) == "Control('lr', 3.0, 0.0..None)"
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from sightglass.core.clock import SystemClock
-from sightglass.core.errors import KeepError
+from sightglass.core.errors import StorageError
 from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
 from sightglass.storage.format.block import Key
 from sightglass.storage.read.recording import Recording
 from sightglass.training.recorder import Recorder
-from sightglass.training.subscription import Answer
+from sightglass.training.subscription import Subscription
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_nothing_is_made_before_anything_is_given_and_acts_alone_are_nothing(
 
 def test_everything_goes_into_a_series_of_its_own(recorder: Recorder, tmp_path: Path, made: list[Path]) -> None:
     query = parse("batch.loss")
-    answer = Answer(1, query, Evaluation(query), monotonic=lambda: 0.0, defer=lambda wait, settle: None)
+    answer = Subscription(1, query, Evaluation(query), monotonic=lambda: 0.0, defer=lambda wait, settle: None)
     answer.n_errors, answer.n_skipped, answer.n_dropped = 1, 2, 3
     rows = [(n, 2 * n, float(n), n / 2, None, 7 + n) for n in (4, 5)]
     recorder.record(answer, rows, 11)
@@ -101,9 +101,9 @@ def test_what_cannot_be_opened_is_warned_of_and_raised_by_flush(tmp_path: Path) 
     recorder = Recorder(refuse, rank=0, clock=SystemClock())
     with pytest.warns(RuntimeWarning, match=r"^Records cannot be written now, .*Permission denied$"):  # noqa: PT031
         recorder.group("batch", 1, 1.0)
-        with pytest.raises(KeepError, match=r"Permission denied; 1 wait in memory, 0 are lost$"):
+        with pytest.raises(StorageError, match=r"Permission denied; 1 wait in memory, 0 are lost$"):
             recorder.flush(20)
-    with pytest.raises(KeepError, match=r"0 wait in memory, 1 are lost$"):
+    with pytest.raises(StorageError, match=r"0 wait in memory, 1 are lost$"):
         recorder.close(20)
 
 

@@ -99,7 +99,11 @@ def test_misuse_of_init_raises(options, error, message):
     [
         (lambda run: run.control("lr", 0.1), ValueError, "Expected a new name for a control, 'lr' is taken in .*"),
         (lambda run: run.control("", 0.1), TypeError, "Expected the name of a control as text, got ''"),
-        (lambda run: run.control("x", 5, max=1), sg.ActError, "Control 'x': expected at most 1, got 5 .declared in .*"),
+        (
+            lambda run: run.control("x", 5, max=1),
+            sg.CommandError,
+            "Control 'x': expected at most 1, got 5 .declared in .*",
+        ),
         (lambda run: run.control("x", []), TypeError, "Expected a bool, int, float or str as control 'x', got list"),
         (lambda run: run.action("save", print), ValueError, r"Expected a new name for a action, 'save' is taken in .*"),
         (lambda run: run.action("x", 5), TypeError, "Expected a function as action 'x', got int"),

@@ -14,7 +14,7 @@ from sightglass.views.distributions import over_steps
 from sightglass.views.options import Options, options_of
 from sightglass.views.scene import frames_of
 from sightglass.views.smoothing import smooth
-from sightglass.views.stream_set import Board
+from sightglass.views.stream_set import StreamSet
 
 
 class Stub:
@@ -38,7 +38,7 @@ class Stub:
 
 
 def taken(*sources, second=(), view=None, **options):
-    board = Board(sources, view=view, second=second, options=Options(**options))
+    board = StreamSet(sources, view=view, second=second, options=Options(**options))
     assert board.pull()
     return board.scene
 
@@ -105,7 +105,7 @@ def test_records_without_a_step_track_are_left_out():
 def test_another_stream_can_be_x_matched_by_step():
     tokens = Stub(5.0, 7.0, 9.0, tag="tokens", steps=[0, 2, 3])
     loss = Stub(1.0, 2.0, 3.0, 4.0)
-    board = Board([loss], options=Options(x=tokens))
+    board = StreamSet([loss], options=Options(x=tokens))
     board.pull()
     assert xs(board.scene) == [[5, 7, 9]]
     assert board.scene.series[0].y.tolist() == [1, 3, 4]
@@ -123,7 +123,7 @@ def test_only_the_newest_points_are_drawn_if_asked():
 def test_a_close_look_loses_nothing():
     values = np.zeros(100_000)
     values[50_000] = 1.0
-    board = Board([Stub(*values.tolist())])
+    board = StreamSet([Stub(*values.tolist())])
     board.pull()
     close = board.take(seen=(49_990.0, 50_010.0), n_pixels=100).series[0]
     assert close.x.tolist() == list(range(49_989, 50_012))
@@ -164,7 +164,7 @@ def test_streams_can_be_read_on_a_second_axis():
     loss, accuracy = Stub(1.0), Stub(90.0, tag="accuracy")
     assert [series.second for series in taken(loss, accuracy, second=[accuracy]).series] == [False, True]
     assert [series.label for series in taken(loss, second=[accuracy]).series] == ["loss", "accuracy"]
-    board = Board([loss])
+    board = StreamSet([loss])
     board.add(accuracy, second=True)
     board.pull()
     assert [series.second for series in board.scene.series] == [False, True]
@@ -213,12 +213,12 @@ def test_frames_of_vectors_stand_over_their_places_and_a_missing_name_is_a_gap()
 
 
 def test_kept_frames_are_bounded_in_number_and_bytes():
-    board = Board([Stub(*[{"a": float(i)} for i in range(1000)])])
+    board = StreamSet([Stub(*[{"a": float(i)} for i in range(1000)])])
     board.pull()
     [item] = board.scene.items
     assert len(item.values) == 256
     assert [record.value["a"] for _, record in frames_of(item, 2)] == [997, 998, 999]
-    large = Board([Stub(*[np.zeros((1024, 1024)) for _ in range(8)])])
+    large = StreamSet([Stub(*[np.zeros((1024, 1024)) for _ in range(8)])])
     large.pull()
     assert len(large.scene.items[0].values) == 4
 
@@ -245,7 +245,7 @@ def test_distributions_over_the_steps_keep_every_count():
 
 
 def test_what_cannot_share_is_refused_and_leaves_all_as_it_was():
-    board = Board([Stub(1.0)])
+    board = StreamSet([Stub(1.0)])
     with pytest.raises(SightglassError, match="cannot share a view"):
         board.add(Stub(np.zeros((2, 2)), tag="kernel"), second=True)
     board.pull()
@@ -254,7 +254,7 @@ def test_what_cannot_share_is_refused_and_leaves_all_as_it_was():
 
 def test_nothing_new_is_no_change_until_it_is_touched():
     source = Stub(1.0)
-    board = Board([source])
+    board = StreamSet([source])
     assert board.pull()
     assert not board.pull()
     board.touch()

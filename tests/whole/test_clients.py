@@ -132,8 +132,8 @@ def test_a_stopped_client_costs_bounded_memory_and_is_told(start, until):
 def test_a_client_stopped_for_a_moment_sees_what_it_lost(start):
     child = start(
         """
-        from sightglass.protocol import io
-        io.MAX_OUTBOX_MESSAGES = 100
+        from sightglass.training import io_thread
+        io_thread.MAX_OUTBOX_MESSAGES = 100
         run = sg.init("job", budget=None)
         say("ready")
         until(lambda: run._emitter.demand.answers)
@@ -260,7 +260,8 @@ def near_messages(rng: random.Random) -> list[list[bytes]]:
         messages.Open(request=number, query=text),
         messages.Close(stream=number),
         messages.EndGroup(request=number, stream=number),
-        messages.Do(request=number, kind=rng.choice(["set", "call", "resume", text]), name=text, value=blob, at=text),
+        messages.RunCommand(request=number, kind=rng.choice(["set", "call", "resume", text]), name=text, value=blob,
+                            at=text),
         messages.Publish(request=1, event=rng.choice([text, "log", "batch"])),
         messages.Block(stream=1, index=number, n=rng.choice([0, 1, -1, 2**40]),
                        steps=rng.choice([b"d" + bytes(8), blob]), wall_times=rng.choice([bytes(8), blob]),

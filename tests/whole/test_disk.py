@@ -19,11 +19,11 @@ import numpy as np
 import pytest
 
 from sightglass.core.clock import SystemClock
-from sightglass.core.errors import KeepError
+from sightglass.core.errors import StorageError
 from sightglass.storage.format import block
-from sightglass.storage.format.framing import File, Scan
+from sightglass.storage.format.framing import RandomAccessFile, Scan
 from sightglass.storage.write import writer
-from sightglass.storage.write.writer import Keeper
+from sightglass.storage.write.writer import RecordWriter
 
 from .conftest import Start
 
@@ -59,7 +59,7 @@ def series(directory: Path, *, torn: bool = False) -> dict[str, list[Any]]:
     """Read all values by tag; the numbers of their records have no hole."""
     values: dict[str, list[Any]] = {}
     for path in sorted(directory.glob("*.sgr")):
-        file = File(path)
+        file = RandomAccessFile(path)
         scan = Scan(file)
         for _, payload in scan.frames(whole=True):
             if block.is_block(payload, len(payload)):
@@ -107,7 +107,7 @@ LIMITED = """
 import resource, signal
 from pathlib import Path
 from sightglass.core.clock import SystemClock
-from sightglass.core.errors import KeepError
+from sightglass.core.errors import StorageError
 from sightglass.storage.write.writer import Keeper
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -126,7 +126,7 @@ def train(n_steps):
 def flush():
     try:
         keeper.flush(60)
-    except KeepError as error:
+    except StorageError as error:
         return str(error)
 while flush() is None:
     train(20)
@@ -189,7 +189,7 @@ def small_disk(runtime: Path) -> Iterator[Path]:
 def test_on_a_full_disk_training_goes_on(small_disk: Path, told: Told, until: Callable[..., Any]) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(2**19))
-    keeper = Keeper(lambda: small_disk, clock=SystemClock())
+    keeper = RecordWriter(lambda: small_disk, clock=SystemClock())
     n = itertools.count()
 
     def train(n_steps: int) -> int:
@@ -203,7 +203,7 @@ def test_on_a_full_disk_training_goes_on(small_disk: Path, told: Told, until: Ca
             keeper.flush(60)
 
     for _ in range(2):
-        with pytest.raises(KeepError, match=r"No space left on device; \d+ wait in memory, 0 are lost$"):
+        with pytest.raises(StorageError, match=r"No space left on device; \d+ wait in memory, 0 are lost$"):
             fill()
     (message,) = told()
     assert str(small_disk) in message
@@ -226,7 +226,7 @@ def test_a_directory_that_vanishes_is_made_again(tmp_path: Path, told: Told, unt
         directory.mkdir()
         return directory
 
-    keeper = Keeper(make, clock=SystemClock())
+    keeper = RecordWriter(make, clock=SystemClock())
     keeper.log(0, 0, 1e9, {"a": 0.5}, None)
     keeper.flush(60)
     shutil.rmtree(directory)
@@ -237,7 +237,7 @@ def test_a_directory_that_vanishes_is_made_again(tmp_path: Path, told: Told, unt
     assert "it was removed" in message
     keeper.close(60)
     (path,) = directory.iterdir()
-    file = File(path)
+    file = RandomAccessFile(path)
     heads = [block.decode_head(p) for _, p in Scan(file).frames(whole=True) if block.is_block(p, len(p))]
     file.close()
     assert [(head.index, head.n) for head in heads] == [(1, 99)]
@@ -246,7 +246,7 @@ def test_a_directory_that_vanishes_is_made_again(tmp_path: Path, told: Told, unt
 READ_ONLY = """
 from pathlib import Path
 from sightglass.core.clock import SystemClock
-from sightglass.core.errors import KeepError
+from sightglass.core.errors import StorageError
 from sightglass.storage.write.writer import Keeper
 
 if os.geteuid() == 0:  # root may write anywhere
@@ -265,7 +265,7 @@ for n in range(1_000):
     keeper.log(n, n, 1e9 + n, {"a": n * 0.5}, None)
 try:
     keeper.flush(60)
-except KeepError as error:
+except StorageError as error:
     assert "Permission denied; 1000 wait in memory, 0 are lost" in str(error), error
 assert len(told) == 1 and "Permission denied" in told[0], told
 say("refused")
@@ -291,7 +291,7 @@ def test_a_read_only_directory_is_told_and_tried_again(start: Start, runtime: Pa
 
 @pytest.mark.slow
 def test_what_was_given_is_in_the_file_a_second_later(tmp_path: Path) -> None:
-    keeper = Keeper(lambda: tmp_path, clock=SystemClock())
+    keeper = RecordWriter(lambda: tmp_path, clock=SystemClock())
     lags = []
     for i in range(3):
         keeper.log(i, i, 1e9, {"a": 0.5}, None)

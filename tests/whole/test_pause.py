@@ -79,7 +79,7 @@ def test_a_paused_run_answers(train, until):
         assert len(late.wait(10, timeout_s=5)) >= 10
         assert stream.statistics().n_events == n
         assert other.set("lr", 0.5).applied
-        with pytest.raises(sg.ActError, match="at most 1"):
+        with pytest.raises(sg.CommandError, match="at most 1"):
             other.set("lr", 2.0)
         assert other.describe().controls["lr"].value == 0.5
         assert other.describe().state == "paused"

@@ -199,9 +199,9 @@ def test_an_action_that_exits_or_raises(start):
     )
     child.hears("ready")
     with sg.connect("job") as run:
-        with pytest.raises(sg.ActError, match="call 'leave' failed: SystemExit: 3"):
+        with pytest.raises(sg.CommandError, match="call 'leave' failed: SystemExit: 3"):
             run.call("leave", 3)
-        with pytest.raises(sg.ActError, match="call 'fail' failed: ValueError: on purpose"):
+        with pytest.raises(sg.CommandError, match="call 'fail' failed: ValueError: on purpose"):
             run.call("fail")
         assert "lock" in run.call("lock").result
         assert [(entry.name, bool(entry.error)) for entry in run.history] == [

@@ -8,7 +8,7 @@ from typing import Any
 from sightglass.training.run import Run, init
 
 
-class Session:
+class CallbackRun:
     """The run of one training.
 
     Attributes:

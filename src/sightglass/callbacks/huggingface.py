@@ -9,7 +9,7 @@ from sightglass.core.errors import MissingExtraError
 from sightglass.torch import Watched, watch
 from sightglass.training.run import Run
 
-from .callback_run import Session, named
+from .callback_run import CallbackRun, named
 
 try:
     from transformers import TrainerCallback
@@ -38,7 +38,7 @@ class SightglassCallback(TrainerCallback):  # type: ignore[misc]
         Raises:
             TypeError: It is neither a run nor a name, or there are options for a run that has begun.
         """
-        self._session = Session(run, options)
+        self._session = CallbackRun(run, options)
         self._watches = watch
         self._watched: Watched | None = None
 

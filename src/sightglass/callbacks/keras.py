@@ -8,7 +8,7 @@ from typing import Any, Final
 from sightglass.core.errors import MissingExtraError
 from sightglass.training.run import Run, wiring
 
-from .callback_run import Session, named
+from .callback_run import CallbackRun, named
 
 try:
     import keras
@@ -53,7 +53,7 @@ class SightglassCallback(keras.callbacks.Callback):  # type: ignore[misc]
             TypeError: It is neither a run nor a name, or there are options for a run that has begun.
         """
         super().__init__()
-        self._session = Session(run, options)
+        self._session = CallbackRun(run, options)
         self._watches = watch
         self._step = 0
         self._epoch = 0

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from sightglass.core.errors import KeepError, RunNotFoundError
+from sightglass.core.errors import RunNotFoundError, StorageError
 
 from .find_run import RUN
 from .group import main
 
 if TYPE_CHECKING:
     from sightglass.figures.replot import Form
-    from sightglass.protocol.discovery import Entry
+    from sightglass.protocol.discovery import LiveRun
 
 FORMS: Final = ("pdf", "svg", "png")
 
@@ -50,7 +50,7 @@ def replot(  # noqa: PLR0917  click passes them by name
     try:
         path = replot(folder, name, step=step, look=look, form=form, out=out, function=function)
     except OSError as error:
-        raise KeepError(f"Cannot write the figure: {error}") from error
+        raise StorageError(f"Cannot write the figure: {error}") from error
     click.echo(f"wrote {path}")
 
 
@@ -60,7 +60,7 @@ def _folder(run: str) -> Path:
 
     if Path(run).is_dir():
         return Path(run)
-    live: list[Entry] = [entry for entry in entries() if run in (entry.name, entry.id)]
+    live: list[LiveRun] = [entry for entry in entries() if run in (entry.name, entry.id)]
     if not live:
         raise RunNotFoundError(f"There is no live run and no folder {run!r}")
     return Path(max(live, key=lambda entry: entry.started).directory)

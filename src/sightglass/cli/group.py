@@ -19,7 +19,7 @@ EXIT_NO_RUN: Final = 3
 EXIT_INTERRUPTED: Final = 130
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """Commands whose errors become one line and an exit code, in one place."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -44,7 +44,7 @@ def fail(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="sightglass")
 def main() -> None:
     """Ask a training run anything while it runs.

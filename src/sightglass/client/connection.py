@@ -22,7 +22,7 @@ from sightglass.protocol import messages
 from sightglass.protocol.transport import Channel, Frames
 from sightglass.training.io_thread import UNREAD
 
-from .record_buffer import Store, arrivals
+from .record_buffer import RecordBuffer, arrivals
 
 PING_S: Final = 3.0
 POLL_S: Final = 0.5
@@ -30,7 +30,7 @@ SILENCE_S: Final = 15.0
 ANSWER_S: Final = 10.0
 
 
-class Pending:
+class PendingReply:
     """A request that waits for its reply.
 
     Attributes:
@@ -59,7 +59,7 @@ class Pending:
         return self._value
 
 
-class Link:
+class Connection:
     """A connection to a run.
 
     Attributes:
@@ -79,10 +79,10 @@ class Link:
         self._alive = alive
         self._numbers = itertools.count(1)
         self._outbox: deque[Frames] = deque()
-        self._pending: dict[int, Pending] = {}
-        self._opening: dict[int, Store] = {}
-        self._stores: dict[int, list[Store]] = {}
-        self._welcome = Pending()
+        self._pending: dict[int, PendingReply] = {}
+        self._opening: dict[int, RecordBuffer] = {}
+        self._stores: dict[int, list[RecordBuffer]] = {}
+        self._welcome = PendingReply()
         self._closing = False
         self._ping_s = PING_S
         self._pid = os.getpid()
@@ -113,7 +113,7 @@ class Link:
         """
         return self.result(self.begin(make), timeout_s=timeout_s)
 
-    def result(self, pending: Pending, *, timeout_s: float = ANSWER_S) -> Any:
+    def result(self, pending: PendingReply, *, timeout_s: float = ANSWER_S) -> Any:
         """Wait for a reply and return it. Errors as in `request`."""
         if not pending.wait(timeout_s):
             raise self.silent()
@@ -124,10 +124,10 @@ class Link:
         reason = "it may be busy in one long call, stopped, or out of reach"
         return RunLostError(f"Run {self.run!r} does not answer; {reason}")
 
-    def begin(self, make: Callable[[int], messages.Message], store: Store | None = None) -> Pending:
+    def begin(self, make: Callable[[int], messages.Message], store: RecordBuffer | None = None) -> PendingReply:
         """Send a request without waiting; a store, if given, takes the records of the stream that it opens."""
         number = next(self._numbers)
-        pending = self._pending[number] = Pending()
+        pending = self._pending[number] = PendingReply()
         if store is not None:
             self._opening[number] = store
         if self.ended:
@@ -136,7 +136,7 @@ class Link:
         self.send(messages.encode(make(number)))
         return pending
 
-    def ask(self, what: str) -> Pending:
+    def ask(self, what: str) -> PendingReply:
         """Ask something that needs no event, without waiting."""
         return self.begin(lambda number: messages.Ask(request=number, what=what))
 
@@ -146,11 +146,11 @@ class Link:
             self._outbox.append(frames)
             self._channel.wake()
 
-    def number(self, store: Store) -> int | None:
+    def number(self, store: RecordBuffer) -> int | None:
         """Return the number that the run knows a stream by, `None` if it has ended."""
         return next((number for number, stores in list(self._stores.items()) if store in stores), None)
 
-    def forget(self, store: Store) -> None:
+    def forget(self, store: RecordBuffer) -> None:
         """Close a stream; the run is told when no other of this client asks the same."""
         stream = self.number(store)
         if stream is None:

@@ -15,7 +15,7 @@ MAX_FIELDS_SHOWN = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observable:
+class ObservableInfo:
     """One observable: its type, with dtype and shape for arrays; an example; and what is inside a mapping, by path."""
 
     type: str
@@ -24,13 +24,13 @@ class Observable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class EventInfo:
     """One event of a run: where it comes from, how often it happened, what it offers, what else there is to know."""
 
     origin: str
     n_events: int
     kept: bool
-    observables: Mapping[str, Observable]
+    observables: Mapping[str, ObservableInfo]
     note: str = ""
 
 
@@ -86,7 +86,7 @@ class Description:
     started: float
     config: Mapping[str, Any]
     directory: str
-    events: Mapping[str, Event]
+    events: Mapping[str, EventInfo]
     controls: Mapping[str, ControlInfo]
     actions: Mapping[str, ActionInfo]
     functions: Mapping[str, str]
@@ -117,7 +117,7 @@ class Description:
         return "\n".join(lines)
 
 
-def _observable(name: str, observable: Observable) -> str:
+def _observable(name: str, observable: ObservableInfo) -> str:
     fields = list(observable.fields.items())
     inside = ", ".join(f"{key}: {kind}" for key, kind in fields[:MAX_FIELDS_SHOWN])
     more = ", …" if len(fields) > MAX_FIELDS_SHOWN else ""
@@ -136,13 +136,13 @@ def description(told: Mapping[str, Any]) -> Description:
         config=told.get("config") or {},
         directory=told.get("directory", ""),
         events={
-            name: Event(
+            name: EventInfo(
                 origin=event["origin"],
                 n_events=event["n_events"],
                 kept=event["kept"],
                 note=event.get("note", ""),
                 observables={
-                    key: Observable(**known(Observable, value)) for key, value in event["observables"].items()
+                    key: ObservableInfo(**known(ObservableInfo, value)) for key, value in event["observables"].items()
                 },
             )
             for name, event in told["events"].items()

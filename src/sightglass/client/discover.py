@@ -16,7 +16,7 @@ from sightglass.protocol import discovery
 from sightglass.protocol.zmq import Address, Keys, ZmqChannel, read_connection
 from sightglass.storage.run_file import runs_in
 
-from .connection import Link, Pending
+from .connection import Connection, PendingReply
 from .describe import Description, description
 from .run import RemoteRun
 
@@ -79,7 +79,7 @@ def runs(
     """
     if dir is not None:
         return _recorded(Path(dir))
-    targets: list[tuple[str, str, Address, discovery.Entry | None]]
+    targets: list[tuple[str, str, Address, discovery.LiveRun | None]]
     targets = [(entry.name, entry.id, _address(entry), entry) for entry in discovery.entries()]
     if connections is not None:
         seen = {target[1] for target in targets}
@@ -132,7 +132,7 @@ def _connect(target: str | os.PathLike[str] | Run, timeout_s: float) -> RemoteRu
     memory = getattr(target, "memory", None)
     if memory is not None:
         run: Any = target
-        link = Link(memory.connect(), run=run.name, client=_client_name(), alive=lambda: True)
+        link = Connection(memory.connect(), run=run.name, client=_client_name(), alive=lambda: True)
         return _welcomed(RemoteRun(link, thread=run.thread), link, timeout_s)
     if hasattr(target, "memory"):
         raise RunNotFoundError(f"Expected a live run, got {target!r}")
@@ -143,11 +143,11 @@ def _connect(target: str | os.PathLike[str] | Run, timeout_s: float) -> RemoteRu
         return _connect_file(Path(text), timeout_s)
     entry = _find(text)
     channel = ZmqChannel(_address(entry))
-    link = Link(channel, run=entry.name, client=_client_name(), alive=lambda: discovery.alive(entry.id))
+    link = Connection(channel, run=entry.name, client=_client_name(), alive=lambda: discovery.alive(entry.id))
     return _welcomed(RemoteRun(link), link, timeout_s)
 
 
-def _welcomed(run: RemoteRun, link: Link, timeout_s: float) -> RemoteRun:
+def _welcomed(run: RemoteRun, link: Connection, timeout_s: float) -> RemoteRun:
     try:
         link.wait_welcome(timeout_s)
     except SightglassError:
@@ -164,11 +164,11 @@ def _connect_file(path: Path, timeout_s: float) -> RemoteRun:
         raise RunNotFoundError(f"Cannot read the connection file {str(path)!r}: {error.strerror}") from None
     except WireError as error:
         raise RunNotFoundError(str(error)) from None
-    link = Link(ZmqChannel(address), run=name, client=_client_name())
+    link = Connection(ZmqChannel(address), run=name, client=_client_name())
     return _welcomed(RemoteRun(link), link, timeout_s)
 
 
-def _find(text: str) -> discovery.Entry:
+def _find(text: str) -> discovery.LiveRun:
     entries = discovery.entries()
     by_id = [entry for entry in entries if entry.id == text or (len(text) >= 4 and entry.id.startswith(text))]
     named = [entry for entry in entries if entry.name == text]
@@ -186,7 +186,7 @@ def _find(text: str) -> discovery.Entry:
     raise RunNotFoundError(unknown("run", text, names, where="among the live runs of this user"))
 
 
-def _address(entry: discovery.Entry) -> Address:
+def _address(entry: discovery.LiveRun) -> Address:
     if not entry.server_key:
         return Address(endpoint=entry.endpoint)
     keys = Keys(public=entry.client_public, secret=entry.client_secret)
@@ -210,11 +210,11 @@ def _connection_files(folder: Path) -> list[tuple[str, str, Address]]:
 def _probe(targets: Sequence[tuple[str, Address]], timeout_s: float) -> list[Description | None]:
     """Ask all runs at once what they are; those that do not answer in time give `None`."""
     deadline_s = time.monotonic() + timeout_s
-    links: list[Link | None] = []
-    asked: list[Pending | None] = []
+    links: list[Connection | None] = []
+    asked: list[PendingReply | None] = []
     for name, address in targets:
         try:
-            link = Link(ZmqChannel(address), run=name, client=_client_name())
+            link = Connection(ZmqChannel(address), run=name, client=_client_name())
         except TransportError:
             links.append(None)
             asked.append(None)
@@ -235,7 +235,7 @@ def _probe(targets: Sequence[tuple[str, Address]], timeout_s: float) -> list[Des
     return told
 
 
-def _info(name: str, id: str, entry: discovery.Entry | None, told: Description | None) -> RunInfo:
+def _info(name: str, id: str, entry: discovery.LiveRun | None, told: Description | None) -> RunInfo:
     if told is not None:
         return RunInfo(name=told.name, id=told.id, state=told.state, pid=told.pid, host=told.host, started=told.started,
                        directory=told.directory, description=told)  # fmt: skip

@@ -17,10 +17,10 @@ from sightglass.query.query import Query
 from sightglass.query.shorthand import is_plain, query_of
 
 if TYPE_CHECKING:
-    from .describe import Description, Event, Observable
+    from .describe import Description, EventInfo, ObservableInfo
 
 
-class ByName:
+class NamedEvents:
     """Something that describes events, and then has them as attributes."""
 
     if TYPE_CHECKING:
@@ -28,12 +28,12 @@ class ByName:
         def describe(self) -> Description:
             """Return what there is; `_name_events` is called with it."""
 
-    def _name_events(self, events: Mapping[str, Event]) -> None:
+    def _name_events(self, events: Mapping[str, EventInfo]) -> None:
         """Make attributes of events, but for those whose name is taken."""
         own = self.__dict__
         for name, event in events.items():
-            if is_plain(name) and not hasattr(type(self), name) and isinstance(own.get(name, FREE), Offered):
-                own[name] = Offered(name, event.observables)
+            if is_plain(name) and not hasattr(type(self), name) and isinstance(own.get(name, FREE), EventNames):
+                own[name] = EventNames(name, event.observables)
 
     def _name_for_people(self) -> None:
         """Learn the names at once where somebody sits at IPython."""
@@ -49,13 +49,13 @@ class ByName:
         return [*super().__dir__()]
 
 
-class Offered:
+class EventNames:
     """What an event offers: its observables as attributes, or as items where their names are no Python names.
 
     Each is a query, to be given to `run.stream`.
     """
 
-    def __init__(self, event: str, observables: Mapping[str, Observable]) -> None:
+    def __init__(self, event: str, observables: Mapping[str, ObservableInfo]) -> None:
         self._event = event
         self._types = {name: one.type for name, one in observables.items()}
         self.__dict__.update({name: query_of(event, [name]) for name in observables if is_plain(name)})
@@ -76,4 +76,4 @@ class Offered:
         return list(self._types)
 
 
-FREE = Offered("", {})
+FREE = EventNames("", {})

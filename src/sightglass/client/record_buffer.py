@@ -45,7 +45,7 @@ class Arrivals:
 arrivals = Arrivals()
 
 
-class Store:
+class RecordBuffer:
     """The records of one stream.
 
     Attributes:
@@ -188,7 +188,7 @@ class Arrays:
     tracks: Mapping[str, Any]
 
 
-def to_arrays(store: Store) -> Arrays:
+def to_arrays(store: RecordBuffer) -> Arrays:
     """Gather what a store keeps into arrays."""
     chunks = list(store.columns())
     if not chunks:

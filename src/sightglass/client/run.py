@@ -13,11 +13,11 @@ from sightglass.core.record import Record
 from sightglass.protocol import messages
 from sightglass.query.query import Query, as_query
 
-from .connection import ANSWER_S, Link
+from .connection import ANSWER_S, Connection
 from .describe import Description, description
-from .names import ByName
-from .record_buffer import Store
-from .stream import Stream, Subscription
+from .names import NamedEvents
+from .record_buffer import RecordBuffer
+from .stream import Stream, StreamCallback
 
 ACT_S: Final = 30.0
 
@@ -64,14 +64,14 @@ class HistoryEntry:
     client: str = ""
 
 
-class RemoteRun(ByName):
+class RemoteRun(NamedEvents):
     """A live run, wherever it runs. Made by `sightglass.connect`. See `names` for `run.batch.loss`."""
 
-    def __init__(self, link: Link, *, thread: int | None = None) -> None:
+    def __init__(self, link: Connection, *, thread: int | None = None) -> None:
         """Wrap a connection; `thread` is the run's own thread if it lives in this process."""
         self._link = link
         self._thread = thread
-        self._publications: list[Subscription] = []
+        self._publications: list[StreamCallback] = []
 
     @property
     def name(self) -> str:
@@ -122,7 +122,7 @@ class RemoteRun(ByName):
         """
         asked = as_query(query)
         text = query if isinstance(query, str) else str(asked)
-        store = Store(tag=text, run=self.name)
+        store = RecordBuffer(tag=text, run=self.name)
         pending = self._link.begin(lambda number: messages.Open(request=number, query=text, confirm=confirm), store)
         opened: messages.Opened = self._link.result(pending)
         return Stream(_Asked(self._link, store), store, note=opened.note, query=asked.key)
@@ -137,7 +137,7 @@ class RemoteRun(ByName):
             timeout_s: How long to wait until it is applied; it stays in force when the time is over.
 
         Raises:
-            ActError: The value is out of bounds or of the wrong type, or there is no such control.
+            CommandError: The value is out of bounds or of the wrong type, or there is no such control.
             RefusedError: This client may look, not act.
         """
         return self._do("set", name, value, at=at, timeout_s=timeout_s)
@@ -185,9 +185,11 @@ class RemoteRun(ByName):
 
     def _keep(self, query: Query | str, keep: bool, confirm: bool = False) -> Any:
         text = query if isinstance(query, str) else str(as_query(query))
-        return self._link.request(lambda number: messages.Keep(request=number, query=text, keep=keep, confirm=confirm))
+        return self._link.request(
+            lambda number: messages.RecordQuery(request=number, query=text, keep=keep, confirm=confirm)
+        )
 
-    def publish(self, event: str, stream: Stream) -> Subscription:
+    def publish(self, event: str, stream: Stream) -> StreamCallback:
         """Offer a stream to this run and all of its clients, as an event.
 
         Its observables are `value`, `step`, `wall_time`, `n_events`, `complete` and `source`; ask for them like for
@@ -240,7 +242,7 @@ class RemoteRun(ByName):
     ) -> Acknowledgement:
         blob = b"" if value is None else _plain(value)
         pending = self._link.begin(
-            lambda number: messages.Do(request=number, kind=kind, name=name, value=blob, at=at, hold=hold)
+            lambda number: messages.RunCommand(request=number, kind=kind, name=name, value=blob, at=at, hold=hold)
         )
         if self._thread == threading.get_ident():
             timeout_s = min(timeout_s, ANSWER_S / 20)  # the event that applies it can only come when this returns
@@ -263,14 +265,14 @@ def _plain(value: Any) -> bytes:
 class _Asked:
     """Where the records of a query come from: the link's thread puts them into the store by itself."""
 
-    def __init__(self, link: Link, store: Store) -> None:
+    def __init__(self, link: Connection, store: RecordBuffer) -> None:
         self._link = link
         self._store = store
 
-    def advance(self, store: Store) -> None:
+    def advance(self, store: RecordBuffer) -> None:
         pass
 
-    def end_group(self, store: Store) -> None:
+    def end_group(self, store: RecordBuffer) -> None:
         stream = self._number()
         if stream is not None:
             self._link.request(lambda number: messages.EndGroup(request=number, stream=stream))

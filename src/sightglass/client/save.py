@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sightglass.core.columns import of_records
-from sightglass.core.errors import KeepError, SightglassError
+from sightglass.core.errors import SightglassError, StorageError
 from sightglass.core.record import Record
 from sightglass.core.threads import Background
 from sightglass.storage.format.block import Key
@@ -62,7 +62,7 @@ class Saving:
         """Save what has come so far, and close the file.
 
         Raises:
-            KeepError: It could not be written.
+            StorageError: It could not be written.
             UnsendableError: A value has a type that cannot be saved; what came before is in the file.
             Exception: What the stream's own steps raised.
         """
@@ -100,7 +100,7 @@ class Saving:
         try:
             self._writer.flush()
         except OSError as error:
-            raise KeepError(f"Cannot save {self._stream.tag!r} into {str(self.path)!r}: {error}") from error
+            raise StorageError(f"Cannot save {self._stream.tag!r} into {str(self.path)!r}: {error}") from error
         self.n_records += len(records)
 
     def _parts(self, records: Sequence[Record]) -> Iterator[tuple[Key, list[Record]]]:

@@ -21,9 +21,9 @@ from sightglass.core.record import Record
 from sightglass.core.threads import Background
 from sightglass.query.pipeline import Pipeline
 from sightglass.query.query import Chain, Per, Reduce, Step, When
-from sightglass.query.windows import Item
+from sightglass.query.windows import PipelineItem
 
-from .record_buffer import Arrays, Store, arrivals, to_arrays
+from .record_buffer import Arrays, RecordBuffer, arrivals, to_arrays
 
 if TYPE_CHECKING:
     from .save import Saving
@@ -32,13 +32,13 @@ WAIT_S: Final = 0.5
 MAX_GAP: Final = 100_000
 
 
-class Feed(Protocol):
+class RecordFeed(Protocol):
     """Where the records of a stream come from."""
 
-    def advance(self, store: Store) -> None:
+    def advance(self, store: RecordBuffer) -> None:
         """Put what is new into the store; called by one thread at a time."""
 
-    def end_group(self, store: Store) -> None:
+    def end_group(self, store: RecordBuffer) -> None:
         """Close the open group."""
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class Stream(Chain):
         query: The canonical text of the query that it answers; empty where steps were added here.
     """
 
-    def __init__(self, feed: Feed, store: Store, *, note: str = "", query: str = "") -> None:
+    def __init__(self, feed: RecordFeed, store: RecordBuffer, *, note: str = "", query: str = "") -> None:
         self.note = note
         self.query = query
         self._feed = feed
@@ -224,12 +224,12 @@ class Stream(Chain):
             self._advance()
             self._feed.end_group(self._store)
 
-    def subscribe(self, function: Callable[[Record], Any]) -> Subscription:
+    def subscribe(self, function: Callable[[Record], Any]) -> StreamCallback:
         """Call a function with each record, from the first that is kept, on a thread of its own.
 
-        What the function raises is warned of once, counted, and raised by `Subscription.close`.
+        What the function raises is warned of once, counted, and raised by `StreamCallback.close`.
         """
-        return Subscription(self, function)
+        return StreamCallback(self, function)
 
     def save(self, path: str | os.PathLike[str]) -> Saving:
         """Save the records into a file, from the first that is kept here until the stream ends.
@@ -280,7 +280,7 @@ class Stream(Chain):
                 "Expected a window of records on a stream; per= needs the run's events: put it into the query"
             )
         shown = step.name if isinstance(step, Reduce) else type(step).__name__.lower()
-        store = Store(tag=f"{self.tag}.{shown}", run=self.run)
+        store = RecordBuffer(tag=f"{self.tag}.{shown}", run=self.run)
         return Stream(_Steps(self, step), store)
 
     def _function(self, fn: Any, n_params: int = 1) -> Any:
@@ -311,7 +311,7 @@ class _Steps:
         self._next_ordinal: int | None = None
         self._n_made = itertools.count()
 
-    def advance(self, store: Store) -> None:
+    def advance(self, store: RecordBuffer) -> None:
         if store.ended:
             return
         over = self._parent.ended
@@ -323,18 +323,18 @@ class _Steps:
             store.extend(self._made(store, self._pipeline.finish(), None))
             store.end(self._parent._store.error)
 
-    def _post(self, record: Record) -> list[Item]:
-        items: list[Item] = []
+    def _post(self, record: Record) -> list[PipelineItem]:
+        items: list[PipelineItem] = []
         if self._next_ordinal is not None:
             for ordinal in range(max(self._next_ordinal, record.index - MAX_GAP), record.index):
                 items += self._pipeline.miss(ordinal=ordinal, wall_time=record.wall_time)
         self._next_ordinal = record.index + 1
-        item = Item(record.index, record.step, record.wall_time, record.value, record.n_events, record.complete,
+        item = PipelineItem(record.index, record.step, record.wall_time, record.value, record.n_events, record.complete,
                     record.closed, record.steps)  # fmt: skip
         closes = [bool(condition(record)) for condition in self._conditions]
         return items + self._pipeline.post(item, ordinal=record.index, wall_time=record.wall_time, closes=closes)
 
-    def _made(self, store: Store, items: list[Item], record: Record | None) -> list[Record]:
+    def _made(self, store: RecordBuffer, items: list[PipelineItem], record: Record | None) -> list[Record]:
         tag = store.tag if record is None or record.tag == self._parent.tag else record.tag
         run = store.run if record is None else record.run
         return [
@@ -344,7 +344,7 @@ class _Steps:
             for item in items
         ]  # fmt: skip
 
-    def end_group(self, store: Store) -> None:
+    def end_group(self, store: RecordBuffer) -> None:
         if not self._pipeline.folds:
             self._parent.end_group()
             return
@@ -366,7 +366,7 @@ class _Several:
         self._cursors = [0] * len(parents)
         self._n_made = itertools.count()
 
-    def end_group(self, store: Store) -> None:
+    def end_group(self, store: RecordBuffer) -> None:
         raise QueryError("Expected a stream with a reducer to close; this one joins several")
 
     def close(self) -> None:
@@ -385,7 +385,7 @@ class _Several:
 class _Union(_Several):
     """All records of several streams, in the order of their time as far as they have come, numbered anew."""
 
-    def advance(self, store: Store) -> None:
+    def advance(self, store: RecordBuffer) -> None:
         over = self._over()
         fresh: list[Record] = []
         for i, parent in enumerate(self._parents):
@@ -404,7 +404,7 @@ class _Zip(_Several):
         super().__init__(parents)
         self._waiting: list[list[Record]] = [[] for _ in parents]
 
-    def advance(self, store: Store) -> None:
+    def advance(self, store: RecordBuffer) -> None:
         over = any(parent.ended for parent in self._parents)
         for i, parent in enumerate(self._parents):
             self._cursors[i], records = parent.since(self._cursors[i])
@@ -435,14 +435,14 @@ class _Zip(_Several):
             store.end(self._error())
 
 
-def _joined(feed: Feed, parents: Sequence[Stream], what: str) -> Stream:
+def _joined(feed: RecordFeed, parents: Sequence[Stream], what: str) -> Stream:
     if not all(isinstance(parent, Stream) for parent in parents):
         raise TypeError(f"Expected streams to {what}, got {', '.join(type(parent).__name__ for parent in parents)}")
     tags, runs = dict.fromkeys(p.tag for p in parents), dict.fromkeys(p.run for p in parents)
-    return Stream(feed, Store(tag=", ".join(tags), run=", ".join(runs)))
+    return Stream(feed, RecordBuffer(tag=", ".join(tags), run=", ".join(runs)))
 
 
-class Subscription:
+class StreamCallback:
     """A function that is called with each record of a stream.
 
     Attributes:

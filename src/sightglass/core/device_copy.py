@@ -2,7 +2,7 @@
 
 Theory of operation:
 
-1. `depart` is called by the thread that computed the values. It puts copies into pinned memory on a stream of their
+1. `start_copy` is called by the thread that computed the values. It puts copies into pinned memory on a stream of their
    own, behind what that thread has asked the device for so far, and returns at once; what the program asks for next is
    not in their way.
 2. What it gives in the values' place is read by another thread, which waits for these copies alone.
@@ -19,13 +19,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
-from .values import Departed, DeviceHistogram, array_kind, is_container, rebuild
+from .values import DeviceHistogram, PendingCopy, array_kind, is_container, rebuild
 
 SMALL: Final = 4_096
 """Up to how many items a tensor is copied together with others."""
 
 
-class Lane(Protocol):
+class CopyStream(Protocol):
     """Where copies to the host go, for one device."""
 
     def copying(self) -> contextlib.AbstractContextManager[Any]:
@@ -38,7 +38,7 @@ class Lane(Protocol):
         """Return what can be waited for: `synchronize()` returns when the copies so far are done."""
 
 
-class CudaLane:
+class CudaCopyStream:
     """A stream of one CUDA device."""
 
     def __init__(self, device: Any) -> None:
@@ -67,20 +67,20 @@ class CudaLane:
         return event
 
 
-_lanes: dict[Any, Lane] = {}
+_lanes: dict[Any, CopyStream] = {}
 
 
-def lane_of(tensor: Any) -> Lane | None:
+def copy_stream_of(tensor: Any) -> CopyStream | None:
     """Return where a tensor's copies go, or `None` if it is read otherwise."""
     if array_kind(tensor) != "torch" or tensor.device.type != "cuda":
         return None
     if tensor.device not in _lanes:
-        _lanes[tensor.device] = CudaLane(tensor.device)
+        _lanes[tensor.device] = CudaCopyStream(tensor.device)
     return _lanes[tensor.device]
 
 
-def depart(value: Any) -> Any:
-    """Begin to bring all CUDA tensors within a value to the host; returns it with `Departed` in their places.
+def start_copy(value: Any) -> Any:
+    """Begin to bring all CUDA tensors within a value to the host; returns it with `PendingCopy` in their places.
 
     Args:
         value: It is the caller's own: nothing overwrites its tensors any more.
@@ -91,16 +91,16 @@ def depart(value: Any) -> Any:
     _collect(value, found)
     if not found:
         return value
-    by_lane: dict[int, tuple[Lane, list[Any]]] = {}
+    by_lane: dict[int, tuple[CopyStream, list[Any]]] = {}
     for lane, tensor in found:
         by_lane.setdefault(id(lane), (lane, []))[1].append(tensor)
-    gone: dict[int, Departed] = {}
+    gone: dict[int, PendingCopy] = {}
     for lane, tensors in by_lane.values():
         gone |= _sent(lane, tensors)
     return _replaced(value, gone)
 
 
-def _sent(lane: Lane, tensors: list[Any]) -> dict[int, Departed]:
+def _sent(lane: CopyStream, tensors: list[Any]) -> dict[int, PendingCopy]:
     """Begin the copies of tensors of one device."""
     together: defaultdict[Any, list[Any]] = defaultdict(list)
     for tensor in tensors:
@@ -119,7 +119,7 @@ def _sent(lane: Lane, tensors: list[Any]) -> dict[int, Departed]:
         key = tensor.dtype if tensor.numel() <= SMALL else id(tensor)
         start = placed[key]
         placed[key] = start + tensor.numel()
-        gone[id(tensor)] = Departed(arrived[key][start : placed[key]].reshape(tensor.shape), mark)
+        gone[id(tensor)] = PendingCopy(arrived[key][start : placed[key]].reshape(tensor.shape), mark)
     return gone
 
 
@@ -128,14 +128,14 @@ def _collect(value: Any, found: list[Any]) -> None:
         for name in value.__slots__:
             _collect(getattr(value, name), found)
     elif array_kind(value):
-        lane = lane_of(value)
+        lane = copy_stream_of(value)
         if lane is not None:
             found.append((lane, value))
     elif is_container(value):
         rebuild(value, lambda item: _collect(item, found))
 
 
-def _replaced(value: Any, gone: dict[int, Departed]) -> Any:
+def _replaced(value: Any, gone: dict[int, PendingCopy]) -> Any:
     if id(value) in gone:
         return gone[id(value)]
     if isinstance(value, DeviceHistogram):

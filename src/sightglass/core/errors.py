@@ -8,7 +8,7 @@
     │   ├── RefusedQueryError  … because it asks for what queries may not do
     │   └── EvaluationError    … because it failed on an event
     │       └── AbsentError    … because the event did not bring what is asked; the event is held back
-    ├── ActError               a control or an action that was refused or failed
+    ├── CommandError               a control or an action that was refused or failed
     ├── UnknownNameError       a name that does not exist (also a LookupError)
     ├── RunNotFoundError       no such run (also a LookupError)
     ├── RunLostError           a run that died, or does not answer any more (also a ConnectionError)
@@ -17,7 +17,7 @@
     ├── TransportError         a transport that cannot be opened or used (also an OSError)
     ├── WireError              bytes that are no message of ours (also a ValueError)
     ├── UnsendableError        a value that cannot travel (also a TypeError)
-    ├── KeepError              records that could not be written (also an OSError)
+    ├── StorageError              records that could not be written (also an OSError)
     ├── DamagedError           bytes of a file that are not what was written (also a ValueError)
     ├── LogError               a log in a JAX program that cannot be taken as asked (also a ValueError)
     ├── ViewError              streams or values that cannot share a view (also a ValueError)
@@ -82,7 +82,7 @@ class AbsentError(EvaluationError):
     """Something that this event did not bring, though others may; the event is held back, as by a condition."""
 
 
-class ActError(SightglassError):
+class CommandError(SightglassError):
     """A control or an action that was refused, or that failed in the run."""
 
 
@@ -133,7 +133,7 @@ class UnsendableError(SightglassError, TypeError):
     """A value that cannot travel: neither a number, a text, an array nor a container of these."""
 
 
-class KeepError(SightglassError, OSError):
+class StorageError(SightglassError, OSError):
     """Records that could not be written."""
 
 

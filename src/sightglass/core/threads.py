@@ -1,4 +1,7 @@
-"""The ends of a stream: what views read from, and the threads that work in the background runs on."""
+"""Threads. They are started in this module only, so that each has a name, and its failure is warned about and kept.
+
+Locks may be made anywhere.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +9,16 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol, runtime_checkable
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
-from .record import Record
-
-BREATH_S: Final = 0.00005
-
-
-@runtime_checkable
-class Source(Protocol):
-    """What a view reads: the records of one series, live or recorded."""
-
-    @property
-    def tag(self) -> str:
-        """The name of the series."""
-
-    @property
-    def ended(self) -> bool:
-        """Whether no further record can come."""
-
-    def since(self, cursor: int, /) -> tuple[int, Sequence[Record]]:
-        """Return the records that came after a cursor, at once, and the cursor to ask with next; begin with 0."""
+BREATH_S: Final = 0.00005  # long enough for the interpreter to hand its lock over, short beside a batch of work
 
 
-def lock() -> threading.RLock:
-    """Return a lock for what several threads may use at once."""
-    return threading.RLock()
+def pool(name: str, n_threads: int) -> ThreadPoolExecutor:
+    """Return a pool of named threads, which start with the first work submitted."""
+    return ThreadPoolExecutor(n_threads, thread_name_prefix=f"sightglass-{name}")
 
 
 class Background:

@@ -231,7 +231,7 @@ class DeviceHistogram:
         return Histogram.from_counts(np.diff(below), to_host(self.edges), **outside)
 
 
-class Departed:
+class PendingCopy:
     """A tensor on its way to the host, see `core.departure`; `to_host` waits for it."""
 
     __slots__ = ("_host", "_mark")
@@ -284,7 +284,7 @@ def on_device(value: object) -> bool:
         return any(on_device(item) for item in value.values())
     if isinstance(value, list | tuple):
         return any(on_device(item) for item in value)
-    if isinstance(value, DeviceHistogram | Departed):
+    if isinstance(value, DeviceHistogram | PendingCopy):
         return True
     kind = array_kind(value)
     return kind in ("jax", "other") or (kind == "torch" and value.device.type != "cpu")  # type: ignore[attr-defined]
@@ -297,7 +297,7 @@ def to_host(value: Any) -> Any:
     """
     if type(value) in PLAIN:
         return value
-    if isinstance(value, DeviceHistogram | Departed):
+    if isinstance(value, DeviceHistogram | PendingCopy):
         return value.read()
     match array_kind(value):
         case "numpy":

@@ -29,7 +29,7 @@ N_PICTURES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class TrainingOptions:
     """What a training is made of.
 
     Attributes:
@@ -82,7 +82,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class TrainingBatch:
     """What one step of a training gave.
 
     Attributes:
@@ -106,14 +106,14 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knobs:
-    """What may change from one step to the next: the meanings are those in `Options`."""
+    """What may change from one step to the next: the meanings are those in `TrainingOptions`."""
 
     lr: float
     weight_decay: float
     noise: float
 
 
-def start(options: Options) -> State:
+def start(options: TrainingOptions) -> State:
     """Return the state before the first step."""
     params = network.init(options.sizes, seed=options.seed, activation=options.activation, scale=options.init_scale)
     return State(params=params, velocity=network.zeros_like(params))
@@ -124,10 +124,10 @@ def train_epoch(
     images: Array,
     labels: Array,
     *,
-    options: Options,
+    options: TrainingOptions,
     rng: np.random.Generator,
     knobs: Callable[[], Knobs],
-) -> Iterator[Batch]:
+) -> Iterator[TrainingBatch]:
     """Go once through the images in random order.
 
     Args:
@@ -139,7 +139,7 @@ def train_epoch(
         knobs: Asked before each step.
 
     Yields:
-        One `Batch` per step; the last one is smaller when the batch size does not divide n.
+        One `TrainingBatch` per step; the last one is smaller when the batch size does not divide n.
     """
     order = rng.permutation(len(labels))
     for begin in range(0, len(order), options.batch_size):
@@ -153,7 +153,7 @@ def train_epoch(
         state = State(params=params, velocity=velocity, step=state.step + 1)
         *_, logits = activations.values()
         pred = logits.argmax(axis=1)
-        yield Batch(state=state, loss=loss, grads=grads, activations=activations, x=x, y=y, pred=pred)
+        yield TrainingBatch(state=state, loss=loss, grads=grads, activations=activations, x=x, y=y, pred=pred)
 
 
 def confusion(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> npt.NDArray[np.int64]:
@@ -183,7 +183,7 @@ def save_checkpoint(state: State, directory: Path) -> Path:
 
 # Whoever turns the learning rate up until nothing is finite wants to see that in a chart, not as warnings.
 @np.errstate(over="ignore", invalid="ignore")
-def train(run: sg.Run, options: Options, *, say: Callable[[str], object]) -> State:
+def train(run: sg.Run, options: TrainingOptions, *, say: Callable[[str], object]) -> State:
     """Train to the end, or until somebody stops the run, and offer everything on the way.
 
     Args:
@@ -227,7 +227,7 @@ def count_epochs(n: int | None) -> Iterable[int]:
     return itertools.count() if n is None else range(n)
 
 
-def offer_knobs(run: sg.Run, options: Options) -> Callable[[], Knobs]:
+def offer_knobs(run: sg.Run, options: TrainingOptions) -> Callable[[], Knobs]:
     """Declare the controls, and return what reads them."""
     lr = run.control("lr", options.lr, min=0.0, max=max(1.0, options.lr))
     weight_decay = run.control("weight_decay", options.weight_decay, min=0.0, max=1.0)
@@ -235,7 +235,7 @@ def offer_knobs(run: sg.Run, options: Options) -> Callable[[], Knobs]:
     return lambda: Knobs(lr=lr.value, weight_decay=weight_decay.value, noise=noise.value)
 
 
-def offer_batch(run: sg.Run, batch: Batch, *, epoch: int) -> None:
+def offer_batch(run: sg.Run, batch: TrainingBatch, *, epoch: int) -> None:
     """Announce a batch; `params` are those after the step, `grads` those it was made with."""
     run.observe(
         "batch",
@@ -253,7 +253,7 @@ def offer_batch(run: sg.Run, batch: Batch, *, epoch: int) -> None:
 
 
 def offer_epoch(
-    run: sg.Run, batch: Batch, images: Array, labels: Array, *, epoch: int, activation: str
+    run: sg.Run, batch: TrainingBatch, images: Array, labels: Array, *, epoch: int, activation: str
 ) -> tuple[float, float]:
     """Announce an epoch, and log what one wants to see of every run.
 
@@ -294,7 +294,7 @@ def pictures(images: Array, predictions: Array) -> sg.Images:
 def main(argv: Sequence[str] | None = None) -> int:
     """Train as the command line says; returns the exit code."""
     args = read_arguments(argv)
-    options = Options(
+    options = TrainingOptions(
         epochs=None if args.forever else args.epochs,
         depth=args.depth,
         width=args.width,
@@ -325,7 +325,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line; ends the program when it cannot be read."""
-    defaults = Options()
+    defaults = TrainingOptions()
     parser = argparse.ArgumentParser(prog="python -m sightglass.demo.train", description=__doc__.partition("\n")[0])
     length = parser.add_mutually_exclusive_group()
     length.add_argument(

@@ -22,6 +22,7 @@ import select
 import site
 import subprocess
 import sys
+import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -30,10 +31,10 @@ from typing import IO, Any, Final, Protocol
 
 from sightglass.core.codec import Buffer
 from sightglass.core.errors import WireError
-from sightglass.core.threads import Background, Worker, lock
+from sightglass.core.threads import Background, Worker
 
 from . import pipe
-from .messages import Begun, Bye, Done, Hello, Order, Trouble
+from .messages import DrawFigure, DrawFinished, DrawStarted, Failure, StartRenderer, StopRenderer
 from .snapshot import Arena, Snapshot
 
 MAX_DEATHS: Final = 2
@@ -55,11 +56,11 @@ ENVIRONMENT: Final = {
 """What the child sees: importing a user's module there begins no second run, and takes no accelerator."""
 
 
-class Job(Protocol):
+class QueuedJob(Protocol):
     """An order with its arguments, on its way."""
 
     @property
-    def order(self) -> Order:
+    def order(self) -> DrawFigure:
         """What is to be drawn."""
 
     @property
@@ -67,7 +68,7 @@ class Job(Protocol):
         """The arguments."""
 
 
-Finished = Callable[[Any, Done, dict[str, bytes]], None]
+Finished = Callable[[Any, DrawFinished, dict[str, bytes]], None]
 
 
 class ChildRenderer:
@@ -84,7 +85,7 @@ class ChildRenderer:
         self._finished = finished
         self._arena = arena
         self._limit_s = limit_s
-        self._lock = lock()
+        self._lock = threading.RLock()
         self._jobs: OrderedDict[int, Any] = OrderedDict()
         self._deaths: dict[int, int] = {}
         self._lost: list[tuple[Any, str]] = []
@@ -105,7 +106,7 @@ class ChildRenderer:
         """The child's process, if there is one."""
         return self._child.pid if self._child is not None else None
 
-    def put(self, job: Job) -> None:
+    def put(self, job: QueuedJob) -> None:
         """Let a job be drawn, behind those that were put before; never waits."""
         with self._lock:
             if not self._given_up:
@@ -138,7 +139,7 @@ class ChildRenderer:
             self._ending = True
             if self._child is None:
                 return True
-            self._write(pipe.frame(Bye()))
+            self._write(pipe.frame(StopRenderer()))
             if not self._unsent:
                 self._hang_up()
             receiver = self._receiver
@@ -175,13 +176,13 @@ class ChildRenderer:
             os.set_blocking(self._child.stdin.fileno(), False)
         if self._receiver is None:
             self._receiver = Background("figures-receive", self._receive)
-        hello = Hello(path=list(sys.path), arena=self._arena.descriptor, arena_bytes=self._arena.n_bytes,
+        hello = StartRenderer(path=list(sys.path), arena=self._arena.descriptor, arena_bytes=self._arena.n_bytes,
                       limit_s=self._limit_s)  # fmt: skip
         self._write(pipe.frame(hello))
         for job in self._jobs.values():
             self._write(pipe.frame(job.order, job.snapshot.in_band))
         if self._ending:
-            self._write(pipe.frame(Bye()))
+            self._write(pipe.frame(StopRenderer()))
             if not self._unsent:
                 self._hang_up()
 
@@ -226,8 +227,8 @@ class ChildRenderer:
         """Tell of jobs that are lost."""
         while self._lost:
             job, why = self._lost.pop(0)
-            told = Trouble(figure=job.order.name, kind="", message=f"Not drawn: {why}")
-            self._finished(job, Done(id=job.order.id, troubles=[told]), {})
+            told = Failure(figure=job.order.name, kind="", message=f"Not drawn: {why}")
+            self._finished(job, DrawFinished(id=job.order.id, troubles=[told]), {})
 
     def _send(self) -> float | None:
         """Write what found no room in the pipe."""
@@ -288,10 +289,10 @@ class ChildRenderer:
     def _listen(self, file: IO[bytes]) -> None:
         while (got := pipe.read(file)) is not None:
             message, behind = got
-            if isinstance(message, Begun):
+            if isinstance(message, DrawStarted):
                 with self._lock:
                     self._begun, self._since_s = message.id, time.monotonic()
-            elif isinstance(message, Done):
+            elif isinstance(message, DrawFinished):
                 with self._lock:
                     job = self._jobs.pop(message.id, None)
                     self._begun, self._since_s, self._n_fruitless = None, time.monotonic(), 0

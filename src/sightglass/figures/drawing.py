@@ -28,8 +28,8 @@ from sightglass.core.errors import FigureError, MissingExtraError
 from sightglass.core.values import is_container, is_extended, rebuild
 from sightglass.views.theme import theme
 
-from .figure_files import VERSION, Inputs, Names, at_step, write, write_inputs
-from .messages import Done, Order, Trouble, plain, trouble
+from .figure_files import VERSION, FigureFileNames, Inputs, at_step, write, write_inputs
+from .messages import DrawFigure, DrawFinished, Failure, plain, trouble
 
 MAX_ARTISTS: Final = 2_000
 """Collections of more items than this are pictures within vector files."""
@@ -52,11 +52,11 @@ class Drawing:
     pictures: dict[str, bytes] = field(default_factory=dict)
     cards: set[str] = field(default_factory=set)
     files: list[str] = field(default_factory=list)
-    troubles: list[Trouble] = field(default_factory=list)
+    troubles: list[Failure] = field(default_factory=list)
 
-    def done(self, order: Order, seconds: float) -> tuple[Done, list[bytes]]:
+    def done(self, order: DrawFigure, seconds: float) -> tuple[DrawFinished, list[bytes]]:
         """Return it as a message and the PNGs behind it."""
-        return Done(
+        return DrawFinished(
             id=order.id, names=list(self.pictures), sizes=[len(png) for png in self.pictures.values()],
             cards=[name in self.cards for name in self.pictures], files=self.files, troubles=self.troubles,
             pid=os.getpid(), seconds=seconds,
@@ -73,7 +73,7 @@ class Drawer:
             alone: Whether nobody else makes figures with pyplot meanwhile, so that all new ones may be closed.
         """
         self._alone = alone
-        self._files = Names()
+        self._files = FigureFileNames()
         self._known: dict[str, list[str]] = {}
 
     @staticmethod
@@ -82,7 +82,7 @@ class Drawer:
         with contextlib.suppress(MissingExtraError, ImportError), theme():
             import matplotlib.figure  # noqa: F401
 
-    def draw(self, order: Order, load: Callable[[], Callable[..., Any]], arguments: Callable[[], Any]) -> Drawing:
+    def draw(self, order: DrawFigure, load: Callable[[], Callable[..., Any]], arguments: Callable[[], Any]) -> Drawing:
         """Draw the figures of an order.
 
         Args:
@@ -115,8 +115,8 @@ class Drawer:
         return drawing
 
     def render(
-        self, order: Order, name: str, function: Callable[..., Any], arguments: tuple[Any, ...]
-    ) -> tuple[dict[str, bytes], list[Trouble]]:
+        self, order: DrawFigure, name: str, function: Callable[..., Any], arguments: tuple[Any, ...]
+    ) -> tuple[dict[str, bytes], list[Failure]]:
         """Render one figure of an order in every form, and write nothing; returns the files' bytes, or the troubles."""
         drawing, seen, made = Drawing(), _numbers(), list[Any]()
         look = msgspec.to_builtins(order.output.look)
@@ -140,7 +140,7 @@ class Drawer:
             with contextlib.suppress(OSError):
                 write(Path(folder) / at_step(self._files.stem(name), step, "png"), _writer(png))
 
-    def _save(self, name: str, figure: Any, order: Order, drawing: Drawing) -> None:
+    def _save(self, name: str, figure: Any, order: DrawFigure, drawing: Drawing) -> None:
         """Save one figure in every form."""
         forms: dict[str, bytes] = {}
         try:
@@ -161,7 +161,7 @@ class Drawer:
             except OSError as error:
                 drawing.troubles.append(trouble(name, error))
 
-    def _failed(self, order: Order, error: BaseException, drawing: Drawing, made: list[Any]) -> None:
+    def _failed(self, order: DrawFigure, error: BaseException, drawing: Drawing, made: list[Any]) -> None:
         """Put cards in the places of all figures that a function should have drawn."""
         made += _left_behind(error)
         told = _told(error)
@@ -171,7 +171,7 @@ class Drawer:
             self._save(name, FigureError(f"{type(error).__name__}: {plain(error)}", traceback=told), order, drawing)
         drawing.troubles[n:] = [t for t in drawing.troubles[n:] if t.kind != FigureError.__name__]  # told once
 
-    def _keep(self, order: Order, given: tuple[Any, ...], drawing: Drawing) -> None:
+    def _keep(self, order: DrawFigure, given: tuple[Any, ...], drawing: Drawing) -> None:
         names = list(drawing.pictures)
         path = Path(order.output.folder) / at_step(self._files.stem(names[0]), order.step, "npz")
 
@@ -208,7 +208,7 @@ def _wide(array: Any) -> Any:
     return array.astype(np.int8 if "int" in array.dtype.name else np.float32)
 
 
-def _named(result: Any, order: Order, drawing: Drawing, made: list[Any]) -> dict[str, Any]:
+def _named(result: Any, order: DrawFigure, drawing: Drawing, made: list[Any]) -> dict[str, Any]:
     """Return what a function drew, by names; in place of what is no figure, the error that says so.
 
     Raises:
@@ -248,7 +248,7 @@ def _figure(value: Any) -> Any:
     return None
 
 
-def _rendered(figure: Any, order: Order) -> Iterator[tuple[str, bytes]]:
+def _rendered(figure: Any, order: DrawFigure) -> Iterator[tuple[str, bytes]]:
     """Render a figure in every form that is asked for."""
     yield "png", _saved(figure, "png", order.output.dpi)
     formats = [form for form in order.output.formats if form != "png"] if order.output.folder else []
@@ -273,7 +273,7 @@ def _rasterize(figure: Any) -> None:
             artist.set_rasterized(True)
 
 
-def _card(name: str, order: Order, error: BaseException, told: str) -> Iterator[tuple[str, bytes]]:
+def _card(name: str, order: DrawFigure, error: BaseException, told: str) -> Iterator[tuple[str, bytes]]:
     """Render a card that says why a figure is missing."""
     from matplotlib.figure import Figure
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from sightglass.core.errors import DamagedError
 
-from .messages import Look
+from .messages import FigureTheme
 
 MAX_STEM_BYTES: Final = 150
 ORDER: Final = "order"
@@ -50,11 +50,11 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     step: int | float
     figures: list[str]
-    look: Look
+    look: FigureTheme
     tree: Any
 
 
-class Names:
+class FigureFileNames:
     """The names of files by those of figures."""
 
     def __init__(self) -> None:

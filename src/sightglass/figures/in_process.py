@@ -20,7 +20,7 @@ from sightglass.core.codec import decode
 from .child_process import Finished
 from .closures import load
 from .drawing import Drawer
-from .messages import Done, trouble
+from .messages import DrawFinished, trouble
 
 _drawing: Final = threading.RLock()
 """Held while something is drawn in this process: Matplotlib is not made for several threads."""
@@ -104,7 +104,7 @@ class ThreadRenderer:
             self._finished(job, done, pictures)
 
 
-def draw(job: Any, drawer: Drawer) -> tuple[Done, dict[str, bytes]]:
+def draw(job: Any, drawer: Drawer) -> tuple[DrawFinished, dict[str, bytes]]:
     """Draw a job in this process; nothing that goes wrong passes through."""
     started_s = time.perf_counter()
     order, snapshot = job.order, job.snapshot
@@ -112,6 +112,6 @@ def draw(job: Any, drawer: Drawer) -> tuple[Done, dict[str, bytes]]:
     try:
         drawing = drawer.draw(order, function, lambda: decode(order.blob, snapshot.buffers()))
     except Exception as error:  # noqa: BLE001  it costs this order only
-        return Done(id=order.id, troubles=[trouble(order.name, error)]), {}
+        return DrawFinished(id=order.id, troubles=[trouble(order.name, error)]), {}
     done, _ = drawing.done(order, time.perf_counter() - started_s)
     return done, drawing.pictures

@@ -18,7 +18,7 @@ MAX_TRACEBACK: Final = 8_000
 """How many characters of a traceback are kept, from its end."""
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class FigureTheme(msgspec.Struct, frozen=True, kw_only=True):
     """The theme that a figure is drawn in; see `sightglass.views.theme.rc`."""
 
     style: str = "light"
@@ -38,14 +38,14 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
         inputs: Whether the arguments of the function are kept there, too.
     """
 
-    look: Look = Look()
+    look: FigureTheme = FigureTheme()
     dpi: float = 150.0
     folder: str = ""
     formats: tuple[str, ...] = ()
     inputs: bool = False
 
 
-class Hello(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class StartRenderer(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The first message to a child.
 
     Attributes:
@@ -61,7 +61,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     limit_s: float
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class DrawFigure(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """One call of a function that draws.
 
     Attributes:
@@ -87,17 +87,17 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     output: Output
 
 
-class Bye(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class StopRenderer(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The last message to a child: all is well. An end without it means that the training died."""
 
 
-class Begun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class DrawStarted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The child draws this order now."""
 
     id: int
 
 
-class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """What went wrong with a figure, or with a whole order."""
 
     figure: str
@@ -106,7 +106,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     traceback: str = ""
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class DrawFinished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """What became of an order; the PNGs come behind it, in this order.
 
     Attributes:
@@ -125,12 +125,12 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     sizes: list[int] = []
     cards: list[bool] = []
     files: list[str] = []
-    troubles: list[Trouble] = []
+    troubles: list[Failure] = []
     pid: int = 0
     seconds: float = 0.0
 
 
-def error(trouble: Trouble, step: float | None) -> FigureError:
+def error(trouble: Failure, step: float | None) -> FigureError:
     """Return the error that tells of a trouble."""
     at = "" if step is None else f" at step {step:g}"
     what = f"{trouble.kind}: {trouble.message}" if trouble.kind else trouble.message
@@ -140,9 +140,9 @@ def error(trouble: Trouble, step: float | None) -> FigureError:
     )  # fmt: skip
 
 
-def trouble(figure: str, error: BaseException, told: str = "") -> Trouble:
+def trouble(figure: str, error: BaseException, told: str = "") -> Failure:
     """Note an exception, with its traceback as text."""
-    return Trouble(figure=figure, kind=type(error).__name__, message=plain(error), traceback=told[-MAX_TRACEBACK:])
+    return Failure(figure=figure, kind=type(error).__name__, message=plain(error), traceback=told[-MAX_TRACEBACK:])
 
 
 def plain(value: Any) -> str:

@@ -14,14 +14,14 @@ import msgspec
 from sightglass.core.codec import Buffer
 from sightglass.core.errors import WireError
 
-from .messages import Begun, Bye, Done, Hello, Order
+from .messages import DrawFigure, DrawFinished, DrawStarted, StartRenderer, StopRenderer
 
 HEAD: Final = struct.Struct("<4sIQ")
 MAGIC: Final = b"SGF1"
 MAX_MESSAGE_BYTES: Final = 2**31
 CHUNK_BYTES: Final = 2**20
 
-Message = Hello | Order | Bye | Begun | Done
+Message = StartRenderer | DrawFigure | StopRenderer | DrawStarted | DrawFinished
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Message)

@@ -26,9 +26,9 @@ from sightglass.core.values import to_host
 from sightglass.views.theme import CONTEXTS, STYLES
 
 from .closures import Draws
-from .messages import Look, Output
-from .render_queue import Desk, OnError, OnFull, RendererKind, Statistics, Wish
-from .sinks import Sink, ToRun, run_sink, wandb_sink
+from .messages import FigureTheme, Output
+from .render_queue import FigureStatistics, OnError, OnFull, RendererKind, RenderQueue, RenderRequest
+from .sinks import FigureSink, RunSink, run_sink, wandb_sink
 
 MAX_JOBS: Final = 8
 MAX_BYTES: Final = 256 * 2**20
@@ -79,7 +79,7 @@ class Plotter:
         *,
         save: bool | str | Sequence[str] = False,
         save_dir: str | os.PathLike[str] | None = None,
-        sinks: Sequence[Sink] | None = None,
+        sinks: Sequence[FigureSink] | None = None,
         renderer: RendererKind = "process",
         on_full: OnFull = "block",
         on_error: OnError = "raise",
@@ -99,13 +99,13 @@ class Plotter:
                 raise ValueError(f"Expected a number above 0 as {name!r}, got {value!r}")
         self._function = override(model_cls)
         self._name = getattr(model_cls, "__name__", "") or type(model_cls).__name__
-        self._run: ToRun | None = None
+        self._run: RunSink | None = None
         self._sinks = None if sinks is None else tuple(sinks)
         self._formats = _formats(save)
         self._folder = None if save_dir is None else Path(save_dir)
         self._inputs = inputs
         self._output = Output(look=look_of(look), dpi=float(dpi), formats=self._formats)
-        self._desk = Desk(renderer, on_full=on_full, on_error=on_error, n_jobs=max_jobs, n_bytes=max_bytes,
+        self._desk = RenderQueue(renderer, on_full=on_full, on_error=on_error, n_jobs=max_jobs, n_bytes=max_bytes,
                           limit_s=limit_s)  # fmt: skip
         self._pid = os.getpid()
         self._disabled = os.environ.get("SIGHTGLASS_MODE") == "disabled"
@@ -134,7 +134,7 @@ class Plotter:
         return cls(model_cls, **{**read(config), **options})
 
     @classmethod
-    def of_run(cls, sink: ToRun) -> Plotter:
+    def of_run(cls, sink: RunSink) -> Plotter:
         """Make the plotter of a run: for its figures, whichever run is the current one; failures are warned of."""
         plotter = cls(on_error="warn")
         plotter._run = sink
@@ -224,7 +224,7 @@ class Plotter:
         """Whether it takes nothing any more."""
         return self._desk.closed
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> FigureStatistics:
         """Return what became of the figures so far."""
         return self._desk.statistics()
 
@@ -259,19 +259,19 @@ class Plotter:
         if folder:
             inputs = self._inputs if self._inputs is not None else True
             output = msgspec.structs.replace(output, folder=folder, inputs=inputs)
-        self._desk.take(function, arguments, Wish(name=name, step=at, output=output, sinks=sinks))
+        self._desk.take(function, arguments, RenderRequest(name=name, step=at, output=output, sinks=sinks))
 
-    def _current_sinks(self) -> tuple[Sink, ...]:
+    def _current_sinks(self) -> tuple[FigureSink, ...]:
         if self._sinks is not None:
             return self._sinks
         return tuple(sink for sink in (self._run or run_sink(), wandb_sink()) if sink is not None)
 
-    def _current_folder(self, sinks: tuple[Sink, ...], name: str) -> str:
+    def _current_folder(self, sinks: tuple[FigureSink, ...], name: str) -> str:
         """Return where files go, or nothing."""
         if self._folder is not None:
             return os.path.abspath(self._folder)
         for sink in sinks:
-            if isinstance(sink, ToRun):
+            if isinstance(sink, RunSink):
                 try:
                     return os.path.abspath(sink.folder() / FOLDER)
                 except OSError as error:
@@ -333,7 +333,7 @@ def _formats(save: Any) -> tuple[str, ...]:
     return formats
 
 
-def look_of(look: str | Mapping[str, Any]) -> Look:
+def look_of(look: str | Mapping[str, Any]) -> FigureTheme:
     """Return a theme from the name of a style, or from the arguments of `theme` by name.
 
     Raises:
@@ -341,7 +341,7 @@ def look_of(look: str | Mapping[str, Any]) -> Look:
     """
     given: dict[str, Any] = {"style": look} if isinstance(look, str) else dict(look)
     for name in given:
-        _choose("argument of theme", name, Look.__struct_fields__)
+        _choose("argument of theme", name, FigureTheme.__struct_fields__)
     _choose("style", given.get("style", "light"), STYLES)
     _choose("context", given.get("context", "paper"), list(CONTEXTS))
-    return msgspec.convert(given, Look)
+    return msgspec.convert(given, FigureTheme)

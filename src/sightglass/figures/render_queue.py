@@ -34,12 +34,12 @@ from sightglass.core.record import Record
 from sightglass.core.threads import Worker
 from sightglass.core.values import Figure, n_bytes
 
-from .child_process import ChildRenderer, Job
+from .child_process import ChildRenderer, QueuedJob
 from .closures import Draws, Packed, name_of, pack
 from .in_process import InlineRenderer, ThreadRenderer
-from .messages import Done, Order, Output, Trouble, error, trouble
-from .sinks import Sink, ToRun
-from .snapshot import Arena, Pending, Snapshot, begin
+from .messages import DrawFigure, DrawFinished, Failure, Output, error, trouble
+from .sinks import FigureSink, RunSink
+from .snapshot import Arena, PendingTransfer, Snapshot, begin
 
 RendererKind = Literal["process", "thread", "inline"]
 OnFull = Literal["block", "drop_oldest", "drop_new"]
@@ -68,7 +68,7 @@ class Renderer(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Statistics:
+class FigureStatistics:
     """What became of the figures that were ordered.
 
     Attributes:
@@ -95,28 +95,28 @@ class Statistics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class RenderRequest:
     """What is wanted of a call of a function: the name of its figure, the step, the files, and who gets it."""
 
     name: str
     step: int | float
     output: Output
-    sinks: tuple[Sink, ...]
+    sinks: tuple[FigureSink, ...]
 
 
 @dataclass(slots=True, kw_only=True)
-class Commission:
+class RenderJob:
     """An order with its arguments, and who gets the figures."""
 
-    order: Order
+    order: DrawFigure
     snapshot: Any
     function: Draws
-    sinks: tuple[Sink, ...]
+    sinks: tuple[FigureSink, ...]
     size: int
     travels: bool
 
 
-class Desk:
+class RenderQueue:
     """Takes orders; from any thread."""
 
     def __init__(
@@ -136,15 +136,15 @@ class Desk:
         self._n_bytes = n_bytes
         self._limit_s = limit_s
         self._changed = threading.Condition(threading.RLock())
-        self._jobs: OrderedDict[int, Commission] = OrderedDict()
-        self._held: deque[Commission] = deque()
+        self._jobs: OrderedDict[int, RenderJob] = OrderedDict()
+        self._held: deque[RenderJob] = deque()
         self._size = 0
         self._arena: Arena | None = None
         self._main: Renderer | None = None
         self._thread: ThreadRenderer | None = None
         self._reader = Worker("figures-read", self._read)
-        self._reading: deque[Commission] = deque()
-        self._sinks: dict[int, Sink] = {}
+        self._reading: deque[RenderJob] = deque()
+        self._sinks: dict[int, FigureSink] = {}
         self._errors: list[FigureError] = []
         self._counts = dict.fromkeys(("submitted", "drawn", "failed", "dropped", "files", "here"), 0)
         self._last_error = ""
@@ -153,7 +153,7 @@ class Desk:
         self.closed = False
         self._finished = False
 
-    def take(self, function: Draws, arguments: tuple[Any, ...], wish: Wish) -> None:
+    def take(self, function: Draws, arguments: tuple[Any, ...], wish: RenderRequest) -> None:
         """Take an order: copy its arguments, and have it drawn.
 
         Raises:
@@ -218,11 +218,11 @@ class Desk:
             if renderer is not None:
                 renderer.abandon()
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> FigureStatistics:
         """Return what was counted so far."""
         n_started = self._main.n_started if isinstance(self._main, ChildRenderer) else 0
         counts = {f"n_{name}": n for name, n in self._counts.items()}
-        return Statistics(**counts, n_waiting=len(self._jobs), n_started=n_started, last_error=self._last_error)
+        return FigureStatistics(**counts, n_waiting=len(self._jobs), n_started=n_started, last_error=self._last_error)
 
     def fail(self, problem: FigureError) -> None:
         """Keep an error that came from elsewhere."""
@@ -261,7 +261,7 @@ class Desk:
         atexit.unregister(_close_all)
         atexit.register(_close_all)  # what is registered last runs first: before runs, and W&B's, end
 
-    def _has_room(self, size: int, wish: Wish) -> bool:
+    def _has_room(self, size: int, wish: RenderRequest) -> bool:
         """Make room for an order as `on_full` says, and say whether there is."""
         if size > self._n_bytes:
             raise UnsendableError(f"Expected at most {self._n_bytes:,} bytes to draw from, got {size:,}: see max_bytes")
@@ -275,7 +275,7 @@ class Desk:
                 return False
             elif time.monotonic() >= deadline_s or threading.current_thread() is self._own_thread:
                 self._counts["dropped"] += 1
-                told = Trouble(figure=wish.name, kind="", message=f"Not drawn: no room within {self._limit_s:g} s")
+                told = Failure(figure=wish.name, kind="", message=f"Not drawn: no room within {self._limit_s:g} s")
                 self._fail(error(told, wish.step))
                 return False
             else:
@@ -287,25 +287,25 @@ class Desk:
     def _own_thread(self) -> Any:
         return self._thread._thread if self._thread is not None else None
 
-    def _place(self, function: Draws, arguments: tuple[Any, ...], wish: Wish, size: int) -> None:
+    def _place(self, function: Draws, arguments: tuple[Any, ...], wish: RenderRequest, size: int) -> None:
         """Copy the arguments, and let the renderer have them."""
         assert self._arena is not None
         value = begin(arguments)
-        pending = isinstance(value, Pending)
+        pending = isinstance(value, PendingTransfer)
         snapshot = value if pending else Snapshot(value, self._arena)
         packed = self._packed(function)
-        order = Order(
+        order = DrawFigure(
             id=self._next, name=wish.name, step=wish.step, function=packed.name, pickled=packed.pickled,
             source=packed.source, blob=b"", spans=[], output=wish.output,
         )  # fmt: skip
         self._next += 1
-        job = Commission(order=order, snapshot=snapshot, function=function, sinks=wish.sinks, size=size,
+        job = RenderJob(order=order, snapshot=snapshot, function=function, sinks=wish.sinks, size=size,
                          travels=packed.travels)  # fmt: skip
         self._jobs[order.id] = job
         self._size += size
         for sink in wish.sinks:
             self._sinks[id(sink)] = sink
-            if isinstance(sink, ToRun):
+            if isinstance(sink, RunSink):
                 sink.used_by(self)
         if pending or self._reading:
             self._reading.append(job)
@@ -322,7 +322,7 @@ class Desk:
                 self._tell_here(problem)
         return Packed(name_of(function), b"", "", travels=False)
 
-    def _ready(self, job: Commission) -> None:
+    def _ready(self, job: RenderJob) -> None:
         """Hand over a job whose arguments are on the host, or hold it while the renderer has enough to do."""
         job.order = msgspec.structs.replace(job.order, blob=job.snapshot.blob, spans=job.snapshot.spans)
         self._held.append(job)
@@ -341,7 +341,7 @@ class Desk:
     def _n_handed(self) -> int:
         return len(self._jobs) - len(self._held) - len(self._reading)
 
-    def _release(self, job: Commission) -> None:
+    def _release(self, job: RenderJob) -> None:
         """Forget a job, and give its memory back."""
         if self._jobs.pop(job.order.id, None) is not None:
             self._size -= job.size
@@ -368,9 +368,9 @@ class Desk:
 
     # On other threads
 
-    def _done(self, job: Job, done: Done, pictures: dict[str, bytes]) -> None:
+    def _done(self, job: QueuedJob, done: DrawFinished, pictures: dict[str, bytes]) -> None:
         """Hand on what became of a job, and forget it."""
-        assert isinstance(job, Commission)
+        assert isinstance(job, RenderJob)
         problems = self._hand_on(job, done, pictures)
         with self._changed:
             self._counts["drawn"] += len(pictures) - sum(done.cards)
@@ -386,7 +386,7 @@ class Desk:
         if idle:
             self._end()
 
-    def _hand_on(self, job: Commission, done: Done, pictures: dict[str, bytes]) -> list[FigureError]:
+    def _hand_on(self, job: RenderJob, done: DrawFinished, pictures: dict[str, bytes]) -> list[FigureError]:
         """Give pictures to the sinks, and return everything that went wrong."""
         step, wall_time = job.order.step, time.time()
         problems = [error(told, step) for told in done.troubles]
@@ -405,7 +405,7 @@ class Desk:
             job = self._reading[0]
             problem: FigureError | None = None
             try:
-                if isinstance(job.snapshot, Pending):
+                if isinstance(job.snapshot, PendingTransfer):
                     assert self._arena is not None
                     job.snapshot = Snapshot(job.snapshot.read(), self._arena)
             except Exception as failure:  # noqa: BLE001  such as a device's; it costs this order
@@ -449,7 +449,7 @@ class Desk:
                 self._fail(FigureError(f"{len(self._jobs)} orders are not drawn, {why}: {names:.300}", figure=names))
 
 
-_open: set[Desk] = set()
+_open: set[RenderQueue] = set()
 
 
 def _close_all() -> None:

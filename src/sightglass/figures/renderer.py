@@ -6,8 +6,8 @@ Theory of operation:
    user's function can neither read orders nor write between results; what it prints goes to the standard error output.
 2. A thread reads ahead from the first moment on, so that whatever was ordered is here even if the parent is killed
    while Matplotlib is still being imported.
-3. The end of the input means: draw what is left, and end. If it comes without a `Bye`, the parent has died: pictures
-   that it may not have kept are written as PNG files beside the others.
+3. The end of the input means: draw what is left, and end. If it comes without a `StopRenderer`, the parent has died:
+   pictures that it may not have kept are written as PNG files beside the others.
 4. It is out of the way: low priority, one thread for numerical libraries, no accelerator, no second run (see the
    environment in `process`). Interrupts are for the parent alone.
 5. When nobody waits any more, a figure that hangs is given up, so that no process stays behind for ever.
@@ -29,7 +29,7 @@ from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from . import pipe
-from .messages import IN_BAND, Begun, Bye, Done, Hello, Order, trouble
+from .messages import IN_BAND, DrawFigure, DrawFinished, DrawStarted, StartRenderer, StopRenderer, trouble
 
 if TYPE_CHECKING:
     from sightglass.core.codec import Buffer
@@ -41,10 +41,10 @@ RECENT_S: Final = 3.0
 MAX_RECENT_BYTES: Final = 64 * 2**20
 COLLECT_EVERY: Final = 8
 
-Item = tuple[Order, bytearray]
+Item = tuple[DrawFigure, bytearray]
 
 
-class Inbox:
+class JobReceiver:
     """What was ordered and is not drawn yet; read ahead on a thread.
 
     Attributes:
@@ -55,7 +55,7 @@ class Inbox:
     """
 
     def __init__(self, file: IO[bytes]) -> None:
-        self.hello: Hello | None = None
+        self.hello: StartRenderer | None = None
         self.said_bye = False
         self.ended_s = 0.0
         self.drawn = threading.Event()
@@ -65,7 +65,7 @@ class Inbox:
         self._progress = 0
         threading.Thread(target=self._read, name="sightglass-orders", daemon=True).start()
 
-    def greeting(self) -> Hello | None:
+    def greeting(self) -> StartRenderer | None:
         """Wait for the first message; `None` if the parent is gone before it."""
         self._greeted.wait()
         return self.hello
@@ -79,12 +79,12 @@ class Inbox:
         try:
             while (got := pipe.read(self._file)) is not None:
                 message, behind = got
-                if isinstance(message, Order):
+                if isinstance(message, DrawFigure):
                     self._items.put((message, behind))
-                elif isinstance(message, Hello):
+                elif isinstance(message, StartRenderer):
                     self.hello = message
                     self._greeted.set()
-                elif isinstance(message, Bye):
+                elif isinstance(message, StopRenderer):
                     self.said_bye = True
         finally:
             self.ended_s = time.monotonic()
@@ -99,7 +99,7 @@ class Inbox:
             os._exit(1)
 
 
-class Outbox:
+class ResultSender:
     """What goes to the parent, and what may have been lost with it.
 
     Attributes:
@@ -109,9 +109,9 @@ class Outbox:
     def __init__(self, file: IO[bytes]) -> None:
         self.gone = False
         self._file = file
-        self._recent: deque[tuple[float, Order, Mapping[str, bytes]]] = deque()
+        self._recent: deque[tuple[float, DrawFigure, Mapping[str, bytes]]] = deque()
 
-    def send(self, message: Begun | Done, behind: Sequence[Buffer] = ()) -> bool:
+    def send(self, message: DrawStarted | DrawFinished, behind: Sequence[Buffer] = ()) -> bool:
         """Send a message, and say whether the parent took it."""
         try:
             for part in pipe.frame(message, behind):
@@ -121,7 +121,7 @@ class Outbox:
             self.gone = True
         return not self.gone
 
-    def remember(self, order: Order, pictures: Mapping[str, bytes]) -> None:
+    def remember(self, order: DrawFigure, pictures: Mapping[str, bytes]) -> None:
         """Hold pictures for a moment that the parent took, and may not have kept yet."""
         now_s = time.monotonic()
         self._recent.append((now_s, order, pictures))
@@ -143,7 +143,7 @@ def main() -> None:
     """Draw until there is nothing left to be drawn."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     orders, results = _private_ends()
-    inbox, outbox = Inbox(orders), Outbox(results)
+    inbox, outbox = JobReceiver(orders), ResultSender(results)
     if hasattr(os, "nice"):
         with contextlib.suppress(OSError):
             os.nice(NICE)
@@ -167,13 +167,13 @@ def main() -> None:
     inbox.drawn.set()
 
 
-def _work(order: Order, behind: bytearray, arena: mmap.mmap | None, drawer: Drawer, outbox: Outbox) -> None:
+def _work(order: DrawFigure, behind: bytearray, arena: mmap.mmap | None, drawer: Drawer, outbox: ResultSender) -> None:
     """Draw one order, and hand on what became of it."""
     from sightglass.core.codec import decode
 
     from .closures import load
 
-    outbox.send(Begun(id=order.id))
+    outbox.send(DrawStarted(id=order.id))
     started_s = time.perf_counter()
     try:
         drawing = drawer.draw(
@@ -182,7 +182,7 @@ def _work(order: Order, behind: bytearray, arena: mmap.mmap | None, drawer: Draw
             lambda: decode(order.blob, _buffers(order, behind, arena)),
         )
     except BaseException as error:  # noqa: BLE001  such as a lack of memory; it costs this order only
-        outbox.send(Done(id=order.id, troubles=[trouble(order.name, error)], pid=os.getpid()))
+        outbox.send(DrawFinished(id=order.id, troubles=[trouble(order.name, error)], pid=os.getpid()))
         return
     done, pngs = drawing.done(order, time.perf_counter() - started_s)
     if outbox.send(done, pngs):
@@ -195,7 +195,7 @@ def _work(order: Order, behind: bytearray, arena: mmap.mmap | None, drawer: Draw
         sys.stderr.write(f"Figure {told.figure!r}: {told.kind}: {told.message}\n")
 
 
-def _buffers(order: Order, behind: bytearray, arena: mmap.mmap | None) -> list[Any]:
+def _buffers(order: DrawFigure, behind: bytearray, arena: mmap.mmap | None) -> list[Any]:
     in_band = iter(pipe.parts(behind, [size for at, size in order.spans if at == IN_BAND]))
     return [
         next(in_band) if at == IN_BAND or arena is None else memoryview(arena)[at : at + size]

@@ -18,8 +18,8 @@ from sightglass.core.errors import DamagedError, FigureError, UnknownNameError
 
 from .closures import load_recorded
 from .drawing import Drawer
-from .figure_files import Inputs, Names, at_step, read_about, read_inputs, write
-from .messages import Order, Output, error
+from .figure_files import FigureFileNames, Inputs, at_step, read_about, read_inputs, write
+from .messages import DrawFigure, Output, error
 from .plotter import DPI, FOLDER, look_of
 
 Form = Literal["pdf", "svg", "png"]
@@ -56,12 +56,12 @@ def replot(
     path = find(Path(folder), name, step)
     about, arguments = read_inputs(path)
     output = Output(look=about.look if look is None else look_of(look), dpi=dpi, folder="-", formats=(form,))
-    order = Order(
+    order = DrawFigure(
         id=0, name=name, step=about.step, function=function or about.function, blob=b"", spans=[], output=output
     )
     place = Path.cwd() if out is None else Path(out)
     if out is None or place.is_dir():
-        place /= at_step(Names().stem(name), about.step, form)
+        place /= at_step(FigureFileNames().stem(name), about.step, form)
     before, mode = list(sys.path), os.environ.get("SIGHTGLASS_MODE")
     sys.path.insert(0, os.getcwd())
     os.environ["SIGHTGLASS_MODE"] = "disabled"

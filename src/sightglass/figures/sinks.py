@@ -12,6 +12,7 @@ import math
 import os
 import platform
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,9 +20,8 @@ from typing import IO, Any, Final, Protocol
 
 from sightglass.core import current_run
 from sightglass.core.clock import SystemClock
-from sightglass.core.errors import KeepError, UnsendableError
+from sightglass.core.errors import StorageError, UnsendableError
 from sightglass.core.record import Record
-from sightglass.core.threads import lock
 from sightglass.storage.foreign.tensorboard import encode_event, file_name
 from sightglass.storage.format.framing import frame
 from sightglass.storage.format.summary import TENSORBOARD_VERSION, encode_version
@@ -29,7 +29,7 @@ from sightglass.storage.format.summary import TENSORBOARD_VERSION, encode_versio
 LAST_STEP: Final = 2**63 - 1
 
 
-class Sink(Protocol):
+class FigureSink(Protocol):
     """What takes figures. It is called on a thread, from one call at a time."""
 
     def write(self, records: Sequence[Record], /) -> None:
@@ -39,7 +39,7 @@ class Sink(Protocol):
         """Wait until what it took is where it should be."""
 
 
-class ToRun:
+class RunSink:
     """Puts figures into a run, as its `log` does: kept, and seen by clients at once.
 
     Attributes:
@@ -59,10 +59,10 @@ class ToRun:
         """Log records.
 
         Raises:
-            KeepError: The run has ended.
+            StorageError: The run has ended.
         """
         if self._ended():
-            raise KeepError(f"Run {self._name!r} ended before; flush or close the plotter first")
+            raise StorageError(f"Run {self._name!r} ended before; flush or close the plotter first")
         for record in records:
             self._log({record.tag: record.value}, step=record.step)
 
@@ -89,7 +89,7 @@ class TensorBoard:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = Path(folder)
         self._file: IO[bytes] | None = None
-        self._lock = lock()
+        self._lock = threading.RLock()
 
     def write(self, records: Sequence[Record]) -> None:
         """Write records.
@@ -138,9 +138,9 @@ class TensorBoard:
         return file
 
 
-def run_sink() -> ToRun | None:
+def run_sink() -> RunSink | None:
     """Return the sink of the newest live run, if there is one."""
-    sink: ToRun | None = current_run.current()
+    sink: RunSink | None = current_run.current()
     return sink
 
 

@@ -4,7 +4,7 @@ Rule 1: when a snapshot is taken, the program may overwrite its arrays. Small va
 arrays are copied once, into memory that is used again and again and that the child has before its eyes: nothing of them
 goes through a pipe.
 Rule 2: what rests on a device, or is still being computed, is copied there and its transfer begun (`begin`); nothing is
-waited for. It is read later, on another thread (`Pending.read`).
+waited for. It is read later, on another thread (`PendingTransfer.read`).
 Rule 3: arrays of several devices are gathered whole. What this process cannot see all of is refused.
 """
 
@@ -14,6 +14,7 @@ import mmap
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,7 +23,6 @@ import numpy as np
 
 from sightglass.core.codec import Buffer, encode
 from sightglass.core.errors import UnsendableError
-from sightglass.core.threads import lock
 from sightglass.core.values import array_kind, is_container, rebuild, to_host
 
 from .messages import IN_BAND
@@ -42,7 +42,7 @@ class Arena:
     def __init__(self, n_bytes: int) -> None:
         self.n_bytes = -(-n_bytes // PAGE) * PAGE
         self.descriptor = -1
-        self._lock = lock()
+        self._lock = threading.RLock()
         self._free: list[tuple[int, int]] = [(0, self.n_bytes)]
         try:
             self.descriptor = _shared_memory(self.n_bytes)
@@ -141,7 +141,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingTransfer:
     """A value whose transfer from a device has begun.
 
     Attributes:
@@ -160,7 +160,7 @@ class Pending:
 
 
 def begin(value: Any) -> Any:
-    """Return a value as it is if all of it is on the host, else a `Pending`; nothing is waited for.
+    """Return a value as it is if all of it is on the host, else a `PendingTransfer`; nothing is waited for.
 
     Raises:
         UnsendableError: An array is spread over several processes, so that this one cannot see all of it.
@@ -168,7 +168,7 @@ def begin(value: Any) -> Any:
     if not _elsewhere(value):
         return value
     events: dict[Any, Any] = {}
-    return Pending(_begun(value, events), tuple(events.values()))
+    return PendingTransfer(_begun(value, events), tuple(events.values()))
 
 
 def _elsewhere(value: Any) -> bool:

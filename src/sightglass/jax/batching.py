@@ -21,7 +21,7 @@ from jax.interpreters import batching
 from sightglass.core.errors import LogError
 
 from .program import compat
-from .program.primitive import Event, Site
+from .program.primitive import LogEvent, Site
 from .program.survey import Survey
 from .program.walk import Tracks, Values, Walk
 from .tap import tap_p
@@ -32,7 +32,7 @@ Masked = tuple[Values, Tracks, Any]
 class _Masking:
     """The collector that logs again, under a mask: its state."""
 
-    def take(self, events: Sequence[Event], state: Any) -> tuple[Tracks, Any]:
+    def take(self, events: Sequence[LogEvent], state: Any) -> tuple[Tracks, Any]:
         for event in events:
             event.masked_by(state).bind()
         return {}, state

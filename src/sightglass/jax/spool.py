@@ -26,7 +26,7 @@ from sightglass.core.errors import LogError, UnknownNameError
 from .logs.joining import no_step
 from .logs.logdict import logdict
 from .program.compat import Aval
-from .program.primitive import Demand, Event, Site, demand, wanted
+from .program.primitive import LogEvent, Site, WantedLogs, demand, wanted
 from .program.survey import Expected, Survey, survey
 from .program.traced_function import Staged, traced
 from .program.walk import Track, Tracks, Walk, joined
@@ -50,7 +50,7 @@ class Spool:
     """
 
     def __init__(
-        self, demanded: Demand, found: Survey, accumulators: Mapping[str, Accumulator], *, passes_on: bool
+        self, demanded: WantedLogs, found: Survey, accumulators: Mapping[str, Accumulator], *, passes_on: bool
     ) -> None:
         self._demanded = demanded
         self._found = found
@@ -61,7 +61,7 @@ class Spool:
         """Return the accumulators' states before any event."""
         return {key: self._start(key) for key, how in self._accumulators.items() if not how.stacks}
 
-    def take(self, events: Sequence[Event], state: State) -> tuple[Tracks, State]:
+    def take(self, events: Sequence[LogEvent], state: State) -> tuple[Tracks, State]:
         """Take events: make tracks of them, or put them into accumulators."""
         parts: list[Tracks] = []
         for event in events:
@@ -129,7 +129,7 @@ class Spool:
                 dropped[prefix + key] = lost
         return logdict(data, steps, valid, dropped)
 
-    def _pass_on(self, event: Event) -> None:
+    def _pass_on(self, event: LogEvent) -> None:
         """Log again, for a transformation further out, what this one leaves."""
         if wanted.value is None:
             return

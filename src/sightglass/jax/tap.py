@@ -28,7 +28,7 @@ from jax.interpreters import ad, batching, mlir
 from sightglass.jax.program import compat
 
 from .logs.logdict import logdict
-from .program.primitive import Demand, Event, Site, demand, wanted
+from .program.primitive import LogEvent, Site, WantedLogs, demand, wanted
 from .program.survey import Survey
 from .program.traced_function import Staged, traced
 from .program.walk import Tracks, Walk
@@ -50,7 +50,7 @@ class TapStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class LogSpec:
     """What is known of an event before it happens."""
 
     site: Site
@@ -65,7 +65,7 @@ class Kind:
 class Tapped(Staged):
     """A function that hands each of its logs to a callback."""
 
-    def __init__(self, function: Callable[..., Any], callback: Callback, demanded: Demand, prefix: str) -> None:
+    def __init__(self, function: Callable[..., Any], callback: Callback, demanded: WantedLogs, prefix: str) -> None:
         self._callback = callback
         self._demanded = demanded
         self._prefix = prefix
@@ -81,7 +81,7 @@ class Tapped(Staged):
         outputs, _, _ = Walk(self).run(jaxpr, arrays, jnp.int32(0))
         return jax.tree.unflatten(tree, outputs)
 
-    def take(self, events: Sequence[Event], state: Any) -> tuple[Tracks, Any]:
+    def take(self, events: Sequence[LogEvent], state: Any) -> tuple[Tracks, Any]:
         """Put a callback in the place of events."""
         kinds, operands = [], []
         for event in events:
@@ -118,17 +118,17 @@ class Tapped(Staged):
         """Return the number after a `shard_map`: that of the device that logged most."""
         return jnp.max(shards)
 
-    def _described(self, event: Event) -> tuple[Kind, list[Any]]:
+    def _described(self, event: LogEvent) -> tuple[LogSpec, list[Any]]:
         data = {k: v for k, v in event.data.items() if self._demanded.wants(k, explicit=event.site.explicit)}
         leaves, tree = jax.tree.flatten((list(data.values()), list(event.steps.values())))
         leaves = [_raw(leaf) for leaf in leaves]
         masks = [] if event.mask is None else [event.mask]
         keys = tuple(self._prefix + key for key in data)
         n_leaves = len(masks) + len(leaves)
-        kind = Kind(event.site, keys, tuple(event.steps), event.n_batch, bool(masks), n_leaves, tree)
+        kind = LogSpec(event.site, keys, tuple(event.steps), event.n_batch, bool(masks), n_leaves, tree)
         return kind, masks + leaves
 
-    def deliver(self, kinds: Sequence[Kind], arrays: Sequence[Any]) -> None:
+    def deliver(self, kinds: Sequence[LogSpec], arrays: Sequence[Any]) -> None:
         """Hand events to the callback, on the host; nothing that it raises gets out."""
         start = 0
         for kind in kinds:
@@ -142,7 +142,7 @@ class Tapped(Staged):
             except Exception as error:  # noqa: BLE001  a user's callback: XLA must not see what it raises
                 self._failed(error, kind.site)
 
-    def _logs(self, kind: Kind, leaves: Sequence[Any]) -> logdict:
+    def _logs(self, kind: LogSpec, leaves: Sequence[Any]) -> logdict:
         values, steps = kind.tree.unflatten([leaf[None] for leaf in leaves[kind.masked :]])
         # The parts fit together: checking them again would double the price of an event.
         return logdict._made(
@@ -207,7 +207,7 @@ def _abstract(number: Any, *avals: Any, **params: Any) -> Any:
     return [number], {compat.effect}
 
 
-def _lower(context: Any, *operands: Any, kinds: Sequence[Kind], tap: Tapped) -> Any:
+def _lower(context: Any, *operands: Any, kinds: Sequence[LogSpec], tap: Tapped) -> Any:
     n_events = np.int32(max(1, len(kinds)))
 
     def callback(number: Any, *arrays: Any) -> tuple[Any]:
@@ -222,7 +222,7 @@ def _jvp(primals: Any, tangents: Any, **params: Any) -> Any:
     return [number], [ad.Zero(jax.typeof(number).to_tangent_aval())]
 
 
-def _batch(values: Any, axes: Any, *, kinds: Sequence[Kind], tap: Tapped) -> Any:
+def _batch(values: Any, axes: Any, *, kinds: Sequence[LogSpec], tap: Tapped) -> Any:
     n = next(value.shape[axis] for value, axis in zip(values, axes, strict=True) if axis is not None)
     number = values[0] if axes[0] is None else jnp.max(values[0])
     operands, batched, start = [], [], 1

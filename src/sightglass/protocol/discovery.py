@@ -31,7 +31,7 @@ SUFFIXES = (".sock", ".json", ".json.new", ".lock")
 _held: dict[str, tuple[int, int]] = {}
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
     """What the registry knows of a run.
 
     Attributes:
@@ -118,7 +118,7 @@ def _prepare(path: Path) -> str | None:
     return None
 
 
-def register(entry: Entry, path: Path) -> None:
+def register(entry: LiveRun, path: Path) -> None:
     """Enter a run of this process; the lock must be held, see `hold`.
 
     Raises:
@@ -157,9 +157,9 @@ def unregister(id: str, path: Path) -> None:
         os.close(descriptor)
 
 
-def entries() -> list[Entry]:
+def entries() -> list[LiveRun]:
     """Return the live runs, the newest first; dead entries are cleaned away."""
-    found: dict[str, Entry] = {}
+    found: dict[str, LiveRun] = {}
     for path in _places():
         for file in sorted(path.glob("*.json")) if _readable(path) else ():
             entry = _read(file)
@@ -197,11 +197,11 @@ def _readable(path: Path) -> bool:
     return stat.S_ISDIR(status.st_mode) and (not hasattr(os, "getuid") or status.st_uid == os.getuid())
 
 
-def _read(file: Path) -> Entry | None:
+def _read(file: Path) -> LiveRun | None:
     try:
         if file.stat().st_size > MAX_ENTRY_BYTES:
             return None
-        return msgspec.json.decode(file.read_bytes(), type=Entry)
+        return msgspec.json.decode(file.read_bytes(), type=LiveRun)
     except (OSError, msgspec.MsgspecError):
         return None
 

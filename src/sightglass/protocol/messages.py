@@ -85,7 +85,7 @@ class EndGroup(Message, frozen=True, kw_only=True, array_like=True, tag="end_gro
     stream: int
 
 
-class Do(Message, frozen=True, kw_only=True, array_like=True, tag="do"):
+class RunCommand(Message, frozen=True, kw_only=True, array_like=True, tag="do"):
     """An act: "set", "call", "pause", "resume" or "stop"; `value` is encoded."""
 
     request: int
@@ -96,7 +96,7 @@ class Do(Message, frozen=True, kw_only=True, array_like=True, tag="do"):
     hold: bool = False
 
 
-class Keep(Message, frozen=True, kw_only=True, array_like=True, tag="keep"):
+class RecordQuery(Message, frozen=True, kw_only=True, array_like=True, tag="keep"):
     """Asks that the records of a query be kept from now on, or, with `keep` unset, not any more."""
 
     request: int
@@ -201,7 +201,7 @@ class Block(Message, frozen=True, kw_only=True, array_like=True, tag="block"):
     tracks: bytes = b""
 
 
-FromClient = Hello | Ping | Bye | Ask | Open | Close | EndGroup | Do | Publish | Keep | Block
+FromClient = Hello | Ping | Bye | Ask | Open | Close | EndGroup | RunCommand | Publish | RecordQuery | Block
 FromAgent = Welcome | Reply | Refused | Opened | Moved | Waiting | Ended | Block | Bye | Ping
 
 Frames = Sequence[Buffer]

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sightglass.core.device_copy import depart
+from sightglass.core.device_copy import start_copy
 from sightglass.core.values import SCALARS, on_device, snapshot, to_host
 
 from . import expressions as e
@@ -23,7 +23,7 @@ from .arrays import Total, truth
 from .evaluator import evaluator
 from .query import Every, Group, Map, Per, Period, Query, Reduce, Step, When, Where
 from .reducers import reducer
-from .windows import NOWHERE, Fold, Item, Place
+from .windows import NOWHERE, Fold, PipelineItem, Place
 
 Functions = Mapping[str, Callable[..., Any]]
 
@@ -60,7 +60,9 @@ class Pipeline:
         self._whens = [(i, fold) for i, fold in self.folds if isinstance(fold.window, When)]
         self._next = -1
 
-    def post(self, item: Item | None, *, ordinal: int, wall_time: float, closes: Sequence[bool] = ()) -> list[Item]:
+    def post(
+        self, item: PipelineItem | None, *, ordinal: int, wall_time: float, closes: Sequence[bool] = ()
+    ) -> list[PipelineItem]:
         """Take an event in.
 
         Args:
@@ -69,7 +71,7 @@ class Pipeline:
             wall_time: When it happened.
             closes: For each reducer with `when`, whether the condition held; missing ones did not.
         """
-        out: list[Item] = []
+        out: list[PipelineItem] = []
         with np.errstate(all="ignore"):
             self._pass_to(ordinal, wall_time, out)
             self._step(0, ordinal, item, out)
@@ -79,13 +81,13 @@ class Pipeline:
         self._next = ordinal + 1
         return out
 
-    def post_first(self, value: Any, ordinal: int, place: Place) -> Sequence[Item]:
+    def post_first(self, value: Any, ordinal: int, place: Place) -> Sequence[PipelineItem]:
         """Take in a value that is for the first reducer, where the pipeline begins with it: `post` without a detour."""
         if type(value) not in SCALARS_:
             return self.post(
-                Item(ordinal, place[0], place[1], value, steps=place[2]), ordinal=ordinal, wall_time=place[1]
+                PipelineItem(ordinal, place[0], place[1], value, steps=place[2]), ordinal=ordinal, wall_time=place[1]
             )
-        out: list[Item] = []
+        out: list[PipelineItem] = []
         if self._periods or ordinal > self._next >= 0:
             self._pass_to(ordinal, place[1], out)
         group = self.folds[0][1].offer(ordinal, value, place)
@@ -94,7 +96,7 @@ class Pipeline:
         self._next = ordinal + 1
         return out
 
-    def _pass_to(self, ordinal: int, wall_time: float, out: list[Item]) -> None:
+    def _pass_to(self, ordinal: int, wall_time: float, out: list[PipelineItem]) -> None:
         """Close what lies between the last event and this one; an event in between that never came, failed."""
         for i, fold in self._periods:
             self._push(i + 1, fold.passes(wall_time), out)
@@ -105,15 +107,15 @@ class Pipeline:
             for missing in sorted({min(boundary, ordinal - 1), ordinal - 1}):
                 self._step(0, missing, _missed(missing, complete=self._held), out)
 
-    def miss(self, *, ordinal: int, wall_time: float) -> list[Item]:
+    def miss(self, *, ordinal: int, wall_time: float) -> list[PipelineItem]:
         """Pass by an event that was not evaluated: windows close in time, and say that they are incomplete."""
         return self.post(_missed(ordinal), ordinal=ordinal, wall_time=wall_time)
 
-    def boundary(self, event: str) -> list[Item]:
+    def boundary(self, event: str) -> list[PipelineItem]:
         """Close the groups that another event delimits."""
         return self._close(lambda fold: isinstance(fold.window, Per) and fold.window.event == event)
 
-    def hold(self, *, ordinal: int, wall_time: float) -> list[Item]:
+    def hold(self, *, ordinal: int, wall_time: float) -> list[PipelineItem]:
         """Pass by an event that a condition held back."""
         return self.post(_missed(ordinal, complete=True), ordinal=ordinal, wall_time=wall_time)
 
@@ -122,27 +124,27 @@ class Pipeline:
         if self.folds:
             self.folds[0][1].begin()
 
-    def end_group(self) -> list[Item]:
+    def end_group(self) -> list[PipelineItem]:
         """Close the groups that no window was named for."""
         return self._close(lambda fold: isinstance(fold.window, Group))
 
-    def finish(self) -> list[Item]:
+    def finish(self) -> list[PipelineItem]:
         """Close what is open at the end, with `closed=False`."""
         return self._close(lambda fold: True, closed=False)
 
-    def _close(self, which: Callable[[Fold], bool], *, closed: bool = True) -> list[Item]:
-        out: list[Item] = []
+    def _close(self, which: Callable[[Fold], bool], *, closed: bool = True) -> list[PipelineItem]:
+        out: list[PipelineItem] = []
         with np.errstate(all="ignore"):
             for i, fold in self.folds:
                 if which(fold):
                     self._push(i + 1, fold.close(closed=closed), out)
         return out
 
-    def _push(self, start: int, group: Item | None, out: list[Item]) -> None:
+    def _push(self, start: int, group: PipelineItem | None, out: list[PipelineItem]) -> None:
         if group is not None:
             self._step(start, group.ordinal, group, out)
 
-    def _step(self, start: int, ordinal: int, item: Item | None, out: list[Item]) -> None:
+    def _step(self, start: int, ordinal: int, item: PipelineItem | None, out: list[PipelineItem]) -> None:
         for i in range(start, len(self._stages)):
             stage = self._stages[i]
             if isinstance(stage, Fold):
@@ -158,11 +160,11 @@ class Pipeline:
             out.append(item)
 
 
-def _missed(ordinal: int, *, complete: bool = False) -> Item:
-    return Item(ordinal, *NOWHERE[:2], None, complete=complete, passed=False)
+def _missed(ordinal: int, *, complete: bool = False) -> PipelineItem:
+    return PipelineItem(ordinal, *NOWHERE[:2], None, complete=complete, passed=False)
 
 
-def _offer(fold: Fold, ordinal: int, item: Item | None) -> Item | None:
+def _offer(fold: Fold, ordinal: int, item: PipelineItem | None) -> PipelineItem | None:
     if item is None:
         return fold.skip(ordinal, None)
     place = (item.step, item.wall_time, item.steps)
@@ -186,7 +188,7 @@ def _stage(step: Step, seed: int) -> _Mapped | _Filtered | Fold:
 
 
 @dataclass(slots=True)
-class Head:
+class HeadResult:
     """What the first half of an event's evaluation gave.
 
     Attributes:
@@ -249,7 +251,7 @@ class Evaluation:
         self.holds = not self.has_tail
         self._is_new = _maps_to_new(query.steps[:first])
 
-    def head(self, observables: Mapping[str, Any]) -> Head:
+    def head(self, observables: Mapping[str, Any]) -> HeadResult:
         """Map and filter the observables of an event up to the first reducer, without waiting for a device."""
         value: Any = observables
         pending: tuple[Any, ...] = ()
@@ -264,13 +266,13 @@ class Evaluation:
                     pending = (*pending, result)
                 elif not truth(result):
                     closes = tuple(when(observables) for when in self._whens)
-                    return Head(None, False, (), closes, any(map(on_device, closes)))
+                    return HeadResult(None, False, (), closes, any(map(on_device, closes)))
         closes = tuple(when(observables) for when in self._whens) if self._whens else ()
         if type(value) in SCALARS_:
-            return Head(value, True, pending, closes, bool(pending) or any(map(on_device, closes)))
+            return HeadResult(value, True, pending, closes, bool(pending) or any(map(on_device, closes)))
         return self._settled(value, pending, closes)
 
-    def staged(self, observables: Mapping[str, Any]) -> Head:
+    def staged(self, observables: Mapping[str, Any]) -> HeadResult:
         """Map and filter observables that have no values yet, such as JAX's tracers: nothing is decided or copied."""
         value: Any = observables
         pending: tuple[Any, ...] = ()
@@ -283,9 +285,9 @@ class Evaluation:
         total = Total()
         total.add(value)
         total.check()
-        return Head(value, True, pending, tuple(when(observables) for when in self._whens), True)
+        return HeadResult(value, True, pending, tuple(when(observables) for when in self._whens), True)
 
-    def _settled(self, value: Any, pending: tuple[Any, ...], closes: tuple[Any, ...]) -> Head:
+    def _settled(self, value: Any, pending: tuple[Any, ...], closes: tuple[Any, ...]) -> HeadResult:
         """Make sure that the program cannot overwrite the value, and see whether it is to be waited for."""
         total = Total()
         total.add(value)
@@ -296,13 +298,13 @@ class Evaluation:
             total.check()
             value = value if self._is_new else snapshot(value)
         if waiting:
-            value, pending, closes = depart((value, pending, closes))
-        return Head(value if waiting else host(value), True, pending, closes, waiting)
+            value, pending, closes = start_copy((value, pending, closes))
+        return HeadResult(value if waiting else host(value), True, pending, closes, waiting)
 
-    def rest(self, value: Any) -> Head:
+    def rest(self, value: Any) -> HeadResult:
         """Finish the head of a query that is a single map, `only`, whose value is known already."""
         if type(value) in SCALARS_:
-            return Head(value, True, (), (), False)
+            return HeadResult(value, True, (), (), False)
         return self._settled(value, (), ())
 
     def fork(self, copy: Callable[[Any], Any]) -> Evaluation:
@@ -326,22 +328,22 @@ class Evaluation:
         return other
 
     def tail(
-        self, head: Head, *, ordinal: int, step: float, wall_time: float, steps: Mapping[str, float] | None = None
-    ) -> list[Item]:
+        self, head: HeadResult, *, ordinal: int, step: float, wall_time: float, steps: Mapping[str, float] | None = None
+    ) -> list[PipelineItem]:
         """Take the second half of an event's evaluation; waits for the device if the head left something there."""
         head.read()
-        item = Item(ordinal, step, wall_time, head.value, steps=steps, passed=head.passed)
+        item = PipelineItem(ordinal, step, wall_time, head.value, steps=steps, passed=head.passed)
         return self._pipeline.post(item, ordinal=ordinal, wall_time=wall_time, closes=[truth(c) for c in head.closes])
 
-    def number(self, value: Any, ordinal: int, place: Place) -> Sequence[Item]:
+    def number(self, value: Any, ordinal: int, place: Place) -> Sequence[PipelineItem]:
         """Take in the plain number that `only` gave, for a query with a reducer: `rest` and `tail` without a detour."""
         return self._pipeline.post_first(value, ordinal, place)
 
-    def miss(self, *, ordinal: int, wall_time: float) -> list[Item]:
+    def miss(self, *, ordinal: int, wall_time: float) -> list[PipelineItem]:
         """Pass by an event without evaluating it."""
         return self._pipeline.miss(ordinal=ordinal, wall_time=wall_time)
 
-    def boundary(self, event: str) -> list[Item]:
+    def boundary(self, event: str) -> list[PipelineItem]:
         """Close the groups that this event delimits."""
         return self._pipeline.boundary(event)
 
@@ -349,11 +351,11 @@ class Evaluation:
         """See a group of the run's own begin."""
         self._pipeline.begin_group()
 
-    def end_group(self) -> list[Item]:
+    def end_group(self) -> list[PipelineItem]:
         """Close the groups that no window was named for."""
         return self._pipeline.end_group()
 
-    def finish(self) -> list[Item]:
+    def finish(self) -> list[PipelineItem]:
         """Close what is open at the end of the run."""
         return self._pipeline.finish()
 

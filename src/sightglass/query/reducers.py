@@ -319,13 +319,13 @@ def _histogram(bins: Any = 64) -> Reducer:
 
 def _keep_largest(state: list[Any], entry: Any, k: int) -> list[Any]:
     if len(state) < k:
-        heapq.heappush(state, Entry((*entry[:2], kept(entry[2], len(state) + 1))))
+        heapq.heappush(state, RankedValue((*entry[:2], kept(entry[2], len(state) + 1))))
     elif entry[:2] > state[0][:2]:
-        heapq.heapreplace(state, Entry((*entry[:2], kept(entry[2], k))))
+        heapq.heapreplace(state, RankedValue((*entry[:2], kept(entry[2], k))))
     return state
 
 
-class Entry(tuple[Any, ...]):
+class RankedValue(tuple[Any, ...]):
     """A kept value with its rank; compares by the rank alone, never by the value."""
 
     __slots__ = ()

@@ -29,7 +29,7 @@ NOWHERE: Place = (math.nan, math.nan, None)
 
 
 @dataclass(slots=True)
-class Item:
+class PipelineItem:
     """A value on its way through a pipeline; the fields are those of a record.
 
     `passed` is `False` for an event that a condition held back, and for a group without a value: such an item only
@@ -81,7 +81,7 @@ class Fold:
         self._number, place = divmod(ordinal, self._every) if self._every else (0, ordinal)
         self._complete = place == 0
 
-    def passes(self, wall_time: float) -> Item | None:
+    def passes(self, wall_time: float) -> PipelineItem | None:
         """Close the group if a time boundary lies between its last event and this time."""
         if not isinstance(self.window, Period):
             return None
@@ -91,7 +91,9 @@ class Fold:
         crossed, self._period = self._period is not None, period
         return self.close() if crossed else None
 
-    def offer(self, ordinal: int, value: Any, place: Place, n_events: int = 1, complete: bool = True) -> Item | None:
+    def offer(
+        self, ordinal: int, value: Any, place: Place, n_events: int = 1, complete: bool = True
+    ) -> PipelineItem | None:
         """Take a value in; returns the group, if this closes it."""
         if not self._begun:
             self._begin(ordinal)
@@ -105,7 +107,7 @@ class Fold:
             return self.close(number=ordinal // self._every)
         return None
 
-    def skip(self, ordinal: int, place: Place | None, *, complete: bool = True) -> Item | None:
+    def skip(self, ordinal: int, place: Place | None, *, complete: bool = True) -> PipelineItem | None:
         """Take in that an event has no value; returns the group, if this closes it."""
         if not self._begun:
             self._begin(ordinal)
@@ -118,7 +120,7 @@ class Fold:
             return self.close(number=ordinal // self._every)
         return None
 
-    def close(self, *, closed: bool = True, number: int | None = None) -> Item | None:
+    def close(self, *, closed: bool = True, number: int | None = None) -> PipelineItem | None:
         """Close the group and return it; one that has nothing to say has not `passed`, one not begun is no group."""
         if not (closed or self._touched or self._n_values):
             return None
@@ -130,6 +132,6 @@ class Fold:
         self._begun = self._complete = True
         self._open()
         if not n_values and (self.reducer.name != "count" or self._place is NOWHERE):
-            return Item(number, step, wall_time, None, n_events, complete, closed, steps, passed=False)
+            return PipelineItem(number, step, wall_time, None, n_events, complete, closed, steps, passed=False)
         value = self.reducer.finish(state)
-        return Item(number, step, wall_time, value, n_events, complete, closed, steps)
+        return PipelineItem(number, step, wall_time, value, n_events, complete, closed, steps)

@@ -117,7 +117,7 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Names:
+class AllowedHosts:
     """The names that the server may be called by.
 
     Attributes:
@@ -131,7 +131,7 @@ class Names:
     any_address: bool = False
 
     @classmethod
-    def of(cls, host: str, port: int) -> Names:
+    def of(cls, host: str, port: int) -> AllowedHosts:
         """Return the names of a server that listens on a host, an address or all addresses ("0.0.0.0", "::")."""
         names = {host.lower().strip("[]")}
         wide = not is_loopback(host)
@@ -212,7 +212,7 @@ def _is_address(host: str) -> bool:
 class Guard:
     """Checks every request before anything looks at it, and puts the headers on every response."""
 
-    def __init__(self, app: App, *, names: Names) -> None:
+    def __init__(self, app: App, *, names: AllowedHosts) -> None:
         self._app = app
         self._names = names
 

@@ -28,10 +28,10 @@ from sightglass.core.errors import TransportError
 from sightglass.protocol import discovery
 from sightglass.views import encoding
 
-from .access import MAX_BODY_BYTES, App, Guard, Names, Role, Tokens
+from .access import MAX_BODY_BYTES, AllowedHosts, App, Guard, Role, Tokens
 from .api import commands, histograms, media, scalars, schema, tensors
 from .api import runs as api_runs
-from .api.request import Call, Raw
+from .api.request import ApiRequest, Raw
 from .http_errors import Problem, tell, too_large
 from .live.hub import Hub
 from .runs.run_table import Runs
@@ -126,7 +126,7 @@ def make_server(
             if getattr(connection, "client", None) == client:
                 connection.transport.abort()
 
-    app = make_app(Runs(directories), tokens=tokens, names=Names.of(host, port), cut=cut)
+    app = make_app(Runs(directories), tokens=tokens, names=AllowedHosts.of(host, port), cut=cut)
     config = uvicorn.Config(
         app, log_level="error", access_log=False, server_header=False, date_header=False, http="h11",
         h11_max_incomplete_event_size=MAX_HEAD_BYTES, ws="websockets-sansio", ws_max_size=MAX_MESSAGE_BYTES,
@@ -144,7 +144,9 @@ def _kept_tokens(port: int, *, anew: bool) -> Tokens:
     return Tokens.kept(folder / f"page-{port}.tokens", anew=anew)
 
 
-def make_app(runs: Runs, *, tokens: Tokens, names: Names, cut: Callable[[Any], None] = lambda client: None) -> App:
+def make_app(
+    runs: Runs, *, tokens: Tokens, names: AllowedHosts, cut: Callable[[Any], None] = lambda client: None
+) -> App:
     """Make the application; `cut` ends the connection of a client, given by its address."""
     hub = Hub(runs, tokens, cut=cut)
 
@@ -180,7 +182,7 @@ def _endpoint(methods: dict[str, schema.Route], runs: Runs, tokens: Tokens, hub:
                 raise Problem(405, "RequestError", message)
             if route.acts and role != "controller":
                 raise schema.not_acting()
-            call = Call(runs=runs, role=role, key=request.path_params.get("key", ""))
+            call = ApiRequest(runs=runs, role=role, key=request.path_params.get("key", ""))
             hub.looked()
             return await _answer(request, route, call)
         except Exception as error:  # noqa: BLE001  the one place where requests fail: each becomes an answer
@@ -189,7 +191,7 @@ def _endpoint(methods: dict[str, schema.Route], runs: Runs, tokens: Tokens, hub:
     return answer
 
 
-async def _answer(request: Request, route: schema.Route, call: Call) -> Response:
+async def _answer(request: Request, route: schema.Route, call: ApiRequest) -> Response:
     query = schema.read_query(request.query_params.multi_items(), route.query)
     given = [] if route.body is None else [schema.read_body(await _body(request), route.body)]
     headers = {"cache-control": ASK_AGAIN}

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from sightglass.core.errors import KeepError
+from sightglass.core.errors import StorageError
 from sightglass.core.threads import Worker
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ BREATH_ITEMS: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Statistics:
+class DeliveryStatistics:
     """What became of the things that were put in.
 
     Attributes:
@@ -43,7 +43,7 @@ class Statistics:
     last_error: str
 
 
-class Outbox(Generic[T]):
+class DeliveryQueue(Generic[T]):
     """Delivers things on a thread of its own, which starts with the first of them.
 
     Args:
@@ -102,7 +102,7 @@ class Outbox(Generic[T]):
         """Wait until all that was put in is delivered.
 
         Raises:
-            KeepError: It is not, or something was lost since this was last raised.
+            StorageError: It is not, or something was lost since this was last raised.
         """
         if self._used and not self._closed:
             self._settling = True
@@ -122,9 +122,9 @@ class Outbox(Generic[T]):
             self._try(self._end)
         self._check(finished, timeout_s)
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> DeliveryStatistics:
         """Return what was counted so far."""
-        return Statistics(
+        return DeliveryStatistics(
             n_delivered=self._n_delivered,
             n_lost=self._n_lost,
             n_waiting=len(self._items),
@@ -180,8 +180,8 @@ class Outbox(Generic[T]):
         elif not finished:
             why = f"not within {timeout_s:g} s, {len(self._items)} wait"
         if why:
-            raise KeepError(f"{self._name}: not all could be written, {n_lost} lost: {why}")
+            raise StorageError(f"{self._name}: not all could be written, {n_lost} lost: {why}")
 
 
 def _told(error: Exception) -> str:
-    return str(error) if isinstance(error, KeepError) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, StorageError) else f"{type(error).__name__}: {error}"

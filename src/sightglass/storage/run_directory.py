@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
-
-from sightglass.core.threads import lock
 
 from .run_file import RunFile, create, write
 
@@ -74,7 +73,7 @@ class RunDirectory:
         self._about = about
         self._moved = moved
         self._file: Path | None = None
-        self._lock = lock()
+        self._lock = threading.RLock()
 
     def open(self) -> Path:
         """Make what is not there, or not there any more, and return the directory; from any thread.

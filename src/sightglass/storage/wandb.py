@@ -23,13 +23,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.errors import KeepError, MissingExtraError, UnsendableError
+from sightglass.core.errors import MissingExtraError, StorageError, UnsendableError
 from sightglass.core.record import Record
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text, is_real, n_bytes, to_host
 from sightglass.storage.format.png import encode_png
 
 from .align import Moment, moments
-from .delivery_queue import Outbox, Statistics
+from .delivery_queue import DeliveryQueue, DeliveryStatistics
 
 STEP: Final = "step"
 SHARED: Final = "sightglass/"
@@ -51,14 +51,14 @@ class WandB:
 
     Raises:
         MissingExtraError: `wandb` is not installed.
-        KeepError: No run is given, and none is active.
+        StorageError: No run is given, and none is active.
     """
 
     def __init__(self, run: Any = None, *, alone: bool = False) -> None:
         wandb = load()
         run = wandb.run if run is None else run
         if run is None:
-            raise KeepError("No W&B run is active: call wandb.init() first, or give one: WandB(run)")
+            raise StorageError("No W&B run is active: call wandb.init() first, or give one: WandB(run)")
         self.run = run
         self._alone = alone
         self._finishes = False
@@ -68,7 +68,9 @@ class WandB:
         self._held: deque[dict[str, Any]] = deque()
         self._open_row: dict[str, Any] = {}
         self._open_step = -1
-        self._outbox: Outbox[Sequence[Record]] = Outbox("W&B", self._deliver, settle=self._settle, end=self._end)
+        self._outbox: DeliveryQueue[Sequence[Record]] = DeliveryQueue(
+            "W&B", self._deliver, settle=self._settle, end=self._end
+        )
         atexit.register(self._at_exit)  # W&B ends its runs at exit, too: what comes later runs earlier
 
     @classmethod
@@ -111,7 +113,7 @@ class WandB:
         """Wait until all records are handed to W&B, but for those that wait for others (see rule 3).
 
         Raises:
-            KeepError: They are not in time, or some could not be.
+            StorageError: They are not in time, or some could not be.
         """
         self._outbox.flush(timeout_s)
 
@@ -120,7 +122,7 @@ class WandB:
         atexit.unregister(self._at_exit)
         self._outbox.close(timeout_s)
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> DeliveryStatistics:
         """Return how many calls of `write` were delivered, and what was lost."""
         return self._outbox.statistics()
 
@@ -192,7 +194,7 @@ class WandB:
     def _at_exit(self) -> None:
         try:
             self.close()
-        except KeepError as error:
+        except StorageError as error:
             warnings.warn(str(error), RuntimeWarning, stacklevel=1)
 
 

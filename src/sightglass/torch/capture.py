@@ -16,10 +16,10 @@ import torch
 from sightglass.core.errors import AbsentError
 from sightglass.core.values import is_container, rebuild, snapshot
 from sightglass.query.arrays import Total
-from sightglass.training.subscription import Answer
+from sightglass.training.subscription import Subscription
 
 from .observables import local
-from .precompute import IN_PLACE, Part
+from .precompute import IN_PLACE, PrecomputedPart
 
 Place = tuple[str, str]
 """An observable and the name of one of its tensors."""
@@ -40,9 +40,9 @@ class Work:
         rests: Whether it is passed over until the next event.
     """
 
-    part: Part
+    part: PrecomputedPart
     compute: Callable[..., Any]
-    answers: tuple[Answer, ...]
+    answers: tuple[Subscription, ...]
     names: tuple[str, ...]
     found: dict[str, Any] = field(default_factory=dict)
     total: Total = field(default_factory=Total)

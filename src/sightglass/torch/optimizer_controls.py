@@ -54,7 +54,7 @@ def controls(optimizer: torch.optim.Optimizer, *, prefix: str, bounds: Bounds, w
     """Yield a control for each setting of each group: "optimizer.lr", or "optimizer.head.lr" where there are several.
 
     Raises:
-        ActError: A setting is out of its bounds already.
+        CommandError: A setting is out of its bounds already.
     """
     names = group_names(optimizer)
     for i, (name, group) in enumerate(zip(names, optimizer.param_groups, strict=True)):

@@ -29,7 +29,7 @@ IN_PLACE: Final = "#"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class PrecomputedPart:
     """An expression of a query that is computed ahead of the event.
 
     Attributes:
@@ -70,9 +70,9 @@ class Offers:
         return query.reads_all or bool({*query.names} & ({self.under} if self.under else self.timed | self.settled))
 
 
-def split(query: Query, offers: Offers) -> tuple[Query, tuple[Part, ...]]:
+def split(query: Query, offers: Offers) -> tuple[Query, tuple[PrecomputedPart, ...]]:
     """Take the parts out of a query; returns it with names in their places, and the parts."""
-    parts: dict[str, Part] = {}
+    parts: dict[str, PrecomputedPart] = {}
 
     def cut(fn: e.Lambda) -> e.Lambda:
         return e.Lambda(fn.params, _Cutter(fn.params[0], offers, parts).cut(fn.body))
@@ -107,7 +107,7 @@ def gives_new(query: Query, rest: Query) -> bool:
 class _Cutter:
     """One function of an event, whose parts are taken out, the largest first."""
 
-    def __init__(self, root: str, offers: Offers, parts: dict[str, Part]) -> None:
+    def __init__(self, root: str, offers: Offers, parts: dict[str, PrecomputedPart]) -> None:
         self.root = root
         self.offers = offers
         self.parts = parts
@@ -119,7 +119,7 @@ class _Cutter:
         self.parts[part.key] = part
         return e.Attr(e.Var(self.root), part.key)
 
-    def _each(self, tree: e.Expr) -> Part | None:
+    def _each(self, tree: e.Expr) -> PrecomputedPart | None:
         """Take `b.kind.map(lambda name, value: …)`."""
         match tree:
             case e.Call(name="map", args=(of, e.Lambda(params=params, body=body)), kwargs=()):
@@ -129,7 +129,7 @@ class _Cutter:
                     return self._part(kind, None, e.Lambda((self.root, *named), body), copies=not makes_new(body))
         return None
 
-    def _one(self, tree: e.Expr) -> Part | None:
+    def _one(self, tree: e.Expr) -> PrecomputedPart | None:
         """Take what reads `b.kind["name"]`, and nothing else that is timed."""
         if isinstance(tree, e.Lambda | e.Slice):
             return None  # no value by itself
@@ -148,15 +148,15 @@ class _Cutter:
         ((kind, name),) = found
         return self._part(kind, name, e.Lambda((self.root, NAME, VALUE), body), copies=not makes_new(body))
 
-    def _whole(self, tree: e.Expr) -> Part | None:
+    def _whole(self, tree: e.Expr) -> PrecomputedPart | None:
         """Take `b.kind` itself: each of its tensors is copied."""
         kind = self._timed(tree)
         return kind and self._part(kind, None, e.Lambda((self.root, NAME, VALUE), e.Var(VALUE)), copies=True)
 
-    def _part(self, kind: str, name: str | None, tree: e.Lambda, *, copies: bool) -> Part:
+    def _part(self, kind: str, name: str | None, tree: e.Lambda, *, copies: bool) -> PrecomputedPart:
         under = f"{self.offers.under}." if self.offers.under else ""
         key = f"{under}{kind}{IN_PLACE}{name or ''}{IN_PLACE}{canonical(tree)}"
-        return Part(key=key, kind=kind, name=name, tree=tree, copies=copies)
+        return PrecomputedPart(key=key, kind=kind, name=name, tree=tree, copies=copies)
 
     def _observable(self, tree: e.Expr) -> str | None:
         """Return the name of an observable of the module's, if this is one."""

@@ -45,7 +45,7 @@ def watch(
     Raises:
         TypeError: It is no module, or no optimizer.
         ValueError: There is no run; or a control of that name exists.
-        ActError: A setting is out of its bounds.
+        CommandError: A setting is out of its bounds.
     """
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"Expected a torch.nn.Module to watch, got {type(module).__name__}")

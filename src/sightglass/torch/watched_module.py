@@ -22,10 +22,10 @@ import torch
 
 from sightglass.core.errors import RefusedError, UnknownNameError
 from sightglass.query.query import Query
-from sightglass.training.commands import Plan
+from sightglass.training.commands import VariantPlan
 from sightglass.training.run import Run, wiring
-from sightglass.training.subscription import Answer
-from sightglass.training.subscriptions import Offered
+from sightglass.training.subscription import Subscription
+from sightglass.training.subscriptions import ObservableFacts
 
 from .capture import Brought, Work, bare, by_place
 from .compiled import Compiled
@@ -33,9 +33,9 @@ from .distributed import rank
 from .hooks import ACTIVATION_GRADS, ACTIVATIONS, GRADS, OF_MODULES, UPDATES, Hooks
 from .observables import Looked, Parameters, inner, is_compiled, modules, optimizer_view, parameters, told
 from .optimizer_controls import Bounds, controls
-from .precompute import Offers, Part, gives_new, split
+from .precompute import Offers, PrecomputedPart, gives_new, split
 
-NO_PLAN: Final = Plan()
+NO_PLAN: Final = VariantPlan()
 RECOMPILED: Final = (
     "Activations cannot be asked: the module is compiled, and would have to be compiled again, "
     "which watch(…, recompile=False) rules out"
@@ -54,7 +54,7 @@ class Prepared:
     """A query that is ready: its parts, and the query that is evaluated at the event."""
 
     query: Query
-    parts: tuple[tuple[Part, Callable[..., Any]], ...]
+    parts: tuple[tuple[PrecomputedPart, Callable[..., Any]], ...]
     is_new: bool
 
 
@@ -152,11 +152,11 @@ class Watched:
         self.restless = self._wanted or any(self._reads(answer) for answer in self._channel.answers)
         self._emitter.demand.refresh()
 
-    def propose(self) -> Plan:
+    def propose(self) -> VariantPlan:
         """Return no plan: each process looks into its own tensors, and none waits for another."""
         return NO_PLAN
 
-    def adopt(self, plan: Plan) -> None:
+    def adopt(self, plan: VariantPlan) -> None:
         """Follow no plan."""
 
     def flush(self, timeout_s: float) -> None:
@@ -180,7 +180,7 @@ class Watched:
 
     # For the event
 
-    def tell(self) -> dict[str, Offered]:
+    def tell(self) -> dict[str, ObservableFacts]:
         """Say what the module offers; nothing is computed."""
         module = self._module()
         named = {name: told(p) for name, p in parameters(module).items()}
@@ -198,14 +198,14 @@ class Watched:
             inside["optimizer"] = {key: told(value) for key, value in view.items()}
         types = {"rank": "int"}
         offered = {
-            kind: Offered(types.get(kind, f"mapping of {len(fields)}"), fields=fields)
+            kind: ObservableFacts(types.get(kind, f"mapping of {len(fields)}"), fields=fields)
             for kind, fields in inside.items()
         }
         if not self.name:
             return offered
         fields = {kind: one.type for kind, one in offered.items()}
         fields |= {f"{kind}.{path}": type_ for kind, one in offered.items() for path, type_ in one.fields.items()}
-        return {self.name: Offered(f"mapping of {len(offered)}", fields=fields)}
+        return {self.name: ObservableFacts(f"mapping of {len(offered)}", fields=fields)}
 
     def bring(self, index: int, observables: Mapping[str, Any]) -> Mapping[str, Any]:
         """Add the module's observables to an event that somebody asks for, and what was computed ahead of it."""
@@ -254,7 +254,7 @@ class Watched:
 
     # What is asked
 
-    def _reads(self, answer: Answer) -> bool:
+    def _reads(self, answer: Subscription) -> bool:
         return not answer.suspended and self._offers.reads(answer.query)
 
     def _renew(self) -> None:
@@ -269,7 +269,7 @@ class Watched:
         self.restless = self._hooks is not None and bool(self._works) and not self._hooks.is_made
         self._emitter.demand.refresh()
 
-    def _use(self, answers: Iterable[Answer]) -> None:
+    def _use(self, answers: Iterable[Subscription]) -> None:
         module = self._module()
         if module is None:
             self._rest()
@@ -277,7 +277,7 @@ class Watched:
         if self._hooks is None:
             optimizer = None if self._optimizer is None else self._optimizer()
             self._hooks = Hooks(module, optimizer, self.take, self.take_all, self._compiled)
-        by_key: dict[str, list[Answer]] = {}
+        by_key: dict[str, list[Subscription]] = {}
         for answer in answers:
             prepared = self._prepare(answer)
             if prepared.parts and self._may(answer, prepared):
@@ -289,7 +289,7 @@ class Watched:
         self._looked &= {answer.id for answer in answers}
         self._work(by_key)
 
-    def _work(self, by_key: Mapping[str, list[Answer]]) -> None:
+    def _work(self, by_key: Mapping[str, list[Subscription]]) -> None:
         assert self._hooks is not None
         old = {work.part.key: work for work in self._works}
         works: dict[str, Work] = {}
@@ -308,10 +308,10 @@ class Watched:
         if not works:
             self._hooks = None
 
-    def _prepare(self, answer: Answer) -> Prepared:
+    def _prepare(self, answer: Subscription) -> Prepared:
         key = answer.query.key
         if key not in self._prepared:
-            rest, mine = answer.query, tuple[Part, ...]()
+            rest, mine = answer.query, tuple[PrecomputedPart, ...]()
             for other in self._channel.brings:
                 if isinstance(other, Watched):
                     rest, parts = split(rest, other._offers)
@@ -320,7 +320,7 @@ class Watched:
             self._prepared[key] = Prepared(query=rest, parts=ready, is_new=gives_new(answer.query, rest))
         return self._prepared[key]
 
-    def _may(self, answer: Answer, prepared: Prepared) -> bool:
+    def _may(self, answer: Subscription, prepared: Prepared) -> bool:
         """Refuse a query about a tensor that does not exist, or that the program forbids to look at."""
         assert self._hooks is not None
         for part, _ in prepared.parts:
@@ -337,7 +337,7 @@ class Watched:
                 return False
         return True
 
-    def _refuse(self, answers: Iterable[Answer], error: Any) -> None:
+    def _refuse(self, answers: Iterable[Subscription], error: Any) -> None:
         for answer in answers:
             answer.refuse(error)
         self._emitter.wake()

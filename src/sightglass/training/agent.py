@@ -21,7 +21,7 @@ from sightglass.core import codec
 from sightglass.core.clock import Clock
 from sightglass.core.columns import Row
 from sightglass.core.errors import (
-    ActError,
+    CommandError,
     QueryError,
     SightglassError,
     UnconfirmedError,
@@ -34,12 +34,12 @@ from sightglass.protocol.transport import Delivery, Frames
 from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
 from sightglass.query.query import Group, Per, Query, Reduce
-from sightglass.training.commands import Act, Done, Kind
+from sightglass.training.commands import Command, CommandResult, Kind
 from sightglass.training.events import Emitter
-from sightglass.training.subscription import LOG, Answer
+from sightglass.training.subscription import LOG, Subscription
 
 from . import describe
-from .recording import Kept, Recorder
+from .recording import RecordedSubscriptions, Recorder
 
 LEASE_S: Final = 12.0
 MAX_IGNORED: Final = 1_000
@@ -96,16 +96,16 @@ class Agent:
         self._clock = clock
         self._functions = functions
         self._refuse_acts = refuse_acts
-        self._kept = Kept(emitter, recorder, run=run)
+        self._kept = RecordedSubscriptions(emitter, recorder, run=run)
         self._ignored: set[bytes] = set()
-        self._by_key: dict[str, Answer] = {}
+        self._by_key: dict[str, Subscription] = {}
         self._subscribers: dict[int, set[bytes]] = {}
         self._next_id = 1
         self._acts: dict[int, tuple[bytes, int]] = {}
         self._outgoing: Outgoing = []
         self._waiting: list[tuple[bytes, int, str, float]] = []
         self.n_flushes = 0
-        self._finished: deque[Done] = deque()
+        self._finished: deque[CommandResult] = deque()
         emitter.on_done = self._finished.append  # the training thread's only way in
 
     def receive(self, delivery: Delivery) -> Outgoing:
@@ -171,7 +171,7 @@ class Agent:
             self._send(peer, messages.Bye(reason=reason))
         return self._take_outgoing()
 
-    def subscribers(self, answer: Answer) -> list[str]:
+    def subscribers(self, answer: Subscription) -> list[str]:
         """Return the names of the clients that an answer goes to."""
         peers = self._subscribers.get(answer.id, set())
         return sorted(self.clients[peer].name for peer in peers if peer in self.clients)
@@ -211,11 +211,11 @@ class Agent:
                 self._unsubscribe(peer, stream)
             case messages.EndGroup(request=request, stream=stream):
                 self._end_group(peer, client, request, stream)
-            case messages.Do():
+            case messages.RunCommand():
                 self._do(peer, client, message)
             case messages.Publish(request=request, event=event):
                 self._publish(peer, client, request, event)
-            case messages.Keep():
+            case messages.RecordQuery():
                 self._keep(peer, client, message)
             case messages.Block():
                 self._published(peer, client, message, buffers)
@@ -276,10 +276,12 @@ class Agent:
             if event in channels and channels[event].price and not (confirm or query.key in self._by_key):
                 raise UnconfirmedError(f"{channels[event].price} Ask again with confirm=True to go on")
 
-    def _answer(self, query: Query) -> Answer:
+    def _answer(self, query: Query) -> Subscription:
         """Begin to answer a query that nobody asked before."""
         evaluation = Evaluation(query, self._functions)
-        answer = Answer(self._number(), query, evaluation, monotonic=self._clock.monotonic, defer=self._emitter.defer)
+        answer = Subscription(
+            self._number(), query, evaluation, monotonic=self._clock.monotonic, defer=self._emitter.defer
+        )
         self._by_key[query.key] = answer
         self._subscribers[answer.id] = set()
         self._emitter.open(answer)
@@ -317,7 +319,7 @@ class Agent:
             answer.end_group()
         self._reply(peer, request, answer.id)
 
-    def _part(self, peer: bytes, client: Client, answer: Answer) -> Answer:
+    def _part(self, peer: bytes, client: Client, answer: Subscription) -> Subscription:
         """Give a client an answer of its own, which goes on from the state of the shared one."""
         with self._emitter.turn():
             own = answer.fork(self._number())
@@ -329,7 +331,7 @@ class Agent:
         self._send(peer, messages.Moved(stream=answer.id, to=own.id))
         return own
 
-    def _do(self, peer: bytes, client: Client, message: messages.Do) -> None:
+    def _do(self, peer: bytes, client: Client, message: messages.RunCommand) -> None:
         if self._refuse_acts or not client.controls:
             reason = (
                 self._refuse_acts or f"Expected a controller's key to {message.kind}; a viewer's key may look, not act"
@@ -342,21 +344,21 @@ class Agent:
             return
         value = codec.decode(message.value) if message.value else None
         number = self._number()
-        act = Act(id=number, client=_owner(peer), kind=kind, name=message.name, value=value, at=message.at,
+        act = Command(id=number, client=_owner(peer), kind=kind, name=message.name, value=value, at=message.at,
                   hold=message.hold, by=client.name)  # fmt: skip
         self._acts[number] = (peer, message.request)
         try:
             self._emitter.add(act)
-        except ActError as error:
+        except CommandError as error:
             del self._acts[number]
-            self._refuse(peer, message.request, "ActError", str(error))
+            self._refuse(peer, message.request, "CommandError", str(error))
             return
         self._send(peer, messages.Waiting(request=message.request, note=self._waiting_note(message.at)))
 
     def _waiting_note(self, at: str | None) -> str:
         return f"Waiting for the next event{f' {at!r}' if at else ''} of the thread that began run {self.run!r}"
 
-    def _done(self, done: Done) -> None:
+    def _done(self, done: CommandResult) -> None:
         """Tell the client what became of its act."""
         self._kept.act(describe.done(done))
         peer, request = self._acts.pop(done.act.id, (None, 0))
@@ -364,11 +366,11 @@ class Agent:
             return
         assert peer is not None
         if done.error:
-            self._refuse(peer, request, "ActError", done.error)
+            self._refuse(peer, request, "CommandError", done.error)
             return
         self._reply(peer, request, describe.done(done))
 
-    def keep(self, query: Query) -> Answer:
+    def keep(self, query: Query) -> Subscription:
         """Keep the records of a query from now on.
 
         Raises:
@@ -384,7 +386,7 @@ class Agent:
             self._kept.add(answer)
         return answer
 
-    def _keep(self, peer: bytes, client: Client, message: messages.Keep) -> None:
+    def _keep(self, peer: bytes, client: Client, message: messages.RecordQuery) -> None:
         request = message.request
         if not client.controls:
             reason = "Expected a controller's key to record; a viewer's key may look, not act"
@@ -402,14 +404,14 @@ class Agent:
             return
         self._reply(peer, request, {"tag": query.tag, "query": query.key, "note": self._note(query)})
 
-    def _unkeep(self, answer: Answer, problem: str = "") -> None:
+    def _unkeep(self, answer: Subscription, problem: str = "") -> None:
         with self._emitter.turn():
             self._store(answer, answer.take_rows())
             self._kept.discard(answer, problem)
         if not self._subscribers[answer.id]:
             self._drop(answer)
 
-    def _store(self, answer: Answer, rows: Sequence[Row]) -> None:
+    def _store(self, answer: Subscription, rows: Sequence[Row]) -> None:
         """Hand rows to whoever keeps them, and to the clients that asked for them."""
         self._kept.store(answer, rows)
         self._send_rows(answer, rows, self._subscribers.get(answer.id, set()))
@@ -451,7 +453,7 @@ class Agent:
 
     # What comes out
 
-    def _send_rows(self, answer: Answer, rows: Sequence[Row], peers: Collection[bytes]) -> None:
+    def _send_rows(self, answer: Subscription, rows: Sequence[Row], peers: Collection[bytes]) -> None:
         """Send rows in blocks of consecutive ones, each encoded once for all."""
         if not peers:
             return
@@ -462,7 +464,7 @@ class Agent:
         except UnsendableError as error:
             self._end(answer, error)
 
-    def _end(self, answer: Answer, error: Exception) -> None:
+    def _end(self, answer: Subscription, error: Exception) -> None:
         """End an answer that failed, and tell everybody who asked."""
         self._kept.discard(answer, str(error))
         counts = self._counts(answer)
@@ -473,7 +475,7 @@ class Agent:
             )
         self._drop(answer)
 
-    def _counts(self, answer: Answer) -> bytes:
+    def _counts(self, answer: Subscription) -> bytes:
         """Encode what was counted of an answer, for whoever asks when it is over."""
         return codec.encode(describe.stream(self, answer))[0]
 
@@ -484,7 +486,7 @@ class Agent:
         if not peers and answer is not None and answer not in self._kept:
             self._drop(answer)
 
-    def _drop(self, answer: Answer) -> None:
+    def _drop(self, answer: Subscription) -> None:
         if self._by_key.get(answer.query.key) is answer:
             del self._by_key[answer.query.key]
         self._subscribers.pop(answer.id, None)

@@ -1,6 +1,6 @@
 """Acts: what clients do to the run. They wait here until the training applies them, once, at an event of its own.
 
-`Ledger` is plain state: acts go in, `due` hands out those whose event has come, `carry_out` applies one, and what
+`CommandQueue` is plain state: acts go in, `due` hands out those whose event has come, `carry_out` applies one, and what
 became of it goes into `history`. In a program of several processes all of them apply the same acts at the same event,
 by a broadcast that the program supplies (`agree`): rank 0 hands its acts out, and each rank applies what comes back.
 """
@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from sightglass.core import codec
-from sightglass.core.errors import ActError, unknown
+from sightglass.core.errors import CommandError, unknown
 from sightglass.core.ranks import Agree
 
 from .controls import Action, Control
@@ -25,7 +25,7 @@ MAX_HISTORY: Final = 10_000
 Kind = Literal["set", "call", "pause", "resume", "stop"]
 
 
-class Act(msgspec.Struct, frozen=True, kw_only=True):
+class Command(msgspec.Struct, frozen=True, kw_only=True):
     """One act of a client.
 
     Attributes:
@@ -50,7 +50,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class CommandResult:
     """What became of an act; the entries of a run's history.
 
     Attributes:
@@ -64,7 +64,7 @@ class Done:
         error: Why it failed; empty if it did not.
     """
 
-    act: Act
+    act: Command
     event: str
     index: int
     step: float
@@ -74,45 +74,45 @@ class Done:
     error: str = ""
 
 
-class Ledger:
+class CommandQueue:
     """The controls and actions of a run, the acts that wait for an event, and what became of the others."""
 
     def __init__(self) -> None:
         self.controls: dict[str, Control] = {}
         self.actions: dict[str, Action] = {}
-        self.pending: list[Act] = []
-        self.history: deque[Done] = deque(maxlen=MAX_HISTORY)
+        self.pending: list[Command] = []
+        self.history: deque[CommandResult] = deque(maxlen=MAX_HISTORY)
         self.stopping = False
-        self.paused_by: Act | None = None
+        self.paused_by: Command | None = None
 
-    def check(self, act: Act) -> None:
+    def check(self, act: Command) -> None:
         """Refuse an act that cannot succeed, before it waits for anything.
 
         Raises:
-            ActError: The name, the type or the bounds are wrong, or too many acts wait already.
+            CommandError: The name, the type or the bounds are wrong, or too many acts wait already.
         """
         if len(self.pending) >= MAX_PENDING:
-            raise ActError(f"Expected at most {MAX_PENDING} acts to wait for an event, got more")
+            raise CommandError(f"Expected at most {MAX_PENDING} acts to wait for an event, got more")
         if act.kind == "set":
             if act.name not in self.controls:
-                raise ActError(unknown("control", act.name, self.controls))
+                raise CommandError(unknown("control", act.name, self.controls))
             self.controls[act.name].checked(act.value)
         elif act.kind == "call" and act.name not in self.actions:
-            raise ActError(unknown("action", act.name, self.actions))
+            raise CommandError(unknown("action", act.name, self.actions))
 
-    def add(self, act: Act) -> None:
+    def add(self, act: Command) -> None:
         """Let an act wait for its event. Errors as in `check`."""
         self.check(act)
         self.pending.append(act)
 
-    def due(self, event: str | None) -> list[Act]:
+    def due(self, event: str | None) -> list[Command]:
         """Take out the acts to be applied at this event, in their order; `None` for those that wait for any event."""
         due = [act for act in self.pending if act.at in (None, event)]
         if due:
             self.pending = [act for act in self.pending if act.at not in (None, event)]
         return due
 
-    def carry_out(self, act: Act, *, event: str, index: int, step: float, wall_time: float) -> Done:
+    def carry_out(self, act: Command, *, event: str, index: int, step: float, wall_time: float) -> CommandResult:
         """Apply an act, on the training thread; never raises because of it."""
         old = result = None
         error = ""
@@ -128,11 +128,11 @@ class Ledger:
                     self.paused_by = None
                 case "stop":
                     self.stopping, self.paused_by = True, None
-        except ActError as failure:
+        except CommandError as failure:
             error = str(failure)
         except (Exception, SystemExit) as failure:  # noqa: BLE001  an act must never hurt the run
             error = f"{act.kind} {act.name!r} failed: {type(failure).__name__}: {failure}"
-        done = Done(
+        done = CommandResult(
             act=act, event=event, index=index, step=step, wall_time=wall_time, old=old, result=result, error=error
         )
         self.history.append(done)
@@ -147,15 +147,15 @@ class Ledger:
         self.pending = [act for act in self.pending if not _is_pause_of(client, act)]
         if self.paused_by is None or not _is_pause_of(client, self.paused_by):
             return False
-        self.pending.append(Act(id=0, client=client, kind="resume"))
+        self.pending.append(Command(id=0, client=client, kind="resume"))
         return True
 
 
-def _is_pause_of(client: str, act: Act) -> bool:
+def _is_pause_of(client: str, act: Command) -> bool:
     return act.kind == "pause" and act.client == client and not act.hold
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class VariantPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What is compiled into a step on all ranks.
 
     Attributes:
@@ -169,21 +169,21 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     prepare: tuple[str, ...] = ()
 
 
-Plans = dict[str, Plan]
+Plans = dict[str, VariantPlan]
 """Plans by the event of their step."""
 
 
-def agreed(acts: list[Act], plans: Plans, agree: Agree) -> tuple[list[Act], Plans]:
+def agreed(acts: list[Command], plans: Plans, agree: Agree) -> tuple[list[Command], Plans]:
     """Return what all ranks do from this event on: what rank 0 says, by the program's own broadcast."""
     told = agree(msgspec.msgpack.encode(([pack(act) for act in acts], plans)))
     packed, plans = msgspec.msgpack.decode(told, type=tuple[list[Packed], Plans])
     return [unpack(*one) for one in packed], plans
 
 
-Packed = tuple[Act, bytes, list[bytes]]
+Packed = tuple[Command, bytes, list[bytes]]
 
 
-def pack(act: Act) -> Packed:
+def pack(act: Command) -> Packed:
     """Take the value of an act out of it, as bytes.
 
     Raises:
@@ -193,6 +193,6 @@ def pack(act: Act) -> Packed:
     return msgspec.structs.replace(act, value=None), blob, [bytes(buffer) for buffer in buffers]
 
 
-def unpack(act: Act, blob: bytes, buffers: list[bytes]) -> Act:
+def unpack(act: Command, blob: bytes, buffers: list[bytes]) -> Command:
     """Put the value back."""
     return msgspec.structs.replace(act, value=codec.decode(blob, buffers))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sightglass.core.errors import ActError
+from sightglass.core.errors import CommandError
 
 Number = int | float
 
@@ -55,7 +55,7 @@ class Control:
         """Return a value as this control's type.
 
         Raises:
-            ActError: It has another type, or is out of bounds; the message names the declaring line.
+            CommandError: It has another type, or is out of bounds; the message names the declaring line.
         """
         if isinstance(value, np.generic):
             value = value.item()
@@ -79,9 +79,9 @@ class Control:
         self.value = new
         return old, new
 
-    def _refused(self, reason: str) -> ActError:
+    def _refused(self, reason: str) -> CommandError:
         declared = f" (declared in {self.where})" if self.where else ""
-        return ActError(f"Control {self.name!r}: {reason}{declared}")
+        return CommandError(f"Control {self.name!r}: {reason}{declared}")
 
     def __repr__(self) -> str:
         bounds = "" if self.min is None and self.max is None else f", {self.min}..{self.max}"

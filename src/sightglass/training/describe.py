@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sightglass.core import codec
 from sightglass.core.clock import Clock
-from sightglass.training.commands import Done
+from sightglass.training.commands import CommandResult
 from sightglass.training.controls import Control
 from sightglass.training.events import Emitter
-from sightglass.training.subscription import Answer
+from sightglass.training.subscription import Subscription
 
 if TYPE_CHECKING:
     from .agent import Agent
@@ -75,7 +75,7 @@ def streams(agent: Agent, emitter: Emitter) -> list[dict[str, Any]]:
     return [stream(agent, answer) for answer in emitter.demand.answers.values()]
 
 
-def stream(agent: Agent, answer: Answer) -> dict[str, Any]:
+def stream(agent: Agent, answer: Subscription) -> dict[str, Any]:
     """Describe a stream: who asks, what came of it, what it costs."""
     return {
         "stream": answer.id,
@@ -94,7 +94,7 @@ def stream(agent: Agent, answer: Answer) -> dict[str, Any]:
     }
 
 
-def done(entry: Done) -> dict[str, Any]:
+def done(entry: CommandResult) -> dict[str, Any]:
     """Describe what became of an act."""
     return {
         "kind": entry.act.kind,

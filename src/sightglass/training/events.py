@@ -26,16 +26,16 @@ import msgspec
 import numpy as np
 
 from sightglass.core.clock import Clock
-from sightglass.core.errors import ActError, UnsendableError
+from sightglass.core.errors import CommandError, UnsendableError
 from sightglass.core.ranks import Agree
 from sightglass.core.threads import Background
 from sightglass.core.values import PLAIN, SCALARS, Tensor, Text, array_kind, freeze
-from sightglass.query.pipeline import Head
+from sightglass.query.pipeline import HeadResult
 
 from .budget import Account
-from .commands import Act, Done, Ledger, Plan, agreed, pack
-from .subscription import LOG, NUMBERS, Answer, host_step
-from .subscriptions import Channel, Demand, Origin
+from .commands import Command, CommandQueue, CommandResult, VariantPlan, agreed, pack
+from .subscription import LOG, NUMBERS, Subscription, host_step
+from .subscriptions import EventSource, Origin, Subscriptions
 
 WAKE_S: Final = 0.001
 HANDOVER_S: Final = 0.0002
@@ -44,9 +44,9 @@ DRAIN_REST_S: Final = 0.003
 CLOCK_S: Final = 0.05
 CLOCK_NOISE_S: Final = 0.001
 
-NO_PLAN: Final = Plan()
+NO_PLAN: Final = VariantPlan()
 
-Settled = tuple[int, Any, float, Head, Any]
+Settled = tuple[int, Any, float, HeadResult, Any]
 """An event whose head is on the host: index, step, wall time, head, further steps."""
 
 
@@ -69,7 +69,7 @@ class Recorder(Protocol):
         """Keep the snapshot of an event."""
 
 
-class Step(Protocol):
+class CompiledStep(Protocol):
     """A step that is looked into: it sees what is asked, and offers what it finds out about when somebody asks."""
 
     event: str
@@ -80,10 +80,10 @@ class Step(Protocol):
     def asked(self) -> None:
         """See that what is asked has changed."""
 
-    def propose(self) -> Plan:
+    def propose(self) -> VariantPlan:
         """Say, on the rank that clients ask, what all ranks are to compile into the step."""
 
-    def adopt(self, plan: Plan) -> None:
+    def adopt(self, plan: VariantPlan) -> None:
         """Follow a plan from the next call on."""
 
     def flush(self, timeout_s: float) -> None:
@@ -105,12 +105,12 @@ class Emitter:
 
     def __init__(self, *, clock: Clock, budget: float | None, agree: Agree | None = None, leads: bool = True) -> None:
         self.lock = threading.RLock()
-        self.demand = Demand()
-        self.ledger = Ledger()
+        self.demand = Subscriptions()
+        self.ledger = CommandQueue()
         self.closed = False
-        self.on_done: Callable[[Done], None] = lambda done: None
+        self.on_done: Callable[[CommandResult], None] = lambda done: None
         self.wake: Callable[[], None] = lambda: None
-        self.steps: list[Step] = []
+        self.steps: list[CompiledStep] = []
         self.recorder: Recorder | None = None
         self._changed = threading.Condition(self.lock)
         self._busy = self.demand.busy
@@ -180,9 +180,9 @@ class Emitter:
 
     def happened(
         self,
-        channel: Channel,
+        channel: EventSource,
         index: int,
-        heads: Iterable[tuple[Answer, Head]] = (),
+        heads: Iterable[tuple[Subscription, HeadResult]] = (),
         step: Any = None,
         steps: Mapping[str, Any] | None = None,
     ) -> None:
@@ -209,7 +209,7 @@ class Emitter:
         if threading.get_ident() == self._thread:
             self._act_if_due(event, index, index if step is None else step)
 
-    def settle(self, channel: Channel, heads: Mapping[Answer, Iterable[Settled]], *, n_events: int) -> None:
+    def settle(self, channel: EventSource, heads: Mapping[Subscription, Iterable[Settled]], *, n_events: int) -> None:
         """Take in events, on a drain thread, that happened within a compiled step, and are on the host already."""
         for answer, several in heads.items():
             answer.settle_heads(several)
@@ -218,7 +218,7 @@ class Emitter:
                 (answer.settle_boundary if answer.within else answer.boundary)(channel.name)
         self._look_after(channel, self._monotonic())
 
-    def settle_group(self, channel: Channel, n_events: int) -> None:
+    def settle_group(self, channel: EventSource, n_events: int) -> None:
         """Close the groups of an event, on a drain thread, behind so many events of it."""
         for answer in channel.answers:
             answer.settle_group()
@@ -298,19 +298,19 @@ class Emitter:
             self._record_group(channel, channel.n_events)
         self.wake()
 
-    def _record_group(self, channel: Channel, n_events: int) -> None:
+    def _record_group(self, channel: EventSource, n_events: int) -> None:
         recorder = self.recorder
         if recorder is not None and (recorder.active or any(answer.kept for answer in channel.answers)):
             recorder.group(channel.name, n_events, self._wall(self._monotonic()))
 
-    def replay(self, answer: Answer) -> None:
+    def replay(self, answer: Subscription) -> None:
         """Give a new answer the snapshot that its event kept."""
         channel = self.demand.channels.get(answer.event)
         if channel is not None and channel.kept is not None:
             index, step, wall_time, observables = channel.kept
             answer.post(index, step, wall_time, observables, None, self._clock.monotonic())
 
-    def open(self, answer: Answer, *, replay: bool = True) -> None:
+    def open(self, answer: Subscription, *, replay: bool = True) -> None:
         """Begin to answer, first with the snapshot that the event kept."""
         with self.turn():
             if replay:
@@ -323,7 +323,7 @@ class Emitter:
                 self._switch_interval_s = sys.getswitchinterval()
                 sys.setswitchinterval(min(SWITCH_INTERVAL_S, self._switch_interval_s))
 
-    def close_answer(self, answer: Answer) -> None:
+    def close_answer(self, answer: Subscription) -> None:
         """Stop answering."""
         with self.turn():
             self.demand.close(answer)
@@ -332,33 +332,35 @@ class Emitter:
             if not self.demand.answers:
                 self._restore_switch_interval()
 
-    def add(self, act: Act) -> None:
+    def add(self, act: Command) -> None:
         """Let an act wait for its event.
 
         Raises:
-            ActError: It cannot succeed.
+            CommandError: It cannot succeed.
         """
         if self._agree is not None:
             try:
                 pack(act)
             except UnsendableError as error:
-                raise ActError(str(error)) from None
+                raise CommandError(str(error)) from None
         with self.turn():
             self.ledger.add(self._reachable(act))
             self.demand.alert(True)
             self._changed.notify_all()
 
-    def _reachable(self, act: Act) -> Act:
+    def _reachable(self, act: Command) -> Command:
         """Return an act that waits for an event of the training's own thread.
 
         What happens within a call of a compiled step is waited for at the call.
 
         Raises:
-            ActError: The event never comes by that thread.
+            CommandError: The event never comes by that thread.
         """
         channel = self.demand.channels.get(act.at) if act.at else None
         if channel is not None and channel.origin == "attached":
-            raise ActError(f"Expected an event of the training's own thread, got at={act.at!r}, which is logged in JAX")
+            raise CommandError(
+                f"Expected an event of the training's own thread, got at={act.at!r}, which is logged in JAX"
+            )
         owner = next((c.name for c in self.demand.channels.values() if channel in c.parts), act.at)
         return msgspec.structs.replace(act, at=owner)
 
@@ -417,13 +419,13 @@ class Emitter:
         """Become a no-op in a forked child, whose locks may be held by threads that do not exist there."""
         self.lock = threading.RLock()
         self.closed = True
-        self.demand = Demand()
+        self.demand = Subscriptions()
         self._busy = self.demand.busy
         self._drains = {}
 
     def _post(  # noqa: PLR0917  the hot path: keywords would cost
         self,
-        channel: Channel,
+        channel: EventSource,
         index: int,
         step: Any,
         observables: Mapping[str, Any],
@@ -441,14 +443,14 @@ class Emitter:
                 now_s = answer.post(index, step, wall_time, observables, steps, now_s)
         self._posted(channel, now_s)
 
-    def _posted(self, channel: Channel, now_s: float) -> None:
+    def _posted(self, channel: EventSource, now_s: float) -> None:
         """Close the groups that an event delimits; of what happens within it, when all of that has come."""
         for answer in channel.delimits:
             if answer.within != channel.name:
                 answer.boundary(channel.name)
         self._look_after(channel, now_s)
 
-    def _look_after(self, channel: Channel, now_s: float) -> None:
+    def _look_after(self, channel: EventSource, now_s: float) -> None:
         """See now and then that records are fetched, and that all is within the budget."""
         if now_s - self._woken_s >= WAKE_S:
             self._woken_s = now_s
@@ -468,7 +470,7 @@ class Emitter:
                 self._wall_offset_s = offset_s
         return now_s + self._wall_offset_s
 
-    def cost(self, answer: Answer) -> str:
+    def cost(self, answer: Subscription) -> str:
         """Say what part of the run's time an answer takes, and what its budget is."""
         budget = "no budget" if self._account is None else f"the budget is {self._account.budget:.1%}"
         return f"{answer.share:.1%} of the run's time ({budget})"

@@ -45,7 +45,7 @@ Queued = tuple[Frames, int, bool]
 
 
 @dataclass(slots=True)
-class Outbox:
+class SendQueue:
     """What one client has not been sent yet; records are dropped from the front when it is too much.
 
     Attributes:
@@ -94,14 +94,14 @@ def is_block(frames: Frames) -> bool:
     return header.endswith(BLOCK_TAG)
 
 
-class Io:
+class IoThread:
     """The thread that serves a run's clients."""
 
     def __init__(self, listener: Listener, agent: Agent, *, clock: Clock) -> None:
         self._listener = listener
         self._agent = agent
         self._clock = clock
-        self._outboxes: dict[bytes, Outbox] = {}
+        self._outboxes: dict[bytes, SendQueue] = {}
         self._ticked_s = self._turned_s = clock.monotonic()
         self._credit_s = CREDIT_S
         self._next_flush_s = 0.0
@@ -190,11 +190,11 @@ class Io:
 
     def _queue(self, outgoing: Outgoing) -> None:
         for peer, frames in outgoing:
-            outbox = self._outboxes.setdefault(peer, Outbox())
+            outbox = self._outboxes.setdefault(peer, SendQueue())
             outbox.put(frames)
             if outbox.overfull:
                 self._agent.leave(peer)
-                self._outboxes[peer] = Outbox()
+                self._outboxes[peer] = SendQueue()
                 self._outboxes[peer].put(messages.encode(messages.Bye(reason=UNREAD)))
 
     def _send(self) -> int:

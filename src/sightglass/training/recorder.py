@@ -1,4 +1,4 @@
-"""What a run gives its records to: it names the series they belong to, and hands them to the `Keeper`."""
+"""What a run gives its records to: it names the series they belong to, and hands them to the `RecordWriter`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sightglass.core.clock import Clock
 from sightglass.core.columns import Row
 from sightglass.core.values import is_container, rebuild
 from sightglass.storage.format.block import Key
-from sightglass.storage.write.writer import Keeper, Statistics
-from sightglass.training.subscription import Answer
+from sightglass.storage.write.writer import RecordWriter, WriterStatistics
+from sightglass.training.subscription import Subscription
 
 
 class Recorder:
@@ -20,7 +20,7 @@ class Recorder:
 
     def __init__(self, open_directory: Callable[[], Path], *, rank: int, clock: Clock) -> None:
         """Begin with nothing; `open_directory` makes the run directory when the first record comes."""
-        self._keeper = Keeper(open_directory, rank=rank, clock=clock)
+        self._keeper = RecordWriter(open_directory, rank=rank, clock=clock)
         self._n_rows: dict[Key, int] = {}
         self.log = self._keeper.log
 
@@ -29,7 +29,7 @@ class Recorder:
         """Whether anything was given yet."""
         return self._keeper.active
 
-    def record(self, answer: Answer, rows: Sequence[Row], since: int) -> None:
+    def record(self, answer: Subscription, rows: Sequence[Row], since: int) -> None:
         """Keep the records of a query that is answered anyway."""
         key = Key(kind="stream", tag=answer.query.tag, query=answer.query.key)
         n_missed = answer.n_errors + answer.n_skipped + answer.n_dropped
@@ -52,7 +52,7 @@ class Recorder:
         """Wait until all that was given is written.
 
         Raises:
-            KeepError: Something could not be.
+            StorageError: Something could not be.
         """
         self._keeper.flush(timeout_s)
 
@@ -64,7 +64,7 @@ class Recorder:
         """Become a no-op in a forked child."""
         self._keeper.abandon()
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> WriterStatistics:
         """Return what was counted."""
         return self._keeper.statistics()
 

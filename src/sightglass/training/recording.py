@@ -10,20 +10,20 @@ from sightglass.core.columns import Row
 from sightglass.core.errors import RefusedError, RefusedQueryError, UnknownNameError
 from sightglass.query.query import Query
 from sightglass.training.events import Emitter
-from sightglass.training.subscription import Answer
+from sightglass.training.subscription import Subscription
 
 
 class Recorder(Protocol):
     """What is given records that are to be kept; it neither raises nor waits."""
 
-    def record(self, answer: Answer, rows: Sequence[Row], since: int, /) -> None:
+    def record(self, answer: Subscription, rows: Sequence[Row], since: int, /) -> None:
         """Keep rows of an answer; `since` is the number of the event from which on it is kept."""
 
     def act(self, done: Mapping[str, Any], /) -> None:
         """Keep that an act was applied."""
 
 
-class Kept:
+class RecordedSubscriptions:
     """The answers that are kept, each with the number of the event since which it is."""
 
     def __init__(self, emitter: Emitter, recorder: Recorder | None, *, run: str) -> None:
@@ -32,10 +32,10 @@ class Kept:
         self._run = run
         self._since: dict[int, int] = {}
 
-    def __contains__(self, answer: Answer) -> bool:
+    def __contains__(self, answer: Subscription) -> bool:
         return answer.id in self._since
 
-    def check(self, query: Query, answer: Answer | None) -> None:
+    def check(self, query: Query, answer: Subscription | None) -> None:
         """Refuse what cannot be kept: anything, where nothing is, and what costs more than the run's budget.
 
         Raises:
@@ -50,20 +50,20 @@ class Kept:
                 "what is kept is never thinned"
             )
 
-    def add(self, answer: Answer) -> None:
+    def add(self, answer: Subscription) -> None:
         """Keep what comes from now on; the caller holds the emitter's lock."""
         channel = self._emitter.demand.channels.get(answer.event)
         self._since.setdefault(answer.id, 0 if channel is None else channel.n_events)
         answer.kept = True
 
-    def discard(self, answer: Answer, problem: str = "") -> None:
+    def discard(self, answer: Subscription, problem: str = "") -> None:
         """Keep an answer no more; a problem is warned of."""
         if self._since.pop(answer.id, None) is not None and problem:
             message = f"Run {self._run!r} does not record {answer.query} any more: {problem}"
             warnings.warn(message, RuntimeWarning, stacklevel=2)
         answer.kept = False
 
-    def find(self, query: Query, answer: Answer | None) -> Answer:
+    def find(self, query: Query, answer: Subscription | None) -> Subscription:
         """Return the answer of a query that is kept.
 
         Raises:
@@ -74,7 +74,7 @@ class Kept:
             raise UnknownNameError("recorded query", str(query), known)
         return answer
 
-    def store(self, answer: Answer, rows: Sequence[Row]) -> None:
+    def store(self, answer: Subscription, rows: Sequence[Row]) -> None:
         """Hand rows of an answer to whoever keeps them."""
         if rows and answer in self and self._recorder is not None:
             self._recorder.record(answer, rows, self._since[answer.id])
@@ -84,6 +84,6 @@ class Kept:
         if self._recorder is not None:
             self._recorder.act(done)
 
-    def lapsed(self, answer: Answer) -> bool:
+    def lapsed(self, answer: Subscription) -> bool:
         """Tell whether an answer is kept no more because it costs more than the run's budget."""
         return answer in self and not (answer.kept or answer.suspended)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sightglass.core import current_run
 from sightglass.core.clock import SystemClock
-from sightglass.core.errors import KeepError, SightglassError
+from sightglass.core.errors import SightglassError, StorageError
 from sightglass.core.ranks import Agree, ranks, refusal
 from sightglass.protocol import discovery
 from sightglass.protocol.transport import Both, MemoryListener
@@ -35,15 +35,15 @@ from sightglass.storage.run_file import RunFile, State
 
 from . import describe
 from .agent import Agent
-from .commands import Done
+from .commands import CommandResult
 from .controls import Action, BoundControl, Control, declaring_line
 from .events import Emitter
-from .io_thread import Io
+from .io_thread import IoThread
 from .recorder import Recorder
 
 if TYPE_CHECKING:
     from sightglass.figures.plotter import Plotter
-    from sightglass.figures.sinks import ToRun
+    from sightglass.figures.sinks import RunSink
 
 Mode = Literal["live", "disabled"]
 MODES: Final = ("live", "disabled")
@@ -97,13 +97,13 @@ class Run:
         self._functions: dict[str, Callable[..., Any]] = {}
         self._emitter = Emitter(clock=self._clock, budget=budget, agree=agree, leads=self._rank == 0)
         self._idle = self._emitter.demand.idle
-        self._io: Io | None = None
+        self._io: IoThread | None = None
         self._state: State = "ended"
         self._started = time.time()
         self._recorder: Recorder | None = None
         self._registered: Path | None = None
         self._closed = False
-        self._figure_sink: ToRun | None = None
+        self._figure_sink: RunSink | None = None
         self._plotter: Plotter | None = None
         self._figure_steps: dict[str, int] = {}
         self.memory: MemoryListener | None = None
@@ -218,7 +218,7 @@ class Run:
 
         Raises:
             TypeError: The value has another type.
-            ActError: The value is out of its own bounds.
+            CommandError: The value is out of its own bounds.
             ValueError: The name is taken.
         """
         self._free(name, self._emitter.ledger.controls, "control")
@@ -276,7 +276,7 @@ class Run:
         return self._emitter.ledger.stopping
 
     @property
-    def history(self) -> list[Done]:
+    def history(self) -> list[CommandResult]:
         """The acts that were applied so far, the oldest first."""
         return list(self._emitter.ledger.history)
 
@@ -286,7 +286,7 @@ class Run:
         """Wait until what rests on devices is settled, and what is to be kept is written.
 
         Raises:
-            KeepError: Something could not be written.
+            StorageError: Something could not be written.
         """
         self._emitter.flush(timeout_s)
         if self._io is not None and not self._closed:
@@ -298,7 +298,7 @@ class Run:
         """End the run: open groups are emitted, clients are told, files are closed. Calling it again does nothing.
 
         Raises:
-            KeepError: Something that was to be kept could not be written.
+            StorageError: Something that was to be kept could not be written.
         """
         if self._closed or self.disabled:
             return
@@ -337,7 +337,7 @@ class Run:
             self._state = "failed"
         try:
             self.close()
-        except KeepError as error:
+        except StorageError as error:
             if kind is None:
                 raise
             warnings.warn(str(error), RuntimeWarning, stacklevel=2)
@@ -354,12 +354,12 @@ class Run:
 
     # Wiring
 
-    def _figures(self) -> ToRun:
+    def _figures(self) -> RunSink:
         """Return what figures are given to that belong to this run."""
         if self._figure_sink is None:
-            from sightglass.figures.sinks import ToRun
+            from sightglass.figures.sinks import RunSink
 
-            self._figure_sink = ToRun(self.log, ended=lambda: self.ended, folder=self._files.open, name=self.name)
+            self._figure_sink = RunSink(self.log, ended=lambda: self.ended, folder=self._files.open, name=self.name)
         return self._figure_sink
 
     def _open(self, listen: str | None) -> None:
@@ -382,7 +382,7 @@ class Run:
         both = Both(outer) if outer is not None else None
         self.memory = both.memory if both is not None else MemoryListener()
         self.reachable = outer is not None
-        self._io = Io(both or self.memory, self._agent, clock=self._clock)
+        self._io = IoThread(both or self.memory, self._agent, clock=self._clock)
         self._emitter.wake = self._io.wake
 
     def _listen(self, listen: str | None, *, here: bool) -> ZmqListener:
@@ -403,7 +403,7 @@ class Run:
         assert address is not None
         keys = address.client
         discovery.register(
-            discovery.Entry(
+            discovery.LiveRun(
                 name=self.name,
                 id=self.id,
                 pid=os.getpid(),
@@ -508,7 +508,7 @@ def current() -> Run | None:
     return None
 
 
-def _current_figures() -> ToRun | None:
+def _current_figures() -> RunSink | None:
     """Return what figures are given to that belong to the newest run."""
     run = current()
     return None if run is None else run._figures()
@@ -591,7 +591,7 @@ def _close_all() -> None:
     for run in list(_live):
         try:
             run.close()
-        except KeepError as error:
+        except StorageError as error:
             warnings.warn(str(error), RuntimeWarning, stacklevel=1)
 
 

@@ -21,9 +21,9 @@ import numpy as np
 from sightglass.core.columns import Row
 from sightglass.core.errors import AbsentError, EvaluationError, SightglassError, UnknownNameError
 from sightglass.core.values import n_bytes, to_host, type_name
-from sightglass.query.pipeline import Evaluation, Head
+from sightglass.query.pipeline import Evaluation, HeadResult
 from sightglass.query.query import Query
-from sightglass.query.windows import Item
+from sightglass.query.windows import PipelineItem
 
 LOG: Final = "log"
 MAX_ERRORS: Final = 3
@@ -40,7 +40,7 @@ QUICK: Final = frozenset((float, int, bool, np.float64, np.float32))
 NUMBERS: Final = (int, float, np.integer, np.floating)
 
 
-class Answer:
+class Subscription:
     """One query being answered; equal queries of all clients share it.
 
     `rows` is filled by the training thread (and the drain thread) and emptied by the `io` thread, without a lock:
@@ -114,7 +114,7 @@ class Answer:
             unlogged = self.event == LOG and isinstance(error, UnknownNameError) and error.what == "observable"
             if unlogged or isinstance(error, AbsentError):
                 # Not every `log` gives every name: the event is held back, as by a condition.
-                self._take(Head(None, False, (), (), False), index, step, wall_time, steps)
+                self._take(HeadResult(None, False, (), (), False), index, step, wall_time, steps)
             else:
                 self._failed(error, step)
                 self._pass_by(index, wall_time)
@@ -124,7 +124,7 @@ class Answer:
         return ended_s
 
     def post_head(  # noqa: PLR0917  see `post`
-        self, index: int, step: Any, wall_time: float, head: Head, steps: Any, started_s: float
+        self, index: int, step: Any, wall_time: float, head: HeadResult, steps: Any, started_s: float
     ) -> float:
         """Take in an event whose head was evaluated where it happened, such as in a compiled step; as `post`."""
         if self.stride > 1 and index % self.stride:
@@ -136,7 +136,7 @@ class Answer:
         self.spent_s += ended_s - started_s
         return ended_s
 
-    def settle_heads(self, heads: Iterable[tuple[int, Any, float, Head, Any]]) -> None:
+    def settle_heads(self, heads: Iterable[tuple[int, Any, float, HeadResult, Any]]) -> None:
         """Take in events, on the drain thread, that are on the host already: (index, step, wall time, head, steps)."""
         self.deferred = self._evaluation.holds = True
         self._only = None
@@ -213,10 +213,10 @@ class Answer:
             self._backlog_bytes -= sum(n_bytes(row[3]) for row in extra) if self._heavy else 0
         return rows
 
-    def fork(self, id: int) -> Answer:
+    def fork(self, id: int) -> Subscription:
         """Return an answer of its own in the same state, for a client that closes a group by itself."""
         evaluation = self._evaluation.fork(deepcopy)
-        other = Answer(id, self.query, evaluation, monotonic=self._monotonic, defer=self._defer)
+        other = Subscription(id, self.query, evaluation, monotonic=self._monotonic, defer=self._defer)
         for name in ("deferred", "stride", "n_rows", "n_seen", "n_skipped", "n_dropped", "n_errors", "_only"):
             setattr(other, name, getattr(self, name))
         other.rows = self.rows.copy()
@@ -230,7 +230,7 @@ class Answer:
             self._defer(None, catch_up)
         return other
 
-    def _take(self, head: Head, index: int, step: Any, wall_time: float, steps: Any) -> None:
+    def _take(self, head: HeadResult, index: int, step: Any, wall_time: float, steps: Any) -> None:
         evaluation = self._evaluation
         known = isinstance(step, NUMBERS)
         if known and not (self.deferred or head.on_device):
@@ -255,13 +255,13 @@ class Answer:
 
         self._defer(head.read, settle)
 
-    def _tail(self, head: Head, index: int, step: Any, wall_time: float, steps: Any) -> list[Item]:
+    def _tail(self, head: HeadResult, index: int, step: Any, wall_time: float, steps: Any) -> list[PipelineItem]:
         """Take up the rest of an event; its steps may rest on a device as well."""
         at = host_step(step)
         steps = steps and {name: host_step(value) for name, value in steps.items()}
         return self._evaluation.tail(head, ordinal=index, step=at, wall_time=wall_time, steps=steps)
 
-    def _settle(self, tail: Callable[[], list[Item]], step: Any, error: BaseException | None = None) -> None:
+    def _settle(self, tail: Callable[[], list[PipelineItem]], step: Any, error: BaseException | None = None) -> None:
         started_s = self._monotonic()
         try:
             if error is not None:
@@ -271,7 +271,7 @@ class Answer:
             self._failed(failure, step)
         self.spent_s += self._monotonic() - started_s
 
-    def _in_order(self, close: Callable[[], list[Item]]) -> None:
+    def _in_order(self, close: Callable[[], list[PipelineItem]]) -> None:
         if self.deferred:
             self._defer(None, lambda error: self._settle(close, None, error))
         else:
@@ -286,7 +286,7 @@ class Answer:
         if self._has_tail:
             self._in_order(lambda: self._evaluation.miss(ordinal=index, wall_time=wall_time))
 
-    def _emit(self, items: Sequence[Item]) -> None:
+    def _emit(self, items: Sequence[PipelineItem]) -> None:
         for item in items:
             if self._full:
                 self.n_dropped += 1

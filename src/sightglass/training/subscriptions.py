@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 from sightglass.core.values import type_name
 from sightglass.query.query import Per
 
-from .subscription import Answer
+from .subscription import Subscription
 
 MAX_OBSERVABLES_SHOWN = 1_000
 MAX_EXAMPLE_CHARS = 60
@@ -26,7 +26,7 @@ Origin = Literal["observe", "log", "live", "attached", "publish"]
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class ObservableFacts:
     """What is known of an observable.
 
     Attributes:
@@ -40,7 +40,7 @@ class Offered:
     fields: Mapping[str, str] = field(default_factory=dict)
 
 
-class Bringer(Protocol):
+class Provider(Protocol):
     """What adds observables of its own to an event, such as the tensors of a watched module."""
 
     restless: bool
@@ -49,11 +49,11 @@ class Bringer(Protocol):
     def bring(self, index: int, observables: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the observables of an event with its own among them; called under the lock where the event happens."""
 
-    def tell(self) -> Mapping[str, Offered]:
+    def tell(self) -> Mapping[str, ObservableFacts]:
         """Say what it brings."""
 
 
-class Channel:
+class EventSource:
     """One event of the run.
 
     Attributes:
@@ -94,14 +94,14 @@ class Channel:
         self.origin = origin
         self._counter = itertools.count()
         self.next_index: Callable[[], int] = self._counter.__next__
-        self.answers: list[Answer] = []
-        self.delimits: list[Answer] = []
+        self.answers: list[Subscription] = []
+        self.delimits: list[Subscription] = []
         self.describe_next = True
-        self.offered: dict[str, Offered] = {}
+        self.offered: dict[str, ObservableFacts] = {}
         self.kept: tuple[int, Any, float, Mapping[str, Any]] | None = None
         self.note = self.price = ""
-        self.parts: tuple[Channel, ...] = ()
-        self.brings: tuple[Bringer, ...] = ()
+        self.parts: tuple[EventSource, ...] = ()
+        self.brings: tuple[Provider, ...] = ()
         self.counted: Callable[[], int] | None = None
 
     @property
@@ -128,15 +128,15 @@ class Channel:
             try:
                 self.offered[name] = _offered(value)
             except Exception as error:  # noqa: BLE001  values are the program's own
-                self.offered[name] = Offered(type(value).__name__, f"(not described: {type(error).__name__})")
+                self.offered[name] = ObservableFacts(type(value).__name__, f"(not described: {type(error).__name__})")
         for bringer in self.brings:
             self.offered.update(bringer.tell())
 
 
-def _offered(value: Any) -> Offered:
+def _offered(value: Any) -> ObservableFacts:
     """Look at a value, but not into mappings other than `dict`, which may compute their items."""
     inside = _leaves(value, "", MAX_DEPTH_SHOWN) if type(value) is dict else iter(())
-    return Offered(type_name(value), _example(value), dict(itertools.islice(inside, MAX_OBSERVABLES_SHOWN)))
+    return ObservableFacts(type_name(value), _example(value), dict(itertools.islice(inside, MAX_OBSERVABLES_SHOWN)))
 
 
 def _example(value: Any) -> str:
@@ -155,18 +155,18 @@ def _leaves(value: dict[Any, Any], prefix: str, depth: int) -> Iterator[tuple[st
             yield path, type_name(item)
 
 
-class Demand:
+class Subscriptions:
     """All events of a run, and who wants them."""
 
     def __init__(self) -> None:
-        self.channels: dict[str, Channel] = {}
-        self.answers: dict[int, Answer] = {}
+        self.channels: dict[str, EventSource] = {}
+        self.answers: dict[int, Subscription] = {}
         self.idle: dict[str, Callable[[], int]] = {}
         self.resting: dict[str, Callable[[], int]] = {}
-        self.busy: dict[str, Channel] = {}
+        self.busy: dict[str, EventSource] = {}
         self._alert = False
 
-    def channel(self, name: str, origin: Origin = "observe") -> Channel:
+    def channel(self, name: str, origin: Origin = "observe") -> EventSource:
         """Return the channel of an event, making it if the event is new.
 
         What the run offers itself displaces what a client publishes.
@@ -176,7 +176,7 @@ class Demand:
         """
         channel = self.channels.get(name)
         if channel is None:
-            channel = self.channels[name] = Channel(name, origin)
+            channel = self.channels[name] = EventSource(name, origin)
             for answer in self.answers.values():
                 self._connect(channel, answer)
         elif channel.origin == "publish":
@@ -185,14 +185,14 @@ class Demand:
             raise ValueError(f"Event {name!r} comes from {channel.origin} already; an event name has one source")
         return channel
 
-    def open(self, answer: Answer) -> None:
+    def open(self, answer: Subscription) -> None:
         """Let an answer see the events it asks for, from now on."""
         self.answers[answer.id] = answer
         for channel in self.channels.values():
             self._connect(channel, answer)
         self.refresh()
 
-    def close(self, answer: Answer) -> None:
+    def close(self, answer: Subscription) -> None:
         """Forget an answer; its events cost nothing any more."""
         self.answers.pop(answer.id, None)
         for channel in self.channels.values():
@@ -223,7 +223,7 @@ class Demand:
                 self.busy.pop(name, None)
 
     @staticmethod
-    def _connect(channel: Channel, answer: Answer) -> None:
+    def _connect(channel: EventSource, answer: Subscription) -> None:
         if answer.event == channel.name and answer not in channel.answers:
             channel.answers = [*channel.answers, answer]
         if any(isinstance(window, Per) and window.event == channel.name for window in answer.windows):

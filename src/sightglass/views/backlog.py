@@ -7,6 +7,7 @@ the same place and size take is made once. One thread adds, others take.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.core.record import Record
-from sightglass.core.threads import lock
 
 from . import encoding
 from .choose import is_number
@@ -31,7 +31,7 @@ COLUMNS: Final = ("number", "index", "step", "wall", "y")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class PackedValue:
     """A value that is no number, packed; `number` counts the records as they arrived."""
 
     number: int
@@ -66,10 +66,10 @@ class Backlog:
         self.numeric: bool | None = None
         self._columns = {name: np.empty(1024, np.int64 if name in COLUMNS[:2] else np.float64) for name in COLUMNS}
         self._size = 0
-        self._items: deque[Item] = deque()
+        self._items: deque[PackedValue] = deque()
         self._n_item_bytes = 0
         self._taken: dict[tuple[int, int], Taken] = {}
-        self._lock = lock()
+        self._lock = threading.RLock()
 
     @property
     def n_kept(self) -> int:
@@ -112,7 +112,7 @@ class Backlog:
             self._size += n
             self._came(n_records)
 
-    def add_items(self, n_records: int, items: Sequence[Item]) -> None:
+    def add_items(self, n_records: int, items: Sequence[PackedValue]) -> None:
         """Add values that are no numbers: the last of so many records."""
         with self._lock:
             self._items.extend(items)
@@ -159,7 +159,7 @@ class Backlog:
         return Taken(message=message, cursor=self.n, n=n, n_left_out=n - len(part["y"]))
 
     def _values(self, cursor: int) -> Taken:
-        chosen: list[Item] = []
+        chosen: list[PackedValue] = []
         size = 0
         for item in reversed(self._items):
             size += item.n_bytes
@@ -176,7 +176,7 @@ class Backlog:
         return Taken(message=message, cursor=self.n, n=n, n_left_out=n - len(chosen))
 
 
-def item_of(number: int, record: Record) -> Item:
+def item_of(number: int, record: Record) -> PackedValue:
     """Pack a record's value; what cannot be packed, or is too large, is replaced by the words of why not."""
     try:
         value = encoding.pack(pictured(record).value)
@@ -185,5 +185,5 @@ def item_of(number: int, record: Record) -> Item:
     n_bytes = len(encoding.encode_msgpack(value))
     if n_bytes > MAX_MESSAGE_BYTES:
         value, n_bytes = {"too_large": f"{n_bytes:,} bytes"}, 100
-    return Item(number=number, index=record.index, step=float(record.step), wall=record.wall_time, value=value,
+    return PackedValue(number=number, index=record.index, step=float(record.step), wall=record.wall_time, value=value,
                 n_bytes=n_bytes)  # fmt: skip

@@ -13,7 +13,7 @@ from sightglass.core.values import Histogram, Image, Images
 
 from .choose import flatten
 from .distributions import histogram_of
-from .scene import MADE_OF_LINES, Floats, Item, Scene
+from .scene import MADE_OF_LINES, Floats, LatestRecord, Scene
 from .series_buffer import as_floats, words
 
 
@@ -51,7 +51,7 @@ class Bounds:
     n_bad: int
 
 
-def bars_of(item: Item, *, alone: bool, frames: Sequence[tuple[float, Any]] = ()) -> list[Bar]:
+def bars_of(item: LatestRecord, *, alone: bool, frames: Sequence[tuple[float, Any]] = ()) -> list[Bar]:
     """Return the bars of a stream's latest value.
 
     Args:
@@ -74,7 +74,7 @@ def bars_of(item: Item, *, alone: bool, frames: Sequence[tuple[float, Any]] = ()
     ]
 
 
-def counted_of(item: Item) -> Histogram | None:
+def counted_of(item: LatestRecord) -> Histogram | None:
     """Return the histogram of a stream's latest value; of a stream of numbers, that of all its numbers."""
     if item.record is None:
         return None
@@ -124,7 +124,7 @@ def resample(data: Floats, height: int, width: int, *, mean: bool) -> Floats:
     return data
 
 
-def pictures_of(item: Item) -> list[tuple[Floats, str]]:
+def pictures_of(item: LatestRecord) -> list[tuple[Floats, str]]:
     """Return the pictures of a stream's latest value, of shape (height, width, 3) from 0 to 1, and their captions."""
     if item.record is None:
         return []

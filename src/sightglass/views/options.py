@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, get_args
 
 from sightglass.core.errors import ViewError, unknown
-from sightglass.core.threads import Source
+from sightglass.core.source import Source
 
 X_KINDS: Final = ("step", "relative", "wall", "index")
 Over = Literal["latest", "ridge", "heat"]

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from sightglass.core.errors import ViewError, unknown
-from sightglass.core.threads import Source
+from sightglass.core.source import Source
 from sightglass.core.values import type_name
 
 # Name of the surface: module and class.

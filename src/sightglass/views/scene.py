@@ -15,14 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from sightglass.core.record import Record
-from sightglass.core.threads import Source
+from sightglass.core.source import Source
 from sightglass.core.values import Histogram
 
 from .choose import KIND_WORDS, Choice, ViewName, flatten
 from .options import Options, Span
 from .palette import line_color
 from .scales import number
-from .series_buffer import Points, Trace, as_floats, words
+from .series_buffer import Points, SeriesBuffer, as_floats, words
 from .smoothing import smooth
 from .thinning import thin, thin_path
 
@@ -34,7 +34,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class LineSeries:
     """One line.
 
     Attributes:
@@ -69,7 +69,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class LatestRecord:
     """The latest record of one stream, and its last ones in words.
 
     Attributes:
@@ -113,21 +113,21 @@ class Scene:
     options: Options = Options()  # noqa: RUF009  frozen
     x_name: str = "step"
     places: tuple[str, ...] = ()
-    series: tuple[Series, ...] = ()
-    items: tuple[Item, ...] = ()
+    series: tuple[LineSeries, ...] = ()
+    items: tuple[LatestRecord, ...] = ()
     texts: tuple[tuple[float, float, str, str], ...] = ()
     marks: tuple[float, ...] = ()
     notices: tuple[str, ...] = ()
 
 
 def scene_of(
-    traces: Sequence[Trace],
+    traces: Sequence[SeriesBuffer],
     *,
     choice: Choice | None,
     title: str | None = None,
     options: Options | None = None,
     second: Sequence[Source] = (),
-    over: Trace | None = None,
+    over: SeriesBuffer | None = None,
     notices: Sequence[str] = (),
     seen: Span | None = None,
     n_pixels: int = MAX_PIXELS,
@@ -150,7 +150,7 @@ def scene_of(
     view = choice.view if choice else None
     frames = options.frames and view in ("line", "bars")
     take = _Taking(options=options, over=over, seen=seen, n_pixels=n_pixels)
-    series: list[Series] = []
+    series: list[LineSeries] = []
     for trace, label, style in zip(traces, labels, styles_of(traces), strict=True):
         if view not in MADE_OF_LINES or (frames and trace.values):
             continue
@@ -158,7 +158,7 @@ def scene_of(
         series += [replace(one, second=any(trace.source is source for source in second)) for one in found]
     texts = [(x, y, text, line_color(i)) for i, trace in enumerate(traces) for x, y, text in trace.texts]
     items = [
-        Item(
+        LatestRecord(
             label=label,
             color=line_color(i),
             record=trace.latest,
@@ -191,14 +191,14 @@ def scene_of(
     )
 
 
-def label_streams(traces: Sequence[Trace]) -> list[str]:
+def label_streams(traces: Sequence[SeriesBuffer]) -> list[str]:
     """Name streams so that they can be told apart: by tag, with the run where two tags are the same."""
     tags = [words(trace.source.tag) for trace in traces]
     runs = [_run(trace) for trace in traces]
     return [f"{run} · {tag}" if tags.count(tag) > 1 and run else tag for run, tag in zip(runs, tags, strict=True)]
 
 
-def frames_of(item: Item, history: int) -> list[tuple[float, Record]]:
+def frames_of(item: LatestRecord, history: int) -> list[tuple[float, Record]]:
     """Return the last frames of a stream, the oldest first, and how strongly each is drawn.
 
     The newest counts in full; older ones fade from half to an eighth, as in every other surface.
@@ -219,7 +219,7 @@ def frame_values(record: Record) -> dict[str, float]:
     return {str(i): float(item) for i, item in enumerate(as_floats(value).ravel()[:MAX_PIXELS])}
 
 
-def places_of(items: Sequence[Item]) -> tuple[str, ...]:
+def places_of(items: Sequence[LatestRecord]) -> tuple[str, ...]:
     """Return the names along x of frames: those of the newest frame of each stream, in their order."""
     found: dict[str, None] = {}
     for item in items:
@@ -228,7 +228,7 @@ def places_of(items: Sequence[Item]) -> tuple[str, ...]:
     return tuple(found)[:MAX_PIXELS]
 
 
-def frame_lines(item: Item, places: Sequence[str], history: int) -> list[Series]:
+def frame_lines(item: LatestRecord, places: Sequence[str], history: int) -> list[LineSeries]:
     """Return the last frames of a stream as lines over the places, the oldest first."""
     lines = []
     for alpha, record in frames_of(item, history):
@@ -237,11 +237,11 @@ def frame_lines(item: Item, places: Sequence[str], history: int) -> list[Series]
         newest = alpha == 1.0
         label, value = (item.label, f"step {number(record.step)}") if newest else ("", "")
         x = np.arange(len(places), dtype=np.float64)
-        lines.append(Series(label=label, color=item.color, x=x, y=y, value=value, alpha=alpha))
+        lines.append(LineSeries(label=label, color=item.color, x=x, y=y, value=value, alpha=alpha))
     return lines
 
 
-def styles_of(traces: Sequence[Trace]) -> list[tuple[int, int]]:
+def styles_of(traces: Sequence[SeriesBuffer]) -> list[tuple[int, int]]:
     """Return for each stream its colour's number and its dashes': a colour for each run where tags come again."""
     tags, runs = [trace.source.tag for trace in traces], [_run(trace) for trace in traces]
     if len(set(runs)) > 1 and len(set(tags)) < len(tags):
@@ -251,7 +251,7 @@ def styles_of(traces: Sequence[Trace]) -> list[tuple[int, int]]:
     return [(int(first), 0) for first in firsts[:-1]]
 
 
-def _run(trace: Trace) -> str:
+def _run(trace: SeriesBuffer) -> str:
     return words(trace.last.run) if trace.last else ""
 
 
@@ -260,13 +260,13 @@ class _Taking:
     """How lines are taken from traces."""
 
     options: Options
-    over: Trace | None
+    over: SeriesBuffer | None
     seen: Span | None
     n_pixels: int
 
-    def series(self, trace: Trace, label: str, *, style: tuple[int, int], single: bool) -> list[Series]:
+    def series(self, trace: SeriesBuffer, label: str, *, style: tuple[int, int], single: bool) -> list[LineSeries]:
         """Return the lines of one stream."""
-        found: list[Series] = []
+        found: list[LineSeries] = []
         for i, (name, points) in enumerate(trace.lines.items()):
             color, state = line_color(style[0] + i), _state(trace.last)
             columns = self._placed(points)
@@ -282,7 +282,7 @@ class _Taking:
             # The last of all, whatever is in view, and as it came.
             last = points.columns[:, -1]
             value = number(last[1]) if over_steps else f"({', '.join(map(number, last))})"
-            found.append(Series(label=full, color=color, dash=style[1], value=value, state=state, **made))
+            found.append(LineSeries(label=full, color=color, dash=style[1], value=value, state=state, **made))
         return found
 
     def _placed(self, points: Points) -> Floats:
@@ -316,13 +316,13 @@ class _Taking:
         x, y = thin_path(columns[0], columns[1], self.n_pixels)
         return {"x": x.copy(), "y": y.copy()}
 
-    def _band(self, columns: Floats, *, label: str, color: str, dash: int, state: str) -> Series:
+    def _band(self, columns: Floats, *, label: str, color: str, dash: int, state: str) -> LineSeries:
         """Return a distribution over the steps: its middle, and where most of it lies."""
         x, low, middle, high = _cut(columns, self.seen)
         kept = np.linspace(0, len(x) - 1, min(len(x), 2 * self.n_pixels)).astype(np.intp)
         y = middle[kept]
         value = number(columns[2][-1]) if columns.shape[1] else ""
-        return Series(
+        return LineSeries(
             label=label, color=color, dash=dash, state=state, value=value,
             x=x[kept], y=smooth(y, self.options.smooth), low=low[kept], high=high[kept],
         )  # fmt: skip
@@ -337,7 +337,7 @@ def _cut(columns: Floats, seen: Span | None) -> Floats:
     return columns[:, max(0, int(first) - 1) : int(end) + 1]
 
 
-def _x_name(view: ViewName | None, options: Options, over: Trace | None) -> str:
+def _x_name(view: ViewName | None, options: Options, over: SeriesBuffer | None) -> str:
     if view in ("xy", "scatter", "annotated", "line3d"):
         return "x"
     if over is not None:
@@ -345,7 +345,7 @@ def _x_name(view: ViewName | None, options: Options, over: Trace | None) -> str:
     return {"relative": "seconds", "wall": "time", "index": "record"}.get(str(options.x), words(options.x))
 
 
-def _trails(trace: Trace) -> dict[str, tuple[Floats, Floats]]:
+def _trails(trace: SeriesBuffer) -> dict[str, tuple[Floats, Floats]]:
     return {name: _trail(points) for name, points in trace.lines.items() if len(points.columns) == 2}
 
 
@@ -361,7 +361,7 @@ def _state(record: Record | None) -> str:
     return "open" if not record.closed else "partial" if not record.complete else ""
 
 
-def _where(traces: Sequence[Trace]) -> str:
+def _where(traces: Sequence[SeriesBuffer]) -> str:
     records = [trace.last for trace in traces if trace.last]
     if not records:
         return ""
@@ -371,7 +371,7 @@ def _where(traces: Sequence[Trace]) -> str:
     return f"{', '.join(runs[:3])}{' · ' if runs else ''}step {number(step)}{over}"
 
 
-def notices_of(trace: Trace, label: str, view: str | None = None) -> list[str]:
+def notices_of(trace: SeriesBuffer, label: str, view: str | None = None) -> list[str]:
     """Say what of a stream is not drawn as it came."""
     found = []
     if trace.failure:

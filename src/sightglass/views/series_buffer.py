@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from sightglass.core.errors import SightglassError
 from sightglass.core.record import Record
-from sightglass.core.threads import Source
+from sightglass.core.source import Source
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text, to_host, type_name
 
 from .choose import Form, Kind, flatten, form_of
@@ -100,7 +100,7 @@ class Points:
         self._size = end
 
 
-class Trace:
+class SeriesBuffer:
     """One stream as a view sees it.
 
     Attributes:

@@ -18,17 +18,17 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from sightglass.core.errors import ViewError, unknown
-from sightglass.core.threads import Source
+from sightglass.core.source import Source
 
 from .choose import VIEWS, Choice, choose
 from .options import Options, Span
 from .scene import MAX_PIXELS, Scene, label_streams, scene_of
-from .series_buffer import Trace
+from .series_buffer import SeriesBuffer
 
 FLAT_NOTE = "z is not drawn: this is the projection on x and y"
 
 
-class Board:
+class StreamSet:
     """The streams of one view.
 
     Args:
@@ -62,9 +62,9 @@ class Board:
         self.options = options or Options()
         self.scene = Scene(view=None, title=title or "", options=self.options)
         self._wanted, self._title, self._flat = view, title, flat
-        self._traces: tuple[Trace, ...] = ()
+        self._traces: tuple[SeriesBuffer, ...] = ()
         self._second: tuple[Source, ...] = ()
-        self._x = Trace(self.options.x) if isinstance(self.options.x, Source) else None
+        self._x = SeriesBuffer(self.options.x) if isinstance(self.options.x, Source) else None
         self._token = deque([None])
         self._stale = True
         second = (second,) if isinstance(second, Source) else tuple(second)
@@ -100,7 +100,7 @@ class Board:
         """
         if any(trace.source is source for trace in self._traces):
             return
-        trace = Trace(source, x=self.options.x if isinstance(self.options.x, str) else "step")
+        trace = SeriesBuffer(source, x=self.options.x if isinstance(self.options.x, str) else "step")
         trace.pull()
         choice_of((*self._traces, trace), self._wanted)
         if second:
@@ -158,15 +158,15 @@ class Board:
         )
 
 
-def choice_of(traces: Sequence[Trace], view: str | None) -> Choice | None:
+def choice_of(traces: Sequence[SeriesBuffer], view: str | None) -> Choice | None:
     """Choose the view of some streams, or `None` while none has a value. Errors as in `choose`."""
     known = [(t.form, label) for t, label in zip(traces, label_streams(traces), strict=True) if t.form is not None]
     return choose([form for form, _ in known], view=view, names=[label for _, label in known]) if known else None
 
 
-def shared(traces: Sequence[Trace], view: str | None) -> tuple[list[Trace], Choice | None, list[str]]:
+def shared(traces: Sequence[SeriesBuffer], view: str | None) -> tuple[list[SeriesBuffer], Choice | None, list[str]]:
     """Return the streams that share a view, that view, and why the others are left out."""
-    drawn: list[Trace] = []
+    drawn: list[SeriesBuffer] = []
     choice: Choice | None = None
     notices = []
     for trace in traces:

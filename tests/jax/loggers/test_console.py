@@ -18,7 +18,7 @@ from sightglass.core.record import Record
 from sightglass.core.values import Histogram
 from sightglass.jax import log
 from sightglass.jax.loggers import ConsoleLogger
-from sightglass.jax.loggers.console import ASCII_BLOCKS, BLOCKS, Board, shown, sparkline
+from sightglass.jax.loggers.console import ASCII_BLOCKS, BLOCKS, ConsoleTable, shown, sparkline
 
 from .programs import train
 
@@ -65,7 +65,7 @@ def test_in_a_terminal_the_last_table_stays(way):
 
 
 def test_the_table_shows_the_latest_of_each_tag():
-    board = Board(unicode=True)
+    board = ConsoleTable(unicode=True)
     board.put("", [record("a", value, step=value) for value in range(100)])
     board.put("", [record("h", Histogram(np.arange(5))), record("z", np.complex64(1j), epoch=2)])
     head, a, h, z = printed(board)
@@ -79,7 +79,7 @@ def test_the_table_shows_the_latest_of_each_tag():
 
 
 def test_what_does_not_fit_is_counted():
-    board = Board(unicode=False)
+    board = ConsoleTable(unicode=False)
     board.put("", [record(f"t{i}", i) for i in range(10)])
     rows = printed(board, height=6)
     assert len(rows) == 6

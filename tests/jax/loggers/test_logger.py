@@ -11,7 +11,7 @@ import pytest
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
-from sightglass.core.errors import KeepError, LogError
+from sightglass.core.errors import LogError, StorageError
 from sightglass.jax import log, logdict, spool, tap
 from sightglass.jax.loggers import LoggerState, SinkLogger
 
@@ -327,7 +327,7 @@ def test_a_sink_that_fails_does_not_stop_the_program():
 
     with (
         pytest.warns(RuntimeWarning, match=r"^Broken: not all can be written: OSError: no write") as told,
-        pytest.raises(KeepError, match=r"^Broken: not all could be written, 4 lost: OSError: no write$"),
+        pytest.raises(StorageError, match=r"^Broken: not all could be written, 4 lost: OSError: no write$"),
     ):
         run()
     assert len(told) == 1
@@ -342,7 +342,7 @@ def test_what_cannot_be_opened_is_not_tried_again_and_again():
         assert float(logger.tap(train, logger.init())(1.0)) == 3.0
         logger.close()
 
-    with pytest.warns(RuntimeWarning, match="no open"), pytest.raises(KeepError, match="4 lost: OSError: no open"):
+    with pytest.warns(RuntimeWarning, match="no open"), pytest.raises(StorageError, match="4 lost: OSError: no open"):
         run()
     assert logger.n_opened == 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import pytest
 
-from sightglass.core.errors import KeepError, LogError
+from sightglass.core.errors import LogError, StorageError
 from sightglass.jax.loggers import MultiLogger, SinkLogger
 
 from .programs import Memory, losses, train
@@ -35,7 +35,7 @@ def test_each_fails_for_itself():
     from sightglass.jax import log
 
     logs = log({"x": 1.0}, step=3)
-    with pytest.warns(RuntimeWarning, match="no room"), pytest.raises(KeepError, match=f"^{told}; {told}$"):
+    with pytest.warns(RuntimeWarning, match="no room"), pytest.raises(StorageError, match=f"^{told}; {told}$"):
         run()
     assert good.seen() == [*(("loss", *event) for event in losses(1.0)), ("x", 3, 1.0)]
     statistics = logger.statistics()

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 import sightglass as sg
-from sightglass.core.errors import KeepError, LogError
+from sightglass.core.errors import LogError, StorageError
 from sightglass.jax.loggers import RunLogger
 
 from .programs import losses, train
@@ -57,7 +57,10 @@ def test_a_run_that_has_ended_loses_nothing_in_silence(tmp_path):
         logger.tap(train, state)(1.0)
         logger.close()
 
-    with pytest.warns(RuntimeWarning, match="has ended"), pytest.raises(KeepError, match="3 lost: Run 'job' has ended"):
+    with (
+        pytest.warns(RuntimeWarning, match="has ended"),
+        pytest.raises(StorageError, match="3 lost: Run 'job' has ended"),
+    ):
         late()
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sightglass as sg
-from sightglass.core.errors import KeepError
+from sightglass.core.errors import StorageError
 from sightglass.jax import log
 from sightglass.jax.loggers import SaveLogger
 
@@ -49,7 +49,7 @@ def test_what_is_there_is_not_overwritten_unless_asked(tmp_path):
     place = tmp_path / "a"
     with SaveLogger(place) as logger:
         jax.vmap(lambda seed: logger.spool(train, logger.init(seed))(1.0))(jnp.arange(2))
-    with pytest.raises(KeepError, match=r"a' is not empty: .* SaveLogger\(path, overwrite=True\)$"):
+    with pytest.raises(StorageError, match=r"a' is not empty: .* SaveLogger\(path, overwrite=True\)$"):
         SaveLogger(place)
     (place / "notes.txt").write_text("mine")
     logger = SaveLogger(place, overwrite=True)
@@ -65,7 +65,7 @@ def test_an_empty_directory_will_do_and_a_file_will_not(tmp_path):
     (tmp_path / "empty").mkdir()
     SaveLogger(tmp_path / "empty").close()
     (tmp_path / "file").write_text("")
-    with pytest.raises(KeepError, match="is no directory"):
+    with pytest.raises(StorageError, match="is no directory"):
         SaveLogger(tmp_path / "file", overwrite=True)
 
 
@@ -77,5 +77,8 @@ def test_a_directory_that_cannot_be_made_is_told_and_the_program_goes_on(tmp_pat
         assert float(logger.spool(train, logger.init())(1.0)) == 3.0
         logger.close()
 
-    with pytest.warns(RuntimeWarning, match=r"cannot be written|not all"), pytest.raises(KeepError, match="SaveLogger"):
+    with (
+        pytest.warns(RuntimeWarning, match=r"cannot be written|not all"),
+        pytest.raises(StorageError, match="SaveLogger"),
+    ):
         run()

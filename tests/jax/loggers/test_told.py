@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sightglass.jax import loggers
-from sightglass.storage.delivery_queue import Statistics
+from sightglass.storage.delivery_queue import DeliveryStatistics
 
 PAGE = (Path(__file__).parents[3] / "docs" / "loggers.md").read_text()
 PUBLIC = [name for name, value in vars(loggers).items() if inspect.isclass(value)]
@@ -37,4 +37,4 @@ def test_every_option_is_told(method):
 
 
 def test_what_is_counted_is_told():
-    assert [field.name for field in dataclasses.fields(Statistics) if f"`{field.name}`" not in PAGE] == []
+    assert [field.name for field in dataclasses.fields(DeliveryStatistics) if f"`{field.name}`" not in PAGE] == []

@@ -20,12 +20,12 @@ from google.protobuf.message_factory import GetMessageClass
 import sightglass as sg
 from sightglass.cli import main
 from sightglass.core.columns import Columns
-from sightglass.core.errors import KeepError, MissingExtraError, UnknownNameError
+from sightglass.core.errors import MissingExtraError, StorageError, UnknownNameError
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text
 from sightglass.storage.export import tables
 from sightglass.storage.export.export import Exported, Form, export
 from sightglass.storage.format.block import Key
-from sightglass.storage.format.framing import File, Scan
+from sightglass.storage.format.framing import RandomAccessFile, Scan
 from sightglass.storage.format.png import encode_png
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.write.segment import SegmentWriter
@@ -339,7 +339,7 @@ def test_mindspore_reads_what_was_written(record: Callable[..., Recording], tmp_
 
     (file,) = exported.files
     assert file.path.name == "events.out.events.summary.1700000000.0.sightglass_MS"
-    source = File(file.path)
+    source = RandomAccessFile(file.path)
     events = [theirs.FromString(bytes(payload)) for _, payload in Scan(source).frames(whole=True)]
     source.close()
     assert events[0].version == "MindSpore.Event:1"
@@ -422,7 +422,7 @@ def test_nothing_is_replaced_unless_that_is_asked_for(
     before = {file.path: file.path.read_bytes() for file in first.files}
     (first.files[0].path.parent / "mine").write_text("mine")
 
-    with pytest.raises(KeepError, match="exists already"):
+    with pytest.raises(StorageError, match="exists already"):
         export(recording, to=form)
     assert export(recording, to=form, overwrite=True) == first
     assert {path: path.read_bytes() for path in before} == before or form == "npz"

@@ -18,8 +18,8 @@ from sightglass.core.columns import Columns
 from sightglass.core.errors import DamagedError
 from sightglass.core.values import Histogram, Image, Tensor, Text
 from sightglass.storage.format import block
-from sightglass.storage.format.block import KINDS, Head, Key, decode, decode_head, encode, head_of, raw_values
-from sightglass.storage.format.block_entries import ROW, Entries, Heads
+from sightglass.storage.format.block import KINDS, BlockHead, Key, decode, decode_head, encode, head_of, raw_values
+from sightglass.storage.format.block_entries import ROW, BlockEntries, Heads
 from sightglass.storage.format.framing import checksum
 from sightglass.storage.format.protobuf import BYTES, FIXED32, FIXED64, VARINT, key, varint, zigzag
 
@@ -38,7 +38,7 @@ lists = st.lists(
 
 
 @st.composite
-def blocks(draw: st.DrawFn) -> tuple[Head, Columns]:
+def blocks(draw: st.DrawFn) -> tuple[BlockHead, Columns]:
     values = draw(st.one_of(numbers, lists))
     n = len(values)
     whole = draw(st.booleans())
@@ -65,18 +65,18 @@ def same(a: Any, b: Any) -> bool:
     return repr(a) == repr(b)
 
 
-def payload(head: Head, columns: Columns) -> memoryview:
+def payload(head: BlockHead, columns: Columns) -> memoryview:
     return memoryview(b"".join(map(bytes, encode(head, columns))))
 
 
-def simple(n: int = 4, values: Any = None, **others: Any) -> tuple[Head, Columns]:
+def simple(n: int = 4, values: Any = None, **others: Any) -> tuple[BlockHead, Columns]:
     values = np.arange(n) * 0.5 if values is None else values
     columns = Columns(index=7, steps=np.arange(n), wall_times=np.arange(n) + 0.25, values=values, **others)
     return head_of(Key(kind="logged", tag="loss"), columns, segment=5), columns
 
 
 @given(blocks())
-def test_what_was_encoded_comes_back(given: tuple[Head, Columns]) -> None:
+def test_what_was_encoded_comes_back(given: tuple[BlockHead, Columns]) -> None:
     head, columns = given
     data = payload(head, columns)
     assert repr(decode_head(data)) == repr(head)
@@ -90,23 +90,23 @@ def test_what_was_encoded_comes_back(given: tuple[Head, Columns]) -> None:
 
 @given(blocks())
 @example(simple())
-def test_heads_are_read_alike_the_fast_and_the_slow_way(given: tuple[Head, Columns]) -> None:
+def test_heads_are_read_alike_the_fast_and_the_slow_way(given: tuple[BlockHead, Columns]) -> None:
     data = payload(*given)
     heads = Heads()
     slow = heads._slow(data, len(data), 99)
     for _ in range(2):  # the second time, the series is known
         assert repr(heads._fast(data, len(data), 99)) == repr(slow)
     segment, name, row = slow
-    entries = Entries(name, heads.types, np.array([row], ROW))
+    entries = BlockEntries(name, heads.types, np.array([row], ROW))
     assert (segment, name) == (given[0].segment, given[0].key)
     assert (entries[0].offset, entries[0].length, entries[0].type) == (99, len(data), given[0].type)
     told = entries.head(row)
-    assert repr(told) == repr(Head(**{**{f: getattr(given[0], f) for f in Head.__slots__}, "segment": 0}))
-    assert Entries.of(name, list(entries)).rows.tobytes()[16:] == entries.rows.tobytes()[16:]
+    assert repr(told) == repr(BlockHead(**{**{f: getattr(given[0], f) for f in BlockHead.__slots__}, "segment": 0}))
+    assert BlockEntries.of(name, list(entries)).rows.tobytes()[16:] == entries.rows.tobytes()[16:]
 
 
 @given(blocks(), st.data())
-def test_a_flipped_bit_in_a_head_is_seen(given: tuple[Head, Columns], data: st.DataObject) -> None:
+def test_a_flipped_bit_in_a_head_is_seen(given: tuple[BlockHead, Columns], data: st.DataObject) -> None:
     head, columns = given
     good = bytes(payload(head, columns))
     told = block._encode_head(head)
@@ -171,7 +171,7 @@ def test_a_list_of_arrays_has_no_raw_values() -> None:
 
 def hostile(*values: bytes, n: int = 1, padding: int = 0) -> memoryview:
     """Make a block with a valid head whose column of values is what is given."""
-    head = Head(segment=1, key=Key(kind="logged", tag="x"), n=n, index=0, ordinal=0, first_step=0, last_step=0,
+    head = BlockHead(segment=1, key=Key(kind="logged", tag="x"), n=n, index=0, ordinal=0, first_step=0, last_step=0,
                 min_step=0, max_step=0, first_wall=0, last_wall=0, type="float")  # fmt: skip
     told = block._encode_head(head)
     column = b"".join(values)
@@ -237,7 +237,7 @@ def test_a_head_cannot_claim_more_records_than_there_are_bytes(n: int) -> None:
 
 def test_counts_beyond_what_can_be_counted_are_refused() -> None:
     head, columns = simple()
-    far = Head(**{**{f: getattr(head, f) for f in Head.__slots__}, "index": 2**63})
+    far = BlockHead(**{**{f: getattr(head, f) for f in BlockHead.__slots__}, "index": 2**63})
     data = payload(far, columns)
     with pytest.raises(DamagedError):
         Heads().read(data, len(data), 0)
@@ -252,8 +252,8 @@ def test_steps_that_are_no_numbers_have_no_place() -> None:
 
 def test_a_long_name_is_read_from_a_longer_beginning() -> None:
     head, columns = simple()
-    long = Head(
-        **{**{f: getattr(head, f) for f in Head.__slots__}, "key": Key(kind="stream", tag="x", query="q" * 9000)}
+    long = BlockHead(
+        **{**{f: getattr(head, f) for f in BlockHead.__slots__}, "key": Key(kind="stream", tag="x", query="q" * 9000)}
     )
     data = payload(long, columns)
     with pytest.raises(DamagedError):

@@ -18,8 +18,8 @@ from sightglass.core.errors import DamagedError
 from sightglass.storage.format.framing import (
     FOOTER_BYTES,
     HEADER_BYTES,
-    File,
     Frame,
+    RandomAccessFile,
     Scan,
     checksum,
     frame,
@@ -35,7 +35,7 @@ def framed(data: bytes) -> bytes:
     return b"".join(map(bytes, frame([data])))
 
 
-opened: list[File] = []
+opened: list[RandomAccessFile] = []
 
 
 @pytest.fixture(autouse=True)
@@ -45,9 +45,9 @@ def _close() -> Iterator[None]:
         opened.pop().close()
 
 
-def written(path: Path, data: bytes) -> File:
+def written(path: Path, data: bytes) -> RandomAccessFile:
     path.write_bytes(data)
-    opened.append(File(path))
+    opened.append(RandomAccessFile(path))
     return opened[-1]
 
 

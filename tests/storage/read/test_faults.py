@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 
 from sightglass.core.columns import Columns
 from sightglass.core.errors import DamagedError
-from sightglass.storage.format.block import Head, Key, _encode_head, encode, head_of
+from sightglass.storage.format.block import BlockHead, Key, _encode_head, encode, head_of
 from sightglass.storage.format.framing import checksum, frame
 from sightglass.storage.format.protobuf import BYTES, FIXED32, FIXED64, VARINT, key, varint, zigzag
 from sightglass.storage.read.check import check
 from sightglass.storage.read.recording import Recording
-from sightglass.storage.read.segment_reader import Segment
+from sightglass.storage.read.segment_reader import SegmentReader
 
 NAME = "1000-rank0-0000.sgr"
 KEYS = (Key(kind="logged", tag="a"), Key(kind="stream", tag="b", query="batch.b"), Key(kind="logged", tag="m"))
@@ -62,7 +62,7 @@ FILE = b"".join(FRAMES)
 STARTS = np.cumsum([0, *map(len, FRAMES)]).tolist()
 
 
-def shown(segment: Segment) -> Truth:
+def shown(segment: SegmentReader) -> Truth:
     """Return every record that a reader shows, by tag and index."""
     found: Truth = {}
     for name, entries in segment.entries().items():
@@ -77,9 +77,9 @@ def shown(segment: Segment) -> Truth:
     return found
 
 
-def read(path: Path, data: bytes) -> tuple[Truth, Segment]:
+def read(path: Path, data: bytes) -> tuple[Truth, SegmentReader]:
     path.write_bytes(data)
-    segment = Segment(path, cache=False)
+    segment = SegmentReader(path, cache=False)
     try:
         return shown(segment), segment
     finally:
@@ -107,7 +107,7 @@ def test_every_cut_leaves_whole_frames_and_growth_completes_them(tmp_path: Path,
     path = tmp_path / NAME
     for cut in range(len(FILE) + 1):
         path.write_bytes(FILE[:cut])
-        segment = Segment(path, cache=False)
+        segment = SegmentReader(path, cache=False)
         n_whole = frame_at(cut) if cut < len(FILE) else len(FRAMES)
         assert set(shown(segment)) == set().union(*(rows_of(truth, i) for i in range(n_whole)))
         assert segment.torn == cut - STARTS[n_whole]
@@ -150,7 +150,7 @@ def test_zeros_in_place_of_a_frame_are_named(tmp_path: Path, truth: Truth) -> No
 def test_zeros_at_the_end_are_named_and_records_behind_them_found(tmp_path: Path, truth: Truth) -> None:
     path = tmp_path / NAME
     path.write_bytes(FILE + bytes(5000))
-    segment = Segment(path, cache=False)
+    segment = SegmentReader(path, cache=False)
     assert shown(segment) == truth
     assert segment.torn == 5000
     assert [(d.offset, d.length) for d in segment.damages] == [(len(FILE), 5000)]
@@ -187,7 +187,8 @@ def hostile(told: bytes, columns: Mapping[int, bytes]) -> bytes:
 
 def head(n: int, index: int = 0) -> bytes:
     return _encode_head(
-        Head(segment=3, key=KEYS[0], n=n, index=index, ordinal=0, first_step=0, last_step=0, min_step=0, max_step=0,
+        BlockHead(segment=3, key=KEYS[0], n=n, index=index, ordinal=0, first_step=0, last_step=0, min_step=0,
+              max_step=0,
              first_wall=0, last_wall=0, type="float")
     )  # fmt: skip
 

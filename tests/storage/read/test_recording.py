@@ -358,8 +358,8 @@ def test_steps_of_large_arrays_are_told_without_reading_them(written: Written, m
     with Recording(written.path) as recording:
         series = recording.series("loss")
         n_read = []
-        real = store_module.Segment._load
-        monkeypatch.setattr(store_module.Segment, "_load", lambda *args: n_read.append(1) or real(*args))
+        real = store_module.SegmentReader._load
+        monkeypatch.setattr(store_module.SegmentReader, "_load", lambda *args: n_read.append(1) or real(*args))
         assert series.steps.tolist() == [0, 1, 2, 3, 4, 7.5, 9]
         assert series.wall_times.tolist() == [0.5, 1.5, 2.5, 3.5, 4.5, 8.0, 9.5]
         assert len(n_read) == 1
@@ -371,8 +371,8 @@ def test_steps_are_read_once_as_a_series_grows(written: Written, monkeypatch: py
         series = recording.series("loss")
         assert series.steps.tolist() == [0, 1, 2, 3]
         n_read = []
-        real = store_module.Segment._load
-        monkeypatch.setattr(store_module.Segment, "_load", lambda *args: n_read.append(1) or real(*args))
+        real = store_module.SegmentReader._load
+        monkeypatch.setattr(store_module.SegmentReader, "_load", lambda *args: n_read.append(1) or real(*args))
         written.write([4.5])
         recording.refresh()
         assert series.steps.tolist() == [0, 1, 2, 3, 4.5]
@@ -418,7 +418,7 @@ def test_looking_for_changes_reads_nothing(
     for number in range(20):
         written.write([number], number=number)
     opened.refresh()
-    monkeypatch.setattr(store_module.Segment, "refresh", None)
+    monkeypatch.setattr(store_module.SegmentReader, "refresh", None)
     monkeypatch.setattr(store_module.os, "listdir", None)
     assert not opened.changed()
     written.write([99], number=19)

@@ -22,10 +22,10 @@ from sightglass.core.errors import DamagedError, QueryError
 from sightglass.core.values import Tensor
 from sightglass.storage.format import index
 from sightglass.storage.format.block import Key, encode, head_of
-from sightglass.storage.format.framing import File, frame
+from sightglass.storage.format.framing import RandomAccessFile, frame
 from sightglass.storage.format.protobuf import BYTES, FIXED64, key, varint
 from sightglass.storage.read.concat import Join
-from sightglass.storage.read.segment_reader import Segment, name_of
+from sightglass.storage.read.segment_reader import SegmentReader, name_of
 from sightglass.storage.tensors import partial_read
 from sightglass.storage.tensors.slices import resolve
 
@@ -60,17 +60,17 @@ def block(
     return framed(*encode(head_of(name, columns, segment=segment, **told), columns))
 
 
-Make = Callable[..., Segment]
+Make = Callable[..., SegmentReader]
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
-    opened: list[Segment] = []
+    opened: list[SegmentReader] = []
 
-    def make(*parts: bytes, name: str = NAME, cache: bool = False) -> Segment:
+    def make(*parts: bytes, name: str = NAME, cache: bool = False) -> SegmentReader:
         path = tmp_path / name
         path.write_bytes(b"".join(parts))
-        opened.append(Segment(path, cache=cache))
+        opened.append(SegmentReader(path, cache=cache))
         return opened[-1]
 
     yield make
@@ -78,13 +78,13 @@ def make(tmp_path: Path) -> Iterator[Make]:
         segment.close()
 
 
-def grow(segment: Segment, *parts: bytes) -> bool:
+def grow(segment: SegmentReader, *parts: bytes) -> bool:
     with segment.path.open("ab") as file:
         file.write(b"".join(parts))
     return segment.refresh()
 
 
-def values(segment: Segment, name: Key = LOSS) -> list[Any]:
+def values(segment: SegmentReader, name: Key = LOSS) -> list[Any]:
     found = segment.entries().get(name)
     return [] if found is None else list(segment.columns(found).values)
 
@@ -267,7 +267,7 @@ def test_slices_are_numpys(
     array = np.arange(int(np.prod(shape)), dtype="<i2").reshape(shape)
     path = tmp_path_factory.mktemp("f") / "x"
     path.write_bytes(b"\xff" * 5 + array.tobytes())
-    file = File(path)
+    file = RandomAccessFile(path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partial_read, "PIECE_BYTES", piece)
         patch.setattr(partial_read, "FAR_BYTES", far)
@@ -335,11 +335,11 @@ def test_a_slice_takes_memory_for_little_more_than_itself(tmp_path: Path) -> Non
         import resource, sys
         from pathlib import Path
         import numpy as np
-        from sightglass.storage.read.segment_reader import Segment
+        from sightglass.storage.read.segment_reader import SegmentReader
         def peak():
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         base = peak()
-        segment = Segment(Path(sys.argv[1]))
+        segment = SegmentReader(Path(sys.argv[1]))
         (entry,) = next(iter(segment.entries().values()))
         assert segment.load_slice(entry, 0, "[3, 4, 5]") == 1
         assert segment.load_slice(entry, 0, "[-1, -1, -3:]").tolist() == [0, 0, 2]
@@ -390,7 +390,7 @@ def _eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "MIN_FRAMES", 2)
 
 
-def rows(segment: Segment) -> dict[Key, list[Any]]:
+def rows(segment: SegmentReader) -> dict[Key, list[Any]]:
     return {name: list(found) for name, found in segment.entries().items()}
 
 
@@ -401,8 +401,8 @@ def test_an_index_is_left_and_used(make: Make, monkeypatch: pytest.MonkeyPatch) 
     beside = index.path_of(first.path)
     assert beside.exists()
     assert [p.name for p in first.path.parent.iterdir()] == sorted([NAME, beside.name])[:2]
-    monkeypatch.setattr(Segment, "_head", None)  # nothing is scanned
-    second = Segment(first.path)
+    monkeypatch.setattr(SegmentReader, "_head", None)  # nothing is scanned
+    second = SegmentReader(first.path)
     assert rows(second) == rows(first)
     assert (second.segment, second.damages, second.torn) == (first.segment, first.damages, 0)
     assert values(second) == values(first)
@@ -414,10 +414,10 @@ def test_growth_behind_an_index_is_scanned(make: Make) -> None:
     first = make(event(), block(0), block(3), cache=True)
     with first.path.open("ab") as file:
         file.write(block(6) + block(0, name=ACC))
-    second = Segment(first.path)
+    second = SegmentReader(first.path)
     assert len(values(second)) == 9
     assert values(second, ACC) == [0, 0.25, 0.5]
-    third = Segment(first.path)
+    third = SegmentReader(first.path)
     assert third._n_indexed == 4
     second.close()
     third.close()
@@ -502,9 +502,9 @@ def test_a_directory_that_cannot_be_written_is_fine(make: Make, monkeypatch: pyt
 
 class Opened:
     def __init__(self, path: Path) -> None:
-        self.segment = Segment(path)
+        self.segment = SegmentReader(path)
 
-    def __enter__(self) -> Segment:
+    def __enter__(self) -> SegmentReader:
         return self.segment
 
     def __exit__(self, *_: object) -> None:

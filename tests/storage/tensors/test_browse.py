@@ -151,14 +151,14 @@ def test_tables_and_statistics_are_of_the_part() -> None:
 
 def test_a_damaged_record_is_passed_over_in_a_real_file(tmp_path: Path) -> None:
     import sightglass as sg
-    from sightglass.storage.read.segment_reader import Segment
+    from sightglass.storage.read.segment_reader import SegmentReader
 
     with sg.init("r", dir=tmp_path) as run:
         for step in range(5):
             run.log({"kernel": np.full((100, 100), step + 0.5)}, step=step)
             run.flush()
     (path,) = run.directory.glob("*.sgr")
-    segment = Segment(path, cache=False)
+    segment = SegmentReader(path, cache=False)
     entry = [entry for entries in segment.entries().values() for entry in entries][2]
     segment.close()
     data = bytearray(path.read_bytes())

@@ -24,16 +24,16 @@ from sightglass.core.columns import CLOSED, COMPLETE, Columns, of_rows
 from sightglass.core.values import Histogram, Image, Tensor, Text
 from sightglass.storage.format import index
 from sightglass.storage.format.block import ORDINALS, STEPS, VALUES, Key, decode, decode_head, encode, head_of
-from sightglass.storage.format.framing import File, Scan
+from sightglass.storage.format.framing import RandomAccessFile, Scan
 from sightglass.storage.read.check import check
 from sightglass.storage.read.recording import Recording
-from sightglass.storage.read.segment_reader import Segment
+from sightglass.storage.read.segment_reader import SegmentReader
 from sightglass.storage.run_file import is_record_file
 from sightglass.storage.write import compact, merge, segment, writer
 from sightglass.storage.write.alike import decode_alike
 from sightglass.storage.write.compact import Compactor, pays
 from sightglass.storage.write.segment import Rows, Segments, SegmentWriter
-from sightglass.storage.write.writer import Keeper
+from sightglass.storage.write.writer import RecordWriter
 
 NAME = "1700000000500-rank0-0000.sgr"
 LOSS = Key(kind="logged", tag="loss")
@@ -62,7 +62,7 @@ def compacted(path: Path) -> bool:
 
 def rows_of(path: Path) -> dict[Key, list[Any]]:
     """Read all that a file says of each record."""
-    opened = Segment(path, cache=False)
+    opened = SegmentReader(path, cache=False)
     assert not opened.damages
     found: dict[Key, list[Any]] = {}
     for key, entries in opened.entries().items():
@@ -82,7 +82,7 @@ def rows_of(path: Path) -> dict[Key, list[Any]]:
 
 
 def frames_of(path: Path) -> list[bytes]:
-    file = File(path)
+    file = RandomAccessFile(path)
     frames = [bytes(payload) for _, payload in Scan(file).frames(whole=True)]
     file.close()
     return frames
@@ -173,7 +173,7 @@ def test_what_is_read_afterwards_is_what_was_read_before(
 
 def ends_of(path: Path) -> dict[Key, tuple[Any, ...]]:
     """Return what the last blocks say of all before."""
-    opened = Segment(path, cache=False)
+    opened = SegmentReader(path, cache=False)
     ends = {key: (entries[-1].n_missed, entries[-1].since) for key, entries in opened.entries().items()}
     opened.close()
     return ends
@@ -240,14 +240,14 @@ def test_a_slow_run_has_at_most_20_bytes_a_record(tmp_path: Path) -> None:
     (path,) = tmp_path.iterdir()
     assert segments.n_bytes == path.stat().st_size < before / 8
     assert segments.n_bytes / segments.n_rows <= 20
-    assert [len(entries) for entries in Segment(path).entries().values()] == [1] * 10
+    assert [len(entries) for entries in SegmentReader(path).entries().values()] == [1] * 10
 
 
 def test_blocks_are_no_larger_than_others(tmp_path: Path) -> None:
     path = tmp_path / NAME
     scalars(path, merge.MERGED_ROWS * 2 + 10, 1)
     assert compacted(path)
-    assert [entry.n for entry in Segment(path).entries()[tag("a0")]] == [4_096, 4_096, 10]
+    assert [entry.n for entry in SegmentReader(path).entries()[tag("a0")]] == [4_096, 4_096, 10]
 
 
 def test_what_is_large_is_copied_byte_by_byte(tmp_path: Path) -> None:
@@ -496,13 +496,13 @@ def test_the_index_of_the_file_before_is_stale(tmp_path: Path) -> None:
     path = tmp_path / NAME
     scalars(path, 600)
     before = rows_of(path)
-    old = Segment(path)
+    old = SegmentReader(path)
     place = index.path_of(path)
     stale = place.read_bytes()
     assert compacted(path)
     assert not place.exists()
     place.write_bytes(stale)
-    file = File(path)
+    file = RandomAccessFile(path)
     assert index.read(file) is None
     file.close()
     assert {key: len(old.columns(entries)) for key, entries in old.entries().items()} == dict.fromkeys(before, 600)
@@ -520,7 +520,7 @@ def test_an_index_of_a_beginning_that_stayed_the_same_is_stale_too(tmp_path: Pat
     for i in range(600):
         written.append(tag("w"), columns(1, index=i, values=[np.full(600, i)]))
     written.flush()
-    Segment(path).close()
+    SegmentReader(path).close()
     stale = index.path_of(path).read_bytes()
     for i in range(20_000):
         written.append(LOSS, columns(1, index=i))
@@ -529,7 +529,7 @@ def test_an_index_of_a_beginning_that_stayed_the_same_is_stale_too(tmp_path: Pat
     before = rows_of(path)
     assert compacted(path)
     index.path_of(path).write_bytes(stale)
-    file = File(path)
+    file = RandomAccessFile(path)
     assert index.read(file) is None
     file.close()
     assert rows_of(path) == before
@@ -582,7 +582,7 @@ def test_a_file_of_many_small_blocks_is_full(tmp_path: Path, monkeypatch: pytest
             for k in range(n_tags):
                 segments.append(Rows(key=tag(f"a{k}"), columns=columns(1, index=i)))
             segments.flush()
-        return [Segment(path, cache=False).n_frames for path in sorted(tmp_path.glob("*.sgr"))]
+        return [SegmentReader(path, cache=False).n_frames for path in sorted(tmp_path.glob("*.sgr"))]
 
     assert write(250, 1) == [100, 100, 50]
     assert write(60, 3)[2:] == [182, 48]  # 180 for three series
@@ -599,7 +599,7 @@ def test_the_files_of_a_long_run_are_few(tmp_path: Path, monkeypatch: pytest.Mon
         segments.append(Rows(key=LOSS, columns=columns(1, index=i)))
         segments.flush()
     segments.close()
-    sizes = [Segment(path, cache=False).n_frames for path in sorted(tmp_path.glob("*.sgr"))]
+    sizes = [SegmentReader(path, cache=False).n_frames for path in sorted(tmp_path.glob("*.sgr"))]
     assert sizes[:6] == [10, 10, 10, 15, 22, 33]
     assert sum(sizes) == 500
 
@@ -621,7 +621,7 @@ def test_the_keeper_compacts_while_it_has_nothing_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Callable[..., None]
 ) -> None:
     monkeypatch.setattr(segment, "MANY_SMALL", 600)
-    keeper = Keeper(lambda: tmp_path, clock=SystemClock())
+    keeper = RecordWriter(lambda: tmp_path, clock=SystemClock())
     for i in range(700):
         keeper.log(i, i, 1e9 + i, {"a": i * 0.5}, None)
         keeper.flush(WAIT_S)
@@ -640,7 +640,7 @@ def test_at_the_end_it_is_done_if_it_takes_not_long(tmp_path: Path, monkeypatch:
     for name, limit_s in (("a", writer.COMPACT_S), ("b", 0.0)):
         (tmp_path / name).mkdir()
         monkeypatch.setattr(writer, "COMPACT_S", limit_s)
-        keeper = Keeper(lambda name=name: tmp_path / name, clock=SystemClock())
+        keeper = RecordWriter(lambda name=name: tmp_path / name, clock=SystemClock())
         for i in range(400):
             keeper.log(i, i, 1e9 + i, {"a": i * 0.5}, None)
             keeper.flush(WAIT_S)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightglass.core.values import Histogram, Image, Images, Tensor
-from sightglass.storage.write.copy_pool import STAGED_BYTES, Staging
+from sightglass.storage.write.copy_pool import STAGED_BYTES, CopyPool
 
 LARGE = STAGED_BYTES // 8 + 1
 
@@ -21,7 +21,7 @@ LARGE = STAGED_BYTES // 8 + 1
 )
 def test_a_copy_holds_as_long_as_anything_of_it_is_held(plan: list[tuple[int, int, bool]], most: int) -> None:
     """Each place holds a copy, or only a view of its bytes, until it is overwritten by the next."""
-    staging = Staging(max_free_bytes=most)
+    staging = CopyPool(max_free_bytes=most)
     held: dict[int, tuple[Any, Any]] = {}
     for i, (place, size, only_bytes) in enumerate(plan):
         array = np.full(size, i, np.int64)
@@ -35,7 +35,7 @@ def test_a_copy_holds_as_long_as_anything_of_it_is_held(plan: list[tuple[int, in
 
 
 def test_a_buffer_is_used_again() -> None:
-    staging = Staging()
+    staging = CopyPool()
     array = np.arange(2 * LARGE)
     copies = [staging.take(array) for _ in range(3)]
     places = {copy.ctypes.data for copy in copies}
@@ -61,7 +61,7 @@ def test_a_buffer_is_used_again() -> None:
     ],
 )
 def test_copies_are_equal_and_in_order(array: Any) -> None:
-    copy = Staging().take(array)
+    copy = CopyPool().take(array)
     assert (copy.dtype, copy.shape) == (array.dtype, array.shape)
     assert copy.flags.c_contiguous or not array.nbytes or array.dtype.hasobject
     assert not np.shares_memory(copy, array)
@@ -69,7 +69,7 @@ def test_copies_are_equal_and_in_order(array: Any) -> None:
 
 
 def test_scalars_are_read_and_containers_copied() -> None:
-    staging = Staging()
+    staging = CopyPool()
     array = np.ones(LARGE)
     assert type(staging.take(np.array(2, np.float32))) is np.float32
     held: Any = [
@@ -92,7 +92,7 @@ def test_scalars_are_read_and_containers_copied() -> None:
 
 def test_tensors_on_the_host_are_staged() -> None:
     torch = pytest.importorskip("torch")
-    staging = Staging()
+    staging = CopyPool()
     tensor = torch.arange(2 * LARGE, dtype=torch.float64).requires_grad_()
     copy = staging.take(tensor)
     with torch.no_grad():

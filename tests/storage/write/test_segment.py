@@ -20,7 +20,7 @@ from sightglass.core.errors import UnsendableError
 from sightglass.core.values import Histogram
 from sightglass.storage.format import block
 from sightglass.storage.format.block import Key
-from sightglass.storage.format.framing import File, Scan
+from sightglass.storage.format.framing import RandomAccessFile, Scan
 from sightglass.storage.format.protobuf import walk
 from sightglass.storage.write import segment
 from sightglass.storage.write.segment import Rows, Segments, SegmentWriter, split
@@ -38,9 +38,9 @@ def columns(n: int, *, index: int = 0, values: Any = None) -> Columns:
     )
 
 
-def read(path: Path) -> tuple[list[tuple[block.Head, Columns]], Scan]:
+def read(path: Path) -> tuple[list[tuple[block.BlockHead, Columns]], Scan]:
     """Read all whole frames of a file; the first has to be a version."""
-    file = File(path)
+    file = RandomAccessFile(path)
     scan = Scan(file)
     blocks = []
     for i, (_, payload) in enumerate(scan.frames(whole=True)):

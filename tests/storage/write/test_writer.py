@@ -23,15 +23,15 @@ from hypothesis import strategies as st
 
 from sightglass.core.clock import SystemClock
 from sightglass.core.columns import plain
-from sightglass.core.errors import KeepError
+from sightglass.core.errors import StorageError
 from sightglass.core.threads import Worker
 from sightglass.core.values import Histogram, Image, Text
 from sightglass.storage.format import block
 from sightglass.storage.format.block import Key
-from sightglass.storage.format.framing import File, Scan
+from sightglass.storage.format.framing import RandomAccessFile, Scan
 from sightglass.storage.write import column_builder, writer
-from sightglass.storage.write.column_builder import Gather, Lost
-from sightglass.storage.write.writer import Keeper
+from sightglass.storage.write.column_builder import ColumnBuilder, UnstorableValue
+from sightglass.storage.write.writer import RecordWriter
 
 WAIT_S = 60.0
 
@@ -39,12 +39,12 @@ Point = tuple[int, int, float, float, Any, dict[str, float]]
 """(index, ordinal, step, wall time, value, tracks)."""
 
 
-def stored(directory: Path) -> tuple[dict[Key, list[Point]], dict[Key, list[block.Head]]]:
+def stored(directory: Path) -> tuple[dict[Key, list[Point]], dict[Key, list[block.BlockHead]]]:
     """Read everything in a directory; numbers of records must grow within each series."""
     points: dict[Key, list[Point]] = defaultdict(list)
-    heads: dict[Key, list[block.Head]] = defaultdict(list)
+    heads: dict[Key, list[block.BlockHead]] = defaultdict(list)
     for path in sorted(directory.glob("*.sgr")):
-        file = File(path)
+        file = RandomAccessFile(path)
         scan = Scan(file)
         for _, payload in scan.frames(whole=True):
             if not block.is_block(payload, len(payload)):
@@ -77,7 +77,7 @@ class Keeping:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.open: Callable[[], Path] = lambda: directory
-        self.keeper = Keeper(self._open, clock=SystemClock())
+        self.keeper = RecordWriter(self._open, clock=SystemClock())
         self.n = 0
 
     def _open(self) -> Path:
@@ -178,7 +178,7 @@ def test_what_is_logged_comes_back(
     tmp_path_factory: pytest.TempPathFactory, given: list[Any], flushes: set[int]
 ) -> None:
     directory = tmp_path_factory.mktemp("run")
-    keeper = Keeper(lambda: directory, clock=SystemClock())
+    keeper = RecordWriter(lambda: directory, clock=SystemClock())
     for n, (step, values, steps) in enumerate(given):
         keeper.log(n, step, 1e9 + n, values, steps)
         if n in flushes:
@@ -194,7 +194,7 @@ def test_what_is_logged_comes_back(
 
 @given(given=logs, cuts=st.sets(st.integers(1, 29)), takes=st.sets(st.integers(0, 9)))
 def test_any_chunks_make_the_same_records(given: list[Any], cuts: set[int], takes: set[int]) -> None:
-    gathered = Gather(lose=pytest.fail)  # type: ignore[arg-type]
+    gathered = ColumnBuilder(lose=pytest.fail)  # type: ignore[arg-type]
     points: dict[Key, list[Point]] = defaultdict(list)
     places = [0, *sorted(cut for cut in cuts if cut < len(given)), len(given)]
     for i, (start, stop) in enumerate(pairwise(places)):
@@ -343,7 +343,7 @@ def test_full_blocks_are_small(keeping: Keeping) -> None:
 
 
 def test_nothing_given_is_nothing_written(tmp_path: Path) -> None:
-    keeper = Keeper(pytest.fail, clock=SystemClock())
+    keeper = RecordWriter(pytest.fail, clock=SystemClock())
     n_threads = threading.active_count()
     assert not keeper.active
     keeper.flush(WAIT_S)
@@ -351,7 +351,7 @@ def test_nothing_given_is_nothing_written(tmp_path: Path) -> None:
     keeper.close(WAIT_S)
     keeper.log(0, 0, 0.0, {"a": 1}, None)
     assert threading.active_count() == n_threads
-    assert keeper.statistics() == writer.Statistics(n_rows=0, n_bytes=0, n_dropped=0, n_waiting=0, last_error="")
+    assert keeper.statistics() == writer.WriterStatistics(n_rows=0, n_bytes=0, n_dropped=0, n_waiting=0, last_error="")
 
 
 def test_what_is_given_reaches_the_file_by_itself(keeping: Keeping, until: Callable[..., Any]) -> None:
@@ -404,7 +404,7 @@ def test_everything_is_written_in_time_and_the_thread_sleeps(
     tmp_path_factory: pytest.TempPathFactory, plan: list[tuple[float, int, Any]], during: set[int]
 ) -> None:
     directory, clock, hand = tmp_path_factory.mktemp("run"), HandClock(), Hand()
-    keeper = Keeper(lambda: directory, clock=clock)
+    keeper = RecordWriter(lambda: directory, clock=clock)
     keeper._worker = hand
     given_at, wakes_s, n_rounds, n_breaths = [(0.0, 0)], math.inf, 0, itertools.count()
 
@@ -465,7 +465,7 @@ def test_a_full_disk_is_told_once_and_nothing_is_lost(
         disk.full = True
         for n in range(3):
             keeping.log({"a": 3 * outage + n})
-            with pytest.raises(KeepError, match=f"No space left on device; {n + 1} wait in memory, 0 are lost$"):
+            with pytest.raises(StorageError, match=f"No space left on device; {n + 1} wait in memory, 0 are lost$"):
                 keeping.flush()
         (path,) = keeping.directory.iterdir()
         why = f"{path}: No space left on device"
@@ -505,12 +505,12 @@ def test_beyond_a_bound_the_newest_calls_are_dropped(
             keeping.keeper.rows(key, [(n, n, 1.0, n, None, n)])
 
     train(10)
-    with pytest.raises(KeepError):
+    with pytest.raises(StorageError):
         keeping.flush()
     train(3_000)
     n_dropped = keeping.keeper.statistics().n_dropped
     disk.full = False
-    with pytest.raises(KeepError, match=f"^{n_dropped} records are lost; the last reason: Records are dropped"):
+    with pytest.raises(StorageError, match=f"^{n_dropped} records are lost; the last reason: Records are dropped"):
         keeping.flush()
     train(10)
     keeping.flush()
@@ -529,7 +529,7 @@ def test_beyond_a_bound_large_values_are_dropped_and_small_ones_kept(
     for n in range(50):
         keeping.log({"a": n, "b": np.full(2**15, n)})
         keeping.keeper.rows(key, [(n, n, 1.0, n, None, n)])
-    with pytest.raises(KeepError, match="No space left"):
+    with pytest.raises(StorageError, match="No space left"):
         keeping.flush()
     disk.full = False
     keeping.flush()
@@ -549,7 +549,7 @@ def test_a_directory_that_cannot_be_made_is_made_later(keeping: Keeping, told: T
     keeping.open = refuse
     for n in range(10):
         keeping.log({"a": n})
-        with pytest.raises(KeepError, match="Permission denied"):
+        with pytest.raises(StorageError, match="Permission denied"):
             keeping.flush()
     why = f"{keeping.directory}: Permission denied"
     assert told() == [f"Records cannot be written now, and wait in memory: {why}"]
@@ -565,7 +565,7 @@ def test_closing_on_a_full_disk_says_what_is_lost(keeping: Keeping, monkeypatch:
     keeping.log({"a": 2, "b": 3})
     with (
         pytest.warns(RuntimeWarning),
-        pytest.raises(KeepError, match=r"No space left on device; 0 wait .* 2 are lost$"),
+        pytest.raises(StorageError, match=r"No space left on device; 0 wait .* 2 are lost$"),
     ):
         keeping.close()
     keeping.close()
@@ -578,7 +578,7 @@ def test_whoever_makes_errors_of_warnings_loses_nothing(keeping: Keeping, monkey
     disk = Full(monkeypatch)
     warnings.simplefilter("error")
     keeping.log({"a": 1, "b": {1}})
-    with pytest.raises(KeepError):
+    with pytest.raises(StorageError):
         keeping.flush()
     disk.full = False
     keeping.log({"a": 2})
@@ -602,7 +602,7 @@ def test_a_forked_child_keeps_nothing(keeping: Keeping) -> None:
     keeping.flush()
     (path,) = keeping.directory.iterdir()
     size = path.stat().st_size
-    other = Keeper(lambda: keeping.directory, clock=SystemClock())
+    other = RecordWriter(lambda: keeping.directory, clock=SystemClock())
     other.__dict__.update(keeping.keeper.__dict__)
     other.abandon()
     other.log(5, 5, 5.0, {"a": 5}, None)
@@ -616,19 +616,19 @@ def test_a_thread_that_failed_is_told(keeping: Keeping, told: Told, monkeypatch:
     def fail(*_: object) -> None:
         raise ZeroDivisionError("a bug of ours")
 
-    monkeypatch.setattr(column_builder.Gather, "log", fail)
+    monkeypatch.setattr(column_builder.ColumnBuilder, "log", fail)
     keeping.log({"a": 1})
-    with pytest.raises(KeepError, match="the writer has failed: ZeroDivisionError"):
+    with pytest.raises(StorageError, match="the writer has failed: ZeroDivisionError"):
         keeping.flush()
     assert told() == ["sightglass-keep stopped: ZeroDivisionError('a bug of ours')"]
-    with pytest.raises(KeepError, match="the writer has failed"):
+    with pytest.raises(StorageError, match="the writer has failed"):
         keeping.close()
 
 
 def test_lost_values_say_why() -> None:
     lost: list[Any] = []
-    gathered = Gather(lose=lambda *told: lost.append(told))
-    gathered.log([(n, n, 1.0, {"a": Lost("x") if n % 2 else 1.5}, None, 0) for n in range(4)])
+    gathered = ColumnBuilder(lose=lambda *told: lost.append(told))
+    gathered.log([(n, n, 1.0, {"a": UnstorableValue("x") if n % 2 else 1.5}, None, 0) for n in range(4)])
     assert lost == [(tag("a"), 1, "x")] * 2
     assert [(rows.columns.index, rows.n_missed) for rows in gathered.take(all=True)] == [(0, 0), (2, 1)]
 

@@ -78,7 +78,9 @@ class Desk:
     def act(self, peer: bytes, kind: str, name: str = "", value: Any = None, **options: Any) -> list[Any]:
         blob = b"" if value is None else codec.encode(value)[0]
         may_act = options.pop("may_act", True)
-        return self.say(peer, messages.Do(request=5, kind=kind, name=name, value=blob, **options), may_act=may_act)
+        return self.say(
+            peer, messages.RunCommand(request=5, kind=kind, name=name, value=blob, **options), may_act=may_act
+        )
 
     def observe(self, event: str, /, **observables: Any) -> None:
         self.emitter.observe(event, observables)

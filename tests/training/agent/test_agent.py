@@ -339,9 +339,9 @@ def test_acts_are_refused_with_the_reason_of_the_process(desk):
     ("kind", "name", "error", "reason"),
     [
         ("fly", "", "RefusedError", "Unknown act 'fly'."),
-        ("set", "lrr", "ActError", "Unknown control 'lrr'."),
-        ("call", "save", "ActError", "Unknown action 'save'."),
-        ("set", "lr", "ActError", "Control 'lr': expected float, got NoneType None"),
+        ("set", "lrr", "CommandError", "Unknown control 'lrr'."),
+        ("call", "save", "CommandError", "Unknown action 'save'."),
+        ("set", "lr", "CommandError", "Control 'lr': expected float, got NoneType None"),
     ],
 )
 def test_acts_that_cannot_succeed_are_refused(desk, kind, name, error, reason):
@@ -357,7 +357,7 @@ def test_values_of_any_kind_are_refused_by_a_control(desk, value):
     d = desk()
     d.hello(A)
     d.emitter.ledger.controls["lr"] = Control("lr", 0.1)
-    assert refused(d.act(A, "set", "lr", value))[0] == "ActError"
+    assert refused(d.act(A, "set", "lr", value))[0] == "CommandError"
 
 
 def test_results_that_cannot_travel_are_told_as_text(desk):

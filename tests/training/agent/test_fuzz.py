@@ -33,7 +33,7 @@ any_message = st.one_of(
     st.builds(messages.Close, stream=small),
     st.builds(messages.EndGroup, request=small, stream=small),
     st.builds(
-        messages.Do,
+        messages.RunCommand,
         request=small,
         kind=st.sampled_from(["set", "call", "stop", "resume"]) | text,
         name=st.sampled_from(["lr", "f", "x"]) | text,

@@ -14,7 +14,7 @@ from sightglass.protocol.transport import MAX_QUEUED, MemoryListener
 from sightglass.training import io_thread
 from sightglass.training.agent import Agent
 from sightglass.training.events import Emitter
-from sightglass.training.io_thread import Io, Outbox, is_block
+from sightglass.training.io_thread import IoThread, SendQueue, is_block
 
 ROW = (0, 0, 0.0, 1.0, None, 0)
 BLOCK = messages.encode_block(7, [ROW])
@@ -43,7 +43,7 @@ def test_an_outbox_drops_records_from_the_front_and_answers_never(kinds):
     limit = 20
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(io_thread, "MAX_OUTBOX_MESSAGES", limit)
-        outbox = Outbox()
+        outbox = SendQueue()
         put = []
         for number, is_record in enumerate(kinds):
             frames = [*(BLOCK if is_record else REPLY), b"%d" % number]
@@ -61,7 +61,7 @@ def test_an_outbox_drops_records_from_the_front_and_answers_never(kinds):
 
 def test_an_outbox_is_bounded_in_bytes(monkeypatch):
     monkeypatch.setattr(io_thread, "MAX_OUTBOX_BYTES", 10_000)
-    outbox = Outbox()
+    outbox = SendQueue()
     for _ in range(100):
         outbox.put([*BLOCK, bytes(1_000)])
         assert outbox.n_bytes <= 10_000
@@ -73,7 +73,7 @@ def served():
     clock, listener = SystemClock(), MemoryListener()
     emitter = Emitter(clock=clock, budget=None)
     agent = Agent(emitter, run="job", id="abc", clock=clock, functions={})
-    thread = Io(listener, agent, clock=clock)
+    thread = IoThread(listener, agent, clock=clock)
     emitter.wake = thread.wake
     yield listener, emitter, thread
     emitter.close()
@@ -96,8 +96,8 @@ def read(channel, enough):
     return received
 
 
-def n_records(messages):
-    return sum(message.n for message, _ in messages if isinstance(message, messages.Block))
+def n_records(received):
+    return sum(message.n for message, _ in received if isinstance(message, messages.Block))
 
 
 def test_a_peer_that_does_not_read_holds_nobody_up(served):

@@ -13,14 +13,14 @@ from rich.console import Console
 
 from sightglass.core.errors import RunLostError, ViewError
 from sightglass.core.record import Record
-from sightglass.core.threads import Source
+from sightglass.core.source import Source
 from sightglass.core.values import Figure, Histogram, Images, Text
 from sightglass.views import plot
 from sightglass.views.choose import choose
 from sightglass.views.palette import LINES, rgb
 from sightglass.views.scales import Axis, axis_of, number
 from sightglass.views.scene import scene_of
-from sightglass.views.series_buffer import Points, Trace
+from sightglass.views.series_buffer import Points, SeriesBuffer
 from sightglass.views.surfaces.terminal import TerminalView
 from sightglass.views.surfaces.terminal.blocks import half_blocks
 
@@ -342,7 +342,7 @@ def test_missed_records_are_told():
 
 
 def test_memory_is_bounded_and_the_drawing_says_so():
-    trace = Trace(Stub(), max_points=1000)
+    trace = SeriesBuffer(Stub(), max_points=1000)
     source = trace.source
     for start in range(0, 10_000, 500):
         source.put(*np.sin(np.arange(start, start + 500) / 50).tolist())

@@ -27,7 +27,7 @@ How = Literal["records", "prefix", "event"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ReplayPlan:
     """How a query is answered.
 
     Attributes:
@@ -47,7 +47,7 @@ class Plan:
     marks: Mapping[str, Sequence[Key]] = field(default_factory=dict)
 
 
-def plan(query: Query, kept: Sequence[Key]) -> Plan:
+def plan(query: Query, kept: Sequence[Key]) -> ReplayPlan:
     """Choose what answers a query.
 
     Raises:
@@ -55,15 +55,15 @@ def plan(query: Query, kept: Sequence[Key]) -> Plan:
     """
     streams = {key.query: key for key in kept if key.kind == "stream"}
     if query.key in streams:
-        return Plan(query=query, how="records", keys={"": streams[query.key]})
+        return ReplayPlan(query=query, how="records", keys={"": streams[query.key]})
     made = _from_prefix(query, streams) or _from_event(query, kept, streams)
     if made is None:
         raise QueryError(f"{query} cannot be answered from what was kept. {listed(kept)}")
     how, keys, n_done, held = made
     marks = _marks(query, n_done, kept)
     if how == "prefix" and n_done == len(query.steps):
-        return Plan(query=query, how="records", keys=keys)
-    return Plan(query=query, how=how, keys=keys, n_done=n_done, held=held, marks=marks)
+        return ReplayPlan(query=query, how="records", keys=keys)
+    return ReplayPlan(query=query, how=how, keys=keys, n_done=n_done, held=held, marks=marks)
 
 
 def listed(kept: Sequence[Key]) -> str:

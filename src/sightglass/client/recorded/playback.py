@@ -10,15 +10,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from sightglass.client.record_buffer import Store
+from sightglass.client.record_buffer import RecordBuffer
 from sightglass.core.columns import Columns, Row, of_rows
 from sightglass.core.errors import EvaluationError, QueryError, RunLostError
-from sightglass.query.windows import Item
+from sightglass.query.windows import PipelineItem
 from sightglass.storage.format.block import Key
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.read.series import Series
 
-from .plan import Plan
+from .plan import ReplayPlan
 from .replay import Replay, horizon
 
 PIECE_ROWS: Final = 65_536
@@ -30,7 +30,7 @@ class Playback:
     """Where the records of a recorded run's stream come from: the series of its plan, read on as they grow."""
 
     def __init__(
-        self, chosen: Plan, recording: Recording, *, over: Callable[[], bool], closed: Callable[[], bool]
+        self, chosen: ReplayPlan, recording: Recording, *, over: Callable[[], bool], closed: Callable[[], bool]
     ) -> None:
         """Begin before the first record.
 
@@ -51,7 +51,7 @@ class Playback:
         self._changed = True
         self._generation: int | None = None
 
-    def advance(self, store: Store) -> None:
+    def advance(self, store: RecordBuffer) -> None:
         """Put what is new into the store."""
         if store.ended:
             return
@@ -77,12 +77,12 @@ class Playback:
         if over:
             store.end()
 
-    def _pass_on(self, store: Store) -> None:
+    def _pass_on(self, store: RecordBuffer) -> None:
         ((name, key),) = self._plan.keys.items()
         for columns in self._new(name, key, math.inf):
             store.add(columns)
 
-    def _compute(self, store: Store, replay: Replay, over: bool) -> None:
+    def _compute(self, store: RecordBuffer, replay: Replay, over: bool) -> None:
         recording = self._recording
         joins = len(self._plan.keys) > 1 or bool(self._marks)
         self._changed = joins  # what is held back now is due when time has passed
@@ -125,7 +125,7 @@ class Playback:
     def _new(self, name: str, key: Key, until: float) -> Iterator[Columns]:
         return self._readings[name].read(self._recording.series(key), until)
 
-    def _add(self, store: Store, items: Iterable[Item]) -> None:
+    def _add(self, store: RecordBuffer, items: Iterable[PipelineItem]) -> None:
         rows: list[Row] = []
         try:
             for item in items:
@@ -135,7 +135,7 @@ class Playback:
             if rows:
                 store.add(of_rows(rows))
 
-    def end_group(self, store: Store) -> None:
+    def end_group(self, store: RecordBuffer) -> None:
         """Close the groups that no window was named for."""
         if self._replay is None or not self._replay.has_reducer:
             raise QueryError(f"Expected a reducer without a named window to close, got {self._plan.query}")

@@ -20,9 +20,9 @@ from sightglass.core.errors import EvaluationError, QueryError, UnknownNameError
 from sightglass.query.arrays import truth
 from sightglass.query.pipeline import Pipeline, conditions, rest
 from sightglass.query.query import Reduce
-from sightglass.query.windows import Item
+from sightglass.query.windows import PipelineItem
 
-from .plan import LOG, Plan
+from .plan import LOG, ReplayPlan
 
 MAX_ERRORS: Final = 3
 
@@ -51,7 +51,7 @@ class Replay:
         last_error: The last failure, or empty.
     """
 
-    def __init__(self, plan: Plan, functions: Mapping[str, Callable[..., Any]] | None = None) -> None:
+    def __init__(self, plan: ReplayPlan, functions: Mapping[str, Callable[..., Any]] | None = None) -> None:
         """Compile what remains.
 
         Raises:
@@ -65,7 +65,7 @@ class Replay:
         self._pipeline: Pipeline = rest(plan.query, plan.n_done, functions, held=plan.held)
         self._conditions = conditions(plan.query, functions, n_done=plan.n_done)
         self._reduced = any(isinstance(step, Reduce) for step in plan.query.steps[: plan.n_done])
-        self._last: Item | None = None
+        self._last: PipelineItem | None = None
         self._pending: dict[str, deque[_Mark]] = {}
         self._marked: dict[str, tuple[float, int]] = {}
         self._turn, self._highest = 0, -math.inf
@@ -85,7 +85,7 @@ class Replay:
             self._marked[event] = wall_time, turn + (wall_time < wall_time_before)
             marks.append(_Mark(wall_time, ordinal, event, self._marked[event][1]))
 
-    def post(self, columns: Mapping[str, Columns], since: int = 0) -> Iterator[Item]:
+    def post(self, columns: Mapping[str, Columns], since: int = 0) -> Iterator[PipelineItem]:
         """Take records in, and yield what comes out.
 
         Args:
@@ -105,23 +105,23 @@ class Replay:
             self._last = item
             yield from self._offer(item, seen)
 
-    def catch_up(self) -> Iterator[Item]:
+    def catch_up(self) -> Iterator[PipelineItem]:
         """Close the groups that end behind all the records that came."""
         for mark in sorted(itertools.chain.from_iterable(self._pending.values()), key=lambda mark: (mark.turn, mark)):
             yield from self._close(mark.event)
         self._pending.clear()
 
-    def end_group(self) -> list[Item]:
+    def end_group(self) -> list[PipelineItem]:
         """Close the groups that no window was named for."""
         return self._pipeline.end_group()
 
-    def finish(self, n_events: int = 0) -> list[Item]:
+    def finish(self, n_events: int = 0) -> list[PipelineItem]:
         """Close what is open at the end of the run.
 
         Args:
             n_events: How many events there were, as far as that is known: the last ones may have been held back.
         """
-        held: list[Item] = []
+        held: list[PipelineItem] = []
         if self.plan.held and not self._reduced and self._last is not None and n_events - 1 > self._last.ordinal:
             held = self._pipeline.hold(ordinal=n_events - 1, wall_time=self._last.wall_time)
         return [*held, *self._pipeline.finish()]
@@ -131,7 +131,7 @@ class Replay:
         """Whether any step here makes one record of many."""
         return bool(self._pipeline.folds)
 
-    def _lies_before(self, marks: Sequence[_Mark], item: Item) -> bool:
+    def _lies_before(self, marks: Sequence[_Mark], item: PipelineItem) -> bool:
         """Tell whether the first of some marks lies before a record.
 
         The numbers of its events tell, where there are such; else the time, and how often the clock was set back until
@@ -148,10 +148,10 @@ class Replay:
             return True
         return mark.wall_time < item.wall_time
 
-    def _close(self, event: str) -> list[Item]:
+    def _close(self, event: str) -> list[PipelineItem]:
         return self._pipeline.boundary(event) if event else self._pipeline.end_group()
 
-    def _offer(self, item: Item, seen: Any) -> list[Item]:
+    def _offer(self, item: PipelineItem, seen: Any) -> list[PipelineItem]:
         ordinal, wall_time = item.ordinal, item.wall_time
         try:
             closes = [truth(condition(seen)) for condition in self._conditions]
@@ -172,7 +172,7 @@ class Replay:
         self._begun = True
         return items
 
-    def _items(self, columns: Mapping[str, Columns]) -> Iterator[tuple[Item, Any]]:
+    def _items(self, columns: Mapping[str, Columns]) -> Iterator[tuple[PipelineItem, Any]]:
         if not columns:
             return
         if self.plan.how == "prefix":
@@ -185,7 +185,7 @@ class Replay:
             yield from _events_of(columns)
 
 
-def _each(columns: Columns) -> Iterator[Item]:
+def _each(columns: Columns) -> Iterator[PipelineItem]:
     """Yield records as items."""
     ordinals = (
         columns.ordinals.tolist()
@@ -196,7 +196,7 @@ def _each(columns: Columns) -> Iterator[Item]:
     for i, (ordinal, step, wall_time) in enumerate(
         zip(ordinals, columns.steps.tolist(), columns.wall_times.tolist(), strict=True)
     ):
-        item = Item(ordinal, step, wall_time, values[i])
+        item = PipelineItem(ordinal, step, wall_time, values[i])
         if columns.n_events is not None:
             item.n_events = int(columns.n_events[i])
         if columns.flags is not None:
@@ -210,11 +210,11 @@ def _is_plain(values: Any) -> bool:
     return isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype in (np.float64, np.int64, np.bool_)
 
 
-def _events_of(columns: Mapping[str, Columns]) -> Iterator[tuple[Item, Any]]:
+def _events_of(columns: Mapping[str, Columns]) -> Iterator[tuple[PipelineItem, Any]]:
     """Put events together from the series of their observables."""
     series = [zip(itertools.repeat(name), _each(part)) for name, part in columns.items()]
     event: dict[str, Any] = {}
-    last: Item | None = None
+    last: PipelineItem | None = None
     for name, item in heapq.merge(*series, key=lambda entry: entry[1].ordinal):
         if last is not None and item.ordinal != last.ordinal:
             yield _event(last, event)
@@ -225,9 +225,9 @@ def _events_of(columns: Mapping[str, Columns]) -> Iterator[tuple[Item, Any]]:
         yield _event(last, event)
 
 
-def _event(item: Item, event: dict[str, Any]) -> tuple[Item, Any]:
+def _event(item: PipelineItem, event: dict[str, Any]) -> tuple[PipelineItem, Any]:
     observables = {**event, "step": item.step}
-    return Item(item.ordinal, item.step, item.wall_time, observables, steps=item.steps), observables
+    return PipelineItem(item.ordinal, item.step, item.wall_time, observables, steps=item.steps), observables
 
 
 def horizon(columns: Columns, wall_time: float) -> Columns:

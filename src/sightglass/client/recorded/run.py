@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sightglass.client.describe import Description, known, recorded
-from sightglass.client.names import ByName
-from sightglass.client.record_buffer import Store
+from sightglass.client.names import NamedEvents
+from sightglass.client.record_buffer import RecordBuffer
 from sightglass.client.run import HistoryEntry
 from sightglass.client.stream import Stream
 from sightglass.core.errors import (
@@ -43,7 +43,7 @@ PASSED_BY: Final = (DamagedError, UnknownNameError)
 """What a run in a folder may raise without keeping the others from being asked."""
 
 
-class RecordedRun(ByName):
+class RecordedRun(NamedEvents):
     """A run, as its files tell of it. Made by `sightglass.open`.
 
     It answers the queries that a live run answers, wherever what they need was kept.
@@ -142,7 +142,7 @@ class RecordedRun(ByName):
                     raise _meant(query, keys, error) from None
                 time.sleep(POLL_S)  # what was given just now is not in the files yet
         played = Playback(chosen, self._recording, over=lambda: self.ended, closed=lambda: self._closed)
-        store = Store(tag=asked.tag, run=self.name, max_records=MAX_RECORDS, max_bytes=MAX_BYTES)
+        store = RecordBuffer(tag=asked.tag, run=self.name, max_records=MAX_RECORDS, max_bytes=MAX_BYTES)
         return Stream(played, store, query=asked.key)
 
     def series_of(self, query: Query | str) -> Series | None:

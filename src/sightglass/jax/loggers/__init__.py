@@ -4,7 +4,7 @@ from sightglass.jax.loggers.console import ConsoleLogger as ConsoleLogger
 from sightglass.jax.loggers.logger import Logger as Logger
 from sightglass.jax.loggers.logger import LoggerState as LoggerState
 from sightglass.jax.loggers.multi import MultiLogger as MultiLogger
-from sightglass.jax.loggers.record_sink import Sink as Sink
+from sightglass.jax.loggers.record_sink import RecordSink as RecordSink
 from sightglass.jax.loggers.record_sink import SinkLogger as SinkLogger
 from sightglass.jax.loggers.run import RunLogger as RunLogger
 from sightglass.jax.loggers.save import SaveLogger as SaveLogger

@@ -7,6 +7,7 @@ each tag of each lane: the latest value, its steps, and the latest numbers as a 
 from __future__ import annotations
 
 import math
+import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,6 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 from sightglass.core.record import Record
-from sightglass.core.threads import lock
 from sightglass.core.values import Histogram, is_real, type_name
 from sightglass.jax.logs.logdict import PRIMARY
 from sightglass.jax.logs.summary import range_of
@@ -26,7 +26,7 @@ from sightglass.storage.align import moments
 from sightglass.views.palette import AXIS, line_color
 from sightglass.views.surfaces.terminal import stage_of
 
-from .record_sink import Sink, SinkLogger
+from .record_sink import RecordSink, SinkLogger
 
 SPARK_WIDTH: Final = 32
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
@@ -43,15 +43,15 @@ class ConsoleLogger(SinkLogger):
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or get_console()
-        self._board: Board | None = None
+        self._board: ConsoleTable | None = None
         super().__init__()
 
-    def open(self, name: str) -> Sink:
+    def open(self, name: str) -> RecordSink:
         """Show a lane: on the table, or as lines."""
         if not self._console.is_terminal:
             return _Lines(self._console, name)
         if self._board is None:
-            self._board = Board(unicode=not self._console.options.ascii_only)
+            self._board = ConsoleTable(unicode=not self._console.options.ascii_only)
             stage_of(self._console).enter(self._board)
         return _OnBoard(self._console, self._board, name)
 
@@ -85,7 +85,7 @@ class _Row:
     numbers: deque[float] = field(default_factory=lambda: deque(maxlen=SPARK_WIDTH))
 
 
-class Board:
+class ConsoleTable:
     """The table; what the stage draws.
 
     Attributes:
@@ -95,7 +95,7 @@ class Board:
     def __init__(self, *, unicode: bool) -> None:
         self.ended = False
         self._blocks = BLOCKS if unicode else ASCII_BLOCKS
-        self._lock = lock()
+        self._lock = threading.RLock()
         self._rows: dict[tuple[str, str], _Row] = {}
         self._changed = True
 
@@ -136,7 +136,7 @@ class Board:
 class _OnBoard:
     """Puts the records of one lane on the board."""
 
-    def __init__(self, console: Console, board: Board, name: str) -> None:
+    def __init__(self, console: Console, board: ConsoleTable, name: str) -> None:
         self._console = console
         self._board = board
         self._name = name

@@ -26,13 +26,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sightglass.core.errors import KeepError, LogError
+from sightglass.core.errors import LogError, StorageError
 from sightglass.jax.logs.logdict import logdict
 from sightglass.jax.logs.reading import read
 from sightglass.jax.program.primitive import demand
 from sightglass.jax.spool import Reduce
 from sightglass.jax.spool import spool as spooled
-from sightglass.storage.delivery_queue import Statistics
+from sightglass.storage.delivery_queue import DeliveryStatistics
 
 from .routed import COLLECTED, Routed, hand_over, parted
 
@@ -69,7 +69,7 @@ class Logger(ABC):
         """Whether nothing is written any more."""
 
     @abstractmethod
-    def statistics(self) -> Statistics:
+    def statistics(self) -> DeliveryStatistics:
         """Return what became of the logs so far: of callbacks, that is, and of calls of `log` and `init`."""
 
     def init(self, key: Any = None) -> LoggerState:
@@ -180,7 +180,7 @@ class Logger(ABC):
         """Wait until the programs under way have logged, and all of it is written.
 
         Raises:
-            KeepError: It is not in time, or something could not be written.
+            StorageError: It is not in time, or something could not be written.
         """
         jax.effects_barrier()
         self._flush(timeout_s)
@@ -200,7 +200,7 @@ class Logger(ABC):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         try:
             self.close()
-        except KeepError as failure:
+        except StorageError as failure:
             if kind is None:
                 raise
             warnings.warn(str(failure), RuntimeWarning, stacklevel=2)
@@ -273,7 +273,7 @@ def _close_all() -> None:
     for logger in list(_live):
         try:
             logger.close()
-        except KeepError as error:
+        except StorageError as error:
             failures.append(str(error))
     if failures:
         warnings.warn("; ".join(failures), RuntimeWarning, stacklevel=1)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sightglass.core.errors import KeepError
+from sightglass.core.errors import StorageError
 from sightglass.jax.logs.logdict import logdict
-from sightglass.storage.delivery_queue import Statistics
+from sightglass.storage.delivery_queue import DeliveryStatistics
 
 from .logger import Logger, LoggerState
 
@@ -35,10 +35,10 @@ class MultiLogger(Logger):
         """Whether all of them are closed."""
         return all(logger.closed for logger in self._loggers)
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> DeliveryStatistics:
         """Return the sums of theirs."""
         every = [logger.statistics() for logger in self._loggers]
-        return Statistics(
+        return DeliveryStatistics(
             n_delivered=sum(one.n_delivered for one in every),
             n_lost=sum(one.n_lost for one in every),
             n_waiting=sum(one.n_waiting for one in every),
@@ -64,7 +64,7 @@ class MultiLogger(Logger):
         for logger in self._loggers:
             try:
                 act(logger)
-            except KeepError as error:
+            except StorageError as error:
                 failures.append(str(error))
         if failures:
-            raise KeepError("; ".join(failures))
+            raise StorageError("; ".join(failures))

@@ -19,14 +19,14 @@ from typing import Any, Protocol
 from sightglass.core.clock import SystemClock
 from sightglass.core.record import Record
 from sightglass.jax.logs.logdict import logdict
-from sightglass.storage.delivery_queue import Outbox, Statistics
+from sightglass.storage.delivery_queue import DeliveryQueue, DeliveryStatistics
 
 from .logger import TIMEOUT_S, Logger, last_of_all
 from .records import Numbers
 from .routed import lanes, n_bytes, parted
 
 
-class Sink(Protocol):
+class RecordSink(Protocol):
     """Where the records of one lane go; all calls come from one thread."""
 
     def write(self, records: Sequence[Record], /) -> None:
@@ -50,7 +50,7 @@ class _Given:
 
 @dataclass(frozen=True, slots=True)
 class _Lane:
-    sink: Sink
+    sink: RecordSink
     numbers: Numbers
 
 
@@ -77,10 +77,12 @@ class SinkLogger(Logger):
         super().__init__()
         self._lanes: dict[str, _Lane] = {}
         self._refused: dict[str, Exception] = {}
-        self._outbox: Outbox[_Given] = Outbox(type(self).__name__, self._deliver, settle=self._settle, end=self._end)
+        self._outbox: DeliveryQueue[_Given] = DeliveryQueue(
+            type(self).__name__, self._deliver, settle=self._settle, end=self._end
+        )
 
     @abstractmethod
-    def open(self, name: str) -> Sink:
+    def open(self, name: str) -> RecordSink:
         """Return where the records of a lane go; called once for each, on the logger's thread.
 
         Args:
@@ -92,7 +94,7 @@ class SinkLogger(Logger):
         """Whether nothing is written any more."""
         return self._outbox.closed
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> DeliveryStatistics:
         """Return what became of the logs so far: of callbacks, that is, and of calls of `log` and `init`."""
         return self._outbox.statistics()
 
@@ -139,7 +141,7 @@ class SinkLogger(Logger):
     def _end(self) -> None:
         self._each(lambda sink: sink.close(TIMEOUT_S))
 
-    def _each(self, act: Callable[[Sink], None]) -> None:
+    def _each(self, act: Callable[[RecordSink], None]) -> None:
         """Do something with every sink, whatever becomes of the others; raise what the first has raised."""
         failures = []
         for lane in self._lanes.values():

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sightglass.jax.logs.logdict import logdict
-from sightglass.jax.program.primitive import Demand, Event, log, under, wanted
+from sightglass.jax.program.primitive import LogEvent, WantedLogs, log, under, wanted
 from sightglass.jax.program.traced_function import Staged, traced
 from sightglass.jax.program.walk import Tracks, Walk
 from sightglass.jax.tap import Tapped
@@ -32,7 +32,7 @@ LANE: Final = "sightglass.lane:"
 LOGS: Final = "sightglass.logs"
 EVENT_BYTES: Final = 1_000
 
-COLLECTED: Final = Demand(False, frozenset((LOGS,)))
+COLLECTED: Final = WantedLogs(False, frozenset((LOGS,)))
 
 
 class Routed(Tapped):
@@ -51,7 +51,7 @@ class Routed(Tapped):
         self._static, self._donated = other._static, other._donated
         return self
 
-    def take(self, events: Sequence[Event], state: Any) -> tuple[Tracks, Any]:
+    def take(self, events: Sequence[LogEvent], state: Any) -> tuple[Tracks, Any]:
         """Put a callback in the place of events, and pass on what is not the loggers' own."""
         number, lane = state
         if wanted.value is not None:
@@ -76,7 +76,7 @@ class Routed(Tapped):
         return shape, [self._lane, *arrays], tuple(i + 1 for i in donated)
 
 
-def _of_lane(event: Event, lane: Any) -> Event:
+def _of_lane(event: LogEvent, lane: Any) -> LogEvent:
     """Add the lane to an event's steps, with the event's own batch axes in front."""
     leaves = jax.tree.leaves(event.data)
     if not leaves:

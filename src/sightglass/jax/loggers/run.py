@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sightglass.core.errors import KeepError, LogError
+from sightglass.core.errors import LogError, StorageError
 from sightglass.core.record import Record
 from sightglass.storage.align import moments
 from sightglass.training import run as runs
 from sightglass.training.run import Run
 
 from .logger import LoggerState
-from .record_sink import Sink, SinkLogger
+from .record_sink import RecordSink, SinkLogger
 
 
 class RunLogger(SinkLogger):
@@ -40,7 +40,7 @@ class RunLogger(SinkLogger):
             raise LogError("No run is live: call sightglass.init() first, or give one: RunLogger(run)")
         return super().init(key)
 
-    def open(self, name: str) -> Sink:
+    def open(self, name: str) -> RecordSink:
         """Let a lane log into the run."""
         if self._run is None:
             raise LogError("Expected a state that this logger's init() made")
@@ -56,7 +56,7 @@ class _InRun:
 
     def write(self, records: Sequence[Record]) -> None:
         if self._run._emitter.closed and not self._run.disabled:
-            raise KeepError(f"Run {self._run.name!r} has ended")
+            raise StorageError(f"Run {self._run.name!r} has ended")
         for moment in moments(records):
             values = {self._prefix + tag: value for tag, value in moment.values.items()}
             self._run.log(values, step=moment.step, **moment.steps)

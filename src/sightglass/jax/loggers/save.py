@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sightglass.core.clock import SystemClock
-from sightglass.core.errors import KeepError
+from sightglass.core.errors import StorageError
 from sightglass.core.record import Record
 from sightglass.storage.align import moments
 from sightglass.storage.run_directory import RunDirectory
 from sightglass.storage.run_file import OWN_NAME, SUFFIX, RunFile
-from sightglass.storage.write.writer import Keeper
+from sightglass.storage.write.writer import RecordWriter
 
-from .record_sink import Sink, SinkLogger
+from .record_sink import RecordSink, SinkLogger
 
 
 class SaveLogger(SinkLogger):
@@ -27,22 +27,22 @@ class SaveLogger(SinkLogger):
             directory is touched.
 
     Raises:
-        KeepError: At the call: there is something already, and it is not to be overwritten.
+        StorageError: At the call: there is something already, and it is not to be overwritten.
     """
 
     def __init__(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         self._path = Path(path)
         if self._path.exists() and not self._path.is_dir():
-            raise KeepError(f"{str(self._path)!r} is no directory")
+            raise StorageError(f"{str(self._path)!r} is no directory")
         if not overwrite and self._path.is_dir() and any(self._path.iterdir()):
-            raise KeepError(
+            raise StorageError(
                 f"{str(self._path)!r} is not empty: choose another place, or replace the records in it with "
                 "SaveLogger(path, overwrite=True)"
             )
         self._fresh = False
         super().__init__()
 
-    def open(self, name: str) -> Sink:
+    def open(self, name: str) -> RecordSink:
         """Begin the record files of a lane."""
         if not self._fresh:
             self._fresh = True
@@ -59,7 +59,7 @@ class _Saved:
             name=name or path.resolve().name, started=SystemClock.wall(), host=platform.node(), pid=os.getpid()
         )
         self._directory = RunDirectory(path, shared=True, about=lambda: self._about)
-        self._keeper = Keeper(self._directory.open, clock=SystemClock())
+        self._keeper = RecordWriter(self._directory.open, clock=SystemClock())
         self._n = 0
 
     def write(self, records: Sequence[Record]) -> None:

@@ -18,7 +18,7 @@ from sightglass.storage.foreign.tensorboard import encode_event, file_name
 from sightglass.storage.format.framing import frame
 from sightglass.storage.format.summary import TENSORBOARD_VERSION, encode_version
 
-from .record_sink import Sink, SinkLogger
+from .record_sink import RecordSink, SinkLogger
 
 LAST_STEP: Final = 2**63 - 1
 
@@ -37,7 +37,7 @@ class TensorBoardLogger(SinkLogger):
         self._path = Path(path)
         super().__init__()
 
-    def open(self, name: str) -> Sink:
+    def open(self, name: str) -> RecordSink:
         """Begin the event file of a lane."""
         return _EventFile(self._path / name)
 

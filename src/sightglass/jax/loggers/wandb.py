@@ -6,7 +6,7 @@ from typing import Any
 
 from sightglass.storage import wandb
 
-from .record_sink import Sink, SinkLogger
+from .record_sink import RecordSink, SinkLogger
 
 
 class WandBLogger(SinkLogger):
@@ -27,7 +27,7 @@ class WandBLogger(SinkLogger):
         self._options = wandb_init_kwargs
         super().__init__()
 
-    def open(self, name: str) -> Sink:
+    def open(self, name: str) -> RecordSink:
         """Begin the W&B run of a lane."""
         options = dict(self._options)
         if name:

@@ -50,7 +50,7 @@ class UnknownTagError(UnknownNameError, KeyError):
     """A tag under which nothing was logged."""
 
 
-class Event(NamedTuple):
+class LoggedEvent(NamedTuple):
     """One event, on the host.
 
     Attributes:
@@ -397,7 +397,7 @@ class logdict(Mapping[str, Any]):
                 del valid[tag]
         return logdict._made(data, steps, valid, dropped)
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[LoggedEvent]:
         """Give every event that happened, tag by tag, in the order of the events; waits for the device.
 
         Raises:
@@ -409,7 +409,7 @@ class logdict(Mapping[str, Any]):
             tracks = {name: track[tag] for name, track in host._steps.items() if tag in track}
             for i in range(n_events(tag, value)):
                 steps = {name: track[i] for name, track in tracks.items() if not is_missing(track[i])}
-                yield Event(tag, steps, row(value, i, ok))
+                yield LoggedEvent(tag, steps, row(value, i, ok))
 
     def records(self, *, run: str = "", wall_time: float | None = None) -> dict[str, list[Record]]:
         """Make a record of every event that happened, in the order of the events; waits for the device.

@@ -23,17 +23,17 @@ import numpy as np
 
 from sightglass.core.errors import QueryError
 from sightglass.core.threads import Worker
-from sightglass.jax.program.primitive import MARK, Demand, Site, arrays, wanted
+from sightglass.jax.program.primitive import MARK, Site, WantedLogs, arrays, wanted
 from sightglass.jax.program.walk import Track
-from sightglass.jax.tap import Kind, tap_p
-from sightglass.query.pipeline import Head
+from sightglass.jax.tap import LogSpec, tap_p
+from sightglass.query.pipeline import HeadResult
 from sightglass.query.query import Group, Per, Query, Reduce
-from sightglass.training.commands import Plan
+from sightglass.training.commands import VariantPlan
 from sightglass.training.run import Run, current, when_begun, wiring
 
 from .live_step import offered
 from .occurrence import Occurrence
-from .variant import Asked, Part
+from .variant import Asked, QueriedEvent
 
 EVENT: Final = "jax"
 PAUSE_S: Final = 10.0
@@ -74,11 +74,11 @@ class Attached:
         """Return that nothing is to be found out: what is logged shows when it is traced."""
         return True
 
-    def propose(self) -> Plan:
+    def propose(self) -> VariantPlan:
         """Propose nothing: programs of several processes cannot be attached to."""
-        return Plan()
+        return VariantPlan()
 
-    def adopt(self, plan: Plan) -> None:
+    def adopt(self, plan: VariantPlan) -> None:
         """Follow no plan."""
 
     def flush(self, timeout_s: float) -> None:
@@ -108,7 +108,7 @@ class Attached:
             self._asked = frozenset(asked)
             self._changed_s = self._clock_s()
             listener = _Listener(self, tuple(asked.values()))
-            wanted.set_global(Demand(False, frozenset(), listener=listener) if asked else None)
+            wanted.set_global(WantedLogs(False, frozenset(), listener=listener) if asked else None)
         return None
 
     def seen(self, values: Mapping[str, Any]) -> None:
@@ -117,7 +117,7 @@ class Attached:
             for name, value in values.items():
                 self._channel.offered[name] = offered(value)
 
-    def deliver(self, part: Part, operands: Sequence[Any]) -> None:
+    def deliver(self, part: QueriedEvent, operands: Sequence[Any]) -> None:
         """Hand over what a callback brought; on a thread of XLA's."""
         wall_time = self._emitter.wall_time()
 
@@ -128,13 +128,13 @@ class Attached:
             heads = {}
             for answer in self._channel.answers:
                 key = answer.query.key
-                head = part.head(key, operands) if key in part.keys else Head(None, False, (), (), False)
+                head = part.head(key, operands) if key in part.keys else HeadResult(None, False, (), (), False)
                 heads[answer] = [(index, step, wall_time, head, steps)]
             self._emitter.settle(self._channel, heads, n_events=1)
 
         self._emitter.defer_loop(settle)
 
-    def refuse(self, part: Part) -> None:
+    def refuse(self, part: QueriedEvent) -> None:
         """Give up the queries that cannot be evaluated."""
         if part.refused:
             with self._emitter.turn():
@@ -174,24 +174,24 @@ class _Listener:
         if steps:
             tracks[MARK] = _once({name: arrays(value, f"of step {name!r} at {where}") for name, value in steps.items()})
         occurrence = Occurrence(event=EVENT, body=None, n_per_call=None, offers={}, unfit={})
-        part = Part(occurrence, asked, lambda delivery: None)
+        part = QueriedEvent(occurrence, asked, lambda delivery: None)
         operands = part.arrays(tracks)
         self._attached.seen(values)
         self._attached.refuse(part)
         if part.keys:
             tree = jax.tree.structure(operands)
-            kind = Kind(SITE, (), (), 0, False, len(operands), tree)
+            kind = LogSpec(SITE, (), (), 0, False, len(operands), tree)
             tap_p.bind(jnp.int32(0), *operands, kinds=(kind,), tap=_Callback(self._attached, part))
 
 
 class _Callback:
     """What a raw callback hands its arrays to; the interface of `tap_p`."""
 
-    def __init__(self, attached: Attached, part: Part) -> None:
+    def __init__(self, attached: Attached, part: QueriedEvent) -> None:
         self._attached = attached
         self._part = part
 
-    def deliver(self, kinds: Sequence[Kind], operands: Sequence[Any]) -> None:
+    def deliver(self, kinds: Sequence[LogSpec], operands: Sequence[Any]) -> None:
         """Take what a callback brought; under a mask, of the lanes for which the log happened."""
         (kind,) = kinds
         if kind.masked:

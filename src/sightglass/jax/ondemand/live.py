@@ -26,7 +26,7 @@ from sightglass.core.errors import LogError
 from sightglass.jax.program import compat
 from sightglass.training.run import Run, current, when_begun, wiring
 
-from .live_step import Watched
+from .live_step import LiveStep
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,7 +44,7 @@ class Live(Generic[P, R]):
         functools.update_wrapper(self, function, updated=())
         self._function = function
         self._event = event
-        self._watched: Watched | None = None
+        self._watched: LiveStep | None = None
         self._is_askable = not isinstance(function, jax.stages.Compiled)
         if self._is_askable:
             compat.options_around(function)
@@ -85,7 +85,7 @@ class Live(Generic[P, R]):
         if self._watched is None:
             self._next, self._idle = weakref.ref(run), {}
 
-    def _attached(self) -> Watched | None:
+    def _attached(self) -> LiveStep | None:
         """Attach to the run that began, if it still goes on."""
         run = None if self._next is None else self._next()
         if run is None or run.disabled or wiring(run).emitter.closed:
@@ -96,7 +96,7 @@ class Live(Generic[P, R]):
 
     def _attach(self, run: Run) -> None:
         ended = weakref.WeakMethod(self._rest)
-        self._watched = Watched(self._function, self._event, run, ended, is_askable=self._is_askable)
+        self._watched = LiveStep(self._function, self._event, run, ended, is_askable=self._is_askable)
         self._idle = wiring(run).emitter.demand.resting
 
 

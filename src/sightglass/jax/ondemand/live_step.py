@@ -18,22 +18,22 @@ from sightglass.core.threads import Background
 from sightglass.core.values import type_name
 from sightglass.query.parser import parse
 from sightglass.query.query import on
-from sightglass.training.commands import Plan
+from sightglass.training.commands import VariantPlan
 from sightglass.training.events import Emitter
 from sightglass.training.run import Run, wiring
-from sightglass.training.subscription import Answer
-from sightglass.training.subscriptions import Channel, Offered
+from sightglass.training.subscription import Subscription
+from sightglass.training.subscriptions import EventSource, ObservableFacts
 
 from .arguments import Arguments, Called, Signature
 from .compiling import Compiler, Found, Made
 from .loops import CALLS, Loop
-from .variant import Asked, Delivery, Extras, Variant
+from .variant import Asked, CallbackDelivery, Extras, Variant
 
 MAX_SIGNATURES: Final = 16
 AHEAD: Final = "cannot be asked: the step was compiled ahead of time; give live() what jax.jit returned"
 
 
-class Watched:
+class LiveStep:
     """A step in a run."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Watched:
         wires = wiring(run)
         self._emitter: Emitter = wires.emitter
         self._functions = wires.functions
-        self._plan = Plan()
+        self._plan = VariantPlan()
         self._number = 0
         self._ended = ended
         self._refusal = wires.refuse_variants
@@ -55,7 +55,7 @@ class Watched:
         self._loops: dict[str, Loop] = {}
         self._last: Extras | None = None
         with self._emitter.turn():
-            self._channel: Channel = self._claimed(event)
+            self._channel: EventSource = self._claimed(event)
             self._channel.describe_next, self._channel.parts, self._channel.counted = True, (), None
             self._channel.offered.clear()
             self._channel.note = "" if is_askable else AHEAD
@@ -92,7 +92,7 @@ class Watched:
         emitter.between(self._event, index)
         return result
 
-    def _claimed(self, event: str) -> Channel:
+    def _claimed(self, event: str) -> EventSource:
         """Return the channel of an event of this step's.
 
         Raises:
@@ -100,11 +100,11 @@ class Watched:
         """
         steps = self._emitter.steps
         for step in list(steps):
-            if isinstance(step, Watched) and step is not self and step.event == event and step.is_of(self._function):
+            if isinstance(step, LiveStep) and step is not self and step.event == event and step.is_of(self._function):
                 step.close()  # the same cell of a notebook, run again
                 steps.remove(step)
-        steps[:] = [step for step in steps if not isinstance(step, Watched) or step._ended() is not None]
-        others = (step for step in steps if isinstance(step, Watched) and step is not self)
+        steps[:] = [step for step in steps if not isinstance(step, LiveStep) or step._ended() is not None]
+        others = (step for step in steps if isinstance(step, LiveStep) and step is not self)
         if any(event == step.event or event in {part.name for part in step._channel.parts} for step in others):
             raise ValueError(
                 f"Event {event!r} comes from another live step already; an event name has one source: "
@@ -147,7 +147,7 @@ class Watched:
 
     # What is asked
 
-    def _answers(self) -> list[Answer]:
+    def _answers(self) -> list[Subscription]:
         """Return the answers to queries about this step, and about what happens within it."""
         answers = list(self._channel.answers)
         for part in self._channel.parts:
@@ -161,7 +161,7 @@ class Watched:
             return []
         return answers
 
-    def _asked(self, answers: Sequence[Answer]) -> dict[str, Asked]:
+    def _asked(self, answers: Sequence[Subscription]) -> dict[str, Asked]:
         asked = {a.query.key: Asked(query=a.query, functions=a.functions) for a in answers}
         for channel in (self._channel, *self._channel.parts):
             if channel.delimits and channel.name in self._loops:  # a loop whose passes delimit groups is to be heard of
@@ -179,7 +179,7 @@ class Watched:
                     self._compiler.forget()
         return self._signatures.index(signature)
 
-    def _variant(self, answers: Sequence[Answer], number: int, called: Callable[[], Called]) -> Variant | None:
+    def _variant(self, answers: Sequence[Subscription], number: int, called: Callable[[], Called]) -> Variant | None:
         """Return the variant that answers, if it is ready, or else an older one that fits."""
         assert self._compiler is not None
         asked = self._asked(answers)
@@ -191,7 +191,7 @@ class Watched:
         self._refuse(answers, made)
         return made.variant
 
-    def _refuse(self, answers: Sequence[Answer], made: Made) -> None:
+    def _refuse(self, answers: Sequence[Subscription], made: Made) -> None:
         for answer in answers:
             error = made.refused.get(answer.query.key)
             if error is not None:
@@ -200,20 +200,20 @@ class Watched:
 
     # Several processes: all of them run the same variant at the same call
 
-    def propose(self) -> Plan:
+    def propose(self) -> VariantPlan:
         """Say what all ranks are to run from the next call on: what is asked here, once it is compiled here."""
         answers = self._answers()
         if not answers or self._compiler is None:
-            return Plan()
+            return VariantPlan()
         asked = self._asked(answers)
         made = self._compiler.get((frozenset(asked), self._number))
         if made is None:
             old = self._plan.use if self._plan.signature == self._number else ()
-            return Plan(signature=self._number, use=old, prepare=tuple(asked))
+            return VariantPlan(signature=self._number, use=old, prepare=tuple(asked))
         self._refuse(answers, made)
-        return Plan(signature=self._number, use=tuple(asked) if made.variant is not None else ())
+        return VariantPlan(signature=self._number, use=tuple(asked) if made.variant is not None else ())
 
-    def adopt(self, plan: Plan) -> None:
+    def adopt(self, plan: VariantPlan) -> None:
         """Follow the plan of rank 0."""
         self._plan = plan
 
@@ -258,7 +258,7 @@ class Watched:
                 for name, value in occurrence.observables.items():
                     channel.offered[name] = offered(value)
                 for name, problem in occurrence.unfit.items():
-                    channel.offered[name] = Offered("cannot be asked", problem)
+                    channel.offered[name] = ObservableFacts("cannot be asked", problem)
                 if occurrence.body is not None:
                     loop = Loop(
                         emitter=self._emitter, channel=channel, calls=self._channel, n_per_call=occurrence.n_per_call
@@ -270,7 +270,7 @@ class Watched:
 
     # Calls of a variant
 
-    def _run(self, variant: Variant, index: int, answers: Sequence[Answer], args: Any, kwargs: Any) -> Any:
+    def _run(self, variant: Variant, index: int, answers: Sequence[Subscription], args: Any, kwargs: Any) -> Any:
         emitter = self._emitter
         for part in variant.looped:
             if part.leads:
@@ -295,15 +295,15 @@ class Watched:
             emitter.happened(self._channel, index)
         return result
 
-    def _receive(self, delivery: Delivery) -> None:
+    def _receive(self, delivery: CallbackDelivery) -> None:
         self._loops[delivery.part.occurrence.event].receive(delivery)
 
 
-def offered(value: Any) -> Offered:
+def offered(value: Any) -> ObservableFacts:
     """Describe an observable by its shapes and dtypes."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(value)
     fields = {jax.tree_util.keystr(path, simple=True, separator="."): _type(leaf) for path, leaf in leaves if path}
-    return Offered(type_name(value), fields=fields) if fields else Offered(_type(value))
+    return ObservableFacts(type_name(value), fields=fields) if fields else ObservableFacts(_type(value))
 
 
 def _type(aval: Any) -> str:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sightglass.training.events import Emitter, Settled
-from sightglass.training.subscription import Answer
-from sightglass.training.subscriptions import Channel
+from sightglass.training.subscription import Subscription
+from sightglass.training.subscriptions import EventSource
 
-from .variant import Delivery
+from .variant import CallbackDelivery
 
 MAX_WAITING: Final = 1_024
 CALLS: Final = 2**31
@@ -42,12 +42,12 @@ class Loop:
     """
 
     emitter: Emitter
-    channel: Channel
-    calls: Channel
+    channel: EventSource
+    calls: EventSource
     n_per_call: int | None
     _n_before: int = 0
     _under_way: dict[int, _Call] = field(default_factory=dict)
-    _waiting: deque[tuple[float, Delivery]] = field(default_factory=deque)
+    _waiting: deque[tuple[float, CallbackDelivery]] = field(default_factory=deque)
 
     def n_events(self) -> int:
         """Return how often it happened, as far as that is known."""
@@ -61,7 +61,7 @@ class Loop:
             self._n_before = first + n_per_call
         self._under_way[call % CALLS] = _Call(first, n_parts)
 
-    def receive(self, delivery: Delivery) -> None:
+    def receive(self, delivery: CallbackDelivery) -> None:
         """Take what a callback brought; called by threads of XLA's."""
         if len(self._waiting) >= MAX_WAITING and not delivery.ended:
             delivery.part.n_lost += delivery.n
@@ -95,7 +95,7 @@ class Loop:
             self.emitter.settle_group(self.channel, first + delivery.n)
 
 
-def _heads(answer: Answer, delivery: Delivery, first: int, wall_time: float) -> Iterator[Settled]:
+def _heads(answer: Subscription, delivery: CallbackDelivery, first: int, wall_time: float) -> Iterator[Settled]:
     """Yield the events of a delivery, for one answer."""
     part = delivery.part
     for i in range(delivery.n):

@@ -28,17 +28,17 @@ from jax import lax
 from sightglass.core.errors import SightglassError
 from sightglass.core.values import array_kind, is_container, rebuild, to_host
 from sightglass.jax.program import compat
-from sightglass.jax.program.primitive import MARK, Demand, Event, Site
+from sightglass.jax.program.primitive import MARK, LogEvent, Site, WantedLogs
 from sightglass.jax.program.survey import Survey
 from sightglass.jax.program.traced_function import traced
 from sightglass.jax.program.walk import Track, Tracks, Walk, joined
 from sightglass.jax.tap import tap_p
-from sightglass.query.pipeline import Evaluation, Head
+from sightglass.query.pipeline import Evaluation, HeadResult
 from sightglass.query.query import Every, Group, Query, Reduce
 
 from .occurrence import Occurrence, event_of, occurrences
 
-EVERYTHING: Final = Demand(True, frozenset(), explicit=True, marks=True)
+EVERYTHING: Final = WantedLogs(True, frozenset(), explicit=True, marks=True)
 END: Final = "end"
 MAX_BUFFERED: Final = 4_096
 MAX_BUFFER_BYTES: Final = 2**20
@@ -116,7 +116,7 @@ def _changed(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 @dataclass(slots=True)
-class _OnHost(Head):
+class _OnHost(HeadResult):
     """A head that is evaluated when its observables have come to the host."""
 
     evaluation: Evaluation = field(kw_only=True)
@@ -127,7 +127,7 @@ class _OnHost(Head):
             observables = {name: _happened(*map(to_host, several)) for name, several in self.observables.items()}
             happened = {name: value for name, value in observables.items() if value is not None}
             if len(happened) < len(observables) and not self.evaluation.query.reads_all:
-                head = Head(None, False, (), (), False)  # what did not happen is held back, as by a condition
+                head = HeadResult(None, False, (), (), False)  # what did not happen is held back, as by a condition
             else:
                 head = self.evaluation.head(happened)
                 head.read()
@@ -143,7 +143,7 @@ def _happened(value: Any, valid: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
+class CallbackDelivery:
     """What a callback brought.
 
     Attributes:
@@ -155,7 +155,7 @@ class Delivery:
         ended: Whether the call ends here.
     """
 
-    part: Part
+    part: QueriedEvent
     call: int
     n_before: int
     n: int
@@ -163,11 +163,11 @@ class Delivery:
     ended: bool
 
 
-Receive = Callable[[Delivery], None]
+Receive = Callable[[CallbackDelivery], None]
 """Called by a thread of XLA's: must not raise, call JAX, or wait."""
 
 
-class Part:
+class QueriedEvent:
     """What is asked of one event at one rate.
 
     Attributes:
@@ -221,12 +221,12 @@ class Part:
         self._steps = {name: flattened(step, arrays) for name, step in steps.items()}
         return arrays
 
-    def head(self, key: str, arrays: Sequence[Any]) -> Head:
+    def head(self, key: str, arrays: Sequence[Any]) -> HeadResult:
         """Return the head of a query, given what left the program."""
         value, pending, closes = filled(self._forms[key], arrays)
         if key in self._raw:
             return _OnHost(None, True, (), (), True, evaluation=self._raw[key], observables=value)
-        return Head(value, True, pending, closes, True)
+        return HeadResult(value, True, pending, closes, True)
 
     def steps(self, arrays: Sequence[Any]) -> tuple[Any, dict[str, Any] | None]:
         """Return the event's step, if it has one, and its further steps."""
@@ -236,7 +236,7 @@ class Part:
     def deliver(self, kinds: Any, operands: Sequence[Any]) -> None:
         """Hand over what a callback brought; the interface of `tap_p`."""
         call, n_before, n, *arrays = operands
-        delivery = Delivery(
+        delivery = CallbackDelivery(
             part=self, call=int(call), n_before=int(n_before), n=int(n), arrays=arrays, ended=kinds == (END,)
         )
         self._receive(delivery)
@@ -310,7 +310,7 @@ jax.tree_util.register_dataclass(_Buffer, [f.name for f in dataclasses.fields(_B
 class _Asking:
     """The collector that evaluates queries; its state is a buffer for each part that happens in a loop."""
 
-    def __init__(self, own: str, found: Mapping[str, Occurrence], parts: Sequence[Part]) -> None:
+    def __init__(self, own: str, found: Mapping[str, Occurrence], parts: Sequence[QueriedEvent]) -> None:
         self._own = own
         self._found = found
         self._reads: dict[str, frozenset[str]] = {}
@@ -320,7 +320,7 @@ class _Asking:
         self._looped = [(i, part) for i, part in enumerate(parts) if part.occurrence.body is not None]
         self._open: list[int] = []
 
-    def take(self, events: Sequence[Event], state: Any) -> tuple[Tracks, Any]:
+    def take(self, events: Sequence[LogEvent], state: Any) -> tuple[Tracks, Any]:
         made: list[Tracks] = []
         for event in events:
             for key, value in event.data.items():
@@ -358,13 +358,13 @@ class _Asking:
         return state  # an event never happens within a shard_map
 
 
-def tracks_of(part: Part, tracks: Tracks) -> dict[str, Track]:
+def tracks_of(part: QueriedEvent, tracks: Tracks) -> dict[str, Track]:
     """Return what was logged for a part's event, by key."""
     prefix = f"{part.occurrence.event}{MARK}"
     return {name[len(prefix) :]: track for name, track in tracks.items() if name.startswith(prefix)}
 
 
-def _buffer(part: Part, call: Any) -> _Buffer:
+def _buffer(part: QueriedEvent, call: Any) -> _Buffer:
     """Make an empty buffer: the shapes of what will be put into it are found by evaluating the queries on shapes."""
     expected = {
         key: Track(
@@ -383,7 +383,7 @@ def _buffer(part: Part, call: Any) -> _Buffer:
     return _Buffer(call, phase, zero, zero, zero, [jnp.zeros((part.size, *a.shape), a.dtype) for a in avals])
 
 
-def _passed(part: Part, tracks: Mapping[str, Track], buffer: _Buffer) -> _Buffer:
+def _passed(part: QueriedEvent, tracks: Mapping[str, Track], buffer: _Buffer) -> _Buffer:
     """Put an event into the buffer, and send the buffer if it is time."""
     arrays = [
         lax.dynamic_update_index_in_dim(kept, new.astype(kept.dtype), buffer.n_waiting, 0)
@@ -396,7 +396,7 @@ def _passed(part: Part, tracks: Mapping[str, Track], buffer: _Buffer) -> _Buffer
     return _sent_if(due, part, buffer)
 
 
-def _sent(part: Part, buffer: _Buffer, *, ended: bool = False) -> _Buffer:
+def _sent(part: QueriedEvent, buffer: _Buffer, *, ended: bool = False) -> _Buffer:
     """Send what waits, be it nothing; at the end of the call, say so."""
     n_before = buffer.n_seen - buffer.n_waiting
     operands = (buffer.token, buffer.call, n_before, buffer.n_waiting, *buffer.arrays)
@@ -404,7 +404,7 @@ def _sent(part: Part, buffer: _Buffer, *, ended: bool = False) -> _Buffer:
     return dataclasses.replace(buffer, token=token, n_waiting=jnp.zeros_like(buffer.n_waiting))
 
 
-def _sent_if(due: Any, part: Part, buffer: _Buffer) -> _Buffer:
+def _sent_if(due: Any, part: QueriedEvent, buffer: _Buffer) -> _Buffer:
     def send(buffer: _Buffer) -> tuple[Any, Any]:
         sent = _sent(part, buffer)
         return sent.token, sent.n_waiting
@@ -458,8 +458,8 @@ class Variant:
             n_args: How many positional arguments it is called with that are not static.
             whole: The sharding of what leaves; `None` for any.
         """
-        self.once: list[Part] = []
-        self.looped: list[Part] = []
+        self.once: list[QueriedEvent] = []
+        self.looped: list[QueriedEvent] = []
         self._function = function
         self._own = own
         self._asked = tuple(asked)
@@ -476,7 +476,7 @@ class Variant:
         self.jitted.lower(call, *args, **kwargs).compile()
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[QueriedEvent]:
         """All parts."""
         return self.once + self.looped
 
@@ -491,9 +491,9 @@ class Variant:
         tokens = [_sent(part, state[i], ended=True).token for i, part in enumerate(self.looped)]
         return jax.tree.unflatten(structure, outputs), Extras(arrays=once, tokens=tokens)
 
-    def _demand(self) -> Demand:
+    def _demand(self) -> WantedLogs:
         names = [one.names for one in self._asked]
-        return Demand(None in names, frozenset().union(*filter(None, names)), marks=True)
+        return WantedLogs(None in names, frozenset().union(*filter(None, names)), marks=True)
 
     def _divide(self, found: Mapping[str, Occurrence]) -> None:
         """Sort the queries by event and rate."""
@@ -506,7 +506,7 @@ class Variant:
                     by_rate.setdefault(one.every if looped else 1, []).append(one)
             parts = self.looped if looped else self.once
             parts += [
-                Part(occurrence, by_rate[every], self._receive, every=every, leads=every == min(by_rate))
+                QueriedEvent(occurrence, by_rate[every], self._receive, every=every, leads=every == min(by_rate))
                 for every in by_rate
             ]
 
@@ -523,7 +523,7 @@ def find(function: Any, own: str, args: Any, kwargs: Any) -> dict[str, Occurrenc
     return found
 
 
-def _opened(function: Any, args: Any, kwargs: Any, demanded: Demand) -> tuple[Any, Any, list[Any]]:
+def _opened(function: Any, args: Any, kwargs: Any, demanded: WantedLogs) -> tuple[Any, Any, list[Any]]:
     """Trace a jitted function with a demand in force, within a trace.
 
     Returns:

@@ -83,7 +83,7 @@ def bind(eqn: Any, values: Sequence[Any]) -> list[Any]:
     return list(out) if eqn.primitive.multiple_results else [out]
 
 
-class Place:
+class SourceContext:
     """The user's place of an equation, for everything traced within: its line, its name stack, its context."""
 
     __slots__ = ("_context", "_source")

@@ -2,7 +2,7 @@
 
 Theory of operation:
 
-1. What is wanted stands in a `jax.make_user_context` value, a `Demand`, which is part of JAX's own cache keys: a
+1. What is wanted stands in a `jax.make_user_context` value, a `WantedLogs`, which is part of JAX's own cache keys: a
    function traced with a demand and the same function traced without one never share a program.
 2. With no demand, `log` leaves nothing in the program: no equation, no effect, no value.
 3. With one, `log` binds a primitive that has operands and an unordered effect, but no results. So no equation depends
@@ -39,14 +39,14 @@ MARK = "\0"
 """With what the key begins under which a marked log has its steps."""
 
 
-class Listener(Protocol):
+class LogListener(Protocol):
     """Who hears of each log while the program is traced, where the log stands."""
 
     def hear(self, data: Mapping[str, Any], steps: Mapping[str, Any], *, explicit: bool, where: str) -> None:
         """Hear of a log: its values by key, which may be functions; its steps; the user's file and line."""
 
 
-class Demand(NamedTuple):
+class WantedLogs(NamedTuple):
     """Which logs are wanted.
 
     Attributes:
@@ -61,7 +61,7 @@ class Demand(NamedTuple):
     names: frozenset[str]
     explicit: bool = False
     marks: bool = False
-    listener: Listener | None = None
+    listener: LogListener | None = None
 
     def wants(self, key: str, *, explicit: bool) -> bool:
         """Return whether a key of a log is wanted; the steps of a mark are, by whoever wants marks."""
@@ -69,19 +69,19 @@ class Demand(NamedTuple):
             return self.marks
         return key in self.names or (self.all and (self.explicit or not explicit))
 
-    def __or__(self, other: Demand | None) -> Demand:
+    def __or__(self, other: WantedLogs | None) -> WantedLogs:
         if other is None:
             return self
         explicit, marks = self.explicit or other.explicit, self.marks or other.marks
         listener = self.listener or other.listener
-        return Demand(self.all or other.all, self.names | other.names, explicit, marks, listener)
+        return WantedLogs(self.all or other.all, self.names | other.names, explicit, marks, listener)
 
 
-def demand(argnames: str | Sequence[str] | None) -> Demand:
+def demand(argnames: str | Sequence[str] | None) -> WantedLogs:
     """Make the demand of a transformation's `argnames`: everything that is not explicit, or these keys."""
     if argnames is None:
-        return Demand(True, frozenset())
-    return Demand(False, frozenset((argnames,) if isinstance(argnames, str) else argnames))
+        return WantedLogs(True, frozenset())
+    return WantedLogs(False, frozenset((argnames,) if isinstance(argnames, str) else argnames))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,7 @@ def log(
 
 
 def _bind(
-    data: Mapping[str, Any], steps: Mapping[str, Any], demanded: Demand, *, event: str, prefix: str, explicit: bool
+    data: Mapping[str, Any], steps: Mapping[str, Any], demanded: WantedLogs, *, event: str, prefix: str, explicit: bool
 ) -> Mapping[str, Any]:
     """Bind what is wanted of a log; return its data, with functions replaced by the values they returned."""
     if not isinstance(data, Mapping):
@@ -221,7 +221,7 @@ mlir.register_lowering(log_p, lambda context, *values, **params: [])
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class LogEvent:
     """A log that is being met in a program.
 
     Attributes:
@@ -239,7 +239,7 @@ class Event:
     mask: Any = None
 
     @classmethod
-    def of(cls, eqn: Any, values: Sequence[Any]) -> Event:
+    def of(cls, eqn: Any, values: Sequence[Any]) -> LogEvent:
         """Read an equation of the primitive, given what stands for its operands."""
         site, masked = eqn.params["site"], eqn.params["masked"]
         values = [
@@ -261,12 +261,12 @@ class Event:
         mask = [] if self.mask is None else [self.mask]
         log_p.bind(*mask, *flat, site=self.site, n_batch=self.n_batch, masked=bool(mask))
 
-    def with_data(self, data: dict[str, Any]) -> Event:
+    def with_data(self, data: dict[str, Any]) -> LogEvent:
         """Return the same log with other data."""
         tree = jax.tree.structure((list(data.values()), list(self.steps.values())))
         return replace(self, data=data, site=replace(self.site, keys=tuple(data), tree=tree))
 
-    def masked_by(self, mask: Any) -> Event:
+    def masked_by(self, mask: Any) -> LogEvent:
         """Return the same log for those lanes only for which a mask holds; it is broadcast to the batch axes."""
         if not self.data:
             return self
@@ -275,7 +275,7 @@ class Event:
         return replace(self, mask=jnp.broadcast_to(both, shape))
 
 
-def under(demanded: Demand | None, function: Callable[..., T], *args: Any) -> T:
+def under(demanded: WantedLogs | None, function: Callable[..., T], *args: Any) -> T:
     """Call a function with a demand in force; `None` for none."""
     with wanted(demanded):
         return function(*args)

@@ -17,7 +17,7 @@ import jax
 from sightglass.core.errors import LogError
 
 from . import compat
-from .primitive import Event, Site, log_p
+from .primitive import LogEvent, Site, log_p
 
 Takes = Callable[[str, Site], str | None]
 """Names the track of a key of a log; `None` where it makes none."""
@@ -89,7 +89,7 @@ def _of(eqn: Any, takes: Takes) -> Survey:
 
 def _logged(eqn: Any, takes: Takes) -> Survey:
     avals = [compat.Aval(v.aval.shape, v.aval.dtype) for v in eqn.invars]
-    event = Event.of(eqn, avals)
+    event = LogEvent.of(eqn, avals)
     masked = event.mask is not None
     return {
         name: Expected(value, event.steps, event.n_batch, 1, masked, event.site.where)

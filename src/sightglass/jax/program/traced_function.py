@@ -18,7 +18,7 @@ import numpy as np
 
 from . import compat
 from .packing import packed
-from .primitive import Demand, under, wanted
+from .primitive import WantedLogs, under, wanted
 
 NUMBERS = (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
 _HOLE = object()
@@ -124,7 +124,7 @@ class Staged:
         return tuple(i for i, given in enumerate(each) if given)
 
 
-def traced(call: Callable[..., Any], arrays: Sequence[Any], demanded: Demand) -> tuple[Any, Any]:
+def traced(call: Callable[..., Any], arrays: Sequence[Any], demanded: WantedLogs) -> tuple[Any, Any]:
     """Trace a function with a demand in force, next to what is demanded further out.
 
     Returns:

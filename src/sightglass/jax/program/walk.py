@@ -31,7 +31,7 @@ from jax.extend.core import Literal
 from sightglass.core.errors import LogError
 
 from . import compat
-from .primitive import Event, Site, log_p
+from .primitive import LogEvent, Site, log_p
 from .survey import Survey, branches, survey
 
 
@@ -58,7 +58,7 @@ NONE: Mapping[str, Rule] = {}
 class Collector(Protocol):
     """What is put in the place of logs."""
 
-    def take(self, events: Sequence[Event], state: Any) -> tuple[Tracks, Any]:
+    def take(self, events: Sequence[LogEvent], state: Any) -> tuple[Tracks, Any]:
         """Take events that follow upon each other in one body; return the tracks they make, and the new state."""
         ...
 
@@ -115,14 +115,14 @@ class Walk:
         inner, consts = compat.opened(jaxpr)
         env: dict[Any, Any] = dict(zip((*inner.constvars, *inner.invars), (*consts, *values), strict=True))
         parts: list[Tracks] = []
-        pending: list[Event] = []
+        pending: list[LogEvent] = []
         self.collector.enter(inner)
         for eqn in inner.eqns:
             inputs = [v.val if isinstance(v, Literal) else env[v] for v in eqn.invars]
             if eqn.primitive is log_p:
-                pending.append(Event.of(eqn, [self.varied(value) for value in inputs]))
+                pending.append(LogEvent.of(eqn, [self.varied(value) for value in inputs]))
                 continue
-            with compat.Place(eqn):
+            with compat.SourceContext(eqn):
                 if self._touches(eqn):
                     if pending:
                         tracks, state = self.collector.take(pending, state)

@@ -38,8 +38,8 @@ import numpy as np
 from sightglass.core.errors import UnknownNameError
 from sightglass.jax.logs.reduction import NAMES, apply, name_of, sum_type
 
-from .accumulator import Accumulator, Finished, Reduce, State, leading, no_events, select_state, up
-from .bins import Bins, power_of_two_edges
+from .accumulator import Accumulator, Finished, KindAccumulator, State, leading, no_events, select_state, up
+from .bins import Binning, power_of_two_edges
 from .ring import Buffer, Ring
 
 MAX_BINS = 10**6
@@ -100,7 +100,7 @@ class Whole(Accumulator):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AccumulatorPlan:
     """Which accumulator each tag has: that of the tag itself, else of the first pattern that matches it."""
 
     rules: tuple[tuple[str, Accumulator], ...]
@@ -152,7 +152,7 @@ def histogram(bins: int | Iterable[float] = 64) -> Accumulator:
         ValueError: The edges do not increase, or there are too many.
     """
     if isinstance(bins, int):
-        return Bins(power_of_two_edges(_positive(bins, "bins")))
+        return Binning(power_of_two_edges(_positive(bins, "bins")))
     edges = tuple(float(np.float32(edge)) for edge in bins)
     if (
         not 2 <= len(edges) <= MAX_BINS + 1
@@ -160,7 +160,7 @@ def histogram(bins: int | Iterable[float] = 64) -> Accumulator:
         or not all(map(math.isfinite, edges))
     ):
         raise ValueError(f"Expected at least two finite edges that increase, as float32, got {bins!r:.200}")
-    return Bins(edges)
+    return Binning(edges)
 
 
 def function(fn: Callable[..., Any]) -> Accumulator:
@@ -186,7 +186,7 @@ def accumulator(spec: Any) -> Accumulator:
     if isinstance(spec, Accumulator):
         return spec
     if isinstance(spec, str):
-        return Count() if name_of(spec) == "count" else Reduce(spec)
+        return Count() if name_of(spec) == "count" else KindAccumulator(spec)
     if callable(spec):
         return function(spec)
     raise TypeError(
@@ -194,7 +194,7 @@ def accumulator(spec: Any) -> Accumulator:
     )
 
 
-def plan(spec: Any) -> Plan:
+def plan(spec: Any) -> AccumulatorPlan:
     """Read what is to be accumulated for which tag.
 
     Args:
@@ -206,9 +206,9 @@ def plan(spec: Any) -> Plan:
         TypeError: It is none of these.
     """
     if spec is None:
-        return Plan(())
+        return AccumulatorPlan(())
     rules = spec if isinstance(spec, Mapping) else {"*": spec}
-    return Plan(tuple((pattern, accumulator(each)) for pattern, each in rules.items()))
+    return AccumulatorPlan(tuple((pattern, accumulator(each)) for pattern, each in rules.items()))
 
 
 def _positive(n: int, name: str) -> int:

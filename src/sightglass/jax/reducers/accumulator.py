@@ -109,14 +109,14 @@ class Cell:
 
 
 class Running(NamedTuple):
-    """The state of `Reduce`: how many events there were, and a `Cell` for each leaf."""
+    """The state of `KindAccumulator`: how many events there were, and a `Cell` for each leaf."""
 
     n: Any
     cells: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Reduce(Accumulator):
+class KindAccumulator(Accumulator):
     """One of `KINDS`."""
 
     name: str
@@ -193,8 +193,8 @@ class PerLane(Accumulator):
         return fn
 
 
-LAST = Reduce("last")
-FIRST = Reduce("first")
+LAST = KindAccumulator("last")
+FIRST = KindAccumulator("first")
 
 
 def per_lane(inner: Accumulator, n_axes: int = 1) -> Accumulator:

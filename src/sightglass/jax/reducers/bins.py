@@ -72,7 +72,7 @@ class BinCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Bins(Accumulator):
+class Binning(Accumulator):
     """How many numbers there were between edges; what `histogram` makes."""
 
     edges: tuple[float, ...]

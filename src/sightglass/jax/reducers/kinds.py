@@ -16,7 +16,7 @@ from sightglass.jax.logs.reduction import float_type, sum_type
 Parts = tuple[Any, ...]
 
 
-class Kind(NamedTuple):
+class ReducerKind(NamedTuple):
     """How one leaf is reduced; `n` is the number of events so far, the new one included."""
 
     start: Callable[[Any], Parts]
@@ -89,8 +89,8 @@ def _variance(cell: Parts, n: Any) -> Any:
     return jnp.maximum(cell[2], 0) / jnp.maximum(n, 1).astype(cell[2].dtype)
 
 
-def _choosing(choose: Callable[[Any, Any], Any]) -> Kind:
-    return Kind(
+def _choosing(choose: Callable[[Any, Any], Any]) -> ReducerKind:
+    return ReducerKind(
         start=_zeros(lambda dtype: dtype, 1),
         step=lambda cell, x, n: (jnp.where(n == 1, x, choose(cell[0], x)),),
         finish=lambda cell, n: cell[0],
@@ -100,8 +100,8 @@ def _choosing(choose: Callable[[Any, Any], Any]) -> Kind:
     )  # fmt: skip
 
 
-def _mean_kind() -> Kind:
-    return Kind(
+def _mean_kind() -> ReducerKind:
+    return ReducerKind(
         start=_zeros(float_type, 2),
         step=_sum_step,
         finish=lambda cell, n: cell[0] / jnp.maximum(n, 1).astype(jnp.finfo(cell[0].dtype).dtype),
@@ -109,13 +109,13 @@ def _mean_kind() -> Kind:
     )
 
 
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, ReducerKind] = {
     "mean": _mean_kind(),
-    "sum": Kind(_zeros(sum_type, 2), _sum_step, lambda cell, n: cell[0], _sum_merge),
+    "sum": ReducerKind(_zeros(sum_type, 2), _sum_step, lambda cell, n: cell[0], _sum_merge),
     "min": _choosing(jnp.minimum),
     "max": _choosing(jnp.maximum),
     "first": _choosing(lambda old, new: old),
     "last": _choosing(lambda old, new: new),
-    "var": Kind(_welford_start, _welford, _variance, _chan),
-    "std": Kind(_welford_start, _welford, lambda cell, n: jnp.sqrt(_variance(cell, n)), _chan),
+    "var": ReducerKind(_welford_start, _welford, _variance, _chan),
+    "std": ReducerKind(_welford_start, _welford, lambda cell, n: jnp.sqrt(_variance(cell, n)), _chan),
 }

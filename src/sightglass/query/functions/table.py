@@ -12,7 +12,7 @@ from sightglass.query import expressions as e
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Function:
+class QueryFunction:
     """A named function of the query language.
 
     Attributes:
@@ -32,7 +32,7 @@ class Function:
     lambdas: bool = False
 
 
-FUNCTIONS: dict[str, Function] = {}
+FUNCTIONS: dict[str, QueryFunction] = {}
 METHODS: set[str] = set()
 
 
@@ -70,7 +70,9 @@ def function(signature: str, *, method: bool = True, lambdas: bool = False) -> C
     def register(call: Callable[..., Any]) -> Callable[..., Any]:
         name = signature.partition("(")[0]
         doc = " ".join((call.__doc__ or "").split())
-        FUNCTIONS[name] = Function(name=name, call=call, doc=doc, signature=signature, method=method, lambdas=lambdas)
+        FUNCTIONS[name] = QueryFunction(
+            name=name, call=call, doc=doc, signature=signature, method=method, lambdas=lambdas
+        )
         if method:
             METHODS.add(name)
         return call

@@ -10,10 +10,10 @@ from sightglass.client.run import Acknowledgement, RemoteRun
 from sightglass.core.errors import QueryError
 from sightglass.query.query import as_query
 from sightglass.server.http_errors import Problem, bad_request
-from sightglass.server.runs.served_run import Source
+from sightglass.server.runs.served_run import ServedRun
 from sightglass.views.choose import CAN_SHOW, Form, Kind, choose
 
-from .request import Call
+from .request import ApiRequest
 from .schema import Request, Route
 
 MAX_QUERY: Final = 20_000
@@ -38,7 +38,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     canonical: str
 
 
-class ActRequest(Request, frozen=True, kw_only=True):
+class CommandRequest(Request, frozen=True, kw_only=True):
     """An act: `set` NAME to VALUE, `call` NAME with the list VALUE, `pause`, `resume`, `stop`; AT names an event.
 
     A pause holds until somebody resumes, unless `hold` is false: then it ends when the server leaves the run.
@@ -79,7 +79,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     keep: bool
 
 
-class FormTold(Request, frozen=True, kw_only=True):
+class FormInfo(Request, frozen=True, kw_only=True):
     """What a stream's values are, as the socket tells in `view`."""
 
     kind: str
@@ -89,7 +89,7 @@ class FormTold(Request, frozen=True, kw_only=True):
 class ChooseRequest(Request, frozen=True, kw_only=True):
     """The forms of the streams that are to share a panel; the view that is wished for, if any; their names."""
 
-    forms: Annotated[list[FormTold], msgspec.Meta(min_length=1, max_length=MAX_FORMS)]
+    forms: Annotated[list[FormInfo], msgspec.Meta(min_length=1, max_length=MAX_FORMS)]
     view: Annotated[str, msgspec.Meta(max_length=100)] | None = None
     names: Annotated[list[str], msgspec.Meta(max_length=MAX_FORMS)] = msgspec.field(default_factory=list)
 
@@ -102,13 +102,13 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     possible: list[str]
 
 
-async def check_query(call: Call, query: Request, body: CheckRequest) -> Checked:
+async def check_query(call: ApiRequest, query: Request, body: CheckRequest) -> Checked:
     """Tell whether a query can be read; where it cannot, the error's `position` is the place for a caret."""
     source = await call.read(call.runs.find, call.key)
     return await call.read(_check, source, body.query)
 
 
-def _check(source: Source, text: str) -> Checked:
+def _check(source: ServedRun, text: str) -> Checked:
     try:
         asked = as_query(text)
     except QueryError:
@@ -121,24 +121,24 @@ def _check(source: Source, text: str) -> Checked:
     return Checked(ok=True, tag=asked.tag, canonical=asked.key)
 
 
-async def act(call: Call, query: Request, body: ActRequest) -> Acknowledged:
+async def act(call: ApiRequest, query: Request, body: CommandRequest) -> Acknowledged:
     """Set a control, call an action, pause, resume or stop a live run."""
     source = await call.read(call.runs.find, call.key)
     done = await call.ask(_act, source, body)
     return Acknowledged(**{name: getattr(done, name) for name in Acknowledged.__struct_fields__})
 
 
-def _act(source: Source, body: ActRequest) -> Acknowledgement:
+def _act(source: ServedRun, body: CommandRequest) -> Acknowledgement:
     if body.kind in ("set", "call") and not body.name:
         raise bad_request(f"Expected the name of what to {body.kind}")
     run = source.remote()
     try:
         return _applied(run, body)
     except (TypeError, ValueError) as error:
-        raise Problem(400, "ActError", str(error)) from None
+        raise Problem(400, "CommandError", str(error)) from None
 
 
-def _applied(run: RemoteRun, body: ActRequest) -> Acknowledgement:
+def _applied(run: RemoteRun, body: CommandRequest) -> Acknowledgement:
     match body.kind:
         case "set":
             return run.set(body.name, body.value, at=body.at, timeout_s=ACT_S)
@@ -153,13 +153,13 @@ def _applied(run: RemoteRun, body: ActRequest) -> Acknowledgement:
             return run.stop(at=body.at, timeout_s=ACT_S)
 
 
-async def record(call: Call, query: Request, body: RecordRequest) -> Recorded:
+async def record(call: ApiRequest, query: Request, body: RecordRequest) -> Recorded:
     """Keep the records of a query in the run's directory from now on, or not any more."""
     source = await call.read(call.runs.find, call.key)
     return await call.ask(_record, source, body)
 
 
-def _record(source: Source, body: RecordRequest) -> Recorded:
+def _record(source: ServedRun, body: RecordRequest) -> Recorded:
     run = source.remote()
     if not body.keep:
         run.unrecord(body.query)
@@ -167,7 +167,7 @@ def _record(source: Source, body: RecordRequest) -> Recorded:
     return Recorded(tag=run.record(body.query, confirm=body.confirm), keep=True)
 
 
-async def choose_view(call: Call, query: Request, body: ChooseRequest) -> Chosen:
+async def choose_view(call: ApiRequest, query: Request, body: ChooseRequest) -> Chosen:
     """Choose the view that several streams share, as the notebook and the terminal would."""
     forms = [Form(kind=_kind(form.kind), length=form.length) for form in body.forms]
     if body.names and len(body.names) != len(forms):
@@ -185,7 +185,7 @@ def _kind(name: str) -> Kind:
 
 ROUTES: Final = (
     Route(method="POST", path="/runs/{key}/check", handler=check_query, body=CheckRequest, answer=Checked),
-    Route(method="POST", path="/runs/{key}/acts", handler=act, body=ActRequest, answer=Acknowledged, acts=True),
+    Route(method="POST", path="/runs/{key}/acts", handler=act, body=CommandRequest, answer=Acknowledged, acts=True),
     Route(method="POST", path="/runs/{key}/record", handler=record, body=RecordRequest, answer=Recorded, acts=True),
     Route(method="POST", path="/view", handler=choose_view, body=ChooseRequest, answer=Chosen),
 )

@@ -13,7 +13,7 @@ from sightglass.server.runs.run_table import Runs
 from sightglass.storage.read.recording import Series
 from sightglass.storage.tensors import browse
 
-from .request import Call, series_of
+from .request import ApiRequest, series_of
 from .schema import Route
 from .tables import TagQuery
 
@@ -33,7 +33,7 @@ class HistogramsQuery(TagQuery, frozen=True, kw_only=True):
     scale: Literal["linear", "symlog"] = "linear"
 
 
-class HistogramsTold(msgspec.Struct, frozen=True, kw_only=True):
+class HistogramsReply(msgspec.Struct, frozen=True, kw_only=True):
     """Histograms: for each step its edges, its counts, what is not finite, and percentiles 5, 25, 50, 75, 95."""
 
     steps: list[float]
@@ -71,12 +71,12 @@ class _Range:
         return self._series.shape_at(step)
 
 
-async def get_histograms(call: Call, query: HistogramsQuery) -> HistogramsTold:
+async def get_histograms(call: ApiRequest, query: HistogramsQuery) -> HistogramsReply:
     """Count the values of tensors, numbers or histograms at their steps, in common bins; all counts add up."""
     return await call.read(_histograms, call.runs, call.key, query)
 
 
-def _histograms(runs: Runs, key: str, query: HistogramsQuery) -> HistogramsTold:
+def _histograms(runs: Runs, key: str, query: HistogramsQuery) -> HistogramsReply:
     with series_of(runs.find(key), query.tag) as (_, series):
         rows = _rows(series, query.low, query.high)
         kept = _Range(series, rows)
@@ -87,7 +87,7 @@ def _histograms(runs: Runs, key: str, query: HistogramsQuery) -> HistogramsTold:
         except TypeError as error:
             raise bad_request(str(error)) from None
     told = found.series
-    return HistogramsTold(
+    return HistogramsReply(
         steps=found.steps, wall_times=found.wall_times, counts=told.counts, percentiles=told.percentiles,  # type: ignore[arg-type]
         edges=[told.edges.tolist()] * len(found.steps),
         n_nan=told.n_nan, n_posinf=told.n_posinf, n_neginf=told.n_neginf,  # type: ignore[arg-type]
@@ -108,6 +108,6 @@ def _rows(series: Series, low: float | None, high: float | None) -> Any:
 ROUTES: Final = (
     Route(
         method="GET", path="/runs/{key}/histograms", handler=get_histograms, query=HistogramsQuery,
-        answer=HistogramsTold, cached=True,
+        answer=HistogramsReply, cached=True,
     ),
 )  # fmt: skip

@@ -15,7 +15,7 @@ from sightglass.server.runs.run_table import Runs
 from sightglass.storage.format import png
 from sightglass.storage.read.recording import Series
 
-from .request import Call, Raw, series_of
+from .request import ApiRequest, Raw, series_of
 from .schema import Request, Route
 
 MAX_TEXTS: Final = 1_000
@@ -44,7 +44,7 @@ class PicturesQuery(Request, frozen=True, kw_only=True):
     step: float | None = None
 
 
-class PictureTold(msgspec.Struct, frozen=True, kw_only=True):
+class PictureInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What a picture is; its size is null where only its file knows."""
 
     media_type: str
@@ -53,12 +53,12 @@ class PictureTold(msgspec.Struct, frozen=True, kw_only=True):
     height: int | None
 
 
-class Pictures(msgspec.Struct, frozen=True, kw_only=True):
+class PictureList(msgspec.Struct, frozen=True, kw_only=True):
     """What there is to see at a step; `media` gives each by its place in the list."""
 
     step: float
     wall_time: float
-    pictures: list[PictureTold]
+    pictures: list[PictureInfo]
 
 
 class TextsQuery(Request, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ class TextsQuery(Request, frozen=True, kw_only=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_TEXTS)] = 100
 
 
-class TextTold(msgspec.Struct, frozen=True, kw_only=True):
+class TextInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A text and when it was."""
 
     step: float
@@ -77,13 +77,13 @@ class TextTold(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class Texts(msgspec.Struct, frozen=True, kw_only=True):
+class TextList(msgspec.Struct, frozen=True, kw_only=True):
     """Texts, the earliest first."""
 
-    texts: list[TextTold]
+    texts: list[TextInfo]
 
 
-async def get_media(call: Call, query: MediaQuery) -> Raw:
+async def get_media(call: ApiRequest, query: MediaQuery) -> Raw:
     """Read a picture: the bytes of a figure as they were kept, an image as PNG."""
     return await call.read(_media, call.runs, call.key, query)
 
@@ -115,17 +115,17 @@ def _picture(tag: str, value: Any, index: int) -> tuple[bytes, str]:
     raise Problem(400, "QueryError", f"Expected a picture under {tag!r}, got {type_name(value)}")
 
 
-async def list_pictures(call: Call, query: PicturesQuery) -> Pictures:
+async def list_pictures(call: ApiRequest, query: PicturesQuery) -> PictureList:
     """List the pictures of a tag at a step, with their captions and sizes."""
     return await call.read(_pictures, call.runs, call.key, query)
 
 
-def _pictures(runs: Runs, key: str, query: PicturesQuery) -> Pictures:
+def _pictures(runs: Runs, key: str, query: PicturesQuery) -> PictureList:
     if query.step is not None and not math.isfinite(query.step):
         raise bad_request(f"Expected a step, got {query.step}")
     with series_of(runs.find(key), query.tag) as (_, series):
         record = series[-1] if query.step is None else series[_place(series, query.step)]
-    return Pictures(step=record.step, wall_time=record.wall_time, pictures=_seen(query.tag, record.value))
+    return PictureList(step=record.step, wall_time=record.wall_time, pictures=_seen(query.tag, record.value))
 
 
 def _place(series: Series, step: float) -> int:
@@ -135,7 +135,7 @@ def _place(series: Series, step: float) -> int:
     return int(places[-1])
 
 
-def _seen(tag: str, value: Any) -> list[PictureTold]:
+def _seen(tag: str, value: Any) -> list[PictureInfo]:
     if isinstance(value, Images):
         pixels = np.asarray(value.value)
         captions = value.captions or ("",) * len(pixels)
@@ -146,19 +146,19 @@ def _seen(tag: str, value: Any) -> list[PictureTold]:
     return [_told(one) for one in pictures]
 
 
-def _told(picture: Image | Figure) -> PictureTold:
+def _told(picture: Image | Figure) -> PictureInfo:
     if isinstance(picture, Figure):
-        return PictureTold(media_type=picture.media_type, caption="", width=None, height=None)
+        return PictureInfo(media_type=picture.media_type, caption="", width=None, height=None)
     height, width = np.asarray(picture.value).shape[:2]
-    return PictureTold(media_type="image/png", caption=picture.caption, width=width, height=height)
+    return PictureInfo(media_type="image/png", caption=picture.caption, width=width, height=height)
 
 
-async def list_texts(call: Call, query: TextsQuery) -> Texts:
+async def list_texts(call: ApiRequest, query: TextsQuery) -> TextList:
     """Read texts: the last ones, or the first ones from a step on."""
     return await call.read(_texts, call.runs, call.key, query)
 
 
-def _texts(runs: Runs, key: str, query: TextsQuery) -> Texts:
+def _texts(runs: Runs, key: str, query: TextsQuery) -> TextList:
     with series_of(runs.find(key), query.tag) as (_, series):
         if series.type not in ("str", "Text", ""):
             raise Problem(400, "QueryError", f"Expected texts under {query.tag!r}, got {series.type}")
@@ -172,8 +172,8 @@ def _texts(runs: Runs, key: str, query: TextsQuery) -> Texts:
             n_bytes += len(text)
             if n_bytes > MAX_TEXT_BYTES:
                 break
-            found.append(TextTold(step=record.step, wall_time=record.wall_time, text=text))
-    return Texts(texts=found if query.low is not None else found[::-1])
+            found.append(TextInfo(step=record.step, wall_time=record.wall_time, text=text))
+    return TextList(texts=found if query.low is not None else found[::-1])
 
 
 def _chosen(series: Series, query: TextsQuery) -> Any:
@@ -188,8 +188,8 @@ ROUTES: Final = (
         method="GET", path="/runs/{key}/media", handler=get_media, query=MediaQuery, answer=KNOWN, cached=True,
     ),
     Route(
-        method="GET", path="/runs/{key}/pictures", handler=list_pictures, query=PicturesQuery, answer=Pictures,
+        method="GET", path="/runs/{key}/pictures", handler=list_pictures, query=PicturesQuery, answer=PictureList,
         cached=True,
     ),
-    Route(method="GET", path="/runs/{key}/texts", handler=list_texts, query=TextsQuery, answer=Texts, cached=True),
+    Route(method="GET", path="/runs/{key}/texts", handler=list_texts, query=TextsQuery, answer=TextList, cached=True),
 )  # fmt: skip

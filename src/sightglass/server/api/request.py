@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 from sightglass.server.access import Role
 from sightglass.server.runs.open_files import Files
 from sightglass.server.runs.run_table import Runs
-from sightglass.server.runs.served_run import Source
+from sightglass.server.runs.served_run import ServedRun
 from sightglass.storage.read.recording import Series
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class ApiRequest:
     """One request.
 
     Attributes:
@@ -50,8 +50,8 @@ class Raw:
 
 
 @contextmanager
-def series_of(source: Source, tag: str) -> Iterator[tuple[Files, Series]]:
-    """Open a run's files and find a series, up to date. Errors as in `Source.borrow` and `Recording.series`."""
+def series_of(source: ServedRun, tag: str) -> Iterator[tuple[Files, Series]]:
+    """Open a run's files and find a series, up to date. Errors as in `ServedRun.borrow` and `Recording.series`."""
     with source.borrow() as files:
         recording = files.recording
         with recording.lock:

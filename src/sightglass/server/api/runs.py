@@ -20,10 +20,10 @@ from sightglass.server.access import Role
 from sightglass.server.runs.details import Origin
 from sightglass.server.runs.open_files import Files
 from sightglass.server.runs.series_index import Brief, briefs, is_scalar
-from sightglass.server.runs.served_run import Run, Source
+from sightglass.server.runs.served_run import RunSummary, ServedRun
 from sightglass.storage.format.block import Key
 
-from .request import Call
+from .request import ApiRequest
 from .schema import Nothing, Route
 
 TagType = Literal["scalar", "tensor", "histogram", "image", "figure", "text", "other"]
@@ -31,7 +31,7 @@ TagType = Literal["scalar", "tensor", "histogram", "image", "figure", "text", "o
 TENSOR: Final = re.compile(r"\w+\[[\d, ]*\]|complex\d*")
 
 
-class Session(msgspec.Struct, frozen=True, kw_only=True):
+class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Who asks, and what is served."""
 
     role: Role
@@ -42,10 +42,10 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 class RunList(msgspec.Struct, frozen=True, kw_only=True):
     """All runs, the newest first."""
 
-    runs: list[Run]
+    runs: list[RunSummary]
 
 
-class RunDetail(Run, frozen=True, kw_only=True):
+class RunDetail(RunSummary, frozen=True, kw_only=True):
     """A run, with what it tells of itself, the acts that were applied to it, and the streams that it answers."""
 
     description: dict[str, Any] | None
@@ -70,7 +70,7 @@ class TagList(msgspec.Struct, frozen=True, kw_only=True):
     tags: list[Tag]
 
 
-class FunctionTold(msgspec.Struct, frozen=True, kw_only=True):
+class FunctionInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What queries can call, and how."""
 
     name: str
@@ -79,17 +79,17 @@ class FunctionTold(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["function", "reducer"]
 
 
-async def session(call: Call, query: Nothing) -> Session:
+async def session(call: ApiRequest, query: Nothing) -> SessionInfo:
     """Tell who asks."""
-    return Session(role=call.role, version=__version__, directories=[str(path) for path in call.runs.directories])
+    return SessionInfo(role=call.role, version=__version__, directories=[str(path) for path in call.runs.directories])
 
 
-async def list_runs(call: Call, query: Nothing) -> RunList:
+async def list_runs(call: ApiRequest, query: Nothing) -> RunList:
     """List all runs, live and recorded, the newest first."""
     return RunList(runs=await call.read(call.runs.told))
 
 
-async def describe_run(call: Call, query: Nothing) -> RunDetail:
+async def describe_run(call: ApiRequest, query: Nothing) -> RunDetail:
     """Describe a run: events, observables, controls, actions, acts, and the streams that it answers."""
     source = await call.read(call.runs.find, call.key)
     told: tuple[Any, list[HistoryEntry]] | None = None
@@ -101,16 +101,16 @@ async def describe_run(call: Call, query: Nothing) -> RunDetail:
     description, history = told
     streams = list(description.streams) if description is not None else []
     return RunDetail(
-        **{name: getattr(source.told(), name) for name in Run.__struct_fields__},
+        **{name: getattr(source.told(), name) for name in RunSummary.__struct_fields__},
         description=description, history=history, streams=streams,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
-def _live(source: Source) -> tuple[Any, list[HistoryEntry]]:
+def _live(source: ServedRun) -> tuple[Any, list[HistoryEntry]]:
     return source.describe(), source.remote().history
 
 
-def _recorded(source: Source) -> tuple[Any, list[HistoryEntry]]:
+def _recorded(source: ServedRun) -> tuple[Any, list[HistoryEntry]]:
     try:
         with source.borrow() as files:
             return files.run.describe(), files.run.history
@@ -118,13 +118,13 @@ def _recorded(source: Source) -> tuple[Any, list[HistoryEntry]]:
         return source.description, []  # the list's `problem` tells why
 
 
-async def list_tags(call: Call, query: Nothing) -> TagList:
+async def list_tags(call: ApiRequest, query: Nothing) -> TagList:
     """List what a run kept."""
     source = await call.read(call.runs.find, call.key)
     return await call.read(_tags, source)
 
 
-def _tags(source: Source) -> TagList:
+def _tags(source: ServedRun) -> TagList:
     if source.live and source.path is None:
         return TagList(tags=[])
     with source.borrow() as files:
@@ -171,13 +171,13 @@ def tag_type(told: str, origin: Origin) -> TagType:
     return "other"
 
 
-async def list_functions(call: Call, query: Nothing) -> list[FunctionTold]:
+async def list_functions(call: ApiRequest, query: Nothing) -> list[FunctionInfo]:
     """List what queries can call: functions of values, and reducers over events."""
     functions = [
-        FunctionTold(name=one.name, signature=one.signature, doc=one.doc, kind="function") for one in FUNCTIONS.values()
+        FunctionInfo(name=one.name, signature=one.signature, doc=one.doc, kind="function") for one in FUNCTIONS.values()
     ]
     reducers = [
-        FunctionTold(
+        FunctionInfo(
             name=name, signature=_signature(name), doc=inspect.getdoc(getattr(Chain, name)) or "", kind="reducer"
         )
         for name in REDUCERS
@@ -192,9 +192,9 @@ def _signature(name: str) -> str:
 
 
 ROUTES: Final = (
-    Route(method="GET", path="/session", handler=session, answer=Session),
+    Route(method="GET", path="/session", handler=session, answer=SessionInfo),
     Route(method="GET", path="/runs", handler=list_runs, answer=RunList),
     Route(method="GET", path="/runs/{key}", handler=describe_run, answer=RunDetail),
     Route(method="GET", path="/runs/{key}/tags", handler=list_tags, answer=TagList, cached=True),
-    Route(method="GET", path="/functions", handler=list_functions, answer=list[FunctionTold]),
+    Route(method="GET", path="/functions", handler=list_functions, answer=list[FunctionInfo]),
 )

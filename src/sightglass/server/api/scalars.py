@@ -9,10 +9,10 @@ import msgspec
 
 from sightglass.server.http_errors import Problem, bad_request, tell
 from sightglass.server.runs.run_table import Runs
-from sightglass.server.runs.scalar_lines import MAX_POINTS, Line, X
+from sightglass.server.runs.scalar_lines import MAX_POINTS, ScalarLine, X
 from sightglass.views import encoding
 
-from .request import Call, Raw, series_of
+from .request import ApiRequest, Raw, series_of
 from .schema import Request, Route
 
 MAX_REQUESTS: Final = 1_000
@@ -45,7 +45,7 @@ class ScalarsRequests(Request, frozen=True, kw_only=True):
     requests: Annotated[list[ScalarsRequest], msgspec.Meta(max_length=MAX_REQUESTS)]
 
 
-class Scalars(msgspec.Struct, frozen=True, kw_only=True):
+class ScalarPoints(msgspec.Struct, frozen=True, kw_only=True):
     """The points of a series: of `n` in the range, the extremes of each pixel."""
 
     tag: str
@@ -57,13 +57,14 @@ class Scalars(msgspec.Struct, frozen=True, kw_only=True):
     step: list[float]
 
 
-async def get_scalars(call: Call, query: ScalarsQuery) -> Scalars:
+async def get_scalars(call: ApiRequest, query: ScalarsQuery) -> ScalarPoints:
     """Read a series of numbers, thinned so that every extreme of each pixel column stays."""
     line = await call.read(_line, call.runs, call.key, query)
-    return Scalars(tag=query.tag, n=line.n, thinned=line.thinned, x=line.x, y=line.y, wall=line.wall, step=line.step)  # type: ignore[arg-type]
+    columns: dict[str, Any] = {"x": line.x, "y": line.y, "wall": line.wall, "step": line.step}
+    return ScalarPoints(tag=query.tag, n=line.n, thinned=line.thinned, **columns)
 
 
-async def post_scalars(call: Call, query: Request, body: ScalarsRequests) -> Raw:
+async def post_scalars(call: ApiRequest, query: Request, body: ScalarsRequests) -> Raw:
     """Read many series at once, as msgpack.
 
     Each is a map `{run, tag, n, thinned, x, y, wall, step}`, whose columns are float64, little endian, or
@@ -83,7 +84,7 @@ def _packed(runs: Runs, request: ScalarsRequest) -> dict[str, Any]:
     return {**named, "n": line.n, "thinned": line.thinned, **columns}
 
 
-def _line(runs: Runs, key: str, query: ScalarsQuery) -> Line:
+def _line(runs: Runs, key: str, query: ScalarsQuery) -> ScalarLine:
     low = -float("inf") if query.low is None else query.low
     high = float("inf") if query.high is None else query.high
     if low != low or high != high:  # noqa: PLR0124  NaN
@@ -105,7 +106,12 @@ def _may_be_numbers(told: str) -> bool:
 
 ROUTES: Final = (
     Route(
-        method="GET", path="/runs/{key}/scalars", handler=get_scalars, query=ScalarsQuery, answer=Scalars, cached=True
+        method="GET",
+        path="/runs/{key}/scalars",
+        handler=get_scalars,
+        query=ScalarsQuery,
+        answer=ScalarPoints,
+        cached=True,
     ),
     Route(method="POST", path="/scalars", handler=post_scalars, body=ScalarsRequests, answer=(MSGPACK,)),
 )

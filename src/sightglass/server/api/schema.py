@@ -40,7 +40,7 @@ class Nothing(Request, frozen=True, kw_only=True):
     """No parameters."""
 
 
-class ErrorTold(msgspec.Struct, frozen=True, kw_only=True):
+class ErrorInfo(msgspec.Struct, frozen=True, kw_only=True):
     """An error: its type, as the library calls it, and its message; the place in a query's text, if it is about one."""
 
     type: str
@@ -51,7 +51,7 @@ class ErrorTold(msgspec.Struct, frozen=True, kw_only=True):
 class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to what cannot be answered."""
 
-    error: ErrorTold
+    error: ErrorInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,7 +57,7 @@ class PartQuery(TagQuery, frozen=True, kw_only=True):
     statistics: bool = True
 
 
-class StatisticsTold(msgspec.Struct, frozen=True, kw_only=True):
+class StatisticsInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What values are like: extremes, mean and deviation of the finite ones, and the counts of all kinds."""
 
     n: int
@@ -74,14 +74,14 @@ class StatisticsTold(msgspec.Struct, frozen=True, kw_only=True):
     n_neginf: int
 
 
-class Statistics(msgspec.Struct, frozen=True, kw_only=True):
+class TableStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Of the slice, and of the whole tensor."""
 
-    slice: StatisticsTold
-    whole: StatisticsTold | None
+    slice: StatisticsInfo
+    whole: StatisticsInfo | None
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True):
+class TableReply(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a tensor, or a window of it: `rows` and `columns` tell where its cells stand in the whole.
 
     `n_rows` and `n_columns` tell how many the slice has, outside the window too; null where it has no such dimension.
@@ -96,12 +96,12 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[int]
     columns: list[int]
     values: Any
-    statistics: Statistics | None
+    statistics: TableStatistics | None
 
 
 def part(
-    load: Load, shape: tuple[int, ...], step: float, query: PartQuery, *, whole: Callable[[], StatisticsTold] | None
-) -> Table | Raw:
+    load: Load, shape: tuple[int, ...], step: float, query: PartQuery, *, whole: Callable[[], StatisticsInfo] | None
+) -> TableReply | Raw:
     """Make the table, or the file, of a part of a tensor.
 
     Args:
@@ -129,9 +129,9 @@ def part(
     statistics = None
     if query.statistics:
         found = table.statistics if window == index else _statistics(load, index, shape)
-        statistics = Statistics(slice=statistics_told(found), whole=None if whole is None else whole())
+        statistics = TableStatistics(slice=statistics_told(found), whole=None if whole is None else whole())
     n_rows, n_columns = (*counts, None, None)[:2]
-    return Table(
+    return TableReply(
         shape=list(shape), dtype=table.values.dtype.name, slice=text or slices.write_index(table.index), step=step,
         n_rows=n_rows, n_columns=n_columns, rows=table.rows, columns=table.columns, values=table.values,  # type: ignore[arg-type]
         statistics=statistics,
@@ -176,9 +176,9 @@ def _within(index: slices.Resolved, shape: tuple[int, ...], windows: Sequence[st
     return tuple(narrowed)
 
 
-def statistics_told(found: statistics.TensorStatistics) -> StatisticsTold:
+def statistics_told(found: statistics.TensorStatistics) -> StatisticsInfo:
     """Return statistics as they are told."""
-    return StatisticsTold(**{name: getattr(found, name) for name in StatisticsTold.__struct_fields__})
+    return StatisticsInfo(**{name: getattr(found, name) for name in StatisticsInfo.__struct_fields__})
 
 
 def _size(index: slices.Resolved, shape: tuple[int, ...]) -> int:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections import OrderedDict
 from typing import Any, Final
 
 import msgspec
 
 from sightglass.core.errors import ViewError
-from sightglass.core.threads import lock
 from sightglass.server.http_errors import bad_request, too_large
 from sightglass.server.runs.run_table import Runs
 from sightglass.storage.read.recording import Series
 from sightglass.storage.tensors import browse, statistics
 from sightglass.storage.tensors.statistics import Place
 
-from .request import Call, Raw, series_of
+from .request import ApiRequest, Raw, series_of
 from .schema import Route
-from .tables import Load, PartQuery, StatisticsTold, Table, TagQuery, Text, part, statistics_told
+from .tables import Load, PartQuery, StatisticsInfo, TableReply, TagQuery, Text, part, statistics_told
 
 MAX_STEPS: Final = 100_000
 N_REMEMBERED: Final = 256
@@ -53,7 +53,7 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     wall_times: list[float]
 
 
-class FoundTold(msgspec.Struct, frozen=True, kw_only=True):
+class FoundInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Where it was found, if it was."""
 
     found: bool
@@ -62,16 +62,16 @@ class FoundTold(msgspec.Struct, frozen=True, kw_only=True):
     value: Any = None
 
 
-_remembered: OrderedDict[tuple[Any, ...], StatisticsTold] = OrderedDict()
-_remembering = lock()
+_remembered: OrderedDict[tuple[Any, ...], StatisticsInfo] = OrderedDict()
+_remembering = threading.RLock()
 
 
-async def get_tensor(call: Call, query: TensorQuery) -> Table | Raw:
+async def get_tensor(call: ApiRequest, query: TensorQuery) -> TableReply | Raw:
     """Read a part of a tensor, with at most two free dimensions, and its statistics; or a file of the part."""
     return await call.read(_tensor, call.runs, call.key, query)
 
 
-def _tensor(runs: Runs, key: str, query: TensorQuery) -> Table | Raw:
+def _tensor(runs: Runs, key: str, query: TensorQuery) -> TableReply | Raw:
     with series_of(runs.find(key), query.tag) as (files, series):
         step = _step(series, query.step)
         place = (key, files.generation, series.tag, len(series), step)
@@ -83,7 +83,7 @@ def _loader(series: Series, step: float) -> Load:
     return lambda index: browse.array_of(series.tag, series.at(step, index))
 
 
-def _whole(series: Series, step: float, place: tuple[Any, ...]) -> StatisticsTold:
+def _whole(series: Series, step: float, place: tuple[Any, ...]) -> StatisticsInfo:
     """Return the statistics of a whole tensor, which are remembered by its place."""
     with _remembering:
         known = _remembered.get(place)
@@ -103,7 +103,7 @@ def _step(series: Series, step: float | None) -> float:
     return _step_given(step)
 
 
-async def list_steps(call: Call, query: TagQuery) -> Steps:
+async def list_steps(call: ApiRequest, query: TagQuery) -> Steps:
     """List the steps of a series."""
     return await call.read(_steps, call.runs, call.key, query)
 
@@ -115,12 +115,12 @@ def _steps(runs: Runs, key: str, query: TagQuery) -> Steps:
         return Steps(steps=series.steps, wall_times=series.wall_times)
 
 
-async def get_difference(call: Call, query: DifferenceQuery) -> Table | Raw:
+async def get_difference(call: ApiRequest, query: DifferenceQuery) -> TableReply | Raw:
     """Subtract a tensor at another step, or of another run, from one; nothing wraps around."""
     return await call.read(_difference, call.runs, call.key, query)
 
 
-def _difference(runs: Runs, key: str, query: DifferenceQuery) -> Table | Raw:
+def _difference(runs: Runs, key: str, query: DifferenceQuery) -> TableReply | Raw:
     other_step = _step_given(query.step if query.other_step is None else query.other_step)
     step = _step_given(query.step)
     source = runs.find(key)
@@ -141,35 +141,35 @@ def _step_given(step: float) -> float:
     return step
 
 
-async def find_place(call: Call, query: FindQuery) -> FoundTold:
+async def find_place(call: ApiRequest, query: FindQuery) -> FoundInfo:
     """Find the first NaN or infinity, or an extreme, in a tensor or in all tensors of a series."""
     return await call.read(_find, call.runs, call.key, query)
 
 
-def _find(runs: Runs, key: str, query: FindQuery) -> FoundTold:
+def _find(runs: Runs, key: str, query: FindQuery) -> FoundInfo:
     with series_of(runs.find(key), query.tag) as (_, series):
         if query.step is None:
             found = series.find(query.what)
             if found is None:
-                return FoundTold(found=False)
-            return FoundTold(found=True, step=found.step, index=list(found.index), value=found.value)
+                return FoundInfo(found=False)
+            return FoundInfo(found=True, step=found.step, index=list(found.index), value=found.value)
         step = _step_given(query.step)
         array = browse.array_of(series.tag, series.at(step))
         index = statistics.find(array, query.what)
         if index is None:
-            return FoundTold(found=False, step=step)
-        return FoundTold(found=True, step=step, index=list(index), value=array[index])
+            return FoundInfo(found=False, step=step)
+        return FoundInfo(found=True, step=step, index=list(index), value=array[index])
 
 
 ROUTES: Final = (
     Route(
-        method="GET", path="/runs/{key}/tensor", handler=get_tensor, query=TensorQuery, answer=Table,
+        method="GET", path="/runs/{key}/tensor", handler=get_tensor, query=TensorQuery, answer=TableReply,
         files=("application/octet-stream", "text/csv"), cached=True,
     ),
     Route(method="GET", path="/runs/{key}/steps", handler=list_steps, query=TagQuery, answer=Steps, cached=True),
     Route(
-        method="GET", path="/runs/{key}/difference", handler=get_difference, query=DifferenceQuery, answer=Table,
+        method="GET", path="/runs/{key}/difference", handler=get_difference, query=DifferenceQuery, answer=TableReply,
         files=("application/octet-stream", "text/csv"),
     ),
-    Route(method="GET", path="/runs/{key}/find", handler=find_place, query=FindQuery, answer=FoundTold, cached=True),
+    Route(method="GET", path="/runs/{key}/find", handler=find_place, query=FindQuery, answer=FoundInfo, cached=True),
 )  # fmt: skip

@@ -28,9 +28,9 @@ from sightglass.protocol import discovery
 from sightglass.server.runs.open_files import Files
 from sightglass.server.runs.scalar_lines import CHUNK_ROWS, numbers
 from sightglass.server.runs.series_index import is_scalar
-from sightglass.server.runs.served_run import Source
+from sightglass.server.runs.served_run import ServedRun
 from sightglass.storage.read.series import Series
-from sightglass.views.backlog import MAX_ITEM_BYTES, MAX_ITEMS, MAX_POINTS, Backlog, Item, item_of
+from sightglass.views.backlog import MAX_ITEM_BYTES, MAX_ITEMS, MAX_POINTS, Backlog, PackedValue, item_of
 from sightglass.views.choose import Form, choose, form_of
 from sightglass.views.thinning import keep
 
@@ -44,7 +44,7 @@ MAX_REPLAYED_BYTES: Final = 256 * 2**20
 """How much is kept of what has to be computed from a recorded run."""
 
 
-class Feed:
+class LiveFeed:
     """A stream that viewers share.
 
     Attributes:
@@ -59,7 +59,7 @@ class Feed:
         lost_s: When the connection was lost, on the monotonic clock, while it is not made anew.
     """
 
-    def __init__(self, source: Source, query: str, *, confirm: bool) -> None:
+    def __init__(self, source: ServedRun, query: str, *, confirm: bool) -> None:
         self.source = source
         self.query = query
         self.confirm = confirm
@@ -164,7 +164,7 @@ class Feed:
                 self._take_columns(start, columns.steps, columns.wall_times, y, MAX_POINTS * len(y) // max(n, 1))
         else:
             self.backlog.numeric = n == 0
-            items: list[Item] = []
+            items: list[PackedValue] = []
             n_bytes = 0
             for i in range(n - 1, max(-1, n - 1 - MAX_ITEMS), -1):
                 with contextlib.suppress(DamagedError):  # the list's `problem` tells of it

@@ -16,19 +16,19 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sightglass.client.record_buffer import arrivals
 from sightglass.core.errors import QueryError
-from sightglass.core.threads import Background
+from sightglass.core.threads import Background, pool
 from sightglass.query.query import as_query
 from sightglass.server.http_errors import tell
 from sightglass.server.runs.run_table import Runs
-from sightglass.server.runs.served_run import Source
+from sightglass.server.runs.served_run import ServedRun
 
-from .feed import Feed
+from .feed import LiveFeed
 from .viewer import Panel
 
 BEAT_S: Final = 0.02
@@ -53,7 +53,7 @@ class Shared:
     """
 
     place: tuple[str, str]
-    feed: Feed
+    feed: LiveFeed
     opening: asyncio.Future[None]
     panels: set[Panel] = field(default_factory=set)
     lost: bool = False
@@ -71,7 +71,7 @@ class Feeds:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._woken = asyncio.Event()
         self._closing = False
-        self._puller = ThreadPoolExecutor(1, thread_name_prefix="sightglass-pull")
+        self._puller = pool("pull", 1)
 
     def __iter__(self) -> Iterator[Shared]:
         return iter([shared for several in self._shared.values() for shared in several])
@@ -109,14 +109,14 @@ class Feeds:
 
     # Who looks at what
 
-    async def join(self, panel: Panel, source: Source, query: str, *, key: str, confirm: bool) -> Feed:
-        """Let somebody look at a stream, opening it if nobody does yet. Errors as in `Feed.open`."""
+    async def join(self, panel: Panel, source: ServedRun, query: str, *, key: str, confirm: bool) -> LiveFeed:
+        """Let somebody look at a stream, opening it if nobody does yet. Errors as in `LiveFeed.open`."""
         place = (source.key, key)
         known = [one for one in self._shared.get(place, ()) if not one.feed.ended]
         # Who did not confirm shares what is open already: its price is paid.
         shared = next((one for one in known if one.feed.stream is not None or one.feed.confirm == confirm), None)
         if shared is None:
-            feed = Feed(source, query, confirm=confirm)
+            feed = LiveFeed(source, query, confirm=confirm)
             opening = self._loop.run_in_executor(self._runs.asks if feed.live else self._runs.files, feed.open)
             shared = Shared(place=place, feed=feed, opening=opening)
             self._shared.setdefault(place, []).append(shared)
@@ -197,11 +197,11 @@ class Feeds:
         finally:
             shared.lost = False
 
-    async def _pull(self, several: list[Shared], pool: ThreadPoolExecutor) -> None:
+    async def _pull(self, several: list[Shared], threads: Executor) -> None:
         several = [shared for shared in several if shared.feed.stream is not None]
         if not several:
             return
-        for shared in await self._loop.run_in_executor(pool, _pull_all, several):
+        for shared in await self._loop.run_in_executor(threads, _pull_all, several):
             try:
                 self._changed(shared)
             except Exception as error:  # noqa: BLE001  one stream's trouble is not the others'

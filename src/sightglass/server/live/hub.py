@@ -24,13 +24,13 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from sightglass.server.access import Tokens
 from sightglass.server.http_errors import bad_request, tell, too_large
 from sightglass.server.runs.run_table import Runs
-from sightglass.server.runs.served_run import Run, Source
+from sightglass.server.runs.served_run import RunSummary, ServedRun
 from sightglass.views import encoding
 
 from . import messages
-from .feed import Feed
+from .feed import LiveFeed
 from .feeds import Feeds, Shared, canonical
-from .messages import GOING, LEFT, TOO_MANY, UNAUTHORIZED, Ack, Close, Hello, Open, RunsWanted
+from .messages import GOING, LEFT, TOO_MANY, UNAUTHORIZED, Ack, CloseStream, OpenStream, PageHello, RunsWanted
 from .viewer import Panel, Viewer
 
 HELLO_S: Final = 5.0
@@ -56,7 +56,7 @@ class Hub:
         self._cut = cut
         self._viewers: set[Viewer] = set()
         self._looked_s = -LOOKED_S
-        self._listed: list[Run] = []
+        self._listed: list[RunSummary] = []
         self._asking: set[str] = set()
 
     def looked(self) -> None:
@@ -108,7 +108,7 @@ class Hub:
             viewer.send({"type": "ended", "id": panel.id, **told})
             self._drop(panel)
 
-    def _tell_statistics(self, panel: Panel, feed: Feed, counted: dict[str, Any]) -> None:
+    def _tell_statistics(self, panel: Panel, feed: LiveFeed, counted: dict[str, Any]) -> None:
         told = counted | {
             "n_records": feed.backlog.n, "n_unfit": feed.backlog.n_unfit, "n_left_out": panel.n_left_out,
             "n_unacknowledged": panel.unacknowledged, "n_waiting": feed.backlog.n - panel.cursor, "ended": feed.ended,
@@ -143,7 +143,7 @@ class Hub:
     def _answered(self, key: str, _: asyncio.Future[None]) -> None:
         self._asking.discard(key)
 
-    def _list(self) -> tuple[list[Run], str]:
+    def _list(self) -> tuple[list[RunSummary], str]:
         listed = self._runs.told()
         return listed, encoding.encode_json({"type": "runs", "runs": listed}).decode()
 
@@ -199,7 +199,7 @@ class Hub:
         except (TimeoutError, ValueError):
             await viewer.socket.close(UNAUTHORIZED, "Expected a hello")
             return False
-        role = self._tokens.role(message.token) if isinstance(message, Hello) else None
+        role = self._tokens.role(message.token) if isinstance(message, PageHello) else None
         if role is None:
             await viewer.socket.close(UNAUTHORIZED, "Expected a hello with the token of the printed link")
             return False
@@ -217,9 +217,9 @@ class Hub:
             viewer.refuse(None, bad_request(str(error)))
             return
         match message:
-            case Open():
+            case OpenStream():
                 self._open(viewer, message)
-            case Close(id=id):
+            case CloseStream(id=id):
                 if (panel := viewer.panels.get(id)) is not None:
                     self._drop(panel)
             case Ack(id=id, n=n):
@@ -229,14 +229,14 @@ class Hub:
             case RunsWanted():
                 viewer.wants_runs = True
                 self.feeds.begin(self._tell_runs(viewer))
-            case Hello():
+            case PageHello():
                 viewer.refuse(None, bad_request("Expected one hello, got another"))
 
     async def _tell_runs(self, viewer: Viewer) -> None:
         _, frame = await self._loop.run_in_executor(self._runs.files, self._list)
         viewer.put(frame)
 
-    def _open(self, viewer: Viewer, message: Open) -> None:
+    def _open(self, viewer: Viewer, message: OpenStream) -> None:
         if message.id in viewer.panels:
             viewer.refuse(message.id, bad_request(f"Stream {message.id!r} is open already: close it first"))
         elif len(viewer.panels) >= MAX_STREAMS:
@@ -245,7 +245,7 @@ class Hub:
             panel = viewer.panels[message.id] = Panel(viewer, message.id, message.points)
             self.feeds.begin(self._opened(panel, message))
 
-    async def _opened(self, panel: Panel, message: Open) -> None:
+    async def _opened(self, panel: Panel, message: OpenStream) -> None:
         """Open a stream for a viewer, or share the one that another has."""
         viewer = panel.viewer
         try:
@@ -266,7 +266,7 @@ class Hub:
                      "note": stream.note if stream else "", "query": stream.query if stream else ""})  # fmt: skip
         self._serve(panel)
 
-    def _meant(self, message: Open) -> tuple[Source, str]:
+    def _meant(self, message: OpenStream) -> tuple[ServedRun, str]:
         return self._runs.find(message.run), canonical(message.query)
 
     def _serve_viewer(self, viewer: Viewer) -> None:
@@ -285,12 +285,12 @@ class Hub:
             self._drop(panel, broken=viewer.broken)
 
 
-def _describe(source: Source) -> None:
+def _describe(source: ServedRun) -> None:
     with contextlib.suppress(Exception):  # it is noted in the source
         source.describe()
 
 
-def _counted(feed: Feed) -> dict[str, Any]:
+def _counted(feed: LiveFeed) -> dict[str, Any]:
     """Return what the run counted of a stream, as it last told."""
     told: dict[str, Any] = dict.fromkeys(("n_lost", *COUNTED), 0) | {"last_error": "", "stride": 1, "spent_s": 0.0}
     if feed.stream is None:

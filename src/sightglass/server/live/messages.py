@@ -22,13 +22,13 @@ Id = Annotated[str, msgspec.Meta(max_length=MAX_ID)] | int
 Text = Annotated[str, msgspec.Meta(max_length=MAX_QUERY)]
 
 
-class Hello(msgspec.Struct, tag_field="type", tag="hello"):
+class PageHello(msgspec.Struct, tag_field="type", tag="hello"):
     """The first message."""
 
     token: Text
 
 
-class Open(msgspec.Struct, tag_field="type", tag="open"):
+class OpenStream(msgspec.Struct, tag_field="type", tag="open"):
     """Open a stream, under an id that the viewer chooses."""
 
     id: Id
@@ -38,7 +38,7 @@ class Open(msgspec.Struct, tag_field="type", tag="open"):
     points: Annotated[int, msgspec.Meta(ge=1, le=MAX_POINTS)] = POINTS
 
 
-class Close(msgspec.Struct, tag_field="type", tag="close"):
+class CloseStream(msgspec.Struct, tag_field="type", tag="close"):
     """Close it."""
 
     id: Id
@@ -55,7 +55,7 @@ class Ack(msgspec.Struct, tag_field="type", tag="ack"):
     n: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 1
 
 
-Message = Hello | Open | Close | RunsWanted | Ack
+Message = PageHello | OpenStream | CloseStream | RunsWanted | Ack
 
 _decoder = msgspec.json.Decoder(Message)
 

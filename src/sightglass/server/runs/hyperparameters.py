@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from sightglass.core.errors import WireError
 from sightglass.storage.format import framing
-from sightglass.storage.format.framing import File
+from sightglass.storage.format.framing import RandomAccessFile
 from sightglass.storage.format.protobuf import signed, walk
 from sightglass.storage.format.summary import Dialect, double, messages, read_event, single, text
 from sightglass.storage.run_file import is_record_file
@@ -50,7 +50,7 @@ def read_settings(directory: Path, dialect: Dialect) -> dict[str, Any]:
 
 def _payloads(path: Path) -> Iterator[memoryview]:
     with contextlib.suppress(OSError):
-        window = bytes(File(path).read(0, MAX_BYTES))
+        window = bytes(RandomAccessFile(path).read(0, MAX_BYTES))
         starts, lengths, _ = framing.intact_run(window)
         for start, length in zip(starts, lengths, strict=True):
             yield memoryview(window)[start : start + length]

@@ -19,7 +19,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,12 +26,13 @@ from typing import Final
 import msgspec
 
 from sightglass.core.errors import UnknownNameError
+from sightglass.core.threads import pool
 from sightglass.protocol import discovery
 from sightglass.storage import run_file
 from sightglass.storage.run_file import RunEntry, runs_in
 
 from .scalar_lines import Overviews
-from .served_run import Run, Source
+from .served_run import RunSummary, ServedRun
 
 FILE_THREADS: Final = 4
 ASK_THREADS: Final = 16
@@ -72,27 +72,27 @@ class Runs:
 
     def __init__(self, directories: Sequence[Path]) -> None:
         self.directories = tuple(Path(os.path.realpath(path)) for path in directories)
-        self.files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="sightglass-files")
-        self.asks = ThreadPoolExecutor(ASK_THREADS, thread_name_prefix="sightglass-asks")
-        self.polls = ThreadPoolExecutor(POLL_THREADS, thread_name_prefix="sightglass-polls")
+        self.files = pool("files", FILE_THREADS)
+        self.asks = pool("asks", ASK_THREADS)
+        self.polls = pool("polls", POLL_THREADS)
         self.overviews = Overviews()
-        self._sources: dict[str, Source] = {}
+        self._sources: dict[str, ServedRun] = {}
         self._named: dict[str, _Named] = {}
         self._next_s = 0.0
         self._n_opened = itertools.count(1)
         self._lock = threading.Lock()
 
-    def told(self) -> list[Run]:
+    def told(self) -> list[RunSummary]:
         """Return all runs, the newest first; looks for new ones if that was not done just now."""
         self.refresh()
         told = titled([source.told() for source in list(self._sources.values())])
         return sorted(told, key=lambda run: (-(run.started or run.changed or 0.0), run.key))
 
-    def live(self) -> list[Source]:
+    def live(self) -> list[ServedRun]:
         """Return the live runs that were found."""
         return [source for source in list(self._sources.values()) if source.live]
 
-    def find(self, key: str) -> Source:
+    def find(self, key: str) -> ServedRun:
         """Return a run.
 
         Raises:
@@ -121,7 +121,7 @@ class Runs:
             now_s = time.monotonic()
             self._next_s = now_s + FRESH_S * max(1.0, FRESH_REST * (now_s - began_s))
 
-    def _found(self, living: dict[str, discovery.Entry]) -> dict[str, RunEntry]:
+    def _found(self, living: dict[str, discovery.LiveRun]) -> dict[str, RunEntry]:
         """Return what lies in the directories, and where else live runs keep something, by place."""
         found = {
             str(entry.path): entry
@@ -135,14 +135,14 @@ class Runs:
                 found |= {str(entry.path): entry for entry in there if entry.id == run.id}
         return found
 
-    def _take(self, found: dict[str, RunEntry], living: dict[str, discovery.Entry]) -> None:
+    def _take(self, found: dict[str, RunEntry], living: dict[str, discovery.LiveRun]) -> None:
         """Put what was found into the table."""
         self._named = self._names(found)
         present = {named.key: found[place] for place, named in self._named.items()}
         lives = self._owners(living)
         for key in [*present, *lives]:
             if key not in self._sources:
-                self._sources[key] = Source(key, on_open=self._opened)
+                self._sources[key] = ServedRun(key, on_open=self._opened)
         now_s = time.monotonic()
         for key, source in list(self._sources.items()):
             source.entry = lives.get(key)
@@ -157,7 +157,7 @@ class Runs:
                 source.close_files()
                 del self._sources[key]
 
-    def _owners(self, living: dict[str, discovery.Entry]) -> dict[str, discovery.Entry]:
+    def _owners(self, living: dict[str, discovery.LiveRun]) -> dict[str, discovery.LiveRun]:
         """Return the live runs by key: that of the directory which they write into, or else their id."""
         keys: dict[str, str] = {}
         for place, named in self._named.items():
@@ -209,14 +209,14 @@ class Runs:
 
     def close(self) -> None:
         """Leave all runs, and close all files."""
-        for pool in (self.asks, self.files, self.polls):
-            pool.shutdown(wait=False, cancel_futures=True)
+        for threads in (self.asks, self.files, self.polls):
+            threads.shutdown(wait=False, cancel_futures=True)
         for source in list(self._sources.values()):
             source.leave(now=True)
             source.close_files()
 
 
-def titled(runs: Iterable[Run]) -> list[Run]:
+def titled(runs: Iterable[RunSummary]) -> list[RunSummary]:
     """Return the runs with titles that differ: the name, and, of several of one name, the directory's or the id.
 
     >>> titled([])

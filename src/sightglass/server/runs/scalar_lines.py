@@ -41,7 +41,7 @@ MAX_READ_CHUNKS: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Line:
+class ScalarLine:
     """Points of a series.
 
     Attributes:
@@ -114,7 +114,7 @@ class Overview:
             high = min(n, low + CHUNK_ROWS)
             self._chunks.append(_chunk(low, high, _columns(series, low, high), whole=n <= CHUNK_ROWS))
 
-    def line(self, series: Series, *, x: X, low: float, high: float, points: int, origin: float) -> Line:
+    def line(self, series: Series, *, x: X, low: float, high: float, points: int, origin: float) -> ScalarLine:
         """Return the points of a range, thinned.
 
         Args:
@@ -150,7 +150,7 @@ class Overview:
         joined = np.concatenate(parts, axis=1) if parts else np.empty((3, 0))
         shown = joined[:, keep(joined[2], points)] if joined.shape[1] > 2 * points else joined
         xs = shown[axis] - shift
-        return Line(n=n, thinned=shown.shape[1] < n, x=xs, y=shown[2], wall=shown[1], step=shown[0])
+        return ScalarLine(n=n, thinned=shown.shape[1] < n, x=xs, y=shown[2], wall=shown[1], step=shown[0])
 
 
 class Overviews:

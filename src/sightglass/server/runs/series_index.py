@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sightglass.storage.format.block import Key
-from sightglass.storage.format.block_entries import Entries
+from sightglass.storage.format.block_entries import BlockEntries
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.read.series import Series
 
@@ -42,15 +42,15 @@ def briefs(recording: Recording) -> dict[Key, Brief]:
     if len({part.started for part in recording.parts}) > 1:  # the later process hides rows of the earlier
         keys = recording.keys()
         return {key: _of_series(recording.series(key)) for key in keys}
-    found: dict[Key, list[Entries]] = {}
+    found: dict[Key, list[BlockEntries]] = {}
     for part in recording.parts:
         for key, entries in part.entries().items():
             if len(entries):
-                found.setdefault(key, []).append(Entries.of(key, entries))
+                found.setdefault(key, []).append(BlockEntries.of(key, entries))
     return {key: _of_entries(found[key]) for key in sorted(found, key=lambda key: (key.kind, key.tag, key.query))}
 
 
-def _of_entries(several: Sequence[Entries]) -> Brief:
+def _of_entries(several: Sequence[BlockEntries]) -> Brief:
     rows, last = [entries.rows for entries in several], several[-1]
     return Brief(
         n=sum(int(part["n"].sum()) for part in rows),

@@ -42,7 +42,7 @@ LOOK_REST: Final = 20
 """A run whose files took long to look into is left alone for so many times that long."""
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A run, as the list of runs tells of it.
 
     Attributes:
@@ -80,7 +80,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     problem: str
 
 
-class Source:
+class ServedRun:
     """One run.
 
     Attributes:
@@ -98,7 +98,7 @@ class Source:
         self.key = key
         self._on_open = on_open
         self.recorded: RunEntry | None = None
-        self.entry: discovery.Entry | None = None
+        self.entry: discovery.LiveRun | None = None
         self.description: Description | None = None
         self.silent = False
         self.gone_s: float | None = None
@@ -125,13 +125,13 @@ class Source:
         """Whether it can be asked."""
         return self.entry is not None
 
-    def told(self) -> Run:
+    def told(self) -> RunSummary:
         """Return what the list of runs tells of it; reads nothing."""
         entry, recorded, about, details = self.entry, self.recorded, self.description, self._details
         directory = str(recorded.path) if recorded is not None else entry.directory if entry is not None else ""
         name = entry.name if entry is not None else recorded.name if recorded is not None else self.key
         starts = (recorded.started if recorded is not None else 0.0, entry.started if entry else 0.0, details.started)
-        return Run(
+        return RunSummary(
             key=self.key,
             id=entry.id if entry is not None else recorded.id if recorded is not None else "",
             name=name,

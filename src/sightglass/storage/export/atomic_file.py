@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sightglass.core.errors import KeepError
+from sightglass.core.errors import StorageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class WrittenFile:
     """A file that was written, and how many records are in it."""
 
     path: Path
@@ -32,7 +32,7 @@ def count(n: int) -> str:
     return f"{n:,} record{'s' if n != 1 else ''}"
 
 
-class Outlet:
+class AtomicFile:
     """Where files are written before they appear at their places.
 
     Attributes:
@@ -44,24 +44,24 @@ class Outlet:
     def __init__(self, out: Path, folder: Path) -> None:
         self.out = out
         self.folder = folder
-        self.written: list[Written] = []
+        self.written: list[WrittenFile] = []
         self._moves: list[tuple[Path, Path]] = []
 
     def put(self, path: Path, n: int, *, alone: bool = False) -> None:
         """Take in a file that was written into `folder`; `alone` if it is all of `out`."""
         place = self.out if alone else self.out / path.relative_to(self.folder)
-        self.written.append(Written(path=place, n=n))
+        self.written.append(WrittenFile(path=place, n=n))
         self._moves.append((path, place))
 
     def check(self) -> None:
         """Check that nothing would be replaced.
 
         Raises:
-            KeepError: Something would.
+            StorageError: Something would.
         """
         for _, place in self._moves:
             if place.exists():
-                raise KeepError(f"{place} exists already: choose another place, or allow to overwrite it")
+                raise StorageError(f"{place} exists already: choose another place, or allow to overwrite it")
 
     def publish(self) -> None:
         """Let the files appear."""
@@ -71,14 +71,14 @@ class Outlet:
 
 
 @contextmanager
-def outlet(out: Path, *, overwrite: bool) -> Iterator[Outlet]:
+def outlet(out: Path, *, overwrite: bool) -> Iterator[AtomicFile]:
     """Write into a directory beside the place, and move everything when it is complete."""
     if not overwrite and (out.is_file() or (out.is_dir() and any(out.iterdir()))):
-        raise KeepError(f"{out} exists already: choose another place, or allow to overwrite it")
+        raise StorageError(f"{out} exists already: choose another place, or allow to overwrite it")
     out.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".export", dir=out.parent))
     try:
-        made = Outlet(out, folder)
+        made = AtomicFile(out, folder)
         yield made
         if not overwrite:
             made.check()

@@ -29,7 +29,7 @@ Refuse = Callable[[str, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Pictures:
+class PictureFiles:
     """The picture files of one record.
 
     Attributes:
@@ -44,7 +44,7 @@ class Pictures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cells:
+class TagCells:
     """Records of one tag whose values are of one kind.
 
     Attributes:
@@ -56,7 +56,7 @@ class Cells:
         tracks: Further step tracks, one mapping for each, or `None`.
         n_events: Shape (n,), int64: how many events each was made from.
         flags: Shape (n,), uint8; see `Columns`.
-        values: Numbers: an array. Arrays: a list of them. Else a list of `Histogram`, `Pictures` or str.
+        values: Numbers: an array. Arrays: a list of them. Else a list of `Histogram`, `PictureFiles` or str.
     """
 
     tag: str
@@ -73,7 +73,7 @@ class Cells:
         return len(self.steps)
 
 
-def cells(tag: str, columns: Columns, refuse: Refuse) -> Iterator[Cells]:
+def cells(tag: str, columns: Columns, refuse: Refuse) -> Iterator[TagCells]:
     """Split records by kind of value."""
     values = columns.values
     if isinstance(values, np.ndarray) and values.dtype.kind in "biufcV" and values.ndim:
@@ -115,7 +115,7 @@ def exact(array: Any) -> bool:
     return array.dtype.kind in "biuf"
 
 
-def _made(tag: str, kind: Kind, columns: Columns, rows: Any, values: Any) -> Cells:
+def _made(tag: str, kind: Kind, columns: Columns, rows: Any, values: Any) -> TagCells:
     """Take some rows of columns, or all."""
     taken: Any = slice(None) if rows is None else rows
     n = len(columns)
@@ -124,14 +124,14 @@ def _made(tag: str, kind: Kind, columns: Columns, rows: Any, values: Any) -> Cel
     )
     n_events = np.ones(n, np.int64) if columns.n_events is None else columns.n_events
     flags = np.full(n, COMPLETE | CLOSED, np.uint8) if columns.flags is None else columns.flags
-    return Cells(
+    return TagCells(
         tag=tag, kind=kind, index=np.arange(columns.index, columns.index + n)[taken], steps=columns.steps[taken],
         wall_times=columns.wall_times[taken], tracks=tracks if tracks and any(tracks) else None,
         n_events=n_events[taken], flags=flags[taken], values=values,
     )  # fmt: skip
 
 
-def _numbers(tag: str, columns: Columns, rows: Any, values: list[Any], refuse: Refuse) -> Iterator[Cells]:
+def _numbers(tag: str, columns: Columns, rows: Any, values: list[Any], refuse: Refuse) -> Iterator[TagCells]:
     """Make arrays of numbers: one if that loses nothing, else one for each dtype."""
     kinds = set(map(type, values))
     if len(kinds) > 1 and kinds <= {bool, int, float} and all(abs(v) <= EXACT for v in values if type(v) is int):
@@ -188,7 +188,7 @@ def _say(value: Any) -> tuple[Kind, Any] | tuple[None, str]:
     return None, f"{type_name(value)} is neither numbers nor a histogram, picture or text"
 
 
-def _pictures(values: Sequence[Any]) -> Pictures:
+def _pictures(values: Sequence[Any]) -> PictureFiles:
     """Return pictures as files; those that are none become PNG.
 
     Raises:
@@ -204,4 +204,4 @@ def _pictures(values: Sequence[Any]) -> Pictures:
         files += [Figure(png.encode_png(one)) for one in several]
         captions += [value.caption] if isinstance(value, Image) else value.captions
     captions = captions if any(captions) and len(captions) == len(files) else []
-    return Pictures([file.data for file in files], [file.media_type for file in files], captions)
+    return PictureFiles([file.data for file in files], [file.media_type for file in files], captions)

@@ -25,7 +25,7 @@ from sightglass.storage.format.summary import MINDSPORE_VERSION, TENSORBOARD_VER
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.read.series import Series
 
-from .atomic_file import Outlet
+from .atomic_file import AtomicFile
 from .losses import Losses, blocks
 
 LIGHT: Final = frozenset(("float", "int", "bool", "float64", "float32", "int64", "int32"))
@@ -42,7 +42,7 @@ class _Row:
 
 
 def write_events(
-    files: Outlet,
+    files: AtomicFile,
     runs: Mapping[str, Recording],
     chosen: Mapping[str, Mapping[str, Series]],
     losses: Losses,

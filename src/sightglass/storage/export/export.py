@@ -21,16 +21,16 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from sightglass.core.errors import KeepError, QueryError, UnknownNameError
+from sightglass.core.errors import QueryError, StorageError, UnknownNameError
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.read.series import Series
 
-from .atomic_file import Outlet, Written, outlet
-from .cells import Cells, cells
+from .atomic_file import AtomicFile, WrittenFile, outlet
+from .cells import TagCells, cells
 from .event_files import write_events
 from .losses import Loss, Losses, blocks
 from .npz import NpzFile
-from .tables import Layout, ParquetFolder, Rows, as_wide_as_needed, write_csv
+from .tables import ParquetFolder, Rows, TableLayout, as_wide_as_needed, write_csv
 
 Form = Literal["parquet", "csv", "npz", "tensorboard", "mindspore"]
 _Chosen = Mapping[str, Mapping[str, Series]]
@@ -42,7 +42,7 @@ FORMS: Final[tuple[Form, ...]] = get_args(Form)
 class Exported:
     """What became of an export."""
 
-    files: Sequence[Written]
+    files: Sequence[WrittenFile]
     losses: Sequence[Loss]
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ def export(
         What was written, what was left out and what was changed.
 
     Raises:
-        KeepError: There are such files already, or they cannot be written.
+        StorageError: There are such files already, or they cannot be written.
         UnknownNameError: No recording has a tag.
         MissingExtraError: Parquet needs pyarrow.
     """
@@ -97,7 +97,9 @@ def export(
                 case _:
                     write_events(files, runs, chosen, losses, to=to)
     except OSError as error:
-        raise error if isinstance(error, KeepError) else KeepError(f"Cannot export to {place}: {error}") from error
+        raise (
+            error if isinstance(error, StorageError) else StorageError(f"Cannot export to {place}: {error}")
+        ) from error
     return Exported(files=files.written, losses=losses.told())
 
 
@@ -130,16 +132,16 @@ def _here(recordings: Sequence[Recording], to: Form) -> Path:
     return Path(f"{name}.{to}" if to in ("csv", "npz") else f"{name}-{to}")
 
 
-def _all_cells(chosen: Mapping[str, Series], run: str, losses: Losses) -> Iterator[Cells]:
+def _all_cells(chosen: Mapping[str, Series], run: str, losses: Losses) -> Iterator[TagCells]:
     for name, series in chosen.items():
         for columns in blocks(name, series, run, losses):
             yield from cells(name, columns, partial(losses.add, run))
 
 
-def _write_parquet(files: Outlet, chosen: _Chosen, losses: Losses) -> None:
+def _write_parquet(files: AtomicFile, chosen: _Chosen, losses: Losses) -> None:
     before = losses.save()
 
-    def write(layout: Layout) -> Sequence[tuple[Path, int]]:
+    def write(layout: TableLayout) -> Sequence[tuple[Path, int]]:
         losses.restore(before)
         with ParquetFolder(files.folder, layout) as folder:
             for run, found in chosen.items():
@@ -151,10 +153,10 @@ def _write_parquet(files: Outlet, chosen: _Chosen, losses: Losses) -> None:
         files.put(path, n)
 
 
-def _write_csv(files: Outlet, chosen: _Chosen, losses: Losses) -> None:
+def _write_csv(files: AtomicFile, chosen: _Chosen, losses: Losses) -> None:
     path, before = files.folder / "table.csv", losses.save()
 
-    def write(layout: Layout) -> Sequence[tuple[Path, int]]:
+    def write(layout: TableLayout) -> Sequence[tuple[Path, int]]:
         losses.restore(before)
         rows: Rows = ((run, some) for run, found in chosen.items() for some in _all_cells(found, run, losses))
         return [(path, write_csv(path, rows, layout, losses.add))]
@@ -163,7 +165,7 @@ def _write_csv(files: Outlet, chosen: _Chosen, losses: Losses) -> None:
         files.put(path, n, alone=True)
 
 
-def _write_npz(files: Outlet, chosen: _Chosen, losses: Losses) -> None:
+def _write_npz(files: AtomicFile, chosen: _Chosen, losses: Losses) -> None:
     for run, found in chosen.items():
         path = files.folder / (f"{run}.npz" if len(chosen) > 1 else "arrays.npz")
         path.parent.mkdir(parents=True, exist_ok=True)

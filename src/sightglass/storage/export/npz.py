@@ -26,7 +26,7 @@ from typing import IO, Any, Final
 
 import numpy as np
 
-from .cells import Cells, Kind, exact
+from .cells import Kind, TagCells, exact
 
 IN_MEMORY_BYTES: Final = 16 * 2**20
 COPY_BYTES: Final = 2**20
@@ -57,7 +57,7 @@ class NpzFile:
             waiting.close()
         self._zip.close()
 
-    def add(self, cells: Cells) -> None:
+    def add(self, cells: TagCells) -> None:
         """Add records."""
         place = cells.tag, cells.kind
         if place not in self._waiting:
@@ -101,7 +101,7 @@ class _Waiting:
             **{name: _Column(ragged=ragged) for name in values},
         }
 
-    def add(self, cells: Cells) -> None:
+    def add(self, cells: TagCells) -> None:
         for name, column in (("index", cells.index), ("steps", cells.steps), ("wall_times", cells.wall_times)):
             self.columns[name].add_rows(column)
         match cells.kind:

@@ -32,7 +32,7 @@ import numpy as np
 from sightglass.core.columns import CLOSED, COMPLETE
 from sightglass.core.errors import MissingExtraError
 
-from .cells import Cells, Pictures, exact
+from .cells import PictureFiles, TagCells, exact
 
 ROW_GROUP_ROWS: Final = 2**17
 ROW_GROUP_BYTES: Final = 32 * 2**20
@@ -42,13 +42,13 @@ RESERVED: Final = frozenset(
      "n_posinf", "n_neginf", "files", "media_types", "captions", "n_events", "complete", "closed")
 )  # fmt: skip
 
-Rows = Iterable[tuple[str, Cells]]
+Rows = Iterable[tuple[str, TagCells]]
 """Cells and the run they are of."""
 Refuse = Callable[[str, str, str, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class TableLayout:
     """What columns a table has.
 
     Attributes:
@@ -59,7 +59,7 @@ class Layout:
     tracks: tuple[str, ...] = ()
     whole: bool = True
 
-    def check(self, cells: Cells) -> None:
+    def check(self, cells: TagCells) -> None:
         """Check that cells fit.
 
         Raises:
@@ -83,14 +83,14 @@ def column_of(track: str) -> str:
 class Wider(Exception):
     """A table needs other columns."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: TableLayout) -> None:
         super().__init__(layout)
         self.layout = layout
 
 
-def as_wide_as_needed(write: Callable[[Layout], Sequence[tuple[Path, int]]]) -> Sequence[tuple[Path, int]]:
+def as_wide_as_needed(write: Callable[[TableLayout], Sequence[tuple[Path, int]]]) -> Sequence[tuple[Path, int]]:
     """Write with the narrowest layout that holds everything."""
-    layout = Layout()
+    layout = TableLayout()
     while True:
         try:
             return write(layout)
@@ -98,7 +98,7 @@ def as_wide_as_needed(write: Callable[[Layout], Sequence[tuple[Path, int]]]) -> 
             layout = wider.layout
 
 
-def write_csv(path: Path, rows: Rows, layout: Layout, refuse: Refuse) -> int:
+def write_csv(path: Path, rows: Rows, layout: TableLayout, refuse: Refuse) -> int:
     """Write a CSV file, and return how many records it has.
 
     Args:
@@ -142,7 +142,7 @@ def _whole(steps: Any) -> Any:
 class ParquetFolder:
     """Writes Parquet files into a directory, each in row groups, as what comes needs them."""
 
-    def __init__(self, folder: Path, layout: Layout) -> None:
+    def __init__(self, folder: Path, layout: TableLayout) -> None:
         """Begin with no files.
 
         Raises:
@@ -167,7 +167,7 @@ class ParquetFolder:
         for file in self._files.values():
             file.close()
 
-    def add(self, run: str, cells: Cells) -> None:
+    def add(self, run: str, cells: TagCells) -> None:
         """Add records.
 
         Raises:
@@ -213,11 +213,11 @@ class ParquetFolder:
         self._taken.add(name.lower())
         return name
 
-    def _track(self, cells: Cells, name: str) -> Any:
+    def _track(self, cells: TagCells, name: str) -> Any:
         tracks = cells.tracks or [{}] * len(cells)
         return self._arrow.array([track.get(name) for track in tracks], self._arrow.float64())
 
-    def _columns(self, cells: Cells, scalar: bool) -> Iterator[tuple[Cells, str, dict[str, Any]]]:
+    def _columns(self, cells: TagCells, scalar: bool) -> Iterator[tuple[TagCells, str, dict[str, Any]]]:
         """Yield records that go into one file, by the form of their values, with the columns of these."""
         pa, values = self._arrow, cells.values
         match cells.kind:
@@ -258,7 +258,7 @@ class ParquetFolder:
         counts, edges = [value.counts for value in values], [value.edges for value in values]
         return {"counts": self._lists(counts), "edges": self._lists(edges), **told}
 
-    def _pictures(self, values: Sequence[Pictures]) -> dict[str, Any]:
+    def _pictures(self, values: Sequence[PictureFiles]) -> dict[str, Any]:
         pa = self._arrow
         return {
             "files": pa.array([value.files for value in values], pa.list_(pa.large_binary())),
@@ -267,7 +267,7 @@ class ParquetFolder:
         }
 
 
-def _some(cells: Cells, rows: Any, values: list[Any]) -> Cells:
+def _some(cells: TagCells, rows: Any, values: list[Any]) -> TagCells:
     names = ("index", "steps", "wall_times", "n_events", "flags")
     tracks = None if cells.tracks is None else [cells.tracks[row] for row in rows.tolist()]
     return replace(cells, values=values, tracks=tracks, **{name: getattr(cells, name)[rows] for name in names})

@@ -19,19 +19,18 @@ from sightglass.core.errors import WireError
 from sightglass.core.values import type_name
 from sightglass.storage.format import framing
 from sightglass.storage.format.block import Key
-from sightglass.storage.format.block_entries import ROW, Entries
+from sightglass.storage.format.block_entries import ROW, BlockEntries
 from sightglass.storage.format.framing import Frame
 from sightglass.storage.format.protobuf import BYTES, spans
 from sightglass.storage.format.summary import Logged
 
-from .events import Batch
+from .events import FrameBatch
 from .grouping import Grouping
-from .scalars import Scalars as ManyScalars
-from .scalars import read_scalars
+from .scalars import ScalarEvents, read_scalars
 
 
 @dataclass(frozen=True, slots=True)
-class Scalars:
+class ScalarRows:
     """Some rows of a series of scalars, in memory; the numbers of their log events count from `first`."""
 
     steps: Any
@@ -65,9 +64,9 @@ class Catalogued:
     """A series, and its blocks by their offsets."""
 
     number: int
-    entries: Entries
+    entries: BlockEntries
     types: list[str]
-    blocks: dict[int, Scalars | Places] = field(default_factory=dict)
+    blocks: dict[int, ScalarRows | Places] = field(default_factory=dict)
     n: int = 0
 
 
@@ -129,7 +128,7 @@ class Catalogue:
         }
         return next(iter(known.items())) if len(known) == len(items) == 1 else ("", None)
 
-    def take(self, batch: Batch) -> None:
+    def take(self, batch: FrameBatch) -> None:
         """Put the values of a batch into their series."""
         values = self._find(batch)
         if not len(values.events):
@@ -144,7 +143,7 @@ class Catalogue:
             else:
                 _add_places(series, batch, values, rows, ordinals[rows])
 
-    def _find(self, batch: Batch) -> _Values:
+    def _find(self, batch: FrameBatch) -> _Values:
         """Find the values of a batch: scalars many at a time, and all others one by one."""
         many = read_scalars(batch.data, batch.starts, batch.lengths, self.dialect.find_scalar)
         plain = np.flatnonzero(many.ids >= 0)
@@ -168,7 +167,7 @@ class Catalogue:
             items=items,
         )
 
-    def _decode(self, batch: Batch, i: int) -> Iterator[_Item]:
+    def _decode(self, batch: FrameBatch, i: int) -> Iterator[_Item]:
         """Decode an event that is not just one scalar."""
         frame, payload = batch.frame(i), batch.payload(i)
         try:
@@ -192,7 +191,7 @@ class Catalogue:
                 continue
             yield _Item(item, value, place)
 
-    def _name(self, many: ManyScalars, alone: Sequence[tuple[int, _Item]]) -> None:
+    def _name(self, many: ScalarEvents, alone: Sequence[tuple[int, _Item]]) -> None:
         """Name the series that are new in a batch, in the order in which they come."""
         firsts = [(i, item.logged.tag, str(item.logged.kind), item.logged.stored_as) for i, item in alone]
         ids, places = np.unique(many.ids, return_index=True)
@@ -212,7 +211,7 @@ class Catalogue:
             while name in self.series:
                 name = Key(kind="logged", tag=f"{name.tag} ({kind})")
             types: list[str] = []
-            series = Catalogued(len(self._all), Entries(name, types), types)
+            series = Catalogued(len(self._all), BlockEntries(name, types), types)
             self._all.append(series)
             self.series[name] = self._by_kind[tag, kind] = series
         return series
@@ -231,7 +230,7 @@ def _values(payload: memoryview) -> Iterator[tuple[int, int]]:
                     yield place, length
 
 
-def _add_scalars(series: Catalogued, batch: Batch, values: _Values, rows: Any, ordinals: Any) -> None:
+def _add_scalars(series: Catalogued, batch: FrameBatch, values: _Values, rows: Any, ordinals: Any) -> None:
     """Add scalars to a series, as one block."""
     events, steps, wall_times = values.events[rows], values.steps[rows], values.wall_times[rows]
     column: Any = values.floats[rows]
@@ -244,12 +243,12 @@ def _add_scalars(series: Catalogued, batch: Batch, values: _Values, rows: Any, o
             narrow = column.astype(np.float32)
         column = narrow if np.array_equal(narrow, column, equal_nan=True) else column
     first = int(ordinals[0])
-    block = Scalars(steps, wall_times, column, first, (ordinals - first).astype(np.uint32))
+    block = ScalarRows(steps, wall_times, column, first, (ordinals - first).astype(np.uint32))
     frame = Frame(batch.frame(events[0]).offset, int(batch.lengths[events].sum()))
     _add(series, frame, block, type_name(odd.get(0, 0.0)), (steps, wall_times, first))
 
 
-def _add_places(series: Catalogued, batch: Batch, values: _Values, rows: Any, ordinals: Any) -> None:
+def _add_places(series: Catalogued, batch: FrameBatch, values: _Values, rows: Any, ordinals: Any) -> None:
     """Add what lies in events to a series, as a block for each event."""
     for event, members in groupby(
         zip(values.events[rows].tolist(), rows.tolist(), ordinals.tolist(), strict=True), _event
@@ -266,7 +265,9 @@ def _event(member: tuple[int, int, int]) -> int:
     return member[0]
 
 
-def _add(series: Catalogued, frame: Frame, block: Scalars | Places, type_: str, columns: tuple[Any, Any, int]) -> None:
+def _add(
+    series: Catalogued, frame: Frame, block: ScalarRows | Places, type_: str, columns: tuple[Any, Any, int]
+) -> None:
     """Add a block to a series: its steps, its wall times, the number of its first log event."""
     steps, wall_times, first = columns
     if type_ not in series.types:

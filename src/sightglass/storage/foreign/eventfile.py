@@ -26,14 +26,14 @@ from sightglass.core.errors import DamagedError, QueryError, WireError
 from sightglass.core.values import type_name
 from sightglass.storage.format import framing, tensor_proto
 from sightglass.storage.format.block import Key
-from sightglass.storage.format.block_entries import Entries, Entry
-from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Damage, File, Frame, Scan
+from sightglass.storage.format.block_entries import BlockEntries, BlockEntry
+from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Damage, Frame, RandomAccessFile, Scan
 from sightglass.storage.format.protobuf import BYTES, key, spans, varint
 from sightglass.storage.format.summary import double_field, varint_field
 from sightglass.storage.tensors import partial_read, slices
 
 from . import mindspore, tensorboard
-from .catalogue import Catalogue, Places, Scalars
+from .catalogue import Catalogue, Places, ScalarRows
 from .events import Version, batches, read_version
 
 DIALECTS: Final = {"mindspore": (mindspore, False), "tensorboard": (tensorboard, True)}
@@ -66,7 +66,7 @@ class EventFile:
         named = mindspore.parse_name(path.name)
         self.rank = named[1] if named else 0
         self.started = float(named[0] if named else tensorboard.parse_name(path.name) or 0)
-        self._file = File(path)
+        self._file = RandomAccessFile(path)
         self._scan = Scan(self._file)
         self._bad: dict[int, Damage] = {}
         self._verified: set[int] = set()
@@ -96,7 +96,7 @@ class EventFile:
         """How many bytes at the end are no whole frame yet."""
         return self._scan.torn
 
-    def entries(self) -> Mapping[Key, Entries]:
+    def entries(self) -> Mapping[Key, BlockEntries]:
         """Return the blocks of each series."""
         return {key: series.entries for key, series in self._catalogue.series.items()}
 
@@ -148,14 +148,14 @@ class EventFile:
 
     # Loading
 
-    def load(self, entry: Entry) -> Columns:
+    def load(self, entry: BlockEntry) -> Columns:
         """Read a block.
 
         Raises:
             DamagedError: It is not what was written.
         """
         block = self._block(entry)
-        if isinstance(block, Scalars):
+        if isinstance(block, ScalarRows):
             values = block.values
             if isinstance(values, np.ndarray) and values.dtype == np.float32:
                 with np.errstate(invalid="ignore"):  # of NaN that is signalling
@@ -172,7 +172,7 @@ class EventFile:
             values=read[0][None] if alone else read, ordinals=np.full(n, block.ordinal),
         )  # fmt: skip
 
-    def load_slice(self, entry: Entry, row: int, index: slices.Index | str) -> Any:
+    def load_slice(self, entry: BlockEntry, row: int, index: slices.Index | str) -> Any:
         """Read a part of the array that one record of a block is, in memory for little more than the part.
 
         Raises:
@@ -198,10 +198,10 @@ class EventFile:
         except WireError as error:
             raise self._damaged(entry, str(error)) from None
 
-    def _block(self, entry: Entry) -> Scalars | Places:
+    def _block(self, entry: BlockEntry) -> ScalarRows | Places:
         return self._catalogue.series[entry.key].blocks[entry.offset]
 
-    def _read(self, entry: Entry, block: Places, place: tuple[int, int, int]) -> Any:
+    def _read(self, entry: BlockEntry, block: Places, place: tuple[int, int, int]) -> Any:
         """Read a value by itself: as the only one of an event."""
         begin, n, crc = place
         inner = key(1, BYTES) + varint(n)
@@ -225,7 +225,9 @@ class EventFile:
         except (WireError, OSError) as error:
             raise self._damaged(entry, str(error)) from None
 
-    def _damaged(self, entry: Entry, what: str = "it is not what was there when the file was opened") -> DamagedError:
+    def _damaged(
+        self, entry: BlockEntry, what: str = "it is not what was there when the file was opened"
+    ) -> DamagedError:
         """Note that a value cannot be read, once."""
         damage = Damage(
             path=self.path, offset=entry.offset, length=entry.length + HEADER_BYTES + FOOTER_BYTES, what=what,
@@ -233,7 +235,7 @@ class EventFile:
         )  # fmt: skip
         return DamagedError(str(self._bad.setdefault(entry.offset, damage)))
 
-    def _raw(self, entry: Entry, place: tuple[int, int, int]) -> tuple[int, str, tuple[int, ...]] | None:
+    def _raw(self, entry: BlockEntry, place: tuple[int, int, int]) -> tuple[int, str, tuple[int, ...]] | None:
         """Tell where the numbers of an array lie in the file, its dtype and shape; `None` if they must be decoded."""
         array = ARRAY.fullmatch(entry.type)
         if array is None:

@@ -17,7 +17,7 @@ import numpy as np
 from sightglass.core.codec import Buffer
 from sightglass.core.errors import DamagedError, WireError
 from sightglass.storage.format import framing
-from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, File, Frame, Scan
+from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Frame, RandomAccessFile, Scan
 from sightglass.storage.format.summary import Dialect, EventHead, dialect, read_event
 
 from .scalars import Indexes
@@ -45,7 +45,7 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class FrameBatch:
     """Intact frames.
 
     Attributes:
@@ -77,7 +77,7 @@ def whose(path: Path) -> Dialect | None:
         OSError: It cannot be read.
         DamagedError: Nobody known writes such files, or a newer version of them.
     """
-    file = File(path)
+    file = RandomAccessFile(path)
     try:
         told = _first(file)
         return None if told is None else _version(path, *told).dialect
@@ -85,7 +85,7 @@ def whose(path: Path) -> Dialect | None:
         file.close()
 
 
-def read_version(file: File) -> Version | None:
+def read_version(file: RandomAccessFile) -> Version | None:
     """Read the version record; `None` if it is not there yet.
 
     Raises:
@@ -109,7 +109,7 @@ def _version(path: Path, frame: Frame, event: EventHead, mended: bool) -> Versio
     return Version(dialect=found, wall_time=event.wall_time or 0.0, frame=frame, mended=mended)
 
 
-def _first(file: File) -> tuple[Frame, EventHead, bool] | None:
+def _first(file: RandomAccessFile) -> tuple[Frame, EventHead, bool] | None:
     """Read the first record, and tell whether one of its bits was wrong."""
     begun = bytearray(file.read(0, MAX_VERSION_BYTES))
     whole = _whole(bytes(begun))
@@ -138,7 +138,7 @@ def _whole(begun: bytes) -> tuple[Frame, EventHead] | None:
         return None
 
 
-def batches(file: File, scan: Scan, note: Callable[[Frame, memoryview], None]) -> Iterator[Batch]:
+def batches(file: RandomAccessFile, scan: Scan, note: Callable[[Frame, memoryview], None]) -> Iterator[FrameBatch]:
     """Yield the intact frames from the scan's position on, up to the end of the file as it is now.
 
     Args:
@@ -154,7 +154,7 @@ def batches(file: File, scan: Scan, note: Callable[[Frame, memoryview], None]) -
         if starts:
             scan.position += place
             ahead = WINDOW_BYTES
-            yield Batch(offset=start, data=window, starts=np.array(starts), lengths=np.array(lengths))
+            yield FrameBatch(offset=start, data=window, starts=np.array(starts), lengths=np.array(lengths))
             continue
         length = framing.header(window)
         if length is None:
@@ -170,7 +170,7 @@ def batches(file: File, scan: Scan, note: Callable[[Frame, memoryview], None]) -
         data = file.read(frame.payload, length + FOOTER_BYTES)
         scan.position = frame.end
         if framing.checksum(data[:length]) == int.from_bytes(data[length:], "little"):
-            yield Batch(offset=frame.payload, data=data, starts=np.zeros(1, np.int64), lengths=np.array([length]))
+            yield FrameBatch(offset=frame.payload, data=data, starts=np.zeros(1, np.int64), lengths=np.array([length]))
         else:
             note(frame, data[:length])
     scan.torn = max(0, end - scan.position)

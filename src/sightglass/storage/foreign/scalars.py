@@ -34,7 +34,7 @@ Find = Callable[[memoryview, int, int], tuple[str, int] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scalars:
+class ScalarEvents:
     """Scalars of a file, one for each event.
 
     Attributes:
@@ -63,7 +63,7 @@ class _Place:
     value: int
 
 
-def read_scalars(data: Buffer, starts: Indexes, lengths: Indexes, find: Find) -> Scalars:
+def read_scalars(data: Buffer, starts: Indexes, lengths: Indexes, find: Find) -> ScalarEvents:
     """Read those of a file's events that hold one scalar and nothing else.
 
     Args:
@@ -75,7 +75,7 @@ def read_scalars(data: Buffer, starts: Indexes, lengths: Indexes, find: Find) ->
     n = len(starts)
     if n and not (starts.min() >= 0 and lengths.min() >= 0 and (starts + lengths).max() <= len(data)):
         raise ValueError(f"Expected payloads within {len(data)} bytes, got some beyond")
-    scalars = Scalars(
+    scalars = ScalarEvents(
         tags=[], ids=np.full(n, -1, np.int32), steps=np.zeros(n, np.int64), wall_times=np.zeros(n), values=np.zeros(n)
     )
     ids: dict[str, int] = {}
@@ -106,7 +106,7 @@ def _groups(lengths: Indexes) -> Iterator[Indexes]:
             yield from np.split(group, range(MAX_ROWS, len(group), MAX_ROWS))
 
 
-def _read_rows(matrix: Bytes, rows: Indexes, find: Find, scalars: Scalars, ids: dict[str, int]) -> None:
+def _read_rows(matrix: Bytes, rows: Indexes, find: Find, scalars: ScalarEvents, ids: dict[str, int]) -> None:
     """Read events of one length; several turns, because the same length can come of different parts."""
     left: Indexes = np.arange(len(rows))
     for _ in range(MAX_TRIES):
@@ -148,7 +148,7 @@ def _same_bytes(matrix: Bytes, place: _Place, find: Find) -> Iterator[tuple[str,
             yield found.tag, group[same[group]]
 
 
-def _store(matrix: Bytes, rows: Indexes, place: _Place, tag: int, scalars: Scalars) -> None:
+def _store(matrix: Bytes, rows: Indexes, place: _Place, tag: int, scalars: ScalarEvents) -> None:
     scalars.ids[rows] = tag
     scalars.wall_times[rows] = _column(matrix, place.wall, 8).view("<f8")[:, 0]
     with np.errstate(invalid="ignore"):  # of NaN that is signalling

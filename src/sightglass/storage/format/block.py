@@ -57,7 +57,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class BlockHead:
     """What is known of a block without its columns; steps and wall times are of its first and last record."""
 
     segment: int
@@ -76,13 +76,13 @@ class Head:
     n_missed: int = 0
 
 
-def head_of(key: Key, columns: Columns, *, segment: int, since: int = 0, n_missed: int = 0) -> Head:
+def head_of(key: Key, columns: Columns, *, segment: int, since: int = 0, n_missed: int = 0) -> BlockHead:
     """Tell what can be known of columns, at least one record."""
     steps, wall_times = columns.steps, columns.wall_times
     with np.errstate(invalid="ignore"):
         least, most = float(np.fmin.reduce(steps)), float(np.fmax.reduce(steps))
     ordinal = columns.index if columns.ordinals is None else int(columns.ordinals[0])
-    return Head(
+    return BlockHead(
         segment=segment, key=key, n=len(columns), index=columns.index, ordinal=ordinal, since=since, n_missed=n_missed,
         first_step=float(steps[0]), last_step=float(steps[-1]), min_step=least, max_step=most,
         first_wall=float(wall_times[0]), last_wall=float(wall_times[-1]), type=_type(columns.values),
@@ -101,7 +101,7 @@ def _type(values: Any) -> str:
 # Encoding
 
 
-def encode(head: Head, columns: Columns) -> list[Buffer]:
+def encode(head: BlockHead, columns: Columns) -> list[Buffer]:
     """Encode columns as the payload of a frame, in parts.
 
     Raises:
@@ -133,7 +133,7 @@ def _field(number: int, parts: Sequence[Buffer]) -> list[Buffer]:
     return [key(number, BYTES), varint(sum(map(len, parts))), *parts]
 
 
-def _encode_head(head: Head) -> bytes:
+def _encode_head(head: BlockHead) -> bytes:
     out = [key(1, FIXED64), _U64.pack(head.segment), key(2, VARINT), varint(KINDS.index(head.key.kind))]
     for number, text in ((3, head.key.tag), (4, head.key.query), (14, head.type)):
         if text or number != 4:
@@ -217,7 +217,7 @@ def is_block(payload: memoryview, length: int) -> bool:
     return any((number, kind) == (BLOCK, BYTES) for number, kind, *_ in spans(payload, 0, length))
 
 
-def decode_head(payload: memoryview, length: int | None = None) -> Head:
+def decode_head(payload: memoryview, length: int | None = None) -> BlockHead:
     """Decode the head of a block from the beginning of its event.
 
     Args:
@@ -253,7 +253,7 @@ def _parts(payload: memoryview, length: int | None) -> dict[int, Any]:
     return parts
 
 
-def _decode_head(told: memoryview) -> Head:
+def _decode_head(told: memoryview) -> BlockHead:
     fields: dict[int, Any] = {4: "", 15: 0, 16: 0}
     for number, kind, begin, n in spans(told):
         if kind == VARINT:
@@ -264,14 +264,14 @@ def _decode_head(told: memoryview) -> Head:
             fields[number] = str(told[begin : begin + n], "utf-8", "surrogatepass")
     if not 1 <= fields[5] <= MAX_ROWS:
         raise WireError(f"Expected 1 to {MAX_ROWS} records in a block, got {fields[5]}")
-    return Head(
+    return BlockHead(
         segment=fields[1], key=Key(kind=KINDS[fields[2]], tag=fields[3], query=fields[4]), n=fields[5], index=fields[6],
         ordinal=fields[7], first_step=fields[8], last_step=fields[9], min_step=fields[10], max_step=fields[11],
         first_wall=fields[12], last_wall=fields[13], type=fields[14], since=fields[15], n_missed=fields[16],
     )  # fmt: skip
 
 
-def decode(payload: memoryview, head: Head) -> Columns:
+def decode(payload: memoryview, head: BlockHead) -> Columns:
     """Decode the columns of a block; arrays are views of its bytes.
 
     Raises:

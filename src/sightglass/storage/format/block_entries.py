@@ -1,8 +1,8 @@
 """What is known of the blocks of a file without reading their columns: one row of an index for each.
 
-A long run has millions of small blocks, so an index is one NumPy array of `ROW`s for each series; an `Entry` is made
-of a row when somebody looks at it. Heads are decoded by `Heads`, which remembers what all blocks of a series have in
-common and reads the rest at fixed places; heads in another layout than `block.encode` writes go the slow way.
+A long run has millions of small blocks, so an index is one NumPy array of `ROW`s for each series; a `BlockEntry` is
+made of a row when somebody looks at it. Heads are decoded by `Heads`, which remembers what all blocks of a series
+have in common and reads the rest at fixed places; heads in another layout than `block.encode` writes go the slow way.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from sightglass.core.errors import DamagedError, WireError
 
-from .block import BLOCK, BLOCK_CRC, BLOCK_HEAD, MAX_ROWS, Head, Key, decode_head
+from .block import BLOCK, BLOCK_CRC, BLOCK_HEAD, MAX_ROWS, BlockHead, Key, decode_head
 from .framing import checksum
 from .protobuf import BYTES, FIXED32, FIXED64, VARINT, key, read_varint, spans
 
@@ -38,7 +38,7 @@ _Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class BlockEntry:
     """A block of a series, as it is known without its columns.
 
     Attributes:
@@ -69,7 +69,7 @@ class Entry:
     n_missed: int = 0
 
 
-class Entries(Sequence[Entry]):
+class BlockEntries(Sequence[BlockEntry]):
     """The blocks of one series in one file, in the order of the file; it may grow.
 
     Attributes:
@@ -87,9 +87,9 @@ class Entries(Sequence[Entry]):
         self._n = len(self._rows)
 
     @classmethod
-    def of(cls, key: Key, entries: Sequence[Entry]) -> Entries:
+    def of(cls, key: Key, entries: Sequence[BlockEntry]) -> BlockEntries:
         """Return entries as rows."""
-        if isinstance(entries, Entries):
+        if isinstance(entries, BlockEntries):
             return entries
         types: dict[str, int] = {}
         rows = [
@@ -117,22 +117,22 @@ class Entries(Sequence[Entry]):
         return self._n
 
     @overload
-    def __getitem__(self, i: int) -> Entry: ...
+    def __getitem__(self, i: int) -> BlockEntry: ...
 
     @overload
-    def __getitem__(self, i: slice) -> Entries: ...
+    def __getitem__(self, i: slice) -> BlockEntries: ...
 
-    def __getitem__(self, i: int | slice) -> Entry | Entries:
+    def __getitem__(self, i: int | slice) -> BlockEntry | BlockEntries:
         if isinstance(i, slice):
-            return Entries(self.key, self.types, self.rows[i])
+            return BlockEntries(self.key, self.types, self.rows[i])
         row = self.rows[i].item()
         told = dict(zip(COUNTS + PLACES, row[3:], strict=True))
-        return Entry(key=self.key, offset=row[0], length=row[1], type=self.types[row[2]], **told)
+        return BlockEntry(key=self.key, offset=row[0], length=row[1], type=self.types[row[2]], **told)
 
-    def head(self, row: _Row) -> Head:
+    def head(self, row: _Row) -> BlockHead:
         """Return the head of a block, but for the number of the segment."""
         told = dict(zip(COUNTS + PLACES, row[3:], strict=True))
-        return Head(segment=0, key=self.key, type=self.types[row[2]], **told)
+        return BlockHead(segment=0, key=self.key, type=self.types[row[2]], **told)
 
 
 _U32: Final = struct.Struct("<I")

@@ -117,7 +117,7 @@ def _bytes(part: Buffer) -> Any:
     return part if isinstance(part, bytes) else np.frombuffer(part, np.uint8) if len(part) else b""
 
 
-class File:
+class RandomAccessFile:
     """A file that is read at any place, and closed when nobody has it any more.
 
     It is not mapped: one that is cut off under a map kills the process.
@@ -173,7 +173,7 @@ class File:
         self._file.close()
 
 
-def payload(file: File, frame: Frame) -> memoryview:
+def payload(file: RandomAccessFile, frame: Frame) -> memoryview:
     """Read the payload of a frame.
 
     Raises:
@@ -186,7 +186,7 @@ def payload(file: File, frame: Frame) -> memoryview:
     return body
 
 
-def intact(file: File, frame: Frame) -> bool:
+def intact(file: RandomAccessFile, frame: Frame) -> bool:
     """Tell whether the payload of a frame is what was written, reading it piece by piece."""
     crc, place, end = 0, frame.payload, frame.payload + frame.length
     buffer = memoryview(bytearray(min(CHUNK_BYTES, frame.length)))
@@ -247,7 +247,7 @@ class Scan:
         tail: The bytes behind `position`, if they begin with a header that is wrong and no frame follows, yet.
     """
 
-    def __init__(self, file: File, *, position: int = 0) -> None:
+    def __init__(self, file: RandomAccessFile, *, position: int = 0) -> None:
         self.position = position
         self.torn = 0
         self.damages: list[Damage] = []

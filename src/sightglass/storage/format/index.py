@@ -22,8 +22,8 @@ import msgspec
 import numpy as np
 
 from .block import KINDS, Key
-from .block_entries import COUNTS, MAX_COUNT, MIN_ROW_BYTES, ROW, Entries
-from .framing import FOOTER_BYTES, HEADER_BYTES, Damage, File, checksum
+from .block_entries import COUNTS, MAX_COUNT, MIN_ROW_BYTES, ROW, BlockEntries
+from .framing import FOOTER_BYTES, HEADER_BYTES, Damage, RandomAccessFile, checksum
 
 MAGIC: Final = b"SGINDEX2"
 MIN_FRAMES: Final = 512
@@ -34,7 +34,7 @@ BEGINNING_BYTES: Final = 64
 _FRONT: Final = struct.Struct("<II")
 
 
-class Series(msgspec.Struct, frozen=True, array_like=True):
+class SeriesEntry(msgspec.Struct, frozen=True, array_like=True):
     """A series of an index, and how many blocks it has."""
 
     kind: str
@@ -43,7 +43,7 @@ class Series(msgspec.Struct, frozen=True, array_like=True):
     n: int
 
 
-class Lost(msgspec.Struct, frozen=True, array_like=True):
+class DamageEntry(msgspec.Struct, frozen=True, array_like=True):
     """Damage, but for its file."""
 
     offset: int
@@ -73,15 +73,15 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     last_header: bytes
     columns: tuple[str, ...]
     types: list[str]
-    series: list[Series]
-    damages: list[Lost]
+    series: list[SeriesEntry]
+    damages: list[DamageEntry]
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True):
     """An index that was read and found to be right, as far as can be told without reading the file."""
 
     header: Header
-    entries: dict[Key, Entries]
+    entries: dict[Key, BlockEntries]
     damages: list[Damage]
 
 
@@ -90,7 +90,7 @@ def path_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.index")
 
 
-def read(file: File) -> Index | None:
+def read(file: RandomAccessFile) -> Index | None:
     """Read the index of a file; `None` if there is none, or one that cannot be used."""
     try:
         with path_of(file.path).open("rb") as opened:
@@ -102,7 +102,7 @@ def read(file: File) -> Index | None:
         return None
 
 
-def _decode(data: memoryview, file: File) -> Index | None:
+def _decode(data: memoryview, file: RandomAccessFile) -> Index | None:
     if bytes(data[: len(MAGIC)]) != MAGIC:
         return None
     crc, n = _FRONT.unpack_from(data, len(MAGIC))
@@ -114,13 +114,13 @@ def _decode(data: memoryview, file: File) -> Index | None:
     fits = header.columns == ROW.names and sum(series.n for series in header.series) == len(rows)
     if not (fits and _is_about(header, file) and _is_sound(rows, header)):
         return None
-    entries: dict[Key, Entries] = {}
+    entries: dict[Key, BlockEntries] = {}
     place = 0
     for series in header.series:
         if series.kind not in KINDS or series.n < 1:
             return None
         key = Key(kind=series.kind, tag=series.tag, query=series.query)
-        entries[key] = Entries(key, (), rows[place : place + series.n])
+        entries[key] = BlockEntries(key, (), rows[place : place + series.n])
         place += series.n
     damages = [
         Damage(path=file.path, offset=lost.offset, length=lost.length, what=lost.what, tag=lost.tag, step=lost.step)
@@ -129,7 +129,7 @@ def _decode(data: memoryview, file: File) -> Index | None:
     return Index(header=header, entries=entries, damages=damages)
 
 
-def _is_about(header: Header, file: File) -> bool:
+def _is_about(header: Header, file: RandomAccessFile) -> bool:
     """Tell whether the file begins as the index's, and has the frame that was its last."""
     return (
         0 < header.last < header.position <= file.size()
@@ -156,8 +156,8 @@ def _is_sound(rows: Any, header: Header) -> bool:
 
 
 def write(
-    file: File,
-    entries: Mapping[Key, Entries],
+    file: RandomAccessFile,
+    entries: Mapping[Key, BlockEntries],
     *,
     segment: int,
     position: int,
@@ -170,8 +170,8 @@ def write(
         segment=segment, position=position, last=last,
         beginning=bytes(file.read(0, min(position, BEGINNING_BYTES))), last_header=bytes(file.read(last, HEADER_BYTES)),
         columns=ROW.names or (), types=types,
-        series=[Series(key.kind, key.tag, key.query, len(found)) for key, found in entries.items()],
-        damages=[Lost(d.offset, d.length, d.what, d.tag, d.step) for d in damages],
+        series=[SeriesEntry(key.kind, key.tag, key.query, len(found)) for key, found in entries.items()],
+        damages=[DamageEntry(d.offset, d.length, d.what, d.tag, d.step) for d in damages],
     )  # fmt: skip
     told = msgspec.msgpack.encode(header)
     rows = [memoryview(found.rows.view(np.uint8)) for found in entries.values()]

@@ -9,11 +9,12 @@ from pathlib import Path
 from sightglass.core.errors import DamagedError
 from sightglass.storage import run_file
 from sightglass.storage.format.block import Key
-from sightglass.storage.format.block_entries import Entries
+from sightglass.storage.format.block_entries import BlockEntries
 from sightglass.storage.format.framing import Damage
 
+from .record_file import RecordFile
 from .recording import Open, open_part
-from .segment_reader import Part, Segment
+from .segment_reader import SegmentReader
 from .visible_rows import loads
 
 
@@ -133,7 +134,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 def _check(path: Path, open_part: Open, ends: dict[tuple[Path, float, int, Key], tuple[int, int]]) -> FileReport:
     try:
-        part: Part = Segment(path, cache=False) if path.suffix == run_file.SUFFIX else open_part(path)
+        part: RecordFile = SegmentReader(path, cache=False) if path.suffix == run_file.SUFFIX else open_part(path)
     except (DamagedError, OSError) as error:
         return FileReport(path=path, n_rows={}, refused=str(error))
     try:
@@ -142,15 +143,15 @@ def _check(path: Path, open_part: Open, ends: dict[tuple[Path, float, int, Key],
         part.close()
 
 
-def _examine(part: Part, ends: dict[tuple[Path, float, int, Key], tuple[int, int]]) -> FileReport:
+def _examine(part: RecordFile, ends: dict[tuple[Path, float, int, Key], tuple[int, int]]) -> FileReport:
     n_rows: dict[str, int] = {}
     n_frames = 0
     for key, sequence in part.entries().items():
-        entries = Entries.of(key, sequence)
+        entries = BlockEntries.of(key, sequence)
         n_frames += len(entries)
         n_intact = sum(len(columns) for columns in loads(part, entries) if columns is not None)
         n_rows[key.tag] = n_rows.get(key.tag, 0) + n_intact
-    gaps = [gap for key, found in part.entries().items() for gap in _gaps(part, Entries.of(key, found), ends)]
+    gaps = [gap for key, found in part.entries().items() for gap in _gaps(part, BlockEntries.of(key, found), ends)]
     return FileReport(
         path=part.path, dialect=part.dialect, n_bytes=_size(part.path), n_frames=n_frames, n_rows=n_rows,
         torn=part.torn, damages=part.damages, gaps=gaps,
@@ -164,7 +165,9 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _gaps(part: Part, entries: Entries, ends: dict[tuple[Path, float, int, Key], tuple[int, int]]) -> Iterator[Gap]:
+def _gaps(
+    part: RecordFile, entries: BlockEntries, ends: dict[tuple[Path, float, int, Key], tuple[int, int]]
+) -> Iterator[Gap]:
     """Find numbers that are lacking, from the end of the process's file before."""
     place = part.path.parent, part.started, part.rank, entries.key
     tag = entries.key.tag

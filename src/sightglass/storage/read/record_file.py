@@ -9,14 +9,14 @@ from typing import Any, Final, Protocol
 
 from sightglass.core.columns import Columns
 from sightglass.storage.format.block import Key
-from sightglass.storage.format.block_entries import Entry
+from sightglass.storage.format.block_entries import BlockEntry
 from sightglass.storage.format.framing import Damage
 from sightglass.storage.tensors.slices import Index
 
 FILE_NAME: Final = re.compile(r"(\d{1,18})-rank(\d{1,9})-(\d{1,9})\.sgr")
 
 
-class Part(Protocol):
+class RecordFile(Protocol):
     """One file of a recording, whoever wrote it.
 
     Attributes:
@@ -45,20 +45,20 @@ class Part(Protocol):
     def damages(self) -> Sequence[Damage]:
         """What was found to be damaged so far."""
 
-    def entries(self) -> Mapping[Key, Sequence[Entry]]:
+    def entries(self) -> Mapping[Key, Sequence[BlockEntry]]:
         """Return the blocks of each series."""
 
     def refresh(self) -> bool:
         """Look for growth, and tell whether there is any; torn tails and damage are no exceptions."""
 
-    def load(self, entry: Entry) -> Columns:
+    def load(self, entry: BlockEntry) -> Columns:
         """Read a block.
 
         Raises:
             DamagedError: It is not what was written.
         """
 
-    def load_slice(self, entry: Entry, row: int, index: Index | str) -> Any:
+    def load_slice(self, entry: BlockEntry, row: int, index: Index | str) -> Any:
         """Read a part of the array that one record of a block is.
 
         Raises:

@@ -13,33 +13,34 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from sightglass.core.errors import DamagedError, UnknownNameError
-from sightglass.core.threads import lock
 from sightglass.storage import run_file
 from sightglass.storage.foreign import mindspore
 from sightglass.storage.foreign.eventfile import EventFile
 from sightglass.storage.foreign.events import whose
 from sightglass.storage.format.block import Key
-from sightglass.storage.format.block_entries import Entries
+from sightglass.storage.format.block_entries import BlockEntries
 from sightglass.storage.format.framing import Damage
 from sightglass.storage.run_file import SUFFIX, RunEntry, RunFile, is_run, runs_in
 
-from .segment_reader import Part, Segment, name_of
+from .record_file import RecordFile, name_of
+from .segment_reader import SegmentReader
 from .series import Series
-from .visible_rows import Group, Restarts, View
+from .visible_rows import Group, Restarts, VisibleRows
 
 __all__ = ["Recording", "RunEntry", "Series", "is_run", "open_part", "runs_in"]
 
 MAX_WATCHED: Final = 8
 
-Open = Callable[[Path], Part]
+Open = Callable[[Path], RecordFile]
 
 
-def open_part(path: Path) -> Part:
+def open_part(path: Path) -> RecordFile:
     """Open a record file, whoever wrote it.
 
     Raises:
@@ -47,7 +48,7 @@ def open_part(path: Path) -> Part:
         DamagedError: It is no record file, or one of a newer version.
     """
     ours = path.suffix == SUFFIX or whose(path) == "sightglass"
-    return Segment(path) if ours else EventFile(path)
+    return SegmentReader(path) if ours else EventFile(path)
 
 
 class Recording:
@@ -79,9 +80,9 @@ class Recording:
         self.generation = 0
         self.vanished: list[Path] = []
         self.refused: dict[Path, str] = {}
-        self.lock = lock()
+        self.lock = threading.RLock()
         self._open_part = open_part
-        self._parts: dict[Path, Part] = {}
+        self._parts: dict[Path, RecordFile] = {}
         self._series: dict[Key, Series] = {}
         self._restarts = Restarts(())
         self._stamp: Any = None
@@ -102,7 +103,7 @@ class Recording:
         return self._info
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[RecordFile]:
         """The files, in the order in which they were written."""
         return sorted(self._parts.values(), key=lambda part: (part.started, part.number, str(part.path)))
 
@@ -223,7 +224,7 @@ class Recording:
 
     def _gather(self) -> None:
         """Sort the blocks of all files by series and by process."""
-        groups: dict[float, list[Part]] = {}
+        groups: dict[float, list[RecordFile]] = {}
         for part in self.parts:
             groups.setdefault(part.started, []).append(part)
         keys = {key for part in self._parts.values() for key in part.entries()}
@@ -231,7 +232,7 @@ class Recording:
         by_part = {part: part.entries() for parts in groups.values() for part in parts}
         for key in keys:
             series = [
-                (started, [(part, Entries.of(key, by_part[part][key])) for part in parts if key in by_part[part]])
+                (started, [(part, BlockEntries.of(key, by_part[part][key])) for part in parts if key in by_part[part]])
                 for started, parts in groups.items()
             ]
             found.append((key, series))
@@ -239,7 +240,7 @@ class Recording:
                 self._series[key] = Series(self, key)
         self._restarts = Restarts(found)
 
-    def _view(self, key: Key) -> View:
+    def _view(self, key: Key) -> VisibleRows:
         return self._restarts.view(key)
 
 

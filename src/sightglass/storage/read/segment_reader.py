@@ -27,15 +27,15 @@ from sightglass.core.errors import DamagedError, QueryError, WireError
 from sightglass.core.values import Tensor, type_name
 from sightglass.storage.format import framing, index
 from sightglass.storage.format.block import Key, RawValues, decode, is_block, raw_values
-from sightglass.storage.format.block_entries import FIRST_STEP, ROW, Entries, Entry, Heads
-from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Damage, File, Frame, Scan
+from sightglass.storage.format.block_entries import FIRST_STEP, ROW, BlockEntries, BlockEntry, Heads
+from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Damage, Frame, RandomAccessFile, Scan
 from sightglass.storage.format.protobuf import BYTES, FIXED64, walk
 from sightglass.storage.tensors import partial_read, slices
 
 from .concat import Join
-from .record_file import Part, name_of
+from .record_file import name_of
 
-__all__ = ["Entry", "Part", "Segment", "name_of"]
+__all__ = ["BlockEntry", "SegmentReader", "name_of"]
 
 FORMAT: Final = 1
 MAX_VERSION_BYTES: Final = 4_096
@@ -45,8 +45,8 @@ VERSION: Final = re.compile(r"(\w{1,40})\.Event:(\d{1,9})")
 _Row = tuple[Any, ...]
 
 
-class Segment:
-    """A file that we wrote; see `Part` for its attributes.
+class SegmentReader:
+    """A file that we wrote; see `RecordFile` for its attributes.
 
     Attributes:
         version: The text of its version record; empty as long as there is none.
@@ -73,10 +73,10 @@ class Segment:
         self.segment: int | None = None
         self.started, self.rank, self.number = name_of(path) or (0.0, 0, 0)
         self._cache = cache
-        self._file = File(path)
+        self._file = RandomAccessFile(path)
         self._scan = Scan(self._file)
         self._heads = Heads()
-        self._entries: dict[Key, Entries] = {}
+        self._entries: dict[Key, BlockEntries] = {}
         self._n_frames = self._n_indexed = self._last = 0
         self._bad: dict[int, Damage] = {}
         self._verified_values: dict[int, RawValues | None] = {}
@@ -107,7 +107,7 @@ class Segment:
         """How many blocks there are."""
         return self._n_frames
 
-    def entries(self) -> Mapping[Key, Entries]:
+    def entries(self) -> Mapping[Key, BlockEntries]:
         """Return the blocks of each series."""
         return self._entries
 
@@ -150,7 +150,7 @@ class Segment:
         self._last, self._scan.damages = found.header.last, found.damages
         self._heads = Heads(found.header.types)
         for key, entries in found.entries.items():
-            self._entries[key] = Entries(key, self._heads.types, entries.rows)
+            self._entries[key] = BlockEntries(key, self._heads.types, entries.rows)
             self._n_frames += len(entries)
         self._n_indexed = self._n_frames
 
@@ -227,7 +227,7 @@ class Segment:
         for key, rows in series.items():
             self._n_frames += len(rows)
             if key not in self._entries:
-                self._entries[key] = Entries(key, self._heads.types)
+                self._entries[key] = BlockEntries(key, self._heads.types)
             self._entries[key].extend(np.array(rows, ROW))
 
     def _name_damages(self, start: int) -> None:
@@ -261,18 +261,18 @@ class Segment:
 
     # Loading
 
-    def load(self, entry: Entry) -> Columns:
+    def load(self, entry: BlockEntry) -> Columns:
         """Read a block.
 
         Raises:
             DamagedError: It is not what was written.
         """
-        columns = next(self.loads(Entries.of(entry.key, [entry])))
+        columns = next(self.loads(BlockEntries.of(entry.key, [entry])))
         if columns is None:
             raise DamagedError(str(self._bad[entry.offset]))
         return columns
 
-    def loads(self, entries: Entries) -> Iterator[Columns | None]:
+    def loads(self, entries: BlockEntries) -> Iterator[Columns | None]:
         """Read blocks of a series one after the other; `None` for those that are not what was written.
 
         Arrays are valid until the next block is read; those in lists stay.
@@ -292,7 +292,7 @@ class Segment:
             if isinstance(columns.values, list):
                 buffer = memoryview(b"")
 
-    def columns(self, entries: Entries) -> Columns:
+    def columns(self, entries: BlockEntries) -> Columns:
         """Read blocks of a series as one; those that are damaged are left out."""
         rows = entries.rows
         join = Join(int(rows["n"].sum()), int(rows["length"].sum()))
@@ -301,7 +301,7 @@ class Segment:
                 join.add(columns)
         return join.columns()
 
-    def _load(self, entries: Entries, row: _Row, buffer: memoryview) -> Columns:
+    def _load(self, entries: BlockEntries, row: _Row, buffer: memoryview) -> Columns:
         offset, length = row[:2]
         n = self._file.readinto(offset + HEADER_BYTES, buffer)
         body = buffer[:length]
@@ -310,7 +310,7 @@ class Segment:
         self._check(entries, row, body)
         return decode(body, entries.head(row))
 
-    def _check(self, entries: Entries, row: _Row, body: memoryview) -> None:
+    def _check(self, entries: BlockEntries, row: _Row, body: memoryview) -> None:
         """Check that the block which was read is the one that was indexed.
 
         Raises:
@@ -329,7 +329,7 @@ class Segment:
         damage = Damage(path=self.path, offset=frame.offset, length=length, what=what, tag=key.tag, step=step)
         return self._bad.setdefault(frame.offset, damage)
 
-    def load_slice(self, entry: Entry, row: int, index: slices.Index | str) -> Any:
+    def load_slice(self, entry: BlockEntry, row: int, index: slices.Index | str) -> Any:
         """Read a part of the array that one record of a block is, in memory for little more than the part.
 
         Raises:
@@ -343,7 +343,7 @@ class Segment:
         place = frame.payload + raw.offset + range(entry.n)[row] * _row_bytes(raw)
         return partial_read.read(self._file, place, raw.dtype, raw.shape, slices.resolve(index, raw.shape))
 
-    def _verified(self, entry: Entry, frame: Frame) -> RawValues | None:
+    def _verified(self, entry: BlockEntry, frame: Frame) -> RawValues | None:
         """Verify a frame, once, and tell where its arrays lie; `None` if they lie in a list."""
         if frame.offset in self._verified_values:
             return self._verified_values[frame.offset]
@@ -351,7 +351,7 @@ class Segment:
             if not framing.intact(self._file, frame):
                 raise DamagedError("the payload is damaged")
             body = self._file.read(frame.payload, min(frame.length, MAX_HEAD_BYTES))
-            entries = Entries.of(entry.key, [entry])
+            entries = BlockEntries.of(entry.key, [entry])
             self._check(entries, entries.rows[0].item(), body)
             raw = self._raw_values(frame)
             if raw is not None and raw.offset + entry.n * _row_bytes(raw) > frame.length:

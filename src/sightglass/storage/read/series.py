@@ -20,7 +20,7 @@ from sightglass.storage.tensors import browse, slices
 from sightglass.storage.tensors.statistics import Place, TensorStatistics
 
 from .concat import Join
-from .visible_rows import View
+from .visible_rows import VisibleRows
 
 if TYPE_CHECKING:
     from .recording import Recording
@@ -226,7 +226,7 @@ class Series:
             return tuple(map(int, filter(None, told[1].split(","))))
         return np.shape(browse.array_of(self.tag, self.at(step)))
 
-    def table(self, step: float, index: browse.Index = "", *, max_cells: int = slices.MAX_CELLS) -> slices.Table:
+    def table(self, step: float, index: browse.Index = "", *, max_cells: int = slices.MAX_CELLS) -> slices.TensorTable:
         """Read a part of a tensor with at most two free dimensions, such as "[0, :, 2:5]"; see `browse.table`."""
         return browse.table(self, step, index, max_cells=max_cells)
 
@@ -239,7 +239,7 @@ class Series:
         return browse.histograms(self, **options)
 
     def difference(
-        self, step: float, other_step: float, *, other: browse.Kept | None = None, index: browse.Index = ""
+        self, step: float, other_step: float, *, other: browse.TensorSource | None = None, index: browse.Index = ""
     ) -> Any:
         """Subtract the tensor at another step, of this series or another run's, from the one at a step."""
         return browse.difference(self, step, other_step, other=other, index=index)
@@ -252,7 +252,7 @@ class Series:
         return f"<Series {self.tag!r}, {len(self)} records of {self.type}>"
 
     @property
-    def _view(self) -> View:
+    def _view(self) -> VisibleRows:
         return self._recording._view(self.key)
 
     def _first(self, name: str) -> Any:
@@ -285,7 +285,7 @@ class Series:
             self._places = generation, len(view), steps, wall_times
         return steps, wall_times
 
-    def _block(self, view: View, piece: Any) -> Columns:
+    def _block(self, view: VisibleRows, piece: Any) -> Columns:
         """Read the block of a piece, or take it from the last time.
 
         Raises:
@@ -331,7 +331,7 @@ class Series:
         return error
 
 
-def _read(view: View, pieces: Any, index: int = 0) -> Join:
+def _read(view: VisibleRows, pieces: Any, index: int = 0) -> Join:
     join = Join(int((pieces["high"] - pieces["low"]).sum()), int(pieces["length"].sum()), index=index)
     for columns in view.read(pieces):
         if columns is not None:
@@ -339,12 +339,12 @@ def _read(view: View, pieces: Any, index: int = 0) -> Join:
     return join
 
 
-def _read_places(view: View, pieces: Any) -> tuple[Any, Any]:
+def _read_places(view: VisibleRows, pieces: Any) -> tuple[Any, Any]:
     columns = _read(view, pieces).columns()
     return columns.steps, columns.wall_times
 
 
-def _told_places(view: View, pieces: Any) -> tuple[Any, Any]:
+def _told_places(view: VisibleRows, pieces: Any) -> tuple[Any, Any]:
     """Return the steps and wall times of blocks of one record, as their heads tell."""
     steps = view.column(pieces, "first_step")
     whole = (steps == np.trunc(steps)) & (np.abs(steps) < MAX_WHOLE)

@@ -23,11 +23,11 @@ from sightglass.core.columns import Columns
 from sightglass.core.errors import DamagedError, QueryError
 from sightglass.query.query import as_query
 from sightglass.storage.format.block import Key
-from sightglass.storage.format.block_entries import ROW, Entries
+from sightglass.storage.format.block_entries import ROW, BlockEntries
 
-from .segment_reader import Part
+from .record_file import RecordFile
 
-Source = tuple[Part, Entries]
+Source = tuple[RecordFile, BlockEntries]
 Group = tuple[float, list[Source]]
 """When a process began, and what it wrote of a series."""
 
@@ -37,7 +37,7 @@ PIECE: Final = np.dtype(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class View:
+class VisibleRows:
     """The rows of a series that are seen.
 
     Attributes:
@@ -89,7 +89,7 @@ class View:
             stop = start + sum(1 for _ in run)
             part, entries = self.sources[source]
             chosen = pieces[start:stop]
-            blocks = loads(part, Entries(entries.key, entries.types, entries.rows[chosen["entry"]]))
+            blocks = loads(part, BlockEntries(entries.key, entries.types, entries.rows[chosen["entry"]]))
             for columns, piece in zip(blocks, chosen.tolist(), strict=True):
                 yield None if columns is None else self._cut(columns, piece)
             start = stop
@@ -104,7 +104,7 @@ class View:
         return columns.moved(index - columns.index)
 
 
-def loads(part: Part, entries: Entries) -> Iterator[Columns | None]:
+def loads(part: RecordFile, entries: BlockEntries) -> Iterator[Columns | None]:
     """Read blocks one after the other; `None` for those that are damaged."""
     many = getattr(part, "loads", None)
     if many is not None:
@@ -117,7 +117,7 @@ def loads(part: Part, entries: Entries) -> Iterator[Columns | None]:
             yield None
 
 
-def make(groups: Sequence[Group], limits: Sequence[float], shifts: Sequence[int]) -> View:
+def make(groups: Sequence[Group], limits: Sequence[float], shifts: Sequence[int]) -> VisibleRows:
     """Make a view of what several processes wrote of one series.
 
     Args:
@@ -142,7 +142,7 @@ def make(groups: Sequence[Group], limits: Sequence[float], shifts: Sequence[int]
             end = int(joined["index"][-1] + joined["high"][-1] - joined["low"][-1])
         parts.append(joined)
     pieces = np.concatenate(parts)
-    return View(sources, pieces, np.cumsum(pieces["high"] - pieces["low"]), list(shifts))
+    return VisibleRows(sources, pieces, np.cumsum(pieces["high"] - pieces["low"]), list(shifts))
 
 
 def _seen(source: Source, limit: float) -> Any:
@@ -168,7 +168,7 @@ def _seen(source: Source, limit: float) -> Any:
     return np.array(out, PIECE)
 
 
-def _runs(part: Part, entries: Entries, i: int, limit: float) -> list[tuple[int, int]]:
+def _runs(part: RecordFile, entries: BlockEntries, i: int, limit: float) -> list[tuple[int, int]]:
     """Return which rows of a block have steps below a limit; none of one that is damaged."""
     columns = next(loads(part, entries[i : i + 1]))
     if columns is None:
@@ -210,17 +210,17 @@ class Restarts:
     def __init__(self, series: Iterable[tuple[Key, Sequence[Group]]]) -> None:
         """Take what each series has of each process, the earliest first."""
         self._groups = dict(series)
-        self._views: dict[Key, View] = {}
+        self._views: dict[Key, VisibleRows] = {}
         self._counted: dict[str, tuple[list[int], list[float]]] = {}
         self._keys: dict[str, list[Key]] | None = None
 
-    def view(self, key: Key) -> View:
+    def view(self, key: Key) -> VisibleRows:
         """Return the rows of a series that are seen."""
         if key not in self._views:
             self._views[key] = self._make(key, self._groups[key])
         return self._views[key]
 
-    def _make(self, key: Key, groups: Sequence[Group]) -> View:
+    def _make(self, key: Key, groups: Sequence[Group]) -> VisibleRows:
         n = len(groups)
         if n == 1 or all(not sources for _, sources in groups[:-1]):
             return make(groups, [math.inf] * n, self._shifts(key)[0] if n > 1 else [0])
@@ -265,13 +265,13 @@ class Restarts:
         return shifts, cuts
 
 
-def _first(view: View, group: int) -> int | None:
+def _first(view: VisibleRows, group: int) -> int | None:
     """Return the first ordinal that a process has."""
     pieces = view.pieces[view.pieces["group"] == group]
     return int(pieces["ordinal"][0]) if len(pieces) else None
 
 
-def _end(view: View, group: int, shifts: Sequence[int]) -> int | None:
+def _end(view: VisibleRows, group: int, shifts: Sequence[int]) -> int | None:
     """Return the ordinal behind the last one that is seen of earlier processes."""
     pieces = view.pieces[view.pieces["group"] < group][-1:]
     if not len(pieces):
@@ -285,11 +285,11 @@ def _end(view: View, group: int, shifts: Sequence[int]) -> int | None:
     return last + shifts[int(piece["group"])] + 1
 
 
-def _counting(groups: Sequence[Group]) -> View:
+def _counting(groups: Sequence[Group]) -> VisibleRows:
     """Make a view that hides nothing, of a series whose ordinals are its own."""
     n = len(groups)
     view = make(groups, [math.inf] * n, [0] * n)
     shifts = [0]
     for k in range(1, n):
         shifts.append((_end(view, k, shifts) or 0) - (_first(view, k) or 0))
-    return View(view.sources, view.pieces, view.ends, shifts)
+    return VisibleRows(view.sources, view.pieces, view.ends, shifts)

@@ -1,6 +1,6 @@
 """Looking into the tensors of a series: tables, statistics, histograms over its steps, differences, searches.
 
-The functions take whatever has steps and values (`Kept`): a series of a recording, of ours or of another program's.
+The functions take any object with steps and values (`TensorSource`): a series of ours, or of another program's files.
 They read one step at a time, and of it only what is asked for.
 """
 
@@ -26,7 +26,7 @@ from . import statistics as tensor_statistics
 Index = slices.Index | slices.Entry | str
 
 
-class Kept(Protocol):
+class TensorSource(Protocol):
     """What is looked into."""
 
     @property
@@ -86,7 +86,9 @@ class Found:
     value: Any
 
 
-def table(kept: Kept, step: float, index: Index = "", *, max_cells: int = slices.MAX_CELLS) -> slices.Table:
+def table(
+    kept: TensorSource, step: float, index: Index = "", *, max_cells: int = slices.MAX_CELLS
+) -> slices.TensorTable:
     """Read a part of a tensor with at most two free dimensions, to be shown as a table.
 
     Args:
@@ -104,7 +106,7 @@ def table(kept: Kept, step: float, index: Index = "", *, max_cells: int = slices
     return slices.make_table(array_of(kept.tag, kept.at(step, chosen)), chosen, shape)
 
 
-def statistics(kept: Kept, step: float, index: Index | None = None) -> tensor_statistics.TensorStatistics:
+def statistics(kept: TensorSource, step: float, index: Index | None = None) -> tensor_statistics.TensorStatistics:
     """Return what is known of a tensor, or of a part of it: shape, extremes, mean, deviation, norm, counts.
 
     Raises:
@@ -115,7 +117,7 @@ def statistics(kept: Kept, step: float, index: Index | None = None) -> tensor_st
 
 
 def histograms(
-    kept: Kept,
+    kept: TensorSource,
     *,
     bins: int | npt.ArrayLike = 64,
     scale: h.Scale = "linear",
@@ -145,7 +147,9 @@ def histograms(
     )
 
 
-def difference(kept: Kept, step: float, other_step: float, *, other: Kept | None = None, index: Index = "") -> Any:
+def difference(
+    kept: TensorSource, step: float, other_step: float, *, other: TensorSource | None = None, index: Index = ""
+) -> Any:
     """Subtract the tensor at another step, of this series or another one, from the one at a step.
 
     Args:
@@ -168,7 +172,7 @@ def difference(kept: Kept, step: float, other_step: float, *, other: Kept | None
     )
 
 
-def find(kept: Kept, what: tensor_statistics.Place) -> Found | None:
+def find(kept: TensorSource, what: tensor_statistics.Place) -> Found | None:
     """Search all steps for a place: the first that is "nan", "inf", "posinf", "neginf" or "zero", or an extreme.
 
     Steps whose records are damaged are passed over.
@@ -203,7 +207,7 @@ def _rank(found: Found, what: str) -> Any:
     return -value if what == "min" else value
 
 
-def _records(kept: Kept) -> Iterator[Record]:
+def _records(kept: TensorSource) -> Iterator[Record]:
     for i in range(len(kept)):
         with contextlib.suppress(DamagedError):
             yield kept[i]
@@ -234,7 +238,7 @@ def _only(counted: h.HistogramSeries, steps: list[int]) -> h.HistogramSeries:
 class _Steps(Sequence[Any]):
     """The values of a series, read when they are looked at; what is damaged is empty, and has no place."""
 
-    def __init__(self, kept: Kept, max_steps: int | None) -> None:
+    def __init__(self, kept: TensorSource, max_steps: int | None) -> None:
         self._kept = kept
         n = len(kept)
         if max_steps is None or n <= max_steps:

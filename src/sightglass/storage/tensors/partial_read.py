@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.core.errors import DamagedError
-from sightglass.storage.format.framing import File
+from sightglass.storage.format.framing import RandomAccessFile
 
 from .slices import Resolved
 
@@ -20,7 +20,7 @@ PIECE_BYTES: Final = 2**20
 FAR_BYTES: Final = 2**15
 
 
-def read(file: File, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...], index: Resolved) -> Any:
+def read(file: RandomAccessFile, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...], index: Resolved) -> Any:
     """Read a part of an array that lies in a file in C order.
 
     Args:
@@ -41,7 +41,9 @@ def read(file: File, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...], 
 
 
 class _Reader:
-    def __init__(self, file: File, dtype: np.dtype[Any], shape: tuple[int, ...], places: list[range]) -> None:
+    def __init__(
+        self, file: RandomAccessFile, dtype: np.dtype[Any], shape: tuple[int, ...], places: list[range]
+    ) -> None:
         self._file = file
         self._dtype = dtype
         self._shape = shape

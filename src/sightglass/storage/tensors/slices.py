@@ -41,7 +41,7 @@ EXPECTED = "Expected an integer, a slice such as 2:5 or '...'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Table:
+class TensorTable:
     """The part of a tensor that a table shows.
 
     Attributes:
@@ -169,7 +169,7 @@ def cells(index: str | Entry | Index, shape: Sequence[int], *, max_cells: int = 
     return resolved
 
 
-def table(array: npt.ArrayLike, index: str | Entry | Index = "", *, max_cells: int = MAX_CELLS) -> Table:
+def table(array: npt.ArrayLike, index: str | Entry | Index = "", *, max_cells: int = MAX_CELLS) -> TensorTable:
     """Cut a table from a tensor; values that are not finite are values like all others.
 
     Args:
@@ -188,7 +188,7 @@ def table(array: npt.ArrayLike, index: str | Entry | Index = "", *, max_cells: i
     return make_table(array[(*resolved, ...)], resolved, array.shape)
 
 
-def make_table(part: npt.NDArray[Any], index: Resolved, shape: Sequence[int]) -> Table:
+def make_table(part: npt.NDArray[Any], index: Resolved, shape: Sequence[int]) -> TensorTable:
     """Make a table of the part that was loaded of a tensor.
 
     Args:
@@ -200,7 +200,7 @@ def make_table(part: npt.NDArray[Any], index: Resolved, shape: Sequence[int]) ->
     free = ((entry, n) for entry, n in zip(index, shape, strict=True) if isinstance(entry, slice))
     places = [np.array(_places(entry, n), np.int64) for entry, n in free]
     rows, columns = (*places, *(np.zeros(0, np.int64),) * 2)[:2]
-    return Table(
+    return TensorTable(
         shape=tuple(shape), index=index, values=values, rows=rows, columns=columns, statistics=statistics(values)
     )
 

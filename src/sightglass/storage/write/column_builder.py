@@ -31,13 +31,13 @@ Log = tuple[int, Any, float, dict[str, Any], Mapping[str, float] | None, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class UnstorableValue:
     """Stands for a value that cannot be kept, and says why."""
 
     why: str
 
 
-ON_HOST: Final = PLAIN | {np.float64, np.float32, np.int64, np.int32, np.bool_, np.ndarray, Lost}
+ON_HOST: Final = PLAIN | {np.float64, np.float32, np.int64, np.int32, np.bool_, np.ndarray, UnstorableValue}
 _PYTHON: Final[dict[type, type]] = {np.float64: float, np.int64: int, np.bool_: bool}
 
 
@@ -55,7 +55,7 @@ class _Series:
     n_bytes: int = 0
 
 
-class Gather:
+class ColumnBuilder:
     """Holds the records of all series until they make a block.
 
     Attributes:
@@ -137,7 +137,7 @@ class Gather:
     def _kept(self, series: _Series, columns: Columns) -> Iterator[Columns]:
         """Yield what is left of a piece without the values that are lost."""
         values = columns.values
-        if isinstance(values, np.ndarray) or Lost not in set(map(type, values)):
+        if isinstance(values, np.ndarray) or UnstorableValue not in set(map(type, values)):
             yield columns
             return
         start = 0
@@ -152,7 +152,7 @@ class Gather:
 
 
 def _why(value: Any) -> str | None:
-    return value.why if type(value) is Lost else None
+    return value.why if type(value) is UnstorableValue else None
 
 
 def _by_tag(observables: Sequence[dict[str, Any]]) -> Iterator[tuple[str, Sequence[Any], list[int] | None]]:
@@ -215,19 +215,19 @@ def _read(value: Any) -> Any:
         if isinstance(value, Histogram):
             value.counts  # noqa: B018  counted now, its samples are free
     except Exception as error:  # noqa: BLE001  arrays are other libraries' own
-        return Lost(f"{type(error).__name__}: {error}")
+        return UnstorableValue(f"{type(error).__name__}: {error}")
     return value
 
 
 def _checked(value: Any) -> Any:
     """Return a value, or why it cannot be kept."""
     kind = type(value)
-    if kind in (float, bool, Lost, type(None)) or (kind is np.ndarray and value.dtype.kind in "biufc"):
+    if kind in (float, bool, UnstorableValue, type(None)) or (kind is np.ndarray and value.dtype.kind in "biufc"):
         return value
     try:
         codec.encode(value)
     except Exception as error:  # noqa: BLE001  a container may be anything's
-        return Lost(str(error))
+        return UnstorableValue(str(error))
     return value
 
 

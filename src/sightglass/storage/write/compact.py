@@ -32,7 +32,7 @@ from sightglass.core.errors import DamagedError
 from sightglass.storage.format import framing, index
 from sightglass.storage.format.block import Key, is_block
 from sightglass.storage.format.block_entries import Heads
-from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Buffer, File, Frame, frame
+from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Buffer, Frame, RandomAccessFile, frame
 from sightglass.storage.format.protobuf import FIXED64, key, walk
 
 from .merge import STEP_ITEMS, Merge, Steps
@@ -147,7 +147,7 @@ class _Compaction:
         self._merge = Merge(self._put_block)
         self._out: list[Buffer] = []
         self._n_out = self._n_unsynced = self._n_written = self._n_before = self._n_after = 0
-        self._file: File | None = None
+        self._file: RandomAccessFile | None = None
         self._target: Any = None
 
     def discard(self) -> None:
@@ -164,7 +164,7 @@ class _Compaction:
                 opened.close()
 
     def _work(self) -> Steps:
-        self._file = File(self._path)
+        self._file = RandomAccessFile(self._path)
         if self._file.size() != self._n_bytes or shutil.disk_usage(self._path.parent).free < ROOM * self._n_bytes:
             raise _LeftAloneError
         self._target = self._fresh.open("wb", buffering=0)
@@ -176,7 +176,7 @@ class _Compaction:
         yield
         self._replace(self._file)
 
-    def _replace(self, file: File) -> None:
+    def _replace(self, file: RandomAccessFile) -> None:
         """Put the new file into the place of the old one, if that is worth it."""
         if 2 * self._n_written > self._n_bytes and 2 * self._n_after > self._n_before:
             raise _LeftAloneError
@@ -193,7 +193,7 @@ class _Compaction:
 
     # Reading
 
-    def _read(self, file: File) -> Steps:
+    def _read(self, file: RandomAccessFile) -> Steps:
         place = 0
         while place < self._n_bytes:
             window = bytes(file.read(place, min(WINDOW_BYTES, self._n_bytes - place)))
@@ -224,7 +224,7 @@ class _Compaction:
         key, row = found
         self._merge.take(payload, key, self._heads.types[row[2]], row[3:8], self._segment or 0)
 
-    def _take_long(self, file: File, place: int, length: int | None) -> Generator[None, None, int]:
+    def _take_long(self, file: RandomAccessFile, place: int, length: int | None) -> Generator[None, None, int]:
         """Copy a frame that is longer than a window, and return how long it is."""
         found = Frame(place, -1 if length is None else length)
         if length is None or found.end > self._n_bytes:

@@ -19,7 +19,7 @@ STAGED_BYTES: Final = 2**16
 MAX_FREE_BYTES: Final = 128 * 2**20
 
 
-class Staging:
+class CopyPool:
     """Takes copies; from any thread."""
 
     def __init__(self, *, max_free_bytes: int = MAX_FREE_BYTES) -> None:

@@ -27,13 +27,13 @@ import numpy as np
 
 from sightglass.core.clock import Clock
 from sightglass.core.columns import Row
-from sightglass.core.errors import KeepError, UnsendableError
+from sightglass.core.errors import StorageError, UnsendableError
 from sightglass.core.threads import Worker
 from sightglass.core.values import n_bytes
 from sightglass.storage.format.block import Key
 
-from .column_builder import STEPS, Gather, Log, Lost
-from .copy_pool import STAGED_BYTES, Staging
+from .column_builder import STEPS, ColumnBuilder, Log, UnstorableValue
+from .copy_pool import STAGED_BYTES, CopyPool
 from .segment import Segments
 
 FLUSH_S: Final = 0.5
@@ -56,7 +56,7 @@ FIXED: Final = frozenset((float, int, bool, type(None), np.float64, np.float32, 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Statistics:
+class WriterStatistics:
     """What became of the records so far.
 
     Attributes:
@@ -92,7 +92,7 @@ class _Gap:
     n_dropped: Counter[Key]
 
 
-class Keeper:
+class RecordWriter:
     """Keeps the records of one process. Nothing is opened, and no thread started, before the first one comes.
 
     Attributes:
@@ -111,8 +111,8 @@ class Keeper:
         self.active = False
         self._clock = clock
         self._worker = Worker("keep", self._work)
-        self._staging = Staging()
-        self._gather = Gather(lose=self._lose)
+        self._staging = CopyPool()
+        self._gather = ColumnBuilder(lose=self._lose)
         self._segments = Segments(open_directory, rank=rank, clock=clock, tell=self._warn)
         # How many items `log` may append without looking further. None while the thread is asleep and has to be woken,
         # `WAKE_ITEMS` while it sleeps for a time, all that there is room for while it is at work.
@@ -170,7 +170,7 @@ class Keeper:
         """Wait until all that was given is in the file.
 
         Raises:
-            KeepError: It is not, or records were dropped since this was last raised.
+            StorageError: It is not, or records were dropped since this was last raised.
         """
         if self.active and not self._closed:
             self._urgent = True
@@ -180,7 +180,7 @@ class Keeper:
         """Write what is left, and close the file; what cannot be written now is lost. Calling it again does nothing.
 
         Raises:
-            KeepError: Not all is written, or records were dropped since this was last raised.
+            StorageError: Not all is written, or records were dropped since this was last raised.
         """
         if self._closed:
             return
@@ -197,11 +197,11 @@ class Keeper:
         self._limit = 0
         self._items = deque()
         self._worker = Worker("keep", self._work)
-        self._gather = Gather(lose=self._lose)
+        self._gather = ColumnBuilder(lose=self._lose)
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> WriterStatistics:
         """Return what was counted so far."""
-        return Statistics(
+        return WriterStatistics(
             n_rows=self._segments.n_rows,
             n_bytes=self._segments.n_bytes,
             n_dropped=self._n_dropped,
@@ -220,17 +220,17 @@ class Keeper:
                 owned[tag] = value
                 continue
             kept = owned[tag] = self._own(value, size)
-            size += 0 if type(kept) is Lost else n_bytes(kept)
+            size += 0 if type(kept) is UnstorableValue else n_bytes(kept)
         return owned, size
 
     def _own(self, value: Any, n_more_bytes: int) -> Any:
         try:
             size = n_bytes(value)
             if size >= STAGED_BYTES and self._n_waiting_bytes() + n_more_bytes + size > MAX_WAITING_BYTES:
-                return Lost(f"more than {MAX_WAITING_BYTES >> 20} MiB wait to be written")
+                return UnstorableValue(f"more than {MAX_WAITING_BYTES >> 20} MiB wait to be written")
             return self._staging.take(value)
         except Exception as error:  # noqa: BLE001  arrays are other libraries' own
-            return Lost(f"{type(error).__name__}: {error}")
+            return UnstorableValue(f"{type(error).__name__}: {error}")
 
     def _give(self, item: Log | _Given, size: int) -> None:
         with self._worker.lock:
@@ -276,9 +276,9 @@ class Keeper:
         n_dropped, self._n_dropped_told = self._n_dropped - self._n_dropped_told, self._n_dropped
         if why:
             counted = f"{self._n_waiting()} wait in memory, {n_dropped} are lost"
-            raise KeepError(f"Records could not be written: {why}; {counted}")
+            raise StorageError(f"Records could not be written: {why}; {counted}")
         if n_dropped:
-            raise KeepError(f"{n_dropped} records are lost; the last reason: {self._last_error}")
+            raise StorageError(f"{n_dropped} records are lost; the last reason: {self._last_error}")
 
     def _warn(self, message: str, *, once: str = "") -> None:
         """Warn of something for the first time."""
@@ -415,7 +415,7 @@ class Keeper:
         with self._worker.lock:
             self._n_dropped += self._n_waiting()
             self._items.clear()
-            self._gather = Gather(lose=self._lose)
+            self._gather = ColumnBuilder(lose=self._lose)
         with contextlib.suppress(OSError):  # all that can be told of it was told by `flush`
             self._segments.close(compact_s=0.0 if self._failure else self._closing_s)
 

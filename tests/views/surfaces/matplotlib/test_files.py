@@ -41,8 +41,8 @@ def test_it_is_written_at_most_twice_a_second_while_waiting(stub, tmp_path, monk
     now, writes, source = [0.0], [], stub(1.0, ended=False)
     monkeypatch.setattr(display.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(display.time, "sleep", lambda seconds: (source.put(1.0), now.__setitem__(0, now[0] + seconds)))
-    write = display.File.write
-    monkeypatch.setattr(display.File, "write", lambda self, figure: (writes.append(now[0]), write(self, figure)))
+    write = display.FigureFile.write
+    monkeypatch.setattr(display.FigureFile, "write", lambda self, figure: (writes.append(now[0]), write(self, figure)))
     view = MatplotlibView(source, path=tmp_path / "a.png", size=(1, 1)).start()
     assert view.wait(2.0) is False
     assert len(writes) in (4, 5)

@@ -14,9 +14,9 @@ from sightglass.views.surfaces.notebook.open_pages import (
     PACE_S,
     SILENT_S,
     WINDOW,
-    Audience,
+    OpenPages,
 )
-from sightglass.views.surfaces.notebook.view_streams import Desk
+from sightglass.views.surfaces.notebook.view_streams import NotebookStreams
 
 
 class Hall:
@@ -24,8 +24,8 @@ class Hall:
 
     def __init__(self, source):
         self.source = source
-        self.desk = Desk([source])
-        self.audience = Audience()
+        self.desk = NotebookStreams([source])
+        self.audience = OpenPages()
         self.now_s, self.busy = 100.0, False
 
     def hear(self, kind, page="a", **more):

@@ -8,7 +8,7 @@ import pytest
 
 from sightglass.core.errors import ViewError
 from sightglass.views.options import Options
-from sightglass.views.surfaces.notebook.view_streams import Desk
+from sightglass.views.surfaces.notebook.view_streams import NotebookStreams
 
 
 def column(desk, id, name):
@@ -17,20 +17,20 @@ def column(desk, id, name):
 
 
 def test_the_view_is_chosen_as_everywhere(feed):
-    desk = Desk([feed().put(1.0, 2.0)])
+    desk = NotebookStreams([feed().put(1.0, 2.0)])
     assert desk.settings["view"] == "line"
     assert desk.settings["title"] == "loss"
     assert [stream["label"] for stream in desk.settings["streams"]] == ["loss"]
-    assert Desk([feed().put({"a": 1.0})]).settings["view"] == "bars"
-    assert Desk([feed().put({"a": 1.0})], view="line").settings["view"] == "line"
-    assert Desk([feed()]).settings["view"] is None
+    assert NotebookStreams([feed().put({"a": 1.0})]).settings["view"] == "bars"
+    assert NotebookStreams([feed().put({"a": 1.0})], view="line").settings["view"] == "line"
+    assert NotebookStreams([feed()]).settings["view"] is None
 
 
 def test_what_cannot_share_a_view_is_refused_at_once_or_told_later(feed):
     with pytest.raises(ViewError, match="cannot share a view"):
-        Desk([feed("loss").put(1.0), feed("picture").put(np.zeros((8, 8, 3), np.uint8))])
+        NotebookStreams([feed("loss").put(1.0), feed("picture").put(np.zeros((8, 8, 3), np.uint8))])
     late = feed("picture")
-    desk = Desk([feed("loss").put(1.0), late])
+    desk = NotebookStreams([feed("loss").put(1.0), late])
     late.put(np.zeros((8, 8, 3), np.uint8))
     assert desk.pull()
     assert [stream["label"] for stream in desk.settings["streams"]] == ["loss"]
@@ -38,7 +38,7 @@ def test_what_cannot_share_a_view_is_refused_at_once_or_told_later(feed):
 
 
 def test_runs_have_a_colour_each_and_their_names_in_the_legend(feed):
-    desk = Desk([feed("loss", run).put(1.0) for run in ("one", "two")])
+    desk = NotebookStreams([feed("loss", run).put(1.0) for run in ("one", "two")])
     labels = [stream["label"] for stream in desk.settings["streams"]]
     assert labels == ["one · loss", "two · loss"]
     colors = [stream["color"] for stream in desk.settings["streams"]]
@@ -47,7 +47,7 @@ def test_runs_have_a_colour_each_and_their_names_in_the_legend(feed):
 
 def test_streams_come_and_go(feed):
     loss, other = feed("loss").put(1.0), feed("other").put(2.0)
-    desk = Desk([loss])
+    desk = NotebookStreams([loss])
     desk.add(other, second=True)
     desk.add(other)
     desk.pull()
@@ -64,7 +64,7 @@ def test_streams_come_and_go(feed):
 
 def test_records_are_pulled_once_and_all_of_them_kept(feed):
     source = feed().put(1.0, float("nan"), 3.0)
-    desk = Desk([source])
+    desk = NotebookStreams([source])
     source.put(4.0)
     before = source.n_pulled
     assert desk.pull()
@@ -79,7 +79,7 @@ def test_records_are_pulled_once_and_all_of_them_kept(feed):
 
 def test_x_may_count_another_step_track(feed):
     source = feed().put(1.0, 2.0, epoch=7.0).put(3.0)
-    desk = Desk([source], options=Options(x="epoch"))
+    desk = NotebookStreams([source], options=Options(x="epoch"))
     assert column(desk, "s1", "step") == [7.0, 7.0]
     assert desk.settings["options"]["x"] == "step"
     assert desk.settings["options"]["xname"] == "epoch"
@@ -88,7 +88,7 @@ def test_x_may_count_another_step_track(feed):
 def test_x_may_be_another_stream_that_lags_behind(feed):
     tokens = feed("tokens").put(100.0, 200.0)
     source = feed().put(5.0, 4.0, 3.0, 2.0)
-    desk = Desk([source], options=Options(x=tokens))
+    desk = NotebookStreams([source], options=Options(x=tokens))
     assert (column(desk, "s1", "step"), column(desk, "s1", "y")) == ([100.0, 200.0], [5.0, 4.0])
     tokens.put(300.0)
     desk.pull()
@@ -103,13 +103,13 @@ def test_memory_is_bounded(feed, monkeypatch):
     from sightglass.views import backlog
 
     monkeypatch.setattr(backlog, "MAX_POINTS", 1024)
-    desk = Desk([feed().put(*np.random.default_rng(0).normal(size=5000).tolist())])
+    desk = NotebookStreams([feed().put(*np.random.default_rng(0).normal(size=5000).tolist())])
     assert desk.lines["s1"].backlog.n == 5000
     assert desk.lines["s1"].backlog.n_kept <= 1024
 
 
 def test_settings_are_plain_json(feed):
-    desk = Desk([feed("<b>").put(1.0)], options=Options(y_limits=(0.0, 1.0), dark=True, smooth=0.5))
+    desk = NotebookStreams([feed("<b>").put(1.0)], options=Options(y_limits=(0.0, 1.0), dark=True, smooth=0.5))
     told = msgspec.json.decode(msgspec.json.encode(desk.settings))
     assert told["options"]["ylimits"] == [0.0, 1.0]
     assert told["options"]["dark"] is True
@@ -117,7 +117,7 @@ def test_settings_are_plain_json(feed):
 
 
 def test_lists_of_pictures_are_grids(feed):
-    desk = Desk([feed().put([(np.zeros((8, 8)), "a", 0.5), (np.ones((8, 8)), "b", 0.1)])])
+    desk = NotebookStreams([feed().put([(np.zeros((8, 8)), "a", 0.5), (np.ones((8, 8)), "b", 0.1)])])
     [value] = desk.lines["s1"].backlog.take(0, 100).message["values"]
     assert [picture["caption"] for picture in value["images"]] == ["a, 0.5", "b, 0.1"]
     assert desk.settings["view"] == "images"

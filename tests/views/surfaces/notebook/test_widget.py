@@ -13,8 +13,8 @@ import pytest
 import sightglass as sg
 from sightglass.core.errors import MissingExtraError, ViewError
 from sightglass.views.surfaces.notebook import NotebookView, bundle_of_run, bundle_of_stream, in_notebook, model
-from sightglass.views.surfaces.notebook.cells import Cells
-from sightglass.views.surfaces.notebook.puller import Pump
+from sightglass.views.surfaces.notebook.cells import NotebookCells
+from sightglass.views.surfaces.notebook.puller import Puller
 
 MIME = "application/vnd.jupyter.widget-view+json"
 
@@ -124,7 +124,7 @@ def test_the_module_of_views_is_one_file_that_needs_nothing_else():
 def test_cells_are_watched():
     heard = {}
     shell = SimpleNamespace(events=SimpleNamespace(register=heard.__setitem__))
-    cells = Cells()
+    cells = NotebookCells()
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
         cells.watch()
@@ -137,7 +137,7 @@ def test_cells_are_watched():
 
 
 def test_the_thread_comes_when_it_is_due_and_when_it_is_woken():
-    pump = Pump()
+    pump = Puller()
     turns = []
 
     class Idle:

@@ -21,11 +21,11 @@ from sightglass.storage.format.png import encode_png, picture
 from sightglass.views import plot
 from sightglass.views.choose import VIEWS
 from sightglass.views.options import Options
-from sightglass.views.series_buffer import Trace
-from sightglass.views.stream_set import Board
+from sightglass.views.series_buffer import SeriesBuffer
+from sightglass.views.stream_set import StreamSet
 from sightglass.views.surfaces.plotly import PlotlyView
 from sightglass.views.surfaces.plotly import view as surface
-from sightglass.views.surfaces.plotly.figure_data import Drawing, changed, refresh
+from sightglass.views.surfaces.plotly.figure_data import FigureData, changed, refresh
 from sightglass.views.surfaces.plotly.images import across
 from sightglass.views.surfaces.plotly.paint import PAINTERS, draw
 from sightglass.views.surfaces.plotly.style import DARK, LIGHT, plain
@@ -387,15 +387,15 @@ def test_update_brings_the_figure_to_what_a_new_one_is():
 @given(st.permutations(["line", "table", "log", "histogram", "bars"]), st.integers(0, 6))
 def test_any_drawing_can_follow_any_other(views, n):
     values = [1.0, np.nan, 2.0, -np.inf, 3.0, 4.0][:n]
-    figure, old = go.Figure(layout={"template": "none"}), Drawing()
+    figure, old = go.Figure(layout={"template": "none"}), FigureData()
     for i, view in enumerate(views):
         options = Options(smooth=0.5 * (i % 2), clip=i == 1, dark=i == 2, log_y=i == 3)
-        board = Board(Stub(*values, tag=f"s{i}"), view=view, second=(), options=options)
+        board = StreamSet(Stub(*values, tag=f"s{i}"), view=view, second=(), options=options)
         board.pull()
         new = draw(board.scene)
         old = refresh(figure, old, new)
         fresh = go.Figure(layout={"template": "none"})
-        refresh(fresh, Drawing(), new)
+        refresh(fresh, FigureData(), new)
         assert solid(figure.to_plotly_json()) == solid(fresh.to_plotly_json())
 
 
@@ -411,7 +411,7 @@ def solid(tree):
 
 
 def test_nothing_is_sent_when_nothing_changed():
-    board = Board([Stub(1.0, np.nan, 2.0), Stub(Histogram([1.0]), tag="w")], options=Options(smooth=0.5, clip=True))
+    board = StreamSet([Stub(1.0, np.nan, 2.0), Stub(Histogram([1.0]), tag="w")], options=Options(smooth=0.5, clip=True))
     board.pull()
     one, other = draw(board.scene), draw(board.scene)
     assert not changed(one.layout, other.layout)
@@ -420,7 +420,7 @@ def test_nothing_is_sent_when_nothing_changed():
 
 def test_only_what_changed_is_sent():
     source = Stub(1.0, 2.0, ended=False, tag="loss")
-    board = Board([source, Stub(3.0, tag="other")])
+    board = StreamSet([source, Stub(3.0, tag="other")])
     board.pull()
     before = draw(board.scene)
     source.put(0.5)
@@ -602,4 +602,4 @@ def test_odd_values_everywhere_do_not_stop_it():
             PlotlyView(Stub(*value), **options).figure.to_json()
     changing = PlotlyView(Stub(1.0, "text", np.eye(2), 2.0))
     assert any("2 values are not drawn" in notice for notice in changing.notices)
-    assert Trace(Stub()).kind is None
+    assert SeriesBuffer(Stub()).kind is None

@@ -10,9 +10,9 @@ from matplotlib import rcParams as settings
 from sightglass.views.latest_values import Bar, bars_of, is_numbered
 from sightglass.views.palette import ALARM, AXIS, NEGATIVE
 from sightglass.views.scales import axis_of, number
-from sightglass.views.scene import Item, Scene, frames_of
+from sightglass.views.scene import LatestRecord, Scene, frames_of
 
-from .layout import Margins, Place, free
+from .layout import Layout, Margins, free
 from .style import fitted, plain, width_in
 from .ticks import bounded, ends_of, set_places, set_ticks
 
@@ -24,7 +24,7 @@ class Bars:
 
     moving: Any = ()
 
-    def __init__(self, place: Place, scene: Scene) -> None:
+    def __init__(self, place: Layout, scene: Scene) -> None:
         self._place = place
         self.axes = place.axes()
         self._standing = is_numbered(scene)
@@ -156,7 +156,7 @@ def _past(bar: Bar) -> list[tuple[float, float]]:
     return [(alpha, float(bounded(value))) for alpha, value in bar.ages[:-1] if np.isfinite(value)]
 
 
-def _older(item: Item, scene: Scene) -> list[tuple[float, Any]]:
+def _older(item: LatestRecord, scene: Scene) -> list[tuple[float, Any]]:
     if not scene.options.frames:
         return []
     return [(alpha, record.value) for alpha, record in frames_of(item, scene.options.history)]

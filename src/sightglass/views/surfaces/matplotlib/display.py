@@ -169,7 +169,7 @@ def _interruptible(stop: Callable[[], None]) -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-class File:
+class FigureFile:
     """A figure that is kept as a file.
 
     Args:

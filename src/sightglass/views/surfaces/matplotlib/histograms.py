@@ -13,9 +13,9 @@ from sightglass.views.distributions import OverSteps, over_steps
 from sightglass.views.latest_values import counted_of, density_of
 from sightglass.views.palette import ALARM, AXIS
 from sightglass.views.scales import axis_of, number
-from sightglass.views.scene import Item, Scene
+from sightglass.views.scene import LatestRecord, Scene
 
-from .layout import MAX_PANELS, Margins, Place, free
+from .layout import MAX_PANELS, Layout, Margins, free
 from .style import color_map_of, plain
 from .ticks import bounded, ends_of, set_ticks
 
@@ -29,7 +29,7 @@ class Distributions:
 
     moving: Any = ()
 
-    def __init__(self, place: Place, scene: Scene) -> None:
+    def __init__(self, place: Layout, scene: Scene) -> None:
         self._place = place
         self.axes = place.axes()
         self._made: list[Any] = []
@@ -81,7 +81,7 @@ class Distributions:
         self.axes.set_ylabel("")
         self._place.drop(self.axes)
 
-    def _counted(self, found: list[tuple[Item, Any]]) -> list[Any]:
+    def _counted(self, found: list[tuple[LatestRecord, Any]]) -> list[Any]:
         said, several = [], len(found) > 1
         for row, (item, one) in enumerate(found):
             odd = [f"{n:,} {name}" for name, n in (("NaN", one.n_nan), ("+Inf", one.n_posinf), ("-Inf", one.n_neginf))
@@ -102,7 +102,7 @@ class OverTime:
 
     moving: Any = ()
 
-    def __init__(self, place: Place, scene: Scene) -> None:
+    def __init__(self, place: Layout, scene: Scene) -> None:
         self._place = place
         self._over = scene.options.over
         self._panels: list[Any] = []

@@ -15,7 +15,7 @@ from sightglass.views.palette import AXIS
 from sightglass.views.scales import number
 from sightglass.views.scene import Scene
 
-from .layout import Margins, Place, free
+from .layout import Layout, Margins, free
 from .style import fitted, plain, width_in
 
 MAX_TILES: Final = 144
@@ -31,7 +31,7 @@ class Tiles:
 
     moving: Any = ()
 
-    def __init__(self, place: Place, scene: Scene) -> None:
+    def __init__(self, place: Layout, scene: Scene) -> None:
         self._place = place
         self._view = scene.view
         self.axes = place.axes()

@@ -20,7 +20,7 @@ from matplotlib.transforms import Bbox, ScaledTranslation
 
 from sightglass.views.latest_values import hidden_of, is_numbered
 from sightglass.views.palette import ALARM, AXIS
-from sightglass.views.scene import Scene, Series
+from sightglass.views.scene import LineSeries, Scene
 
 from .style import fitted, plain, width_in
 
@@ -48,7 +48,7 @@ class Margins:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class LegendEntry:
     """One line of the legend."""
 
     label: str
@@ -63,7 +63,7 @@ class Entry:
         return f"{self.value} ({self.state})" if self.state else self.value
 
 
-class Place:
+class Layout:
     """A part of a figure.
 
     Args:
@@ -183,7 +183,7 @@ class Words:
         moving: The artists that change with the values.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Layout) -> None:
         self.place = place
         self._title = self._text(place.corner(0, 1), weight="bold", size=settings["axes.titlesize"])
         self._value = self._text(place.corner(0, 1), weight="bold", size=settings["axes.titlesize"])
@@ -218,7 +218,7 @@ class Words:
             moved, self._still = True, still
         return moved
 
-    def _write_head(self, scene: Scene, alone: Entry | None) -> None:
+    def _write_head(self, scene: Scene, alone: LegendEntry | None) -> None:
         place, points = self.place, settings["axes.titlesize"]
         y = place.head_in - PAD_IN / 2 - TITLE_IN + 0.07
         x = place.pad_in - (place.margins.left if place.given is None else 0)
@@ -236,10 +236,10 @@ class Words:
         after = x + width_in(title, points, bold=True) + 0.1
         self._value.set(text=said, position=(after, y), color=_ink(alone) if alone else AXIS)
 
-    def _rows(self, entries: list[Entry]) -> tuple[list[list[tuple[Entry, str, float, float]]], int]:
+    def _rows(self, entries: list[LegendEntry]) -> tuple[list[list[tuple[LegendEntry, str, float, float]]], int]:
         """Lay the legend out: rows of entries with their names, where they begin and where their values do."""
         points, room = settings["legend.fontsize"], self.place.width_in
-        rows: list[list[tuple[Entry, str, float, float]]] = []
+        rows: list[list[tuple[LegendEntry, str, float, float]]] = []
         at = math.inf
         for n, entry in enumerate(entries):
             label = fitted(plain(entry.label), max(room * 0.6, 1.0), points)
@@ -259,7 +259,7 @@ class Words:
             at += wide + GAP_IN
         return rows, 0
 
-    def _write_legend(self, rows: list[list[tuple[Entry, str, float, float]]], left_out: int) -> None:
+    def _write_legend(self, rows: list[list[tuple[LegendEntry, str, float, float]]], left_out: int) -> None:
         place = self.place
         left = place.pad_in - (place.margins.left if place.given is None else 0)
         flat = [(r, *one) for r, row in enumerate(rows) for one in row]
@@ -309,7 +309,7 @@ class Words:
         return self.place.frame.text(x, y, text, transform=transform, clip_on=False, **style)
 
 
-def entries_of(scene: Scene) -> list[Entry]:
+def entries_of(scene: Scene) -> list[LegendEntry]:
     """Return the lines of a scene's legend."""
     if scene.series:
         return [_entry_of(series) for series in scene.series if series.label]
@@ -317,7 +317,7 @@ def entries_of(scene: Scene) -> list[Entry]:
         (scene.view == "histogram" and scene.options.over not in ("ridge", "heat"))
         or (scene.view == "bars" and is_numbered(scene))
     ):
-        return [Entry(label=item.label, color=item.color) for item in scene.items]
+        return [LegendEntry(label=item.label, color=item.color) for item in scene.items]
     return []
 
 
@@ -328,10 +328,10 @@ def free(artists: Iterable[Any]) -> None:
             artist.remove()
 
 
-def _entry_of(series: Series) -> Entry:
+def _entry_of(series: LineSeries) -> LegendEntry:
     label = f"{series.label} (right)" if series.second else series.label
-    return Entry(label=label, color=series.color, value=series.value, state=series.state, dash=series.dash)
+    return LegendEntry(label=label, color=series.color, value=series.value, state=series.state, dash=series.dash)
 
 
-def _ink(entry: Entry) -> str:
+def _ink(entry: LegendEntry) -> str:
     return ALARM if "NaN" in entry.value or "Inf" in entry.value else entry.color

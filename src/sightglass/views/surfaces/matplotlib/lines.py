@@ -20,10 +20,10 @@ from matplotlib.lines import Line2D
 from sightglass.views.options import Span
 from sightglass.views.palette import ALARM, AXIS
 from sightglass.views.scales import Axis, axis_of, number
-from sightglass.views.scene import MAX_PIXELS, Floats, Scene, Series
+from sightglass.views.scene import MAX_PIXELS, Floats, LineSeries, Scene
 from sightglass.views.thinning import thin
 
-from .layout import DASHES, Margins, Place, free
+from .layout import DASHES, Layout, Margins, free
 from .style import plain, shorten
 from .ticks import bounded, ends_of, set_places, set_ticks
 
@@ -42,7 +42,7 @@ Z_BAND, Z_RAW, Z_LINE, Z_MARK, Z_NOTE = 3.0, 3.1, 3.2, 3.3, 3.4
 class Lines:
     """The painter of lines."""
 
-    def __init__(self, place: Place, scene: Scene) -> None:
+    def __init__(self, place: Layout, scene: Scene) -> None:
         self._place = place
         self._kind = _kind_of(scene)
         self._options = scene.options
@@ -309,7 +309,7 @@ class _Strand:
         """Take it away."""
         free(self.parts)
 
-    def paint(self, series: Series, scene: Scene, *, n_pixels: int) -> None:
+    def paint(self, series: LineSeries, scene: Scene, *, n_pixels: int) -> None:
         """Show a series, in so many pixels."""
         x, y = _drawable(series.x), _drawable(series.y)
         if series.raw is not None:
@@ -337,7 +337,7 @@ class _Strand:
         self._band.set_verts(list(_band(series)))
 
 
-def _band(series: Series) -> list[Floats]:
+def _band(series: LineSeries) -> list[Floats]:
     """Return the outline of each stretch of a band without a gap."""
     if series.low is None or series.high is None:
         return []

@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib import rcParams as settings
 
 from sightglass.views.scales import Axis, axis_of
-from sightglass.views.scene import Scene, Series
+from sightglass.views.scene import LineSeries, Scene
 
-from .layout import DASHES, Margins, Place, free
-from .ticks import Nice, Written, bounded, ends_of
+from .layout import DASHES, Layout, Margins, free
+from .ticks import NumberFormatter, NumberLocator, bounded, ends_of
 
 ANGLES: Final = (24, -56)
 
@@ -21,7 +21,7 @@ class Space:
 
     moving: Any = ()
 
-    def __init__(self, place: Place, scene: Scene) -> None:
+    def __init__(self, place: Layout, scene: Scene) -> None:
         self._place = place
         self.axes = place.axes(projection="3d")
         self.axes.view_init(*ANGLES)
@@ -31,8 +31,8 @@ class Space:
             axis.set_pane_color((0, 0, 0, 0))
             axis._axinfo["grid"].update(color=settings["grid.color"], linewidth=0.5, linestyle="-")
             axis.line.set_color(settings["axes.edgecolor"])
-            axis.set_major_locator(Nice(n_max=5))
-            axis.set_major_formatter(Written())
+            axis.set_major_locator(NumberLocator(n_max=5))
+            axis.set_major_formatter(NumberFormatter())
             getattr(self.axes, f"set_{name}label")(name, fontsize=settings["legend.fontsize"])
             self.axes.tick_params(axis=name, labelsize=settings["legend.fontsize"] - 1, pad=1)
 
@@ -75,7 +75,7 @@ class Space:
         self._place.drop(self.axes)
 
 
-def _parts(series: Series) -> tuple[Any, Any, Any]:
+def _parts(series: LineSeries) -> tuple[Any, Any, Any]:
     z = series.z if series.z is not None else np.zeros_like(series.x)
     solid = np.isfinite(series.x) & np.isfinite(series.y) & np.isfinite(z)
     x, y, z = (bounded(np.where(solid, part, np.nan)) for part in (series.x, series.y, z))

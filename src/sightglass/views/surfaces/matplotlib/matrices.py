@@ -14,7 +14,7 @@ from sightglass.views.palette import ALARM, AXIS, MISSING, hex_of
 from sightglass.views.scene import Scene
 from sightglass.views.series_buffer import as_floats
 
-from .layout import MAX_PANELS, Margins, Place, free
+from .layout import MAX_PANELS, Layout, Margins, free
 from .style import color_map_of, plain
 from .ticks import bounded, set_ticks
 
@@ -28,7 +28,7 @@ class Heatmaps:
 
     moving: Any = ()
 
-    def __init__(self, place: Place, scene: Scene) -> None:
+    def __init__(self, place: Layout, scene: Scene) -> None:
         self._place = place
         self._panels: list[Any] = []
         self._keys: list[Any] = []

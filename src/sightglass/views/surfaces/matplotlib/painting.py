@@ -13,11 +13,11 @@ from sightglass.views.scene import Scene
 from .bars import Bars
 from .histograms import Distributions, OverTime, is_over_steps
 from .images import Tiles
-from .layout import Margins, Place, Words
+from .layout import Layout, Margins, Words
 from .lines import Lines
 from .lines_3d import Space
 from .matrices import Heatmaps
-from .text_views import Pages, Waiting, has_content
+from .text_views import EmptyView, Pages, has_content
 
 
 class Painter(Protocol):
@@ -54,7 +54,7 @@ class Painting:
     """
 
     def __init__(self, figure: Any, axes: Any = None, *, live: bool = False, animated: bool = False) -> None:
-        self.place = Place(figure, axes, live=live)
+        self.place = Layout(figure, axes, live=live)
         self._words = Words(self.place)
         self._painter: Painter | None = None
         self._animated = animated
@@ -106,7 +106,7 @@ class Painting:
 def painter_of(scene: Scene) -> Any:
     """Return the class that draws a scene."""
     if not has_content(scene):
-        return Waiting
+        return EmptyView
     match scene.view:
         case "bars":
             return Bars

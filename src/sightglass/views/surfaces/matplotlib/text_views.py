@@ -11,7 +11,7 @@ from sightglass.views.palette import AXIS
 from sightglass.views.scales import Axis, axis_of, number
 from sightglass.views.scene import MADE_OF_LINES, Scene
 
-from .layout import Margins, Place, free
+from .layout import Layout, Margins, free
 from .style import MONO, families, plain, shorten, width_in
 
 ROW_IN: Final = 0.19
@@ -23,7 +23,7 @@ class Pages:
 
     moving: Any = ()
 
-    def __init__(self, place: Place, scene: Scene) -> None:
+    def __init__(self, place: Layout, scene: Scene) -> None:
         self._place = place
         self._view = scene.view
         self.axes = place.axes()
@@ -95,12 +95,12 @@ class Pages:
         )
 
 
-class Waiting:
+class EmptyView:
     """The painter of nothing: it says what is missing."""
 
     moving: Any = ()
 
-    def __init__(self, place: Place, scene: Scene) -> None:
+    def __init__(self, place: Layout, scene: Scene) -> None:
         self._place = place
         self.axes = place.axes()
         self.axes.set_axis_off()

@@ -28,7 +28,7 @@ TIME_STEPS: Final = (
 )  # fmt: skip
 
 
-class Nice(Locator):  # type: ignore[misc,unused-ignore]
+class NumberLocator(Locator):  # type: ignore[misc,unused-ignore]
     """Ticks at 1, 2 or 5 times a power of ten."""
 
     def __init__(self, *, log: bool = False, n_max: int | None = None) -> None:
@@ -54,7 +54,7 @@ class Nice(Locator):  # type: ignore[misc,unused-ignore]
         return [value for value, _ in Axis(low=low, high=high, log=self._log).ticks(n_max)]
 
 
-class Times(Nice):
+class TimeLocator(NumberLocator):
     """Ticks at round times of day, in the zone of this machine."""
 
     def tick_values(self, vmin: float, vmax: float) -> Sequence[float]:
@@ -70,7 +70,7 @@ class Times(Nice):
         return [i * step - ahead for i in range(first, last + 1)]
 
 
-class Written(Formatter):  # type: ignore[misc,unused-ignore]
+class NumberFormatter(Formatter):  # type: ignore[misc,unused-ignore]
     """Numbers as everywhere else: with as few decimals as tell the ticks apart."""
 
     def __init__(self, *, log: bool = False) -> None:
@@ -88,7 +88,7 @@ class Written(Formatter):  # type: ignore[misc,unused-ignore]
         return tick_labels([float(value) for value in values], min(filter(None, steps), default=1.0))
 
 
-class Clock(Formatter):  # type: ignore[misc,unused-ignore]
+class TimeFormatter(Formatter):  # type: ignore[misc,unused-ignore]
     """Times of day, with the date where days differ."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
@@ -132,8 +132,8 @@ def set_ticks(axis: Any, *, log: bool = False, clock: bool = False) -> None:
         log: Whether it is logarithmic.
         clock: Whether it counts seconds since the Unix epoch.
     """
-    axis.set_major_locator(Times() if clock else Nice(log=log))
-    axis.set_major_formatter(Clock() if clock else Written(log=log))
+    axis.set_major_locator(TimeLocator() if clock else NumberLocator(log=log))
+    axis.set_major_formatter(TimeFormatter() if clock else NumberFormatter(log=log))
     if log:
         axis.set_minor_locator(LogLocator(subs="auto", numticks=12))
         axis.set_minor_formatter(NullFormatter())

@@ -20,9 +20,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 from sightglass.core.errors import MissingExtraError, ViewError
-from sightglass.core.threads import Source
+from sightglass.core.source import Source
 from sightglass.views.options import Span, options_of
-from sightglass.views.stream_set import Board
+from sightglass.views.stream_set import StreamSet
 
 try:
     import matplotlib as mpl
@@ -31,7 +31,7 @@ try:
 except ImportError:
     raise MissingExtraError("matplotlib", extra="plot", purpose="Drawing with Matplotlib") from None
 
-from .display import SLICE_S, File, Window, is_live
+from .display import SLICE_S, FigureFile, Window, is_live
 from .painting import Painting
 from .style import ground_is_dark, looks
 
@@ -79,8 +79,8 @@ class MatplotlibView:
         **options: Any,
     ) -> None:
         drawn = options_of(options, surface="matplotlib", own=OWN)
-        self._board = Board(sources, view=view, title=title, second=second, options=drawn)
-        self._file = File(path) if path is not None else None
+        self._board = StreamSet(sources, view=view, title=title, second=second, options=drawn)
+        self._file = FigureFile(path) if path is not None else None
         given = axes.figure if axes is not None else figure
         self._looks = looks(dark=ground_is_dark(drawn.dark, given), size=size)
         # Whoever hands in a figure, or wants no window, knows what becomes of it.
@@ -159,7 +159,7 @@ class MatplotlibView:
             ViewError: It cannot be written, or its suffix is no kind of picture.
         """
         self.update()
-        file = File(path)
+        file = FigureFile(path)
         with self._context():
             file.write(self.figure)
 

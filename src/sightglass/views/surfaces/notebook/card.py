@@ -10,12 +10,13 @@ Theory of operation
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from sightglass.core.errors import QueryError, SightglassError
-from sightglass.core.threads import Background, Worker, lock
+from sightglass.core.threads import Background, Worker
 from sightglass.query.shorthand import query_of
 from sightglass.views import encoding
 
@@ -60,7 +61,7 @@ class RunCard:
 
     def __init__(self, run: CardRun) -> None:
         self._run = run
-        self._lock = lock()
+        self._lock = threading.RLock()
         self._pages: dict[str, int] = {}
         self._n_sent = self._n_blind = self._n_acts = 0
         self._concurrent = False

@@ -17,7 +17,7 @@ def in_notebook() -> bool:
     return getattr(shell(), "kernel", None) is not None
 
 
-class Cells:
+class NotebookCells:
     """What is known of the cells of the notebook.
 
     Attributes:
@@ -49,4 +49,4 @@ class Cells:
         self.busy = False
 
 
-cells = Cells()
+cells = NotebookCells()

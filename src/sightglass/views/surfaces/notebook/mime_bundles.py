@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sightglass.core.errors import SightglassError
-from sightglass.core.threads import Source
+from sightglass.core.source import Source
 
 from .card import CardRun, RunCard
 from .cells import in_notebook

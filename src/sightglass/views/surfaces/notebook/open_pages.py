@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from sightglass.views import encoding
 
-from .view_streams import Desk
+from .view_streams import NotebookStreams
 
 WINDOW: Final = 4
 PACE_S: Final = 0.066
@@ -73,7 +73,7 @@ class Page:
         return self.n_sent - self.n_acknowledged >= WINDOW
 
 
-class Audience:
+class OpenPages:
     """The pages that look at a view.
 
     Attributes:
@@ -130,7 +130,7 @@ class Audience:
             return [({"type": "who", "to": name}, [])]
         return []
 
-    def turn(self, desk: Desk, *, now_s: float, busy: bool) -> list[Message]:
+    def turn(self, desk: NotebookStreams, *, now_s: float, busy: bool) -> list[Message]:
         """Return what is to be sent now."""
         deaf = busy and not self.concurrent and self._n_blind < MAX_BLIND
         sent = []
@@ -149,11 +149,11 @@ class Audience:
         self.n_sent += len(sent)
         return sent
 
-    def behind(self, desk: Desk) -> bool:
+    def behind(self, desk: NotebookStreams) -> bool:
         """Tell whether a page waits for something that it can be sent before it speaks."""
         return any(not page.full and _news(page, desk) for page in list(self._pages.values()))
 
-    def _message(self, page: Page, desk: Desk, now_s: float) -> list[Message]:
+    def _message(self, page: Page, desk: NotebookStreams, now_s: float) -> list[Message]:
         settings, lines = desk.settings, desk.lines
         words: dict[str, Any] = {"type": "update", "to": page.name, "reset": page.n_sent == 0, "streams": []}
         if settings != page.settings:
@@ -178,7 +178,7 @@ class Audience:
         return [(words, buffers)]
 
 
-def _news(page: Page, desk: Desk) -> bool:
+def _news(page: Page, desk: NotebookStreams) -> bool:
     if page.settings != desk.settings:
         return True
     lines = desk.lines
@@ -186,7 +186,7 @@ def _news(page: Page, desk: Desk) -> bool:
     return any(line.backlog.n > page.cursors.get(line.id, 0) for line in drawn)
 
 
-def _stranger(desk: Desk) -> Page:
+def _stranger(desk: NotebookStreams) -> Page:
     """Return somebody who knows nothing, and is told little: of what is no number the last only."""
     cursors = {id: max(0, line.backlog.n - 1) for id, line in desk.lines.items() if not line.backlog.numeric}
     return Page(name=EVERYBODY, points=BLIND_POINTS, cursors=cursors)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Final, Protocol
 
-from sightglass.core.threads import Worker, lock
+from sightglass.core.threads import Worker
 
 from .open_pages import PACE_S
 
@@ -13,36 +14,36 @@ IDLE_S: Final = 1.0
 """How often a view is pulled at which nobody looks."""
 
 
-class Pumped(Protocol):
+class Pullable(Protocol):
     """What the thread works for."""
 
     def turn(self, now_s: float) -> float | None:
         """Pull and send; return when to come again, in seconds, or `None` if only when woken."""
 
 
-class Pump:
+class Puller:
     """Works for any number of views, in turns, with one thread that sleeps while there is nothing to do."""
 
     def __init__(self) -> None:
-        self._views: tuple[Pumped, ...] = ()
+        self._views: tuple[Pullable, ...] = ()
         self._due: dict[int, float] = {}
-        self._lock = lock()
+        self._lock = threading.RLock()
         self._worker = Worker("notebook", self._round)
 
-    def add(self, view: Pumped) -> None:
+    def add(self, view: Pullable) -> None:
         """Work for a view from now on, and at once."""
         with self._lock:
             if not any(one is view for one in self._views):
                 self._views = (*self._views, view)
         self.wake(view)
 
-    def drop(self, view: Pumped) -> None:
+    def drop(self, view: Pullable) -> None:
         """Work for a view no more."""
         with self._lock:
             self._views = tuple(one for one in self._views if one is not view)
             self._due.pop(id(view), None)
 
-    def wake(self, view: Pumped) -> None:
+    def wake(self, view: Pullable) -> None:
         """Come to a view at once; from any thread."""
         self._due[id(view)] = 0.0
         self._worker.wake()
@@ -61,4 +62,4 @@ class Pump:
         return None if next_s == float("inf") else min(max(next_s - time.monotonic(), PACE_S / 10), IDLE_S)
 
 
-pump = Pump()
+pump = Puller()

@@ -1,8 +1,8 @@
 """The streams of one view in a notebook: what came of them, how it is to be drawn, and what the reader has to know.
 
 Theory of operation
-    Each stream has a `Trace`, which knows as on every other surface what its values are and what became of them, and
-    a `Backlog`, from which each page takes what it has not seen. Both see the same records: they are pulled once.
+    Each stream has a `SeriesBuffer`, which knows as on every other surface what its values are and what became of
+    them, and a `Backlog`, from which each page takes what it has not seen. Both see the same records.
 
     x may count another step track, or be another stream; then the records' steps are replaced by it on the way into
     the backlog. A record whose step the other stream has not reached waits; one whose step it left out is left out.
@@ -11,6 +11,7 @@ Theory of operation
 from __future__ import annotations
 
 import itertools
+import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -20,13 +21,13 @@ import numpy as np
 
 from sightglass.core.errors import ViewError, unknown
 from sightglass.core.record import Record
-from sightglass.core.threads import Source, lock
+from sightglass.core.source import Source
 from sightglass.views.backlog import MAX_POINTS, Backlog
 from sightglass.views.choose import VIEWS
 from sightglass.views.options import X_KINDS, Options
 from sightglass.views.palette import line_color
 from sightglass.views.scene import label_streams, notices_of, styles_of
-from sightglass.views.series_buffer import Trace, words
+from sightglass.views.series_buffer import SeriesBuffer, words
 from sightglass.views.stream_set import choice_of, shared
 
 DASHES: Final = ((), (8, 4), (3, 3), (12, 3, 3, 3))
@@ -36,7 +37,7 @@ MAX_WAITING: Final = 20_000
 """How many records of a stream wait for the one that is its x."""
 
 
-class Line:
+class NotebookStream:
     """One stream in a view.
 
     Attributes:
@@ -47,12 +48,12 @@ class Line:
         backlog: What came, for pages.
     """
 
-    def __init__(self, id: str, source: Source, *, second: bool, x: Trace | str) -> None:
+    def __init__(self, id: str, source: Source, *, second: bool, x: SeriesBuffer | str) -> None:
         self.id = id
         self.source = source
         self.second = second
         self.backlog = Backlog()
-        self.trace = Trace(self, max_points=MAX_POINTS)
+        self.trace = SeriesBuffer(self, max_points=MAX_POINTS)
         self._x = x
         self._waiting: deque[Record] = deque(maxlen=MAX_WAITING)
 
@@ -104,7 +105,7 @@ class Line:
         return placed
 
 
-class Desk:
+class NotebookStreams:
     """The streams of one view.
 
     Args:
@@ -134,11 +135,11 @@ class Desk:
         if view is not None and view not in VIEWS:
             raise ViewError(unknown("view", view, VIEWS))
         self.options = options or Options()
-        self.lines: dict[str, Line] = {}
+        self.lines: dict[str, NotebookStream] = {}
         self._wanted, self._title = view, title
         self._ids = itertools.count(1)
-        self._x = Trace(self.options.x) if isinstance(self.options.x, Source) else None
-        self._lock = lock()
+        self._x = SeriesBuffer(self.options.x) if isinstance(self.options.x, Source) else None
+        self._lock = threading.RLock()
         right = list(second)
         for source in sources:
             self.add(source, second=any(source is one for one in right))
@@ -171,7 +172,7 @@ class Desk:
             if any(line.source is source for line in self.lines.values()):
                 return
             x = self._x if self._x is not None else str(self.options.x)
-            line = Line(f"s{next(self._ids)}", source, second=second, x=x)
+            line = NotebookStream(f"s{next(self._ids)}", source, second=second, x=x)
             if self._x is not None:
                 self._x.pull()
             line.pull()

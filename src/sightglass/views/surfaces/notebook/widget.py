@@ -7,20 +7,21 @@ Theory of operation
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 from sightglass.core.errors import ViewError
-from sightglass.core.threads import Source, lock
+from sightglass.core.source import Source
 from sightglass.views.options import options_of
 
 from .cells import cells, in_notebook
 from .model import Front, display
-from .open_pages import PACE_S, Audience, Message
+from .open_pages import PACE_S, Message, OpenPages
 from .puller import IDLE_S, pump
-from .view_streams import Desk
+from .view_streams import NotebookStreams
 
 HEIGHT: Final = 360
 MIN_HEIGHT: Final = 120
@@ -59,9 +60,9 @@ class NotebookView:
         if not isinstance(height, int) or height < MIN_HEIGHT:
             raise ViewError(f"Expected a height of at least {MIN_HEIGHT} pixels, got {height!r}")
         chosen = options_of(options, surface="notebook", own=("height",))
-        self._desk = Desk(_several(sources), view=view, title=title, second=_several(second), options=chosen)
-        self._audience = Audience()
-        self._lock = lock()
+        self._desk = NotebookStreams(_several(sources), view=view, title=title, second=_several(second), options=chosen)
+        self._audience = OpenPages()
+        self._lock = threading.RLock()
         self._closed = False
         self._cell = -1
         self._front = Front("view.js", purpose=PURPOSE, heard=self._hear, views=True, height=height, points=PAGE_POINTS)

@@ -9,11 +9,11 @@ import numpy as np
 from sightglass.views.latest_values import Bar, bars_of, is_numbered
 from sightglass.views.palette import ALARM
 from sightglass.views.scales import number
-from sightglass.views.scene import Item, Scene, Series
+from sightglass.views.scene import LatestRecord, LineSeries, Scene
 
-from .figure_data import Drawing
+from .figure_data import FigureData
 from .lines import shown_limits
-from .style import Json, Look, axis, faded, mixed, plain
+from .style import Json, PlotlyStyle, axis, faded, mixed, plain
 
 MAX_BARS: Final = 1000
 MAX_LABELLED: Final = 40
@@ -21,7 +21,7 @@ MAX_UPRIGHT: Final = 16
 LONG: Final = 12
 
 
-def draw_bars(scene: Scene, look: Look) -> Drawing:
+def draw_bars(scene: Scene, look: PlotlyStyle) -> FigureData:
     """Draw one bar for each name with its value; of frames the newest, older ones as outlines that fade."""
     if scene.places:
         return _frames(scene, look)
@@ -44,10 +44,10 @@ def draw_bars(scene: Scene, look: Look) -> Drawing:
         value = "%{y}" if upright else "%{x}"
         trace["hovertemplate"] = f"%{{{'x' if upright else 'y'}}}: <b>{value}</b><extra></extra>"
         traces.append(trace)
-    return Drawing(traces=traces, layout=_bar_layout(scene, look, upright=upright), notices=_bar_notices(groups))
+    return FigureData(traces=traces, layout=_bar_layout(scene, look, upright=upright), notices=_bar_notices(groups))
 
 
-def _bar_layout(scene: Scene, look: Look, *, upright: bool) -> Json:
+def _bar_layout(scene: Scene, look: PlotlyStyle, *, upright: bool) -> Json:
     names = axis(look, type="category", showgrid=False, tickfont={"color": look.ink, "size": 11})
     values = axis(look, type="log" if scene.options.log_y else "linear")
     if not scene.options.log_y:
@@ -59,7 +59,7 @@ def _bar_layout(scene: Scene, look: Look, *, upright: bool) -> Json:
     return {"xaxis": values, "yaxis": {**names, "autorange": "reversed"}, "bargap": 0.25}
 
 
-def _bar_notices(groups: list[tuple[Item, list[Bar]]]) -> tuple[str, ...]:
+def _bar_notices(groups: list[tuple[LatestRecord, list[Bar]]]) -> tuple[str, ...]:
     found = []
     for item, bars in groups:
         if len(bars) > MAX_BARS:
@@ -67,7 +67,7 @@ def _bar_notices(groups: list[tuple[Item, list[Bar]]]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _frames(scene: Scene, look: Look) -> Drawing:
+def _frames(scene: Scene, look: PlotlyStyle) -> FigureData:
     names = [plain(place, n_max=32) for place in scene.places]
     traces: list[Json] = []
     group = 0
@@ -75,10 +75,10 @@ def _frames(scene: Scene, look: Look) -> Drawing:
         traces.append(_frame(series, names, group))
         group += series.alpha >= 1
     layout = _bar_layout(scene, look, upright=True)
-    return Drawing(traces=traces, layout=layout | {"barmode": "group", "bargroupgap": 0.05})
+    return FigureData(traces=traces, layout=layout | {"barmode": "group", "bargroupgap": 0.05})
 
 
-def _frame(series: Series, names: list[str], group: int) -> Json:
+def _frame(series: LineSeries, names: list[str], group: int) -> Json:
     newest = series.alpha >= 1
     outline = {"color": faded(series.color, min(1.0, series.alpha * 1.5)), "width": 1.2}
     fill = faded(series.color, 0.55) if newest else "rgba(0, 0, 0, 0)"

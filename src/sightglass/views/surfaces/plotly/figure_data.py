@@ -22,7 +22,7 @@ LIMITS: Final = ("range", "autorange")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drawing:
+class FigureData:
     """A figure as data.
 
     Attributes:
@@ -36,7 +36,7 @@ class Drawing:
     notices: tuple[str, ...] = ()
 
 
-def refresh(figure: Any, old: Drawing, new: Drawing) -> Drawing:
+def refresh(figure: Any, old: FigureData, new: FigureData) -> FigureData:
     """Bring a figure from one drawing to the next, and return what it shows then.
 
     Args:

@@ -10,18 +10,18 @@ from sightglass.core.values import Histogram
 from sightglass.views.distributions import OverSteps, over_steps
 from sightglass.views.latest_values import counted_of, density_of
 from sightglass.views.scales import number
-from sightglass.views.scene import Item, Scene
+from sightglass.views.scene import LatestRecord, Scene
 
-from .figure_data import Drawing
+from .figure_data import FigureData
 from .lines import shown_limits
-from .style import Floats, Json, Look, axis, bare, color_bar, color_scale, faded, mixed, plain, titled
+from .style import Floats, Json, PlotlyStyle, axis, bare, color_bar, color_scale, faded, mixed, plain, titled
 
 MAX_RIDGES: Final = 40
 MAX_COLUMNS: Final = 512
 RIDGE_HEIGHT: Final = 6.0
 
 
-def draw_histogram(scene: Scene, look: Look) -> Drawing:
+def draw_histogram(scene: Scene, look: PlotlyStyle) -> FigureData:
     """Draw distributions: the latest of each stream, or all that are kept over the steps."""
     match scene.options.over:
         case "ridge":
@@ -36,10 +36,10 @@ def draw_histogram(scene: Scene, look: Look) -> Drawing:
     layout: Json = {"xaxis": titled(x_axis, "value"), "yaxis": titled(counted, "density" if density else "count")}
     layout |= {"bargap": 0, "hovermode": "x unified" if density else "closest"}
     _limit(scene, layout)
-    return Drawing(traces=traces, layout=layout, notices=tuple(filter(None, map(_outside, found))))
+    return FigureData(traces=traces, layout=layout, notices=tuple(filter(None, map(_outside, found))))
 
 
-def _blocks(item: Item, h: Histogram) -> Json:
+def _blocks(item: LatestRecord, h: Histogram) -> Json:
     edges = h.edges
     ends = np.stack([edges[:-1], edges[1:]], axis=1)
     return {
@@ -50,7 +50,7 @@ def _blocks(item: Item, h: Histogram) -> Json:
     }  # fmt: skip
 
 
-def _outline(item: Item, h: Histogram, look: Look) -> Json:
+def _outline(item: LatestRecord, h: Histogram, look: PlotlyStyle) -> Json:
     density = density_of(h)
     return {
         "type": "scatter", "mode": "lines", "line": {"color": item.color, "width": 1.5}, "fill": "tozeroy",
@@ -60,7 +60,7 @@ def _outline(item: Item, h: Histogram, look: Look) -> Json:
     }  # fmt: skip
 
 
-def _ridges(scene: Scene, look: Look) -> Drawing:
+def _ridges(scene: Scene, look: PlotlyStyle) -> FigureData:
     """Draw one outline for each step, the newest in front."""
     traces: list[Json] = []
     places: dict[int, str] = {}
@@ -89,10 +89,10 @@ def _ridges(scene: Scene, look: Look) -> Drawing:
     y_axis = axis(look, showgrid=False, tickvals=shown, ticktext=[places[place] for place in shown])
     layout = {"xaxis": x_axis, "yaxis": titled(y_axis, "step"), "hovermode": "closest"}
     _limit(scene, layout, y=False)
-    return Drawing(traces=traces, layout=layout)
+    return FigureData(traces=traces, layout=layout)
 
 
-def _heat(scene: Scene, look: Look) -> Drawing:
+def _heat(scene: Scene, look: PlotlyStyle) -> FigureData:
     """Draw a map of how often each value came at each step."""
     found = [(item, spread) for item in scene.items if (spread := _over_steps(item, MAX_COLUMNS)) is not None]
     traces: list[Json] = []
@@ -118,10 +118,10 @@ def _heat(scene: Scene, look: Look) -> Drawing:
     layout["xaxis"] = titled(axis(look, showgrid=False, anchor=last), "step")
     layout["yaxis"] = layout.get("yaxis", bare())
     _limit(scene, layout)
-    return Drawing(traces=traces, layout=layout)
+    return FigureData(traces=traces, layout=layout)
 
 
-def _over_steps(item: Item, n_max: int) -> OverSteps | None:
+def _over_steps(item: LatestRecord, n_max: int) -> OverSteps | None:
     """Return at most so many distributions of a stream, evenly chosen, the newest among them."""
     n = len(item.values)
     chosen = np.unique(np.linspace(0, n - 1, min(n, n_max)).astype(int)).tolist()
@@ -142,7 +142,7 @@ def _limit(scene: Scene, layout: Json, *, y: bool = True) -> None:
         layout["yaxis"]["range"] = shown_limits(options.y_limits, log=layout["yaxis"].get("type") == "log")
 
 
-def _outside(found: tuple[Item, Histogram]) -> str:
+def _outside(found: tuple[LatestRecord, Histogram]) -> str:
     item, h = found
     parts = [f"{n:,} {name}" for name, n in (("NaN", h.n_nan), ("+Inf", h.n_posinf), ("-Inf", h.n_neginf)) if n]
     return f"{item.label}: besides {h.total:,} values, {', '.join(parts)}" if parts else ""

@@ -13,11 +13,11 @@ from sightglass.core.values import Figure
 from sightglass.storage.format.png import encode_png
 from sightglass.views.latest_values import bounds_of, pictures_of, resample
 from sightglass.views.scales import number
-from sightglass.views.scene import Item, Scene
+from sightglass.views.scene import LatestRecord, Scene
 from sightglass.views.series_buffer import as_floats
 
-from .figure_data import Drawing
-from .style import Floats, Json, Look, axis, bare, color_bar, color_scale, plain
+from .figure_data import FigureData
+from .style import Floats, Json, PlotlyStyle, axis, bare, color_bar, color_scale, plain
 
 MAX_CELLS: Final = 512
 MAX_IMAGES: Final = 256
@@ -28,7 +28,7 @@ MAX_SQUARE: Final = 6
 SHOWN_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
 
 
-def draw_heatmap(scene: Scene, look: Look) -> Drawing:
+def draw_heatmap(scene: Scene, look: PlotlyStyle) -> FigureData:
     """Draw the latest matrix of each stream, the first row on top."""
     shown = [(item, as_floats(item.record.value)) for item in scene.items if item.record is not None]
     traces: list[Json] = []
@@ -49,14 +49,14 @@ def draw_heatmap(scene: Scene, look: Look) -> Drawing:
         layout |= _cell_axes(cells.shape, look, n=n, share=share, title=item.label if len(shown) > 1 else "")
     ratio = max((m.shape[0] / m.shape[1] for _, m in shown), default=1) / max(len(shown), 1)
     layout |= {"height": round(min(max(WIDTH * ratio, 220), 480)), "margin": {"t": 24 if len(shown) > 1 else 12}}
-    return Drawing(traces=traces, layout=layout | {"hovermode": "closest"}, notices=tuple(notices))
+    return FigureData(traces=traces, layout=layout | {"hovermode": "closest"}, notices=tuple(notices))
 
 
-def draw_images(scene: Scene, look: Look) -> Drawing:
+def draw_images(scene: Scene, look: PlotlyStyle) -> FigureData:
     """Draw the latest images of all streams in one grid, with their captions below them."""
     found = [one for item in scene.items for one in pictures_of(item)]
     if not found:
-        return Drawing()
+        return FigureData()
     shown = found[:MAX_IMAGES]
     tall, wide = max(p.shape[0] for p, _ in shown), max(p.shape[1] for p, _ in shown)
     n_across = across(len(shown), tall, wide)
@@ -90,10 +90,10 @@ def draw_images(scene: Scene, look: Look) -> Drawing:
         "margin": {"b": -28},
     }  # fmt: skip
     more = (f"{len(found) - MAX_IMAGES:,} more images are not drawn",) if len(found) > MAX_IMAGES else ()
-    return Drawing(traces=[trace], layout=layout, notices=more)
+    return FigureData(traces=[trace], layout=layout, notices=more)
 
 
-def draw_picture(scene: Scene, look: Look) -> Drawing:
+def draw_picture(scene: Scene, look: PlotlyStyle) -> FigureData:
     """Draw the latest figures side by side; a PDF, which browsers cannot put into a page, is named only."""
     figures = [(item, item.record.value) for item in scene.items
                if item.record is not None and isinstance(item.record.value, Figure)]  # fmt: skip
@@ -111,7 +111,7 @@ def draw_picture(scene: Scene, look: Look) -> Drawing:
                if one.media_type not in SHOWN_TYPES and item.record is not None]  # fmt: skip
     # A figure without a trace would be drawn as a chart with axes from -1 to 6.
     layout: Json = {"xaxis": bare(), "yaxis": bare(), "images": images, "height": 420, "margin": {"b": -28}}
-    return Drawing(traces=[{"type": "scatter", "x": [], "y": []}], layout=layout, notices=tuple(notices))
+    return FigureData(traces=[{"type": "scatter", "x": [], "y": []}], layout=layout, notices=tuple(notices))
 
 
 def across(n: int, tall: int, wide: int) -> int:
@@ -121,7 +121,14 @@ def across(n: int, tall: int, wide: int) -> int:
 
 
 def _heat(
-    item: Item, cells: Floats, shape: Sequence[int], look: Look, *, n: str, share: list[float], alone: bool
+    item: LatestRecord,
+    cells: Floats,
+    shape: Sequence[int],
+    look: PlotlyStyle,
+    *,
+    n: str,
+    share: list[float],
+    alone: bool,
 ) -> Json:
     bounds = bounds_of(cells)
     low, high = bounds.low, bounds.high
@@ -136,7 +143,7 @@ def _heat(
     }  # fmt: skip
 
 
-def _cell_axes(shape: Sequence[int], look: Look, *, n: str, share: list[float], title: str) -> Json:
+def _cell_axes(shape: Sequence[int], look: PlotlyStyle, *, n: str, share: list[float], title: str) -> Json:
     quiet = {"showgrid": False, "ticks": "", "constrain": "domain"}
     x = axis(look, domain=share, anchor=f"y{n}", **quiet)
     x |= {"side": "top", "title": {**x["title"], "text": plain(title, n_max=48)}}

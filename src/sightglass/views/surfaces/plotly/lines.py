@@ -15,10 +15,10 @@ import numpy as np
 from sightglass.views.latest_values import hidden_of
 from sightglass.views.palette import ALARM, AXIS
 from sightglass.views.scales import axis_of, number
-from sightglass.views.scene import Scene, Series
+from sightglass.views.scene import LineSeries, Scene
 
-from .figure_data import Drawing
-from .style import DASHES, Floats, Json, Look, axis, bare, faded, plain, titled
+from .figure_data import FigureData
+from .style import DASHES, Floats, Json, PlotlyStyle, axis, bare, faded, plain, titled
 
 MARKS: Final = "y9"
 MAX_MARKS: Final = 500
@@ -26,7 +26,7 @@ MAX_UNIFIED: Final = 12
 MAX_NOTE: Final = 40
 
 
-def draw_lines(scene: Scene, look: Look) -> Drawing:
+def draw_lines(scene: Scene, look: PlotlyStyle) -> FigureData:
     """Draw one line for each series over x."""
     traces: list[Json] = []
     for series in scene.series:
@@ -41,10 +41,10 @@ def draw_lines(scene: Scene, look: Look) -> Drawing:
             traces.append({**common, "mode": "lines", "line": line, "x": x, "y": series.raw, "hoverinfo": "skip",
                            "showlegend": False})  # fmt: skip
         traces.append({**common, **_styled(series), "x": x, "y": series.y})
-    return Drawing(traces=[*traces, *_marks(scene)], layout=_layout(scene, look), notices=tuple(hidden_of(scene)))
+    return FigureData(traces=[*traces, *_marks(scene)], layout=_layout(scene, look), notices=tuple(hidden_of(scene)))
 
 
-def draw_paths(scene: Scene, look: Look) -> Drawing:
+def draw_paths(scene: Scene, look: PlotlyStyle) -> FigureData:
     """Draw each series as a path in x and y, or as its points, with the last one marked, and with notes."""
     traces: list[Json] = []
     for series in scene.series:
@@ -60,10 +60,10 @@ def draw_paths(scene: Scene, look: Look) -> Drawing:
         traces.append({**common, "x": series.x[ends], "y": series.y[ends], **head})
     if scene.texts:
         traces.append(_notes(scene, look))
-    return Drawing(traces=traces, layout=_layout(scene, look) | {"hovermode": "closest"})
+    return FigureData(traces=traces, layout=_layout(scene, look) | {"hovermode": "closest"})
 
 
-def draw_space(scene: Scene, look: Look) -> Drawing:
+def draw_space(scene: Scene, look: PlotlyStyle) -> FigureData:
     """Draw each series as a path in space."""
     traces = []
     for series in scene.series:
@@ -77,7 +77,7 @@ def draw_space(scene: Scene, look: Look) -> Drawing:
                        "marker": marker, "showlegend": False, "hoverinfo": "skip"})  # fmt: skip
     sides = {name: _space_axis(scene, look, name) for name in ("x", "y", "z")}
     space = {f"{name}axis": side for name, side in sides.items()}
-    return Drawing(
+    return FigureData(
         traces=traces,
         layout={
             "scene": {
@@ -95,7 +95,7 @@ def shown_limits(limits: tuple[float, float], *, log: bool) -> list[float]:
     return [float(end) for end in (np.log10(limits) if log else limits)]
 
 
-def _layout(scene: Scene, look: Look) -> Json:
+def _layout(scene: Scene, look: PlotlyStyle) -> Json:
     options = scene.options
     ruled = axis(look, showgrid=False, showline=True, ticks="outside", ticklen=4, tickcolor=look.grid)
     # Where the pointer is: as thin as the grid.
@@ -120,7 +120,7 @@ def _layout(scene: Scene, look: Look) -> Json:
     return found
 
 
-def _y_axis(scene: Scene, look: Look, *, second: bool) -> Json:
+def _y_axis(scene: Scene, look: PlotlyStyle, *, second: bool) -> Json:
     options, log = scene.options, scene.options.log_y
     found = axis(look, type="log" if log else "linear")
     if options.y_limits and not second:
@@ -133,15 +133,15 @@ def _y_axis(scene: Scene, look: Look, *, second: bool) -> Json:
     return found
 
 
-def _heights(series: Series) -> list[Floats]:
+def _heights(series: LineSeries) -> list[Floats]:
     return [part for part in (series.y, series.raw, series.low, series.high) if part is not None]
 
 
-def _common(series: Series) -> Json:
+def _common(series: LineSeries) -> Json:
     return {"type": "scatter", "yaxis": "y2" if series.second else "y", **_named(series)}
 
 
-def _named(series: Series) -> Json:
+def _named(series: LineSeries) -> Json:
     if not series.label:
         return {"showlegend": False, "hoverinfo": "skip"}
     value = f"  <b>{plain(series.value)}</b>" if series.value else ""
@@ -150,7 +150,7 @@ def _named(series: Series) -> Json:
     return {**found, "hovertemplate": "%{y}<extra>%{meta}</extra>"}
 
 
-def _styled(series: Series) -> Json:
+def _styled(series: LineSeries) -> Json:
     width = 2.0 if series.alpha >= 1 else 1.5
     color = series.color if series.alpha >= 1 else faded(series.color, series.alpha)
     found = {"mode": "lines", "line": {"color": color, "width": width, "dash": DASHES[series.dash % len(DASHES)]}}
@@ -204,7 +204,7 @@ def _marks(scene: Scene) -> list[Json]:
     }]  # fmt: skip
 
 
-def _notes(scene: Scene, look: Look) -> Json:
+def _notes(scene: Scene, look: PlotlyStyle) -> Json:
     x, y, words, colors = zip(*scene.texts, strict=True)
     return {
         "type": "scatter", "mode": "markers+text", "x": np.array(x), "y": np.array(y), "showlegend": False,
@@ -216,7 +216,7 @@ def _notes(scene: Scene, look: Look) -> Json:
     }  # fmt: skip
 
 
-def _space_axis(scene: Scene, look: Look, name: str) -> Json:
+def _space_axis(scene: Scene, look: PlotlyStyle, name: str) -> Json:
     options, font = scene.options, {"color": look.faint, "size": 11}
     log = {"x": options.log_x, "y": options.log_y, "z": False}[name]
     limits = {"x": options.x_limits, "y": options.y_limits, "z": None}[name]
@@ -227,7 +227,7 @@ def _space_axis(scene: Scene, look: Look, name: str) -> Json:
     return found | ({"range": shown_limits(limits, log=log)} if limits else {})
 
 
-def _space_dash(series: Series) -> str:
+def _space_dash(series: LineSeries) -> str:
     return DASHES[series.dash % len(DASHES)]
 
 

@@ -11,11 +11,11 @@ from sightglass.views.palette import ALARM
 from sightglass.views.scene import Scene
 
 from .bars import draw_bars
-from .figure_data import Drawing
+from .figure_data import FigureData
 from .histograms import draw_histogram
 from .images import draw_heatmap, draw_images, draw_picture
 from .lines import draw_lines, draw_paths, draw_space
-from .style import Json, Look, bare, base, look_of, plain
+from .style import Json, PlotlyStyle, bare, base, look_of, plain
 from .text_views import draw_words
 
 HEIGHT: Final = 400
@@ -24,7 +24,7 @@ MAX_ON_TOP: Final = 6
 NOTICE_ROW: Final = 16
 WRAP: Final = 110
 
-PAINTERS: Final[Mapping[ViewName, Callable[[Scene, Look], Drawing]]] = {
+PAINTERS: Final[Mapping[ViewName, Callable[[Scene, PlotlyStyle], FigureData]]] = {
     "line": draw_lines,
     "xy": draw_paths,
     "scatter": draw_paths,
@@ -40,7 +40,7 @@ PAINTERS: Final[Mapping[ViewName, Callable[[Scene, Look], Drawing]]] = {
 }
 
 
-def draw(scene: Scene, *, height: int | None = None) -> Drawing:
+def draw(scene: Scene, *, height: int | None = None) -> FigureData:
     """Draw a scene.
 
     Args:
@@ -48,7 +48,7 @@ def draw(scene: Scene, *, height: int | None = None) -> Drawing:
         height: How high the figure is, in pixels of a page; by default what suits the view.
     """
     look = look_of(dark=scene.options.dark)
-    inner = PAINTERS[scene.view](scene, look) if scene.view else Drawing()
+    inner = PAINTERS[scene.view](scene, look) if scene.view else FigureData()
     layout = base(look) | {"annotations": [], "images": []} | inner.layout
     more = layout.pop("margin", {})
     if not inner.traces:
@@ -69,10 +69,10 @@ def draw(scene: Scene, *, height: int | None = None) -> Drawing:
     layout["height"] = height or (drawn + top + bottom if drawn else HEIGHT)
     # The same as long as the view is: what the viewer zoomed or hid stays so while values come in.
     layout["uirevision"] = f"{scene.view}"
-    return Drawing(traces=inner.traces, layout=layout, notices=tuple(notices))
+    return FigureData(traces=inner.traces, layout=layout, notices=tuple(notices))
 
 
-def _title(scene: Scene, look: Look, keys: list[Json]) -> Json:
+def _title(scene: Scene, look: PlotlyStyle, keys: list[Json]) -> Json:
     text = f"<b>{plain(scene.title, n_max=100)}</b>"
     named = [series for series in scene.series if series.label]
     if len(named) == 1 and not _has_legend(scene, keys):
@@ -97,7 +97,7 @@ def _legend_place(*, on_top: bool) -> Json:
     return {"orientation": "v", "x": 1.01, "xanchor": "left", "y": 1, "yanchor": "top"}
 
 
-def _foot(notices: list[str], look: Look) -> Json:
+def _foot(notices: list[str], look: PlotlyStyle) -> Json:
     if not notices:
         return {}
     more = [f"and {len(notices) - MAX_NOTICES} more"] if len(notices) > MAX_NOTICES else []
@@ -107,7 +107,7 @@ def _foot(notices: list[str], look: Look) -> Json:
     return {"text": text, "showarrow": False, "align": "left", "font": {"color": look.faint, "size": 11}, **place}
 
 
-def _waiting(scene: Scene, look: Look) -> Json:
+def _waiting(scene: Scene, look: PlotlyStyle) -> Json:
     text = "waiting for values …" if not any(item.record for item in scene.items) else "nothing to draw so far"
     place = {"x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper"}
     note = {"text": text, "showarrow": False, "font": {"color": look.faint, "size": 13}, **place}

@@ -31,7 +31,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class PlotlyStyle:
     """The colours of a figure.
 
     Attributes:
@@ -54,11 +54,11 @@ class Look:
         return sum(rgb(self.ink)) > sum(rgb(self.ground))
 
 
-LIGHT: Final = Look(ground="#ffffff", ink="#1c1f24", faint="#686d76", grid="#e9eaee", raised="#ffffff")
-DARK: Final = Look(ground="#16191d", ink="#e8e6e1", faint="#9a9fa8", grid="#2b3037", raised="#22262c")
+LIGHT: Final = PlotlyStyle(ground="#ffffff", ink="#1c1f24", faint="#686d76", grid="#e9eaee", raised="#ffffff")
+DARK: Final = PlotlyStyle(ground="#16191d", ink="#e8e6e1", faint="#9a9fa8", grid="#2b3037", raised="#22262c")
 
 
-def look_of(*, dark: bool | None) -> Look:
+def look_of(*, dark: bool | None) -> PlotlyStyle:
     """Return the colours; light ones unless dark ones were asked for, for Python cannot know the page's."""
     return DARK if dark else LIGHT
 
@@ -89,19 +89,19 @@ def mixed(color: str, ground: str, share: float) -> str:
     return "#{:02x}{:02x}{:02x}".format(*parts)
 
 
-def color_scale(look: Look, *, diverging: bool) -> list[list[Any]]:
+def color_scale(look: PlotlyStyle, *, diverging: bool) -> list[list[Any]]:
     """Return the stops of a scale of colours from 0 to 1."""
     stops = SEQUENTIAL if not diverging else DIVERGING if look.is_dark else DIVERGING_LIGHT
     return [[i / (len(stops) - 1), color] for i, color in enumerate(stops)]
 
 
-def color_bar(look: Look, **more: Any) -> Json:
+def color_bar(look: PlotlyStyle, **more: Any) -> Json:
     """Return the key of a scale."""
     font = {"color": look.faint, "size": 11}
     return {"thickness": 10, "outlinewidth": 0, "ticks": "", "tickfont": font, "xpad": 8, "ypad": 0, **more}
 
 
-def axis(look: Look, **more: Any) -> Json:
+def axis(look: PlotlyStyle, **more: Any) -> Json:
     """Return an axis: its labels in small grey type, a thin grid, no frame."""
     return {
         "gridcolor": look.grid,
@@ -126,7 +126,7 @@ def titled(axis: Mapping[str, Any], text: str) -> Json:
     return {**axis, "title": {**axis["title"], "text": plain(text, n_max=60)}}
 
 
-def base(look: Look) -> Json:
+def base(look: PlotlyStyle) -> Json:
     """Return the layout that all figures begin with."""
     return {
         "template": "none",

@@ -7,18 +7,18 @@ from typing import Final
 from sightglass.views.scales import number
 from sightglass.views.scene import Scene
 
-from .figure_data import Drawing
-from .style import MONO, Look, mixed, plain
+from .figure_data import FigureData
+from .style import MONO, PlotlyStyle, mixed, plain
 
 ROW: Final = 24
 MAX_WORDS: Final = 400
 
 
-def draw_words(scene: Scene, look: Look) -> Drawing:
+def draw_words(scene: Scene, look: PlotlyStyle) -> FigureData:
     """Draw the last records of all streams in words, the newest on top, where one looks first."""
     found = [(step, item, text) for item in scene.items for step, text in item.rows]
     if not found:
-        return Drawing()
+        return FigureData()
     rows = sorted(found, key=lambda row: row[0])[::-1]
     several = len(scene.items) > 1
     columns: list[list[str]] = [
@@ -42,4 +42,4 @@ def draw_words(scene: Scene, look: Look) -> Drawing:
         },
         "cells": {**quiet, "values": columns, "align": align, "font": {"family": MONO, "color": inks, "size": 12}},
     }  # fmt: skip
-    return Drawing(traces=[trace], layout={"margin": {"b": -28}})
+    return FigureData(traces=[trace], layout={"margin": {"b": -28}})

@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from sightglass.core.errors import MissingExtraError, ViewError
-from sightglass.core.threads import Source, Worker
+from sightglass.core.source import Source
+from sightglass.core.threads import Worker
 from sightglass.views.options import Span, options_of
 from sightglass.views.scene import Scene
-from sightglass.views.stream_set import Board
+from sightglass.views.stream_set import StreamSet
 from sightglass.views.surfaces.notebook.cells import cells, in_notebook
 
-from .figure_data import Drawing, explicit, refresh
+from .figure_data import FigureData, explicit, refresh
 from .paint import draw
 
 MAX_PER_SECOND: Final = 4
@@ -63,14 +64,14 @@ class PlotlyView:
         drawn = options_of(options, surface="plotly", own=("height",))
         if height is not None and (not isinstance(height, int) or height < MIN_HEIGHT):
             raise ViewError(f"Expected a height of at least {MIN_HEIGHT} pixels, got {height!r}")
-        self._board = Board(sources, view=view, title=title, second=_several(second), options=drawn)
+        self._board = StreamSet(sources, view=view, title=title, second=_several(second), options=drawn)
         self._height = height
         self._worker = Worker("plotly", self._round)
         self._closed = False
         self._cell = -1
         self._seen: Span | None = None
         self._drawn: Scene | None = None
-        self._drawing = Drawing()
+        self._drawing = FigureData()
         self._is_widget, self._figure = _empty_figure()
         self._refresh()
 

@@ -16,7 +16,7 @@ from sightglass.views.distributions import over_steps
 from sightglass.views.latest_values import bars_of, bounds_of, counted_of, pictures_of, resample
 from sightglass.views.palette import ALARM, AXIS, NEGATIVE, color_map, hex_of
 from sightglass.views.scales import Axis, axis_of, number
-from sightglass.views.scene import Floats, Item, Scene
+from sightglass.views.scene import Floats, LatestRecord, Scene
 from sightglass.views.series_buffer import as_floats
 
 from .canvas import Brush, Canvas, styled
@@ -132,7 +132,7 @@ def paint_images(scene: Scene, width: int, height: int, brush: Brush) -> list[Te
     return [*rows, Text(f"{len(pictures)} image{'s' if len(pictures) > 1 else ''} of {size}{more}", AXIS, end="")]
 
 
-def _trail_of(item: Item, name: str) -> Floats:
+def _trail_of(item: LatestRecord, name: str) -> Floats:
     """Return how a bar came to its length."""
     found = item.trails.get(name, item.trails.get("") if name == item.label else None)
     return found[1] if found is not None else np.empty(0)

@@ -18,7 +18,7 @@ from sightglass.core.values import Histogram
 from sightglass.views.latest_values import density_of
 from sightglass.views.palette import ALARM, AXIS
 from sightglass.views.scales import Axis, axis_of, number
-from sightglass.views.scene import Scene, Series
+from sightglass.views.scene import LineSeries, Scene
 from sightglass.views.thinning import thin
 
 from .canvas import Brush, Canvas, styled
@@ -111,7 +111,7 @@ def _axes(scene: Scene) -> tuple[Axis | None, Axis | None]:
     return x_axis, y_axis
 
 
-def legend(series: Iterable[Series], width: int, brush: Brush, *, max_rows: int = 2) -> list[Text]:
+def legend(series: Iterable[LineSeries], width: int, brush: Brush, *, max_rows: int = 2) -> list[Text]:
     """Return the legend: a line of each colour, its name and its latest value; what has no room is counted."""
     named = [one for one in series if one.label]
     rows = [Text(no_wrap=True, end="")]
@@ -190,7 +190,7 @@ def _n_y_ticks(canvas: Canvas) -> int:
     return max(2, min(7, canvas.height // 2))
 
 
-def _draw(canvas: Canvas, series: Series, x_axis: Axis, y_axis: Axis, brush: Brush) -> list[Spot]:
+def _draw(canvas: Canvas, series: LineSeries, x_axis: Axis, y_axis: Axis, brush: Brush) -> list[Spot]:
     # Thinned once more, to this canvas: in a column, only the extremes can be seen.
     xs, ys = thin(series.x, series.y, canvas.n_x)
     px, py = x_axis.place(xs, canvas.n_x), y_axis.place(ys, canvas.n_y)

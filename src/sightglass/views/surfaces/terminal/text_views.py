@@ -9,7 +9,7 @@ from rich.text import Text
 from sightglass.core.values import Figure
 from sightglass.views.palette import AXIS
 from sightglass.views.scales import number
-from sightglass.views.scene import Item, Scene
+from sightglass.views.scene import LatestRecord, Scene
 
 from .canvas import Brush
 from .charts import nothing_finite
@@ -51,7 +51,9 @@ def png_size(data: bytes) -> str:
     return "{} x {}".format(*struct.unpack(">II", data[16:24]))
 
 
-def _rows(found: list[tuple[float, Item, str]], scene: Scene, width: int, height: int, brush: Brush) -> list[Text]:
+def _rows(
+    found: list[tuple[float, LatestRecord, str]], scene: Scene, width: int, height: int, brush: Brush
+) -> list[Text]:
     if not found:
         return nothing_finite(scene, height)
     rows = []

@@ -1,9 +1,9 @@
 """The terminal surface: live charts in characters, drawn with rich.
 
 Theory of operation
-    To draw is three steps: the board *pulls* what is new; from it a *scene* is taken, which never changes; a `Drawing`
-    of the scene paints itself when rich prints it, for the width, the height, the encoding and the colours of that
-    very console. So one drawing can go to a terminal, a file and an SVG alike.
+    Drawing has three steps: the stream set *pulls* what is new; from it a *scene* is taken, which never changes; a
+    `TerminalDrawing` of the scene paints itself when rich prints it, for the width, the height, the encoding and the
+    colours of that console. So one drawing can go to a terminal, a file and an SVG alike.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from rich import get_console
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from sightglass.core.threads import Source
+from sightglass.core.source import Source
 from sightglass.views.latest_values import hidden_of
 from sightglass.views.options import options_of
 from sightglass.views.palette import ALARM, AXIS
 from sightglass.views.scene import Scene
-from sightglass.views.stream_set import Board
+from sightglass.views.stream_set import StreamSet
 
 from .blocks import paint_bars, paint_heatmap, paint_histogram, paint_images
 from .canvas import Brush
@@ -55,7 +55,7 @@ PAINTERS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drawing:
+class TerminalDrawing:
     """A scene that rich can print; it adapts to the console that prints it.
 
     Attributes:
@@ -120,7 +120,7 @@ class TerminalView:
         **options: Any,
     ) -> None:
         drawn = options_of(options, surface="terminal", own=("height", "console"))
-        self._board = Board(sources, view=view, title=title, second=second, options=drawn, flat=True)
+        self._board = StreamSet(sources, view=view, title=title, second=second, options=drawn, flat=True)
         self._height = height
         self._console = console or get_console()
 
@@ -168,14 +168,14 @@ class TerminalView:
         """Take what the streams have, and say whether the drawing changed."""
         return self._board.pull()
 
-    def render(self) -> Drawing:
+    def render(self) -> TerminalDrawing:
         """Return the drawing of what the streams hold by now."""
         self.pull()
         return self.draw(height=self._console.height)
 
-    def draw(self, *, height: int) -> Drawing:
+    def draw(self, *, height: int) -> TerminalDrawing:
         """Return the last drawing again, for a number of rows at most."""
-        return Drawing(scene=self._board.scene, height=max(min(self._height or HEIGHT, height), MIN_HEIGHT))
+        return TerminalDrawing(scene=self._board.scene, height=max(min(self._height or HEIGHT, height), MIN_HEIGHT))
 
     def start(self) -> TerminalView:
         """Begin to draw in the background, where there is a terminal; what is printed meanwhile stands above.
