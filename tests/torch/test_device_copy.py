@@ -45,7 +45,8 @@ class Slow:
 @pytest.fixture
 def lane(monkeypatch):
     lane = Slow()
-    monkeypatch.setattr(device_copy, "copy_stream_of", lambda tensor: lane if isinstance(tensor, torch.Tensor) else None)
+    pick = lambda tensor: lane if isinstance(tensor, torch.Tensor) else None  # noqa: E731
+    monkeypatch.setattr(device_copy, "copy_stream_of", pick)
     return lane
 
 
