@@ -4,24 +4,24 @@
 
     SightglassError
     ├── QueryError             a query that cannot be answered
-    │   ├── QuerySyntaxError   … because its text or its lambda cannot be read
-    │   ├── RefusedQueryError  … because it asks for what queries may not do
+    │   ├── QuerySyntaxError   … because its text or its lambda is not valid
+    │   ├── RefusedQueryError  … because it exceeds a limit, or needs something that queries may not do
     │   └── EvaluationError    … because it failed on an event
-    │       └── AbsentError    … because the event did not bring what is asked; the event is held back
-    ├── CommandError               a control or an action that was refused or failed
+    │       └── AbsentError    … because this event lacks an observable; the event is skipped
+    ├── CommandError           a control or an action that was refused or failed
     ├── UnknownNameError       a name that does not exist (also a LookupError)
-    ├── RunNotFoundError       no such run (also a LookupError)
-    ├── RunLostError           a run that died, or does not answer any more (also a ConnectionError)
+    ├── RunNotFoundError       no run has this name or id (also a LookupError)
+    ├── RunLostError           a run that died or no longer responds (also a ConnectionError)
     ├── RefusedError           a request that the run refused
-    │   └── UnconfirmedError   … until somebody confirms what it costs
+    │   └── UnconfirmedError   … because its cost to the run must be confirmed
     ├── TransportError         a transport that cannot be opened or used (also an OSError)
-    ├── WireError              bytes that are no message of ours (also a ValueError)
-    ├── UnsendableError        a value that cannot travel (also a TypeError)
-    ├── StorageError              records that could not be written (also an OSError)
-    ├── DamagedError           bytes of a file that are not what was written (also a ValueError)
-    ├── LogError               a log in a JAX program that cannot be taken as asked (also a ValueError)
+    ├── WireError              bytes that are not a valid message (also a ValueError)
+    ├── UnsendableError        a value that cannot be serialised (also a TypeError)
+    ├── StorageError           records that could not be written (also an OSError)
+    ├── DamagedError           a file that is damaged, or is not a record file (also a ValueError)
+    ├── LogError               a log in a JAX program that cannot be collected (also a ValueError)
     ├── ViewError              streams or values that cannot share a view (also a ValueError)
-    ├── FigureError            a figure that could not be drawn, written or handed on
+    ├── FigureError            a figure that could not be drawn, written or passed to a sink
     ├── FigureErrors           … several of them (also an ExceptionGroup)
     └── MissingExtraError      an optional package that is not installed (also an ImportError)
 """
@@ -32,14 +32,14 @@ import difflib
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-MAX_NAMES_SHOWN = 12
-MAX_NAMES_COMPARED = 1_000
-MAX_NAME_LENGTH = 120
-MAX_CARET_CONTEXT = 100
+MAX_NAMES_SHOWN = 12  # about two lines in a terminal
+MAX_NAMES_COMPARED = 1_000  # difflib takes about 10 us for each; a model may have many thousand parameters
+MAX_NAME_LENGTH = 120  # one line; names may come from another program
+MAX_CARET_CONTEXT = 100  # with the ellipses and the indent, a line of 120 columns
 
 
 class SightglassError(Exception):
-    """The root of all errors raised by sightglass."""
+    """The base class of every error that sightglass raises."""
 
 
 class QueryError(SightglassError):
@@ -47,11 +47,11 @@ class QueryError(SightglassError):
 
 
 class QuerySyntaxError(QueryError):
-    """A query that cannot be read.
+    """A query whose text or lambda is not valid.
 
     Attributes:
         text: The query's text, or `None` when it came from a lambda.
-        column: Where in the text, counted from 0, or `None`.
+        column: The position in `text`, counted from 0, or `None`.
     """
 
     def __init__(self, message: str, *, text: str | None = None, column: int | None = None) -> None:
@@ -61,7 +61,7 @@ class QuerySyntaxError(QueryError):
 
 
 class RefusedQueryError(QueryError):
-    """A query that asks for something queries may not do, such as an enormous intermediate result."""
+    """A query that exceeds a limit, such as the size of a result, or needs something that queries may not do."""
 
 
 class EvaluationError(QueryError):
@@ -79,19 +79,19 @@ class EvaluationError(QueryError):
 
 
 class AbsentError(EvaluationError):
-    """Something that this event did not bring, though others may; the event is held back, as by a condition."""
+    """The event lacks an observable that other events have. It is skipped, as if filtered by `where`."""
 
 
 class CommandError(SightglassError):
-    """A control or an action that was refused, or that failed in the run."""
+    """A control or an action that the run refused, or that failed."""
 
 
 class UnknownNameError(SightglassError, LookupError):
     """A name that does not exist.
 
     Attributes:
-        what: What it should be the name of, such as "observable".
-        name: The name that was asked for.
+        what: The kind of name, such as "observable".
+        name: The unknown name.
         known: The names that exist.
     """
 
@@ -110,15 +110,15 @@ class RunNotFoundError(SightglassError, LookupError):
 
 
 class RunLostError(SightglassError, ConnectionError):
-    """A run that died, or that does not answer any more."""
+    """A run that died or no longer responds."""
 
 
 class RefusedError(SightglassError):
-    """A request that the run refused; the message says why."""
+    """A request that the run refused; the message gives the reason."""
 
 
 class UnconfirmedError(RefusedError):
-    """A question that has a price for the run, which the message names; `confirm=True` accepts it."""
+    """A query whose cost to the run must be confirmed: the message names the cost, `confirm=True` accepts it."""
 
 
 class TransportError(SightglassError, OSError):
@@ -126,11 +126,11 @@ class TransportError(SightglassError, OSError):
 
 
 class WireError(SightglassError, ValueError):
-    """Bytes that are no message of ours, or one that breaks a limit."""
+    """Bytes that are not a valid Sightglass message, or that exceed a limit."""
 
 
 class UnsendableError(SightglassError, TypeError):
-    """A value that cannot travel: neither a number, a text, an array nor a container of these."""
+    """A value that cannot be serialised: it is not a number, a string, an array or a container of these."""
 
 
 class StorageError(SightglassError, OSError):
@@ -138,11 +138,11 @@ class StorageError(SightglassError, OSError):
 
 
 class DamagedError(SightglassError, ValueError):
-    """Bytes of a file that are not what was written, or no record file at all."""
+    """A file whose bytes differ from what was written, or that is not a record file."""
 
 
 class LogError(SightglassError, ValueError):
-    """A log in a JAX program that cannot be taken as asked; the message names the user's line."""
+    """A log in a JAX program that cannot be collected; the message names the line that calls `log`."""
 
 
 class ViewError(SightglassError, ValueError):
@@ -150,13 +150,13 @@ class ViewError(SightglassError, ValueError):
 
 
 class FigureError(SightglassError):
-    """A figure that could not be drawn, written or handed on.
+    """A figure that could not be drawn, written or passed to a sink.
 
     Attributes:
-        figure: Its name, or that of the function that should have drawn it.
-        step: The step it was for, or `None`.
-        kind: The type of what was raised, such as "ValueError".
-        traceback: The traceback as text, where it was drawn; empty if there is none.
+        figure: The figure's name, or the name of the function that draws it.
+        step: The figure's step, or `None`.
+        kind: The type of the original exception, such as "ValueError".
+        traceback: The traceback from the process that drew the figure, as text; may be empty.
     """
 
     def __init__(
@@ -169,15 +169,15 @@ class FigureError(SightglassError):
         super().__init__(message)
 
     def __str__(self) -> str:
-        told = str(self.args[0])
-        return f"{told}\n{self.traceback.rstrip()}" if self.traceback else told
+        message = str(self.args[0])
+        return f"{message}\n{self.traceback.rstrip()}" if self.traceback else message
 
 
 class FigureErrors(ExceptionGroup[FigureError], SightglassError):
-    """Everything that went wrong with figures since it was last told."""
+    """Every figure error since errors were last raised."""
 
     def derive(self, excs: Sequence[FigureError], /) -> FigureErrors:  # type: ignore[override]
-        """Return a group with some of the errors."""
+        """Return a group of the same message with other errors."""
         return FigureErrors(self.message, excs)
 
 
@@ -191,7 +191,7 @@ class MissingExtraError(SightglassError, ImportError):
 
 
 def unknown(what: str, name: object, known: Iterable[object], *, where: str = "") -> str:
-    """Say that a name is unknown, which one was probably meant, and which are known.
+    """Return a message that a name is unknown, with the closest known name and the known names.
 
     >>> unknown("observable", "los", ["loss", "grads"], where="at event 'batch'")
     "Unknown observable 'los' at event 'batch'. Did you mean 'loss'? Known: grads, loss."
@@ -209,7 +209,7 @@ def unknown(what: str, name: object, known: Iterable[object], *, where: str = ""
 
 
 def caret(text: str, column: int) -> str:
-    r"""Show the line of a text with a caret under the place; a long line is cut around it.
+    r"""Return the line of a text with a caret under a column; long lines are cut on both sides.
 
     >>> print(caret("batch.lss", 6))
       batch.lss
@@ -226,7 +226,7 @@ def caret(text: str, column: int) -> str:
 
 
 def _blank(character: str) -> str:
-    """Return blanks as wide as a character is in a terminal."""
+    """Return as many blanks as a character takes columns in a terminal."""
     if character == "\t":
         return character
     if unicodedata.combining(character):
