@@ -1,15 +1,18 @@
-# Two commands on a fresh machine: `make demo` and `make test`. Also: `make check`, `make bench`, `make examples`, `make page`.
+# Two commands on a fresh machine: `make demo` and `make test`. Also: `make quick`, `make check`, `make bench`,
+# `make examples`, `make page`.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
+# For `make quick`: the folders to test instead of those that changed.
+FOLDERS ?=
 WORKERS ?= auto
 # Installed by pip for the tests, from wherever pip's own settings find it; `make test TORCH=` goes without.
 TORCH ?= 2.13.0
 # Without it, some releases of jaxlib compute wrong numbers on CPU.
 export XLA_FLAGS ?= --xla_cpu_experimental_ynn_fusion_type=
 
-.PHONY: demo test check bench examples page page-check format clean
+.PHONY: demo test quick check bench examples page page-check format clean
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("sightglass needs Python 3.11 or newer, this is " + sys.version) if sys.version_info < (3, 11) else 0'
@@ -34,6 +37,10 @@ demo: $(VENV)/.base
 
 test: $(VENV)/.libraries
 	$(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
+
+# The inner loop: the folders that changed, and a few tests of those above them; under a minute.
+quick: $(VENV)/.libraries
+	$(BIN)/python tests/quick.py $(FOLDERS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

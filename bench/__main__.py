@@ -8,19 +8,24 @@ import platform
 import sys
 import tempfile
 
+from bench import speed
+
 CLAIMS = (
     "observe", "log", "compaction", "clients", "latency", "arrays", "read", "folders", "slices", "foreign",
     "import_time", "views", "page_server", "page", "notebook",
-    "jax_log", "jax_trace", "jax_run", "jax_live", "torch_watch", "figures",
+    "code", "jax_log", "jax_trace", "jax_run", "jax_live", "torch_watch", "figures",
 )  # fmt: skip
+NAMED_ONLY = ("suite",)  # runs all tests, for many minutes
 
 
 def main(names: list[str]) -> int:
-    unknown = [name for name in names if name not in CLAIMS]
+    """Print a table of the measurements; those above their targets are marked."""
+    known = (*CLAIMS, *NAMED_ONLY)
+    unknown = [name for name in names if name not in known]
     if unknown:
-        print(f"Unknown: {', '.join(unknown)}. Known: {', '.join(CLAIMS)}", file=sys.stderr)
+        print(f"Unknown: {', '.join(unknown)}. Known: {', '.join(known)}", file=sys.stderr)
         return 2
-    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; {speed.index()}")
     print(f"{'':54}{'measured':>12}{'target':>10}")
     with tempfile.TemporaryDirectory(prefix="sgb", dir="/tmp" if os.name == "posix" else None) as folder:
         os.environ["SIGHTGLASS_RUNTIME_DIR"] = folder
@@ -28,7 +33,8 @@ def main(names: list[str]) -> int:
             for what, value, unit, target in importlib.import_module(f"bench.{name}").measure():
                 limit = "" if target is None else f"<= {target:g}"
                 over = "  over" if target is not None and value > target else ""
-                print(f"{what:<54}{value:>9.3g} {unit:<2}{limit:>10}{over}", flush=True)
+                shown = f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+                print(f"{what:<54}{shown:>9} {unit:<2}{limit:>10}{over}", flush=True)
     return 0
 
 

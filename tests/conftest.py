@@ -1,4 +1,4 @@
-"""What all tests share: a runtime directory and an environment of their own."""
+"""What all tests share: a runtime directory, an environment, Hypothesis profiles, and the choice of `make quick`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,39 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests import profiles
+
+__all__ = ["profiles"]
 
 # Without it, some releases of jaxlib compute wrong numbers on CPU.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_experimental_ynn_fusion_type=")
 os.environ.setdefault("KERAS_BACKEND", "torch")  # what is installed; Keras looks for another one by default
+
+BROWSER = ("page", "notebook")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", metavar="FOLDERS", help="quick tests of these folders, smoke tests of all others")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if _folder(item) in BROWSER:
+            item.add_marker("browser")
+    quick = config.getoption("--quick")
+    if quick is not None:
+        chosen = [item for item in items if _is_quick(item, quick.split(","))]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+        items[:] = chosen
+
+
+def _is_quick(item: pytest.Item, folders: list[str]) -> bool:
+    slow = any(item.get_closest_marker(name) for name in ("slow", "browser"))
+    return not slow and (_folder(item) in folders or item.get_closest_marker("smoke") is not None)
+
+
+def _folder(item: pytest.Item) -> str:
+    return item.path.relative_to(Path(__file__).parent).parts[0]
 
 
 @pytest.fixture(autouse=True)

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
 
 import sightglass as sg
-
-settings.register_profile("steady", deadline=None)
-settings.load_profile("steady")
 
 
 @pytest.fixture

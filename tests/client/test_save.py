@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.profiles import examples
 
 import sightglass as sg
 from sightglass.core.errors import UnsendableError
@@ -62,7 +63,7 @@ def test_what_is_saved_is_what_the_stream_gave(live, tmp_path, name):
         assert old.check().intact
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pauses=st.lists(st.integers(1, 30), max_size=4))
 def test_however_records_come_each_is_saved_once(pauses, tmp_path_factory):
     path = tmp_path_factory.mktemp("saved") / "s.sgr"

@@ -8,6 +8,7 @@ import time
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.profiles import examples
 
 from sightglass.core.errors import TransportError
 from sightglass.protocol.transport import Both, MemoryListener
@@ -95,7 +96,7 @@ def test_messages_come_whole_and_in_order(pair):
     assert contents(until(50, channel)) == sent
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(frames=st.lists(st.binary(max_size=100_000), min_size=1, max_size=6))
 def test_any_frames_come_through_both_ways(pair, frames):
     channel, peer = pair.meet()

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.profiles import examples
 
 from sightglass.core import codec
 from sightglass.core.codec import INLINE_BYTES, MAX_DEPTH, decode, encode
@@ -88,7 +89,7 @@ def same(a: Any, b: Any) -> bool:
     return same((a.real, a.imag), (b.real, b.imag)) if isinstance(a, complex) else bool(a == b)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(values)
 def test_a_value_comes_back_as_it_was(value: Any) -> None:
     assert same(decode(*encode(value)), value)
@@ -207,7 +208,7 @@ def test_what_holds_itself_cannot_travel() -> None:
         encode(value)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=60), st.lists(st.binary(max_size=9), max_size=2))
 @example(b"\xdd\xff\xff\xff\xff", [])
 @example(b"\xdf\xff\xff\xff\xff", [])
@@ -218,7 +219,7 @@ def test_random_bytes_are_a_value_or_a_wire_error(blob: bytes, buffers: list[byt
     assert peak_bytes(blob, buffers) < 2**20
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(values, st.data())
 def test_damaged_bytes_are_a_value_or_a_wire_error(value: Any, data: st.DataObject) -> None:
     blob, buffers = encode(value)

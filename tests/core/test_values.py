@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.profiles import examples
 
 from sightglass.core.values import (
     Figure,
@@ -39,7 +40,7 @@ class Config:
 Pair = namedtuple("Pair", "a b")
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(samples=st.lists(st.floats(), max_size=50), bins=st.integers(1, 20))
 def test_a_histogram_counts_as_numpy_does_and_the_rest_apart(samples: list[float], bins: int) -> None:
     histogram = Histogram(np.array(samples, np.float64), bins=bins)
@@ -53,7 +54,7 @@ def test_a_histogram_counts_as_numpy_does_and_the_rest_apart(samples: list[float
         assert histogram.edges[-1] >= finite.max()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     samples=st.lists(st.floats(-1e9, 1e9).map(lambda x: round(x, 3)), min_size=1, max_size=50), bins=st.integers(1, 9)
 )

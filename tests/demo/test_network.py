@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.profiles import examples
 
 from sightglass.core.errors import UnknownNameError
 from sightglass.demo import network
@@ -78,7 +79,7 @@ def test_huge_inputs_neither_overflow_nor_give_nan(activation):
     assert all(np.isfinite(array).all() for array in leaves(grads))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(
     lr=st.floats(1e-4, 1),
     weight_decay=st.floats(0, 0.1),

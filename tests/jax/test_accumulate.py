@@ -14,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from jax import lax
+from tests.profiles import examples
 
 from sightglass.core.errors import UnknownNameError
 from sightglass.jax.logs.logdict import logdict
@@ -22,7 +23,7 @@ from sightglass.jax.reducers.accumulator import Accumulator, per_lane
 
 N = 24
 EDGES = (-100.0, -1.0, 0.0, 0.5, 1.0, 1e3)
-unhurried = settings(max_examples=15, deadline=None)
+unhurried = settings(max_examples=examples(15), deadline=None)
 rounded = st.floats(-1e6, 1e6).map(lambda x: float(np.float32(round(x, 3))))  # squares stay numbers of float32
 numbers = rounded | st.sampled_from([0.0, -1.0, 1.0, 1000.0, np.nan, np.inf, -np.inf])
 columns = hnp.arrays(np.float32, (N, 2), elements=numbers)

@@ -14,13 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
+from tests.profiles import examples
 
 from sightglass.core.errors import LogError, UnknownNameError
 from sightglass.jax.logs.joining import no_step
 from sightglass.jax.logs.logdict import logdict, stepdict
 from sightglass.jax.reducers.accumulate import histogram, last_k
 
-unhurried = settings(max_examples=40, deadline=None)
+unhurried = settings(max_examples=examples(40), deadline=None)
 SHAPES = {"loss": (), "grads": (2,), "acc": (2, 3)}
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.profiles import examples
 
 from sightglass.core.values import Histogram
 from sightglass.query import expressions as e
@@ -60,7 +61,7 @@ class Calculator:
         return f"({left[0]} {op} {right[0]})", lambda env: apply(left[1](env), right[1](env))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(seed=st.integers(0, 2**32), size=st.integers(1, 12))
 def test_expressions_of_scalars_are_pythons(seed: int, size: int) -> None:
     text, plain = Calculator(seed, size, ["x", "n", "k", "z", "t"]).grow()
@@ -73,7 +74,7 @@ def test_expressions_of_scalars_are_pythons(seed: int, size: int) -> None:
     assert got == expected or (math.isnan(got) and math.isnan(expected))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(seed=st.integers(0, 2**32), size=st.integers(1, 12))
 def test_expressions_of_arrays_are_numpys(seed: int, size: int) -> None:
     text, plain = Calculator(seed, size, ["a", "i", "r", "f", "h", "w", "x"]).grow()

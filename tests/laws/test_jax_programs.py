@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.profiles import examples
 
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_experimental_ynn_fusion_type=")
 jax = pytest.importorskip("jax")
@@ -380,7 +381,7 @@ def test_each_kind_in_each(kind: type[Node], outer: type[Node] | None) -> None:
 
 
 @given(programs(depth=2))
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 def test_twice_is_once(node: Node) -> None:
     node, x = distinct(node, count()), jnp.asarray([0.3, -0.1])
     (_, kept), again = spool(spool(node.run, keep_logs=True, capacity=CAPACITY), capacity=CAPACITY)(x)

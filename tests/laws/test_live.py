@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.profiles import examples
 
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_experimental_ynn_fusion_type=")
 jax = pytest.importorskip("jax")
@@ -110,7 +111,7 @@ def test_each_kind_in_a_loop_that_is_the_event(run: Any, kind: type[Node], outer
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=4), st.sampled_from(WINDOWS), st.integers(1, 5))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 def test_what_is_reduced_on_the_way_is_what_the_host_reduces(run: Any, lengths: list[int], window: str, n: int) -> None:
     """Of calls of all lengths: a loop's windows are those of the run."""
     event = f"e{next(names)}"

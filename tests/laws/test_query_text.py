@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.profiles import examples
 
 from sightglass.core.errors import QueryError
 from sightglass.query import expressions as e
@@ -122,7 +123,7 @@ def build(event: str, chain: list[Any]) -> Query:
     return query
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(lambdas(1, 2))
 def test_a_tree_survives_its_text(tree: e.Lambda) -> None:
     again = parse_lambda(str(tree))
@@ -131,7 +132,7 @@ def test_a_tree_survives_its_text(tree: e.Lambda) -> None:
     assert str(again) == str(tree)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.text(min_size=1, max_size=10), st.lists(steps, max_size=4))
 def test_a_query_survives_its_text(event: str, chain: list[Any]) -> None:
     query = build(event, chain)
@@ -143,20 +144,20 @@ def test_a_query_survives_its_text(event: str, chain: list[Any]) -> None:
     assert again.tag == query.tag
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(lambdas(1, 2))
 def test_canonical_text_is_a_fixed_point_and_forgets_names(tree: e.Lambda) -> None:
     assert canonical(parse_lambda(canonical(tree))) == canonical(tree)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(constants, constants)
 def test_constants_are_equal_if_type_and_digits_are(a: e.Const, b: e.Const) -> None:
     same = type(a.value) is type(b.value) and repr(a.value) == repr(b.value)
     assert (a == b) is same
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.text(max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
@@ -170,7 +171,7 @@ TOKENS = [*"b.x()[],:+-1={}*~_ \n", "lambda ", "**", "'a'", "...", "on", "fn", "
           " else ", " for ", " in ", "nan", "yield "]  # fmt: skip
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(st.sampled_from(TOKENS), max_size=14))
 def test_any_tokens_are_read_or_refused(tokens: list[str]) -> None:
     try:

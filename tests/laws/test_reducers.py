@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from tests.profiles import examples
 
 from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError
 from sightglass.core.values import Histogram
@@ -56,7 +57,7 @@ def same(a: Any, b: Any, *, exactly: bool) -> bool:
 
 
 @pytest.mark.parametrize("name", MERGEABLE)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(values=st.lists(numbers, max_size=30), cuts=st.lists(st.integers(0, 40), max_size=4))
 def test_chunks_merge_to_what_one_by_one_gives(name: str, values: list[float], cuts: list[int]) -> None:
     made = reducer(name, MERGEABLE[name], seed=3)
@@ -67,7 +68,7 @@ def test_chunks_merge_to_what_one_by_one_gives(name: str, values: list[float], c
 
 
 @pytest.mark.parametrize("name", ["count", "sum", "min", "max", "histogram", "sample", "top"])
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(values=st.lists(st.integers(-(2**50), 2**50), min_size=1, max_size=30), data=st.data())
 def test_the_order_of_arrival_does_not_matter(name: str, values: list[int], data: st.DataObject) -> None:
     made = reducer(name, MERGEABLE[name], seed=1)
@@ -80,7 +81,7 @@ NUMPY = {"sum": np.sum, "mean": np.mean, "var": np.var, "std": np.std, "min": np
 
 
 @pytest.mark.parametrize("name", NUMPY)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(values=st.lists(numbers, min_size=1, max_size=40))
 def test_numbers_as_numpy(name: str, values: list[float]) -> None:
     scale = max(1.0, max(map(abs, values)) ** (2 if name == "var" else 1))
@@ -128,7 +129,7 @@ def test_integers_accumulate_in_64_bits() -> None:
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "var", "std", "min", "max", "quantile", "histogram"])
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     rows=st.lists(st.tuples(numbers, numbers), min_size=1, max_size=12), cuts=st.lists(st.integers(0, 12), max_size=2)
 )
@@ -165,7 +166,7 @@ def test_what_cannot_be_reduced_says_so(values: list[Any], message: str) -> None
     assert str(caught.value) == message
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(values=st.lists(wild, max_size=60), bins=st.integers(1, 20))
 @example(values=[1.7976931348623157e308, -5e-324], bins=2)
 @example(values=[0.0], bins=1)
@@ -183,7 +184,7 @@ def test_a_histogram_counts_every_value_once(values: list[float], bins: int) -> 
         assert histogram.counts.tolist() == np.bincount(places, minlength=len(histogram.counts)).tolist()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(values=st.lists(wild, max_size=60), cuts=st.lists(st.integers(0, 60), max_size=4), bins=st.integers(2, 9))
 def test_bins_do_not_depend_on_order_or_chunks(values: list[float], cuts: list[int], bins: int) -> None:
     def filled(part: list[float]) -> Bins:
@@ -214,7 +215,7 @@ def test_quantiles_of_many_values_are_within_their_accuracy(law: str) -> None:
             assert low - slack <= sketch.at(q) <= high + slack
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(values=st.lists(numbers, min_size=1, max_size=50), q=st.floats(0, 1))
 def test_quantiles_of_few_values_are_exact(values: list[float], q: float) -> None:
     assert len(values) <= EXACT
@@ -343,7 +344,7 @@ def test_nothing_reduces_to_something(name: str) -> None:
         assert flat == assume_nothing.get(name) or (isinstance(flat, float) and math.isnan(flat))
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(values=st.lists(numbers, min_size=2, max_size=20))
 def test_a_variance_is_never_negative(values: list[float]) -> None:
     assume(len(set(values)) > 1)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.profiles import examples
 
 import sightglass as sg
 from sightglass.core.values import Histogram
@@ -124,7 +125,7 @@ def without_empty_groups(records):
     return [dataclasses.replace(record, index=i) for i, record in enumerate(counted)]
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(80), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(asked=st.lists(queries(), min_size=1, max_size=6, unique=True), happenings=events)
 def test_a_recorded_run_answers_as_the_live_one_did(asked, happenings, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")

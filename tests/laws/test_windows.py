@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.profiles import examples
 
 from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
@@ -162,7 +163,7 @@ def expected(marks: list[Mark]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("reducer", REDUCERS)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(run=happenings, start=st.integers(0, 12))
 def test_a_window_holds_the_events_that_a_slow_reference_puts_into_it(
     window: str, reducer: str, run: list[Happening], start: int
@@ -173,7 +174,7 @@ def test_a_window_holds_the_events_that_a_slow_reference_puts_into_it(
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     run=happenings,
     start=st.integers(0, 12),
@@ -191,14 +192,14 @@ def test_reducers_nest(
     assert [plain(item) for item in play(query, run, start)] == expected(reference(marks, outer, reducer))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(run=happenings, start=st.integers(0, 12), window=st.sampled_from(sorted(WINDOWS)))
 def test_the_short_way_of_plain_numbers_gives_the_same(run: list[Happening], start: int, window: str) -> None:
     query = f"on('batch').map(lambda e: e.x).sum({window}).max(every=2)"
     assert play(query, run, start, quick=True) == play(query, run, start)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     run=happenings,
     start=st.integers(0, 20),
@@ -216,7 +217,7 @@ def test_who_comes_late_gets_the_same_from_the_first_complete_group_on(
     assert told == [plain(item)[1:] for item in early if item.closed][-len(told) or len(early) :]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(run=happenings, start=st.integers(0, 20), n=st.integers(1, 5), m=st.integers(1, 4))
 def test_who_comes_late_gets_the_same_groups_of_groups(run: list[Happening], start: int, n: int, m: int) -> None:
     query = f"on('batch').where(lambda e: e.keep).map(lambda e: e.x).sum(every={n}).collect(every={m})"
@@ -225,7 +226,7 @@ def test_who_comes_late_gets_the_same_groups_of_groups(run: list[Happening], sta
     assert late == [item for item in early if item.ordinal * n * m >= start]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(run=happenings, cut=st.integers(0, 40), window=st.sampled_from(sorted(WINDOWS)))
 def test_a_copy_goes_on_by_itself(run: list[Happening], cut: int, window: str) -> None:
     evaluation = Evaluation(parse(f"on('batch').map(lambda e: e.x).collect({window})"))

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.profiles import examples
 
 from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError, UnknownNameError
 from sightglass.core.values import Histogram
@@ -56,7 +57,7 @@ def sums(draw: st.DrawFn, names: str = "xyz", depth: int = 3) -> tuple[str, Call
     return f"({left} {op} {right})", lambda env: of_ieee(op, of_left(env), of_right(env))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(expression=sums(), x=small, y=small, z=small)
 def test_numbers_are_those_of_python_and_division_by_zero_is_ieee(expression: Any, x: Any, y: Any, z: Any) -> None:
     text, meaning = expression
@@ -65,7 +66,7 @@ def test_numbers_are_those_of_python_and_division_by_zero_is_ieee(expression: An
     assert repr(found) == repr(wanted)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(expression=sums(), seed=st.integers(0, 99), n=st.integers(0, 4))
 def test_arrays_are_those_of_numpy(expression: Any, seed: int, n: int) -> None:
     text, meaning = expression
@@ -79,7 +80,7 @@ def test_arrays_are_those_of_numpy(expression: Any, seed: int, n: int) -> None:
 
 
 @pytest.mark.parametrize("op", OPERATORS)
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(a=small, b=small)
 def test_every_operator_on_numbers(op: str, a: Any, b: Any) -> None:
     assert repr(evaluate(f"b.x {op} b.y", x=a, y=b)) == repr(of_ieee(op, a, b))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.profiles import examples
 
 from sightglass.server.app import ROUTES
 
@@ -41,7 +42,12 @@ def test_no_request_is_too_much_for_the_server(page, begin):
         acts = operation.path.endswith("/acts")  # each of which would wait for an event
         headers = page.headers("viewer" if acts else "controller")
 
-        @settings(max_examples=8 if acts else 25, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+        @settings(
+            max_examples=examples(8 if acts else 25),
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            database=None,
+        )
         @given(case=operation.as_strategy(), key=st.sampled_from(keys), tag=st.sampled_from(TAGS), real=st.booleans())
         def attack(case, key, tag, real):
             nonlocal asked

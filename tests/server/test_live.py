@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.profiles import examples
 
 import sightglass as sg
 from sightglass.core.errors import RunLostError
@@ -312,7 +313,7 @@ def test_no_message_kills_the_server(page, begin):
     run = begin("job")
     key = page.key("job")
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(MESSAGES | JSONS, max_size=8), st.randoms(use_true_random=False))
     def attack(messages: list[object], rng: random.Random) -> None:
         socket = page.socket()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.profiles import examples
 
 import sightglass as sg
 from sightglass.server.app import MAX_HEAD_BYTES, MAX_MESSAGE_BYTES
@@ -165,7 +166,7 @@ def test_no_viewer_spoils_it_for_the_others(page, begin):
     decent.hears("opened")
     n = 0
 
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(st.lists(wild_message(key) | st.text(max_size=50) | st.binary(max_size=50), max_size=12), st.randoms(),
            st.booleans())  # fmt: skip
     def attack(messages: list[object], rng: random.Random, greet: bool) -> None:

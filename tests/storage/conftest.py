@@ -2,9 +2,4 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
-
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
-
 collect_ignore = ["fuzz.py"]  # a program of its own

@@ -9,16 +9,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings
 
 import sightglass as sg
 from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
 from sightglass.training.run import wiring
 from sightglass.training.subscription import Subscription
-
-settings.register_profile("steady", deadline=None)
-settings.load_profile("steady")
 
 # Without PyTorch, which `make test TORCH=` goes without, there is nothing to test here.
 collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_*.py"]

@@ -7,15 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
 from sightglass.training.events import Emitter
 from sightglass.training.subscription import Subscription
-
-settings.register_profile("steady", deadline=None)
-settings.load_profile("steady")
 
 
 class FakeClock:

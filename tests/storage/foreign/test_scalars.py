@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.profiles import examples
 
 from sightglass.core.errors import WireError
 from sightglass.storage.foreign import mindspore, tensorboard
@@ -79,7 +80,7 @@ def check(dialect, payloads):
 
 @pytest.mark.parametrize("name", DIALECTS)
 @given(data=st.data())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_what_is_read_is_what_is_decoded(name, data):
     events = data.draw(st.lists(st.one_of(plain_events(), tensor_events(), odd_events()), max_size=20))
     copies = [data.draw(st.sampled_from(events)) for _ in range(data.draw(st.integers(0, 20)))] if events else []

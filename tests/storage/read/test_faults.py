@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.profiles import examples
 
 from sightglass.core.columns import Columns
 from sightglass.core.errors import DamagedError
@@ -221,7 +222,7 @@ def test_hostile_files_with_good_checksums_take_no_memory(tmp_path: Path, column
 
 
 @given(st.data())
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.too_slow])
 def test_mutated_files_show_nothing_wrong(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     truth, _ = read(tmp_path_factory.mktemp("f") / NAME, FILE)
     mutated = bytearray(FILE)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.profiles import examples
 
 from sightglass.core.columns import Columns
 from sightglass.core.errors import DamagedError, QueryError
@@ -259,7 +260,7 @@ def sliced(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[Any, ...]]:
 
 
 @given(sliced(), st.sampled_from([1, 8, 40, 10**6]), st.sampled_from([1, 8, 40, 10**6]))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_slices_are_numpys(
     tmp_path_factory: pytest.TempPathFactory, asked: tuple[Any, Any], piece: int, far: int
 ) -> None:

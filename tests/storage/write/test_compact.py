@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from tests.profiles import examples
 
 from sightglass.core import codec
 from sightglass.core.clock import SystemClock
@@ -126,7 +127,7 @@ runs = st.fixed_dictionaries({
 keys = [LOSS, Key(kind="stream", tag="b.x", query="on('b').map(lambda e: e.x)"), Key(kind="groups", tag="b")]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(data=st.data(), plan=st.lists(runs, min_size=1, max_size=6))
 def test_what_is_read_afterwards_is_what_was_read_before(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, plan: list[dict[str, Any]]
@@ -211,7 +212,7 @@ def test_blocks_are_decoded_at_once_as_they_are_one_by_one(values: list[list[int
 
 
 @given(cut=st.floats(0, 1), flush=st.integers(1, 9))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_of_a_file_that_is_cut_off_each_series_has_its_beginning(
     tmp_path_factory: pytest.TempPathFactory, cut: float, flush: int
 ) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.profiles import examples
 
 from sightglass.core.clock import SystemClock
 from sightglass.core.columns import plain
@@ -172,7 +173,7 @@ def check(kept: dict[Key, list[Point]], given: list[Any]) -> None:
         assert all(same(a[4], b[4]) for a, b in zip(kept[key], points, strict=True)), (kept[key], points)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(given=logs, flushes=st.sets(st.integers(0, 30)))
 def test_what_is_logged_comes_back(
     tmp_path_factory: pytest.TempPathFactory, given: list[Any], flushes: set[int]
@@ -388,7 +389,7 @@ class HandClock:
     monotonic = wall
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     during=st.sets(st.integers(0, 20)),
     plan=st.lists(

@@ -5,16 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from sightglass.core import codec
 from sightglass.protocol import messages
 from sightglass.protocol.transport import Delivery
 from sightglass.training.agent import Agent
 from sightglass.training.events import Emitter
-
-settings.register_profile("steady", deadline=None)
-settings.load_profile("steady")
 
 
 class FakeClock:

@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.profiles import examples
 
 from sightglass.core import codec
 from sightglass.protocol import messages
 from sightglass.training.controls import Action, Control
 
-relaxed = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+relaxed = settings(
+    max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 numbers = st.integers(-(2**63), 2**64 - 1)
 plain = st.recursive(

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
+from tests.profiles import examples
 
 from sightglass.core.errors import RunLostError, ViewError
 from sightglass.core.record import Record
@@ -386,7 +387,7 @@ values = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(values, max_size=12), st.integers(20, 120), st.integers(5, 40), st.booleans(), st.booleans())
 def test_whatever_comes_is_drawn_within_its_room(given_values, width, height, log_y, color):
     view = TerminalView(Stub(*given_values), height=height, log_y=log_y)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from matplotlib import pyplot as plt
 from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
+from tests.profiles import examples
 
 from sightglass.core.errors import MissingExtraError, ViewError
 from sightglass.core.values import Figure, Histogram, Images
@@ -463,7 +464,7 @@ def test_steps_that_go_back_and_ragged_vectors_are_drawn(stub):
     assert [int(np.isfinite(line.get_ydata()).sum()) for line in lines(ragged)] == [2, 2, 2]
 
 
-@settings(max_examples=25, deadline=None, **WITHOUT_SHRINKING)
+@settings(max_examples=examples(25), deadline=None, **WITHOUT_SHRINKING)
 @given(
     values=st.lists(st.floats(width=64), min_size=1, max_size=8),
     options=st.fixed_dictionaries(

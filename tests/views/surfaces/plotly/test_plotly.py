@@ -13,6 +13,7 @@ import plotly.io as pio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.profiles import examples
 
 from sightglass.core.errors import MissingExtraError, ViewError
 from sightglass.core.record import Record
@@ -383,7 +384,7 @@ def test_update_brings_the_figure_to_what_a_new_one_is():
     assert view.figure.to_json() == whole.figure.to_json()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.permutations(["line", "table", "log", "histogram", "bars"]), st.integers(0, 6))
 def test_any_drawing_can_follow_any_other(views, n):
     values = [1.0, np.nan, 2.0, -np.inf, 3.0, 4.0][:n]

@@ -1,0 +1,179 @@
+"""The size and shape of the code: lines, names used twice, untyped parameters, odd idioms, import circles.
+
+`python -m bench code` prints the counts, `python -m bench.code` the places behind them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "sightglass"
+FRONTEND = ROOT / "frontend" / "src"
+# What the library's prose does not say; a reader has to read such a sentence twice.
+IDIOMS = re.compile(
+    r"\b(?:is none|are none|but for|whoever|whomever|be it|of ours|of theirs|for ever|anew|whereof|thereof"
+    r"|(?:is|are) no (?!longer\b|more\b)\w+)\b"
+)
+TYPESCRIPT_IMPORT = re.compile(r"""^(?:import|export)\b[^'"]*?from\s*['"](\.[^'"]*)['"]""", re.MULTILINE | re.DOTALL)
+
+
+def measure() -> Iterator[tuple[str, float, str, float | None]]:
+    """Yield one row for each count."""
+    for folder, n_lines in sorted(lines().items()):
+        yield f"lines of {folder}", n_lines, "", None
+    yield "public class names used twice", len(repeated_names()), "", 5
+    n_any, n_parameters = (sum(n) for n in zip(*parameters().values(), strict=True))
+    yield f"parameters typed Any, of {n_parameters:,}", 100 * n_any / n_parameters, "%", 5
+    yield "odd idioms in docstrings and messages", len(idioms()), "", 5
+    yield "circles of imports", len(circles(imports())) + len(circles(frontend_imports())), "", 0
+
+
+def lines() -> Counter[str]:
+    """Count the lines of Python and TypeScript by folder."""
+    counted: Counter[str] = Counter()
+    for path in PACKAGE.rglob("*.py"):
+        inside = path.relative_to(PACKAGE).parts
+        counted[f"src/{inside[0] if len(inside) > 1 else '*.py'}"] += _n_lines(path)
+    for folder in ("tests", "bench", "examples"):
+        counted[folder] += sum(map(_n_lines, (ROOT / folder).rglob("*.py")))
+    counted["frontend"] += sum(_n_lines(path) for path in FRONTEND.rglob("*") if path.suffix in {".ts", ".tsx", ".css"})
+    counted["docs"] += sum(map(_n_lines, [*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")]))
+    return counted
+
+
+def repeated_names() -> dict[str, list[str]]:
+    """Return the public classes at the top of modules that share a name, with their modules."""
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for path, tree in _trees():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(path)
+    return {name: found for name, found in sorted(places.items()) if len(found) > 1}
+
+
+def parameters() -> dict[str, tuple[int, int]]:
+    """Return for each module how many parameters are annotated with a bare `Any`, and how many there are."""
+    counted = {}
+    for path, tree in _trees():
+        found = [
+            argument for node in ast.walk(tree) if isinstance(node, ast.arguments) for argument in _arguments(node)
+        ]
+        typed = [argument for argument in found if argument.annotation is not None]
+        n_any = sum(isinstance(a.annotation, ast.Name) and a.annotation.id == "Any" for a in typed)
+        counted[path] = (n_any, len(typed))
+    return counted
+
+
+def idioms() -> list[str]:
+    """Return the places of odd idioms in docstrings and in texts that the library shows."""
+    found = []
+    for path, tree in _trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+                found += [f"{path}:{node.lineno}: {match}" for match in IDIOMS.findall(node.value)]
+    return found
+
+
+def imports() -> dict[str, set[str]]:
+    """Return which modules of the package each module imports, at any level and for type checkers alike."""
+    modules = {path: _dotted(path) for path, _ in _trees()}
+    known = set(modules.values())
+    graph = {}
+    for path, tree in _trees():
+        package = modules[path] if path.endswith("__init__.py") else modules[path].rpartition(".")[0]
+        imported: set[str] = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom):
+                base = _base(node, package)
+                imported |= {f"{base}.{a.name}" if f"{base}.{a.name}" in known else base for a in node.names}
+            elif isinstance(node, ast.Import):
+                imported |= {alias.name for alias in node.names}
+        graph[modules[path]] = (imported & known) - {modules[path], "sightglass"}
+    return graph
+
+
+def frontend_imports() -> dict[str, set[str]]:
+    """Return which modules of the page each module imports."""
+    paths = {path.with_suffix("") for path in FRONTEND.rglob("*") if path.suffix in {".ts", ".tsx"}}
+    graph = {}
+    for path in FRONTEND.rglob("*"):
+        if path.suffix in {".ts", ".tsx"}:
+            targets = {(path.parent / name).resolve() for name in TYPESCRIPT_IMPORT.findall(path.read_text())}
+            targets |= {target / "index" for target in targets}
+            targets = {target.with_suffix("") if target not in paths else target for target in targets}
+            graph[str(path.with_suffix("").relative_to(FRONTEND))] = {
+                str(target.relative_to(FRONTEND)) for target in targets & paths
+            }
+    return graph
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Return the groups of modules that import each other: strongly connected components (Tarjan, 1972)."""
+    number: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(module: str) -> None:
+        number[module] = low[module] = len(number)
+        stack.append(module)
+        for other in sorted(graph.get(module, ())):
+            if other not in number:
+                visit(other)
+                low[module] = min(low[module], low[other])
+            elif other in stack:
+                low[module] = min(low[module], number[other])
+        if low[module] == number[module]:
+            group = stack[stack.index(module) :]
+            del stack[stack.index(module) :]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for module in sorted(graph):
+        if module not in number:
+            visit(module)
+    return found
+
+
+def _trees() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield str(path.relative_to(PACKAGE)), ast.parse(path.read_text("utf-8"))
+
+
+def _dotted(path: str) -> str:
+    return ".".join(("sightglass", *path.removesuffix(".py").split("/"))).removesuffix(".__init__")
+
+
+def _base(node: ast.ImportFrom, package: str) -> str:
+    above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+    return ".".join([*above, *([node.module] if node.module else [])])
+
+
+def _arguments(node: ast.arguments) -> list[ast.arg]:
+    rest = [argument for argument in (node.vararg, node.kwarg) if argument is not None]
+    return [*node.posonlyargs, *node.args, *node.kwonlyargs, *rest]
+
+
+def _n_lines(path: Path) -> int:
+    return path.read_text("utf-8").count("\n")
+
+
+def main() -> None:
+    """Print the places behind the counts."""
+    for name, paths in repeated_names().items():
+        print(f"class {name}: {', '.join(paths)}")
+    for path, (n_any, n_parameters) in sorted(parameters().items(), key=lambda item: -item[1][0]):
+        if n_any:
+            print(f"Any: {path}: {n_any} of {n_parameters}")
+    print(*idioms(), sep="\n")
+    for group in [*circles(imports()), *circles(frontend_imports())]:
+        print(f"circle: {', '.join(group)}")
+
+
+if __name__ == "__main__":
+    main()
