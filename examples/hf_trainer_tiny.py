@@ -42,7 +42,7 @@ def main():
     )
     with tempfile.TemporaryDirectory() as folder:
         callback = SightglassCallback(
-            f"hf-{os.getpid()}", dir=f"{folder}/runs", keep=[NORMS, SPREAD, LOSS], budget=None
+            f"hf-{os.getpid()}", dir=f"{folder}/runs", record=[NORMS, SPREAD, LOSS], budget=None
         )
         args = TrainingArguments(
             output_dir=f"{folder}/out", num_train_epochs=3, per_device_train_batch_size=16, learning_rate=1e-2,

@@ -46,7 +46,7 @@ def train(lr, width, activation, directory, listen):
     velocity = network.zeros_like(params)
     rng = np.random.default_rng(0)
     name, kept = job_name(lr, width, activation), ["epoch.accuracy"]
-    with sg.init(name, dir=directory, config={"lr": lr}, listen=listen, keep=kept) as run:
+    with sg.init(name, dir=directory, config={"lr": lr}, listen=listen, record=kept) as run:
         for epoch in range(N_EPOCHS):
             for rows in rng.permutation(len(images)).reshape(-1, BATCH):
                 _, grads, _ = network.loss_and_grads(params, images[rows], labels[rows], activation=activation)

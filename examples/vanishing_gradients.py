@@ -2,7 +2,7 @@
 
 A deep sigmoid network is being trained in another process, and its loss does not fall. Nothing was logged beforehand,
 and one question leads to the next: how large are the gradients, layer by layer? Do the weights grow? What were they
-drawn from? You learn how to ask a live run for each of these, how a kept event (`observe(..., keep=True)`) answers
+drawn from? You learn how to ask a live run for each of these, how a kept event (`observe(..., snapshot=True)`) answers
 questions about the past, how to compute with the answers, and how to stop the run and compare it with a better one.
 
     python examples/vanishing_gradients.py

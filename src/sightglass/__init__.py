@@ -13,6 +13,9 @@ __version__ = "0.1.0"
 _MODULES = {
     "init": "training.run",
     "Run": "training.run",
+    "Limits": "training.options",
+    "Ranks": "training.options",
+    "Files": "training.options",
     "on": "query.query",
     "Query": "query.query",
     "fn": "query.tracer",
@@ -53,6 +56,8 @@ _MODULES = {
     "UnsendableError": "core.errors",
     "ViewError": "core.errors",
     "MissingExtraError": "core.errors",
+    "UnknownNameError": "core.errors",
+    "LogError": "core.errors",
 }
 
 __all__ = sorted([*_MODULES, "__version__"])  # noqa: PLE0605
@@ -84,6 +89,7 @@ if TYPE_CHECKING:
     from .core.errors import EvaluationError as EvaluationError
     from .core.errors import FigureError as FigureError
     from .core.errors import FigureErrors as FigureErrors
+    from .core.errors import LogError as LogError
     from .core.errors import MissingExtraError as MissingExtraError
     from .core.errors import QueryError as QueryError
     from .core.errors import QuerySyntaxError as QuerySyntaxError
@@ -95,6 +101,7 @@ if TYPE_CHECKING:
     from .core.errors import StorageError as StorageError
     from .core.errors import TransportError as TransportError
     from .core.errors import UnconfirmedError as UnconfirmedError
+    from .core.errors import UnknownNameError as UnknownNameError
     from .core.errors import UnsendableError as UnsendableError
     from .core.errors import ViewError as ViewError
     from .core.errors import WireError as WireError
@@ -110,6 +117,9 @@ if TYPE_CHECKING:
     from .query.query import on as on
     from .query.tracer import fn as fn
     from .storage.read.recording import Series as Series
+    from .training.options import Files as Files
+    from .training.options import Limits as Limits
+    from .training.options import Ranks as Ranks
     from .training.run import Run as Run
     from .training.run import init as init
     from .views import plot as plot

@@ -90,6 +90,6 @@ def test_a_schedule_is_no_control(act_on):
 
 
 def test_a_run_of_its_own_ends_with_the_training(tmp_path):
-    fit(SightglassCallback("own", dir=str(tmp_path / "runs"), keep=["batch.loss"]))
+    fit(SightglassCallback("own", dir=str(tmp_path / "runs"), record=["batch.loss"]))
     (info,) = sg.runs(str(tmp_path / "runs"))
     assert (info.name, info.live) == ("own", False)

@@ -113,7 +113,7 @@ def test_setting_the_learning_rate(tmp_path, act_on):
 
 
 def test_a_run_of_its_own_ends_with_the_training(tmp_path):
-    callback = SightglassCallback("own", dir=str(tmp_path / "runs"), keep=["batch.loss"])
+    callback = SightglassCallback("own", dir=str(tmp_path / "runs"), record=["batch.loss"])
     fit(tmp_path, callback)
     (info,) = sg.runs(str(tmp_path / "runs"))
     assert (info.name, info.live) == ("own", False)

@@ -331,7 +331,7 @@ def test_demo_draws_in_a_terminal() -> None:
 @pytest.fixture
 def recorded(tmp_path: Path) -> Path:
     """Return the directory of a run that kept something."""
-    with sg.init("kept", dir=tmp_path / "runs", keep=["batch.loss"], config={"depth": 3}) as run:
+    with sg.init("kept", dir=tmp_path / "runs", record=["batch.loss"], config={"depth": 3}) as run:
         for step in range(10):
             run.observe("batch", step=step, loss=float(step))
         run.log({"val/loss": 0.5, "note": "two\nlines\tand a tab", "a[bold]b[/x]": 1}, step=1_234_567)

@@ -214,7 +214,7 @@ def test_describe(begin, ask):
     run.action("save", save)
     run.function("confusion", save)
     run.observe("batch", loss=0.5, grads={f"layer{i}": np.zeros((2, 2)) for i in range(8)})
-    run.observe("init", keep=True, params=np.zeros(3))
+    run.observe("init", snapshot=True, params=np.zeros(3))
     client = ask(run)
     client.stream("batch.loss")
     told = client.describe()

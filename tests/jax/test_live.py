@@ -796,7 +796,7 @@ def test_a_description_waits_for_what_the_step_logs(desk):
 
 
 def test_what_is_kept_from_the_start_is_recorded(tmp_path):
-    desk = Desk(dir=tmp_path, keep=["batch.loss"])
+    desk = Desk(dir=tmp_path, record=["batch.loss"])
     step = live(jax.jit(halve), desk.run)
     answers = desk.emitter.demand.answers
     until(lambda: (step(x3()), any(answer.n_rows for answer in answers.values()))[1])

@@ -81,7 +81,7 @@ def train(run, happenings):
                 run.end_group("log")
                 run.end_group("snap")
             case "snap":
-                run.observe("snap", keep=True, a=value, b={"c": np.arange(3)[1]})
+                run.observe("snap", snapshot=True, a=value, b={"c": np.arange(3)[1]})
             case "log":
                 run.log({"val/loss": value, "other": 1}, step=n, epoch=n / 10)
             case "log both":
@@ -129,7 +129,7 @@ def without_empty_groups(records):
 @given(asked=st.lists(queries(), min_size=1, max_size=6, unique=True), happenings=events)
 def test_a_recorded_run_answers_as_the_live_one_did(asked, happenings, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    with sg.init("law", dir=folder, keep=KEPT, budget=None) as run, sg.connect(run) as client:
+    with sg.init("law", dir=folder, record=KEPT, budget=None) as run, sg.connect(run) as client:
         streams = [client.stream(query) for query in asked]
         train(run, happenings)
         run.close()
@@ -160,7 +160,7 @@ def test_a_recorded_run_answers_as_the_live_one_did(asked, happenings, tmp_path_
 ])  # fmt: skip
 def test_what_was_recorded_is_what_the_live_stream_gave(query, tmp_path):
     rng = np.random.default_rng(0)
-    with sg.init("law", dir=tmp_path, keep=[query], budget=None) as run, sg.connect(run) as client:
+    with sg.init("law", dir=tmp_path, record=[query], budget=None) as run, sg.connect(run) as client:
         stream = client.stream(query)
         for step in range(50):
             grads = {"dense": rng.normal(size=(3, 700)).astype(np.float32), "out": rng.normal(size=4)}

@@ -351,7 +351,7 @@ def test_a_viewer_asks_but_does_not_record(open_page, server):
 
 
 def test_recorded_runs_answer_the_same_queries(own_place, open_page):
-    with own_place.recording() as folder, sg.init("kept", dir=folder, keep=["batch.loss"]) as run:
+    with own_place.recording() as folder, sg.init("kept", dir=folder, record=["batch.loss"]) as run:
         for step in range(200):
             run.observe("batch", step=step, loss=step / 2)
     page = open_page(own_place.serve().controller, "/ask")

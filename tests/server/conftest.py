@@ -175,7 +175,7 @@ def begin() -> Iterator[Callable[..., Any]]:
 def record(name: str = "mnist", *, n: int = 300, seed: int = 0) -> Path:
     """Record a run with a bit of everything, and return its directory."""
     rng = np.random.default_rng(seed)
-    with sg.init(name, keep=["batch.loss"], config={"lr": 0.1 * seed}) as run:
+    with sg.init(name, record=["batch.loss"], config={"lr": 0.1 * seed}) as run:
         for i in range(n):
             run.observe("batch", step=i, loss={7: float("nan"), 9: float("inf"), 11: -float("inf")}.get(i, 1 / (i + 1)))
         kernel = rng.normal(size=(3, 8, 5)).astype(np.float32)

@@ -168,7 +168,7 @@ def test_many_series_at_once(page, mnist):
 
 
 def test_a_growing_series_grows(page, begin):
-    run = begin("alive", keep=["batch.loss"])
+    run = begin("alive", record=["batch.loss"])
     for step in range(100):
         run.observe("batch", step=step, loss=float(step))
     run.flush()
@@ -326,7 +326,7 @@ def test_recorded_answers_have_etags(page, mnist):
 
 
 def test_an_etag_ends_when_the_files_change(page, begin):
-    run = begin("alive", keep=["batch.loss"])
+    run = begin("alive", record=["batch.loss"])
     run.observe("batch", loss=1.0)
     run.flush()
     path = f"/runs/{page.key('alive')}/tags"

@@ -27,7 +27,7 @@ from .conftest import floats, place_foreign, record, wait_until
 
 VICTIM = """
 import sightglass as sg, time
-run = sg.init("victim", keep=["batch.loss"])
+run = sg.init("victim", record=["batch.loss"])
 print("ready", flush=True)
 for step in range(10**9):
     run.observe("batch", step=step, loss=float(step))
@@ -74,7 +74,7 @@ def test_a_run_that_is_killed_while_it_is_shown(page):
 
 
 def test_after_a_restart_the_gap_can_be_filled(serve, begin):
-    run = begin("job", keep=["batch.loss"])
+    run = begin("job", record=["batch.loss"])
 
     def go_on(steps):
         for step in steps:
@@ -127,7 +127,7 @@ def test_new_links_make_the_old_ones_worthless(serve):
 
 def test_a_directory_that_goes_away_while_it_is_shown(page, begin):
     directory = record()
-    run = begin("live", keep=["batch.loss"])
+    run = begin("live", record=["batch.loss"])
     socket = page.socket()
     keys = {name: page.key(name) for name in ("mnist", "live")}
     socket.send(type="open", id=1, run=keys["live"], query="batch.loss")

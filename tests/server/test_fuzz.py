@@ -32,7 +32,7 @@ def test_no_request_is_too_much_for_the_server(page, begin):
 
     record()
     place_foreign()
-    live = begin("alive", keep=["batch.loss"])
+    live = begin("alive", record=["batch.loss"])
     live.control("lr", 0.1)
     live.observe("batch", loss=1.0)
     keys = [run["key"] for run in page.json("/runs")["runs"]]

@@ -45,7 +45,7 @@ def hparams(**values):
 
 def test_runs_of_one_name_are_told_apart(page, begin):
     first, second = record("mnist"), record("mnist", seed=1)
-    third = begin("mnist", keep=["batch.loss"])
+    third = begin("mnist", record=["batch.loss"])
     third.observe("batch", loss=1.0)
     record("other")
     runs = page.json("/runs")["runs"]
@@ -90,7 +90,7 @@ def test_lineage_is_the_configuration_of_mindspore_s_runs():
 
 
 def test_acts_are_remembered_after_the_run(page, begin):
-    run = begin("job", keep=["batch.loss"])
+    run = begin("job", record=["batch.loss"])
     run.control("lr", 0.1)
     client = sg.connect(run)
     asking = threading.Thread(target=client.set, args=("lr", 0.5))

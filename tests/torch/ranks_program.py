@@ -21,7 +21,7 @@ def main(port: str) -> None:
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2)))
     opt = torch.optim.SGD(model.parameters(), lr=0.1)
-    run = sg.init(f"ddp{rank}", budget=None, agree=sgt.agree())
+    run = sg.init(f"ddp{rank}", budget=None, ranks=sg.Ranks(agree=sgt.agree()))
     sgt.watch(model, run, optimizer=opt)
     with sg.connect(run) as client:
         stream = client.stream("(batch.rank, batch.grads['0.bias'].norm(), batch.activations['0'].mean())")

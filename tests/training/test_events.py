@@ -251,19 +251,19 @@ def test_a_kept_event_answers_late_with_the_values_of_its_time(bench, values):
     b = bench()
     array = np.arange(3.0)
     step = np.array(4)
-    b.observe("init", keep=True, step=step, params={"w": array}, model=sg.Tensor(array))
+    b.observe("init", snapshot=True, step=step, params={"w": array}, model=sg.Tensor(array))
     array[:], step[()] = 99, 99
     answer = b.ask("init.params.w")
     assert [(row[1], list(row[3])) for row in answer.rows] == [(4, [0.0, 1.0, 2.0])]
     b.emitter.close_answer(answer)
-    b.observe("init", keep=True, params={"w": array})
+    b.observe("init", snapshot=True, params={"w": array})
     late = b.ask("init.params.w")
     assert [list(value) for value in values(late)] == [[99.0] * 3]
 
 
 def test_log_flattens_unwraps_and_carries_step_tracks(bench):
     b = bench()
-    tags = {tag: b.ask(f"on('log').map(lambda e: e[{tag!r}])") for tag in ("a", "val/acc", "w", "h", "t", "keep")}
+    tags = {tag: b.ask(f"on('log').map(lambda e: e[{tag!r}])") for tag in ("a", "val/acc", "w", "h", "t", "snapshot")}
     array = np.arange(4.0)
     logged = {
         "a": 1,
@@ -271,14 +271,14 @@ def test_log_flattens_unwraps_and_carries_step_tracks(bench):
         "w": Tensor(array),
         "h": Histogram(array, bins=2),
         "t": Text("hello"),
-        "keep": 7,
+        "snapshot": 7,
     }
     b.log(logged, 3, epoch=1)
     array[:] = 99
     row = {tag: answer.rows[0] for tag, answer in tags.items()}
     assert {tag: r[1] for tag, r in row.items()} == dict.fromkeys(tags, 3)
     assert all(r[4] == (1, True, True, {"epoch": 1}) for r in row.values())
-    assert (row["a"][3], row["val/acc"][3], row["t"][3], row["keep"][3]) == (1, 0.5, "hello", 7)
+    assert (row["a"][3], row["val/acc"][3], row["t"][3], row["snapshot"][3]) == (1, 0.5, "hello", 7)
     assert list(row["w"][3]) == [0, 1, 2, 3]
     assert list(row["h"][3].counts) == [2, 2]
     assert logged["val"] == {"acc": 0.5}

@@ -7,6 +7,7 @@ import re
 import threading
 import weakref
 
+import numpy as np
 import pytest
 
 import sightglass as sg
@@ -154,7 +155,7 @@ def test_acts_are_refused_in_a_program_of_several_processes(begin, monkeypatch):
     monkeypatch.setenv("RANK", "0")
     run = begin()
     run.control("lr", 0.1)
-    reason = r"^Acts are refused in a program of 2 processes unless sg.init\(agree=…\) supplies a broadcast$"
+    reason = r"^Acts are refused in a program of 2 processes unless sg.Ranks\(agree=…\) supplies a broadcast$"
     with sg.connect(run) as client:
         assert not client.may_act
         with pytest.raises(sg.RefusedError, match=reason):
@@ -164,7 +165,7 @@ def test_acts_are_refused_in_a_program_of_several_processes(begin, monkeypatch):
 def test_acts_go_to_rank_0(begin, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
-    with sg.connect(begin(agree=bytes)) as client, pytest.raises(sg.RefusedError) as caught:
+    with sg.connect(begin(ranks=sg.Ranks(agree=bytes))) as client, pytest.raises(sg.RefusedError) as caught:
         client.stop()
     assert str(caught.value) == "Acts go to rank 0, whose run hands them to all; this is rank 1"
 
@@ -172,7 +173,7 @@ def test_acts_go_to_rank_0(begin, monkeypatch):
 def test_acts_with_agree(begin, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
-    run = begin(agree=bytes)
+    run = begin(ranks=sg.Ranks(agree=bytes))
     lr = run.control("lr", 0.1)
     with sg.connect(run) as client:
         client.set("lr", 0.5)
@@ -210,11 +211,49 @@ def test_a_forked_child_is_a_no_op(begin):
     assert [entry.id for entry in discovery.entries()] == [run.id]
 
 
-def test_keep_works_after_an_event_was_seen_without_it(begin):
+def test_a_snapshot_works_after_an_event_was_seen_without_it(begin):
     run = begin()
     for _ in range(3):
         run.observe("init", x=1)
-    run.observe("init", x=2, keep=True)
-    run.observe("init", x=3, keep=True)
+    run.observe("init", x=2, snapshot=True)
+    run.observe("init", x=3, snapshot=True)
     with sg.connect(run) as client:
         assert client.stream("init.x").wait(1, timeout_s=0.5)[0].value == 3
+
+
+def late_values(run, values):
+    """Return what a second client sees of a stream if it asks after these values and before -1."""
+    with sg.connect(run) as early, sg.connect(run) as late:
+        stream = early.stream("batch.x")
+        for x in values:
+            run.observe("batch", x=x)
+        stream.wait(len(values), timeout_s=10)
+        copy = late.stream("batch.x")
+        run.observe("batch", x=-1)
+        run.close()
+        return [int(np.max(record.value)) for record in copy]
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(20, [*range(10), -1]), (3, [7, 8, 9, -1]), (0, [-1])])
+def test_a_limit_on_the_records_that_a_late_client_gets(begin, limit, expected):
+    assert late_values(begin(budget=None, limits=sg.Limits(max_backlog_records=limit)), range(10)) == expected
+
+
+def test_a_limit_on_the_bytes_that_a_late_client_gets(begin):
+    run = begin(budget=None, limits=sg.Limits(max_backlog_bytes=20_000))
+    assert late_values(run, [np.full(1_000, x) for x in range(10)]) == [8, 9, -1]
+
+
+def test_options_are_checked(begin):
+    with pytest.raises(ValueError, match=r"^Expected max_backlog_bytes to be at least 0, got -1$"):
+        sg.Limits(max_backlog_bytes=-1)
+    with pytest.raises(TypeError, match=r"^Expected an int as max_backlog_records, got float 0.5$"):
+        sg.Limits(max_backlog_records=0.5)
+    with pytest.raises(TypeError, match=r"^Expected a function as agree, got NoneType None$"):
+        sg.Ranks(agree=None)
+    with pytest.raises(TypeError, match=r"^Expected a path as into, got NoneType None$"):
+        sg.Files(into=None)
+    with pytest.raises(TypeError, match=r"^Expected sg.Ranks\(…\) or None, got type <class 'bytes'>$"):
+        begin(ranks=bytes)
+    with pytest.raises(TypeError, match=r"^Expected a list of queries to record, got text: record=\['batch.loss'\]$"):
+        begin(record="batch.loss")

@@ -72,7 +72,7 @@ FOLLOWED = """
 from sightglass.storage.write import segment, writer
 
 segment.MANY_SMALL, writer.REST = 300, 1.0
-run = sg.init("job", dir=sys.argv[1], keep=["batch.loss"])
+run = sg.init("job", dir=sys.argv[1], record=["batch.loss"])
 say("ready", run.directory)
 n = int(sys.argv[2])
 for step in range(n):

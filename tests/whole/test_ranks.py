@@ -43,7 +43,7 @@ def broadcast(data):
 
 import sightglass.training.agent as agent
 agent.LEASE_S = 1.0
-run = sg.init(f"rank{rank}", budget=None, agree=broadcast if sys.argv[2] == "agree" else None)
+run = sg.init(f"rank{rank}", budget=None, ranks=sg.Ranks(agree=broadcast) if sys.argv[2] == "agree" else None)
 lr = run.control("lr", 0.1)
 calls = []
 run.action("note", lambda: calls.append(step))
@@ -127,7 +127,7 @@ def test_without_a_broadcast_acts_are_refused(ranks):
         with sg.connect(f"rank{i}") as run:
             for act in (run.stop, run.pause, lambda: run.set("lr", 0.2), lambda: run.call("note")):
                 with pytest.raises(
-                    sg.RefusedError, match=r"refused in a program of 3 processes unless sg.init\(agree=…\)"
+                    sg.RefusedError, match=r"refused in a program of 3 processes unless sg.Ranks\(agree=…\)"
                 ):
                     act()
             run.stream("batch.loss").wait(10, timeout_s=10)

@@ -31,7 +31,7 @@ def train(w, x):
     sgx.log({"loss": jnp.mean((x @ w - 1) ** 2), "x": x})
     return w - 0.01 * gradient
 
-run = sg.init(f"rank{rank}", budget=None, agree=sgx.agree if mode == "agree" else None)
+run = sg.init(f"rank{rank}", budget=None, ranks=sg.Ranks(agree=sgx.agree) if mode == "agree" else None)
 step = sgx.live(jax.jit(train))
 local = np.arange(8, dtype=np.float32).reshape(2, 4) / 8 + rank
 x = jax.make_array_from_process_local_data(NamedSharding(mesh, PartitionSpec("data")), local)

@@ -14,7 +14,7 @@ from .conftest import wait_until
 
 RECORDED = """
 folder = sys.argv[1]
-run = sg.init("job", dir=folder, budget=None, keep=["batch.loss"])
+run = sg.init("job", dir=folder, budget=None, record=["batch.loss"])
 say("ready", run.directory)
 step = 0
 while not run.stopping:
@@ -31,7 +31,7 @@ say("done", step)
 
 GOES_ON = """
 into, first, n = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-with sg.init("job", into=into, keep=["batch.loss"]) as run:
+with sg.init("job", files=sg.Files(into=into), record=["batch.loss"]) as run:
     for step in range(first, first + n):
         run.observe("batch", step=step, loss=first + step / 1000)
         run.log({"val": step}, step=step)

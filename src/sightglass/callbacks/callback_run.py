@@ -55,4 +55,4 @@ class CallbackRun:
 
 def named(values: Mapping[str, Any] | None, taken: Mapping[str, Any]) -> dict[str, Any]:
     """Return metrics as observables, but for those whose names are taken."""
-    return {str(k): v for k, v in (values or {}).items() if k not in taken and k not in ("keep", "event", "self")}
+    return {str(k): v for k, v in (values or {}).items() if k not in taken and k not in ("snapshot", "event", "self")}

@@ -9,7 +9,7 @@ from collections.abc import Callable
 Agree = Callable[[bytes], bytes]
 
 
-def ranks() -> tuple[int, int]:
+def rank_and_size() -> tuple[int, int]:
     """Return this process's rank and the number of ranks, as the usual launchers tell them."""
     jax = sys.modules.get("jax")
     if jax is not None and "jax._src.distributed" in sys.modules:
@@ -28,5 +28,5 @@ def refusal(what: str, rank: int, n_ranks: int, agree: Agree | None) -> str:
     if n_ranks <= 1:
         return ""
     if agree is None:
-        return f"{what} are refused in a program of {n_ranks} processes unless sg.init(agree=…) supplies a broadcast"
+        return f"{what} are refused in a program of {n_ranks} processes unless sg.Ranks(agree=…) supplies a broadcast"
     return "" if rank == 0 else f"{what} go to rank 0, whose run hands them to all; this is rank {rank}"

@@ -208,7 +208,7 @@ def train(run: sg.Run, options: TrainingOptions, *, say: Callable[[str], object]
     knobs = offer_knobs(run, options)
     run.action("checkpoint", checkpoint)
     run.function("confusion", confusion)
-    run.observe("init", keep=True, params=state.params)
+    run.observe("init", snapshot=True, params=state.params)
     for epoch in count_epochs(options.epochs):
         for batch in train_epoch(state, images, labels, options=options, rng=rng, knobs=knobs):
             state = batch.state

@@ -20,7 +20,7 @@ from typing import Any, Final, get_args
 import msgspec
 
 from sightglass.core.errors import FigureError, FigureErrors, UnknownNameError
-from sightglass.core.ranks import ranks
+from sightglass.core.ranks import rank_and_size
 from sightglass.core.record import Record
 from sightglass.core.values import to_host
 from sightglass.views.theme import CONTEXTS, STYLES
@@ -303,7 +303,7 @@ def main_process() -> bool:
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return bool(distributed.get_rank() == 0)
-    return ranks()[0] == 0
+    return rank_and_size()[0] == 0
 
 
 def _choose(what: str, value: Any, known: Sequence[str]) -> None:

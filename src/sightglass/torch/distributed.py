@@ -1,4 +1,4 @@
-"""Programs of several processes: which one this is, and the broadcast that `sightglass.init` needs."""
+"""Programs of several processes: which one this is, and the broadcast that `sightglass.Ranks` needs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final
 import torch
 import torch.distributed as dist
 
-from sightglass.core.ranks import ranks
+from sightglass.core.ranks import rank_and_size
 
 HEAD_BYTES: Final = 8
 ROOM_BYTES: Final = 248
 
 
 def agree() -> Callable[[bytes], bytes]:
-    """Return the function for `sightglass.init(agree=…)`: on every rank it gives what rank 0 called it with.
+    """Return the function for `sightglass.Ranks(agree=…)`: on every rank it gives what rank 0 called it with.
 
     All ranks call this once, behind `init_process_group`, and then at the same events. It speaks through a group of its
     own on the hosts, so no device is waited for: one small broadcast an event, two where acts are large.
@@ -49,4 +49,4 @@ def rank() -> int:
     """Return this process's number among those that train together."""
     if dist.is_available() and dist.is_initialized():
         return int(dist.get_rank())
-    return ranks()[0]
+    return rank_and_size()[0]

@@ -39,6 +39,7 @@ from sightglass.training.events import Emitter
 from sightglass.training.subscription import LOG, Subscription
 
 from . import describe
+from .options import Limits
 from .recording import RecordedSubscriptions, Recorder
 
 LEASE_S: Final = 12.0
@@ -75,6 +76,7 @@ class Agent:
         about: Mapping[str, Any] | None = None,
         refuse_acts: str = "",
         recorder: Recorder | None = None,
+        limits: Limits | None = None,
     ) -> None:
         """Begin without clients.
 
@@ -87,6 +89,7 @@ class Agent:
             about: What else a description shows, such as the config.
             refuse_acts: Why acts are refused in this process, or empty.
             recorder: Takes what is to be kept, if anything can be.
+            limits: How much subscriptions retain for late clients.
         """
         self.run = run
         self.id = id
@@ -96,6 +99,7 @@ class Agent:
         self._clock = clock
         self._functions = functions
         self._refuse_acts = refuse_acts
+        self._limits = limits
         self._kept = RecordedSubscriptions(emitter, recorder, run=run)
         self._ignored: set[bytes] = set()
         self._by_key: dict[str, Subscription] = {}
@@ -280,8 +284,9 @@ class Agent:
         """Begin to answer a query that nobody asked before."""
         evaluation = Evaluation(query, self._functions)
         answer = Subscription(
-            self._number(), query, evaluation, monotonic=self._clock.monotonic, defer=self._emitter.defer
-        )
+            self._number(), query, evaluation, monotonic=self._clock.monotonic, defer=self._emitter.defer,
+            limits=self._limits,
+        )  # fmt: skip
         self._by_key[query.key] = answer
         self._subscribers[answer.id] = set()
         self._emitter.open(answer)

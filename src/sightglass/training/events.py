@@ -133,7 +133,7 @@ class Emitter:
     def observe(self, event: str, observables: dict[str, Any]) -> None:
         """Take an event in that somebody may ask for. Errors as in `take`."""
         channel = self._busy.get(event)
-        if channel is None or "keep" in observables:
+        if channel is None or "snapshot" in observables:
             self.take(event, observables)
             return
         with self.lock:
@@ -151,7 +151,7 @@ class Emitter:
         """
         if not isinstance(event, str):
             raise TypeError(f"Expected the name of an event as text, got {type(event).__name__} {event!r}")
-        keep = origin == "observe" and observables.pop("keep", False)
+        snapshot = origin == "observe" and observables.pop("snapshot", False)
         if self.closed:
             return
         mine = origin != "publish" and threading.get_ident() == self._thread
@@ -163,7 +163,7 @@ class Emitter:
                 channel.describe(observables)
                 self.demand.refresh()
             now_s = self._monotonic()
-            if keep:
+            if snapshot:
                 wall_time = self._wall(now_s)
                 channel.kept = (index, freeze(step), wall_time, freeze(observables))
                 if self.recorder is not None:

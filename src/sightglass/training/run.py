@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from sightglass.core import current_run
 from sightglass.core.clock import SystemClock
 from sightglass.core.errors import SightglassError, StorageError
-from sightglass.core.ranks import Agree, ranks, refusal
+from sightglass.core.ranks import Agree, rank_and_size, refusal
 from sightglass.protocol import discovery
 from sightglass.protocol.transport import Both, MemoryListener
 from sightglass.protocol.zmq import ZmqListener, write_connection
@@ -39,6 +39,7 @@ from .commands import CommandResult
 from .controls import Action, BoundControl, Control, declaring_line
 from .events import Emitter
 from .io_thread import IoThread
+from .options import Files, Limits, Ranks
 from .recorder import Recorder
 
 if TYPE_CHECKING:
@@ -73,10 +74,11 @@ class Run:
         *,
         directory: Path,
         shared: bool,
-        keep: Sequence[Query | str],
+        record: Sequence[Query | str],
         config: Mapping[str, Any],
         listen: str | None,
         budget: float | None,
+        limits: Limits,
         agree: Agree | None,
         jax_attach: str | None,
         disabled: bool,
@@ -91,7 +93,7 @@ class Run:
         self.disabled = disabled
         self._jax_attach = jax_attach
         self._refuse_variants = ""
-        self._rank, n_ranks = ranks()
+        self._rank, n_ranks = rank_and_size()
         self._files = RunDirectory(directory, shared=shared, about=self._about, moved=self._moved)
         self._clock = SystemClock()
         self._functions: dict[str, Callable[..., Any]] = {}
@@ -115,8 +117,8 @@ class Run:
         about = {"started": self._started, "config": _plain(config), "directory": str(directory)}
         self._recorder = self._emitter.recorder = Recorder(self._files.open, rank=self._rank, clock=self._clock)
         self._agent = Agent(self._emitter, run=name, id=self.id, clock=self._clock, functions=self._functions,
-                            about=about, refuse_acts=refuse_acts, recorder=self._recorder)  # fmt: skip
-        for query in keep:
+                            about=about, refuse_acts=refuse_acts, recorder=self._recorder, limits=limits)  # fmt: skip
+        for query in record:
             self._agent.keep(as_query(query))
         self._open(listen)
         _live.add(self)
@@ -132,15 +134,15 @@ class Run:
 
         Args:
             event: The event's name, such as "batch".
-            **observables: Any values. `step` is used as the records' step; with `keep=True` a snapshot is kept, so that
-                queries that come later are answered too.
+            **observables: Any values, under any names except two: `step` is the step of the records, a number; with
+                `snapshot=True` a copy of the observables is kept, for queries that come later.
 
         Raises:
             TypeError: The event's name is no text.
             ValueError: The event comes from elsewhere already, such as "log".
         """
         count = self._idle.get(event)
-        if count is not None and "keep" not in observables:
+        if count is not None and "snapshot" not in observables:
             count()
         else:
             self._emitter.observe(event, observables)
@@ -523,37 +525,43 @@ def init(
     name: str,
     *,
     dir: str | os.PathLike[str] = "runs",
-    into: str | os.PathLike[str] | None = None,
     config: Mapping[str, Any] | None = None,
+    record: Sequence[Query | str] = (),
     listen: str | None = None,
-    keep: Sequence[Query | str] = (),
     budget: float | None = 0.05,
-    mode: Mode | None = None,
-    agree: Agree | None = None,
+    limits: Limits | None = None,
+    ranks: Ranks | None = None,
+    files: Files | None = None,
     jax_attach: Literal["global"] | None = None,
+    mode: Mode | None = None,
 ) -> Run:
-    """Begin a run. It never fails a training because of the network.
+    """Begin a run. A network problem never stops the training: it is reported as a warning.
 
     Args:
-        name: What people call it; several live runs may share a name.
+        name: The run's name for people; several live runs may share it.
         dir: The folder of run directories; this run's is `{dir}/{name}-{date}-{time}`.
-        into: A run directory to write into instead: an earlier run's that this one goes on from, or one that several
-            ranks share.
-        config: What it is configured with, shown to clients.
-        listen: A TCP endpoint to open, encrypted, such as "tcp://0.0.0.0:0"; two connection files with its keys are
-            written into the run directory.
-        keep: Queries whose records are kept from the start, such as "batch.loss".
-        budget: What part of the run's time queries may take before they are thinned; `None` for any.
+        config: The run's configuration, shown to clients.
+        record: Queries whose records are written to the run directory from the start, such as "batch.loss".
+        listen: A TCP endpoint to open, encrypted, such as "tcp://0.0.0.0:0". Two connection files with its keys are
+            written to the run directory.
+        budget: The share of the run's time that queries may take before they are thinned; `None` for no limit.
+        limits: Limits that are rarely changed, see `Limits`.
+        ranks: For a distributed program: how its processes agree on commands, see `Ranks`.
+        files: Where to write, if not to a new directory under `dir`, see `Files`.
+        jax_attach: "global" lets clients query the logs of every jitted JAX function, as the event "jax", without
+            `sightglass.jax.live` around it. The first query recompiles all jitted functions; the client must confirm.
         mode: "disabled" makes every call a no-op; by default the environment's `SIGHTGLASS_MODE`, else "live".
-        agree: For programs of several processes that clients may act on: a function that every rank calls at every
-            event of this thread, with some bytes, and that returns to each the bytes of rank 0 (a broadcast).
-        jax_attach: "global" lets clients ask for what any jitted JAX function logs, as the event "jax", without
-            `sightglass.jax.live` around it. Whoever asks makes all jitted functions be compiled again, and confirms it.
+
+    Returns:
+        The run. Close it with `Run.close` or a `with` block; otherwise it closes when the program exits.
 
     Raises:
-        TypeError: The name is no text.
-        ValueError: The mode, the budget or the endpoint is none.
-        QueryError: A query to be kept cannot be read.
+        TypeError: `name`, `record`, `limits`, `ranks` or `files` has the wrong type.
+        ValueError: `mode`, `budget`, `listen` or `jax_attach` has an invalid value.
+        QueryError: A query in `record` is invalid.
+
+    >>> with init("example", mode="disabled") as run:
+    ...     run.observe("batch", loss=0.5)
     """
     if not isinstance(name, str) or not name:
         raise TypeError(f"Expected the run's name as text, got {name!r}")
@@ -566,11 +574,15 @@ def init(
         raise ValueError(f"Expected an endpoint such as 'tcp://0.0.0.0:0', got {listen!r}")
     if jax_attach not in (None, "global"):
         raise ValueError(f"Expected jax_attach='global' or None, got {jax_attach!r}")
-    if isinstance(keep, str):
-        raise TypeError(f"Expected a list of queries to keep, got text: keep=[{keep!r}]")
-    directory = choose(Path(dir), name) if into is None else Path(into)
-    return Run(name, directory=directory, shared=into is not None, keep=keep, config=config or {}, listen=listen,
-               budget=budget, agree=agree, jax_attach=jax_attach, disabled=mode == "disabled")  # fmt: skip
+    if isinstance(record, str):
+        raise TypeError(f"Expected a list of queries to record, got text: record=[{record!r}]")
+    for option, kind in ((limits, Limits), (ranks, Ranks), (files, Files)):
+        if option is not None and not isinstance(option, kind):
+            raise TypeError(f"Expected sg.{kind.__name__}(…) or None, got {type(option).__name__} {option!r:.100}")
+    directory = choose(Path(dir), name) if files is None else Path(files.into)
+    return Run(name, directory=directory, shared=files is not None, record=record, config=config or {}, listen=listen,
+               budget=budget, limits=limits or Limits(), agree=None if ranks is None else ranks.agree,
+               jax_attach=jax_attach, disabled=mode == "disabled")  # fmt: skip
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,13 +25,13 @@ from sightglass.query.pipeline import Evaluation, HeadResult
 from sightglass.query.query import Query
 from sightglass.query.windows import PipelineItem
 
+from .options import Limits
+
 LOG: Final = "log"
 MAX_ERRORS: Final = 3
 MAX_UNSENT_ROWS: Final = 200_000
 MAX_UNSENT_BYTES: Final = 128 * 2**20
 MAX_DEFERRED: Final = 1_024
-BACKLOG_ROWS: Final = 1_000
-BACKLOG_BYTES: Final = 16 * 2**20
 
 Defer = Callable[[Callable[[], None] | None, Callable[[BaseException | None], None]], None]
 """Takes (wait, settle): calls `wait` without the lock, then `settle` under it, with the error of `wait`; in order."""
@@ -50,14 +50,21 @@ class Subscription:
     """
 
     __slots__ = (
-        "_backlog_bytes", "_defer", "_evaluation", "_full", "_has_tail", "_heavy", "_monotonic", "_n_deferred",
-        "_only", "backlog", "deferred", "event", "id", "kept", "last_error", "n_dropped", "n_errors",
+        "_backlog_bytes", "_defer", "_evaluation", "_full", "_has_tail", "_heavy", "_limits", "_monotonic",
+        "_n_deferred", "_only", "backlog", "deferred", "event", "id", "kept", "last_error", "n_dropped", "n_errors",
         "n_in_row", "n_rows", "n_seen", "n_skipped", "query", "rows", "share", "spent_s", "stride", "suspended",
         "total_spent_s", "unsent_bytes", "windows", "within",
     )  # fmt: skip
 
     def __init__(
-        self, id: int, query: Query, evaluation: Evaluation, *, monotonic: Callable[[], float], defer: Defer
+        self,
+        id: int,
+        query: Query,
+        evaluation: Evaluation,
+        *,
+        monotonic: Callable[[], float],
+        defer: Defer,
+        limits: Limits | None = None,
     ) -> None:
         self.id = id
         self.query = query
@@ -75,6 +82,7 @@ class Subscription:
         self.suspended = False
         self.kept = False
         self.within = ""
+        self._limits = limits or Limits()
         self._backlog_bytes = 0
         self._full = self._heavy = False
         self._evaluation = evaluation
@@ -202,21 +210,24 @@ class Subscription:
         rows = [self.rows.popleft() for _ in range(len(self.rows))]
         self.unsent_bytes = 0
         self._full = False
-        newest = rows[-BACKLOG_ROWS:]
+        max_rows = self._limits.max_backlog_records
+        newest = rows[-max_rows:] if max_rows else []
         self.backlog.extend(newest)
         if self._heavy:
             self._backlog_bytes += sum(n_bytes(row[3]) for row in newest)
-            while self._backlog_bytes > BACKLOG_BYTES:
+            while self._backlog_bytes > self._limits.max_backlog_bytes:
                 self._backlog_bytes -= n_bytes(self.backlog.popleft()[3])
-        if len(self.backlog) > BACKLOG_ROWS:
-            extra = [self.backlog.popleft() for _ in range(len(self.backlog) - BACKLOG_ROWS)]
+        if len(self.backlog) > max_rows:
+            extra = [self.backlog.popleft() for _ in range(len(self.backlog) - max_rows)]
             self._backlog_bytes -= sum(n_bytes(row[3]) for row in extra) if self._heavy else 0
         return rows
 
     def fork(self, id: int) -> Subscription:
         """Return an answer of its own in the same state, for a client that closes a group by itself."""
         evaluation = self._evaluation.fork(deepcopy)
-        other = Subscription(id, self.query, evaluation, monotonic=self._monotonic, defer=self._defer)
+        other = Subscription(
+            id, self.query, evaluation, monotonic=self._monotonic, defer=self._defer, limits=self._limits
+        )
         for name in ("deferred", "stride", "n_rows", "n_seen", "n_skipped", "n_dropped", "n_errors", "_only"):
             setattr(other, name, getattr(self, name))
         other.rows = self.rows.copy()

@@ -23,8 +23,8 @@ from sightglass.storage.format import framing, summary
 @pytest.fixture
 def kept(begin, tmp_path):
     """Return the directory of a run that kept something of every kind."""
-    run = begin("kept", dir=tmp_path / "runs", keep=["batch.loss", "epoch.accuracy"])
-    run.observe("init", keep=True, params={"w": np.eye(2)}, lr=0.1)
+    run = begin("kept", dir=tmp_path / "runs", record=["batch.loss", "epoch.accuracy"])
+    run.observe("init", snapshot=True, params={"w": np.eye(2)}, lr=0.1)
     for step in range(20):
         run.observe("batch", step=step, loss=float(step), lr=0.5)
         run.log({"val": {"loss": step / 2}, "kernel": np.full((2, 3), step)}, step=step, epoch=step / 10)
@@ -98,11 +98,11 @@ def test_names_that_do_not_exist(kept, tmp_path):
 
 
 def test_snapshots_of_some_events_do_not_hide_what_was_recorded_of_all(begin, tmp_path):
-    run = begin(dir=tmp_path, keep=["batch.loss", "epoch.n"])
+    run = begin(dir=tmp_path, record=["batch.loss", "epoch.n"])
     for step in range(20):
-        run.observe("batch", **({"keep": True} if step == 0 else {}), step=step, loss=float(step))
+        run.observe("batch", **({"snapshot": True} if step == 0 else {}), step=step, loss=float(step))
         if step % 5 == 4:
-            run.observe("epoch", **({"keep": True} if step == 4 else {}), n=step)
+            run.observe("epoch", **({"snapshot": True} if step == 4 else {}), n=step)
     run.close()
     with sg.open(run.directory) as old:
         assert values(old.stream(sg.on("batch").map(lambda b: b.loss * 2))) == [2.0 * n for n in range(20)]
@@ -110,7 +110,7 @@ def test_snapshots_of_some_events_do_not_hide_what_was_recorded_of_all(begin, tm
 
 
 def test_a_series_that_began_later_is_asked_from_there(begin, ask, tmp_path):
-    run = begin(dir=tmp_path, keep=["batch.loss"])
+    run = begin(dir=tmp_path, record=["batch.loss"])
     client = ask(run)
     for step in range(30):
         if step == 13:
@@ -148,7 +148,7 @@ def test_what_was_read_before_it_was_closed_stays_and_the_rest_is_an_error(kept)
 
 
 def test_runs_may_be_closed_recorded_and_written_in_any_order(begin, ask, tmp_path):
-    run = begin(dir=tmp_path, keep=["batch.loss"])
+    run = begin(dir=tmp_path, record=["batch.loss"])
     client = ask(run)
     run.observe("batch", loss=1.0)
     run.close()
@@ -163,10 +163,10 @@ def test_runs_may_be_closed_recorded_and_written_in_any_order(begin, ask, tmp_pa
         assert (old.tags(), values(old.stream("batch.loss"))) == (["batch.loss"], [1.0])
 
 
-@pytest.mark.parametrize("options", [{"mode": "disabled", "keep": ["batch.loss"]}, {}, {"keep": ["batch.loss"]}])
+@pytest.mark.parametrize("options", [{"mode": "disabled", "record": ["batch.loss"]}, {}, {"record": ["batch.loss"]}])
 def test_a_run_that_keeps_nothing_leaves_nothing(begin, tmp_path, options):
     run = begin(dir=tmp_path / "runs", **options)
-    run.observe("other", keep=options.get("mode") == "disabled", x=1)
+    run.observe("other", snapshot=options.get("mode") == "disabled", x=1)
     run.end_group("other")
     if options.get("mode"):
         run.log({"x": 1})
@@ -188,7 +188,7 @@ def test_an_exception_in_the_training_is_told(tmp_path):
 
 
 def test_a_run_is_followed_and_its_directory_vanishes(begin, tmp_path):
-    run = begin(dir=tmp_path, keep=["batch.loss"])
+    run = begin(dir=tmp_path, record=["batch.loss"])
     for step in range(10):
         run.observe("batch", step=step, loss=float(step))
     run.flush()
@@ -209,7 +209,7 @@ def test_a_run_is_followed_and_its_directory_vanishes(begin, tmp_path):
 
 
 def test_after_flush_another_process_sees_everything(begin, tmp_path):
-    run = begin(dir=tmp_path, keep=["batch.loss"])
+    run = begin(dir=tmp_path, record=["batch.loss"])
     code = "import sys, sightglass as sg; print(*(r.value for r in sg.open(sys.argv[1]).stream('batch.loss')))"
     for n in (5, 10):
         for step in range(n - 5, n):
@@ -223,7 +223,7 @@ def test_after_flush_another_process_sees_everything(begin, tmp_path):
 def test_joined_series_with_gaps_are_followed_without_a_record_twice(begin, ask, tmp_path, monkeypatch):
     """What is held back until other series are known begins behind a gap."""
     monkeypatch.setattr("sightglass.client.recorded.run.SETTLED_S", 0.3)
-    run = begin(dir=tmp_path, keep=["batch.loss"])
+    run = begin(dir=tmp_path, record=["batch.loss"])
     client = ask(run)
     with sg.open(_begun(run), follow=True) as old:
         for round in range(4):
@@ -358,7 +358,7 @@ def test_odd_tags_are_answered_by_their_names(begin, tmp_path):
 
 def test_many_rows(begin, tmp_path):
     n = 100_000
-    run = begin(dir=tmp_path, keep=["batch.loss"])
+    run = begin(dir=tmp_path, record=["batch.loss"])
     for step in range(n):
         run.observe("batch", step=step, loss=step * 0.5)
         if step % 1_000 == 999:
@@ -377,7 +377,7 @@ def test_many_rows(begin, tmp_path):
 
 
 def test_two_runs_of_one_process_write_side_by_side(begin, tmp_path):
-    one, two = (begin("same", dir=tmp_path, keep=["batch.loss"]) for _ in range(2))
+    one, two = (begin("same", dir=tmp_path, record=["batch.loss"]) for _ in range(2))
     for step in range(100):
         one.observe("batch", loss=step)
         two.observe("batch", loss=-step)
@@ -391,7 +391,7 @@ def test_two_runs_of_one_process_write_side_by_side(begin, tmp_path):
 
 
 def test_events_of_several_threads_are_kept_in_their_order(begin, tmp_path):
-    run = begin(dir=tmp_path, keep=["batch.who"])
+    run = begin(dir=tmp_path, record=["batch.who"])
 
     def train(who):
         for step in range(500):
@@ -418,7 +418,7 @@ def test_events_of_several_threads_are_kept_in_their_order(begin, tmp_path):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning", "ignore:os.fork:RuntimeWarning")
 def test_a_fork_writes_nothing_and_disturbs_nothing(begin, tmp_path):
-    run = begin(dir=tmp_path, keep=["batch.loss"])
+    run = begin(dir=tmp_path, record=["batch.loss"])
     for step in range(50):
         run.observe("batch", loss=step)
     child = os.fork()
@@ -444,7 +444,7 @@ def test_a_fork_writes_nothing_and_disturbs_nothing(begin, tmp_path):
 
 
 def test_names_may_be_long(begin):
-    run = begin("long" * 100, keep=["batch.loss"])
+    run = begin("long" * 100, record=["batch.loss"])
     run.observe("batch", loss=1)
     run.close()
     with sg.open(run.directory) as old:

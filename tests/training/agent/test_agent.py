@@ -244,7 +244,7 @@ def test_a_late_query_about_a_kept_event_is_answered(desk):
     d = desk()
     d.hello(A, B)
     x = np.arange(3.0)
-    d.observe("init", x=x, keep=True)
+    d.observe("init", x=x, snapshot=True)
     x[:] = 9
     for peer in (A, B):
         assert d.values(peer, d.open(peer, "on('init').map(lambda e: e.x.sum())")) == [3.0]
@@ -454,7 +454,7 @@ def test_describe(desk):
     d = desk(functions={"norm2": save})
     d.hello(A)
     d.observe("batch", loss=1.5, grads={"dense": np.zeros((2, 3), np.float32)})
-    d.observe("init", keep=True, note="hello")
+    d.observe("init", snapshot=True, note="hello")
     d.emitter.ledger.controls["lr"] = Control("lr", 0.1, min=0.0, max=1.0, choices=[0.1, 0.2], where="train.py:3")
     d.emitter.ledger.actions["save"] = Action("save", save, where="train.py:4")
     stream = d.open(A, "batch.loss")

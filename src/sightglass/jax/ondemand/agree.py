@@ -1,4 +1,4 @@
-"""`agree`: the broadcast that `sightglass.init` needs in a JAX program of several processes."""
+"""`agree`: the broadcast that `sightglass.Ranks` needs in a JAX program of several processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from jax.experimental import multihost_utils
 
 
 def agree(data: bytes) -> bytes:
-    """Return what rank 0 called this with, on every rank; for `sightglass.init(agree=…)`.
+    """Return what rank 0 called this with, on every rank; for `sightglass.Ranks(agree=…)`.
 
     All ranks must call it at the same point of the program. It runs one or two small collectives on the devices, so it
     costs a step about as much as any other collective that waits.

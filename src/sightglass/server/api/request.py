@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sightglass.server.access import Role
-from sightglass.server.runs.open_files import Files
+from sightglass.server.runs.open_files import OpenFiles
 from sightglass.server.runs.run_table import Runs
 from sightglass.server.runs.served_run import ServedRun
 from sightglass.storage.read.recording import Series
@@ -50,7 +50,7 @@ class Raw:
 
 
 @contextmanager
-def series_of(source: ServedRun, tag: str) -> Iterator[tuple[Files, Series]]:
+def series_of(source: ServedRun, tag: str) -> Iterator[tuple[OpenFiles, Series]]:
     """Open a run's files and find a series, up to date. Errors as in `ServedRun.borrow` and `Recording.series`."""
     with source.borrow() as files:
         recording = files.recording

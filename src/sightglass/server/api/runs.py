@@ -18,7 +18,7 @@ from sightglass.query.functions import FUNCTIONS
 from sightglass.query.query import REDUCERS, Chain
 from sightglass.server.access import Role
 from sightglass.server.runs.details import Origin
-from sightglass.server.runs.open_files import Files
+from sightglass.server.runs.open_files import OpenFiles
 from sightglass.server.runs.series_index import Brief, briefs, is_scalar
 from sightglass.server.runs.served_run import RunSummary, ServedRun
 from sightglass.storage.format.block import Key
@@ -138,7 +138,7 @@ def _tags(source: ServedRun) -> TagList:
     return TagList(tags=sorted(tags, key=lambda tag: tag.tag))
 
 
-def _tag(files: Files, key: Key, brief: Brief, origin: Origin) -> Tag:
+def _tag(files: OpenFiles, key: Key, brief: Brief, origin: Origin) -> Tag:
     query = f"log[{json.dumps(key.tag, ensure_ascii=False)}]" if key.kind == "logged" else key.query
     kind = tag_type(brief.type, origin)
     if kind == "other" and brief.type.startswith(("tuple of", "list of")) and _are_pictures(files, key):
@@ -146,7 +146,7 @@ def _tag(files: Files, key: Key, brief: Brief, origin: Origin) -> Tag:
     return Tag(tag=key.tag, type=kind, n=brief.n, first_step=brief.first_step, last_step=brief.last_step, query=query)
 
 
-def _are_pictures(files: Files, key: Key) -> bool:
+def _are_pictures(files: OpenFiles, key: Key) -> bool:
     with contextlib.suppress(DamagedError, IndexError, UnknownNameError):
         value = files.recording.series(key)[-1].value
         return bool(value) and all(isinstance(item, Figure | Image | Images) for item in value)

@@ -25,7 +25,7 @@ from sightglass.client.stream import Stream
 from sightglass.core.errors import DamagedError, RunLostError
 from sightglass.core.record import Record
 from sightglass.protocol import discovery
-from sightglass.server.runs.open_files import Files
+from sightglass.server.runs.open_files import OpenFiles
 from sightglass.server.runs.scalar_lines import CHUNK_ROWS, numbers
 from sightglass.server.runs.series_index import is_scalar
 from sightglass.server.runs.served_run import ServedRun
@@ -74,7 +74,7 @@ class LiveFeed:
         self._cursor = 0
         self._last = (-1, -np.inf)
         self._resumed = False
-        self._files: Files | None = None
+        self._files: OpenFiles | None = None
         self._held = ExitStack()
         self._closing = threading.Lock()
         self._closed = threading.Event()

@@ -10,7 +10,7 @@ from sightglass.client.recorded.run import RecordedRun
 from sightglass.storage.read.recording import Recording
 
 
-class Files:
+class OpenFiles:
     """The files of one run directory.
 
     When another directory takes its place, these files are retired: who has them in use goes on with them, whoever

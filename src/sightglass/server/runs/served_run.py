@@ -26,7 +26,7 @@ from sightglass.storage import run_file
 from sightglass.storage.run_file import RunEntry
 
 from .details import Details, Origin, read_inside, read_outside
-from .open_files import Files
+from .open_files import OpenFiles
 
 State = Literal["running", "paused", "stopping", "ended", "failed", "died", "unknown"]
 
@@ -106,7 +106,7 @@ class ServedRun:
         self._details = Details()
         self._look_s = 0.0
         self._lock = threading.Lock()
-        self._files: Files | None = None
+        self._files: OpenFiles | None = None
         self._link_lock = threading.Lock()
         self._holding = threading.Lock()
         self._remote: RemoteRun | None = None
@@ -172,7 +172,7 @@ class ServedRun:
     # Files
 
     @contextlib.contextmanager
-    def borrow(self) -> Iterator[Files]:
+    def borrow(self) -> Iterator[OpenFiles]:
         """Open its files, if they are not open, and keep them open meanwhile.
 
         Raises:
@@ -188,7 +188,7 @@ class ServedRun:
             if self._files is None:
                 if path is None or not there or not path.is_dir():
                     raise RunLostError(f"Nothing was recorded of run {self.told().name!r}, or its directory is gone")
-                self._files = Files(path)
+                self._files = OpenFiles(path)
             files = self._files
             files.n_borrowed += 1
             files.used_s = time.monotonic()
@@ -215,7 +215,7 @@ class ServedRun:
             finally:
                 self._lock.release()
 
-    def _retire(self, files: Files) -> None:
+    def _retire(self, files: OpenFiles) -> None:
         files.retired, self._files = True, None
         if not files.n_borrowed:
             files.close()

@@ -1,0 +1,82 @@
+"""What is rarely set when a run begins, grouped by concern: `Limits`, `Ranks` and `Files`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from typing import Final
+
+from sightglass.core.ranks import Agree
+
+BACKLOG_RECORDS: Final = 1_000  # a screenful of a chart, so that a late client has something to show at once
+BACKLOG_BYTES: Final = 16 * 2**20  # images and tensors fill this first; a run may have hundreds of subscriptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much a run remembers for clients that are late, as `sightglass.init(limits=…)`.
+
+    Both limits apply to each subscription separately; the first one that is reached counts. With either at 0, a late
+    client sees only what happens after it has asked.
+
+    Attributes:
+        max_backlog_records: How many of its latest records a subscription retains for clients that open an equal
+            query later.
+        max_backlog_bytes: How many bytes of arrays and other large values it retains for them.
+
+    Raises:
+        ValueError: A limit is negative.
+        TypeError: A limit is not an integer.
+
+    >>> Limits(max_backlog_records=100)
+    Limits(max_backlog_records=100, max_backlog_bytes=16777216)
+    """
+
+    max_backlog_records: int = BACKLOG_RECORDS
+    max_backlog_bytes: int = BACKLOG_BYTES
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            limit = getattr(self, field.name)
+            if type(limit) is not int:
+                raise TypeError(f"Expected an int as {field.name}, got {type(limit).__name__} {limit!r:.100}")
+            if limit < 0:
+                raise ValueError(f"Expected {field.name} to be at least 0, got {limit}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """How the processes of one distributed program act together, as `sightglass.init(ranks=…)`.
+
+    Attributes:
+        agree: A broadcast: every rank calls it with some bytes at every event of the thread that called `init`, and it
+            returns the bytes of rank 0 to each. See `sightglass.jax.agree` and `sightglass.torch.agree`.
+
+    Raises:
+        TypeError: `agree` is not callable.
+    """
+
+    agree: Agree
+
+    def __post_init__(self) -> None:
+        if not callable(self.agree):
+            raise TypeError(f"Expected a function as agree, got {type(self.agree).__name__} {self.agree!r:.100}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """Where a run writes, as `sightglass.init(files=…)`.
+
+    Attributes:
+        into: A run directory to write into instead of a new one: that of an earlier run which this one continues, or
+            one that several ranks share.
+
+    Raises:
+        TypeError: `into` is not a path.
+    """
+
+    into: str | os.PathLike[str]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.into, str | os.PathLike):
+            raise TypeError(f"Expected a path as into, got {type(self.into).__name__} {self.into!r:.100}")
