@@ -15,9 +15,9 @@ from tests.profiles import examples
 
 from sightglass.core.errors import QueryError
 from sightglass.query import expressions as e
+from sightglass.query.expressions import canonical
 from sightglass.query.parser import parse, parse_lambda
 from sightglass.query.query import Query, on
-from sightglass.query.text import canonical
 from sightglass.query.tracer import fn, trace
 
 NAMES = ["b", "x", "loss", "λ", "é1", "mean", "sum", "shape", "on", "v0", "v1", "fn_", "event", "a_b", "Z"]

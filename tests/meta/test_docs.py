@@ -42,7 +42,7 @@ from sightglass.protocol.zmq import Address, Keys, read_connection, write_connec
 from sightglass.query.access import ARRAY_ATTRIBUTES, HISTOGRAM_ATTRIBUTES
 from sightglass.query.expressions import BINARY, UNARY
 from sightglass.query.functions import FUNCTIONS
-from sightglass.query.query import REDUCERS, WINDOWS, Chain
+from sightglass.query.stages import REDUCERS, WINDOWS, Chain
 from sightglass.training.run import init
 from sightglass.views import SURFACES, VIEWS, View
 from sightglass.views.options import OPTION_NAMES

@@ -8,8 +8,8 @@ import pytest
 
 from sightglass.core.errors import QueryError, QuerySyntaxError, RefusedQueryError
 from sightglass.query.functions import FUNCTIONS
-from sightglass.query.parser import parse, parse_lambda
-from sightglass.query.query import as_query, on
+from sightglass.query.parser import as_query, parse, parse_lambda
+from sightglass.query.query import on
 
 INSIDE = [  # an expression with a mark « before the place that is refused, and the message
     ("«b.x and b.y", "Write `&` and `|` instead of `and` and `or`, with parentheses around comparisons"),

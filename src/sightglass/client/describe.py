@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sightglass.query.query import as_query
+from sightglass.query.parser import as_query
 from sightglass.storage.format.block import Key
 from sightglass.storage.run_file import RunFile
 

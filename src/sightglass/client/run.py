@@ -11,7 +11,8 @@ from sightglass.core import codec
 from sightglass.core.errors import QueryError
 from sightglass.core.record import Record
 from sightglass.protocol import messages
-from sightglass.query.query import Query, as_query
+from sightglass.query.parser import as_query
+from sightglass.query.query import Query
 
 from .connection import ANSWER_S, Connection
 from .describe import Description, description

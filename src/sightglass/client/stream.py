@@ -20,7 +20,7 @@ from sightglass.core.errors import MissingExtraError, QueryError
 from sightglass.core.record import Record
 from sightglass.core.threads import Background
 from sightglass.query.pipeline import Pipeline
-from sightglass.query.query import Chain, Per, Reduce, Step, When
+from sightglass.query.stages import Chain, Per, Reduce, Step, When
 from sightglass.query.windows import PipelineItem
 
 from .record_buffer import Arrays, RecordBuffer, arrivals, to_arrays

@@ -17,7 +17,8 @@ import numpy as np
 from sightglass.core.errors import EvaluationError, RefusedQueryError, UnknownNameError
 from sightglass.core.values import Histogram, array_bytes, array_kind, itemsize, on_device, type_name
 
-from .arrays import check_bytes, is_array, n_items, operand
+from .arrays import is_array, operand
+from .limits import check_bytes, n_items
 
 ARRAY_ATTRIBUTES: Final = ("shape", "dtype", "ndim", "size", "T", "real", "imag")
 HISTOGRAM_ATTRIBUTES: Final = ("counts", "edges", "n_nan", "n_posinf", "n_neginf", "total")

@@ -20,10 +20,10 @@ from sightglass.core.values import Histogram, array_bytes, array_kind, n_bytes, 
 
 from . import expressions as e
 from .access import attribute, item, readable
-from .arrays import MAX_TEXT, MAX_WORK_BYTES, MAX_WORK_STEPS, Total, check_broadcast, check_int, check_power, operand
+from .arrays import operand
 from .functions import FUNCTIONS, check_arguments, check_call
+from .limits import MAX_TEXT, MAX_WORK_BYTES, MAX_WORK_STEPS, PLAIN, Total, check_broadcast, check_int, check_power
 
-PLAIN: Final = frozenset((float, int, bool))
 READABLE: Final = frozenset((float, int, bool, str, bytes, type(None), dict, list, tuple, np.ndarray))
 COMPARISONS: Final = frozenset(("==", "!=", "<", "<=", ">", ">="))
 

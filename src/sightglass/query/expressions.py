@@ -1,14 +1,17 @@
-"""The expression tree: what a query computes, as plain data.
+"""The expression tree: what a query computes, as plain data; and its text.
 
-A tree is made by tracing a lambda (`trace`) or by reading text (`parse`), and turned into a function by `evaluate`.
-Trees compare and hash by their canonical text (`text.canonical`), in which the names of arguments do not matter, while
-types do: `True`, `1` and `1.0` are three constants.
+A tree is made by tracing a lambda (`trace`) or by parsing text (`parse`), and compiled to a function by `evaluator`.
+Trees compare and hash by their canonical text, in which the names of arguments do not matter, while types do: `True`,
+`1` and `1.0` are three constants. Limits are checked when a tree is made.
 
-Limits are checked when a tree is made: constants fit 64 bits, depth and number of nodes are bounded.
+The text is Python's own syntax, written by the standard library's `ast.unparse`, so that parentheses are right by
+construction: `parse(write(tree)) == tree`. `canonical` numbers bound names in their order, so that two lambdas that
+differ only in the names of their arguments have the same text.
 """
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -16,12 +19,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.errors import RefusedQueryError
+from sightglass.core.errors import QuerySyntaxError, RefusedQueryError
 
-MAX_DEPTH: Final = 64
-MAX_NODES: Final = 1_000
-MAX_TEXT: Final = 64 * 1024
-MAX_INT_BITS: Final = 64
+from .limits import MAX_DEPTH, MAX_INT_BITS, MAX_NODES, MAX_TEXT
 
 BINARY: Final = {
     "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow",
@@ -29,6 +29,25 @@ BINARY: Final = {
     "<": "lt", "<=": "le", "==": "eq", "!=": "ne", ">": "gt", ">=": "ge",
 }  # fmt: skip
 UNARY: Final = {"-": "neg", "+": "pos", "~": "invert"}
+
+BINARY_AST: dict[str, type[ast.operator]] = {
+    "+": ast.Add, "-": ast.Sub, "*": ast.Mult, "/": ast.Div, "//": ast.FloorDiv, "%": ast.Mod, "**": ast.Pow,
+    "&": ast.BitAnd, "|": ast.BitOr, "^": ast.BitXor,
+}  # fmt: skip
+COMPARE_AST: dict[str, type[ast.cmpop]] = {
+    "<": ast.Lt, "<=": ast.LtE, "==": ast.Eq, "!=": ast.NotEq, ">": ast.Gt, ">=": ast.GtE,
+}  # fmt: skip
+UNARY_AST: dict[str, type[ast.unaryop]] = {"-": ast.USub, "+": ast.UAdd, "~": ast.Invert}
+
+METHODS: Final = frozenset((
+    "all", "any", "argmax", "argmin", "clip", "contains", "cumsum", "diff", "endswith", "filter", "first",
+    "histogram", "item", "items", "keys", "last", "map", "max", "mean", "median", "min", "norm", "prod",
+    "quantile", "ravel", "reshape", "sample", "shape", "size", "startswith", "std", "sum", "topk", "values", "var",
+))  # fmt: skip
+"""The functions that are written as methods of their first argument: `x.mean()`, while others are `sqrt(x)`."""
+
+NAMES: Final = frozenset(("nan", "inf", "fn", "on"))
+"""Names that have a meaning in the text of a query and cannot name its event."""
 
 
 class Expr:
@@ -52,18 +71,12 @@ class Expr:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Expr):
             return NotImplemented
-        from .text import canonical
-
         return canonical(self) == canonical(other)
 
     def __hash__(self) -> int:
-        from .text import canonical
-
         return hash(canonical(self))
 
     def __str__(self) -> str:
-        from .text import write
-
         return write(self)
 
 
@@ -235,6 +248,109 @@ def check_bound(tree: Expr) -> None:
         stack.extend((child, names) for child in node.children())
 
 
-def is_special(value: float) -> bool:
-    """Tell whether a float has a name instead of digits: NaN or infinite."""
-    return math.isnan(value) or math.isinf(value)
+def literal(tree: Expr) -> Any:
+    """Return the Python value of a tree of constants.
+
+    Raises:
+        QuerySyntaxError: The tree has something else in it.
+    """
+    match tree:
+        case Const(value):
+            return value
+        case Tuple(items):
+            return tuple(map(literal, items))
+        case List(items):
+            return list(map(literal, items))
+        case Dict(entries):
+            return {key: literal(value) for key, value in entries}
+    raise QuerySyntaxError(f"Expected a constant, got {tree!s:.200}")
+
+
+# Text
+
+
+def write(tree: Expr) -> str:
+    """Write a tree as text, with the names its author gave."""
+    return ast.unparse(_node(tree, {}))
+
+
+def write_body(function: Lambda, name: str) -> str | None:
+    """Write what a lambda of one argument computes, its argument called `name`; `None` if that name is taken inside."""
+    if len(function.params) != 1 or name in _bound(function.body) or name in NAMES:
+        return None
+    return ast.unparse(_node(function.body, {function.params[0]: name}))
+
+
+def _bound(tree: Expr) -> set[str]:
+    names = set(tree.params) if isinstance(tree, Lambda) else set()
+    return names.union(*(_bound(child) for child in tree.children()))
+
+
+def canonical(tree: Expr) -> str:
+    """Write a tree as the text that equal trees share: bound names are numbered in the order of their binding."""
+    return ast.unparse(_node(tree, {}, numbering=[0]))
+
+
+def _node(tree: Expr, names: dict[str, str], numbering: list[int] | None = None) -> ast.expr:
+    def node(part: Expr) -> ast.expr:
+        return _node(part, names, numbering)
+
+    match tree:
+        case Const(value):
+            return _constant(value)
+        case Ellipsis_():
+            return ast.Constant(...)
+        case Var(name):
+            return ast.Name(names.get(name, name))
+        case Attr(target, name):
+            return ast.Attribute(node(target), name)
+        case Item(target, index):
+            return ast.Subscript(node(target), node(index))
+        case Slice(start, stop, step):
+            return ast.Slice(*(None if part is None else node(part) for part in (start, stop, step)))
+        case Unary(op, operand):
+            return ast.UnaryOp(UNARY_AST[op](), node(operand))
+        case Binary(op, left, right) if op in COMPARE_AST:
+            return ast.Compare(node(left), [COMPARE_AST[op]()], [node(right)])
+        case Binary(op, left, right):
+            return ast.BinOp(node(left), BINARY_AST[op](), node(right))
+        case Call(name, args, kwargs):
+            return _call(name, [node(arg) for arg in args], [(key, node(value)) for key, value in kwargs])
+        case Lambda():
+            return _lambda(tree, names, numbering)
+        case Tuple(items):
+            return ast.Tuple([node(item) for item in items])
+        case List(items):
+            return ast.List([node(item) for item in items])
+        case Dict(entries):
+            return ast.Dict([ast.Constant(key) for key, _ in entries], [node(value) for _, value in entries])
+    raise TypeError(f"Expected an expression, got {type(tree).__name__}")
+
+
+def _constant(value: bool | int | float | str | None) -> ast.expr:
+    if isinstance(value, float) and not math.isfinite(value):
+        name: ast.expr = ast.Name("nan" if math.isnan(value) else "inf")
+        return ast.UnaryOp(ast.USub(), name) if value < 0 else name
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.copysign(1, value) < 0:
+        return ast.UnaryOp(ast.USub(), ast.Constant(-value))
+    return ast.Constant(value)
+
+
+def _call(name: str, args: list[ast.expr], kwargs: list[tuple[str, ast.expr]]) -> ast.expr:
+    keywords = [ast.keyword(key, value) for key, value in kwargs]
+    if name in METHODS and args and not isinstance(args[0], ast.Constant):
+        return ast.Call(ast.Attribute(args[0], name), args[1:], keywords)
+    return ast.Call(ast.Name(name), args, keywords)
+
+
+def _lambda(tree: Lambda, names: dict[str, str], numbering: list[int] | None) -> ast.expr:
+    renamed = dict(names)
+    params = list(tree.params)
+    if numbering is not None:
+        for i, param in enumerate(tree.params):
+            renamed[param] = params[i] = f"v{numbering[0]}"
+            numbering[0] += 1
+    else:
+        renamed.update(zip(params, params, strict=True))
+    arguments = ast.arguments([], [ast.arg(param) for param in params], None, [], [], None, [])
+    return ast.Lambda(arguments, _node(tree.body, renamed, numbering))

@@ -20,13 +20,14 @@ from sightglass.core.errors import MAX_NAMES_SHOWN, QueryError, QuerySyntaxError
 
 from . import expressions as e
 from .functions import FUNCTIONS, check_call
-from .query import REDUCERS, STEPS, WINDOWS, Query, on
-from .text import BINARY_AST, COMPARE_AST, UNARY_AST
+from .limits import MAX_DEPTH, MAX_TEXT
+from .query import Query, on
+from .stages import REDUCERS, STEPS, WINDOWS
 from .tracer import NAMED_CONSTANTS
 
-BINARY = {node: op for op, node in BINARY_AST.items()}
-COMPARE = {node: op for op, node in COMPARE_AST.items()}
-UNARY = {node: op for op, node in UNARY_AST.items()}
+BINARY = {node: op for op, node in e.BINARY_AST.items()}
+COMPARE = {node: op for op, node in e.COMPARE_AST.items()}
+UNARY = {node: op for op, node in e.UNARY_AST.items()}
 
 INSTEAD: dict[type[ast.AST], str] = {
     ast.BoolOp: "Write `&` and `|` instead of `and` and `or`, with parentheses around comparisons",
@@ -58,6 +59,19 @@ def parse(text: str, *, functions: Collection[str] | None = None) -> Query:
     return _Reader(text, functions).query()
 
 
+def as_query(query: Query | str) -> Query:
+    """Return a query, reading it if it is text.
+
+    Raises:
+        QueryError: It is neither, or cannot be read.
+    """
+    if isinstance(query, Query):
+        return query
+    if isinstance(query, str):
+        return parse(query)
+    raise QuerySyntaxError(f"Expected a query such as on('batch').map(lambda b: b.loss) or 'batch.loss', got {query!r}")
+
+
 def parse_lambda(text: str, *, functions: Collection[str] | None = None) -> e.Lambda:
     """Read a lambda expression, such as `lambda b: b.loss`; errors as in `parse`."""
     reader = _Reader(text, functions)
@@ -75,8 +89,8 @@ class _Reader:
     def __init__(self, text: str, functions: Collection[str] | None) -> None:
         if not isinstance(text, str):
             raise QuerySyntaxError(f"Expected a query as text, got {type(text).__name__}")
-        if len(text) > e.MAX_TEXT:
-            raise RefusedQueryError(f"Expected a query of at most {e.MAX_TEXT} characters, got {len(text)}")
+        if len(text) > MAX_TEXT:
+            raise RefusedQueryError(f"Expected a query of at most {MAX_TEXT} characters, got {len(text)}")
         self.text = text.replace("\r\n", "\n").replace("\r", "\n").strip()
         self.functions = functions
         self.depth = 0
@@ -199,7 +213,7 @@ class _Reader:
         tree = self.function(node, frozenset()) if isinstance(node, ast.Lambda) else self.expression(node, frozenset())
         try:
             e.check_size(tree)
-            return tree if isinstance(tree, e.Lambda) else literal(tree)
+            return tree if isinstance(tree, e.Lambda) else e.literal(tree)
         except QueryError as error:
             return self.refuse(error, node)
 
@@ -207,8 +221,8 @@ class _Reader:
 
     def expression(self, node: ast.AST, scope: frozenset[str]) -> e.Expr:
         self.depth += 1
-        if self.depth > e.MAX_DEPTH:
-            message = f"Expected an expression at most {e.MAX_DEPTH} levels deep, got a deeper one"
+        if self.depth > MAX_DEPTH:
+            message = f"Expected an expression at most {MAX_DEPTH} levels deep, got a deeper one"
             self.refuse(RefusedQueryError(message), node)
         tree = self.node(node, scope)
         self.depth -= 1
@@ -370,21 +384,3 @@ class _Reader:
 def _is_namespace(function: ast.expr) -> TypeGuard[ast.Attribute]:
     """Tell whether a function is written as in Python, `fn.sqrt`."""
     return isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.value.id == "fn"
-
-
-def literal(tree: e.Expr) -> Any:
-    """Return the Python value of a tree of constants.
-
-    Raises:
-        QuerySyntaxError: The tree has something else in it.
-    """
-    match tree:
-        case e.Const(value):
-            return value
-        case e.Tuple(items):
-            return tuple(map(literal, items))
-        case e.List(items):
-            return list(map(literal, items))
-        case e.Dict(entries):
-            return {key: literal(value) for key, value in entries}
-    raise QuerySyntaxError(f"Expected a constant, got {tree!s:.200}")

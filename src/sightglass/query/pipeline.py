@@ -19,10 +19,13 @@ from sightglass.core.device_copy import start_copy
 from sightglass.core.values import SCALARS, on_device, snapshot, to_host
 
 from . import expressions as e
-from .arrays import Total, truth
+from .arrays import truth
 from .evaluator import evaluator
-from .query import Every, Group, Map, Per, Period, Query, Reduce, Step, When, Where
+from .functions import FUNCTIONS
+from .limits import Total
+from .query import Query
 from .reducers import reducer
+from .stages import Every, Group, Map, Per, Period, Reduce, Step, When, Where
 from .windows import NOWHERE, Fold, PipelineItem, Place
 
 Functions = Mapping[str, Callable[..., Any]]
@@ -431,8 +434,6 @@ def makes_new(tree: e.Expr) -> bool:
         case e.Unary(op, part):
             return op != "+" or makes_new(part)
         case e.Call(name, args):
-            from .functions import FUNCTIONS
-
             if name == "map" and len(args) == 2 and isinstance(args[1], e.Lambda):
                 return makes_new(args[1].body)
             return name in FUNCTIONS and name not in VIEWS

@@ -22,13 +22,12 @@ import numpy as np
 from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError
 from sightglass.core.values import is_extended, snapshot, to_host, type_name
 
-from .arrays import Total, check_bytes, check_count, check_int, check_length
+from .limits import PLAIN, Total, check_bytes, check_count, check_int, check_length
 from .sketches import Bins, Quantiles
 
 State = Any
 
 MAX_STATE_BYTES = 256 * 2**20
-PLAIN = frozenset((float, int, bool))
 QUICK = PLAIN | {np.float64, np.float32}
 CONTAINERS = frozenset((dict, list, tuple))
 WIDE = {"b": np.int64, "i": np.int64, "u": np.uint64, "c": np.complex128}

@@ -22,6 +22,7 @@ from sightglass.core.errors import QuerySyntaxError, RefusedQueryError, unknown
 
 from . import expressions as e
 from .functions import FUNCTIONS, check_call
+from .limits import MAX_DEPTH
 
 INSTEAD = {
     "__bool__": "A query cannot decide with `if`, `and`, `or`, `not` or a chained comparison: "
@@ -255,7 +256,7 @@ def trace(function: Callable[..., Any], *, n_params: int | None = 1) -> e.Lambda
     try:
         tree = e.Lambda(names, as_tree(function(*(_Symbol(e.Var(name)) for name in names))))
     except RecursionError:
-        raise RefusedQueryError(f"Expected an expression at most {e.MAX_DEPTH} levels deep, got a deeper one") from None
+        raise RefusedQueryError(f"Expected an expression at most {MAX_DEPTH} levels deep, got a deeper one") from None
     finally:
         _open_names.reset(token)
     e.check_size(tree)

@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .query import Every, Group, Period, Window
 from .reducers import Reducer
+from .stages import Every, Group, Period, Window
 
 Place = tuple[float, float, Mapping[str, float] | None]
 """Where a value came from: step, wall time, and further step tracks."""

@@ -15,7 +15,7 @@ import torch
 
 from sightglass.core.errors import AbsentError
 from sightglass.core.values import is_container, rebuild, snapshot
-from sightglass.query.arrays import Total
+from sightglass.query.limits import Total
 from sightglass.training.subscription import Subscription
 
 from .observables import local

@@ -19,9 +19,10 @@ from typing import Any, Final
 
 from sightglass.query import expressions as e
 from sightglass.query.evaluator import evaluator
+from sightglass.query.expressions import canonical
 from sightglass.query.pipeline import makes_new
-from sightglass.query.query import Map, Query, Reduce, Step, When, Where
-from sightglass.query.text import canonical
+from sightglass.query.query import Query
+from sightglass.query.stages import Map, Reduce, Step, When, Where
 
 VALUE: Final = "value ahead"
 NAME: Final = "name ahead"

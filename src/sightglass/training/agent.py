@@ -33,7 +33,8 @@ from sightglass.protocol import messages
 from sightglass.protocol.transport import Delivery, Frames
 from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
-from sightglass.query.query import Group, Per, Query, Reduce
+from sightglass.query.query import Query
+from sightglass.query.stages import Group, Per, Reduce
 from sightglass.training.commands import Command, CommandResult, Kind
 from sightglass.training.events import Emitter
 from sightglass.training.subscription import LOG, Subscription

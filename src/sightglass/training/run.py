@@ -29,7 +29,8 @@ from sightglass.core.ranks import Agree, rank_and_size, refusal
 from sightglass.protocol import discovery
 from sightglass.protocol.transport import Both, MemoryListener
 from sightglass.protocol.zmq import ZmqListener, write_connection
-from sightglass.query.query import Query, as_query
+from sightglass.query.parser import as_query
+from sightglass.query.query import Query
 from sightglass.storage.run_directory import RunDirectory, choose
 from sightglass.storage.run_file import RunFile, State
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from sightglass.core.values import type_name
-from sightglass.query.query import Per
+from sightglass.query.stages import Per
 
 from .subscription import Subscription
 

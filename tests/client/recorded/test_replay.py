@@ -13,7 +13,7 @@ from sightglass.client.recorded.plan import listed, plan
 from sightglass.client.recorded.replay import Replay, horizon
 from sightglass.core.columns import Columns
 from sightglass.core.errors import EvaluationError, QueryError
-from sightglass.query.query import as_query
+from sightglass.query.parser import as_query
 from sightglass.storage.format.block import Key
 
 

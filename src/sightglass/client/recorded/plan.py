@@ -17,7 +17,8 @@ from typing import Final, Literal
 from sightglass.core.errors import QueryError
 from sightglass.query import expressions as e
 from sightglass.query.parser import parse
-from sightglass.query.query import Group, Map, Per, Query, Reduce, Step, When, Where
+from sightglass.query.query import Query
+from sightglass.query.stages import Group, Map, Per, Reduce, Step, When, Where
 from sightglass.storage.format.block import Key
 
 LOG: Final = "log"

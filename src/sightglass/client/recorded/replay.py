@@ -19,7 +19,7 @@ from sightglass.core.columns import Columns
 from sightglass.core.errors import EvaluationError, QueryError, UnknownNameError
 from sightglass.query.arrays import truth
 from sightglass.query.pipeline import Pipeline, conditions, rest
-from sightglass.query.query import Reduce
+from sightglass.query.stages import Reduce
 from sightglass.query.windows import PipelineItem
 
 from .plan import LOG, ReplayPlan

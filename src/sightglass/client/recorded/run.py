@@ -26,7 +26,8 @@ from sightglass.core.errors import (
     unknown,
 )
 from sightglass.protocol import discovery
-from sightglass.query.query import Query, as_query
+from sightglass.query.parser import as_query
+from sightglass.query.query import Query
 from sightglass.storage.export.export import Exported, Form, export
 from sightglass.storage.format.block import Key
 from sightglass.storage.read.check import Report, check

@@ -27,7 +27,8 @@ from sightglass.jax.program.primitive import MARK, Site, WantedLogs, arrays, wan
 from sightglass.jax.program.walk import Track
 from sightglass.jax.tap import LogSpec, tap_p
 from sightglass.query.pipeline import HeadResult
-from sightglass.query.query import Group, Per, Query, Reduce
+from sightglass.query.query import Query
+from sightglass.query.stages import Group, Per, Reduce
 from sightglass.training.commands import VariantPlan
 from sightglass.training.run import Run, current, when_begun, wiring
 

@@ -34,7 +34,8 @@ from sightglass.jax.program.traced_function import traced
 from sightglass.jax.program.walk import Track, Tracks, Walk, joined
 from sightglass.jax.tap import tap_p
 from sightglass.query.pipeline import Evaluation, HeadResult
-from sightglass.query.query import Every, Group, Query, Reduce
+from sightglass.query.query import Query
+from sightglass.query.stages import Every, Group, Reduce
 
 from .occurrence import Occurrence, event_of, occurrences
 

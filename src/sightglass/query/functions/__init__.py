@@ -4,6 +4,6 @@ They are written in `numeric` and `containers`; importing those fills the table.
 """
 
 from . import containers, numeric
-from .table import FUNCTIONS, METHODS, QueryFunction, check_arguments, check_call
+from .table import FUNCTIONS, QueryFunction, check_arguments, check_call
 
-__all__ = ["FUNCTIONS", "METHODS", "QueryFunction", "check_arguments", "check_call", "containers", "numeric"]
+__all__ = ["FUNCTIONS", "QueryFunction", "check_arguments", "check_call", "containers", "numeric"]

@@ -9,14 +9,15 @@ import numpy as np
 
 from sightglass.core.errors import RefusedQueryError
 from sightglass.core.values import array_kind, on_device, type_name
-from sightglass.query.arrays import Total, check_count, check_length, is_array, namespace, truth
+from sightglass.query.arrays import is_array, namespace, truth
+from sightglass.query.limits import Total, check_count, check_length
 
 from .table import function
 
 # Mappings and sequences
 
 
-@function("len(x)", method=False)
+@function("len(x)")
 def _len(x: Any) -> Any:
     """Return how many items there are."""
     if isinstance(x, Mapping | list | tuple | str) or is_array(x):

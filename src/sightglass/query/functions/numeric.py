@@ -15,17 +15,8 @@ import numpy as np
 
 from sightglass.core.errors import EvaluationError, RefusedQueryError
 from sightglass.core.values import DeviceHistogram, Histogram, array_kind, is_extended, on_device, to_host, type_name
-from sightglass.query.arrays import (
-    NUMBERS,
-    check_broadcast,
-    check_count,
-    check_int,
-    check_length,
-    is_array,
-    is_numpy,
-    namespace,
-    operand,
-)
+from sightglass.query.arrays import NUMBERS, is_array, is_numpy, namespace, operand
+from sightglass.query.limits import check_broadcast, check_count, check_int, check_length
 
 from .table import function
 
@@ -51,7 +42,7 @@ def _elementwise(name: str, doc: str, scalar: Callable[[Any], Any] | None = None
         return getattr(namespace(x), name)(_floating(x) if floating else x)
 
     call.__doc__ = doc
-    function(f"{name}(x)", method=False)(call)
+    function(f"{name}(x)")(call)
 
 
 FLOATING: Final = frozenset("fc")
@@ -101,7 +92,7 @@ _elementwise("isinf", "Whether a value is infinite.", math.isinf)
 _elementwise("isfinite", "Whether a value is neither NaN nor infinite.", math.isfinite)
 
 
-@function("round(x, decimals=0)", method=False)
+@function("round(x, decimals=0)")
 def _round(x: Any, decimals: int = 0) -> Any:
     """Round to a number of decimals."""
     if type(decimals) is not int or abs(decimals) > MAX_DECIMALS:
@@ -120,7 +111,7 @@ def _clip(x: Any, low: Any = None, high: Any = None) -> Any:
     return namespace(x).clip(x, low, high)
 
 
-@function("where(condition, x, y)", method=False)
+@function("where(condition, x, y)")
 def _where(condition: Any, x: Any, y: Any) -> Any:
     """Choose x where the condition holds, else y."""
     condition, x, y = operand(condition), operand(x), operand(y)
@@ -128,13 +119,13 @@ def _where(condition: Any, x: Any, y: Any) -> Any:
     return _together("where", condition, x, y)
 
 
-@function("maximum(x, y)", method=False)
+@function("maximum(x, y)")
 def _maximum(x: Any, y: Any) -> Any:
     """Take the larger of two values, element by element."""
     return _together("maximum", operand(x), operand(y))
 
 
-@function("minimum(x, y)", method=False)
+@function("minimum(x, y)")
 def _minimum(x: Any, y: Any) -> Any:
     """Take the smaller of two values, element by element."""
     return _together("minimum", operand(x), operand(y))

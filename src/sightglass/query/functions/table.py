@@ -33,7 +33,6 @@ class QueryFunction:
 
 
 FUNCTIONS: dict[str, QueryFunction] = {}
-METHODS: set[str] = set()
 
 
 def check_call(tree: e.Call) -> None:
@@ -64,17 +63,15 @@ def check_arguments(function: Callable[..., Any], tree: e.Call, signature: str) 
         return  # a builtin without a signature
 
 
-def function(signature: str, *, method: bool = True, lambdas: bool = False) -> Callable[[Callable[..., Any]], Any]:
+def function(signature: str, *, lambdas: bool = False) -> Callable[[Callable[..., Any]], Any]:
     """Enter a function into the table under the name that its signature begins with; its docstring is its help."""
 
     def register(call: Callable[..., Any]) -> Callable[..., Any]:
         name = signature.partition("(")[0]
         doc = " ".join((call.__doc__ or "").split())
         FUNCTIONS[name] = QueryFunction(
-            name=name, call=call, doc=doc, signature=signature, method=method, lambdas=lambdas
+            name=name, call=call, doc=doc, signature=signature, method=name in e.METHODS, lambdas=lambdas
         )
-        if method:
-            METHODS.add(name)
         return call
 
     return register

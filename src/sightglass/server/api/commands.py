@@ -8,7 +8,7 @@ import msgspec
 
 from sightglass.client.run import Acknowledgement, RemoteRun
 from sightglass.core.errors import QueryError
-from sightglass.query.query import as_query
+from sightglass.query.parser import as_query
 from sightglass.server.http_errors import Problem, bad_request
 from sightglass.server.runs.served_run import ServedRun
 from sightglass.views.choose import CAN_SHOW, Form, Kind, choose

@@ -15,7 +15,7 @@ from sightglass.client.run import HistoryEntry
 from sightglass.core.errors import DamagedError, SightglassError, UnknownNameError
 from sightglass.core.values import Figure, Image, Images
 from sightglass.query.functions import FUNCTIONS
-from sightglass.query.query import REDUCERS, Chain
+from sightglass.query.stages import REDUCERS, Chain
 from sightglass.server.access import Role
 from sightglass.server.runs.details import Origin
 from sightglass.server.runs.open_files import OpenFiles

@@ -23,7 +23,7 @@ from typing import Any, Final
 from sightglass.client.record_buffer import arrivals
 from sightglass.core.errors import QueryError
 from sightglass.core.threads import Background, pool
-from sightglass.query.query import as_query
+from sightglass.query.parser import as_query
 from sightglass.server.http_errors import tell
 from sightglass.server.runs.run_table import Runs
 from sightglass.server.runs.served_run import ServedRun

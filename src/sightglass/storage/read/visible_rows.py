@@ -21,7 +21,7 @@ import numpy as np
 
 from sightglass.core.columns import Columns
 from sightglass.core.errors import DamagedError, QueryError
-from sightglass.query.query import as_query
+from sightglass.query.parser import as_query
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.block_entries import ROW, BlockEntries
 

@@ -1,0 +1,118 @@
+"""What a query may cost: the limits, and the checks that refuse what exceeds them before it is computed.
+
+The checks read types, shapes and dtypes only: nothing is copied, moved to another device or waited for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from sightglass.core.errors import RefusedQueryError
+from sightglass.core.values import array_bytes, array_kind, itemsize, n_bytes
+
+MAX_DEPTH: Final = 64  # well below Python's recursion limit: reading, writing and compiling a tree recurse
+MAX_NODES: Final = 1_000  # an expression written by hand has fewer than 100; compiling one of 1,000 takes milliseconds
+MAX_STEPS: Final = 32  # more than any query that people write; each costs a call for each event
+MAX_TEXT: Final = 64 * 1024  # of a query, or a text in it: about what 1,000 nodes need with long names
+MAX_INT_BITS: Final = 64  # what arrays, files and messages can hold; Python's own integers grow without a bound
+MAX_RESULT_BYTES: Final = 64 * 2**20  # a snapshot of it takes about 10 ms
+MAX_WORK_BYTES: Final = 8 * 2**30  # about a second of a host's memory bandwidth
+MAX_WORK_STEPS: Final = 1_000_000  # about a second of Python
+MAX_BINS: Final = 1_000_000  # 8 MB of counts
+MAX_ITEMS: Final = 10_000  # more than the largest models have parameters; about 10 ms of Python
+MAX_LEAVES: Final = 250_000  # at up to 256 bytes of Python objects each, as much as `MAX_RESULT_BYTES`
+
+PLAIN: Final = frozenset((float, int, bool))
+
+
+def check_length(value: Any) -> None:
+    """Refuse to go through more than `MAX_ITEMS` items."""
+    if len(value) > MAX_ITEMS:
+        raise RefusedQueryError(f"Expected at most {MAX_ITEMS} items to go through, got {len(value)}")
+
+
+def check_bytes(n_bytes: int, *, allowed: int = 0) -> None:
+    """Refuse a result over `MAX_RESULT_BYTES`, unless it is no larger than what it is made from."""
+    if n_bytes > max(MAX_RESULT_BYTES, allowed):
+        raise RefusedQueryError(
+            f"Expected a result of at most {MAX_RESULT_BYTES >> 20} MiB, got one of {n_bytes / 2**20:.0f} MiB"
+        )
+
+
+class Total:
+    """What several results hold together: bytes and items, both bounded."""
+
+    __slots__ = ("n_bytes", "n_leaves")
+
+    def __init__(self) -> None:
+        self.n_bytes = self.n_leaves = 0
+
+    def add(self, value: Any) -> None:
+        """Count all that a value holds; a part that it holds twice counts twice.
+
+        Raises:
+            RefusedQueryError: It is more than `MAX_LEAVES`.
+        """
+        stack = [value]
+        while stack:
+            part = stack.pop()
+            if type(part) in PLAIN:
+                self.n_bytes += 8
+            elif array_kind(part):
+                self.n_bytes += array_bytes(part)
+            elif isinstance(part, Mapping | list | tuple):
+                self.n_leaves += len(part)
+                if self.n_leaves > MAX_LEAVES:
+                    raise RefusedQueryError(f"Expected results of at most {MAX_LEAVES} items in all, got more")
+                stack.extend(part.values() if isinstance(part, Mapping) else part)
+            else:
+                self.n_bytes += n_bytes(part)
+
+    def check(self) -> None:
+        """Refuse what is over `MAX_RESULT_BYTES`."""
+        check_bytes(self.n_bytes)
+
+
+def check_broadcast(*values: Any) -> None:
+    """Refuse an operation whose broadcast result would be enormous; looks at shapes only."""
+    arrays = [value for value in values if type(value) not in PLAIN and hasattr(value, "shape")]
+    if len(arrays) < 2:
+        return
+    shapes = [tuple(value.shape) for value in arrays]
+    if all(shape == shapes[0] for shape in shapes):
+        return
+    try:
+        shape = np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise RefusedQueryError(f"Expected shapes that fit together, got {' and '.join(map(str, shapes))}") from None
+    width = max(itemsize(value.dtype) for value in arrays)
+    check_bytes(n_items(shape) * width, allowed=max(map(array_bytes, arrays)))
+
+
+def n_items(shape: Iterable[Any]) -> int:
+    """Return how many items a shape has, an empty axis counted as one: a sum over it brings the others to life."""
+    return math.prod(max(1, int(n)) for n in shape)
+
+
+def check_int(value: Any) -> Any:
+    """Refuse a Python integer that outgrew 64 bits."""
+    if type(value) is int and value.bit_length() > MAX_INT_BITS:
+        raise RefusedQueryError(f"Expected integers of at most 64 bits, got one of {value.bit_length()} bits")
+    return value
+
+
+def check_power(base: Any, exponent: Any) -> None:
+    """Refuse an integer power beyond 64 bits before it is computed."""
+    if type(base) is int and type(exponent) is int and exponent * (base.bit_length() - 1) > MAX_INT_BITS:
+        raise RefusedQueryError(f"Expected integer powers of at most 64 bits, got {base} ** {exponent}")
+
+
+def check_count(value: Any, *, name: str) -> int:
+    """Return a number of bins or items, refusing what is no integer from 1 to `MAX_BINS`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= MAX_BINS:
+        raise RefusedQueryError(f"Expected {name} to be an integer from 1 to {MAX_BINS}, got {value!r}")
+    return int(value)
