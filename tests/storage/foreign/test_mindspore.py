@@ -17,7 +17,9 @@ from sightglass.storage.foreign import mindspore
 from sightglass.storage.foreign.foreign import from_buckets
 from sightglass.storage.foreign.mindspore import decode_event, encode_event
 from sightglass.storage.format.png import Picture, encode_png, picture
-from sightglass.storage.format.summary import bytes_field, double_field, message, read_event, varint_field
+from sightglass.storage.format.summary import bytes_field, double_field, read_event, varint_field
+
+from ..schema import message
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 NAN = float("nan")

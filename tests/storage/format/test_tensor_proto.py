@@ -10,8 +10,10 @@ from sightglass.core.errors import WireError
 from sightglass.storage.format import tensor_proto
 from sightglass.storage.format.block import DATA_TYPES
 from sightglass.storage.format.protobuf import varint
-from sightglass.storage.format.summary import bytes_field, message, varint_field
-from sightglass.storage.format.tensor_proto import decode_tensor, encode_tensor, from_raw, raw, read_tensor, unpack
+from sightglass.storage.format.summary import bytes_field, varint_field
+from sightglass.storage.format.tensor_proto import encode_tensor, from_raw, raw, read_tensor, unpack
+
+from ..schema import message
 
 SHAPES = hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=5)
 FIELDS = {
@@ -21,6 +23,10 @@ FIELDS = {
     "double_data": ("float64", 6),
     "uint64_data": ("uint64", 7),
 }
+
+
+def decode_tensor(buffer):
+    return read_tensor(buffer).array()
 
 
 def joined(*parts):

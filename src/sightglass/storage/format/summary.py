@@ -4,8 +4,7 @@ Three programs write files of the same framing whose payloads are all called `Ev
 different things. Which program it was stands in the version record, the first of a file; it is never guessed:
 `dialect`. What the three have in common is read here, and by hand (`protobuf`), because values are large or frequent.
 
-The schema is packaged as text. `message("Event")` is a class built from it at run time, in a descriptor pool of our
-own, so that no generated code fights another package's version or names.
+The `.proto` files beside this module document the messages; no code needs them, or the protobuf runtime.
 """
 
 from __future__ import annotations
@@ -15,24 +14,12 @@ import re
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from sightglass.core.codec import Buffer
 from sightglass.core.errors import WireError
 
 from .protobuf import BYTES, FIXED32, FIXED64, VARINT, key, signed, varint, walk
-
-if TYPE_CHECKING:
-    from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto, FileDescriptorProto
-    from google.protobuf.descriptor_pool import DescriptorPool
-
-PROTOS = ("anf_ir.proto", "summary.proto")
-TOKEN = re.compile(r'"([^"]*)"|([\w.]+|[^\s\w])')
-COMMENT = re.compile(r"//[^\n]*")
-SCALAR_TYPES = re.compile(r"double|float|[us]?int(32|64)|s?fixed(32|64)|bool|string|bytes")
-CARDINALITIES = ("required", "optional", "repeated")
 
 VERSION = re.compile(r"(\w{1,40})\.Event:(\d{1,9})")
 SIGHTGLASS_VERSION, MINDSPORE_VERSION, TENSORBOARD_VERSION = "Sightglass.Event:1", "MindSpore.Event:1", "brain.Event:2"
@@ -195,95 +182,3 @@ def float_field(number: int, value: float) -> bytes:
 def bytes_field(number: int, *parts: Buffer) -> list[Buffer]:
     """Write bytes, a text or a message as a field, without copying them: the buffers are to be written in order."""
     return [key(number, BYTES) + varint(sum(map(len, parts))), *parts]
-
-
-@cache
-def message(name: str) -> type[Any]:
-    """Return the class of a message of the packaged schema, such as "Event" or "Block.Head"."""
-    from google.protobuf.message_factory import GetMessageClass
-
-    found: type[Any] = GetMessageClass(_pool().FindMessageTypeByName(f"sightglass.summary.{name}"))
-    return found
-
-
-@cache
-def _pool() -> DescriptorPool:
-    from google.protobuf.descriptor_pool import DescriptorPool
-
-    pool = DescriptorPool()
-    for name in PROTOS:
-        schema = parse_schema(name, files("sightglass.storage.format").joinpath(name).read_text("utf-8"))
-        pool.AddSerializedFile(schema.SerializeToString())
-    return pool
-
-
-def parse_schema(name: str, schema: str) -> FileDescriptorProto:
-    """Parse the part of the proto2 language that our schema is written in: messages, enumerations, oneofs, `packed`."""
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
-
-    tokens = (quoted or word for quoted, word in TOKEN.findall(COMMENT.sub("", schema)))
-    parsed = FileDescriptorProto(name=name)
-    for word in tokens:
-        match word:
-            case "syntax":
-                parsed.syntax = _last(tokens)
-            case "package":
-                parsed.package = _last(tokens)
-            case "import":
-                parsed.dependency.append(_last(tokens))
-            case "message":
-                _parse_message(tokens, parsed.message_type.add())
-            case "enum":
-                _parse_enum(tokens, parsed.enum_type.add())
-            case _:
-                raise ValueError(f"Expected a declaration in {name}, got {word!r}")
-    return parsed
-
-
-def _last(tokens: Iterator[str]) -> str:
-    """Return the last token before the semicolon."""
-    return list(iter(lambda: next(tokens), ";"))[-1]
-
-
-def _parse_message(tokens: Iterator[str], parsed: DescriptorProto) -> None:
-    parsed.name, _ = next(tokens), next(tokens)
-    in_oneof = False
-    for word in tokens:
-        match word:
-            case "}" if in_oneof:
-                in_oneof = False
-            case "}":
-                return
-            case "message":
-                _parse_message(tokens, parsed.nested_type.add())
-            case "enum":
-                _parse_enum(tokens, parsed.enum_type.add())
-            case "oneof":
-                parsed.oneof_decl.add(name=next(tokens))
-                in_oneof = next(tokens) == "{"
-            case _:
-                _parse_field(word, tokens, parsed, in_oneof)
-
-
-def _parse_field(word: str, tokens: Iterator[str], parsed: DescriptorProto, in_oneof: bool) -> None:
-    from google.protobuf.descriptor_pb2 import FieldDescriptorProto
-
-    words = [word, *iter(lambda: next(tokens), ";")]
-    label = words.pop(0) if word in CARDINALITIES else "optional"
-    kind, name, _, number, *options = words
-    added = parsed.field.add(name=name, number=int(number))
-    added.label = FieldDescriptorProto.Label.Value(f"LABEL_{label.upper()}")
-    if SCALAR_TYPES.fullmatch(kind):
-        added.type = FieldDescriptorProto.Type.Value(f"TYPE_{kind.upper()}")
-    else:
-        added.type_name = kind
-    if options:
-        added.options.packed = options == ["[", "packed", "=", "true", "]"]
-    if in_oneof:
-        added.oneof_index = len(parsed.oneof_decl) - 1
-
-
-def _parse_enum(tokens: Iterator[str], parsed: EnumDescriptorProto) -> None:
-    parsed.name, _ = next(tokens), next(tokens)
-    while (name := next(tokens)) != "}":
-        parsed.value.add(name=name, number=int(_last(tokens)))

@@ -65,11 +65,6 @@ class StoredTensor:
         return shaped(unpack(self.data, self.dtype) if self.packed else from_raw(self.data, self.dtype), self.shape)
 
 
-def decode_tensor(buffer: memoryview) -> Array:
-    """Decode a TensorProto of MindSpore's or ours; see `read_tensor`."""
-    return read_tensor(buffer).array()
-
-
 def read_tensor(buffer: memoryview) -> StoredTensor:
     """Read a TensorProto of MindSpore's or ours, but for its numbers.
 
