@@ -19,7 +19,7 @@ from sightglass.storage.foreign.mindspore import decode_event, encode_event
 from sightglass.storage.format.png import Picture, encode_png, picture
 from sightglass.storage.format.summary import bytes_field, double_field, read_event, varint_field
 
-from ..schema import message
+from ..schema import message  # noqa: TID252  tests are not a package
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 NAN = float("nan")

@@ -17,7 +17,7 @@ from sightglass.storage.format.summary import (
     varint_field,
 )
 
-from ..schema import message, parse_schema
+from ..schema import message, parse_schema  # noqa: TID252  tests are not a package
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 FLOATS = st.floats(allow_nan=False)

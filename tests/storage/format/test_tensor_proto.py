@@ -13,7 +13,7 @@ from sightglass.storage.format.protobuf import varint
 from sightglass.storage.format.summary import bytes_field, varint_field
 from sightglass.storage.format.tensor_proto import encode_tensor, from_raw, raw, read_tensor, unpack
 
-from ..schema import message
+from ..schema import message  # noqa: TID252  tests are not a package
 
 SHAPES = hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=5)
 FIELDS = {
