@@ -17,7 +17,7 @@ TESTS = ROOT / "tests"
 ABOUT = {
     "laws": {"core", "query", "training", "client", "storage"},
     "contracts": {"protocol"},
-    "meta": {"*"},
+    "meta": set(),
 }
 
 

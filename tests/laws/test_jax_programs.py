@@ -16,6 +16,7 @@ from tests.profiles import examples
 
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_experimental_ynn_fusion_type=")
 jax = pytest.importorskip("jax")
+pytestmark = pytest.mark.slow
 
 import jax.numpy as jnp  # noqa: E402
 from jax import lax  # noqa: E402

@@ -126,7 +126,16 @@ COSTLY = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "message"), COSTLY.items(), ids=[text[:60] for text in COSTLY])
+LONG = "b.many.map(lambda v: b.many.map(lambda w: "  # these need seconds to be refused
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param(*item, marks=pytest.mark.slow if item[0].startswith(LONG) else (), id=item[0][:60])
+        for item in COSTLY.items()
+    ],
+)
 def test_costly_expressions_are_refused_fast(text: str, message: str | None) -> None:
     """`None` stands for what is cheap after all."""
     with cheaply(trace_memory=message not in (STEPS, WORK)):
@@ -167,7 +176,10 @@ TEXTS = {
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::SyntaxWarning")
-@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
+@pytest.mark.parametrize(
+    "text",
+    [pytest.param(text, marks=pytest.mark.slow if name == "list" else (), id=name) for name, text in TEXTS.items()],
+)
 def test_no_text_is_costly_to_read(text: str) -> None:
     with cheaply():
         try:
