@@ -49,7 +49,7 @@ def lines() -> Counter[str]:
 def repeated_names() -> dict[str, list[str]]:
     """Return the public classes at the top of modules that share a name, with their modules."""
     places: defaultdict[str, list[str]] = defaultdict(list)
-    for path, tree in _trees():
+    for path, tree in trees():
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(path)
@@ -59,7 +59,7 @@ def repeated_names() -> dict[str, list[str]]:
 def parameters() -> dict[str, tuple[int, int]]:
     """Return for each module how many parameters are annotated with a bare `Any`, and how many there are."""
     counted = {}
-    for path, tree in _trees():
+    for path, tree in trees():
         found = [
             argument for node in ast.walk(tree) if isinstance(node, ast.arguments) for argument in _arguments(node)
         ]
@@ -72,7 +72,7 @@ def parameters() -> dict[str, tuple[int, int]]:
 def idioms() -> list[str]:
     """Return the places of odd idioms in docstrings and in texts that the library shows."""
     found = []
-    for path, tree in _trees():
+    for path, tree in trees():
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
                 found += [f"{path}:{node.lineno}: {match}" for match in IDIOMS.findall(node.value)]
@@ -81,10 +81,10 @@ def idioms() -> list[str]:
 
 def imports() -> dict[str, set[str]]:
     """Return which modules of the package each module imports, at any level and for type checkers alike."""
-    modules = {path: _dotted(path) for path, _ in _trees()}
+    modules = {path: _dotted(path) for path, _ in trees()}
     known = set(modules.values())
     graph = {}
-    for path, tree in _trees():
+    for path, tree in trees():
         package = modules[path] if path.endswith("__init__.py") else modules[path].rpartition(".")[0]
         imported: set[str] = set()
         for node in ast.walk(tree):
@@ -140,7 +140,8 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
     return found
 
 
-def _trees() -> Iterator[tuple[str, ast.Module]]:
+def trees() -> Iterator[tuple[str, ast.Module]]:
+    """Yield the path and the syntax tree of each module of the package."""
     for path in sorted(PACKAGE.rglob("*.py")):
         yield str(path.relative_to(PACKAGE)), ast.parse(path.read_text("utf-8"))
 
