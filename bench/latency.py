@@ -23,7 +23,7 @@ stream = sg.connect(sys.argv[1]).stream("batch.sent")
 print("ready", flush=True)
 delays = []
 cursor = 0
-from sightglass.client.record_buffer import arrivals
+from sightglass.client.arrivals import arrivals
 while True:
     seen, over = arrivals.n, stream.ended
     cursor, records = stream.since(cursor)

@@ -1,16 +1,14 @@
-"""What a client keeps: every record, by a cursor, as arrays; gaps and what was forgotten are counted."""
+"""The buffer of a stream: a cursor reads every record once; gaps and dropped records are counted."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightglass.client.record_buffer import RecordBuffer, to_arrays
+from sightglass.client.record_buffer import RecordBuffer
 from sightglass.core.columns import Columns
 from sightglass.core.record import Record
-from sightglass.core.values import Histogram
 
 
 def columns(index, values, **options):
@@ -23,7 +21,7 @@ def record(index, value, **options):
     return Record(tag="t", index=index, step=index, wall_time=0.0, value=value, run="job", **options)
 
 
-def store(*parts):
+def filled(*parts):
     one = RecordBuffer(tag="t", run="job")
     for part in parts:
         one.add(part)
@@ -72,7 +70,7 @@ def test_a_record_is_whole():
         flags=np.array([3, 0], np.uint8),
         tracks=[{"epoch": 1.0}, {}],
     )
-    first, second = store(part).since(0)[1]
+    first, second = filled(part).since(0)[1]
     assert first == Record(
         tag="t", index=5, step=5, wall_time=2.5, value=1.5, run="job", n_events=3, steps={"epoch": 1.0}
     )
@@ -91,7 +89,7 @@ def test_latest():
 
 def test_the_oldest_are_forgotten_and_counted(monkeypatch):
     monkeypatch.setattr("sightglass.client.record_buffer.MAX_RECORDS", 100)
-    one = store(*(columns(i, np.arange(i, i + 10)) for i in range(0, 300, 10)))
+    one = filled(*(columns(i, np.arange(i, i + 10)) for i in range(0, 300, 10)))
     cursor, records = one.since(0)
     assert (cursor, one.n, one.n_forgotten, len(records)) == (300, 300, 200, 100)
     assert records[0].index == 200
@@ -99,42 +97,5 @@ def test_the_oldest_are_forgotten_and_counted(monkeypatch):
 
 def test_bytes_are_bounded(monkeypatch):
     monkeypatch.setattr("sightglass.client.record_buffer.MAX_BYTES", 100_000)
-    one = store(*(columns(i, [np.zeros(1_000)]) for i in range(50)))
+    one = filled(*(columns(i, [np.zeros(1_000)]) for i in range(50)))
     assert one.n_forgotten >= 37
-
-
-def test_no_records_give_empty_arrays():
-    arrays = to_arrays(RecordBuffer(tag="t", run="job"))
-    assert (arrays.steps.shape, arrays.wall_times.shape, arrays.values.shape, arrays.tracks) == ((0,), (0,), (0,), {})
-
-
-@pytest.mark.parametrize(
-    ("values", "shape", "dtype"),
-    [
-        (np.arange(3.0), (3,), float),
-        (np.arange(3), (3,), int),
-        ([1, 2.5, 3], (3,), float),
-        ([np.zeros((2, 4), np.float32)] * 3, (3, 2, 4), np.float32),
-        ([np.zeros(2), np.zeros(3), np.zeros(2)], (3,), object),
-        (["a", "b", "c"], (3,), object),
-        ([(1, 2), (3, 4), (5, 6)], (3,), object),
-        ([(1, 2, 3), (4, 5, 6), (7, 8, 9)], (3,), object),
-        ([[1], [2], [3]], (3,), object),
-        ([{"a": 1}, None, 3], (3,), object),
-        ([Histogram([1.0])] * 3, (3,), object),
-    ],
-)
-def test_arrays_of_values(values, shape, dtype):
-    for one in (store(columns(0, values)), store(columns(0, values[:1]), columns(1, values[1:]))):
-        arrays = to_arrays(one)
-        assert (arrays.values.shape, arrays.values.dtype) == (shape, np.dtype(dtype))
-        assert arrays.steps.tolist() == [0, 1, 2]
-        assert arrays.wall_times.tolist() == [0.0, 0.5, 1.0]
-    if dtype is object and not isinstance(values[0], np.ndarray | Histogram):
-        assert list(arrays.values) == values
-
-
-def test_step_tracks_are_columns():
-    one = store(columns(0, np.arange(2), tracks=[{"epoch": 1}, {}]), columns(2, np.arange(1)))
-    tracks = to_arrays(one).tracks
-    assert np.array_equal(tracks["epoch"], [1.0, np.nan, np.nan], equal_nan=True)

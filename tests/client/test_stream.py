@@ -11,37 +11,38 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sightglass as sg
-from sightglass.client.record_buffer import RecordBuffer, arrivals
+from sightglass.client.arrivals import arrivals
+from sightglass.client.record_buffer import RecordBuffer
 from sightglass.client.stream import Stream
 from sightglass.core.columns import Columns
 
 
-class Hand:
-    """A feed that is filled by hand."""
+class ManualProducer:
+    """A producer whose records the test adds to the buffer."""
 
     def __init__(self):
         self.closed = False
-        self.told = {}
+        self.counts = {}
 
-    def advance(self, store):
+    def advance(self, buffer):
         pass
 
-    def end_group(self, store):
+    def end_group(self, buffer):
         raise sg.QueryError("no group")
 
     def close(self):
         self.closed = True
 
     def statistics(self):
-        return self.told
+        return self.counts
 
 
-class Made(Stream):
-    """A stream that is filled by hand."""
+class ManualStream(Stream):
+    """A stream whose records the test adds."""
 
     def __init__(self, tag="loss", run="job"):
-        self.feed = Hand()
-        super().__init__(self.feed, RecordBuffer(tag=tag, run=run))
+        self.producer = ManualProducer()
+        super().__init__(self.producer, RecordBuffer(tag=tag, run=run))
         self._n = 0
 
     def put(self, *values, skip=0, at=None):
@@ -49,7 +50,7 @@ class Made(Stream):
         self._n = index + len(values)
         steps = np.arange(index, self._n)
         column = np.asarray(values) if all(isinstance(v, float) for v in values) else list(values)
-        self._store.add(
+        self._buffer.add(
             Columns(
                 index=index,
                 steps=steps,
@@ -57,11 +58,11 @@ class Made(Stream):
                 values=column,
             )
         )
-        arrivals.tell()
+        arrivals.notify()
         return self
 
     def over(self, error=None):
-        self._store.end(error)
+        self._buffer.end(error)
         return self
 
 
@@ -70,7 +71,7 @@ def values(stream):
 
 
 def test_every_consumer_gets_every_record():
-    stream = Made().put(1.0, 2.0)
+    stream = ManualStream().put(1.0, 2.0)
     first, second = iter(stream), iter(stream)
     assert [next(first).value, next(first).value, next(second).value] == [1.0, 2.0, 1.0]
     stream.put(3.0).over()
@@ -80,7 +81,7 @@ def test_every_consumer_gets_every_record():
 
 
 def test_iteration_waits_for_what_comes():
-    stream, seen, taken = Made(), [], threading.Semaphore(0)
+    stream, seen, taken = ManualStream(), [], threading.Semaphore(0)
 
     def consume():
         for record in stream:
@@ -98,7 +99,7 @@ def test_iteration_waits_for_what_comes():
 
 
 def test_async_iteration():
-    stream = Made().put(1.0)
+    stream = ManualStream().put(1.0)
 
     async def consume():
         seen = []
@@ -112,11 +113,12 @@ def test_async_iteration():
 
 
 @pytest.mark.parametrize(
-    "error", [sg.EvaluationError("Unknown observable"), sg.RunLostError("Run 'job' died without a goodbye")]
+    "error",
+    [sg.EvaluationError("Unknown observable"), sg.RunLostError("Run 'job' died: its process ended without closing it")],
 )
 def test_iteration_raises_after_the_last_record(error):
-    stream = Made().put(1.0, 2.0).over(error)
-    for one in (stream, stream.map(lambda x: x), stream.union(Made().over())):
+    stream = ManualStream().put(1.0, 2.0).over(error)
+    for one in (stream, stream.map(lambda x: x), stream.union(ManualStream().over())):
         seen = []
         with pytest.raises(type(error)) as caught:
             seen.extend(record.value for record in one)
@@ -127,7 +129,7 @@ def test_iteration_raises_after_the_last_record(error):
 
 
 def test_wait():
-    stream = Made().put(1.0)
+    stream = ManualStream().put(1.0)
     assert [r.value for r in stream.wait()] == [1.0]
     with pytest.raises(TimeoutError, match=r"^Expected 5 records of 'loss' within 0.01 s, got 1$"):
         stream.wait(5, timeout_s=0.01)
@@ -136,7 +138,7 @@ def test_wait():
 
 def test_steps_run_here_with_any_function():
     counter = iter(range(100))
-    stream = Made().put(1.0, 2.0, 3.0)
+    stream = ManualStream().put(1.0, 2.0, 3.0)
     derived = stream.map(lambda x: (next(counter), x)).where(lambda pair: pair[1] > 1.5)
     assert values(derived) == [(1, 2.0), (2, 3.0)]
     assert (derived.tag, derived.run, derived.latest.index, derived.latest.step) == ("loss.map.where", "job", 1, 2)
@@ -146,7 +148,7 @@ def test_steps_run_here_with_any_function():
 
 
 def test_a_step_that_raises_costs_its_record():
-    stream = Made().put(1.0, 0.0, 2.0)
+    stream = ManualStream().put(1.0, 0.0, 2.0)
     derived = stream.map(lambda x: 1 if x else 1 / 0)
     with pytest.raises(ZeroDivisionError):
         derived.latest
@@ -155,16 +157,16 @@ def test_a_step_that_raises_costs_its_record():
 
 def test_what_is_no_function_is_refused():
     with pytest.raises(sg.QueryError, match=r"^Expected a function, got int 5$"):
-        Made().map(5)
+        ManualStream().map(5)
     with pytest.raises(
         sg.QueryError, match=r"^Expected a window of records on a stream; per= needs the run's events: put it "
     ):
-        Made().mean(per="epoch")
+        ManualStream().mean(per="epoch")
 
 
 @given(st.lists(st.floats(-10, 10), max_size=40), st.integers(1, 7), st.lists(st.integers(1, 5), max_size=20))
 def test_windows_are_the_same_in_any_chunks(numbers, every, sizes):
-    whole, parts = Made().put(*numbers), Made()
+    whole, parts = ManualStream().put(*numbers), ManualStream()
     expected = [r.value for r in whole.over().sum(every=every)]
     stream = parts.sum(every=every)
     rest = list(numbers)
@@ -179,7 +181,7 @@ def test_windows_are_the_same_in_any_chunks(numbers, every, sizes):
 
 
 def test_windows_of_time_condition_and_by_hand():
-    stream = Made().put(1.0, 2.0, 3.0, 4.0, 5.0)
+    stream = ManualStream().put(1.0, 2.0, 3.0, 4.0, 5.0)
     assert values(stream.sum(every="2 s")) == [3.0, 7.0]
     assert values(stream.sum(when=lambda record: record.value == 3.0)) == [6.0]
     by_hand = stream.sum()
@@ -195,14 +197,14 @@ def test_windows_of_time_condition_and_by_hand():
 
 
 def test_a_gap_makes_a_window_incomplete():
-    stream = Made().put(1.0, 2.0).put(4.0, 5.0, 6.0, skip=1).over()
+    stream = ManualStream().put(1.0, 2.0).put(4.0, 5.0, 6.0, skip=1).over()
     total = stream.sum(every=3)
     assert [(r.value, r.n_events, r.complete) for r in total] == [(3.0, 2, False), (15.0, 3, True)]
     assert (stream.statistics().n_lost, stream.statistics().n_records) == (1, 5)
 
 
 def test_union_names_the_run_of_each_record():
-    a, b = Made(run="one"), Made(tag="other", run="two")
+    a, b = ManualStream(run="one"), ManualStream(tag="other", run="two")
     both = a.union(b)
     a.put(1.0, at=1.0).put(3.0, at=3.0)
     b.put(2.0, at=2.0)
@@ -220,7 +222,7 @@ def test_union_names_the_run_of_each_record():
 
 
 def test_zip_pairs_the_records():
-    a, b = Made(run="one"), Made(tag="other", run="two")
+    a, b = ManualStream(run="one"), ManualStream(tag="other", run="two")
     pairs = a.zip(b)
     a.put(1.0, 2.0, 3.0)
     b.put(10.0, 20.0)
@@ -229,12 +231,12 @@ def test_zip_pairs_the_records():
     assert list(pairs.to_arrays().values) == [(1.0, 10.0), (2.0, 20.0)]
     b.over()
     assert [r.value for r in pairs] == [(1.0, 10.0), (2.0, 20.0)]
-    with pytest.raises(TypeError, match=r"^Expected streams to zip, got Made, int$"):
+    with pytest.raises(TypeError, match=r"^Expected streams to zip, got ManualStream, int$"):
         a.zip(5)
 
 
 def test_a_subscriber_gets_every_record():
-    stream, seen = Made().put(1.0), []
+    stream, seen = ManualStream().put(1.0), []
     subscription = stream.subscribe(lambda record: seen.append(record.value))
     stream.put(2.0).over()
     assert subscription.wait(10)
@@ -249,9 +251,9 @@ def called(stream, function):
     return subscription
 
 
-def test_a_subscribers_error_is_warned_of_once_counted_and_raised_by_close():
-    stream = Made().put(1.0, 2.0, 3.0).over()
-    message = r"^A subscriber of 'loss' raised ZeroDivisionError\('division by zero'\)$"
+def test_an_error_of_a_subscribed_function_is_counted_warned_about_once_and_raised_by_close():
+    stream = ManualStream().put(1.0, 2.0, 3.0).over()
+    message = r"^The function subscribed to 'loss' raised ZeroDivisionError\('division by zero'\)$"
     with pytest.warns(RuntimeWarning, match=message) as warned:
         subscription = called(stream, lambda record: 1 / 0)
     assert (len(warned), subscription.n_calls, subscription.n_errors) == (1, 3, 3)
@@ -260,15 +262,15 @@ def test_a_subscribers_error_is_warned_of_once_counted_and_raised_by_close():
     subscription.close()
 
 
-def test_an_error_of_the_streams_own_steps_reaches_the_subscriber():
-    with pytest.warns(RuntimeWarning, match=r"^sightglass-subscription stopped: ZeroDivisionError"):
-        subscription = called(Made().put(1.0).map(lambda x: 1 / 0), print)
+def test_an_error_of_a_stage_stops_the_callback_and_is_raised_by_close():
+    with pytest.warns(RuntimeWarning, match=r"^sightglass-stream-callback stopped: ZeroDivisionError"):
+        subscription = called(ManualStream().put(1.0).map(lambda x: 1 / 0), print)
     with pytest.raises(ZeroDivisionError):
         subscription.close()
 
 
 def test_closing_a_subscription_ends_its_calls():
-    stream, called = Made().put(1.0), threading.Event()
+    stream, called = ManualStream().put(1.0), threading.Event()
     subscription = stream.subscribe(lambda record: called.set())
     assert called.wait(10)
     subscription.close()
@@ -277,43 +279,48 @@ def test_closing_a_subscription_ends_its_calls():
 
 
 def test_close_keeps_what_came():
-    stream = Made().put(1.0)
+    stream = ManualStream().put(1.0)
     with stream:
         pass
-    assert (stream.feed.closed, stream.ended, values(stream), [r.value for r in stream]) == (True, True, [1.0], [1.0])
+    assert (stream.producer.closed, stream.ended, values(stream), [r.value for r in stream]) == (
+        True,
+        True,
+        [1.0],
+        [1.0],
+    )
     assert repr(stream) == "<Stream 'loss' of run 'job', 1 records, ended>"
 
 
 def test_to_polars():
     polars = pytest.importorskip("polars")
-    frame = Made().put(1.0, 2.0).to_polars()
+    frame = ManualStream().put(1.0, 2.0).to_polars()
     assert isinstance(frame, polars.DataFrame)
     assert frame.columns == ["step", "wall_time", "value"]
     assert frame["value"].to_list() == [1.0, 2.0]
-    assert Made().put((1, 2), (3, 4)).to_polars()["value"].to_list() == [[1, 2], [3, 4]]
+    assert ManualStream().put((1, 2), (3, 4)).to_polars()["value"].to_list() == [[1, 2], [3, 4]]
 
 
 def test_without_polars_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "polars", None)
     with pytest.raises(sg.MissingExtraError) as caught:
-        Made().put(1.0).to_polars()
+        ManualStream().put(1.0).to_polars()
     assert str(caught.value) == "Stream.to_polars needs 'polars': pip install 'sightglass[export]'"
 
 
 def test_statistics_join_what_is_counted_here_and_there():
-    stream = Made().put(1.0)
-    stream.feed.told = {"n_events": 7, "n_skipped": 2, "clients": ["a"], "n_records": 99}
+    stream = ManualStream().put(1.0)
+    stream.producer.counts = {"n_events": 7, "n_skipped": 2, "clients": ["a"], "n_records": 99}
     told = stream.statistics()
     assert (told.n_records, told.n_events, told.n_skipped, told.ended) == (1, 7, 2, False)
     assert stream.map(abs).statistics().n_events == 7
 
 
 def test_latest_of_nothing():
-    stream = Made()
+    stream = ManualStream()
     assert (stream.latest, stream.ended, values(stream)) == (None, False, [])
 
 
 def test_a_stream_is_a_source():
     from sightglass.core.source import Source
 
-    assert isinstance(Made(), Source)
+    assert isinstance(ManualStream(), Source)

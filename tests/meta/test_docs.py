@@ -34,8 +34,9 @@ import sightglass as sg
 from sightglass import cli
 from sightglass.cli import group
 from sightglass.client.describe import Description, StreamInfo
+from sightglass.client.producer import Statistics
 from sightglass.client.run import HistoryEntry, RemoteRun
-from sightglass.client.stream import Statistics, Stream
+from sightglass.client.stream import Stream
 from sightglass.core import codec, errors
 from sightglass.protocol import messages
 from sightglass.protocol.zmq import Address, Keys, read_connection, write_connection

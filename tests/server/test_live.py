@@ -227,7 +227,7 @@ def test_a_lost_connection_is_made_again_and_nothing_comes_twice(page, begin):
     (shared,) = page.hub.feeds
     feed = shared.feed
     before = feed.stream
-    feed.source._remote._link._end("The cable was pulled", lost=True)
+    feed.source._remote._connection._end("The cable was pulled", lost=True)
     wait_until(lambda: feed.stream is not before)
     wait_until(lambda: [one.tag for one in feed.source.describe().streams] == ["batch.loss"])
     for step in range(5, 10):

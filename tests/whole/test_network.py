@@ -228,10 +228,10 @@ def test_another_host(start, other_host, tmp_path, until):
 def test_another_host_that_dies(start, other_host, tmp_path, monkeypatch):
     import signal
 
-    import sightglass.client.connection as link
+    import sightglass.client.connection as connection
 
-    monkeypatch.setattr(link, "SILENCE_S", 2.0)
-    monkeypatch.setattr(link, "PING_S", 0.5)
+    monkeypatch.setattr(connection, "SILENCE_S", 2.0)
+    monkeypatch.setattr(connection, "PING_S", 0.5)
     n = os.getpid() % 250
     child = start(
         LISTENING, f"tcp://10.213.{n}.2:0", str(tmp_path / "runs"),

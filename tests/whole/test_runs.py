@@ -63,11 +63,11 @@ def test_a_killed_run_is_lost_soon_and_cleaned_away(train):
         stream.wait(10, timeout_s=10)
         child.send(signal.SIGKILL)
         killed_s = time.monotonic()
-        with pytest.raises(sg.RunLostError, match="died without a goodbye"):
+        with pytest.raises(sg.RunLostError, match="died: its process ended without closing it"):
             for _ in stream:
                 pass
         assert time.monotonic() - killed_s < 10
-        with pytest.raises(sg.RunLostError, match="died without a goodbye"):
+        with pytest.raises(sg.RunLostError, match="died: its process ended without closing it"):
             run.describe()
     assert sg.runs() == []
     assert not list(Path(os.environ["SIGHTGLASS_RUNTIME_DIR"]).iterdir())
@@ -108,10 +108,10 @@ def test_a_run_that_held_the_interpreter_for_long_keeps_its_clients(start):
         """.replace("\n        ", "\n")
     )
     child.hears("ready")
-    import sightglass.client.connection as link
+    import sightglass.client.connection as connection
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(link, "PING_S", 0.4)
+        patch.setattr(connection, "PING_S", 0.4)
         with sg.connect("job") as run:
             stream = run.stream("batch.loss")
             records = stream.wait(50, timeout_s=15)

@@ -152,7 +152,7 @@ def _seconds(text: str) -> float:
 
 def _records(streams: list[Any], n: int | None, deadline_s: float | None) -> Iterator[Record]:
     """Yield the records of all streams as they come, until each has given n, or the time is over."""
-    from sightglass.client.record_buffer import arrivals
+    from sightglass.client.arrivals import arrivals
 
     cursors = [0] * len(streams)
     while True:

@@ -1,8 +1,7 @@
-"""The connection of a client to one run: a thread that owns the channel, sends what is asked and hands out what comes.
+"""The connection of a client to one run: a thread that owns the channel, sends messages and dispatches replies.
 
-Requests carry a number, and wait for the reply with the same. Streams are stores that this thread fills. The thread
-renews the lease, and watches whether the run still lives: by its lock where it runs on this machine, by its silence
-elsewhere.
+Each request has a number, and its reply carries the same. The thread adds arriving records to the buffers of their
+streams, renews the lease, and checks that the run is alive: by its lock on this machine, by its silence elsewhere.
 """
 
 from __future__ import annotations
@@ -22,19 +21,24 @@ from sightglass.protocol import messages
 from sightglass.protocol.transport import Channel, Frames
 from sightglass.training.io_thread import UNREAD
 
-from .record_buffer import RecordBuffer, arrivals
+from .arrivals import arrivals
+from .record_buffer import RecordBuffer
 
+# At most this between pings; a run whose lease is shorter gets four of them in a lease, so that three may be lost.
 PING_S: Final = 3.0
+# How late the thread may notice that the run's process died. Messages wake it at once.
 POLL_S: Final = 0.5
+# A run on another machine counts as lost after five pings without a word: a congested network recovers within that.
 SILENCE_S: Final = 15.0
-ANSWER_S: Final = 10.0
+# The run's network thread replies within milliseconds, unless one long call of native code holds the interpreter.
+REPLY_S: Final = 10.0
 
 
 class PendingReply:
     """A request that waits for its reply.
 
     Attributes:
-        note: What the run said meanwhile, such as what it waits for.
+        note: The run's last remark about the request, such as the event it waits for.
     """
 
     def __init__(self) -> None:
@@ -44,16 +48,16 @@ class PendingReply:
         self._error: Exception | None = None
 
     def resolve(self, value: Any = None, error: Exception | None = None) -> None:
-        """Hand the reply over."""
+        """Set the reply, or the error that the run replied with."""
         self._value, self._error = value, error
         self._done.set()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the reply; tells whether it came."""
+        """Wait for the reply; return whether it arrived."""
         return self._done.wait(timeout_s)
 
     def result(self) -> Any:
-        """Return the reply, or raise why there is none."""
+        """Return the reply, or raise the error."""
         if self._error is not None:
             raise self._error
         return self._value
@@ -65,7 +69,7 @@ class Connection:
     Attributes:
         run: The run's name.
         id: The run's id.
-        may_act: Whether the run lets this client act.
+        may_act: Whether the run accepts commands from this client.
         ended: Why the connection ended, or empty while it lasts.
     """
 
@@ -77,11 +81,11 @@ class Connection:
         self._channel = channel
         self._client = client
         self._alive = alive
-        self._numbers = itertools.count(1)
-        self._outbox: deque[Frames] = deque()
+        self._request_numbers = itertools.count(1)
+        self._send_queue: deque[Frames] = deque()
         self._pending: dict[int, PendingReply] = {}
         self._opening: dict[int, RecordBuffer] = {}
-        self._stores: dict[int, list[RecordBuffer]] = {}
+        self._buffers: dict[int, list[RecordBuffer]] = {}
         self._welcome = PendingReply()
         self._closing = False
         self._ping_s = PING_S
@@ -90,78 +94,85 @@ class Connection:
         self._thread = Background("client", self._run)
 
     def wait_welcome(self, timeout_s: float) -> None:
-        """Wait until the run has answered.
+        """Wait until the run has accepted this client.
 
         Raises:
-            RunLostError: It did not.
-            RefusedError: It does not want this client.
+            RunLostError: The run does not answer.
+            RefusedError: The run refused the client.
         """
         if not self._welcome.wait(timeout_s):
-            raise self.silent()
+            raise self.no_reply()
         self._welcome.result()
 
-    def request(self, make: Callable[[int], messages.Message], *, timeout_s: float = ANSWER_S) -> Any:
-        """Send a request and return the reply.
+    def request(self, make: Callable[[int], messages.Message], *, timeout_s: float = REPLY_S) -> Any:
+        """Send a request, wait for the reply and return it.
 
         Args:
-            make: Makes the message of the request's number.
+            make: Returns the message for the number of the request.
             timeout_s: How long to wait.
 
         Raises:
             RunLostError: The run does not answer, or has ended.
-            SightglassError: The run refused.
+            SightglassError: The run refused the request.
         """
-        return self.result(self.begin(make), timeout_s=timeout_s)
+        return self.wait_reply(self.start_request(make), timeout_s=timeout_s)
 
-    def result(self, pending: PendingReply, *, timeout_s: float = ANSWER_S) -> Any:
+    def wait_reply(self, pending: PendingReply, *, timeout_s: float = REPLY_S) -> Any:
         """Wait for a reply and return it. Errors as in `request`."""
         if not pending.wait(timeout_s):
-            raise self.silent()
+            raise self.no_reply()
         return pending.result()
 
-    def silent(self) -> RunLostError:
-        """Return the error that says that the run does not answer."""
+    def no_reply(self) -> RunLostError:
+        """Return the error for a run that does not answer."""
         reason = "it may be busy in one long call, stopped, or out of reach"
         return RunLostError(f"Run {self.run!r} does not answer; {reason}")
 
-    def begin(self, make: Callable[[int], messages.Message], store: RecordBuffer | None = None) -> PendingReply:
-        """Send a request without waiting; a store, if given, takes the records of the stream that it opens."""
-        number = next(self._numbers)
+    def start_request(
+        self, make: Callable[[int], messages.Message], *, buffer: RecordBuffer | None = None
+    ) -> PendingReply:
+        """Send a request without waiting.
+
+        Args:
+            make: Returns the message for the number of the request.
+            buffer: Where the records of the stream go that the request opens.
+        """
+        number = next(self._request_numbers)
         pending = self._pending[number] = PendingReply()
-        if store is not None:
-            self._opening[number] = store
+        if buffer is not None:
+            self._opening[number] = buffer
         if self.ended:
             self._pending.pop(number).resolve(error=RunLostError(self.ended))
             return pending
         self.send(messages.encode(make(number)))
         return pending
 
-    def ask(self, what: str) -> PendingReply:
-        """Ask something that needs no event, without waiting."""
-        return self.begin(lambda number: messages.Ask(request=number, what=what))
+    def start_query(self, subject: str) -> PendingReply:
+        """Request "describe", "statistics" or "history", which need no event, without waiting."""
+        return self.start_request(lambda number: messages.Ask(request=number, what=subject))
 
     def send(self, frames: Frames) -> None:
-        """Send a message that needs no reply; nothing is sent to a run that has ended."""
+        """Send a message that needs no reply; do nothing if the run has ended."""
         if not self.ended:
-            self._outbox.append(frames)
+            self._send_queue.append(frames)
             self._channel.wake()
 
-    def number(self, store: RecordBuffer) -> int | None:
-        """Return the number that the run knows a stream by, `None` if it has ended."""
-        return next((number for number, stores in list(self._stores.items()) if store in stores), None)
+    def stream_number(self, buffer: RecordBuffer) -> int | None:
+        """Return the run's number for the stream of a buffer, or `None` if the stream has ended."""
+        return next((number for number, buffers in list(self._buffers.items()) if buffer in buffers), None)
 
-    def forget(self, store: RecordBuffer) -> None:
-        """Close a stream; the run is told when no other of this client asks the same."""
-        stream = self.number(store)
-        if stream is None:
+    def close_stream(self, buffer: RecordBuffer) -> None:
+        """Close a stream; the run learns of it when this client has no other stream of the same query."""
+        number = self.stream_number(buffer)
+        if number is None:
             return
-        self._stores[stream] = [other for other in self._stores[stream] if other is not store]
-        if not self._stores[stream]:
-            del self._stores[stream]
-            self.send(messages.encode(messages.Close(stream=stream)))
+        self._buffers[number] = [other for other in self._buffers[number] if other is not buffer]
+        if not self._buffers[number]:
+            del self._buffers[number]
+            self.send(messages.encode(messages.Close(stream=number)))
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Leave the run; waits for at most this long."""
+        """Leave the run; wait for at most this long."""
         if os.getpid() != self._pid:
             return
         self._closing = True
@@ -175,15 +186,15 @@ class Connection:
             self._flush()
             received = self._channel.receive(min(POLL_S, self._ping_s))
             for frames in received:
-                self._take(frames)
+                self._receive(frames)
             now_s = time.monotonic()
             if now_s - pinged_s > self._ping_s:
                 pinged_s = now_s
                 self.send(messages.encode(messages.Ping()))
             if received:
                 heard_s = now_s
-            elif dead:  # since before the last look at the channel: what it sent has been read
-                self._end(f"Run {self.run!r} died without a goodbye", lost=True)
+            elif dead:  # it was before the last read of the channel: all it sent has been read
+                self._end(f"Run {self.run!r} died: its process ended without closing it", lost=True)
             elif self._alive is not None:
                 dead = not self._alive()
             elif now_s - heard_s > SILENCE_S:
@@ -195,58 +206,57 @@ class Connection:
         self._channel.close()
 
     def _flush(self) -> None:
-        while self._outbox:
-            sent = self._channel.send(self._outbox[0])
+        while self._send_queue:
+            sent = self._channel.send(self._send_queue[0])
             if sent == "gone":
                 self._end(f"Run {self.run!r} has ended", lost=False)
                 return
             if sent == "full":
                 return
-            self._outbox.popleft()
+            self._send_queue.popleft()
 
-    def _take(self, frames: Frames) -> None:
+    def _receive(self, frames: Frames) -> None:
         try:
-            message, buffers = messages.decode_from_agent(frames)
-            self._dispatch(message, buffers)
+            message, arrays = messages.decode_from_agent(frames)
+            self._dispatch(message, arrays)
         except WireError as error:
-            self._end(f"Run {self.run!r} sent what is no message: {error}", lost=True)
+            self._end(f"Run {self.run!r} sent an invalid message: {error}", lost=True)
 
-    def _dispatch(self, message: messages.FromAgent, buffers: Frames) -> None:
+    def _dispatch(self, message: messages.FromAgent, arrays: Frames) -> None:
         match message:
             case messages.Block():
-                self._records(message, buffers)
+                self._add_records(message, arrays)
             case messages.Welcome(run=run, id=id, may_act=may_act, lease_s=lease_s):
                 self.run, self.id, self.may_act = run, id, may_act
                 self._ping_s = min(PING_S, lease_s / 4)
                 self._welcome.resolve()
             case messages.Reply(request=request, value=value):
-                self._resolve(request, codec.decode(value, buffers))
+                self._resolve(request, codec.decode(value, arrays))
             case messages.Opened(request=request, stream=stream, tag=tag):
-                store = self._opening.pop(request)
-                store.tag = tag
-                self._stores[stream] = [*self._stores.get(stream, ()), store]
+                buffer = self._opening.pop(request)
+                buffer.tag = tag
+                self._buffers[stream] = [*self._buffers.get(stream, ()), buffer]
                 self._resolve(request, message)
             case messages.Moved(stream=stream, to=to):
-                if stream in self._stores:
-                    self._stores[to] = self._stores.pop(stream)
+                if stream in self._buffers:
+                    self._buffers[to] = self._buffers.pop(stream)
             case messages.Refused(request=request, error=error, reason=reason):
                 self._refused(request, _exception(error, reason))
             case messages.Waiting(request=request, note=note):
                 if request in self._pending:
                     self._pending[request].note = note
             case messages.Ended(stream=stream, error=error, reason=reason, counts=counts):
-                for store in self._stores.pop(stream, ()):
-                    store.counts = codec.decode(counts) if counts else store.counts
-                    store.end(_exception(error, reason) if error else None)
+                for buffer in self._buffers.pop(stream, ()):
+                    buffer.counts = codec.decode(counts) if counts else buffer.counts
+                    buffer.end(_exception(error, reason) if error else None)
             case messages.Bye(reason=reason):
                 self._bye(reason)
 
-    def _records(self, block: messages.Block, buffers: Frames) -> None:
-        stores = self._stores.get(block.stream, ())
-        columns = messages.decode_block(block, buffers)
-        for store in stores:
-            store.add(columns)
-        arrivals.tell()
+    def _add_records(self, block: messages.Block, arrays: Frames) -> None:
+        columns = messages.decode_block(block, arrays)
+        for buffer in self._buffers.get(block.stream, ()):
+            buffer.add(columns)
+        arrivals.notify()
 
     def _resolve(self, request: int, value: Any) -> None:
         pending = self._pending.pop(request, None)
@@ -264,29 +274,29 @@ class Connection:
             self._end(str(error), lost=True)
 
     def _bye(self, reason: str) -> None:
-        told = {"lease ended": "ended this client's lease: it had been silent for too long",
-                UNREAD: f"sent this client away: {UNREAD}"}.get(reason)  # fmt: skip
-        if told is not None:
-            self._end(f"Run {self.run!r} {told}. Connect again", lost=True)
+        cause = {"lease ended": "ended this client's lease: it had been silent for too long",
+                 UNREAD: f"disconnected this client: {UNREAD}"}.get(reason)  # fmt: skip
+        if cause is not None:
+            self._end(f"Run {self.run!r} {cause}. Connect again", lost=True)
         else:
             self._end(f"Run {self.run!r} has ended", lost=False)
 
     def _end(self, reason: str, *, lost: bool) -> None:
         self.ended = reason
-        for store in [*itertools.chain(*self._stores.values()), *self._opening.values()]:
-            store.end(RunLostError(reason) if lost else None)
-        self._stores.clear()
+        for buffer in [*itertools.chain(*self._buffers.values()), *self._opening.values()]:
+            buffer.end(RunLostError(reason) if lost else None)
+        self._buffers.clear()
         for pending in [self._welcome, *self._pending.values()]:
             if not pending.wait(0):
                 pending.resolve(error=RunLostError(reason))
         self._pending.clear()
-        arrivals.tell()
+        arrivals.notify()
 
 
 def _exception(name: str, reason: str) -> Exception:
-    """Make the exception that the run names, if it is one of ours."""
-    kind = getattr(errors, name, RefusedError)
-    special = (errors.UnknownNameError, errors.MissingExtraError)  # made of other things than a message
-    if not (isinstance(kind, type) and issubclass(kind, SightglassError)) or kind in special:
-        kind = errors.QueryError if "Unknown" in reason else RefusedError
-    return kind(reason)
+    """Return the exception that the run names, or a `RefusedError` for a name that this version does not have."""
+    cls = getattr(errors, name, RefusedError)
+    no_message = (errors.UnknownNameError, errors.MissingExtraError)  # their arguments are not a message
+    if not (isinstance(cls, type) and issubclass(cls, SightglassError)) or cls in no_message:
+        cls = errors.QueryError if "Unknown" in reason else RefusedError
+    return cls(reason)

@@ -1,22 +1,23 @@
-"""What a run tells of itself, as frozen data with a readable text."""
+"""The description of a run, live or recorded: frozen data with a readable text."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from sightglass.query.parser import as_query
 from sightglass.storage.format.block import Key
 from sightglass.storage.run_file import RunFile
 
-MAX_FIELDS_SHOWN = 6
+# More would not fit the line of an observable in a terminal of 80 columns.
+MAX_FIELDS_SHOWN: Final = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservableInfo:
-    """One observable: its type, with dtype and shape for arrays; an example; and what is inside a mapping, by path."""
+    """One observable: its type, with dtype and shape for arrays; an example; the types of a mapping's fields by path."""
 
     type: str
     example: str = ""
@@ -25,7 +26,7 @@ class ObservableInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventInfo:
-    """One event of a run: where it comes from, how often it happened, what it offers, what else there is to know."""
+    """One event of a run: where it comes from, how often it happened, its observables, and a remark."""
 
     origin: str
     n_events: int
@@ -56,7 +57,7 @@ class ActionInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamInfo:
-    """One stream that a run answers: who asks, whether it is recorded, what it costs. Counts as in `Statistics`."""
+    """One query that a run evaluates: its clients, whether it is recorded, its costs. Counts as in `Statistics`."""
 
     stream: int
     query: str
@@ -75,7 +76,7 @@ class StreamInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """What a run tells of itself; `state` is "running", "paused" or "stopping"."""
+    """The description of a run; `state` of a live run is "running", "paused" or "stopping"."""
 
     name: str
     id: str
@@ -102,7 +103,7 @@ class Description:
         for name, event in self.events.items():
             lines.append(f"  event {name!r}, {event.n_events} so far{', kept' if event.kept else ''}")
             lines.extend([f"    ({event.note})"] if event.note else [])
-            lines.extend(_observable(key, observable) for key, observable in event.observables.items())
+            lines.extend(_observable_line(key, observable) for key, observable in event.observables.items())
         for name, control in self.controls.items():
             bounds = "" if control.min is None and control.max is None else f"  from {control.min} to {control.max}"
             choices = f"  one of {list(control.choices)}" if control.choices else ""
@@ -117,24 +118,24 @@ class Description:
         return "\n".join(lines)
 
 
-def _observable(name: str, observable: ObservableInfo) -> str:
+def _observable_line(name: str, observable: ObservableInfo) -> str:
     fields = list(observable.fields.items())
-    inside = ", ".join(f"{key}: {kind}" for key, kind in fields[:MAX_FIELDS_SHOWN])
+    inside = ", ".join(f"{path}: {type}" for path, type in fields[:MAX_FIELDS_SHOWN])
     more = ", …" if len(fields) > MAX_FIELDS_SHOWN else ""
     example = f" = {observable.example}" if observable.example else ""
     return f"    {name}: {observable.type}{example}{f' ({inside}{more})' if fields else ''}"
 
 
-def description(told: Mapping[str, Any]) -> Description:
-    """Make a description of what a run told; what this version does not know is left out."""
+def description_of(info: Mapping[str, Any]) -> Description:
+    """Return the description in a run's reply; entries that this version does not know are left out."""
     return Description(
         **{
-            key: told.get(key)
+            key: info.get(key)
             for key in ("name", "id", "pid", "host", "state", "wall_time", "n_clients", "n_pending_acts")
         },  # type: ignore[arg-type]
-        started=told.get("started", 0.0),
-        config=told.get("config") or {},
-        directory=told.get("directory", ""),
+        started=info.get("started", 0.0),
+        config=info.get("config") or {},
+        directory=info.get("directory", ""),
         events={
             name: EventInfo(
                 origin=event["origin"],
@@ -142,53 +143,56 @@ def description(told: Mapping[str, Any]) -> Description:
                 kept=event["kept"],
                 note=event.get("note", ""),
                 observables={
-                    key: ObservableInfo(**known(ObservableInfo, value)) for key, value in event["observables"].items()
+                    key: ObservableInfo(**known_fields(ObservableInfo, value))
+                    for key, value in event["observables"].items()
                 },
             )
-            for name, event in told["events"].items()
+            for name, event in info["events"].items()
         },
-        controls={name: ControlInfo(**known(ControlInfo, value)) for name, value in told["controls"].items()},
-        actions={name: ActionInfo(**known(ActionInfo, value)) for name, value in told["actions"].items()},
-        functions=told["functions"],
-        streams=[StreamInfo(**known(StreamInfo, value)) for value in told["streams"]],
+        controls={name: ControlInfo(**known_fields(ControlInfo, value)) for name, value in info["controls"].items()},
+        actions={name: ActionInfo(**known_fields(ActionInfo, value)) for name, value in info["actions"].items()},
+        functions=info["functions"],
+        streams=[StreamInfo(**known_fields(StreamInfo, value)) for value in info["streams"]],
     )
 
 
-def known(kind: type, told: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a kind has fields for; what newer versions tell besides is left out."""
-    return {key: value for key, value in told.items() if key in kind.__slots__}  # type: ignore[attr-defined]
+def known_fields(cls: type, entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries that a class has fields for; newer versions may send more."""
+    return {key: value for key, value in entries.items() if key in cls.__slots__}  # type: ignore[attr-defined]
 
 
-def recorded(told: RunFile, *, state: str, directory: str, kept: Mapping[Key, tuple[int, str]]) -> Description:
-    """Describe a run from what it wrote.
+def recorded_description(
+    file: RunFile, *, state: str, directory: str, series: Mapping[Key, tuple[int, str]]
+) -> Description:
+    """Describe a run from its files.
 
     Args:
-        told: What it said of itself; the end is missing if it died.
-        state: Whether it runs, ended, failed, died or says nothing.
-        directory: Where it is.
-        kept: How many records each series has, and their type.
+        file: What the run wrote about itself; it lacks the end if the run died.
+        state: "running", "ended", "failed", "died" or "recorded".
+        directory: The run directory.
+        series: The number of records of each series, and their type.
     """
-    about = dict(told.described)
-    about.update(name=told.name, id=told.id, pid=told.pid, host=told.host, state=state, started=told.started)
-    about.update(config=told.config, directory=directory, wall_time=told.ended or told.started, n_clients=0)
-    about["events"] = {**_recorded_events(kept), **about.get("events", {})}
-    about["streams"] = [
+    info = dict(file.described)
+    info.update(name=file.name, id=file.id, pid=file.pid, host=file.host, state=state, started=file.started)
+    info.update(config=file.config, directory=directory, wall_time=file.ended or file.started, n_clients=0)
+    info["events"] = {**_recorded_events(series), **info.get("events", {})}
+    info["streams"] = [
         {
             **dict.fromkeys(("n_skipped", "n_dropped", "n_errors", "spent_s"), 0), "stream": i, "tag": key.tag,
             "query": as_query(key.query).short or key.query, "clients": (), "n_records": n, "n_events": n,
             "last_error": "", "stride": 1, "kept": True,
         }
-        for i, (key, (n, _)) in enumerate(kept.items())
+        for i, (key, (n, _)) in enumerate(series.items())
         if key.kind == "stream"
     ]  # fmt: skip
     empty: dict[str, Any] = {"controls": {}, "actions": {}, "functions": {}, "n_pending_acts": 0}
-    return description({**empty, **about})
+    return description_of({**empty, **info})
 
 
-def _recorded_events(kept: Mapping[Key, tuple[int, str]]) -> dict[str, Any]:
-    """Tell of events by what was kept of them."""
+def _recorded_events(series: Mapping[Key, tuple[int, str]]) -> dict[str, Any]:
+    """Return entries for the events whose observables were recorded."""
     events: dict[str, Any] = {}
-    for key, (n, kind) in kept.items():
+    for key, (n, type) in series.items():
         if key.kind not in ("logged", "stream", "snapshot"):
             continue
         query = as_query(key.query) if key.kind == "stream" else None
@@ -197,9 +201,9 @@ def _recorded_events(kept: Mapping[Key, tuple[int, str]]) -> dict[str, Any]:
         event["n_events"] = max(event["n_events"], n)
         if key.kind == "logged":
             event["origin"] = "log"
-            event["observables"][key.tag] = {"type": kind, "example": "", "fields": {}}
+            event["observables"][key.tag] = {"type": type, "example": "", "fields": {}}
         elif key.kind == "snapshot":
             event["kept"] = True
         elif query and len(query.names) == 1 and query.tag == f"{name}.{query.names[0]}":
-            event["observables"][query.names[0]] = {"type": kind, "example": "", "fields": {}}
+            event["observables"][query.names[0]] = {"type": type, "example": "", "fields": {}}
     return events

@@ -1,7 +1,8 @@
-"""Finding runs and connecting to them."""
+"""Find runs, and connect to them."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -11,40 +12,44 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sightglass.core.errors import RunLostError, RunNotFoundError, SightglassError, TransportError, WireError, unknown
+from sightglass.core.errors import RunNotFoundError, SightglassError, TransportError, WireError, unknown
 from sightglass.protocol import discovery
 from sightglass.protocol.zmq import Address, Keys, ZmqChannel, read_connection
 from sightglass.storage.run_file import runs_in
 
 from .connection import Connection, PendingReply
-from .describe import Description, description
+from .describe import Description, description_of
 from .run import RemoteRun
 
 if TYPE_CHECKING:
     from sightglass.training.run import Run
 
+# A run replies within milliseconds; this leaves it time to import or to compile in a call that holds the interpreter.
 CONNECT_S: Final = 5.0
+# How late `connect(…, wait_s=…)` may notice a run that starts; reading the registry takes less than a millisecond.
 RETRY_S: Final = 0.05
+# `sightglass runs` must feel immediate even when one of the runs hangs.
 PROBE_S: Final = 1.0
 RUNS: Final = Path("runs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
-    """A run that was found.
+    """A run that `runs` found.
 
     Attributes:
-        name: Its name.
-        id: Its id, 12 hexadecimal digits.
-        state: Of a live run "running", "paused", "stopping"; "silent" if it lives but does not answer; "out of reach".
-            Of a recorded one "ended", "failed", "died" if it never came to its end, "recorded" if that is not known.
-        pid: Its process; 0 if it is on another machine and does not answer.
-        host: Its machine.
+        name: The run's name.
+        id: The run's id, 12 hexadecimal digits.
+        state: Of a live run "running", "paused" or "stopping"; "silent" if it is alive but does not answer; "out of
+            reach" if it is on another machine and does not answer. Of a recorded run "ended", "failed", "died" if it
+            did not close, "recorded" if its files do not say.
+        pid: The number of its process; 0 if that is unknown.
+        host: The name of its machine.
         started: When it began, in seconds since the Unix epoch.
         directory: Its run directory, or empty.
-        description: What it told of itself, or `None` if it did not answer.
-        changed: When its files were last written to, in seconds since the Unix epoch; 0 if it has none that were read.
-        n_bytes: How much they hold.
+        description: The run's description, or `None` if it did not answer.
+        changed: When its files were last written to, in seconds since the Unix epoch; 0 for a live run.
+        n_bytes: The size of its files.
     """
 
     name: str
@@ -60,7 +65,7 @@ class RunInfo:
 
     @property
     def live(self) -> bool:
-        """Whether it was found by its lock or its connection file, and not only by what it recorded."""
+        """Whether the run is live, and not only recorded."""
         return self.changed == 0.0
 
 
@@ -70,12 +75,13 @@ def runs(
     connections: str | os.PathLike[str] | None = None,
     timeout_s: float = PROBE_S,
 ) -> list[RunInfo]:
-    """Return the live runs of this user on this machine, and the recorded ones in a folder, the newest first.
+    """Return the live runs of this user on this machine and the recorded runs in a folder, newest first.
 
     Args:
-        dir: The folder; then only what was recorded there, by live runs too. By default "runs", if there is one.
-        connections: A folder of connection files; the runs on other machines that they lead to come too.
-        timeout_s: How long the runs have to answer, all of them together.
+        dir: The folder. If given, only the runs recorded there are returned, live ones among them. By default "runs",
+            if it exists.
+        connections: A folder of connection files, for live runs on other machines.
+        timeout_s: How long to wait for the replies of all live runs together.
     """
     if dir is not None:
         return _recorded(Path(dir))
@@ -87,8 +93,11 @@ def runs(
             if id not in seen:
                 seen.add(id)
                 targets.append((name, id, address, None))
-    told = _probe([(name, address) for name, _, address, _ in targets], timeout_s)
-    found = [_info(name, id, entry, about) for (name, id, _, entry), about in zip(targets, told, strict=True)]
+    descriptions = _describe_all([(name, address) for name, _, address, _ in targets], timeout_s)
+    found = [
+        _info(name, id, entry, description)
+        for (name, id, _, entry), description in zip(targets, descriptions, strict=True)
+    ]
     ids = {info.id for info in found}
     if RUNS.is_dir():
         found += [info for info in _recorded(RUNS) if info.id not in ids]
@@ -109,14 +118,14 @@ def connect(target: str | os.PathLike[str] | Run, *, wait_s: float = 0.0, timeou
     """Connect to a live run.
 
     Args:
-        target: Its name or id, a connection file, or the run itself if it lives in this process.
-        wait_s: How long to wait for a run that is only starting.
-        timeout_s: How long it has to answer.
+        target: The run's name or id, a connection file, or the run itself if it lives in this process.
+        wait_s: How long to wait for a run that has not started yet.
+        timeout_s: How long to wait for the run's reply.
 
     Raises:
-        RunNotFoundError: There is no such run; the message lists those there are.
-        RunLostError: It does not answer.
-        RefusedError: It does not want this client.
+        RunNotFoundError: No run has this name or id; the message lists the live runs.
+        RunLostError: The run does not answer.
+        RefusedError: The run refused this client.
     """
     deadline_s = time.monotonic() + wait_s
     while True:
@@ -131,9 +140,9 @@ def connect(target: str | os.PathLike[str] | Run, *, wait_s: float = 0.0, timeou
 def _connect(target: str | os.PathLike[str] | Run, timeout_s: float) -> RemoteRun:
     memory = getattr(target, "memory", None)
     if memory is not None:
-        run: Any = target
-        link = Connection(memory.connect(), run=run.name, client=_client_name(), alive=lambda: True)
-        return _welcomed(RemoteRun(link, thread=run.thread), link, timeout_s)
+        run: Any = target  # a `Run`; its module is imported only where one exists
+        connection = Connection(memory.connect(), run=run.name, client=_client_name(), alive=lambda: True)
+        return _started(connection, timeout_s, thread=run.thread)
     if hasattr(target, "memory"):
         raise RunNotFoundError(f"Expected a live run, got {target!r}")
     if not isinstance(target, str | os.PathLike):
@@ -143,17 +152,18 @@ def _connect(target: str | os.PathLike[str] | Run, timeout_s: float) -> RemoteRu
         return _connect_file(Path(text), timeout_s)
     entry = _find(text)
     channel = ZmqChannel(_address(entry))
-    link = Connection(channel, run=entry.name, client=_client_name(), alive=lambda: discovery.alive(entry.id))
-    return _welcomed(RemoteRun(link), link, timeout_s)
+    connection = Connection(channel, run=entry.name, client=_client_name(), alive=lambda: discovery.alive(entry.id))
+    return _started(connection, timeout_s)
 
 
-def _welcomed(run: RemoteRun, link: Connection, timeout_s: float) -> RemoteRun:
+def _started(connection: Connection, timeout_s: float, *, thread: int | None = None) -> RemoteRun:
     try:
-        link.wait_welcome(timeout_s)
+        connection.wait_welcome(timeout_s)
     except SightglassError:
-        link.close()
+        connection.close()
         raise
-    run._name_for_people()
+    run = RemoteRun(connection, thread=thread)
+    run._complete_in_ipython()
     return run
 
 
@@ -164,8 +174,8 @@ def _connect_file(path: Path, timeout_s: float) -> RemoteRun:
         raise RunNotFoundError(f"Cannot read the connection file {str(path)!r}: {error.strerror}") from None
     except WireError as error:
         raise RunNotFoundError(str(error)) from None
-    link = Connection(ZmqChannel(address), run=name, client=_client_name())
-    return _welcomed(RemoteRun(link), link, timeout_s)
+    connection = Connection(ZmqChannel(address), run=name, client=_client_name())
+    return _started(connection, timeout_s)
 
 
 def _find(text: str) -> discovery.LiveRun:
@@ -203,42 +213,40 @@ def _connection_files(folder: Path) -> list[tuple[str, str, Address]]:
         try:
             found.append(read_connection(path))
         except (WireError, OSError):
-            continue  # other JSON files may lie there too
+            continue  # other JSON files may be there too
     return found
 
 
-def _probe(targets: Sequence[tuple[str, Address]], timeout_s: float) -> list[Description | None]:
-    """Ask all runs at once what they are; those that do not answer in time give `None`."""
+def _describe_all(targets: Sequence[tuple[str, Address]], timeout_s: float) -> list[Description | None]:
+    """Ask all runs at once for their descriptions; those that do not answer in time give `None`."""
     deadline_s = time.monotonic() + timeout_s
-    links: list[Connection | None] = []
-    asked: list[PendingReply | None] = []
+    connections: list[Connection] = []
+    replies: list[PendingReply | None] = []
     for name, address in targets:
         try:
-            link = Connection(ZmqChannel(address), run=name, client=_client_name())
+            connection = Connection(ZmqChannel(address), run=name, client=_client_name())
         except TransportError:
-            links.append(None)
-            asked.append(None)
+            replies.append(None)
             continue
-        links.append(link)
-        asked.append(link.ask("describe"))
-    told: list[Description | None] = []
-    for pending in asked:
-        answered = pending is not None and pending.wait(max(0.0, deadline_s - time.monotonic()))
-        try:
-            told.append(description(pending.result()) if answered and pending is not None else None)
-        except (RunLostError, SightglassError):
-            told.append(None)
-    leaving = [link for link in links if link is not None]
-    for wait_s in (0.0, 2.0):  # first all at once: each that is silent takes a moment
-        for link in leaving:
-            link.close(wait_s)
-    return told
+        connections.append(connection)
+        replies.append(connection.start_query("describe"))
+    descriptions: list[Description | None] = []
+    for reply in replies:
+        description = None
+        if reply is not None and reply.wait(max(0.0, deadline_s - time.monotonic())):
+            with contextlib.suppress(SightglassError):
+                description = description_of(reply.result())
+        descriptions.append(description)
+    for wait_s in (0.0, 2.0):  # first tell all threads to end: each needs a moment
+        for connection in connections:
+            connection.close(wait_s)
+    return descriptions
 
 
-def _info(name: str, id: str, entry: discovery.LiveRun | None, told: Description | None) -> RunInfo:
-    if told is not None:
-        return RunInfo(name=told.name, id=told.id, state=told.state, pid=told.pid, host=told.host, started=told.started,
-                       directory=told.directory, description=told)  # fmt: skip
+def _info(name: str, id: str, entry: discovery.LiveRun | None, info: Description | None) -> RunInfo:
+    if info is not None:
+        return RunInfo(name=info.name, id=info.id, state=info.state, pid=info.pid, host=info.host, started=info.started,
+                       directory=info.directory, description=info)  # fmt: skip
     if entry is None:
         return RunInfo(name=name, id=id, state="out of reach", pid=0, host="", started=0.0, directory="")
     return RunInfo(name=name, id=id, state="silent", pid=entry.pid, host=entry.host, started=entry.started,

@@ -1,9 +1,9 @@
-"""A run as a client sees it."""
+"""A live run, as a client uses it."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,28 +14,33 @@ from sightglass.protocol import messages
 from sightglass.query.parser import as_query
 from sightglass.query.query import Query
 
-from .connection import ANSWER_S, Connection
-from .describe import Description, description
-from .names import NamedEvents
+from .callback import StreamCallback
+from .connection import Connection
+from .describe import Description, description_of
+from .event_attributes import EventAttributes
+from .producer import Counts
 from .record_buffer import RecordBuffer
-from .stream import Stream, StreamCallback
+from .stream import Stream
 
-ACT_S: Final = 30.0
+# A command waits for the run's next event: longer than most steps take, and than a checkpoint that is being written.
+COMMAND_S: Final = 30.0
+# The run's own thread can apply a command only after the call returns, so that waiting longer there is of no use.
+OWN_THREAD_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledgement:
-    """What became of an act.
+    """The run's reply to a command.
 
     Attributes:
-        applied: Whether it was applied yet; if not, it still waits for its event, and `note` says for which.
-        event: The event at which it was.
+        applied: Whether the run has applied the command. If not, it still waits for an event, which `note` names.
+        event: The event at which it was applied.
         index: The event's number.
         step: The event's step.
-        wall_time: When.
-        old: A control's value before.
-        result: A control's value after, or what an action returned.
-        note: What the run said while it waited.
+        wall_time: When it was applied, in seconds since the Unix epoch.
+        old: The control's value before.
+        result: The control's value after, or what the action returned.
+        note: The run's remark about a command that waits.
     """
 
     applied: bool
@@ -50,7 +55,10 @@ class Acknowledgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
-    """One act in a run's history; `error` is empty if it succeeded, `client` where the run did it by itself."""
+    """One command in a run's history.
+
+    `error` is empty if the command succeeded; `client` is empty for a command of the run itself.
+    """
 
     kind: str
     name: str
@@ -65,154 +73,164 @@ class HistoryEntry:
     client: str = ""
 
 
-class RemoteRun(NamedEvents):
-    """A live run, wherever it runs. Made by `sightglass.connect`. See `names` for `run.batch.loss`."""
+class RemoteRun(EventAttributes):
+    """A live run, on this machine or another. Made by `sightglass.connect`.
 
-    def __init__(self, link: Connection, *, thread: int | None = None) -> None:
+    After `describe()`, the run's events are attributes: `run.batch.loss` is a query.
+    """
+
+    def __init__(self, connection: Connection, *, thread: int | None = None) -> None:
         """Wrap a connection; `thread` is the run's own thread if it lives in this process."""
-        self._link = link
+        self._connection = connection
         self._thread = thread
         self._publications: list[StreamCallback] = []
 
     @property
     def name(self) -> str:
         """The run's name."""
-        return self._link.run
+        return self._connection.run
 
     @property
     def id(self) -> str:
         """The run's id."""
-        return self._link.id
+        return self._connection.id
 
     @property
     def may_act(self) -> bool:
-        """Whether the run lets this client act, and not only look."""
-        return self._link.may_act
+        """Whether the run accepts commands from this client."""
+        return self._connection.may_act
 
     @property
     def ended(self) -> bool:
         """Whether the run has ended, or the connection to it."""
-        return bool(self._link.ended)
+        return bool(self._connection.ended)
 
     def describe(self) -> Description:
-        """Return what the run tells of itself: events, observables, controls, actions, streams.
+        """Return the run's events, observables, controls, actions and streams.
 
         Raises:
             RunLostError: The run does not answer, or has ended.
         """
-        about = description(self._ask("describe"))
-        self._name_events(about.events)
-        return about
+        description = description_of(self._query("describe"))
+        self._set_event_attributes(description.events)
+        return description
 
     @property
     def history(self) -> list[HistoryEntry]:
-        """The acts that were applied to the run so far, by all clients, the oldest first."""
-        return [HistoryEntry(**entry) for entry in self._ask("history")]
+        """The commands of all clients that the run has applied so far, the oldest first."""
+        return [HistoryEntry(**entry) for entry in self._query("history")]
 
     def stream(self, query: Query | str, *, confirm: bool = False) -> Stream:
-        """Ask a question; the answer begins to come at the next event.
+        """Send a query to the run, and return the stream of its records, which begins with the next event.
 
         Args:
-            query: Such as `on("batch").map(lambda b: b.loss)`, or its text, or "batch.loss".
-            confirm: Whether to ask although it has a price for the run, as an earlier refusal said.
+            query: A query such as `on("batch").map(lambda b: b.loss)`, its text, or a shorthand such as "batch.loss".
+            confirm: Whether to accept the query's cost to the run, which an earlier `UnconfirmedError` named.
 
         Raises:
-            QueryError: The query cannot be read, or cannot be answered by this run.
-            UnconfirmedError: Asking has a price; the message names it.
+            QueryError: The query is not valid, or the run cannot evaluate it.
+            UnconfirmedError: The query has a cost that must be confirmed; the message names it.
             RunLostError: The run does not answer, or has ended.
         """
-        asked = as_query(query)
-        text = query if isinstance(query, str) else str(asked)
-        store = RecordBuffer(tag=text, run=self.name)
-        pending = self._link.begin(lambda number: messages.Open(request=number, query=text, confirm=confirm), store)
-        opened: messages.Opened = self._link.result(pending)
-        return Stream(_Asked(self._link, store), store, note=opened.note, query=asked.key)
+        parsed = as_query(query)
+        text = query if isinstance(query, str) else str(parsed)
+        buffer = RecordBuffer(tag=text, run=self.name)
+        pending = self._connection.start_request(
+            lambda number: messages.Open(request=number, query=text, confirm=confirm), buffer=buffer
+        )
+        opened: messages.Opened = self._connection.wait_reply(pending)
+        producer = _SubscriptionProducer(self._connection, buffer)
+        return Stream(producer, buffer, note=opened.note, query=parsed.key)
 
-    def set(self, name: str, value: Any, *, at: str | None = None, timeout_s: float = ACT_S) -> Acknowledgement:
-        """Change a control, at the run's next event, or at the next event of a name.
+    def set(self, name: str, value: object, *, at: str | None = None, timeout_s: float = COMMAND_S) -> Acknowledgement:
+        """Set a control at the run's next event, or at the next event of a name.
 
         Args:
-            name: The control.
+            name: The name of the control.
             value: Its new value.
-            at: The event to wait for.
-            timeout_s: How long to wait until it is applied; it stays in force when the time is over.
+            at: The name of the event to wait for.
+            timeout_s: How long to wait until the run has applied the command. After that the command still waits for
+                its event, and the acknowledgement says so.
 
         Raises:
-            CommandError: The value is out of bounds or of the wrong type, or there is no such control.
-            RefusedError: This client may look, not act.
+            CommandError: The value is out of bounds or of the wrong type, or the run has no control of this name.
+            RefusedError: The run does not accept commands from this client.
         """
-        return self._do("set", name, value, at=at, timeout_s=timeout_s)
+        return self._command("set", name, value, at=at, timeout_s=timeout_s)
 
-    def call(self, name: str, *args: Any, at: str | None = None, timeout_s: float = ACT_S) -> Acknowledgement:
-        """Call an action of the run, on its training thread; `result` is what it returned. Errors as in `set`."""
-        return self._do("call", name, list(args), at=at, timeout_s=timeout_s)
+    def call(self, name: str, *args: object, at: str | None = None, timeout_s: float = COMMAND_S) -> Acknowledgement:
+        """Call an action on the run's training thread; `result` is its return value. Errors as in `set`."""
+        return self._command("call", name, list(args), at=at, timeout_s=timeout_s)
 
-    def pause(self, *, at: str | None = None, hold: bool = False, timeout_s: float = ACT_S) -> Acknowledgement:
-        """Hold the run at its next event until `resume`, `stop`, or, unless `hold` is set, this client is gone."""
-        return self._do("pause", at=at, hold=hold, timeout_s=timeout_s)
+    def pause(self, *, at: str | None = None, hold: bool = False, timeout_s: float = COMMAND_S) -> Acknowledgement:
+        """Pause the run at its next event until `resume` or `stop`.
 
-    def resume(self, *, timeout_s: float = ACT_S) -> Acknowledgement:
-        """Let a paused run go on."""
-        return self._do("resume", timeout_s=timeout_s)
+        Unless `hold` is true, the run also resumes when this client leaves.
+        """
+        return self._command("pause", at=at, hold=hold, timeout_s=timeout_s)
 
-    def stop(self, *, at: str | None = None, timeout_s: float = ACT_S) -> Acknowledgement:
-        """Ask the run to stop: `run.stopping` becomes true there."""
-        return self._do("stop", at=at, timeout_s=timeout_s)
+    def resume(self, *, timeout_s: float = COMMAND_S) -> Acknowledgement:
+        """Resume a paused run."""
+        return self._command("resume", timeout_s=timeout_s)
+
+    def stop(self, *, at: str | None = None, timeout_s: float = COMMAND_S) -> Acknowledgement:
+        """Ask the run to stop: `run.stopping` becomes true in the training."""
+        return self._command("stop", at=at, timeout_s=timeout_s)
 
     def record(self, query: Query | str, *, confirm: bool = False) -> str:
-        """Keep the records of a query in the run's directory from now on, whether or not anybody looks.
+        """Record a query into the run's directory from now on, even when no client reads it.
 
         Args:
             query: The query, or its text.
-            confirm: Whether to ask although it has a price for the run, as an earlier refusal said.
+            confirm: Whether to accept the query's cost to the run, which an earlier `UnconfirmedError` named.
 
         Returns:
-            The tag under which they are kept.
+            The tag of the recorded series.
 
         Raises:
-            QueryError: The query cannot be read, or costs more than the run's budget.
-            RefusedError: This client may look, not act, or the run keeps nothing.
-            UnconfirmedError: Asking has a price; the message names it.
+            QueryError: The query is not valid, or costs more than the run's budget.
+            RefusedError: The run does not accept commands from this client, or does not record.
+            UnconfirmedError: The query has a cost that must be confirmed; the message names it.
         """
-        return str(self._keep(query, True, confirm)["tag"])
+        return str(self._set_recording(query, True, confirm)["tag"])
 
     def unrecord(self, query: Query | str) -> None:
-        """Stop keeping the records of a query; what was kept stays.
+        """Stop recording a query; its records stay.
 
         Raises:
-            UnknownNameError: It is not being recorded.
+            UnknownNameError: The run does not record the query.
         """
-        self._keep(query, False)
+        self._set_recording(query, False)
 
-    def _keep(self, query: Query | str, keep: bool, confirm: bool = False) -> Any:
+    def _set_recording(self, query: Query | str, on: bool, confirm: bool = False) -> Any:
         text = query if isinstance(query, str) else str(as_query(query))
-        return self._link.request(
-            lambda number: messages.RecordQuery(request=number, query=text, keep=keep, confirm=confirm)
+        return self._connection.request(
+            lambda number: messages.RecordQuery(request=number, query=text, keep=on, confirm=confirm)
         )
 
     def publish(self, event: str, stream: Stream) -> StreamCallback:
-        """Offer a stream to this run and all of its clients, as an event.
+        """Publish a stream as an event of this run, for all its clients.
 
-        Its observables are `value`, `step`, `wall_time`, `n_events`, `complete` and `source`; ask for them like for
-        any other's: `on(event).map(lambda e: e.value)`.
+        The event's observables are `value`, `step`, `wall_time`, `n_events`, `complete` and `source`. Query them like
+        any other: `on(event).map(lambda e: e.value)`.
 
         Raises:
-            RefusedError: The event comes from elsewhere already.
+            RefusedError: The run has an event of this name already.
         """
-        number = self._link.request(lambda number: messages.Publish(request=number, event=event))
+        number = self._connection.request(lambda number: messages.Publish(request=number, event=event))
 
         def send(record: Record) -> None:
             extra = (record.n_events, record.complete, record.closed, dict(record.steps))
             row = (record.index, record.step, record.wall_time, record.value, extra, record.index)
-            self._link.send(messages.encode_block(number, [row]))
+            self._connection.send(messages.encode_block(number, [row]))
 
-        subscription = stream.subscribe(send)
-        self._publications.append(subscription)
-        return subscription
+        callback = stream.subscribe(send)
+        self._publications.append(callback)
+        return callback
 
     def close(self) -> None:
-        """Leave the run; it goes on."""
-        self._link.close()
+        """Disconnect from the run, which continues."""
+        self._connection.close()
 
     def __enter__(self) -> RemoteRun:
         return self
@@ -223,70 +241,67 @@ class RemoteRun(NamedEvents):
     def __repr__(self) -> str:
         return f"<RemoteRun {self.name!r} ({self.id}){', ended' if self.ended else ''}>"
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         from sightglass.views.surfaces.notebook import bundle_of_run
 
         return bundle_of_run(self)
 
-    def _ask(self, what: str) -> Any:
-        return self._link.result(self._link.ask(what))
+    def _query(self, subject: str) -> Any:
+        return self._connection.wait_reply(self._connection.start_query(subject))
 
-    def _do(
+    def _command(
         self,
         kind: str,
         name: str = "",
-        value: Any = None,
+        value: object = None,
         *,
         at: str | None = None,
         hold: bool = False,
         timeout_s: float,
     ) -> Acknowledgement:
-        blob = b"" if value is None else _plain(value)
-        pending = self._link.begin(
+        blob = b"" if value is None else _encode(value)
+        pending = self._connection.start_request(
             lambda number: messages.RunCommand(request=number, kind=kind, name=name, value=blob, at=at, hold=hold)
         )
         if self._thread == threading.get_ident():
-            timeout_s = min(timeout_s, ANSWER_S / 20)  # the event that applies it can only come when this returns
+            timeout_s = min(timeout_s, OWN_THREAD_S)
         if pending.wait(timeout_s):
             result = pending.result()
             keys = ("event", "index", "step", "wall_time", "old", "result")
             return Acknowledgement(applied=True, **{key: result[key] for key in keys})
         if not pending.note:
-            raise self._link.silent()
+            raise self._connection.no_reply()
         return Acknowledgement(applied=False, note=pending.note)
 
 
-def _plain(value: Any) -> bytes:
+def _encode(value: object) -> bytes:
     blob, buffers = codec.encode(value)
     if buffers:
-        raise QueryError(f"Expected a value of at most {codec.INLINE_BYTES} bytes for an act, got a larger array")
+        raise QueryError(f"Expected a value of at most {codec.INLINE_BYTES} bytes for a command, got a larger array")
     return blob
 
 
-class _Asked:
-    """Where the records of a query come from: the link's thread puts them into the store by itself."""
+class _SubscriptionProducer:
+    """Stands for a query in the run: the connection's thread adds its records to the buffer."""
 
-    def __init__(self, link: Connection, store: RecordBuffer) -> None:
-        self._link = link
-        self._store = store
+    def __init__(self, connection: Connection, buffer: RecordBuffer) -> None:
+        self._connection = connection
+        self._buffer = buffer
 
-    def advance(self, store: RecordBuffer) -> None:
+    def advance(self, buffer: RecordBuffer) -> None:
         pass
 
-    def end_group(self, store: RecordBuffer) -> None:
-        stream = self._number()
+    def end_group(self, buffer: RecordBuffer) -> None:
+        stream = self._connection.stream_number(buffer)
         if stream is not None:
-            self._link.request(lambda number: messages.EndGroup(request=number, stream=stream))
+            self._connection.request(lambda number: messages.EndGroup(request=number, stream=stream))
 
     def close(self) -> None:
-        self._link.forget(self._store)
+        self._connection.close_stream(self._buffer)
 
-    def statistics(self) -> Mapping[str, Any]:
-        if not (self._link.ended or self._store.ended):
-            told: Sequence[Mapping[str, Any]] = self._link.result(self._link.ask("statistics"))
-            stream = self._number()
-            self._store.counts = next((entry for entry in told if entry["stream"] == stream), self._store.counts)
-        return self._store.counts
-
-    def _number(self) -> int | None:
-        return self._link.number(self._store)
+    def statistics(self) -> Counts:
+        if not (self._connection.ended or self._buffer.ended):
+            entries: Sequence[Counts] = self._connection.wait_reply(self._connection.start_query("statistics"))
+            stream = self._connection.stream_number(self._buffer)
+            self._buffer.counts = next((entry for entry in entries if entry["stream"] == stream), self._buffer.counts)
+        return self._buffer.counts

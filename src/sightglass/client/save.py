@@ -1,4 +1,4 @@
-"""Saving a stream into a record file, with the steps that were added to it here."""
+"""Save a stream into a record file, as it arrives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
 
 from sightglass.core.columns import of_records
 from sightglass.core.errors import SightglassError, StorageError
@@ -20,30 +19,26 @@ from sightglass.core.threads import Background
 from sightglass.storage.format.block import Key
 from sightglass.storage.write.segment import SegmentWriter
 
-from .record_buffer import arrivals
-
-if TYPE_CHECKING:
-    from .stream import Stream
-
-FLUSH_S: Final = 0.5
+from .arrivals import arrivals, follow
+from .producer import AnyStream
 
 _open: weakref.WeakSet[Saving] = weakref.WeakSet()
 
 
 class Saving:
-    """A stream being saved: every record, from the first that is kept here, until the stream ends.
+    """A stream that is being saved: every record from the oldest in memory, until the stream ends.
 
     Attributes:
         path: The file; `sightglass.open` opens it.
-        n_records: How many records are in it.
+        n_records: How many records the file holds.
     """
 
-    def __init__(self, stream: Stream, path: str | os.PathLike[str]) -> None:
-        """Begin to save.
+    def __init__(self, stream: AnyStream, path: str | os.PathLike[str]) -> None:
+        """Start to save.
 
         Raises:
-            FileExistsError: There is such a file already.
-            OSError: It cannot be made.
+            FileExistsError: The file exists already.
+            OSError: The file cannot be created.
         """
         self.path = Path(path)
         self.n_records = 0
@@ -55,19 +50,19 @@ class Saving:
         _open.add(self)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the stream has ended and all its records are in the file."""
+        """Wait until the stream has ended and the file holds all its records; return whether it does."""
         return self._thread.join(timeout_s)
 
     def close(self) -> None:
-        """Save what has come so far, and close the file.
+        """Save the records that have arrived, and close the file.
 
         Raises:
-            StorageError: It could not be written.
-            UnsendableError: A value has a type that cannot be saved; what came before is in the file.
-            Exception: What the stream's own steps raised.
+            StorageError: The file could not be written.
+            UnsendableError: A value has a type that cannot be saved; the file holds the records before it.
+            Exception: An error of the stream's own stages.
         """
         self._closed = True
-        arrivals.tell()
+        arrivals.notify()
         _open.discard(self)
         self._thread.close(timeout_s=None)
 
@@ -81,16 +76,10 @@ class Saving:
         return f"<Saving {self._stream.tag!r} into {str(self.path)!r}, {self.n_records} records>"
 
     def _run(self) -> None:
-        cursor = 0
         try:
-            while True:
-                seen, over = arrivals.n, self._closed or self._stream.ended
-                cursor, records = self._stream.since(cursor)
+            self._save(())  # the file exists from the start, also when no record arrives
+            for records in follow(self._stream, stopped=lambda: self._closed):
                 self._save(records)
-                if not records:
-                    if over:
-                        return
-                    arrivals.wait(seen, FLUSH_S)
         finally:
             self._writer.close()
 
@@ -104,16 +93,16 @@ class Saving:
         self.n_records += len(records)
 
     def _parts(self, records: Sequence[Record]) -> Iterator[tuple[Key, list[Record]]]:
-        """Split records by their series, and where their index numbers have a hole."""
-        for (tag, run), several in groupby(records, lambda record: (record.tag, record.run)):
+        """Split records by their series, and where their index numbers have a gap."""
+        for (tag, run), group in groupby(records, lambda record: (record.tag, record.run)):
             own = tag == self._stream.tag and run == self._stream.run
             if own:
                 query = self._stream.query
                 key = Key(kind="stream" if query else "logged", tag=tag, query=query)
-                part = list(several)
-            else:  # one of several streams that were joined
+                part = list(group)
+            else:  # a record of one of the streams that were joined
                 key = Key(kind="logged", tag=f"{run}/{tag}")
-                part = [replace(record, index=self._n_rows.get(key, 0) + i) for i, record in enumerate(several)]
+                part = [replace(record, index=self._n_rows.get(key, 0) + i) for i, record in enumerate(group)]
             self._n_rows[key] = part[-1].index + 1
             for _, consecutive in groupby(enumerate(part), lambda pair: pair[1].index - pair[0]):
                 yield key, [record for _, record in consecutive]
@@ -121,7 +110,7 @@ class Saving:
 
 def _close_all() -> None:
     for saving in list(_open):
-        with contextlib.suppress(SightglassError):  # was warned of already
+        with contextlib.suppress(SightglassError):  # its thread has warned about it
             saving.close()
 
 

@@ -51,14 +51,14 @@ class Playback:
         self._changed = True
         self._generation: int | None = None
 
-    def advance(self, store: RecordBuffer) -> None:
+    def advance(self, buffer: RecordBuffer) -> None:
         """Put what is new into the store."""
-        if store.ended:
+        if buffer.ended:
             return
         recording = self._recording
         name = recording.info.name
         if self._closed():
-            store.end(RunLostError(f"Recorded run {name!r} was closed before all of {store.tag!r} was read"))
+            buffer.end(RunLostError(f"Recorded run {name!r} was closed before all of {buffer.tag!r} was read"))
             return
         over = self._over()  # before reading: what comes after is for the next turn
         with recording.lock:
@@ -67,22 +67,22 @@ class Playback:
                 recording.refresh()
                 if self._generation not in (None, recording.generation):
                     where = str(recording.path)
-                    store.end(RunLostError(f"Run {name!r} was started again in {where!r}: open it anew"))
+                    buffer.end(RunLostError(f"Run {name!r} was started again in {where!r}: open it anew"))
                     return
                 self._generation = recording.generation
                 if self._replay is None:
-                    self._pass_on(store)
+                    self._pass_on(buffer)
                 else:
-                    self._compute(store, self._replay, over)
+                    self._compute(buffer, self._replay, over)
         if over:
-            store.end()
+            buffer.end()
 
-    def _pass_on(self, store: RecordBuffer) -> None:
+    def _pass_on(self, buffer: RecordBuffer) -> None:
         ((name, key),) = self._plan.keys.items()
         for columns in self._new(name, key, math.inf):
-            store.add(columns)
+            buffer.add(columns)
 
-    def _compute(self, store: RecordBuffer, replay: Replay, over: bool) -> None:
+    def _compute(self, buffer: RecordBuffer, replay: Replay, over: bool) -> None:
         recording = self._recording
         joins = len(self._plan.keys) > 1 or bool(self._marks)
         self._changed = joins  # what is held back now is due when time has passed
@@ -91,12 +91,12 @@ class Playback:
             replay.mark(event, *marks.read(recording, until))
         try:
             for columns in self._pieces(until):
-                self._add(store, replay.post(columns, self._since()))
-            self._add(store, replay.catch_up())
+                self._add(buffer, replay.post(columns, self._since()))
+            self._add(buffer, replay.catch_up())
             if over:
-                self._add(store, replay.finish(recording.info.events.get(self._plan.query.event, 0)))
+                self._add(buffer, replay.finish(recording.info.events.get(self._plan.query.event, 0)))
         except EvaluationError as error:
-            store.end(error)
+            buffer.end(error)
 
     def _since(self) -> int:
         """Return the number of the event from which on the records were kept."""
@@ -125,7 +125,7 @@ class Playback:
     def _new(self, name: str, key: Key, until: float) -> Iterator[Columns]:
         return self._readings[name].read(self._recording.series(key), until)
 
-    def _add(self, store: RecordBuffer, items: Iterable[PipelineItem]) -> None:
+    def _add(self, buffer: RecordBuffer, items: Iterable[PipelineItem]) -> None:
         rows: list[Row] = []
         try:
             for item in items:
@@ -133,13 +133,13 @@ class Playback:
                 rows.append((next(self._n_made), item.step, item.wall_time, item.value, extra, item.ordinal))
         finally:
             if rows:
-                store.add(of_rows(rows))
+                buffer.add(of_rows(rows))
 
-    def end_group(self, store: RecordBuffer) -> None:
+    def end_group(self, buffer: RecordBuffer) -> None:
         """Close the groups that no window was named for."""
         if self._replay is None or not self._replay.has_reducer:
             raise QueryError(f"Expected a reducer without a named window to close, got {self._plan.query}")
-        self._add(store, self._replay.end_group())
+        self._add(buffer, self._replay.end_group())
 
     def close(self) -> None:
         """Do nothing: the files are the run's."""

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from sightglass.client.describe import Description, known, recorded
-from sightglass.client.names import NamedEvents
+from sightglass.client.describe import Description, known_fields, recorded_description
+from sightglass.client.event_attributes import EventAttributes
 from sightglass.client.record_buffer import RecordBuffer
 from sightglass.client.run import HistoryEntry
 from sightglass.client.stream import Stream
@@ -44,7 +44,7 @@ PASSED_BY: Final = (DamagedError, UnknownNameError)
 """What a run in a folder may raise without keeping the others from being asked."""
 
 
-class RecordedRun(NamedEvents):
+class RecordedRun(EventAttributes):
     """A run, as its files tell of it. Made by `sightglass.open`.
 
     It answers the queries that a live run answers, wherever what they need was kept.
@@ -100,10 +100,13 @@ class RecordedRun(NamedEvents):
         self._check_open()
         with self._recording.lock:
             self._recording.refresh()
-            told = {key: (len(self._recording.series(key)), self._recording.series(key).type) for key in self._keys()}
-        about = recorded(self._recording.info, state=self._state(), directory=str(self.directory), kept=told)
-        self._name_events(about.events)
-        return about
+            series = {key: self._recording.series(key) for key in self._keys()}
+            description = recorded_description(
+                self._recording.info, state=self._state(), directory=str(self.directory),
+                series={key: (len(one), one.type) for key, one in series.items()},
+            )  # fmt: skip
+        self._set_event_attributes(description.events)
+        return description
 
     def tags(self) -> list[str]:
         """Return the tags under which something was kept, sorted."""
@@ -143,8 +146,8 @@ class RecordedRun(NamedEvents):
                     raise _meant(query, keys, error) from None
                 time.sleep(POLL_S)  # what was given just now is not in the files yet
         played = Playback(chosen, self._recording, over=lambda: self.ended, closed=lambda: self._closed)
-        store = RecordBuffer(tag=asked.tag, run=self.name, max_records=MAX_RECORDS, max_bytes=MAX_BYTES)
-        return Stream(played, store, query=asked.key)
+        buffer = RecordBuffer(tag=asked.tag, run=self.name, max_records=MAX_RECORDS, max_bytes=MAX_BYTES)
+        return Stream(played, buffer, query=asked.key)
 
     def series_of(self, query: Query | str) -> Series | None:
         """Return the series whose records are what a query asks for; `None` if that has to be computed.
@@ -169,7 +172,9 @@ class RecordedRun(NamedEvents):
         acts = Key(kind="acts", tag="acts")
         if acts not in self._keys():
             return []
-        return [HistoryEntry(**known(HistoryEntry, entry)) for entry in self._recording.series(acts).columns().values]
+        return [
+            HistoryEntry(**known_fields(HistoryEntry, entry)) for entry in self._recording.series(acts).columns().values
+        ]
 
     def export(
         self,

@@ -20,7 +20,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sightglass.client.record_buffer import arrivals
+from sightglass.client.arrivals import arrivals
 from sightglass.core.errors import QueryError
 from sightglass.core.threads import Background, pool
 from sightglass.query.parser import as_query
@@ -90,7 +90,7 @@ class Feeds:
     async def __aexit__(self, *exception: object) -> None:
         """Close them all."""
         self._closing = True
-        arrivals.tell()
+        arrivals.notify()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,59 @@
+"""Wait for records: one condition that every stream of this process notifies, and the loop that follows a stream.
+
+One condition for all streams keeps the client simple: a process that follows many streams needs no thread for each.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from sightglass.core.record import Record
+from sightglass.core.source import Source
+
+# Arrivals wake those who wait at once. This is for what notifies nobody: a file that another process writes to.
+WAIT_S: Final = 0.5
+
+
+class Arrivals:
+    """A counter that threads can wait on: it grows whenever a stream got records or ended.
+
+    Attributes:
+        n: How often that happened. Read it before you read the streams, and pass it to `wait`.
+    """
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self.n = 0
+
+    def notify(self) -> None:
+        """Wake every thread that waits."""
+        with self._condition:
+            self.n += 1
+            self._condition.notify_all()
+
+    def wait(self, seen: int, timeout_s: float) -> None:
+        """Wait until `n` differs from the number seen, for at most this long."""
+        with self._condition:
+            self._condition.wait_for(lambda: self.n != seen, timeout_s)
+
+
+arrivals = Arrivals()
+
+
+def follow(source: Source, *, stopped: Callable[[], bool] = lambda: False) -> Iterator[Sequence[Record]]:
+    """Yield the records of a source as they arrive, until it has ended or `stopped()` is true.
+
+    The records that arrived before the stop are still yielded.
+    """
+    cursor = 0
+    while True:
+        seen, over = arrivals.n, stopped() or source.ended  # before reading: later records are for the next turn
+        cursor, records = source.since(cursor)
+        if records:
+            yield records
+        elif over:
+            return
+        else:
+            arrivals.wait(seen, WAIT_S)
