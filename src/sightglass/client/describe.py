@@ -17,7 +17,7 @@ MAX_FIELDS_SHOWN: Final = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservableInfo:
-    """One observable: its type, with dtype and shape for arrays; an example; the types of a mapping's fields by path."""
+    """One observable: its type, with dtype and shape for arrays; an example; a mapping's fields by path."""
 
     type: str
     example: str = ""
