@@ -136,9 +136,9 @@ def test_what_is_too_large_is_refused(page):
 
 
 def test_a_socket_must_say_hello(page, monkeypatch):
-    from sightglass.server.live import hub as live
+    from sightglass.server.live import page_socket
 
-    monkeypatch.setattr(live, "HELLO_S", 0.1)
+    monkeypatch.setattr(page_socket, "HELLO_S", 0.1)
     silent = page.socket(greet=False)
     with raises_closed(4401):
         silent.next()

@@ -182,12 +182,12 @@ def test_pictures_are_listed(page):
 
 
 def test_a_long_recorded_stream_is_thinned_and_its_memory_bounded(page, monkeypatch):
-    from sightglass.server.live import feed
+    from sightglass.server.live import stream_reader
     from sightglass.views import backlog
 
     monkeypatch.setattr(backlog, "MAX_POINTS", 4096)
-    monkeypatch.setattr(feed, "MAX_POINTS", 4096)
-    monkeypatch.setattr(feed, "CHUNK_ROWS", 1000)
+    monkeypatch.setattr(stream_reader, "MAX_POINTS", 4096)
+    monkeypatch.setattr(stream_reader, "CHUNK_ROWS", 1000)
     with sg.init("long") as run:
         for step in range(20_000):
             run.log({"y": 50.0 if step == 7777 else float(step % 3)}, step=step)

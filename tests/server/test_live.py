@@ -14,9 +14,8 @@ from tests.profiles import examples
 
 import sightglass as sg
 from sightglass.core.errors import RunLostError
-from sightglass.server.live import feed as feeds
-from sightglass.server.live import hub as live
-from sightglass.server.live import viewer
+from sightglass.server.live import frame_queue, shared_stream
+from sightglass.server.live.stream_reader import StreamReader
 from sightglass.views import backlog, encoding
 
 from .conftest import floats, raises_closed, record, wait_until
@@ -59,7 +58,7 @@ def test_a_stream_of_numbers(page, begin):
     run.close()
     ended = socket.hears("ended", id="a")
     assert "error" not in ended
-    wait_until(lambda: len(page.hub.feeds) == 0)
+    wait_until(lambda: len(page.hub.streams) == 0)
 
 
 def test_equal_queries_share_and_what_nobody_wants_is_closed(page, begin):
@@ -71,7 +70,7 @@ def test_equal_queries_share_and_what_nobody_wants_is_closed(page, begin):
     other.send(type="open", id=1, run=key, query="batch.loss")
     for socket, id in ((one, 1), (one, 2), (other, 1)):
         socket.hears("opened", id=id)
-    assert len(page.hub.feeds) == 1
+    assert len(page.hub.streams) == 1
     client = sg.connect(run)
     assert [stream.tag for stream in client.describe().streams] == ["batch.loss"]
     run.observe("batch", loss=1.0)
@@ -85,9 +84,9 @@ def test_equal_queries_share_and_what_nobody_wants_is_closed(page, begin):
     late.raw.close()
     run.observe("batch", loss=2.0)
     assert floats(other.hears("data")["y"]) == [2.0]
-    assert len(page.hub.feeds) == 1
+    assert len(page.hub.streams) == 1
     other.raw.close()
-    wait_until(lambda: len(page.hub.feeds) == 0)
+    wait_until(lambda: len(page.hub.streams) == 0)
     wait_until(lambda: not client.describe().streams)
     client.close()
 
@@ -129,7 +128,7 @@ def test_refusals_say_where(page, begin):
     socket.send(type="open", id=1, run=key, query="batch.loss")
     socket.hears("opened", id=1)
     socket.send(type="open", id=1, run=key, query="batch.loss")
-    assert "open already" in socket.hears("refused", id=1)["message"]
+    assert "already open" in socket.hears("refused", id=1)["message"]
     socket.send(type="jump")
     assert socket.hears("refused", id=None)["error"] == "RequestError"
     socket.raw.send("{")
@@ -158,14 +157,14 @@ def test_who_does_not_acknowledge_gets_one_thinned_message_later(page, begin):
     socket.send(type="open", id=1, run=page.key("job"), query="batch.loss", points=10)
     socket.hears("opened", id=1)
     seen = 0
-    for i in range(live.MAX_UNACKNOWLEDGED):
+    for i in range(shared_stream.MAX_UNACKNOWLEDGED):
         run.observe("batch", step=i, loss=1.0)
         seen += socket.hears("data", id=1)["n"]
-    assert seen == live.MAX_UNACKNOWLEDGED
+    assert seen == shared_stream.MAX_UNACKNOWLEDGED
     for i in range(1000):
         run.observe("batch", step=100 + i, loss=-5.0 if i == 500 else 9.0 if i == 501 else i / 1000)
     statistics = socket.hears("statistics", id=1, n_waiting=1000)
-    assert statistics["n_unacknowledged"] == live.MAX_UNACKNOWLEDGED
+    assert statistics["n_unacknowledged"] == shared_stream.MAX_UNACKNOWLEDGED
     assert not [message for message in socket.kept if message["type"] == "data"]
     socket.send(type="ack", id=1, n=1)
     message = socket.hears("data", id=1)
@@ -174,7 +173,9 @@ def test_who_does_not_acknowledge_gets_one_thinned_message_later(page, begin):
     assert len(shown) <= 22
     assert {-5.0, 9.0} <= set(shown)
     n_left_out = 1000 - len(shown)
-    socket.hears("statistics", id=1, n_waiting=0, n_unacknowledged=live.MAX_UNACKNOWLEDGED, n_left_out=n_left_out)
+    socket.hears(
+        "statistics", id=1, n_waiting=0, n_unacknowledged=shared_stream.MAX_UNACKNOWLEDGED, n_left_out=n_left_out
+    )
 
 
 def test_recorded_runs_answer_too(page):
@@ -224,12 +225,12 @@ def test_a_lost_connection_is_made_again_and_nothing_comes_twice(page, begin):
     for step in range(5):
         run.observe("batch", step=step, loss=float(step))
     told = collect(socket, 1, 5)
-    (shared,) = page.hub.feeds
-    feed = shared.feed
-    before = feed.stream
-    feed.source._remote._connection._end("The cable was pulled", lost=True)
-    wait_until(lambda: feed.stream is not before)
-    wait_until(lambda: [one.tag for one in feed.source.describe().streams] == ["batch.loss"])
+    (shared,) = page.hub.streams
+    reader = shared.reader
+    before = reader.stream
+    reader.run._remote._connection._end("The cable was pulled", lost=True)
+    wait_until(lambda: reader.stream is not before)
+    wait_until(lambda: [one.tag for one in reader.run.describe().streams] == ["batch.loss"])
     for step in range(5, 10):
         run.observe("batch", step=step, loss=float(step))
     while len(told["y"]) < 10:
@@ -264,31 +265,31 @@ def test_a_run_that_dies_is_told(page, tmp_path):
 def test_feeds_stay_small(monkeypatch):
     monkeypatch.setattr(backlog, "MAX_POINTS", 4096)
 
-    class Source:
+    class LiveRun:
         live = True
 
-    feed = feeds.LiveFeed(Source(), "x", confirm=False)
+    reader = StreamReader(LiveRun(), "x", confirm=False)
     for start in range(0, 40_000, 1000):
         values = [sg.Record(tag="x", index=i, step=i, wall_time=float(i), value=100.0 if i == 777 else 0.0)
                   for i in range(start, start + 1000)]  # fmt: skip
-        feed._take(values)
-    assert feed.backlog.n == 40_000
-    assert feed.backlog.n_kept <= 4096
-    taken = feed.backlog.take(0, 100_000)
+        reader._add(values)
+    assert reader.backlog.n == 40_000
+    assert reader.backlog.n_kept <= 4096
+    taken = reader.backlog.take(0, 100_000)
     assert (taken.n, taken.n_left_out > 0) == (40_000, True)
     assert max(floats(taken.message["y"])) == 100.0
-    assert feed.backlog.take(40_000, 10) is None
+    assert reader.backlog.take(40_000, 10) is None
 
 
 def test_a_stuck_viewer_is_sent_away(page, monkeypatch):
-    monkeypatch.setattr(viewer, "MAX_WAITING", 3)
+    monkeypatch.setattr(frame_queue, "MAX_WAITING", 3)
     socket = page.socket()
-    (stuck,) = page.hub._viewers
-    loop = page.hub._loop
+    (stuck,) = page.hub.sockets
+    loop = page.hub.streams._loop
 
     def flood():
         for _ in range(10):
-            stuck.send({"type": "runs", "runs": []})
+            stuck.queue.send({"type": "runs", "runs": []})
 
     loop.call_soon_threadsafe(flood)
     with raises_closed(4408):
@@ -329,4 +330,4 @@ def test_no_message_kills_the_server(page, begin):
 
     attack()
     assert page.get("/session").status_code == 200
-    wait_until(lambda: len(page.hub.feeds) == 0)
+    wait_until(lambda: len(page.hub.streams) == 0)

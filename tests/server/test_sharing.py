@@ -14,7 +14,7 @@ from tests.profiles import examples
 
 import sightglass as sg
 from sightglass.server.app import MAX_HEAD_BYTES, MAX_MESSAGE_BYTES
-from sightglass.server.live import feeds, viewer
+from sightglass.server.live import frame_queue, shared_stream
 
 from .conftest import floats, raises_closed, record, wait_until
 from .test_access import raw
@@ -38,7 +38,7 @@ def test_fifty_sockets_share_one_connection_and_four_streams(page, begin):
     assert {len(stream.clients) for stream in about.streams} == {1}
     assert len({name for stream in about.streams for name in stream.clients}) == 1
     assert about.n_clients == 2
-    assert len(page.hub.feeds) == 4
+    assert len(page.hub.streams) == 4
     for step in range(10):
         run.observe("batch", step=step, loss=float(step), x=1.0)
     for socket in sockets:
@@ -47,14 +47,14 @@ def test_fifty_sockets_share_one_connection_and_four_streams(page, begin):
     wait_until(lambda: sorted(stream.tag for stream in client.describe().streams) == sorted(QUERIES[1:]))
     for socket in sockets[1:]:
         socket.raw.close()
-    wait_until(lambda: len(page.hub._viewers) == 1)
+    wait_until(lambda: len(page.hub.sockets) == 1)
     assert len(client.describe().streams) == 3
     sockets[0].send(type="close", id=1)
     sockets[0].send(type="close", id=2)
     wait_until(lambda: [stream.tag for stream in client.describe().streams] == [QUERIES[3]])
     sockets[0].raw.close()
     wait_until(lambda: not client.describe().streams)
-    assert len(page.hub.feeds) == 0
+    assert len(page.hub.streams) == 0
     client.close()
 
 
@@ -88,11 +88,11 @@ def test_a_stream_that_is_closed_and_opened_again_at_once_is_not_mixed_up(page, 
         if i < 19:
             socket.send(type="close", id="a")
     socket.hears("opened", id="a", query=sg.parse(QUERIES[1]).key)
-    wait_until(lambda: len(page.hub.feeds) == 1)
+    wait_until(lambda: len(page.hub.streams) == 1)
     run.observe("batch", loss=1.0, x=7.0)
     assert floats(socket.hears("data", id="a")["y"]) == [7.0]
     socket.raw.close()
-    wait_until(lambda: len(page.hub.feeds) == 0)
+    wait_until(lambda: len(page.hub.streams) == 0)
 
 
 def test_who_comes_while_a_recorded_stream_waits_for_an_acknowledgement(page):
@@ -105,15 +105,15 @@ def test_who_comes_while_a_recorded_stream_waits_for_an_acknowledgement(page):
     other.send(type="open", id=1, run=key, query="batch.loss")
     other.hears("ended", id=1)
     slow.hears("ended", id=1)
-    wait_until(lambda: len(page.hub.feeds) == 0)
+    wait_until(lambda: len(page.hub.streams) == 0)
     sources = list(page.hub._runs._sources.values())
     wait_until(lambda: all(source._files is None or source._files.n_borrowed == 0 for source in sources))
 
 
 @pytest.mark.slow
 def test_a_slow_reader_costs_the_others_nothing_and_is_cut_off(page, begin, monkeypatch):
-    monkeypatch.setattr(viewer, "STUCK_S", 1.0)
-    monkeypatch.setattr(viewer, "ENOUGH_BYTES", 2**20)
+    monkeypatch.setattr(frame_queue, "STUCK_S", 1.0)
+    monkeypatch.setattr(frame_queue, "ENOUGH_BYTES", 2**20)
     run = begin("job")
     key = page.key("job")
     stuck = page.socket(max_queue=1)
@@ -122,7 +122,7 @@ def test_a_slow_reader_costs_the_others_nothing_and_is_cut_off(page, begin, monk
     stuck.hears("opened")
     fast.send(type="open", id=1, run=key, query="batch.loss")
     fast.hears("opened")
-    (slow,) = [one for one in page.hub._viewers if any(p.shared.feed.query == "batch.x" for p in one.panels.values())]
+    (slow,) = [one for one in page.hub.sockets if any(c.stream.reader.query == "batch.x" for c in one.cursors.values())]
     vector = np.random.default_rng(0).normal(size=2**18)  # 2 MiB
     most = 0
     for step in range(200):
@@ -130,12 +130,12 @@ def test_a_slow_reader_costs_the_others_nothing_and_is_cut_off(page, begin, monk
         message = fast.hears("data")
         fast.send(type="ack", id=1, n=1)
         assert floats(message["step"])[-1] == step
-        most = max(most, slow._n_bytes)
-        if len(page.hub._viewers) == 1:
+        most = max(most, slow.queue._n_bytes)
+        if len(page.hub.sockets) == 1:
             break
     assert most < 24 * 2**20  # and not the 400 MiB that came
-    wait_until(lambda: len(page.hub._viewers) == 1)
-    wait_until(lambda: len(page.hub.feeds) == 1)
+    wait_until(lambda: len(page.hub.sockets) == 1)
+    wait_until(lambda: len(page.hub.streams) == 1)
     fast.send(type="runs")
     assert fast.hears("runs")["runs"]
 
@@ -186,8 +186,8 @@ def test_no_viewer_spoils_it_for_the_others(page, begin):
     attack()
     assert n >= 40
     assert not run.stopping
-    wait_until(lambda: len(page.hub.feeds) == 1)
-    wait_until(lambda: len(page.hub._viewers) == 1)
+    wait_until(lambda: len(page.hub.streams) == 1)
+    wait_until(lambda: len(page.hub.sockets) == 1)
 
 
 def test_what_is_too_large_for_a_socket_closes_it(page, begin):
@@ -242,7 +242,7 @@ def test_a_viewer_can_neither_act_nor_record_nor_through_the_socket(page, begin)
 
 @pytest.mark.parametrize("broken", [True, False])
 def test_a_stream_lingers_for_who_lost_the_connection(page, begin, monkeypatch, broken):
-    monkeypatch.setattr(feeds, "LINGER_S", 1.0)
+    monkeypatch.setattr(shared_stream, "LINGER_S", 1.0)
     run = begin("job")
     socket = page.socket()
     socket.send(type="open", id=1, run=page.key("job"), query="batch.loss")
@@ -253,12 +253,12 @@ def test_a_stream_lingers_for_who_lost_the_connection(page, begin, monkeypatch, 
         socket.raw.close_socket()
     else:
         socket.raw.close()
-    wait_until(lambda: not page.hub._viewers)
+    wait_until(lambda: not page.hub.sockets)
     if not broken:
-        assert len(page.hub.feeds) == 0
+        assert len(page.hub.streams) == 0
         return
     run.observe("batch", step=1, loss=1.0)  # nobody is there
-    assert len(page.hub.feeds) == 1
+    assert len(page.hub.streams) == 1
     again = page.socket()
     again.send(type="open", id=1, run=page.key("job"), query="batch.loss")
     steps = []
@@ -266,4 +266,4 @@ def test_a_stream_lingers_for_who_lost_the_connection(page, begin, monkeypatch, 
         steps += floats(again.hears("data")["step"])
     assert steps == [0, 1]
     again.raw.close_socket()
-    wait_until(lambda: len(page.hub.feeds) == 0)
+    wait_until(lambda: len(page.hub.streams) == 0)

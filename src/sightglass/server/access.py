@@ -31,7 +31,7 @@ from typing import Any, Final, Literal
 
 from sightglass.views.encoding import encode_json
 
-from .http_errors import Problem, tell
+from .http_errors import Problem, error_reply
 
 Role = Literal["controller", "viewer"]
 Scope = MutableMapping[str, Any]
@@ -253,7 +253,7 @@ def _with_headers(send: Send) -> Send:
 
 
 async def _refuse(problem: Problem, send: Send) -> None:
-    status, told = tell(problem)
+    status, told = error_reply(problem)
     body = encode_json({"error": told})
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": [*headers, *HEADERS]})

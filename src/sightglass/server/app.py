@@ -32,7 +32,7 @@ from .access import MAX_BODY_BYTES, AllowedHosts, App, Guard, Role, Tokens
 from .api import commands, histograms, media, scalars, schema, tensors
 from .api import runs as api_runs
 from .api.request import ApiRequest, Raw
-from .http_errors import Problem, tell, too_large
+from .http_errors import Problem, error_reply, log_error, too_large
 from .live.hub import Hub
 from .runs.run_table import Runs
 
@@ -224,7 +224,7 @@ async def _body(request: Request) -> bytes:
 
 def failed(error: BaseException) -> Response:
     """Return the answer that tells of an error."""
-    status, told = tell(error)
+    status, told = error_reply(error)
     headers = {"cache-control": "no-store"}
     if status == 401:
         headers["www-authenticate"] = "Bearer"
@@ -296,7 +296,7 @@ class _Caught:
             if scope["type"] == "http" and not begun:
                 await failed(error)(scope, receive, send)
             else:
-                tell(error)
+                log_error(error)
 
 
 class _Static(StaticFiles):

@@ -63,10 +63,10 @@ def too_large(message: str) -> Problem:
     return Problem(413, "TooLargeError", message)
 
 
-def tell(error: BaseException) -> tuple[int, dict[str, Any]]:
+def error_reply(error: BaseException) -> tuple[int, dict[str, Any]]:
     """Return the status and the answer that tell of an error.
 
-    >>> tell(errors.UnknownNameError("tag", "los", ["loss"]))[0]
+    >>> error_reply(errors.UnknownNameError("tag", "los", ["loss"]))[0]
     404
     """
     if isinstance(error, Problem):
@@ -77,12 +77,13 @@ def tell(error: BaseException) -> tuple[int, dict[str, Any]]:
             if isinstance(error, errors.QuerySyntaxError):
                 told["position"] = error.column
             return STATUS[kind], told
-    _log(error)
+    log_error(error)
     message = "Something went wrong in the server, not in the run; what it was stands in the server's terminal"
     return INTERNAL, {"type": "InternalError", "message": message}
 
 
-def _log(error: BaseException) -> None:
+def log_error(error: BaseException) -> None:
+    """Print the traceback of an error that was not expected, once for each line that raises it."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "nowhere"
     _told[place] = n = _told.get(place, 0) + 1

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from sightglass.server.http_errors import Problem, bad_request, tell
+from sightglass.server.http_errors import Problem, bad_request, error_reply
 from sightglass.server.runs.run_table import Runs
 from sightglass.server.runs.scalar_lines import MAX_POINTS, ScalarLine, X
 from sightglass.views import encoding
@@ -79,7 +79,7 @@ def _packed(runs: Runs, request: ScalarsRequest) -> dict[str, Any]:
     try:
         line = _line(runs, request.run, request)
     except Exception as error:  # noqa: BLE001  one that fails is not to spoil the others
-        return {**named, "error": tell(error)[1]}
+        return {**named, "error": error_reply(error)[1]}
     columns = {name: encoding.floats(getattr(line, name)) for name in ("x", "y", "wall", "step")}
     return {**named, "n": line.n, "thinned": line.thinned, **columns}
 

@@ -1,0 +1,80 @@
+"""The frames that wait to be sent to one socket.
+
+The queue is bounded twice. Above `ENOUGH_BYTES` records wait in their streams instead, and are thinned. Above
+`MAX_WAITING` frames or `MAX_WAITING_BYTES` the client is disconnected, or if one takes longer than `STUCK_S`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, Final
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from sightglass.server.http_errors import error_reply
+from sightglass.views import encoding
+
+from .messages import Id
+
+MAX_WAITING: Final = 4_096  # small messages; a page with 512 streams gets about 1,000 statistics in two seconds
+MAX_WAITING_BYTES: Final = 32 * 2**20  # four times `ENOUGH_BYTES`: room for one message of each of a few streams
+ENOUGH_BYTES: Final = 8 * 2**20  # one message of the largest size; a second of a slow network
+STUCK_S: Final = 60.0  # a laptop that was asleep, or a tab in the debugger, may take this long
+
+
+class FrameQueue:
+    """The bounded queue of one socket, and the task that sends from it.
+
+    Attributes:
+        closed: Set when nothing more can be sent: the client left, is stuck, or reads too slowly.
+        on_room: Called when records may be added again.
+    """
+
+    def __init__(self, socket: WebSocket) -> None:
+        self.closed = asyncio.Event()
+        self.on_room: Callable[[], None] = lambda: None
+        self._socket = socket
+        self._frames: asyncio.Queue[str | bytes] = asyncio.Queue()
+        self._n_bytes = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether records should wait in their streams for now."""
+        return self._n_bytes >= ENOUGH_BYTES
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Queue a message of text."""
+        self.put(encoding.encode_json(message).decode())
+
+    def refuse(self, id: Id | None, error: Exception) -> None:
+        """Queue the answer to a message that failed."""
+        _, reply = error_reply(error)
+        self.send({"type": "refused", "id": id, "error": reply.pop("type"), **reply})
+
+    def put(self, frame: str | bytes) -> None:
+        """Queue a frame. If too many frames wait already, close the queue instead."""
+        if self.closed.is_set():
+            return
+        if self._frames.qsize() >= MAX_WAITING or self._n_bytes > MAX_WAITING_BYTES:
+            self.closed.set()
+            return
+        self._n_bytes += len(frame)
+        self._frames.put_nowait(frame)
+
+    async def write(self) -> None:
+        """Send the frames until the client leaves or is stuck."""
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
+            while True:
+                frame = await self._frames.get()
+                async with asyncio.timeout(STUCK_S):
+                    if isinstance(frame, bytes):
+                        await self._socket.send_bytes(frame)
+                    else:
+                        await self._socket.send_text(frame)
+                was_full = self.full
+                self._n_bytes -= len(frame)
+                if was_full and not self.full:
+                    self.on_room()
+        self.closed.set()

@@ -1,0 +1,178 @@
+"""One socket: greets a client, reads its messages, and opens the streams that it asks for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from sightglass.server.access import Tokens
+from sightglass.server.http_errors import bad_request, log_error, too_large
+from sightglass.server.runs.run_table import Runs
+from sightglass.server.runs.served_run import RunSummary, ServedRun
+from sightglass.views import encoding
+
+from . import messages
+from .frame_queue import FrameQueue
+from .messages import LEFT, TOO_SLOW, UNAUTHORIZED, Ack, CloseStream, Id, OpenStream, PageHello, RunsWanted
+from .shared_stream import SharedStreams, StreamCursor
+from .stream_reader import canonical
+
+HELLO_S: Final = 5.0  # the page sends its hello at once; sockets without one are not to pile up
+CLOSE_S: Final = 1.0  # a client that reads has read its queue by then
+MAX_STREAMS: Final = 512  # ten times the panels that a large page shows
+
+
+class PageSocket:
+    """One socket.
+
+    Attributes:
+        queue: The frames to be sent.
+        cursors: The streams that the client opened, by the ids that it chose.
+        wants_runs: Whether the client wants the list of runs when it changes.
+    """
+
+    def __init__(self, socket: WebSocket, streams: SharedStreams) -> None:
+        self.queue = FrameQueue(socket)
+        self.cursors: dict[Id, StreamCursor] = {}
+        self.wants_runs = False
+        self._socket = socket
+        self._streams = streams
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._broken = False
+
+    async def greet(self, tokens: Tokens) -> bool:
+        """Read the hello and welcome the client, or close the socket; return whether the client is welcome."""
+        try:
+            async with asyncio.timeout(HELLO_S):
+                message = messages.read(await self._received())
+        except (TimeoutError, ValueError):
+            await self.close(UNAUTHORIZED, "Expected a hello")
+            return False
+        role = tokens.role(message.token) if isinstance(message, PageHello) else None
+        if role is None:
+            await self.close(UNAUTHORIZED, "Expected a hello with the token of the printed link")
+            return False
+        self.queue.send({"type": "welcome", "role": role})
+        return True
+
+    async def serve(self, cut: Callable[[Any], None]) -> None:
+        """Read and send until the client leaves or is sent away; `cut` ends the connection of a client's address."""
+        self.queue.on_room = self._send_new
+        works: list[Coroutine[Any, Any, object]] = [self._read(), self.queue.write(), self.queue.closed.wait()]
+        tasks = [asyncio.create_task(work) for work in works]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if not tasks[0].done():
+                await self._send_away(cut)
+        finally:
+            self.queue.closed.set()
+            for cursor in list(self.cursors.values()):
+                cursor.close(broken=self._broken)
+            for task in (*tasks, *self._tasks):
+                task.cancel()
+            await asyncio.gather(*tasks, *self._tasks, return_exceptions=True)
+
+    async def close(self, code: int, reason: str = "") -> None:
+        """Close the socket."""
+        await self._socket.close(code, reason)
+
+    async def _send_away(self, cut: Callable[[Any], None]) -> None:
+        """Close the socket; if the client does not even read that, cut its connection.
+
+        A socket is closed properly only after the other side has read everything, which a stuck client never does.
+        """
+        self.queue.closed.set()
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self.close(TOO_SLOW, "Too many messages were waiting")
+        except (TimeoutError, RuntimeError, WebSocketDisconnect):
+            cut(self._socket.scope.get("client"))
+
+    async def _received(self) -> str:
+        """Return the next text message; any other message as an empty text, which cannot be read."""
+        message = await self._socket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message.get("code", 1000))
+        return message.get("text") or ""
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                self._take(await self._received())
+        except WebSocketDisconnect as left:
+            self._broken = left.code not in LEFT
+        except RuntimeError:
+            self._broken = not self.queue.closed.is_set()
+        except Exception as error:  # noqa: BLE001  one client's failure must not reach the others
+            log_error(error)
+
+    def _take(self, text: str) -> None:
+        try:
+            message = messages.read(text)
+        except ValueError as error:
+            self.queue.refuse(None, bad_request(str(error)))
+            return
+        match message:
+            case OpenStream():
+                self._open(message)
+            case CloseStream(id=id):
+                if id in self.cursors:
+                    self.cursors[id].close()
+            case Ack(id=id, n=n):
+                if id in self.cursors:
+                    self.cursors[id].acknowledge(n)
+            case RunsWanted():
+                self.wants_runs = True
+                self._begin(self._send_runs())
+            case PageHello():
+                self.queue.refuse(None, bad_request("Expected one hello, got another"))
+
+    def _open(self, message: OpenStream) -> None:
+        if message.id in self.cursors:
+            self.queue.refuse(message.id, bad_request(f"Stream {message.id!r} is already open: close it first"))
+        elif len(self.cursors) >= MAX_STREAMS:
+            self.queue.refuse(message.id, too_large(f"Expected at most {MAX_STREAMS} streams of a socket, got more"))
+        else:
+            cursor = StreamCursor(self.queue, self.cursors, message.id, points=message.points)
+            self._begin(self._join(cursor, message))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _join(self, cursor: StreamCursor, message: OpenStream) -> None:
+        try:
+            loop, files = asyncio.get_running_loop(), self._streams.runs.files
+            run, key = await loop.run_in_executor(files, self._found, message)
+        except Exception as error:  # noqa: BLE001  whatever it is, the client gets it as its answer
+            if not cursor.closed:
+                cursor.refuse(error)
+        else:
+            if not cursor.closed:
+                self._streams.join(cursor, run, message.query, key=key, confirm=message.confirm)
+
+    async def _send_runs(self) -> None:
+        runs = self._streams.runs
+        try:
+            _, frame = await asyncio.get_running_loop().run_in_executor(runs.files, list_runs, runs)
+        except Exception as error:  # noqa: BLE001  the list is sent when it changes
+            log_error(error)
+        else:
+            self.queue.put(frame)
+
+    def _found(self, message: OpenStream) -> tuple[ServedRun, str]:
+        return self._streams.runs.find(message.run), canonical(message.query)
+
+    def _send_new(self) -> None:
+        for cursor in list(self.cursors.values()):
+            cursor.send_new()
+
+
+def list_runs(runs: Runs) -> tuple[list[RunSummary], str]:
+    """Return the list of runs, and the message with it; reads files."""
+    listed = runs.told()
+    return listed, encoding.encode_json({"type": "runs", "runs": listed}).decode()

@@ -1,0 +1,307 @@
+"""Streams that sockets share: one task per run and query.
+
+Theory of operation
+    Sockets that ask one run the same query share a `SharedStream`. Its task opens the stream, pulls what is new into a
+    backlog, and lets each socket's `StreamCursor` queue what that socket has not been sent. The task closes the stream
+    when the last cursor has left.
+
+    Records of live runs arrive on the client's thread. One thread of the table waits for them and wakes the tasks, at
+    most every `BEAT_S`. A task rests as long as its turn took, so streams use at most half of the event loop's time.
+    Recorded runs announce nothing: their tasks read on every `FOLLOW_S`.
+
+    If the last socket lost its connection, the stream stays open for `LINGER_S`: a client that reconnects gets what it
+    missed.
+
+    A cursor sends at most `MAX_UNACKNOWLEDGED` messages that its client has not acknowledged. Later records wait in the
+    backlog, and are sent as one message, thinned to the number of points that the client can show.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
+
+from sightglass.client.arrivals import arrivals
+from sightglass.core.threads import Background, pool
+from sightglass.server.http_errors import log_error
+from sightglass.server.runs.run_table import Runs
+from sightglass.server.runs.served_run import ServedRun
+from sightglass.views import encoding
+
+from .frame_queue import FrameQueue
+from .messages import Id
+from .stream_reader import StreamReader
+
+BEAT_S: Final = 0.02  # 50 messages per second look continuous; more only cost
+FOLLOW_S: Final = 0.5  # recorded runs flush about once a second
+MAX_REST_S: Final = 0.25  # after a long turn a chart still moves four times a second
+STATISTICS_S: Final = 1.0
+LINGER_S: Final = 30.0  # a page reconnects within seconds; a reload or a short loss of network takes longer
+MAX_LINGERING: Final = 256  # each holds up to 32 MiB, so clients that come and go cannot fill the memory
+MAX_UNACKNOWLEDGED: Final = 8  # hides a round trip of 160 ms at one message per `BEAT_S`
+
+Key = tuple[str, str, bool]
+T = TypeVar("T")
+
+
+class StreamCursor:
+    """One socket's place in a shared stream.
+
+    Attributes:
+        id: The name that the client gave the stream.
+        stream: The stream, once the cursor has joined it.
+        unacknowledged: How many messages were sent and not acknowledged.
+        closed: Whether the client closed the stream or left, or the stream has ended.
+    """
+
+    def __init__(self, queue: FrameQueue, cursors: dict[Id, StreamCursor], id: Id, *, points: int) -> None:
+        self.id = id
+        self.stream: SharedStream | None = None
+        self.unacknowledged = 0
+        self.closed = False
+        self._queue = queue
+        self._cursors = cursors
+        self._points = points
+        self._cursor = self._n_left_out = 0
+        self._view: dict[str, Any] | None = None
+        self._statistics: dict[str, Any] = {}
+        cursors[id] = self
+
+    def opened(self, reader: StreamReader) -> None:
+        """Tell the client that its stream is open."""
+        stream = reader.stream
+        self._queue.send({"type": "opened", "id": self.id, "tag": stream.tag if stream else "",
+                          "note": stream.note if stream else "", "query": stream.query if stream else ""})  # fmt: skip
+
+    def refuse(self, error: Exception) -> None:
+        """Tell the client why its stream cannot be opened."""
+        self._queue.refuse(self.id, error)
+        self.close()
+
+    def acknowledge(self, n: int) -> None:
+        """Note that the client has taken `n` messages."""
+        self.unacknowledged = max(0, self.unacknowledged - n)
+        self.send_new()
+
+    def send_new(self) -> None:
+        """Queue what the client has not been sent, as far as it keeps up."""
+        if self.closed or self.stream is None or not self.stream.opened:
+            return
+        reader, queue = self.stream.reader, self._queue
+        if reader.view is not None and reader.view != self._view:
+            self._view = reader.view
+            queue.send({"type": "view", "id": self.id, **reader.view})
+        while self.unacknowledged < MAX_UNACKNOWLEDGED and not queue.full:
+            taken = reader.backlog.take(self._cursor, self._points)
+            if taken is None:
+                break
+            self._cursor = taken.cursor
+            self._n_left_out += taken.n_left_out
+            self.unacknowledged += 1
+            queue.put(encoding.encode_msgpack({"id": self.id, **taken.message}))
+        if reader.ended and self._cursor >= reader.backlog.n:
+            self.send_statistics(reader.statistics())
+            reason = {} if reader.error is None else {"error": type(reader.error).__name__, "reason": str(reader.error)}
+            queue.send({"type": "ended", "id": self.id, **reason})
+            self.close()
+
+    def send_statistics(self, statistics: dict[str, Any]) -> None:
+        """Queue the statistics of the stream and of this cursor, if they changed."""
+        statistics = statistics | {"n_left_out": self._n_left_out, "n_unacknowledged": self.unacknowledged,
+                                   "n_waiting": statistics["n_records"] - self._cursor}  # fmt: skip
+        if statistics != self._statistics:
+            self._statistics = statistics
+            self._queue.send({"type": "statistics", "id": self.id, **statistics})
+
+    def close(self, *, broken: bool = False) -> None:
+        """Leave the stream.
+
+        Args:
+            broken: The connection was lost: the client may come back for the stream.
+        """
+        self.closed = True
+        if self._cursors.get(self.id) is self:
+            del self._cursors[self.id]
+        if self.stream is not None:
+            self.stream.leave(self, broken=broken)
+
+
+class SharedStream:
+    """One query of one run, with the sockets that read it.
+
+    Attributes:
+        key: The run's key, the query in canonical text, and whether its price was confirmed.
+        reader: Reads the stream, in threads.
+        cursors: The places of the sockets.
+        opened: Whether the stream is open.
+        news: Set when records may have arrived, and when the stream is to be closed.
+        task: Serves the cursors until the stream is closed.
+    """
+
+    def __init__(self, table: SharedStreams, key: Key, reader: StreamReader) -> None:
+        self.key = key
+        self.reader = reader
+        self.cursors: set[StreamCursor] = set()
+        self.opened = False
+        self.news = asyncio.Event()
+        self._table = table
+        self._closing = False
+        self._linger: asyncio.TimerHandle | None = None
+        self._statistics_s = time.monotonic()
+        self.task = asyncio.create_task(self._run())
+
+    def join(self, cursor: StreamCursor) -> None:
+        """Add a cursor, and send it what there is."""
+        if self._linger is not None:
+            self._linger.cancel()
+        cursor.stream = self
+        self.cursors.add(cursor)
+        if self.opened:
+            cursor.opened(self.reader)
+            cursor.send_new()
+
+    def leave(self, cursor: StreamCursor, *, broken: bool) -> None:
+        """Remove a cursor, and close the stream after the last one: at once, or after `LINGER_S` if it is broken."""
+        self.cursors.discard(cursor)
+        if self.cursors:
+            return
+        if broken and self.opened and not self.reader.ended and len(self._table) <= MAX_LINGERING:
+            self._linger = asyncio.get_running_loop().call_later(LINGER_S, self.close)
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """Let no more cursors join, and end the task."""
+        self._table.remove(self)
+        self._closing = True
+        self.news.set()
+
+    async def _run(self) -> None:
+        """Open the stream, serve the cursors, and close it when the last one has left."""
+        try:
+            await self._in_thread(self.reader.open)
+        except Exception as error:  # noqa: BLE001  whatever it is, the clients get it as their answer
+            for cursor in list(self.cursors):
+                cursor.refuse(error)
+        else:
+            self.opened = True
+            for cursor in list(self.cursors):
+                cursor.opened(self.reader)
+            while not self._closing:
+                await self._turn()
+        finally:
+            self.close()
+            await self._in_thread(self.reader.close)
+            self._table.remove(self, closed=True)
+
+    async def _turn(self) -> None:
+        """Pull what is new, send it, and wait for more."""
+        self.news.clear()
+        began_s = time.monotonic()
+        reader = self.reader
+        try:
+            if reader.lost_s is not None:
+                await self._in_thread(reader.reconnect)
+            elif not reader.ended:
+                await self._in_thread(reader.pull)
+            if reader.ended:
+                self._table.remove(self)
+        except Exception as error:  # noqa: BLE001  it ends this stream, and no other
+            reader.end(error)
+        due = began_s - self._statistics_s >= STATISTICS_S
+        statistics = reader.statistics() if due else None
+        self._statistics_s = began_s if due else self._statistics_s
+        for cursor in list(self.cursors):
+            try:
+                cursor.send_new()
+                if statistics is not None and not cursor.closed:
+                    cursor.send_statistics(statistics)
+            except Exception as error:  # noqa: BLE001  one socket's failure must not stop the others
+                log_error(error)
+        await asyncio.sleep(min(MAX_REST_S, time.monotonic() - began_s))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FOLLOW_S):
+                await self.news.wait()
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        runs = self._table.runs
+        threads = runs.files if not self.reader.live else self._table.puller if work == self.reader.pull else runs.asks
+        return await asyncio.get_running_loop().run_in_executor(threads, work)
+
+
+class SharedStreams:
+    """The table of the streams that can be joined; make it on the event loop.
+
+    Attributes:
+        runs: The runs, and the thread pools that read files and query live runs.
+        puller: The thread that pulls live streams: they share Python's lock, so more threads would not be faster.
+    """
+
+    def __init__(self, runs: Runs) -> None:
+        self.runs = runs
+        self.puller = pool("pull", 1)
+        self._streams: dict[Key, SharedStream] = {}
+        self._all: set[SharedStream] = set()  # those too that have ended, and whose records are still being sent
+        self._loop = asyncio.get_running_loop()
+        self._closing = False
+        self._listener = Background("page", self._listen)
+
+    def __iter__(self) -> Iterator[SharedStream]:
+        return iter(list(self._streams.values()))
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    async def close(self) -> None:
+        """Close all streams."""
+        self._closing = True
+        arrivals.notify()
+        for stream in list(self._all):
+            stream.close()
+        await asyncio.gather(*(stream.task for stream in self._all), return_exceptions=True)
+        self.puller.shutdown(wait=False, cancel_futures=True)
+
+    def join(self, cursor: StreamCursor, run: ServedRun, query: str, *, key: str, confirm: bool) -> None:
+        """Join a cursor to the stream of a query, which is opened if no other cursor has joined it yet.
+
+        Args:
+            cursor: The cursor. It gets the answer, or the reason why there is none.
+            run: The run.
+            query: The query as the client wrote it.
+            key: The query in canonical text.
+            confirm: The client accepts the query's price. A stream that is open is shared with clients that did not.
+        """
+        for same in (confirm, not confirm):
+            stream = self._streams.get((run.key, key, same))
+            if stream is not None and not stream.reader.ended and (stream.opened or same == confirm):
+                break
+        else:
+            stream = SharedStream(self, (run.key, key, confirm), StreamReader(run, query, confirm=confirm))
+            self._streams[stream.key] = stream
+            self._all.add(stream)
+        stream.join(cursor)
+
+    def remove(self, stream: SharedStream, *, closed: bool = False) -> None:
+        """Let no more cursors join a stream; forget it when it is closed."""
+        if self._streams.get(stream.key) is stream:
+            del self._streams[stream.key]
+        if closed:
+            self._all.discard(stream)
+
+    def _listen(self) -> None:
+        """Wake the tasks of live streams when records have arrived; runs in the table's thread."""
+        while not self._closing:
+            seen = arrivals.n
+            arrivals.wait(seen, FOLLOW_S)
+            if arrivals.n != seen and not self._closing:
+                with contextlib.suppress(RuntimeError):  # the event loop is closed
+                    self._loop.call_soon_threadsafe(self._wake)
+                time.sleep(BEAT_S)
+
+    def _wake(self) -> None:
+        for stream in self._streams.values():
+            if stream.reader.live and stream.reader.lost_s is None:
+                stream.news.set()
