@@ -104,8 +104,8 @@ def test_what_is_reduced_is_what_the_host_would_reduce_of_all_events(desk, funct
     for query, stream in zip(REDUCED, streams, strict=True):
         evaluation, wanted = Evaluation(parse(query)), []
         for r in each.since(0)[1]:  # all began with the same call
-            head = evaluation.head({"c": int(r.value)})
-            wanted += evaluation.tail(head, ordinal=int(r.step), step=r.step, wall_time=r.wall_time)
+            head = evaluation.per_event({"c": int(r.value)})
+            wanted += evaluation.across_events(head, ordinal=int(r.step), step=r.step, wall_time=r.wall_time)
         got = [(r.step, np.asarray(r.value).tolist(), r.n_events, r.complete) for r in stream.since(0)[1]]
         assert got == [(w.step, np.asarray(w.value).tolist(), w.n_events, w.complete) for w in wanted], query
     assert len(streams[0].since(0)[1]) > 4

@@ -72,7 +72,7 @@ EVENTS = pytest.mark.parametrize("make", [numpy_event, torch_event])
 def test_a_value_never_changes_afterwards(text: str, make: Any) -> None:
     evaluation = Evaluation(parse(text), {"same": lambda x: x})
     observables = make(1.0)
-    items = evaluation.tail(evaluation.head(observables), ordinal=0, step=0, wall_time=0.0)
+    items = evaluation.across_events(evaluation.per_event(observables), ordinal=0, step=0, wall_time=0.0)
     before = leaves(items[0].value)
     overwrite(observables)
     assert before
@@ -86,9 +86,9 @@ def test_a_value_that_waits_for_its_tail_does_not_change_either(text: str, make:
     evaluation = Evaluation(parse(f"on('batch').map(lambda batch: {text}).last(every=1)"))
     evaluation.holds = True
     observables = make(1.0)
-    head = evaluation.head(observables)
+    head = evaluation.per_event(observables)
     overwrite(observables)
-    (item,) = evaluation.tail(head, ordinal=0, step=0, wall_time=0.0)
+    (item,) = evaluation.across_events(head, ordinal=0, step=0, wall_time=0.0)
     assert -777.0 not in leaves(item.value)
 
 
@@ -104,7 +104,7 @@ def test_a_reducer_keeps_nothing_that_the_program_overwrites(reducer: str, path:
         new = make(float(i))
         shared["x"][...] = new["x"]
         for evaluation, observables in ((reused, shared), (fresh, new)):
-            evaluation.tail(evaluation.head(observables), ordinal=i, step=i, wall_time=0.0)
+            evaluation.across_events(evaluation.per_event(observables), ordinal=i, step=i, wall_time=0.0)
     overwrite(shared)
     assert [leaves(item.value) for item in reused.finish()] == [leaves(item.value) for item in fresh.finish()]
 
@@ -114,7 +114,7 @@ def test_a_reducer_keeps_nothing_that_the_program_overwrites(reducer: str, path:
 def test_an_accumulator_is_no_part_of_the_program(body: str, make: Any) -> None:
     shared = make(1.0)
     made = reducer("reduce", {"fn": evaluator(parse_lambda(f"lambda a, x: {body}")), "init": 0 * to_host(shared["x"])})
-    state = made.step(made.start(), to_host(shared["x"]), 0)
+    state = made.update(made.start(), to_host(shared["x"]), 0)
     before = leaves(made.finish(state))
     overwrite(shared)
     assert leaves(made.finish(state)) == before
@@ -123,12 +123,14 @@ def test_an_accumulator_is_no_part_of_the_program(body: str, make: Any) -> None:
 def test_an_observable_is_not_copied_where_nothing_keeps_it() -> None:
     evaluation = Evaluation(parse("on('batch').map(lambda b: b.x).sum(every=1)"))
     observables = numpy_event(1.0)
-    assert evaluation.head(observables).value is observables["x"]
+    assert evaluation.per_event(observables).value is observables["x"]
 
 
 def test_histograms_are_counted_at_the_event() -> None:
     evaluation = Evaluation(parse("batch.h"))
     samples = np.arange(6.0)
-    (item,) = evaluation.tail(evaluation.head({"h": Histogram(samples, bins=2)}), ordinal=0, step=0, wall_time=0.0)
+    (item,) = evaluation.across_events(
+        evaluation.per_event({"h": Histogram(samples, bins=2)}), ordinal=0, step=0, wall_time=0.0
+    )
     samples[:] = math.nan
     assert item.value.counts.tolist() == [3, 3]

@@ -137,8 +137,8 @@ def test_what_is_reduced_on_the_way_is_what_the_host_reduces(run: Any, lengths: 
         assert [int(r.value.shape[0]) for r in records] == [2] * len(records)
         for end in (*range(n, ends[0] - lengths[0] + 1, n), *ends):
             for number, r in enumerate(records[start:end], start):
-                head = evaluation.head({"k0": np.asarray(r.value)})
-                wanted += evaluation.tail(head, ordinal=number, step=r.step, wall_time=r.wall_time)
+                head = evaluation.per_event({"k0": np.asarray(r.value)})
+                wanted += evaluation.across_events(head, ordinal=number, step=r.step, wall_time=r.wall_time)
             wanted += evaluation.end_group()
             start = end
         got = [(float(r.value), r.n_events, r.complete) for r in stream.since(0)[1]]

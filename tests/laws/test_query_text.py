@@ -104,7 +104,7 @@ windows = st.sampled_from(
 )
 shares = st.floats(0, 1)
 starts = st.sampled_from([0, -0.0, [1, (2,)], {"a": math.nan}])
-steps = st.one_of(
+stages = st.one_of(
     st.builds(lambda f: lambda q: q.map(f), lambdas(1)),
     st.builds(lambda f: lambda q: q.where(f), lambdas(1)),
     st.builds(lambda n, w: lambda q: getattr(q, n)(**w), st.sampled_from(["count", "mean", "last", "std"]), windows),
@@ -118,8 +118,8 @@ steps = st.one_of(
 
 def build(event: str, chain: list[Any]) -> Query:
     query = on(event)
-    for step in chain:
-        query = step(query)
+    for stage in chain:
+        query = stage(query)
     return query
 
 
@@ -133,7 +133,7 @@ def test_a_tree_survives_its_text(tree: e.Lambda) -> None:
 
 
 @settings(max_examples=examples(150))
-@given(st.text(min_size=1, max_size=10), st.lists(steps, max_size=4))
+@given(st.text(min_size=1, max_size=10), st.lists(stages, max_size=4))
 def test_a_query_survives_its_text(event: str, chain: list[Any]) -> None:
     query = build(event, chain)
     again = parse(str(query))

@@ -36,7 +36,7 @@ def run(made: Reducer, values: list[Any], start: int = 0) -> Any:
 
 
 def pushed(made: Reducer, pairs: list[tuple[int, Any]]) -> Any:
-    return fold(lambda state, pair: made.step(state, pair[1], pair[0]), pairs, made.start())
+    return fold(lambda state, pair: made.update(state, pair[1], pair[0]), pairs, made.start())
 
 
 def chunks(pairs: list[Any], cuts: list[int]) -> list[list[Any]]:
@@ -361,5 +361,5 @@ def test_a_sum_of_integer_arrays_never_wraps(dtype):
     with pytest.raises(RefusedQueryError, match="at most 64 bits") if dtype != np.int8 else nullcontext():
         state = folded.start()
         for ordinal, value in enumerate(values):
-            state = folded.step(state, value, ordinal)
+            state = folded.update(state, value, ordinal)
         assert folded.finish(state).tolist() == [508, 4]

@@ -149,7 +149,9 @@ def post(evaluation: Evaluation, one: Happening, ordinal: int, wall_time: float,
     observables = {"x": one.x, "keep": one.keep, "cut": one.cut}
     if quick and evaluation.only is not None:
         return list(evaluation.number(evaluation.only(observables), ordinal, (float(ordinal), wall_time, None)))
-    return evaluation.tail(evaluation.head(observables), ordinal=ordinal, step=float(ordinal), wall_time=wall_time)
+    return evaluation.across_events(
+        evaluation.per_event(observables), ordinal=ordinal, step=float(ordinal), wall_time=wall_time
+    )
 
 
 def plain(item: PipelineItem | Mark) -> tuple[Any, ...]:

@@ -41,7 +41,7 @@ def cheaply(*, trace_memory: bool = True) -> Iterator[None]:
 def ask(text: str, **observables: Any) -> Any:
     """Evaluate an expression of `b` as the head of a query does."""
     evaluation = Evaluation(parse(f"on('batch').map(lambda b: {text})"))
-    return evaluation.head(observables).value
+    return evaluation.per_event(observables).value
 
 
 X = np.arange(100_000.0)
@@ -63,7 +63,7 @@ OBSERVABLES: dict[str, Any] = {
 BYTES = r"Expected a result of at most 64 MiB, got one of \d+ MiB"
 ITEMS = "Expected results of at most 250000 items in all, got more"
 WORK = "Expected work on at most 8 GiB for an event, got more"
-STEPS = "Expected work of at most 1000000 steps for an event, got more"
+OPERATIONS = "Expected work of at most 1000000 operations for an event, got more"
 COSTLY = {
     "9**9**8": "Expected integer powers of at most 64 bits",
     "b.n**b.n**b.n": "Expected integer powers of at most 64 bits",
@@ -102,11 +102,11 @@ COSTLY = {
     "b.nested": ITEMS,
     "b.list.map(lambda v: b.list)": ITEMS,
     "b.list.map(lambda v: (b.list, v))": ITEMS,
-    "b.list.map(lambda v: b.list.map(lambda w: b.list.map(lambda u: u + v + w)))": STEPS,
-    "b.many.map(lambda v: b.many.map(lambda w: v + w))": STEPS,
-    "b.many.filter(lambda v: b.many.filter(lambda w: w > v).len() > 0)": STEPS,
-    "b.list.map(lambda v: b.list.sum())": STEPS,
-    "b.list.map(lambda v: b.list.contains(-1))": STEPS,
+    "b.list.map(lambda v: b.list.map(lambda w: b.list.map(lambda u: u + v + w)))": OPERATIONS,
+    "b.many.map(lambda v: b.many.map(lambda w: v + w))": OPERATIONS,
+    "b.many.filter(lambda v: b.many.filter(lambda w: w > v).len() > 0)": OPERATIONS,
+    "b.list.map(lambda v: b.list.sum())": OPERATIONS,
+    "b.list.map(lambda v: b.list.contains(-1))": OPERATIONS,
     "b.small.map(lambda v: b.small.map(lambda w: v[:, None] * w))": BYTES,
     "b.small.map(lambda v: b.small.map(lambda w: (v[:, None] * w).sum()))": WORK,
     "b.many.map(lambda v: b.many.map(lambda w: w.histogram(1000000).n_nan))": WORK,
@@ -138,7 +138,7 @@ LONG = "b.many.map(lambda v: b.many.map(lambda w: "  # these need seconds to be 
 )
 def test_costly_expressions_are_refused_fast(text: str, message: str | None) -> None:
     """`None` stands for what is cheap after all."""
-    with cheaply(trace_memory=message not in (STEPS, WORK)):
+    with cheaply(trace_memory=message not in (OPERATIONS, WORK)):
         if message is None:
             ask(text, **OBSERVABLES)
             return
@@ -391,7 +391,7 @@ def test_states_of_reducers_are_bounded() -> None:
         made = reducer(name, args)
         state = made.start()
         for i, value in enumerate(values):
-            state = made.step(state, value, i)
+            state = made.update(state, value, i)
 
     with cheaply(), pytest.raises(RefusedQueryError, match=r"^Expected fewer names to reduce by histogram, got 34$"):
         run("histogram", {"bins": 10**6}, [{f"k{i}": 1.0} for i in range(100)])

@@ -187,9 +187,13 @@ def test_a_stream_of_jax_arrays_waits_for_nothing_in_its_head() -> None:
         )
     )
     evaluation = Evaluation(query)
-    heads = [evaluation.head({"x": jnp.full(3, float(i))}) for i in range(4)]
-    assert all(head.on_device and head.pending and array_kind(head.value) == "jax" for head in heads)
-    items = [item for i, head in enumerate(heads) for item in evaluation.tail(head, ordinal=i, step=i, wall_time=0.0)]
+    results = [evaluation.per_event({"x": jnp.full(3, float(i))}) for i in range(4)]
+    assert all(result.on_device and result.pending and array_kind(result.value) == "jax" for result in results)
+    items = [
+        item
+        for i, result in enumerate(results)
+        for item in evaluation.across_events(result, ordinal=i, step=i, wall_time=0.0)
+    ]
     assert [(item.value, item.n_events) for item in items] == [(1.0, 1), (2.5, 2)]
 
 
@@ -198,6 +202,6 @@ def test_a_condition_on_a_window_may_rest_on_a_device() -> None:
     evaluation = Evaluation(on("batch").map(lambda b: b.x).sum(when=lambda b: b.x > 1))
     items = []
     for i in range(4):
-        head = evaluation.head({"x": jnp.asarray(float(i))})
-        items += evaluation.tail(head, ordinal=i, step=i, wall_time=0.0)
+        result = evaluation.per_event({"x": jnp.asarray(float(i))})
+        items += evaluation.across_events(result, ordinal=i, step=i, wall_time=0.0)
     assert [item.value for item in items] == [3.0, 3.0]

@@ -41,7 +41,7 @@ INSIDE = [  # an expression with a mark « before the place that is refused, and
     ("b.x + «...", "Expected `...` inside of an index only, as in x[..., 1:]"),
     ("{'a': 1, «b.x: 2}", "Expected text as the keys of a mapping"),
     ("«{**b.x}", "Expected text as the keys of a mapping"),
-    ("b.x + («lambda v: v)", "Expected a value, got a lambda: only steps, and functions such as map, take one"),
+    ("b.x + («lambda v: v)", "Expected a value, got a lambda: only stages, and functions such as map, take one"),
     ("b.x.map(lambda v, «v: v)", "Expected another name than 'v' for the lambda's argument: it is taken"),
     ("b.x.map(lambda «b: b)", "Expected another name than 'b' for the lambda's argument: it is taken"),
     ("b.x.map(lambda «nan: nan)", "Expected another name than 'nan' for the lambda's argument: it is taken"),
@@ -98,7 +98,7 @@ OUTSIDE = [
     ("on(b)", 'Expected one event name: on("batch")', 0),
     ("on('')", 'Expected one event name: on("batch")', 0),
     ("on('b', 'c')", 'Expected one event name: on("batch")', 0),
-    ("on('b').meen()", "Unknown step 'meen' of a query. Did you mean 'mean'? Known: ", 8),
+    ("on('b').meen()", "Unknown stage 'meen' of a query. Did you mean 'mean'? Known: ", 8),
     (
         "on('b').mean(evry=1)",
         "Wrong arguments for mean: Unexpected argument 'evry' for mean; windows are named by every",
@@ -174,7 +174,7 @@ def test_reducers_are_checked_when_they_are_written() -> None:
     query = on("b")
     for _ in range(32):
         query = query.map(lambda b: b)
-    with pytest.raises(QueryError, match=r"^Expected at most 32 steps in a query, got more$"):
+    with pytest.raises(QueryError, match=r"^Expected at most 32 stages in a query, got more$"):
         query.map(lambda b: b)
 
 

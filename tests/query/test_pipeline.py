@@ -19,9 +19,9 @@ def run(text: str, values: list[Any], *, times: list[float] | None = None, faili
     items = []
     for i, value in enumerate(values):
         if i not in failing:
-            head = evaluation.head({"x": value})
+            head = evaluation.per_event({"x": value})
             wall_time = float(i) if times is None else times[i]
-            items += evaluation.tail(head, ordinal=i, step=i, wall_time=wall_time)
+            items += evaluation.across_events(head, ordinal=i, step=i, wall_time=wall_time)
     items += evaluation.finish()
     return [(item.ordinal, item.value, item.n_events, item.complete, item.closed) for item in items]
 
@@ -44,12 +44,12 @@ def test_an_error_in_a_reducer_costs_the_event() -> None:
     evaluation = Evaluation(parse("batch.x.sum(every=2)"))
     records = []
     for i, value in enumerate([1, "text", 2, 3]):
-        head = evaluation.head({"x": value})
+        head = evaluation.per_event({"x": value})
         if i == 1:
             with pytest.raises(EvaluationError, match=r"^Expected a number or an array to reduce, got str$"):
-                evaluation.tail(head, ordinal=i, step=i, wall_time=i)
+                evaluation.across_events(head, ordinal=i, step=i, wall_time=i)
         else:
-            records += evaluation.tail(head, ordinal=i, step=i, wall_time=i)
+            records += evaluation.across_events(head, ordinal=i, step=i, wall_time=i)
     assert [(item.value, item.complete) for item in records] == [(1, False), (5, True)]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sightglass.core.errors import QueryError
 from sightglass.query.parser import parse
-from sightglass.query.pipeline import Evaluation, conditions, rest
+from sightglass.query.pipeline import Evaluation, conditions, remaining
 from sightglass.query.query import Query
 from sightglass.query.windows import PipelineItem
 
@@ -48,7 +48,7 @@ def whole(query: Query, events: list[Any]) -> list[Any]:
     evaluation = Evaluation(query)
 
     def post(x: int, n: int) -> list[PipelineItem]:
-        return evaluation.tail(evaluation.head({"x": x}), ordinal=n, step=2 * n, wall_time=n + 0.5)
+        return evaluation.across_events(evaluation.per_event({"x": x}), ordinal=n, step=2 * n, wall_time=n + 0.5)
 
     return drive(evaluation, events, post)
 
@@ -57,7 +57,7 @@ def whole(query: Query, events: list[Any]) -> list[Any]:
 @given(events=happenings)
 def test_nothing_done_is_the_whole_query_on_the_event(text: str, events: list[Any]) -> None:
     query = parse(text)
-    pipeline = rest(query, 0)
+    pipeline = remaining(query, 0)
 
     def post(x: int, n: int) -> list[PipelineItem]:
         return pipeline.post(PipelineItem(n, 2 * n, n + 0.5, {"x": x}), ordinal=n, wall_time=n + 0.5)
@@ -71,7 +71,7 @@ def test_the_first_map_done_is_the_whole_query_on_its_values(text: str, events: 
     query = parse(text)
     if "where(lambda b" in text:
         return
-    pipeline = rest(query, 1)
+    pipeline = remaining(query, 1)
 
     def post(x: int, n: int) -> list[PipelineItem]:
         return pipeline.post(PipelineItem(n, 2 * n, n + 0.5, x), ordinal=n, wall_time=n + 0.5)
@@ -83,7 +83,7 @@ def test_the_first_map_done_is_the_whole_query_on_its_values(text: str, events: 
 def test_what_a_condition_held_back_leaves_groups_complete_and_what_failed_does_not(events: list[Any]) -> None:
     query = parse("on('batch').where(lambda b: b.x > 1).map(lambda b: b.x).sum(every=3)")
     for held in (True, False):
-        pipeline = rest(query, 2, held=held)
+        pipeline = remaining(query, 2, held=held)
 
         def post(x: int, n: int, pipeline: Any = pipeline) -> list[PipelineItem]:
             return pipeline.post(PipelineItem(n, 2 * n, n + 0.5, x), ordinal=n, wall_time=n + 0.5) if x > 1 else []
@@ -100,8 +100,8 @@ def test_what_a_condition_held_back_leaves_groups_complete_and_what_failed_does_
 def test_everything_done_passes_values_on() -> None:
     query = parse("on('batch').map(lambda b: b.x).where(lambda x: x > 1)")
     item = PipelineItem(0, 0, 0.0, -5)
-    assert rest(query, 2).post(item, ordinal=0, wall_time=0.0) == [item]
-    assert rest(query, 1).post(PipelineItem(0, 0, 0.0, -5), ordinal=0, wall_time=0.0) == []
+    assert remaining(query, 2).post(item, ordinal=0, wall_time=0.0) == [item]
+    assert remaining(query, 1).post(PipelineItem(0, 0, 0.0, -5), ordinal=0, wall_time=0.0) == []
 
 
 def test_conditions_are_functions_of_the_event_in_the_order_of_the_windows() -> None:
@@ -118,7 +118,7 @@ def test_conditions_are_functions_of_the_event_in_the_order_of_the_windows() -> 
 
 def test_windows_with_conditions_close_when_they_hold() -> None:
     query = parse("on('batch').map(lambda b: b.x).sum(when=lambda b: b.a > 1).max(when=lambda b: b.a > 2)")
-    pipeline = rest(query, 1)
+    pipeline = remaining(query, 1)
     out = []
     for n, a in enumerate([0, 2, 0, 3, 0]):
         out += pipeline.post(PipelineItem(n, n, n, 10**n), ordinal=n, wall_time=n, closes=[a > 1, a > 2])
@@ -129,13 +129,13 @@ def test_windows_with_conditions_close_when_they_hold() -> None:
 def test_functions_of_the_run_are_found_and_unknown_ones_refused() -> None:
     query = parse("on('batch').map(lambda b: double(b.x)).map(lambda x: double(x))")
     functions = {"double": lambda x: 2 * x}
-    (item,) = rest(query, 0, functions).post(PipelineItem(0, 0, 0.0, {"x": 3}), ordinal=0, wall_time=0.0)
+    (item,) = remaining(query, 0, functions).post(PipelineItem(0, 0, 0.0, {"x": 3}), ordinal=0, wall_time=0.0)
     assert item.value == 12
     with pytest.raises(QueryError, match="Unknown function 'double'"):
-        rest(query, 1)
+        remaining(query, 1)
 
 
 def test_functions_of_what_is_done_need_not_be_known() -> None:
-    pipeline = rest(parse("on('batch').map(lambda b: double(b.x)).max(every=2)"), 1)
+    pipeline = remaining(parse("on('batch').map(lambda b: double(b.x)).max(every=2)"), 1)
     pipeline.post(PipelineItem(0, 0, 0.0, 1), ordinal=0, wall_time=0.0)
     assert [item.value for item in pipeline.post(PipelineItem(1, 1, 1.0, 5), ordinal=1, wall_time=1.0)] == [5]

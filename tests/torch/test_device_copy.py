@@ -95,7 +95,7 @@ def test_what_is_on_the_host_stays():
 
 def test_a_query_departs_before_it_is_waited_for(lane, monkeypatch):
     monkeypatch.setattr("sightglass.query.pipeline.on_device", lambda value: not isinstance(value, dict))
-    head = Evaluation(parse("on('batch').map(lambda b: b.x * 2)")).head({"x": torch.tensor([1.0, 2.0])})
+    head = Evaluation(parse("on('batch').map(lambda b: b.x * 2)")).per_event({"x": torch.tensor([1.0, 2.0])})
     assert isinstance(head.value, PendingCopy)
     head.read()
     assert head.value.tolist() == [2.0, 4.0]

@@ -49,11 +49,11 @@ def ahead(text, offers=OFFERS, tensors=TENSORS, settled=SETTLED):
             work.compute = lambda *args, work=work, compute=work.compute: compute(*args)
             work.found[name] = work.compute(settled, name, tensors[part.kind][name])
         brought.parts[part.key] = work.hand_over()
-    return Evaluation(query).looking(rest, is_new=False).head(brought).value, parts
+    return Evaluation(query).with_per_event_of(rest, is_new=False).per_event(brought).value, parts
 
 
 def whole(text):
-    return Evaluation(parse(text)).head({"loss": 3.0, **SETTLED, **TENSORS}).value
+    return Evaluation(parse(text)).per_event({"loss": 3.0, **SETTLED, **TENSORS}).value
 
 
 @given(st.lists(st.sampled_from(ATOMS), min_size=1, max_size=3), st.sampled_from(["+", "*", "-"]))
@@ -95,7 +95,7 @@ def test_conditions_are_taken_apart_too():
 def test_later_maps_are_left_alone():
     query = parse("on('batch').map(lambda b: b.grads['a']).map(lambda g: g.norm())")
     rest, parts = split(query, OFFERS)
-    assert (len(parts), gives_new(query, rest), rest.steps[1]) == (1, True, query.steps[1])
+    assert (len(parts), gives_new(query, rest), rest.stages[1]) == (1, True, query.stages[1])
 
 
 def test_a_module_with_a_name_offers_nothing_beside_it():

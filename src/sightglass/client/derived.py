@@ -13,7 +13,7 @@ from typing import Final
 from sightglass.core.errors import QueryError
 from sightglass.core.record import Record
 from sightglass.query.pipeline import Pipeline
-from sightglass.query.stages import Reduce, Step, When
+from sightglass.query.stages import Reduce, Stage, When
 from sightglass.query.windows import PipelineItem
 
 from .arrivals import arrivals
@@ -28,7 +28,7 @@ MAX_GAP: Final = 100_000
 class StageProducer:
     """Runs one stage on the records of another stream."""
 
-    def __init__(self, parent: AnyStream, stage: Step) -> None:
+    def __init__(self, parent: AnyStream, stage: Stage) -> None:
         self._parent = parent
         self._pipeline = Pipeline([stage], seed=0)
         window = stage.window if isinstance(stage, Reduce) else None

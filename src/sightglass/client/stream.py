@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sightglass.core.errors import QueryError
 from sightglass.core.record import Record
-from sightglass.query.stages import Chain, Per, Reduce, Step
+from sightglass.query.stages import Chain, Per, Reduce, Stage
 
 from .arrivals import WAIT_S, arrivals, follow
 from .callback import StreamCallback
@@ -213,13 +213,13 @@ class Stream(Chain):
 
         return bundle_of_stream(self)
 
-    def _with(self, step: Step) -> Stream:
-        if isinstance(step, Reduce) and isinstance(step.window, Per):
+    def _with(self, stage: Stage) -> Stream:
+        if isinstance(stage, Reduce) and isinstance(stage.window, Per):
             raise QueryError(
                 "Expected a window of records on a stream; per= needs the run's events: put it into the query"
             )
-        name = step.name if isinstance(step, Reduce) else type(step).__name__.lower()
-        return Stream(StageProducer(self, step), RecordBuffer(tag=f"{self.tag}.{name}", run=self.run))
+        name = stage.name if isinstance(stage, Reduce) else type(stage).__name__.lower()
+        return Stream(StageProducer(self, stage), RecordBuffer(tag=f"{self.tag}.{name}", run=self.run))
 
     def _function(self, fn: Any, n_params: int = 1) -> Any:
         if not callable(fn):

@@ -22,7 +22,7 @@ from . import expressions as e
 from .access import attribute, item, readable
 from .arrays import operand
 from .functions import FUNCTIONS, check_arguments, check_call
-from .limits import MAX_TEXT, MAX_WORK_BYTES, MAX_WORK_STEPS, PLAIN, Total, check_broadcast, check_int, check_power
+from .limits import MAX_TEXT, MAX_WORK_BYTES, MAX_WORK_OPERATIONS, PLAIN, Total, check_broadcast, check_int, check_power
 
 READABLE: Final = frozenset((float, int, bool, str, bytes, type(None), dict, list, tuple, np.ndarray))
 COMPARISONS: Final = frozenset(("==", "!=", "<", "<=", ">", ">="))
@@ -53,7 +53,7 @@ def evaluator(
     body = compiler.closure(tree.body, tree.params)
 
     def run(*values: Any) -> Any:
-        compiler.n_steps = compiler.n_bytes = 0
+        compiler.n_operations = compiler.n_bytes = 0
         return body(values)
 
     def run_quietly(*values: Any) -> Any:
@@ -71,7 +71,7 @@ class _Compiler:
         self.event = event
         self.root = root
         self.calls = False  # if any, NumPy is told once to be quiet, else at each operator on arrays
-        self.n_steps = 0
+        self.n_operations = 0
         self.n_bytes = 0
 
     def charge(self, value: Any) -> Any:
@@ -90,17 +90,17 @@ class _Compiler:
         elif isinstance(value, list | tuple):
             total = Total()
             total.add(value)
-            self.step(total.n_leaves)
+            self.count(total.n_leaves)
         elif isinstance(value, Mapping):
-            self.step(len(value))
+            self.count(len(value))
         if self.n_bytes > MAX_WORK_BYTES:
             raise RefusedQueryError(f"Expected work on at most {MAX_WORK_BYTES >> 30} GiB for an event, got more")
         return value
 
-    def step(self, n_steps: int) -> None:
-        self.n_steps += n_steps
-        if self.n_steps > MAX_WORK_STEPS:
-            raise RefusedQueryError(f"Expected work of at most {MAX_WORK_STEPS} steps for an event, got more")
+    def count(self, n_operations: int) -> None:
+        self.n_operations += n_operations
+        if self.n_operations > MAX_WORK_OPERATIONS:
+            raise RefusedQueryError(f"Expected work of at most {MAX_WORK_OPERATIONS} operations for an event, got more")
 
     def closure(self, tree: e.Expr, scope: tuple[str, ...]) -> Closure:
         match tree:
@@ -252,7 +252,7 @@ class _Compiler:
 
         def bind(env: Env) -> Callable[[Any, Any], Any]:
             def run(name: Any, value: Any) -> Any:
-                self.step(n_nodes)
+                self.count(n_nodes)
                 return body((*env, name, value) if with_name else (*env, value))
 
             return run

@@ -16,12 +16,12 @@ from sightglass.core.values import array_bytes, array_kind, itemsize, n_bytes
 
 MAX_DEPTH: Final = 64  # well below Python's recursion limit: reading, writing and compiling a tree recurse
 MAX_NODES: Final = 1_000  # an expression written by hand has fewer than 100; compiling one of 1,000 takes milliseconds
-MAX_STEPS: Final = 32  # more than any query that people write; each costs a call for each event
+MAX_STAGES: Final = 32  # more than any query that people write; each costs a call for each event
 MAX_TEXT: Final = 64 * 1024  # of a query, or a text in it: about what 1,000 nodes need with long names
 MAX_INT_BITS: Final = 64  # what arrays, files and messages can hold; Python's own integers grow without a bound
 MAX_RESULT_BYTES: Final = 64 * 2**20  # a snapshot of it takes about 10 ms
 MAX_WORK_BYTES: Final = 8 * 2**30  # about a second of a host's memory bandwidth
-MAX_WORK_STEPS: Final = 1_000_000  # about a second of Python
+MAX_WORK_OPERATIONS: Final = 1_000_000  # about a second of Python
 MAX_BINS: Final = 1_000_000  # 8 MB of counts
 MAX_ITEMS: Final = 10_000  # more than the largest models have parameters; about 10 ms of Python
 MAX_LEAVES: Final = 250_000  # at up to 256 bytes of Python objects each, as much as `MAX_RESULT_BYTES`

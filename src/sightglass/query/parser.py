@@ -22,7 +22,7 @@ from . import expressions as e
 from .functions import FUNCTIONS, check_call
 from .limits import MAX_DEPTH, MAX_TEXT
 from .query import Query, on
-from .stages import REDUCERS, STEPS, WINDOWS
+from .stages import REDUCERS, STAGES, WINDOWS
 from .tracer import NAMED_CONSTANTS
 
 BINARY = {node: op for op, node in e.BINARY_AST.items()}
@@ -125,7 +125,7 @@ class _Reader:
             raise RefusedQueryError(f"{error}\n{caret(self.text, self.place(node))}") from None
         self.fail(str(error), node)
 
-    # The chain of steps
+    # The chain of stages
 
     def query(self) -> Query:
         node = self.syntax()
@@ -135,7 +135,7 @@ class _Reader:
             chain.append(inner)
             inner = inner.func.value
         if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id == "on":
-            return self.steps(self.on(inner), reversed(chain))
+            return self.stages(self.on(inner), reversed(chain))
         return self.short(node)
 
     def on(self, node: ast.Call) -> Query:
@@ -171,7 +171,7 @@ class _Reader:
                 query = query.map(e.Lambda((event,), body))
             except QueryError as error:
                 self.refuse(error, node)
-        return self.steps(query, reversed(reducers))
+        return self.stages(query, reversed(reducers))
 
     def free(self, node: ast.expr) -> dict[str, ast.Name]:
         """Return the names that stand for a value and belong to no lambda; one of them is the event."""
@@ -183,11 +183,11 @@ class _Reader:
         names.sort(key=lambda part: (part.lineno, part.col_offset))
         return {part.id: part for part in names if part.id not in bound and part.id not in NAMED_CONSTANTS}
 
-    def steps(self, query: Query, chain: Any) -> Query:
+    def stages(self, query: Query, chain: Any) -> Query:
         for node in chain:
             name = node.func.attr
-            if name not in STEPS:
-                self.fail(unknown("step", name, STEPS, where="of a query"), self.end(node.func))
+            if name not in STAGES:
+                self.fail(unknown("stage", name, STAGES, where="of a query"), self.end(node.func))
             self.check_keywords(node)
             args = [self.argument(arg) for arg in node.args]
             kwargs = {keyword.arg: self.argument(keyword.value) for keyword in node.keywords}
@@ -209,7 +209,7 @@ class _Reader:
             names.add(keyword.arg)
 
     def argument(self, node: ast.expr) -> Any:
-        """Read an argument of a step: a lambda, or a constant."""
+        """Read an argument of a stage: a lambda, or a constant."""
         tree = self.function(node, frozenset()) if isinstance(node, ast.Lambda) else self.expression(node, frozenset())
         try:
             e.check_size(tree)
@@ -251,7 +251,7 @@ class _Reader:
             case ast.Call():
                 return self.call(node, scope)
             case ast.Lambda():
-                self.fail("Expected a value, got a lambda: only steps, and functions such as map, take one", node)
+                self.fail("Expected a value, got a lambda: only stages, and functions such as map, take one", node)
             case ast.Tuple(elts=items):
                 return e.Tuple(tuple(self.expression(item, scope) for item in items))
             case ast.List(elts=items):

@@ -25,7 +25,7 @@ from .functions import FUNCTIONS
 from .limits import Total
 from .query import Query
 from .reducers import reducer
-from .stages import Every, Group, Map, Per, Period, Reduce, Step, When, Where
+from .stages import Every, Group, Map, Per, Period, Reduce, Stage, When, Where
 from .windows import NOWHERE, Fold, PipelineItem, Place
 
 Functions = Mapping[str, Callable[..., Any]]
@@ -45,20 +45,20 @@ class Pipeline:
     """Steps that values go through, reducers among them; what comes out is in the order it went in.
 
     Attributes:
-        folds: The reducers, each with its place among the steps.
+        folds: The reducers, each with its place among the stages.
     """
 
-    def __init__(self, steps: Iterable[Step], *, seed: int = 0, held: bool = False) -> None:
+    def __init__(self, stages: Iterable[Stage], *, seed: int = 0, held: bool = False) -> None:
         """Begin before the first event.
 
         Args:
-            steps: Their functions are of Python.
+            stages: Their functions are of Python.
             seed: What random choices are drawn from.
             held: Whether events whose numbers are passed over were held back by a condition; by default they failed.
         """
         self._held = held
-        self._stages: list[_Mapped | _Filtered | Fold] = [_stage(step, seed) for step in steps]
-        self.folds = [(i, stage) for i, stage in enumerate(self._stages) if isinstance(stage, Fold)]
+        self._operations: list[_Mapped | _Filtered | Fold] = [_operation(stage, seed) for stage in stages]
+        self.folds = [(i, operation) for i, operation in enumerate(self._operations) if isinstance(operation, Fold)]
         self._periods = [(i, fold) for i, fold in self.folds if isinstance(fold.window, Period)]
         self._whens = [(i, fold) for i, fold in self.folds if isinstance(fold.window, When)]
         self._next = -1
@@ -77,7 +77,7 @@ class Pipeline:
         out: list[PipelineItem] = []
         with np.errstate(all="ignore"):
             self._pass_to(ordinal, wall_time, out)
-            self._step(0, ordinal, item, out)
+            self._operate(0, ordinal, item, out)
             for (i, fold), close in zip(self._whens, closes, strict=False):
                 if close:
                     self._push(i + 1, fold.close(), out)
@@ -108,7 +108,7 @@ class Pipeline:
             every = window.n if isinstance(window, Every) else ordinal
             boundary = self._next + every - 1 - self._next % every
             for missing in sorted({min(boundary, ordinal - 1), ordinal - 1}):
-                self._step(0, missing, _missed(missing, complete=self._held), out)
+                self._operate(0, missing, _missed(missing, complete=self._held), out)
 
     def miss(self, *, ordinal: int, wall_time: float) -> list[PipelineItem]:
         """Pass by an event that was not evaluated: windows close in time, and say that they are incomplete."""
@@ -145,19 +145,19 @@ class Pipeline:
 
     def _push(self, start: int, group: PipelineItem | None, out: list[PipelineItem]) -> None:
         if group is not None:
-            self._step(start, group.ordinal, group, out)
+            self._operate(start, group.ordinal, group, out)
 
-    def _step(self, start: int, ordinal: int, item: PipelineItem | None, out: list[PipelineItem]) -> None:
-        for i in range(start, len(self._stages)):
-            stage = self._stages[i]
-            if isinstance(stage, Fold):
-                self._push(i + 1, _offer(stage, ordinal, item), out)
+    def _operate(self, start: int, ordinal: int, item: PipelineItem | None, out: list[PipelineItem]) -> None:
+        for i in range(start, len(self._operations)):
+            operation = self._operations[i]
+            if isinstance(operation, Fold):
+                self._push(i + 1, _offer(operation, ordinal, item), out)
                 return
             if item is None or not item.passed:
                 continue
-            if isinstance(stage, _Mapped):
-                item.value = stage.fn(item.value)
-            elif not truth(stage.fn(item.value)):
+            if isinstance(operation, _Mapped):
+                item.value = operation.fn(item.value)
+            elif not truth(operation.fn(item.value)):
                 item.passed = False
         if item is not None and item.passed:
             out.append(item)
@@ -180,8 +180,8 @@ def _offer(fold: Fold, ordinal: int, item: PipelineItem | None) -> PipelineItem 
     return group
 
 
-def _stage(step: Step, seed: int) -> _Mapped | _Filtered | Fold:
-    match step:
+def _operation(stage: Stage, seed: int) -> _Mapped | _Filtered | Fold:
+    match stage:
         case Map(fn):
             return _Mapped(fn)
         case Where(fn):
@@ -191,7 +191,7 @@ def _stage(step: Step, seed: int) -> _Mapped | _Filtered | Fold:
 
 
 @dataclass(slots=True)
-class HeadResult:
+class PerEventResult:
     """What the first half of an event's evaluation gave.
 
     Attributes:
@@ -224,7 +224,7 @@ class Evaluation:
         query: What is evaluated.
         functions: What else it may call, by name.
         only: The function of a query whose head is a single map, where no window has a condition; else `None`.
-        has_tail: Whether there is a reducer.
+        has_reducer: Whether there is a reducer.
         windows: The windows of the reducers.
         holds: Whether values outlive the event: they are copied then, unless they are new. True without a reducer;
             whoever takes up tails later than inside the event sets it.
@@ -238,59 +238,61 @@ class Evaluation:
         """
         self.query = query
         self.functions = functions = functions or {}
-        first = next((i for i, step in enumerate(query.steps) if isinstance(step, Reduce)), len(query.steps))
-        n_wheres = next((i for i, step in enumerate(query.steps) if not isinstance(step, Where)), first)
+        first = next((i for i, stage in enumerate(query.stages) if isinstance(stage, Reduce)), len(query.stages))
+        n_wheres = next((i for i, stage in enumerate(query.stages) if not isinstance(stage, Where)), first)
         # The first map, and conditions before it, see the event itself.
-        self._head = [
-            _compiled(step, functions, query.event if i <= n_wheres else None)
-            for i, step in enumerate(query.steps[:first])
+        self._before_reducer = [
+            _compiled(stage, functions, query.event if i <= n_wheres else None)
+            for i, stage in enumerate(query.stages[:first])
         ]
-        self._pipeline = Pipeline([_compiled(step, functions, None) for step in query.steps[first:]], seed=query.seed)
+        self._pipeline = Pipeline(
+            [_compiled(stage, functions, None) for stage in query.stages[first:]], seed=query.seed
+        )
         self._whens = conditions(query, functions)
-        single = len(self._head) == 1 and isinstance(self._head[0], Map) and not self._whens
-        self.only = self._head[0].fn if single else None  # type: ignore[union-attr]
-        self.has_tail = bool(self._pipeline.folds)
-        self.windows = tuple(step.window for step in query.steps if isinstance(step, Reduce))
-        self.holds = not self.has_tail
-        self._is_new = _maps_to_new(query.steps[:first])
+        single = len(self._before_reducer) == 1 and isinstance(self._before_reducer[0], Map) and not self._whens
+        self.only = self._before_reducer[0].fn if single else None  # type: ignore[union-attr]
+        self.has_reducer = bool(self._pipeline.folds)
+        self.windows = tuple(stage.window for stage in query.stages if isinstance(stage, Reduce))
+        self.holds = not self.has_reducer
+        self._is_new = _maps_to_new(query.stages[:first])
 
-    def head(self, observables: Mapping[str, Any]) -> HeadResult:
+    def per_event(self, observables: Mapping[str, Any]) -> PerEventResult:
         """Map and filter the observables of an event up to the first reducer, without waiting for a device."""
         value: Any = observables
         pending: tuple[Any, ...] = ()
         if self.only is not None:
             value = self.only(observables)
         else:
-            for step in self._head:
-                result = step.fn(value)  # type: ignore[union-attr]
-                if isinstance(step, Map):
+            for stage in self._before_reducer:
+                result = stage.fn(value)  # type: ignore[union-attr]
+                if isinstance(stage, Map):
                     value = result
                 elif on_device(result):
                     pending = (*pending, result)
                 elif not truth(result):
                     closes = tuple(when(observables) for when in self._whens)
-                    return HeadResult(None, False, (), closes, any(map(on_device, closes)))
+                    return PerEventResult(None, False, (), closes, any(map(on_device, closes)))
         closes = tuple(when(observables) for when in self._whens) if self._whens else ()
         if type(value) in SCALARS_:
-            return HeadResult(value, True, pending, closes, bool(pending) or any(map(on_device, closes)))
+            return PerEventResult(value, True, pending, closes, bool(pending) or any(map(on_device, closes)))
         return self._settled(value, pending, closes)
 
-    def staged(self, observables: Mapping[str, Any]) -> HeadResult:
+    def per_event_traced(self, observables: Mapping[str, Any]) -> PerEventResult:
         """Map and filter observables that have no values yet, such as JAX's tracers: nothing is decided or copied."""
         value: Any = observables
         pending: tuple[Any, ...] = ()
-        for step in self._head:
-            result = step.fn(value)  # type: ignore[union-attr]
-            if isinstance(step, Map):
+        for stage in self._before_reducer:
+            result = stage.fn(value)  # type: ignore[union-attr]
+            if isinstance(stage, Map):
                 value = result
             else:
                 pending = (*pending, result)
         total = Total()
         total.add(value)
         total.check()
-        return HeadResult(value, True, pending, tuple(when(observables) for when in self._whens), True)
+        return PerEventResult(value, True, pending, tuple(when(observables) for when in self._whens), True)
 
-    def _settled(self, value: Any, pending: tuple[Any, ...], closes: tuple[Any, ...]) -> HeadResult:
+    def _settled(self, value: Any, pending: tuple[Any, ...], closes: tuple[Any, ...]) -> PerEventResult:
         """Make sure that the program cannot overwrite the value, and see whether it is to be waited for."""
         total = Total()
         total.add(value)
@@ -302,12 +304,12 @@ class Evaluation:
             value = value if self._is_new else snapshot(value)
         if waiting:
             value, pending, closes = start_copy((value, pending, closes))
-        return HeadResult(value if waiting else host(value), True, pending, closes, waiting)
+        return PerEventResult(value if waiting else host(value), True, pending, closes, waiting)
 
-    def rest(self, value: Any) -> HeadResult:
+    def finish_per_event(self, value: Any) -> PerEventResult:
         """Finish the head of a query that is a single map, `only`, whose value is known already."""
         if type(value) in SCALARS_:
-            return HeadResult(value, True, (), (), False)
+            return PerEventResult(value, True, (), (), False)
         return self._settled(value, (), ())
 
     def fork(self, copy: Callable[[Any], Any]) -> Evaluation:
@@ -317,8 +319,8 @@ class Evaluation:
         other._pipeline = copy(self._pipeline)
         return other
 
-    def looking(self, query: Query, *, is_new: bool) -> Evaluation:
-        """Return this evaluation with the head of another query, which has the same steps with other functions.
+    def with_per_event_of(self, query: Query, *, is_new: bool) -> Evaluation:
+        """Return this evaluation with the head of another query, which has the same stages with other functions.
 
         Args:
             query: Where the head comes from.
@@ -330,13 +332,19 @@ class Evaluation:
         other._is_new = is_new
         return other
 
-    def tail(
-        self, head: HeadResult, *, ordinal: int, step: float, wall_time: float, steps: Mapping[str, float] | None = None
+    def across_events(
+        self,
+        result: PerEventResult,
+        *,
+        ordinal: int,
+        step: float,
+        wall_time: float,
+        steps: Mapping[str, float] | None = None,
     ) -> list[PipelineItem]:
         """Take the second half of an event's evaluation; waits for the device if the head left something there."""
-        head.read()
-        item = PipelineItem(ordinal, step, wall_time, head.value, steps=steps, passed=head.passed)
-        return self._pipeline.post(item, ordinal=ordinal, wall_time=wall_time, closes=[truth(c) for c in head.closes])
+        result.read()
+        item = PipelineItem(ordinal, step, wall_time, result.value, steps=steps, passed=result.passed)
+        return self._pipeline.post(item, ordinal=ordinal, wall_time=wall_time, closes=[truth(c) for c in result.closes])
 
     def number(self, value: Any, ordinal: int, place: Place) -> Sequence[PipelineItem]:
         """Take in the plain number that `only` gave, for a query with a reducer: `rest` and `tail` without a detour."""
@@ -363,32 +371,32 @@ class Evaluation:
         return self._pipeline.finish()
 
 
-def rest(query: Query, n_done: int, functions: Functions | None = None, *, held: bool = False) -> Pipeline:
-    """Return the steps of a query but for the first, as one pipeline for values on the host.
+def remaining(query: Query, n_done: int, functions: Functions | None = None, *, held: bool = False) -> Pipeline:
+    """Return the stages of a query but for the first, as one pipeline for values on the host.
 
     Args:
         query: The query.
-        n_done: How many of its steps are done already.
+        n_done: How many of its stages are done already.
         functions: What else it may call.
         held: Whether events whose numbers are passed over were held back by a condition, or failed.
 
     Raises:
         QueryError: It calls a function that does not exist, or with wrong arguments.
     """
-    steps = [
-        _compiled(step, functions or {}, query.event if all(isinstance(s, Where) for s in query.steps[:i]) else None)
-        for i, step in enumerate(query.steps)
+    stages = [
+        _compiled(stage, functions or {}, query.event if all(isinstance(s, Where) for s in query.stages[:i]) else None)
+        for i, stage in enumerate(query.stages)
         if i >= n_done
     ]
-    return Pipeline(steps, seed=query.seed, held=held)
+    return Pipeline(stages, seed=query.seed, held=held)
 
 
 def conditions(query: Query, functions: Functions | None = None, *, n_done: int = 0) -> list[Callable[[Any], Any]]:
-    """Return the conditions of a query's windows, behind the steps that are done, as functions of the event."""
+    """Return the conditions of a query's windows, behind the stages that are done, as functions of the event."""
     return [
-        evaluator(step.window.condition, functions=functions or {}, event=query.event)
-        for step in query.steps[n_done:]
-        if isinstance(step, Reduce) and isinstance(step.window, When)
+        evaluator(stage.window.condition, functions=functions or {}, event=query.event)
+        for stage in query.stages[n_done:]
+        if isinstance(stage, Reduce) and isinstance(stage.window, When)
     ]
 
 
@@ -400,13 +408,13 @@ def host(value: Any) -> Any:
     return value if isinstance(value, SCALARS) else to_host(value)
 
 
-def _compiled(step: Step, functions: Functions, event: str | None) -> Step:
-    """Replace the lambdas of a step by functions."""
+def _compiled(stage: Stage, functions: Functions, event: str | None) -> Stage:
+    """Replace the lambdas of a stage by functions."""
 
     def compiled(value: Any, event: str | None = None) -> Any:
         return evaluator(value, functions=functions, event=event) if isinstance(value, e.Lambda) else value
 
-    match step:
+    match stage:
         case Map(fn):
             return Map(compiled(fn, event))
         case Where(fn):
@@ -420,9 +428,9 @@ VIEWS = frozenset(
 )
 
 
-def _maps_to_new(steps: Sequence[Step]) -> bool:
+def _maps_to_new(stages: Sequence[Stage]) -> bool:
     """Tell whether the last map certainly computes a new value, which the program cannot overwrite."""
-    last = next((step.fn.body for step in reversed(steps) if isinstance(step, Map)), None)
+    last = next((stage.fn.body for stage in reversed(stages) if isinstance(stage, Map)), None)
     return makes_new(last) if last is not None else False
 
 

@@ -21,9 +21,9 @@ import numpy as np
 from sightglass.core.errors import QueryError, QuerySyntaxError, RefusedQueryError
 
 from . import expressions as e
-from .limits import MAX_STEPS, MAX_TEXT
+from .limits import MAX_STAGES, MAX_TEXT
 from .reducers import BUILDERS
-from .stages import Chain, Every, Group, Map, Per, Period, Reduce, Step, When, Where, Window, event_name
+from .stages import Chain, Every, Group, Map, Per, Period, Reduce, Stage, When, Where, Window, event_name
 from .tracer import as_tree, is_symbol, trace
 
 
@@ -32,15 +32,15 @@ class Query(Chain):
     """A question to a run. Make one with `on`, and refine it with its methods."""
 
     event: str
-    steps: tuple[Step, ...] = ()
+    stages: tuple[Stage, ...] = ()
 
-    def _with(self, step: Step) -> Query:
-        if len(self.steps) >= MAX_STEPS:
-            raise QueryError(f"Expected at most {MAX_STEPS} steps in a query, got more")
-        if isinstance(step, Reduce):
-            step = replace(step, args=tuple((key, _plain(value)) for key, value in step.args))
-            _check(step)
-        query = replace(self, steps=(*self.steps, step))
+    def _with(self, stage: Stage) -> Query:
+        if len(self.stages) >= MAX_STAGES:
+            raise QueryError(f"Expected at most {MAX_STAGES} stages in a query, got more")
+        if isinstance(stage, Reduce):
+            stage = replace(stage, args=tuple((key, _plain(value)) for key, value in stage.args))
+            _check(stage)
+        query = replace(self, stages=(*self.stages, stage))
         if len(str(query)) > MAX_TEXT:
             raise RefusedQueryError(f"Expected a query of at most {MAX_TEXT} characters, got {len(str(query))}")
         return query
@@ -63,7 +63,7 @@ class Query(Chain):
     @cached_property
     def tag(self) -> str:
         """The name of the series that answers this query: a path such as "batch.loss", else its shortest text."""
-        match self.steps:
+        match self.stages:
             case (Map(fn=e.Lambda(params=(name,), body=body)),):
                 path = _path(body, name)
                 if path is not None:
@@ -73,9 +73,9 @@ class Query(Chain):
     @property
     def short(self) -> str | None:
         """The short form, `batch.loss.mean(every=100)`, of a map and reducers with named windows; else `None`."""
-        if not self.steps or not self.event.isidentifier() or keyword.iskeyword(self.event):
+        if not self.stages or not self.event.isidentifier() or keyword.iskeyword(self.event):
             return None
-        first, *rest = self.steps
+        first, *rest = self.stages
         if not isinstance(first, Map) or any(not isinstance(s, Reduce) or isinstance(s.window, Group) for s in rest):
             return None
         body = e.write_body(first.fn, self.event)
@@ -83,33 +83,33 @@ class Query(Chain):
             return None
         if rest and not isinstance(first.fn.body, e.Attr | e.Item | e.Call):
             body = f"({body})"
-        return ".".join([body, *(_write_step(step, e.write) for step in rest)])
+        return ".".join([body, *(_write_stage(stage, e.write) for stage in rest)])
 
     @property
     def names(self) -> list[str]:
         """The observables of the event that the query reads by name."""
         seen: dict[str, None] = {}
-        for i, step in enumerate(self.steps):
-            if isinstance(step, Map | Where) and all(isinstance(before, Where) for before in self.steps[:i]):
-                seen.update(dict.fromkeys(_names(step.fn.body, step.fn.params[0])))
-            elif isinstance(step, Reduce) and isinstance(step.window, When):
-                seen.update(dict.fromkeys(_names(step.window.condition.body, step.window.condition.params[0])))
+        for i, stage in enumerate(self.stages):
+            if isinstance(stage, Map | Where) and all(isinstance(before, Where) for before in self.stages[:i]):
+                seen.update(dict.fromkeys(_names(stage.fn.body, stage.fn.params[0])))
+            elif isinstance(stage, Reduce) and isinstance(stage.window, When):
+                seen.update(dict.fromkeys(_names(stage.window.condition.body, stage.window.condition.params[0])))
         return list(seen)
 
     @property
     def reads_all(self) -> bool:
         """Whether the query reads the event other than by the names of observables."""
-        windows = (step.window for step in self.steps if isinstance(step, Reduce))
+        windows = (stage.window for stage in self.stages if isinstance(stage, Reduce))
         conditions = (window.condition for window in windows if isinstance(window, When))
         if any(_reads_whole(condition.body, condition.params[0]) for condition in conditions):
             return True
         whole = True
-        for i, step in enumerate(self.steps):
-            if not all(isinstance(before, Where) for before in self.steps[:i]):
+        for i, stage in enumerate(self.stages):
+            if not all(isinstance(before, Where) for before in self.stages[:i]):
                 break
-            if isinstance(step, Map | Where) and _reads_whole(step.fn.body, step.fn.params[0]):
+            if isinstance(stage, Map | Where) and _reads_whole(stage.fn.body, stage.fn.params[0]):
                 return True
-            whole = not (isinstance(step, Map) or (isinstance(step, Reduce) and step.name == "count"))
+            whole = not (isinstance(stage, Map) or (isinstance(stage, Reduce) and stage.name == "count"))
         return whole
 
     @property
@@ -135,19 +135,19 @@ def on(event: str) -> Query:
 
 
 def _plain(value: Any) -> Any:
-    """Check that an argument of a step can be part of a query, and make NumPy scalars plain."""
+    """Check that an argument of a stage can be part of a query, and make NumPy scalars plain."""
     if isinstance(value, e.Lambda):
         return value
     if is_symbol(value):
-        raise QuerySyntaxError(f"Expected a constant as a step's argument, got {value!r}")
+        raise QuerySyntaxError(f"Expected a constant as a stage's argument, got {value!r}")
     tree = as_tree(value)
     e.check_size(tree)
     return e.literal(tree)
 
 
-def _check(step: Reduce) -> None:
-    args = {key: (lambda *a: None) if isinstance(value, e.Lambda) else value for key, value in step.args}
-    BUILDERS[step.name](**args)
+def _check(stage: Reduce) -> None:
+    args = {key: (lambda *a: None) if isinstance(value, e.Lambda) else value for key, value in stage.args}
+    BUILDERS[stage.name](**args)
 
 
 def _names(tree: e.Expr, root: str) -> Iterator[str]:
@@ -187,11 +187,11 @@ def _path(tree: e.Expr, root: str) -> str | None:
 
 
 def _write(query: Query, write: Callable[[e.Expr], str]) -> str:
-    return ".".join([f"on({query.event!r})", *(_write_step(step, write) for step in query.steps)])
+    return ".".join([f"on({query.event!r})", *(_write_stage(stage, write) for stage in query.stages)])
 
 
-def _write_step(step: Step, write: Callable[[e.Expr], str]) -> str:
-    match step:
+def _write_stage(stage: Stage, write: Callable[[e.Expr], str]) -> str:
+    match stage:
         case Map(fn):
             return f"map({write(fn)})"
         case Where(fn):

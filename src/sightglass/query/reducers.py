@@ -1,8 +1,8 @@
 """Reducers: many values to one, in constant memory.
 
-A reducer is three functions, `start() -> state`, `step(state, value, ordinal) -> state` and `finish(state) -> value`,
+A reducer is three functions, `start() -> state`, `update(state, value, ordinal) -> state` and `finish(state) -> value`,
 plus `merge(state, state) -> state` where the mathematics allows it. They touch nothing but what they are given; a state
-belongs to who holds it and is used up by `step` and `merge`, so that a sketch can grow in place.
+belongs to who holds it and is used up by `update` and `merge`, so that a sketch can grow in place.
 
 Numbers are accumulated in 64 bits, floats as float64. Mappings and tuples of numbers are reduced name by name. NaN is
 never hidden: it makes a mean, a minimum or a quantile NaN. What is random is drawn from a seed and the ordinal of the
@@ -39,7 +39,7 @@ class Reducer:
 
     name: str
     start: Callable[[], State]
-    step: Callable[[State, Any, int], State]
+    update: Callable[[State, Any, int], State]
     finish: Callable[[State], Any]
     merge: Callable[[State, State], State] | None = None
     state_bytes: int = 64
@@ -127,9 +127,9 @@ class Branch(NamedTuple):
 
 def by_name(inner: Reducer) -> Reducer:
     """Lift a reducer of numbers to mappings and sequences of numbers, each name reduced apart."""
-    start, of_number = inner.start, inner.step
+    start, of_number = inner.start, inner.update
 
-    def step(state: State, value: Any, ordinal: int) -> State:
+    def update(state: State, value: Any, ordinal: int) -> State:
         if type(value) in CONTAINERS or isinstance(value, Mapping | list | tuple):
             return branch(state, value, ordinal)
         if type(state) is Branch:
@@ -139,7 +139,7 @@ def by_name(inner: Reducer) -> Reducer:
     def quick(state: State, value: Any, ordinal: int) -> State:
         if type(value) in QUICK and type(state) is not Branch:
             return of_number(start() if state is None else state, value, ordinal)
-        return step(state, value, ordinal)
+        return update(state, value, ordinal)
 
     def branch(state: State, value: Any, ordinal: int) -> State:
         kind = dict if isinstance(value, Mapping) else tuple
@@ -171,12 +171,12 @@ def by_name(inner: Reducer) -> Reducer:
         return inner.merge(a, b)
 
     mergeable = merge if inner.merge else None
-    return Reducer(name=inner.name, start=lambda: None, step=quick, finish=finish, merge=mergeable)
+    return Reducer(name=inner.name, start=lambda: None, update=quick, finish=finish, merge=mergeable)
 
 
 def _count() -> Reducer:
     return Reducer(
-        name="count", start=lambda: 0, step=lambda n, x, i: n + 1, finish=lambda n: n, merge=lambda a, b: a + b
+        name="count", start=lambda: 0, update=lambda n, x, i: n + 1, finish=lambda n: n, merge=lambda a, b: a + b
     )
 
 
@@ -190,10 +190,10 @@ def _sum() -> Reducer:
             )
         return total
 
-    def step(state: Any, value: Any, ordinal: int) -> Any:
+    def update(state: Any, value: Any, ordinal: int) -> Any:
         return add(state, wide(value))
 
-    return by_name(Reducer(name="sum", start=lambda: 0, step=step, finish=lambda s: s, merge=add))
+    return by_name(Reducer(name="sum", start=lambda: 0, update=update, finish=lambda s: s, merge=add))
 
 
 def _wrapped(a: Any, b: Any, total: Any) -> Any:
@@ -202,7 +202,7 @@ def _wrapped(a: Any, b: Any, total: Any) -> Any:
 
 
 def _mean() -> Reducer:
-    def step(state: State, value: Any, ordinal: int) -> State:
+    def update(state: State, value: Any, ordinal: int) -> State:
         x = wide(value)
         check_alike(state[1], x)
         return state[0] + 1, state[1] + x
@@ -214,10 +214,10 @@ def _mean() -> Reducer:
     def finish(state: State) -> Any:
         return state[1] / state[0] if state[0] else math.nan
 
-    return by_name(Reducer(name="mean", start=lambda: (0, 0.0), step=step, finish=finish, merge=merge))
+    return by_name(Reducer(name="mean", start=lambda: (0, 0.0), update=update, finish=finish, merge=merge))
 
 
-def _moments_step(state: State, value: Any, ordinal: int) -> State:
+def _moments_update(state: State, value: Any, ordinal: int) -> State:
     """Welford's update; see Chan, Golub and LeVeque (1979), "Updating formulae", for the merge."""
     n, mean, m2 = state
     x = wide(value)
@@ -242,7 +242,7 @@ def _var(name: str = "var") -> Reducer:
         return variance if name == "var" else variance**0.5
 
     return by_name(
-        Reducer(name=name, start=lambda: (0, 0.0, 0.0), step=_moments_step, finish=finish, merge=_moments_merge)
+        Reducer(name=name, start=lambda: (0, 0.0, 0.0), update=_moments_update, finish=finish, merge=_moments_merge)
     )
 
 
@@ -257,15 +257,15 @@ def _extreme(name: str) -> Reducer:
             return of_arrays(a, b)
         return a if math.isnan(a) else b if math.isnan(b) else pick(a, b)
 
-    step = lambda state, value, ordinal: choose(state, real(value))  # noqa: E731
-    return by_name(Reducer(name=name, start=lambda: None, step=step, finish=lambda s: s, merge=choose))
+    update = lambda state, value, ordinal: choose(state, real(value))  # noqa: E731
+    return by_name(Reducer(name=name, start=lambda: None, update=update, finish=lambda s: s, merge=choose))
 
 
 def _first() -> Reducer:
     return Reducer(
         name="first",
         start=lambda: None,
-        step=lambda s, x, i: (i, kept(x)) if s is None else s,
+        update=lambda s, x, i: (i, kept(x)) if s is None else s,
         finish=lambda s: s and s[1],
         merge=lambda a, b: min((s for s in (a, b) if s), key=lambda s: s[0], default=None),
     )
@@ -275,7 +275,7 @@ def _last() -> Reducer:
     return Reducer(
         name="last",
         start=lambda: None,
-        step=lambda s, x, i: (i, kept(x)),
+        update=lambda s, x, i: (i, kept(x)),
         finish=lambda s: s and s[1],
         merge=lambda a, b: max((s for s in (a, b) if s), key=lambda s: s[0], default=None),
     )
@@ -294,7 +294,7 @@ def _quantile(q: Any) -> Reducer:
         Reducer(
             name="quantile",
             start=Quantiles,
-            step=lambda s, x, i: s.add(real(x)),
+            update=lambda s, x, i: s.add(real(x)),
             finish=finish,
             merge=lambda a, b: a.merge(b),
             state_bytes=64 * 1024,
@@ -308,7 +308,7 @@ def _histogram(bins: Any = 64) -> Reducer:
         Reducer(
             name="histogram",
             start=lambda: Bins(bins),
-            step=lambda s, x, i: s.add(real(x)),
+            update=lambda s, x, i: s.add(real(x)),
             finish=lambda s: s.histogram(),
             merge=lambda a, b: a.merge(b),
             state_bytes=8 * bins,
@@ -336,7 +336,7 @@ class RankedValue(tuple[Any, ...]):
 def _top(k: Any, by: Callable[[Any], Any] | None = None) -> Reducer:
     k = check_count(k, name="k")
 
-    def step(state: list[Any], value: Any, ordinal: int) -> list[Any]:
+    def update(state: list[Any], value: Any, ordinal: int) -> list[Any]:
         rank = real(by(value) if by else value)
         if isinstance(rank, np.ndarray):
             raise EvaluationError(f"Expected one number to rank by, got {type_name(rank)}: name it with by=lambda x: …")
@@ -350,7 +350,7 @@ def _top(k: Any, by: Callable[[Any], Any] | None = None) -> Reducer:
     def finish(state: list[Any]) -> list[Any]:
         return [entry[2] for entry in sorted(state, reverse=True)]
 
-    return Reducer(name="top", start=list, step=step, finish=finish, merge=merge)
+    return Reducer(name="top", start=list, update=update, finish=finish, merge=merge)
 
 
 def scramble(seed: int, ordinal: int) -> int:
@@ -373,7 +373,7 @@ def _sample(k: Any, *, seed: int = 0) -> Reducer:
     return Reducer(
         name="sample",
         start=list,
-        step=lambda s, x, i: _keep_largest(s, (scramble(seed, i), i, x), k),
+        update=lambda s, x, i: _keep_largest(s, (scramble(seed, i), i, x), k),
         finish=lambda s: [entry[2] for entry in sorted(s, key=lambda entry: entry[1])],
         merge=merge,
     )
@@ -382,7 +382,7 @@ def _sample(k: Any, *, seed: int = 0) -> Reducer:
 def _collect(limit: Any = 1000) -> Reducer:
     limit = check_count(limit, name="limit")
 
-    def step(state: list[Any], value: Any, ordinal: int) -> list[Any]:
+    def update(state: list[Any], value: Any, ordinal: int) -> list[Any]:
         if len(state) < limit:
             state.append((ordinal, kept(value, len(state) + 1)))
         return state
@@ -390,14 +390,14 @@ def _collect(limit: Any = 1000) -> Reducer:
     return Reducer(
         name="collect",
         start=list,
-        step=step,
+        update=update,
         finish=lambda s: [value for _, value in s],
         merge=lambda a, b: sorted([*a, *b], key=lambda entry: entry[0])[:limit],
     )
 
 
 def _reduce(fn: Callable[[Any, Any], Any], init: Any) -> Reducer:
-    def step(state: Any, value: Any, ordinal: int) -> Any:
+    def update(state: Any, value: Any, ordinal: int) -> Any:
         result = _plain(fn(state, value))
         if structure(result) != structure(state):
             raise EvaluationError(
@@ -406,7 +406,7 @@ def _reduce(fn: Callable[[Any, Any], Any], init: Any) -> Reducer:
             )
         return result
 
-    return Reducer(name="reduce", start=lambda: snapshot(init), step=step, finish=lambda s: s)
+    return Reducer(name="reduce", start=lambda: snapshot(init), update=update, finish=lambda s: s)
 
 
 def _plain(value: Any) -> Any:

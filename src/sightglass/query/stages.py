@@ -108,7 +108,7 @@ class Reduce:
     window: Window
 
 
-Step = Map | Where | Reduce
+Stage = Map | Where | Reduce
 
 
 def event_name(name: object) -> str:
@@ -123,7 +123,7 @@ def event_name(name: object) -> str:
 
 
 class Chain:
-    """The verbs that queries and streams share; each gives a new chain with one more step.
+    """The verbs that queries and streams share; each gives a new chain with one more stage.
 
     A reducer's window is named by one of `every` (a number of events, or a time such as "5 min"), `per` (another event)
     and `when` (a condition on the event); with none, the run's own groups close it.
@@ -131,7 +131,7 @@ class Chain:
 
     __slots__ = ()
 
-    def _with(self, step: Step) -> Any:
+    def _with(self, stage: Stage) -> Any:
         raise TypeError(f"Expected a query or a stream, got {type(self).__name__}")
 
     def _function(self, fn: Any, n_params: int = 1) -> Any:
@@ -217,4 +217,4 @@ class Chain:
 
 REDUCERS: Final = ("count", "sum", "mean", "var", "std", "min", "max", "first", "last", "quantile", "histogram", "top",
                    "sample", "collect", "reduce")  # fmt: skip
-STEPS: Final = ("map", "where", *REDUCERS)
+STAGES: Final = ("map", "where", *REDUCERS)

@@ -26,7 +26,7 @@ from .limits import MAX_DEPTH
 
 INSTEAD = {
     "__bool__": "A query cannot decide with `if`, `and`, `or`, `not` or a chained comparison: "
-    "write where(condition, x, y), `&`, `|`, `~`, or a .where(lambda …) step",
+    "write where(condition, x, y), `&`, `|`, `~`, or a .where(lambda …) stage",
     "__contains__": "A query cannot use `in`: write .contains(x)",
     "__len__": "A query cannot use len(): write .len(), or sightglass.fn.len(x)",
     "__iter__": "A query cannot loop or unpack: write .map(lambda name, value: …), or x[0], x[1]",

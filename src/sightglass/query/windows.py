@@ -51,14 +51,25 @@ class Fold:
     """A reducer with its window, and the group that is open."""
 
     __slots__ = (
-        "_begun", "_complete", "_every", "_n_events", "_n_values", "_number", "_period", "_place", "_state", "_step",
-        "_touched", "reducer", "window",
+        "_begun",
+        "_complete",
+        "_every",
+        "_n_events",
+        "_n_values",
+        "_number",
+        "_period",
+        "_place",
+        "_state",
+        "_touched",
+        "_update",
+        "reducer",
+        "window",
     )  # fmt: skip
 
     def __init__(self, reducer: Reducer, window: Window) -> None:
         self.reducer = reducer
         self.window = window
-        self._step = reducer.step
+        self._update = reducer.update
         self._every = window.n if isinstance(window, Every) else 0
         self._begun = self._complete = False
         self._number = 0
@@ -97,7 +108,7 @@ class Fold:
         """Take a value in; returns the group, if this closes it."""
         if not self._begun:
             self._begin(ordinal)
-        self._state = self._step(self._state, value, ordinal)
+        self._state = self._update(self._state, value, ordinal)
         self._n_values += 1
         self._n_events += n_events
         self._place = place

@@ -22,7 +22,7 @@ from sightglass.query.evaluator import evaluator
 from sightglass.query.expressions import canonical
 from sightglass.query.pipeline import makes_new
 from sightglass.query.query import Query
-from sightglass.query.stages import Map, Reduce, Step, When, Where
+from sightglass.query.stages import Map, Reduce, Stage, When, Where
 
 VALUE: Final = "value ahead"
 NAME: Final = "name ahead"
@@ -78,31 +78,31 @@ def split(query: Query, offers: Offers) -> tuple[Query, tuple[PrecomputedPart, .
     def cut(fn: e.Lambda) -> e.Lambda:
         return e.Lambda(fn.params, _Cutter(fn.params[0], offers, parts).cut(fn.body))
 
-    steps: list[Step] = []
+    stages: list[Stage] = []
     sees_event = True
-    for step in query.steps:
-        match step:
+    for stage in query.stages:
+        match stage:
             case Map(e.Lambda() as fn) if sees_event:
-                step, sees_event = Map(cut(fn)), False
+                stage, sees_event = Map(cut(fn)), False
             case Where(e.Lambda() as fn) if sees_event:
-                step = Where(cut(fn))
+                stage = Where(cut(fn))
             case Reduce(window=When(condition=e.Lambda() as condition)):
-                step, sees_event = replace(step, window=When(cut(condition))), False
+                stage, sees_event = replace(stage, window=When(cut(condition))), False
             case Reduce():
                 sees_event = False
-        steps.append(step)
-    return replace(query, steps=tuple(steps)), tuple(parts.values())
+        stages.append(stage)
+    return replace(query, stages=tuple(stages)), tuple(parts.values())
 
 
 def gives_new(query: Query, rest: Query) -> bool:
     """Tell whether what the last map of a query gives is certainly its own, when parts are taken out of it."""
-    n_head = next((i for i, step in enumerate(query.steps) if isinstance(step, Reduce)), len(query.steps))
-    maps = [i for i, step in enumerate(query.steps[:n_head]) if isinstance(step, Map)]
+    n_head = next((i for i, stage in enumerate(query.stages) if isinstance(stage, Reduce)), len(query.stages))
+    maps = [i for i, stage in enumerate(query.stages[:n_head]) if isinstance(stage, Map)]
     if not maps:
         return False
-    body = rest.steps[maps[-1]].fn.body  # type: ignore[union-attr]
+    body = rest.stages[maps[-1]].fn.body  # type: ignore[union-attr]
     is_part = isinstance(body, e.Attr) and isinstance(body.target, e.Var) and IN_PLACE in body.name
-    return is_part or makes_new(query.steps[maps[-1]].fn.body)  # type: ignore[union-attr]
+    return is_part or makes_new(query.stages[maps[-1]].fn.body)  # type: ignore[union-attr]
 
 
 class _Cutter:

@@ -276,7 +276,7 @@ class Agent:
     def _check_price(self, query: Query, *, confirm: bool) -> None:
         """Refuse what has a price for the run that the client has not confirmed; a group's event has one too."""
         channels = self._emitter.demand.channels
-        windows = (step.window for step in query.steps if isinstance(step, Reduce))
+        windows = (stage.window for stage in query.stages if isinstance(stage, Reduce))
         for event in (query.event, *(window.event for window in windows if isinstance(window, Per))):
             if event in channels and channels[event].price and not (confirm or query.key in self._by_key):
                 raise UnconfirmedError(f"{channels[event].price} Ask again with confirm=True to go on")

@@ -30,7 +30,7 @@ from sightglass.core.errors import CommandError, UnsendableError
 from sightglass.core.ranks import Agree
 from sightglass.core.threads import Background
 from sightglass.core.values import PLAIN, SCALARS, Tensor, Text, array_kind, freeze
-from sightglass.query.pipeline import HeadResult
+from sightglass.query.pipeline import PerEventResult
 
 from .budget import Account
 from .commands import Command, CommandQueue, CommandResult, VariantPlan, agreed, pack
@@ -46,7 +46,7 @@ CLOCK_NOISE_S: Final = 0.001
 
 NO_PLAN: Final = VariantPlan()
 
-Settled = tuple[int, Any, float, HeadResult, Any]
+Settled = tuple[int, Any, float, PerEventResult, Any]
 """An event whose head is on the host: index, step, wall time, head, further steps."""
 
 
@@ -182,7 +182,7 @@ class Emitter:
         self,
         channel: EventSource,
         index: int,
-        heads: Iterable[tuple[Subscription, HeadResult]] = (),
+        heads: Iterable[tuple[Subscription, PerEventResult]] = (),
         step: Any = None,
         steps: Mapping[str, Any] | None = None,
     ) -> None:

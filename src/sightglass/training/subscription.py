@@ -21,7 +21,7 @@ import numpy as np
 from sightglass.core.columns import Row
 from sightglass.core.errors import AbsentError, EvaluationError, SightglassError, UnknownNameError
 from sightglass.core.values import n_bytes, to_host, type_name
-from sightglass.query.pipeline import Evaluation, HeadResult
+from sightglass.query.pipeline import Evaluation, PerEventResult
 from sightglass.query.query import Query
 from sightglass.query.windows import PipelineItem
 
@@ -87,7 +87,7 @@ class Subscription:
         self._full = self._heavy = False
         self._evaluation = evaluation
         self._only = evaluation.only
-        self._has_tail = evaluation.has_tail
+        self._has_tail = evaluation.has_reducer
         self._monotonic = monotonic
         self._defer = defer
         self._n_deferred = 0
@@ -101,7 +101,7 @@ class Subscription:
             return started_s
         try:
             if self._only is None:
-                self._take(self._evaluation.head(observables), index, step, wall_time, steps)
+                self._take(self._evaluation.per_event(observables), index, step, wall_time, steps)
             else:
                 value = self._only(observables)
                 if type(value) in QUICK and (type(step) is int or type(step) in QUICK) and not self._full:
@@ -115,14 +115,14 @@ class Subscription:
                         extra = None if steps is None else (1, True, True, steps)
                         self.rows.append((n_rows, step, wall_time, value, extra, index))
                 else:
-                    self._take(self._evaluation.rest(value), index, step, wall_time, steps)
+                    self._take(self._evaluation.finish_per_event(value), index, step, wall_time, steps)
             if self.n_in_row and not self.deferred:
                 self.n_in_row = 0
         except (Exception, SystemExit) as error:  # noqa: BLE001  a query must never hurt the run
             unlogged = self.event == LOG and isinstance(error, UnknownNameError) and error.what == "observable"
             if unlogged or isinstance(error, AbsentError):
                 # Not every `log` gives every name: the event is held back, as by a condition.
-                self._take(HeadResult(None, False, (), (), False), index, step, wall_time, steps)
+                self._take(PerEventResult(None, False, (), (), False), index, step, wall_time, steps)
             else:
                 self._failed(error, step)
                 self._pass_by(index, wall_time)
@@ -132,7 +132,7 @@ class Subscription:
         return ended_s
 
     def post_head(  # noqa: PLR0917  see `post`
-        self, index: int, step: Any, wall_time: float, head: HeadResult, steps: Any, started_s: float
+        self, index: int, step: Any, wall_time: float, head: PerEventResult, steps: Any, started_s: float
     ) -> float:
         """Take in an event whose head was evaluated where it happened, such as in a compiled step; as `post`."""
         if self.stride > 1 and index % self.stride:
@@ -144,7 +144,7 @@ class Subscription:
         self.spent_s += ended_s - started_s
         return ended_s
 
-    def settle_heads(self, heads: Iterable[tuple[int, Any, float, HeadResult, Any]]) -> None:
+    def settle_heads(self, heads: Iterable[tuple[int, Any, float, PerEventResult, Any]]) -> None:
         """Take in events, on the drain thread, that are on the host already: (index, step, wall time, head, steps)."""
         self.deferred = self._evaluation.holds = True
         self._only = None
@@ -176,7 +176,7 @@ class Subscription:
 
     def look(self, query: Query, *, is_new: bool) -> None:
         """Evaluate the head of another query on events; it has the same steps, see `Evaluation.looking`."""
-        self._evaluation = self._evaluation.looking(query, is_new=is_new)
+        self._evaluation = self._evaluation.with_per_event_of(query, is_new=is_new)
         self._only = None if self.deferred else self._evaluation.only
 
     def refuse(self, error: SightglassError) -> None:
@@ -241,11 +241,11 @@ class Subscription:
             self._defer(None, catch_up)
         return other
 
-    def _take(self, head: HeadResult, index: int, step: Any, wall_time: float, steps: Any) -> None:
+    def _take(self, head: PerEventResult, index: int, step: Any, wall_time: float, steps: Any) -> None:
         evaluation = self._evaluation
         known = isinstance(step, NUMBERS)
         if known and not (self.deferred or head.on_device):
-            self._emit(evaluation.tail(head, ordinal=index, step=step, wall_time=wall_time, steps=steps))
+            self._emit(evaluation.across_events(head, ordinal=index, step=step, wall_time=wall_time, steps=steps))
             return
         self.deferred = evaluation.holds = True
         self._only = None
@@ -266,11 +266,11 @@ class Subscription:
 
         self._defer(head.read, settle)
 
-    def _tail(self, head: HeadResult, index: int, step: Any, wall_time: float, steps: Any) -> list[PipelineItem]:
+    def _tail(self, head: PerEventResult, index: int, step: Any, wall_time: float, steps: Any) -> list[PipelineItem]:
         """Take up the rest of an event; its steps may rest on a device as well."""
         at = host_step(step)
         steps = steps and {name: host_step(value) for name, value in steps.items()}
-        return self._evaluation.tail(head, ordinal=index, step=at, wall_time=wall_time, steps=steps)
+        return self._evaluation.across_events(head, ordinal=index, step=at, wall_time=wall_time, steps=steps)
 
     def _settle(self, tail: Callable[[], list[PipelineItem]], step: Any, error: BaseException | None = None) -> None:
         started_s = self._monotonic()

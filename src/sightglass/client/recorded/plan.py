@@ -18,7 +18,7 @@ from sightglass.core.errors import QueryError
 from sightglass.query import expressions as e
 from sightglass.query.parser import parse
 from sightglass.query.query import Query
-from sightglass.query.stages import Group, Map, Per, Reduce, Step, When, Where
+from sightglass.query.stages import Group, Map, Per, Reduce, Stage, When, Where
 from sightglass.storage.format.block import Key
 
 LOG: Final = "log"
@@ -35,7 +35,7 @@ class ReplayPlan:
         query: The query.
         how: From its own records, from those of a kept query that it begins with, or from events put together again.
         keys: The series it takes; of an event, by the names that they give ("" for all of them at once).
-        n_done: How many steps of the query those records went through already.
+        n_done: How many stages of the query those records went through already.
         held: Whether missing events were held back by a condition, rather than lost.
         marks: The series that delimit its groups, by the event they delimit at ("" for the run's own ends of groups).
     """
@@ -62,7 +62,7 @@ def plan(query: Query, kept: Sequence[Key]) -> ReplayPlan:
         raise QueryError(f"{query} cannot be answered from what was kept. {listed(kept)}")
     how, keys, n_done, held = made
     marks = _marks(query, n_done, kept)
-    if how == "prefix" and n_done == len(query.steps):
+    if how == "prefix" and n_done == len(query.stages):
         return ReplayPlan(query=query, how="records", keys=keys)
     return ReplayPlan(query=query, how=how, keys=keys, n_done=n_done, held=held, marks=marks)
 
@@ -90,23 +90,23 @@ _Made = tuple[How, Mapping[str, Key], int, bool]
 def _from_prefix(query: Query, streams: Mapping[str, Key]) -> _Made | None:
     """Find the longest kept query that this one begins with."""
     path = _logged_path(query)
-    texts = {Query(query.event, query.steps[:n]).key: n for n in range(1, len(query.steps) + 1)}
+    texts = {Query(query.event, query.stages[:n]).key: n for n in range(1, len(query.stages) + 1)}
     best = max((n for text, n in texts.items() if text in streams), default=0)
-    if not best or path is not None or any(sees_event(step) for step in query.steps[best:]):
+    if not best or path is not None or any(sees_event(stage) for stage in query.stages[best:]):
         return None
-    done = query.steps[:best]
-    held = any(isinstance(step, Where) for step in done)
+    done = query.stages[:best]
+    held = any(isinstance(stage, Where) for stage in done)
     return "prefix", {"": streams[Query(query.event, done).key]}, best, held
 
 
-def sees_event(step: Step) -> bool:
-    """Tell whether a step has a condition on the event."""
-    return isinstance(step, Reduce) and isinstance(step.window, When)
+def sees_event(stage: Stage) -> bool:
+    """Tell whether a stage has a condition on the event."""
+    return isinstance(stage, Reduce) and isinstance(stage.window, When)
 
 
 def _logged_path(query: Query) -> str | None:
-    """Return the tag that a query about the log begins with, if its first step is that and nothing else."""
-    first = query.steps[0] if query.steps else None
+    """Return the tag that a query about the log begins with, if its first stage is that and nothing else."""
+    first = query.stages[0] if query.stages else None
     return _name(first.fn) if query.event == LOG and isinstance(first, Map) else None
 
 
@@ -114,7 +114,7 @@ def _from_event(query: Query, kept: Sequence[Key], streams: Mapping[str, Key]) -
     """Find series that give the names that a query reads of its event."""
     known = _observables(query.event, kept, streams)
     path = _logged_path(query)
-    if path in known and not any(sees_event(step) for step in query.steps[1:]):
+    if path in known and not any(sees_event(stage) for stage in query.stages[1:]):
         return "prefix", {"": known[path]}, 1, True
     names = query.names
     if _reads_all(query):
@@ -136,8 +136,8 @@ def _observables(event: str, kept: Sequence[Key], streams: Mapping[str, Key]) ->
     found = {}
     for text, key in streams.items():
         query = parse(text)
-        if query.event == event and len(query.steps) == 1 and isinstance(query.steps[0], Map):
-            name = _name(query.steps[0].fn)
+        if query.event == event and len(query.stages) == 1 and isinstance(query.stages[0], Map):
+            name = _name(query.stages[0].fn)
             if name is not None:
                 found[name] = key
     return found
@@ -157,17 +157,17 @@ def _name(fn: e.Lambda) -> str | None:
 
 def _reads_all(query: Query) -> bool:
     """Tell whether a query takes the event as a whole, and not only names in it."""
-    first = next((i for i, step in enumerate(query.steps) if not isinstance(step, Where)), len(query.steps))
-    if first == len(query.steps) or isinstance(query.steps[first], Reduce):
+    first = next((i for i, stage in enumerate(query.stages) if not isinstance(stage, Where)), len(query.stages))
+    if first == len(query.stages) or isinstance(query.stages[first], Reduce):
         return True
-    lambdas = [step.fn for step in query.steps[: first + 1] if isinstance(step, Map | Where)]
-    lambdas += [s.window.condition for s in query.steps if isinstance(s, Reduce) and isinstance(s.window, When)]
+    lambdas = [stage.fn for stage in query.stages[: first + 1] if isinstance(stage, Map | Where)]
+    lambdas += [s.window.condition for s in query.stages if isinstance(s, Reduce) and isinstance(s.window, When)]
     return any(_bare(fn.body, fn.params[0]) for fn in lambdas)
 
 
 def _counts(query: Query) -> bool:
     """Tell whether a query counts events, whatever they are."""
-    first = query.steps[0] if query.steps else None
+    first = query.stages[0] if query.stages else None
     return isinstance(first, Reduce) and first.name == "count" and not sees_event(first)
 
 
@@ -183,10 +183,10 @@ def _bare(tree: e.Expr, root: str) -> bool:
 
 
 def _marks(query: Query, n_done: int, kept: Sequence[Key]) -> dict[str, Sequence[Key]]:
-    """Return the series that tell where the groups of the remaining steps end."""
+    """Return the series that tell where the groups of the remaining stages end."""
     marks: dict[str, Sequence[Key]] = {}
-    for step in query.steps[n_done:]:
-        window = step.window if isinstance(step, Reduce) else None
+    for stage in query.stages[n_done:]:
+        window = stage.window if isinstance(stage, Reduce) else None
         if isinstance(window, Group):
             marks[""] = [key for key in kept if key.kind == "groups" and key.tag == query.event]
         elif isinstance(window, Per):
@@ -198,7 +198,7 @@ def _every(event: str, kept: Sequence[Key]) -> list[Key]:
     """Return the streams that have a record for every event of a name, from when they were kept."""
     queries = [(key, parse(key.query)) for key in kept if key.kind == "stream"]
     return [
-        key for key, query in queries if query.event == event and all(isinstance(step, Map) for step in query.steps)
+        key for key, query in queries if query.event == event and all(isinstance(stage, Map) for stage in query.stages)
     ]
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from sightglass.core.columns import Columns
 from sightglass.core.errors import EvaluationError, QueryError, UnknownNameError
 from sightglass.query.arrays import truth
-from sightglass.query.pipeline import Pipeline, conditions, rest
+from sightglass.query.pipeline import Pipeline, conditions, remaining
 from sightglass.query.stages import Reduce
 from sightglass.query.windows import PipelineItem
 
@@ -62,9 +62,9 @@ class Replay:
         self.last_error = ""
         self._n_in_row = 0
         self._begun = False
-        self._pipeline: Pipeline = rest(plan.query, plan.n_done, functions, held=plan.held)
+        self._pipeline: Pipeline = remaining(plan.query, plan.n_done, functions, held=plan.held)
         self._conditions = conditions(plan.query, functions, n_done=plan.n_done)
-        self._reduced = any(isinstance(step, Reduce) for step in plan.query.steps[: plan.n_done])
+        self._reduced = any(isinstance(stage, Reduce) for stage in plan.query.stages[: plan.n_done])
         self._last: PipelineItem | None = None
         self._pending: dict[str, deque[_Mark]] = {}
         self._marked: dict[str, tuple[float, int]] = {}

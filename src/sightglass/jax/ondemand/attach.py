@@ -26,7 +26,7 @@ from sightglass.core.threads import Worker
 from sightglass.jax.program.primitive import MARK, Site, WantedLogs, arrays, wanted
 from sightglass.jax.program.walk import Track
 from sightglass.jax.tap import LogSpec, tap_p
-from sightglass.query.pipeline import HeadResult
+from sightglass.query.pipeline import PerEventResult
 from sightglass.query.query import Query
 from sightglass.query.stages import Group, Per, Reduce
 from sightglass.training.commands import VariantPlan
@@ -129,7 +129,7 @@ class Attached:
             heads = {}
             for answer in self._channel.answers:
                 key = answer.query.key
-                head = part.head(key, operands) if key in part.keys else HeadResult(None, False, (), (), False)
+                head = part.head(key, operands) if key in part.keys else PerEventResult(None, False, (), (), False)
                 heads[answer] = [(index, step, wall_time, head, steps)]
             self._emitter.settle(self._channel, heads, n_events=1)
 
@@ -147,11 +147,11 @@ class Attached:
 
 def _unfit(query: Query) -> str:
     """Say why a query cannot be asked of the event, or nothing."""
-    for step in query.steps:
-        if isinstance(step, Reduce) and isinstance(step.window, Group | Per):
+    for stage in query.stages:
+        if isinstance(stage, Reduce) and isinstance(stage.window, Group | Per):
             return (
                 "Event 'jax' has no groups, and no other event delimits it: name a window for "
-                f"{step.name}, such as {step.name}(every=100)"
+                f"{stage.name}, such as {stage.name}(every=100)"
             )
     return ""
 

@@ -33,7 +33,7 @@ from sightglass.jax.program.survey import Survey
 from sightglass.jax.program.traced_function import traced
 from sightglass.jax.program.walk import Track, Tracks, Walk, joined
 from sightglass.jax.tap import tap_p
-from sightglass.query.pipeline import Evaluation, HeadResult
+from sightglass.query.pipeline import Evaluation, PerEventResult
 from sightglass.query.query import Query
 from sightglass.query.stages import Every, Group, Reduce
 
@@ -75,7 +75,7 @@ class Asked:
     @property
     def every(self) -> int:
         """How many events may wait on the device: all of the first window; of a call, if its end closes it."""
-        window = next((step.window for step in self.query.steps if isinstance(step, Reduce)), None)
+        window = next((stage.window for stage in self.query.stages if isinstance(stage, Reduce)), None)
         match window:
             case Every(n):
                 return n
@@ -117,7 +117,7 @@ def _changed(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 @dataclass(slots=True)
-class _OnHost(HeadResult):
+class _OnHost(PerEventResult):
     """A head that is evaluated when its observables have come to the host."""
 
     evaluation: Evaluation = field(kw_only=True)
@@ -128,9 +128,9 @@ class _OnHost(HeadResult):
             observables = {name: _happened(*map(to_host, several)) for name, several in self.observables.items()}
             happened = {name: value for name, value in observables.items() if value is not None}
             if len(happened) < len(observables) and not self.evaluation.query.reads_all:
-                head = HeadResult(None, False, (), (), False)  # what did not happen is held back, as by a condition
+                head = PerEventResult(None, False, (), (), False)  # what did not happen is held back, as by a condition
             else:
-                head = self.evaluation.head(happened)
+                head = self.evaluation.per_event(happened)
                 head.read()
             self.value, self.passed, self.closes, self.on_device = head.value, head.passed, head.closes, False
 
@@ -222,12 +222,12 @@ class QueriedEvent:
         self._steps = {name: flattened(step, arrays) for name, step in steps.items()}
         return arrays
 
-    def head(self, key: str, arrays: Sequence[Any]) -> HeadResult:
+    def head(self, key: str, arrays: Sequence[Any]) -> PerEventResult:
         """Return the head of a query, given what left the program."""
         value, pending, closes = filled(self._forms[key], arrays)
         if key in self._raw:
             return _OnHost(None, True, (), (), True, evaluation=self._raw[key], observables=value)
-        return HeadResult(value, True, pending, closes, True)
+        return PerEventResult(value, True, pending, closes, True)
 
     def steps(self, arrays: Sequence[Any]) -> tuple[Any, dict[str, Any] | None]:
         """Return the event's step, if it has one, and its further steps."""
@@ -249,7 +249,7 @@ class QueriedEvent:
         if all(seen.single for seen in reads.values()):
             n_arrays = len(arrays)
             try:
-                head = evaluation.staged({name: seen.value for name, seen in reads.items()})
+                head = evaluation.per_event_traced({name: seen.value for name, seen in reads.items()})
                 valid = tuple(seen.valid for seen in reads.values() if seen.valid is not None)
                 closes = tuple(functools.reduce(jnp.logical_and, valid, close) for close in head.closes)
                 self._forms[key] = flattened((head.value, (*valid, *head.pending), closes), arrays)
