@@ -120,16 +120,16 @@ def _resident() -> int:
 
 def memory() -> tuple[int, int]:
     """Return how many bytes this process holds early and late, with a page that acknowledges."""
-    source, audience = Source(), OpenPages()
-    desk = NotebookStreams([source])
-    audience.hear({"type": "ready", "page": "a"}, now_s=0.0, busy=True)
+    source, pages = Source(), OpenPages()
+    streams = NotebookStreams([source])
+    pages.receive({"type": "ready", "page": "a"}, now_s=0.0, busy=True)
     early = turn = 0
     while source.n < HOUR:
         turn += 1
-        desk.pull()
-        audience.turn(desk, now_s=turn * PACE_S * 1.01, busy=True)
+        streams.pull()
+        pages.turn(streams, now_s=turn * PACE_S * 1.01, busy=True)
         if turn % WINDOW == 0:
-            audience.hear({"type": "ack", "page": "a", "n": audience.n_sent}, now_s=turn * PACE_S, busy=True)
+            pages.receive({"type": "ack", "page": "a", "n": pages.n_sent}, now_s=turn * PACE_S, busy=True)
         if not early and source.n > HOUR / 12:
             early = _resident()
     late = _resident()

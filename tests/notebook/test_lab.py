@@ -39,7 +39,7 @@ def in_background():
     threading.Thread(target=train, daemon=True).start()
 """
 SHOW = "client = sg.connect(run)\nview = sg.plot(client.stream('batch.loss'), client.stream('batch.ramp'))\n"
-SERVED = "print(sum(not page.full for page in view._audience._pages.values()))"
+SERVED = "print(sum(not page.full for page in view._pages._pages.values()))"
 COMPLETE = """
 from IPython.core.completer import provisionalcompleter
 with provisionalcompleter():
@@ -111,7 +111,7 @@ def test_a_view_survives_its_cell_being_run_again_and_the_page_being_loaded_anew
 
 def test_a_view_can_be_seen_twice_and_is_sent_nothing_when_nobody_looks(open_notebook):
     notebook = open_notebook(
-        [training("twice") + "in_background()", SHOW, "print(len(view._audience), view._audience.n_sent)"]
+        [training("twice") + "in_background()", SHOW, "print(len(view._pages), view._pages.n_sent)"]
     )
     notebook.finish(0)
     notebook.finish(1)
@@ -155,7 +155,7 @@ def test_streams_and_runs_show_themselves_and_names_are_texts(open_notebook):
     expect(bars.locator(".sightglass-view")).to_contain_text("<b>one</b>")
     card = notebook.cell(2).locator("article.card")
     expect(card.locator("h2")).to_have_text("<b>bold</b>")
-    expect(card.locator(".offered", has_text="note")).to_contain_text("<img src=x onerror=alert(1)>")
+    expect(card.locator(".observable", has_text="note")).to_contain_text("<img src=x onerror=alert(1)>")
     expect(card.locator(".streams")).to_contain_text("batch.bars")
     before = card.locator(".event .count").first.inner_text()
     until(lambda: card.locator(".event .count").first.inner_text() != before, "the card keeps up to date")
@@ -175,17 +175,17 @@ def test_a_card_acts_while_a_cell_is_running(open_notebook):
     until(lambda: notebook.prompt(2) == "[*]:", "the cell is running")
     control = card.locator(".control", has_text="lr")
     control.get_by_role("slider").press("End")
-    expect(control.locator(".said")).to_have_text(re.compile(r"lr = 1 since batch [\d,]+, before 0\.1"))
+    expect(control.locator(".result")).to_have_text(re.compile(r"lr = 1 at batch [\d,]+, was 0\.1"))
     control.get_by_role("spinbutton").press("Control+a")
     control.get_by_role("spinbutton").press_sequentially("7")
     control.get_by_role("spinbutton").press("Enter")
-    expect(control.locator(".said")).to_contain_text("expected at most 1")
+    expect(control.locator(".result")).to_contain_text("expected at most 1")
     expect(control.get_by_role("spinbutton")).to_have_value("1")
     switch = card.get_by_role("switch", name="augment")
     switch.click()
     expect(switch).to_have_attribute("aria-checked", "false")
     card.get_by_role("button", name="checkpoint").click()
-    expect(card.locator(".word")).to_contain_text("returned 'saved'")
+    expect(card.locator(".message")).to_contain_text("returned 'saved'")
     card.get_by_role("button", name="Pause").click()
     expect(card.locator(".state")).to_have_text("paused")
     card.get_by_role("button", name="Resume").click()

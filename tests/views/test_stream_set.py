@@ -1,4 +1,4 @@
-"""What all surfaces share: options, the board of a view's streams, and the picture that is taken of it."""
+"""What all surfaces share: options, the streams of a view's streams, and the picture that is taken of it."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Stub:
 
 
 def taken(*sources, second=(), view=None, **options):
-    board = StreamSet(sources, view=view, second=second, options=Options(**options))
-    assert board.pull()
-    return board.scene
+    streams = StreamSet(sources, view=view, second=second, options=Options(**options))
+    assert streams.pull()
+    return streams.scene
 
 
 def xs(scene):
@@ -105,15 +105,15 @@ def test_records_without_a_step_track_are_left_out():
 def test_another_stream_can_be_x_matched_by_step():
     tokens = Stub(5.0, 7.0, 9.0, tag="tokens", steps=[0, 2, 3])
     loss = Stub(1.0, 2.0, 3.0, 4.0)
-    board = StreamSet([loss], options=Options(x=tokens))
-    board.pull()
-    assert xs(board.scene) == [[5, 7, 9]]
-    assert board.scene.series[0].y.tolist() == [1, 3, 4]
-    assert board.scene.x_name == "tokens"
+    streams = StreamSet([loss], options=Options(x=tokens))
+    streams.pull()
+    assert xs(streams.scene) == [[5, 7, 9]]
+    assert streams.scene.series[0].y.tolist() == [1, 3, 4]
+    assert streams.scene.x_name == "tokens"
     loss.put(5.0)
     tokens.put(11.0, steps=[4])
-    assert board.pull()
-    assert xs(board.scene) == [[5, 7, 9, 11]]
+    assert streams.pull()
+    assert xs(streams.scene) == [[5, 7, 9, 11]]
 
 
 def test_only_the_newest_points_are_drawn_if_asked():
@@ -123,12 +123,12 @@ def test_only_the_newest_points_are_drawn_if_asked():
 def test_a_close_look_loses_nothing():
     values = np.zeros(100_000)
     values[50_000] = 1.0
-    board = StreamSet([Stub(*values.tolist())])
-    board.pull()
-    close = board.take(seen=(49_990.0, 50_010.0), n_pixels=100).series[0]
+    streams = StreamSet([Stub(*values.tolist())])
+    streams.pull()
+    close = streams.take(seen=(49_990.0, 50_010.0), n_pixels=100).series[0]
     assert close.x.tolist() == list(range(49_989, 50_012))
     assert close.y.max() == 1
-    assert len(board.take(n_pixels=100).series[0].x) < 1000
+    assert len(streams.take(n_pixels=100).series[0].x) < 1000
 
 
 # Lines
@@ -164,14 +164,14 @@ def test_streams_can_be_read_on_a_second_axis():
     loss, accuracy = Stub(1.0), Stub(90.0, tag="accuracy")
     assert [series.second for series in taken(loss, accuracy, second=[accuracy]).series] == [False, True]
     assert [series.label for series in taken(loss, second=[accuracy]).series] == ["loss", "accuracy"]
-    board = StreamSet([loss])
-    board.add(accuracy, second=True)
-    board.pull()
-    assert [series.second for series in board.scene.series] == [False, True]
-    board.remove(accuracy)
-    board.add(accuracy)
-    board.pull()
-    assert [series.second for series in board.scene.series] == [False, False]
+    streams = StreamSet([loss])
+    streams.add(accuracy, second=True)
+    streams.pull()
+    assert [series.second for series in streams.scene.series] == [False, True]
+    streams.remove(accuracy)
+    streams.add(accuracy)
+    streams.pull()
+    assert [series.second for series in streams.scene.series] == [False, False]
 
 
 def test_runs_have_a_colour_each_and_tags_a_dash_each():
@@ -213,9 +213,9 @@ def test_frames_of_vectors_stand_over_their_places_and_a_missing_name_is_a_gap()
 
 
 def test_kept_frames_are_bounded_in_number_and_bytes():
-    board = StreamSet([Stub(*[{"a": float(i)} for i in range(1000)])])
-    board.pull()
-    [item] = board.scene.items
+    streams = StreamSet([Stub(*[{"a": float(i)} for i in range(1000)])])
+    streams.pull()
+    [item] = streams.scene.items
     assert len(item.values) == 256
     assert [record.value["a"] for _, record in frames_of(item, 2)] == [997, 998, 999]
     large = StreamSet([Stub(*[np.zeros((1024, 1024)) for _ in range(8)])])
@@ -245,20 +245,25 @@ def test_distributions_over_the_steps_keep_every_count():
 
 
 def test_what_cannot_share_is_refused_and_leaves_all_as_it_was():
-    board = StreamSet([Stub(1.0)])
+    streams = StreamSet([Stub(1.0)])
     with pytest.raises(SightglassError, match="cannot share a view"):
-        board.add(Stub(np.zeros((2, 2)), tag="kernel"), second=True)
-    board.pull()
-    assert len(board.sources) == len(board.scene.series) == 1
+        streams.add(Stub(np.zeros((2, 2)), tag="kernel"), second=True)
+    streams.pull()
+    assert len(streams.sources) == len(streams.scene.series) == 1
 
 
-def test_nothing_new_is_no_change_until_it_is_touched():
+def test_pulling_while_another_thread_pulls_changes_nothing():
+    streams = StreamSet([Stub(1.0)])
+    with streams._lock:
+        assert not streams.pull()
+    assert streams.pull()
+
+
+def test_pulling_without_new_records_changes_nothing():
     source = Stub(1.0)
-    board = StreamSet([source])
-    assert board.pull()
-    assert not board.pull()
-    board.touch()
-    assert board.pull()
+    streams = StreamSet([source])
+    assert streams.pull()
+    assert not streams.pull()
     source.put(2.0)
-    assert board.pull()
-    assert board.scene.series[0].y.tolist() == [1, 2]
+    assert streams.pull()
+    assert streams.scene.series[0].y.tolist() == [1, 2]

@@ -69,7 +69,7 @@ class Backlog:
         self._items: deque[PackedValue] = deque()
         self._n_item_bytes = 0
         self._taken: dict[tuple[int, int], Taken] = {}
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
 
     @property
     def n_kept(self) -> int:

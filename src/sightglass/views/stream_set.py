@@ -1,31 +1,34 @@
-"""The streams of one view, and the picture of them: what all surfaces share that are drawn in Python.
+"""The streams of one view, and the scene that the surfaces drawn in Python paint.
 
 Theory of operation
-    A board has a trace for each of its sources. Whoever draws calls `pull`, which takes what is new and says whether
-    anything changed, and then reads `scene`, a picture that never changes: one thread may pull while another draws.
+    A stream set has one `SeriesBuffer` per source. The drawing thread calls `pull`, which reads new records and returns
+    whether anything changed, and then reads `scene`, which is immutable: one thread may pull while another draws.
 
-    The view is chosen (`choose`) again whenever the forms of the values change. A stream that cannot share the view
-    after all, because its first value came later, is left out and the scene says so: misuse that is known at the
-    call raises, what turns up later never stops a repaint.
+    The view is chosen (`choose`) again whenever the forms of the values change. A stream whose first value turns out
+    not to fit the view is left out, and the scene says why: misuse that is known at the call raises, a later surprise
+    never stops a repaint.
 
-    Several threads may pull at the same time, and no lock is to be had here: whoever holds the board's one token
-    pulls, the other draws what was drawn last.
+    Several threads may call `pull` at the same time. One of them pulls; the others return at once and draw the last
+    scene.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import threading
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from sightglass.core.errors import ViewError, unknown
 from sightglass.core.source import Source
 
-from .choose import VIEWS, Choice, choose
+from .choose import VIEWS, Choice, ViewName, choose
 from .options import Options, Span
 from .scene import MAX_PIXELS, Scene, label_streams, scene_of
 from .series_buffer import SeriesBuffer
 
-FLAT_NOTE = "z is not drawn: this is the projection on x and y"
+FLAT_NOTE = "z is not drawn: this is the projection onto x and y"
+
+Buffer = TypeVar("Buffer", bound=SeriesBuffer)
 
 
 class StreamSet:
@@ -34,17 +37,18 @@ class StreamSet:
     Args:
         sources: The streams.
         view: The view to use, whatever the values are; see `choose.VIEWS`.
-        title: What stands above it; the streams' tags by default.
-        second: Which of the sources are read on a second y axis.
-        options: How it is drawn.
-        flat: Whether the surface has no third dimension, and the reader is to be told.
+        title: The title; by default the streams' tags.
+        second: The sources to draw against a second y axis.
+        options: How to draw.
+        flat: Whether the surface has no third dimension. A note then tells the reader so.
 
     Attributes:
-        options: How it is drawn; another one may be put here, and counts from the next `pull` on.
-        scene: The last picture.
+        options: How to draw.
+        view: The view of the last pull; `None` before the first value.
+        scene: What to draw since the last pull.
 
     Raises:
-        ViewError: The view is unknown, or the values that are there already cannot share one.
+        ViewError: The view is unknown, or the values that exist already cannot share one.
     """
 
     def __init__(
@@ -53,19 +57,20 @@ class StreamSet:
         *,
         view: str | None = None,
         title: str | None = None,
-        second: Iterable[Source] = (),
+        second: Source | Iterable[Source] = (),
         options: Options | None = None,
         flat: bool = False,
     ) -> None:
         if view is not None and view not in VIEWS:
             raise ViewError(unknown("view", view, VIEWS))
         self.options = options or Options()
+        self.view: ViewName | None = None
         self.scene = Scene(view=None, title=title or "", options=self.options)
         self._wanted, self._title, self._flat = view, title, flat
-        self._traces: tuple[SeriesBuffer, ...] = ()
+        self._buffers: tuple[SeriesBuffer, ...] = ()
         self._second: tuple[Source, ...] = ()
         self._x = SeriesBuffer(self.options.x) if isinstance(self.options.x, Source) else None
-        self._token = deque([None])
+        self._lock = threading.Lock()
         self._stale = True
         second = (second,) if isinstance(second, Source) else tuple(second)
         for source in [sources] if isinstance(sources, Source) else sources:
@@ -75,74 +80,76 @@ class StreamSet:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """The streams that are drawn."""
-        return tuple(trace.source for trace in self._traces)
+        """The streams of the view."""
+        return tuple(buffer.source for buffer in self._buffers)
 
     @property
     def labels(self) -> list[str]:
-        """What the streams are called, in their order."""
-        return label_streams(self._traces)
+        """The streams' names in the legend, in their order."""
+        return label_streams(self._buffers)
 
     @property
     def ended(self) -> bool:
-        """Whether all streams have ended and all of their records are drawn."""
-        return all(trace.ended for trace in self._traces) and not self._stale
+        """Whether all streams have ended and all their records are drawn."""
+        return all(buffer.ended for buffer in self._buffers) and not self._stale
 
     def add(self, source: Source, *, second: bool = False) -> None:
-        """Draw another stream too; one that is drawn already is no error.
+        """Draw another stream too. A stream that is drawn already is ignored.
 
         Args:
             source: The stream.
-            second: Read it on a second y axis, at the right.
+            second: Draw it against a second y axis, on the right.
 
         Raises:
             ViewError: Its values cannot share the view with those of the others.
         """
-        if any(trace.source is source for trace in self._traces):
-            return
-        trace = SeriesBuffer(source, x=self.options.x if isinstance(self.options.x, str) else "step")
-        trace.pull()
-        choice_of((*self._traces, trace), self._wanted)
-        if second:
-            self._second = (*self._second, source)
-        self._traces = (*self._traces, trace)
-        self._stale = True
+        with self._lock:
+            if any(buffer.source is source for buffer in self._buffers):
+                return
+            if self._x is not None:
+                self._x.pull()
+            buffer = self._buffer_of(source)
+            buffer.pull()
+            choice_of((*self._buffers, buffer), self._wanted)
+            if second:
+                self._second = (*self._second, source)
+            self._buffers = (*self._buffers, buffer)
+            self._stale = True
 
     def remove(self, source: Source) -> None:
-        """Draw a stream no more; one that is not drawn is no error."""
-        self._traces = tuple(trace for trace in self._traces if trace.source is not source)
-        self._second = tuple(one for one in self._second if one is not source)
-        self._stale = True
+        """Stop drawing a stream. A stream that is not drawn is ignored."""
+        with self._lock:
+            self._buffers = tuple(buffer for buffer in self._buffers if buffer.source is not source)
+            self._second = tuple(one for one in self._second if one is not source)
+            self._stale = True
 
-    def touch(self) -> None:
-        """Let the next `pull` take the picture anew, whether something came or not."""
-        self._stale = True
+    def pull(self, *, wait: bool = False) -> bool:
+        """Read new records, and return whether the drawing changed.
 
-    def pull(self) -> bool:
-        """Take what the streams have, and say whether the picture changed."""
-        try:
-            token = self._token.pop()
-        except IndexError:
+        Args:
+            wait: Wait while another thread pulls; by default return `False` at once.
+        """
+        if not self._lock.acquire(blocking=wait):
             return False
         try:
             stale, self._stale = self._stale, False
-            traces = self._traces
             moved = self._x is not None and self._x.pull()
-            if sum(trace.pull() for trace in traces) or stale or moved:
-                self.scene = self.take()
+            # `sum`, not `any`: every buffer pulls, even after one has changed.
+            if sum(buffer.pull() for buffer in self._buffers) or stale or moved:
+                self._update()
                 return True
             return False
         finally:
-            self._token.append(token)
+            self._lock.release()
 
     def take(self, *, seen: Span | None = None, n_pixels: int = MAX_PIXELS) -> Scene:
-        """Return the picture of what was pulled.
+        """Return the scene of the records pulled so far.
 
         Args:
-            seen: What of x is in view: lines are thinned to it alone, so that nothing is lost in a close look.
-            n_pixels: How wide it is.
+            seen: The limits of x in view. Lines are thinned within these limits only, so zooming in loses nothing.
+            n_pixels: The width of the drawing.
         """
-        drawn, choice, notices = shared(self._traces, self._wanted)
+        drawn, choice, notices = shared(self._buffers, self._wanted)
         if self._flat and choice and choice.view in ("xy", "scatter", "line3d") and "triple" in choice.kinds:
             notices.append(FLAT_NOTE)
         return scene_of(
@@ -157,23 +164,31 @@ class StreamSet:
             n_pixels=n_pixels,
         )
 
+    def _buffer_of(self, source: Source) -> SeriesBuffer:
+        return SeriesBuffer(source, x=self.options.x if isinstance(self.options.x, str) else "step")
 
-def choice_of(traces: Sequence[SeriesBuffer], view: str | None) -> Choice | None:
-    """Choose the view of some streams, or `None` while none has a value. Errors as in `choose`."""
-    known = [(t.form, label) for t, label in zip(traces, label_streams(traces), strict=True) if t.form is not None]
+    def _update(self) -> None:
+        """Take what to draw, after something changed."""
+        self.scene = self.take()
+        self.view = self.scene.view
+
+
+def choice_of(buffers: Sequence[SeriesBuffer], view: str | None) -> Choice | None:
+    """Choose the view of some streams; `None` while none has a value. Raises as `choose` does."""
+    known = [(b.form, label) for b, label in zip(buffers, label_streams(buffers), strict=True) if b.form is not None]
     return choose([form for form, _ in known], view=view, names=[label for _, label in known]) if known else None
 
 
-def shared(traces: Sequence[SeriesBuffer], view: str | None) -> tuple[list[SeriesBuffer], Choice | None, list[str]]:
-    """Return the streams that share a view, that view, and why the others are left out."""
-    drawn: list[SeriesBuffer] = []
+def shared(buffers: Sequence[Buffer], view: str | None) -> tuple[list[Buffer], Choice | None, list[str]]:
+    """Return the streams that share a view, that view, and the reasons why the others are left out."""
+    drawn: list[Buffer] = []
     choice: Choice | None = None
     notices = []
-    for trace in traces:
+    for buffer in buffers:
         try:
-            choice = choice_of([*drawn, trace], view) or choice
+            choice = choice_of([*drawn, buffer], view) or choice
         except ViewError as error:
             notices.append(str(error))
             continue
-        drawn.append(trace)
+        drawn.append(buffer)
     return drawn, choice, notices

@@ -250,7 +250,7 @@ def test_path_ends_in_a_dot_and_carries_its_notes():
 
 
 def test_triple_says_that_it_is_a_projection():
-    assert "projection on x and y" in str(TerminalView(Stub((0.0, 0.0, 1.0), (1.0, 1.0, 2.0))))
+    assert "projection onto x and y" in str(TerminalView(Stub((0.0, 0.0, 1.0), (1.0, 1.0, 2.0))))
 
 
 def test_log_shows_the_newest_text_last_and_cannot_move_the_cursor():

@@ -1,4 +1,4 @@
-"""Streams that are fed by hand, for views in notebooks."""
+"""Sources that tests fill by hand, for views in notebooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The widget, without a notebook around it: what is shown, what is missing, what the thread does."""
+"""The widget without a notebook: its messages, its MIME bundle, missing extras, the thread."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def until(condition, timeout_s=20.0):
 
 @pytest.fixture
 def kernel(monkeypatch):
-    """Make believe that a notebook's kernel runs this."""
+    """Pretend that this process is a notebook's kernel."""
     shell = SimpleNamespace(kernel=object(), events=None)
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     return shell
@@ -36,21 +36,21 @@ def kernel(monkeypatch):
 
 def sent_by(view, monkeypatch):
     sent = []
-    monkeypatch.setattr(view._front, "send", lambda words, buffers: sent.append((words, buffers)))
+    monkeypatch.setattr(view._widget, "send", lambda content, buffers: sent.append((content, buffers)))
     return sent
 
 
-def test_a_page_that_announces_itself_is_sent_what_comes(feed, monkeypatch):
+def test_a_page_that_announces_itself_gets_new_records(feed, monkeypatch):
     source = feed().put(1.0)
     view = NotebookView(source, height=200)
     sent = sent_by(view, monkeypatch)
     assert view.start() is view
-    view._hear({"type": "ready", "page": "a"})
+    view._receive({"type": "ready", "page": "a"})
     until(lambda: sent)
     assert sent[0][0]["settings"]["view"] == "line"
     source.put(2.0)
     until(lambda: len(sent) > 1)
-    view._hear({"type": "gone", "page": "a"})
+    view._receive({"type": "gone", "page": "a"})
     source.ended = True
     assert view.wait(20)
     view.close()
@@ -59,17 +59,17 @@ def test_a_page_that_announces_itself_is_sent_what_comes(feed, monkeypatch):
     assert repr(view) == "<NotebookView of loss: line>"
 
 
-def test_a_view_that_is_closed_is_still_shown_to_pages_that_are_loaded_anew(feed, monkeypatch):
+def test_a_closed_view_is_still_shown_in_reloaded_pages(feed, monkeypatch):
     view = NotebookView(feed().put(1.0))
     sent = sent_by(view, monkeypatch)
     with view:
         pass
-    view._hear({"type": "ready", "page": "a"})
+    view._receive({"type": "ready", "page": "a"})
     until(lambda: sent)
     assert sent[0][0]["streams"] == [{"id": "s1", "n": 1}]
 
 
-def test_what_cannot_be_drawn_is_refused_at_the_call(feed):
+def test_invalid_arguments_raise_at_the_call(feed):
     with pytest.raises(ViewError, match="Unknown view"):
         NotebookView(feed(), view="pie")
     with pytest.raises(ViewError, match="height of at least"):
@@ -78,7 +78,7 @@ def test_what_cannot_be_drawn_is_refused_at_the_call(feed):
         NotebookView(feed(), smoth=0.5)
 
 
-def test_streams_and_runs_show_themselves_in_notebooks_only(kernel):
+def test_streams_and_runs_display_as_widgets_in_notebooks_only(kernel):
     assert in_notebook()
     with sg.init("shown") as run:
         run.observe("batch", loss=1.0)
@@ -93,18 +93,18 @@ def test_streams_and_runs_show_themselves_in_notebooks_only(kernel):
         assert set(bundle_of_stream(stream)) == set(bundle_of_run(client)) == {"text/plain"}
 
 
-def test_without_the_extra_plots_say_what_to_install_and_streams_are_texts(feed, kernel, monkeypatch):
+def test_without_the_extra_plots_say_what_to_install_and_streams_display_as_text(feed, kernel, monkeypatch):
     monkeypatch.setitem(sys.modules, "anywidget", None)
-    model._kinds.cache_clear()
+    model._widget_classes.cache_clear()
     try:
         with pytest.raises(MissingExtraError, match=r"needs 'anywidget': pip install 'sightglass\[notebook\]'"):
             NotebookView(feed())
         assert set(bundle_of_stream(feed())) == {"text/plain"}
     finally:
-        model._kinds.cache_clear()
+        model._widget_classes.cache_clear()
 
 
-def test_nothing_is_imported_before_it_is_needed():
+def test_optional_packages_are_imported_on_first_use():
     code = (
         "import sightglass.views.surfaces.notebook, sys; print({'anywidget', 'IPython', 'traitlets'} & {*sys.modules})"
     )
@@ -112,32 +112,32 @@ def test_nothing_is_imported_before_it_is_needed():
     assert done.stdout.strip() == "set()"
 
 
-def test_the_module_of_views_is_one_file_that_needs_nothing_else():
+def test_the_module_of_views_is_one_file_without_imports():
     text = model.VIEWS.read_text("utf-8")
     assert re.search(r"export\s*\{[^}]*\bas mount\b[^}]*\};?\s*$", text)
     assert not re.search(r"(^|[;\n])\s*import\s*[\w{*\"']", text)
     assert "import.meta" not in text
     for script in ("view.js", "card.js"):
-        assert "innerHTML" not in model.read(script), "names are texts"
+        assert "innerHTML" not in model.read(script), "names are set as text"
 
 
-def test_cells_are_watched():
-    heard = {}
-    shell = SimpleNamespace(events=SimpleNamespace(register=heard.__setitem__))
+def test_cells_are_followed():
+    callbacks = {}
+    shell = SimpleNamespace(events=SimpleNamespace(register=callbacks.__setitem__))
     cells = NotebookCells()
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
         cells.watch()
         cells.watch()
-    assert cells.busy, "who watches first is a cell itself"
-    heard["post_run_cell"](None)
+    assert cells.busy, "the first call comes from a cell"
+    callbacks["post_run_cell"](None)
     assert not cells.busy
-    heard["pre_run_cell"](None)
+    callbacks["pre_run_cell"](None)
     assert (cells.busy, cells.n) == (True, 1)
 
 
-def test_the_thread_comes_when_it_is_due_and_when_it_is_woken():
-    pump = Puller()
+def test_the_thread_serves_a_view_when_it_is_due_or_woken():
+    puller = Puller()
     turns = []
 
     class Idle:
@@ -146,10 +146,7 @@ def test_the_thread_comes_when_it_is_due_and_when_it_is_woken():
             return None if len(turns) > 2 else 0.01
 
     view = Idle()
-    pump.add(view)
+    puller.add(view)
     until(lambda: len(turns) == 3)
-    pump.wake(view)
+    puller.wake(view)
     until(lambda: len(turns) == 4)
-    pump.drop(view)
-    pump.wake(view)
-    assert len(turns) == 4

@@ -391,9 +391,9 @@ def test_any_drawing_can_follow_any_other(views, n):
     figure, old = go.Figure(layout={"template": "none"}), FigureData()
     for i, view in enumerate(views):
         options = Options(smooth=0.5 * (i % 2), clip=i == 1, dark=i == 2, log_y=i == 3)
-        board = StreamSet(Stub(*values, tag=f"s{i}"), view=view, second=(), options=options)
-        board.pull()
-        new = draw(board.scene)
+        streams = StreamSet(Stub(*values, tag=f"s{i}"), view=view, second=(), options=options)
+        streams.pull()
+        new = draw(streams.scene)
         old = refresh(figure, old, new)
         fresh = go.Figure(layout={"template": "none"})
         refresh(fresh, FigureData(), new)
@@ -412,21 +412,23 @@ def solid(tree):
 
 
 def test_nothing_is_sent_when_nothing_changed():
-    board = StreamSet([Stub(1.0, np.nan, 2.0), Stub(Histogram([1.0]), tag="w")], options=Options(smooth=0.5, clip=True))
-    board.pull()
-    one, other = draw(board.scene), draw(board.scene)
+    streams = StreamSet(
+        [Stub(1.0, np.nan, 2.0), Stub(Histogram([1.0]), tag="w")], options=Options(smooth=0.5, clip=True)
+    )
+    streams.pull()
+    one, other = draw(streams.scene), draw(streams.scene)
     assert not changed(one.layout, other.layout)
     assert not any(changed(a, b) for a, b in zip(one.traces, other.traces, strict=True))
 
 
 def test_only_what_changed_is_sent():
     source = Stub(1.0, 2.0, ended=False, tag="loss")
-    board = StreamSet([source, Stub(3.0, tag="other")])
-    board.pull()
-    before = draw(board.scene)
+    streams = StreamSet([source, Stub(3.0, tag="other")])
+    streams.pull()
+    before = draw(streams.scene)
     source.put(0.5)
-    board.pull()
-    after = draw(board.scene)
+    streams.pull()
+    after = draw(streams.scene)
     sent = [changed(a, b) for a, b in zip(before.traces, after.traces, strict=True)]
     assert sorted(sent[0]) == ["name", "x", "y"]
     assert sent[1] == {}

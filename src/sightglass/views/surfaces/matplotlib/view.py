@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from sightglass.core.errors import MissingExtraError, ViewError
 from sightglass.core.source import Source
+from sightglass.views.live_view import LiveView
 from sightglass.views.options import Span, options_of
 from sightglass.views.stream_set import StreamSet
 
@@ -43,7 +44,7 @@ NO_DISPLAY: Final = (
 )
 
 
-class MatplotlibView:
+class MatplotlibView(LiveView):
     """One drawing of one or more streams with Matplotlib.
 
     Args:
@@ -79,7 +80,7 @@ class MatplotlibView:
         **options: Any,
     ) -> None:
         drawn = options_of(options, surface="matplotlib", own=OWN)
-        self._board = StreamSet(sources, view=view, title=title, second=second, options=drawn)
+        self._streams = StreamSet(sources, view=view, title=title, second=second, options=drawn)
         self._file = FigureFile(path) if path is not None else None
         given = axes.figure if axes is not None else figure
         self._looks = looks(dark=ground_is_dark(drawn.dark, given), size=size)
@@ -100,51 +101,17 @@ class MatplotlibView:
         self._painted = self._over = self._stale = self._told = False
         self._seen: Span | None = None
 
-    def __enter__(self) -> MatplotlibView:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        board = self._board
-        return f"<MatplotlibView of {', '.join(board.labels) or 'nothing'}: {board.scene.view or 'waiting'}>"
-
-    @property
-    def sources(self) -> tuple[Source, ...]:
-        """The streams that are drawn."""
-        return self._board.sources
-
-    @property
-    def ended(self) -> bool:
-        """Whether all streams have ended and all of their records are drawn."""
-        return self._board.ended
-
     @property
     def closed(self) -> bool:
         """Whether drawing is over: the view or its window was closed."""
         return self._over or (self._window is not None and self._window.closed)
-
-    def add(self, source: Source, *, second: bool = False) -> None:
-        """Draw another stream too.
-
-        Raises:
-            ViewError: Its values cannot share the view with those of the others.
-        """
-        self._board.add(source, second=second)
-        self._go_on()
-
-    def remove(self, source: Source) -> None:
-        """Draw a stream no more; one that is not drawn is no error."""
-        self._board.remove(source)
-        self._go_on()
 
     def update(self) -> bool:
         """Take what the streams have, and draw it if it is new; says whether it was.
 
         A window is to be updated in the thread that it belongs to, which its own timer does.
         """
-        changed = self._board.pull()
+        changed = self._streams.pull()
         seen = self._painting.seen
         if not (changed or seen != self._seen or not self._painted):
             return False
@@ -228,10 +195,10 @@ class MatplotlibView:
         return mpl.rc_context(params)
 
     def _paint(self) -> None:
-        board, seen = self._board, self._seen
-        scene = board.scene if seen is None else board.take(seen=seen, n_pixels=self._painting.n_pixels)
+        streams, seen = self._streams, self._seen
+        scene = streams.scene if seen is None else streams.take(seen=seen, n_pixels=self._painting.n_pixels)
         with self._context():
-            whole = self._painting.paint(scene, ended=board.ended)
+            whole = self._painting.paint(scene, ended=streams.ended)
             if self._window is not None:
                 self._window.repaint(whole=whole or not self._painted)
         self._painted = True
@@ -266,7 +233,7 @@ class MatplotlibView:
         if self._painted and not self.closed:
             self._paint()
 
-    def _go_on(self) -> None:
+    def _streams_changed(self) -> None:
         if self._window is not None and not self.closed and self._painted:
             with self._context():
                 self._window.open()

@@ -1,7 +1,7 @@
 """Views and cards in a notebook, as widgets.
 
-`NotebookView` is the surface for streams, `RunCard` the card of a run. `bundle_of_stream` and `bundle_of_run` are what
-a stream or a run shows of itself as the last line of a cell.
+`NotebookView` is the surface for streams, `RunCard` the card of a run. `bundle_of_stream` and `bundle_of_run` return
+the MIME bundles that a stream and a run display as the last line of a cell.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-// The card of a run in a notebook: what it offers, what it is asked, and how to act on it. Texts are only ever set as texts.
+// The card of a run in a notebook: its events, controls, actions and queries, and buttons that send commands. Text is
+// only ever set as text.
 
 const CSS = `
 :host { contain: content; display: block; }
@@ -31,15 +32,15 @@ h3 { margin: 0 0 6px; font-size: 11.5px; font-weight: 650; color: var(--muted); 
 .state[data-state='paused']::before, .state[data-state='stopping']::before, .state[data-state='silent']::before { background: var(--warn); }
 .state[data-state='failed'], .state[data-state='died'] { color: var(--bad); }
 .muted { color: var(--muted); }
-.reins { margin-left: auto; display: flex; flex-wrap: wrap; align-items: center; gap: 8px; }
+.commands { margin-left: auto; display: flex; flex-wrap: wrap; align-items: center; gap: 8px; }
 button { font: inherit; font-weight: 550; height: 28px; padding: 0 12px; color: var(--text); background: var(--surface); border: 1px solid var(--line-strong); border-radius: 6px; cursor: pointer; }
 button:hover:not(:disabled) { background: var(--sunken); }
 button:disabled { opacity: 0.5; cursor: default; }
 button.main { color: var(--on-accent); background: var(--accent); border-color: var(--accent); }
 button.bad { color: var(--bad); border-color: color-mix(in srgb, var(--bad) 45%, var(--surface)); }
 button.bad:hover:not(:disabled) { background: var(--bad-soft); }
-button.sure { color: #fff; background: #b3261e; border-color: #b3261e; }
-button.sure:hover:not(:disabled) { background: #8f1e18; }
+button.confirm { color: #fff; background: #b3261e; border-color: #b3261e; }
+button.confirm:hover:not(:disabled) { background: #8f1e18; }
 :focus-visible { outline: 2px solid var(--accent); outline-offset: 1px; }
 .body { display: grid; grid-template-columns: minmax(0, 1.15fr) minmax(0, 1fr); }
 .body > div { padding: 12px 14px; min-width: 0; }
@@ -56,13 +57,13 @@ section + section { margin-top: 14px; }
 .event + ul { margin: 0 0 8px; }
 .note { margin: 0 0 4px; font-size: 11.5px; color: var(--muted); }
 ul { list-style: none; margin: 0; padding: 0; }
-.offered { display: grid; grid-template-columns: minmax(70px, auto) minmax(0, 1fr) auto; gap: 0 10px; align-items: center; width: 100%; min-height: 24px; height: auto; padding: 2px 8px; border: 0; background: none; text-align: left; font-weight: 400; border-radius: 5px; }
-.offered:hover:not(:disabled) { background: var(--accent-soft); }
-.offered .name { font: 500 12px/1.4 var(--mono); overflow-wrap: anywhere; max-width: 30ch; }
-.offered .type { font: 11.5px/1.4 var(--mono); color: var(--muted); overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.offered .hint { font-size: 11.5px; color: var(--accent-text); opacity: 0; white-space: nowrap; }
-.offered:hover .hint, .offered:focus-visible .hint, .offered.copied .hint { opacity: 1; }
-.offered.copied .hint { color: var(--good); }
+.observable { display: grid; grid-template-columns: minmax(70px, auto) minmax(0, 1fr) auto; gap: 0 10px; align-items: center; width: 100%; min-height: 24px; height: auto; padding: 2px 8px; border: 0; background: none; text-align: left; font-weight: 400; border-radius: 5px; }
+.observable:hover:not(:disabled) { background: var(--accent-soft); }
+.observable .name { font: 500 12px/1.4 var(--mono); overflow-wrap: anywhere; max-width: 30ch; }
+.observable .type { font: 11.5px/1.4 var(--mono); color: var(--muted); overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.observable .hint { font-size: 11.5px; color: var(--accent-text); opacity: 0; white-space: nowrap; }
+.observable:hover .hint, .observable:focus-visible .hint, .observable.copied .hint { opacity: 1; }
+.observable.copied .hint { color: var(--good); }
 .control { display: grid; grid-template-columns: minmax(80px, 1fr) minmax(0, 1.7fr); gap: 1px 12px; align-items: center; padding: 6px 0; border-top: 1px solid var(--line); }
 .control:first-of-type { border-top: 0; padding-top: 0; }
 .control label { font-weight: 550; overflow-wrap: anywhere; }
@@ -78,10 +79,10 @@ input[type='text'] { flex: 1; max-width: 240px; }
 .switch::after { content: ''; position: absolute; top: 3px; left: 3px; width: 16px; height: 16px; border-radius: 50%; background: #fff; transition: left 0.12s; }
 .switch[aria-checked='true'], .switch[aria-checked='true']:hover:not(:disabled) { background: var(--accent); }
 .switch[aria-checked='true']::after { left: 19px; }
-.said { grid-column: 1 / -1; font-size: 11.5px; color: var(--muted); overflow-wrap: anywhere; min-height: 0; }
-.said[data-kind='done'] { color: var(--good); }
-.said[data-kind='wait'] { color: var(--warn); }
-.said[data-kind='bad'] { color: var(--bad); }
+.result { grid-column: 1 / -1; font-size: 11.5px; color: var(--muted); overflow-wrap: anywhere; min-height: 0; }
+.result[data-kind='done'] { color: var(--good); }
+.result[data-kind='wait'] { color: var(--warn); }
+.result[data-kind='bad'] { color: var(--bad); }
 .actions { display: flex; flex-wrap: wrap; gap: 8px; }
 .streams { border-top: 1px solid var(--line); padding: 10px 14px 12px; }
 .streams table { width: 100%; border-collapse: collapse; }
@@ -94,19 +95,19 @@ summary { cursor: pointer; color: var(--muted); font-size: 11.5px; font-weight: 
 dl { display: grid; grid-template-columns: auto minmax(0, 1fr); gap: 2px 14px; margin: 8px 0 2px; font-size: 12px; }
 dt { color: var(--muted); }
 dd { margin: 0; font-family: var(--mono); overflow-wrap: anywhere; }
-.word { margin: 0; padding: 8px 14px; border-top: 1px solid var(--line); font-size: 12px; overflow-wrap: anywhere; white-space: pre-wrap; }
-.word[data-kind='done'] { color: var(--good); }
-.word[data-kind='wait'] { color: var(--warn); }
-.word[data-kind='bad'] { color: var(--bad); background: var(--bad-soft); }
+.message { margin: 0; padding: 8px 14px; border-top: 1px solid var(--line); font-size: 12px; overflow-wrap: anywhere; white-space: pre-wrap; }
+.message[data-kind='done'] { color: var(--good); }
+.message[data-kind='wait'] { color: var(--warn); }
+.message[data-kind='bad'] { color: var(--bad); background: var(--bad-soft); }
 `
 
-const SURE_MS = 6000
-const LOOK_MS = 2000
+const CONFIRM_MS = 6000
+const CHECK_MS = 2000
 const sheet = new CSSStyleSheet()
 sheet.replaceSync(CSS)
-const desks = new Map()
+const pages = new Map()
 
-/** Make an element: a tag with classes, its properties, and what is in it. Texts stay texts. */
+/** Make an element: a tag with classes, its properties, and its children. */
 function make(kind, given = {}, ...inside) {
   const [tag, ...classes] = kind.split('.')
   const made = document.createElement(tag)
@@ -123,7 +124,7 @@ function make(kind, given = {}, ...inside) {
 const count = (n) => Number(n).toLocaleString('en')
 const short = (value) => (typeof value === 'number' ? String(Number.isInteger(value) ? value : +value.toPrecision(6)) : String(value))
 
-function lasted(seconds) {
+function duration(seconds) {
   const s = Math.floor(seconds)
   const two = (n) => String(n).padStart(2, '0')
   return s < 3600 ? `${Math.floor(s / 60)}:${two(s % 60)}` : `${Math.floor(s / 3600)}:${two(Math.floor(s / 60) % 60)}:${two(s % 60)}`
@@ -133,17 +134,17 @@ function lasted(seconds) {
 const logarithmic = ({ type, min, max, value }) => type !== 'int' && min >= 0 && max / (min || Math.min(max / 1e6, value || max)) >= 1000
 const lowest = ({ min, max }) => min || max / 1e6
 
-function placeOf(control, value) {
+function positionOf(control, value) {
   const { min, max } = control
   if (!logarithmic(control)) return (1000 * (value - min)) / (max - min || 1)
   return value <= lowest(control) ? 0 : 1000 * (Math.log(value / lowest(control)) / Math.log(max / lowest(control)))
 }
 
-function valueAt(control, place) {
+function valueAt(control, position) {
   const { type, min, max } = control
-  if (place <= 0) return min
-  if (place >= 1000) return max
-  const exact = logarithmic(control) ? lowest(control) * (max / lowest(control)) ** (place / 1000) : min + ((max - min) * place) / 1000
+  if (position <= 0) return min
+  if (position >= 1000) return max
+  const exact = logarithmic(control) ? lowest(control) * (max / lowest(control)) ** (position / 1000) : min + ((max - min) * position) / 1000
   return type === 'int' ? Math.round(exact) : Number(exact.toPrecision(3))
 }
 
@@ -153,21 +154,21 @@ function boundsOf({ type, min, max, choices }) {
   return min !== null ? `${type}, at least ${short(min)}` : max !== null ? `${type}, at most ${short(max)}` : type
 }
 
-class Desk {
+class Page {
   constructor(model) {
     this.model = model
     this.page = crypto.randomUUID?.() ?? String(Math.random()).slice(2)
     this.shown = new Set()
-    this.told = model.get('options').told
-    this.acts = new Map()
-    this.n_acts = 0
-    model.on('msg:custom', (content) => this.hear(content))
-    model.on('comm_live_update', () => void this.look())
-    document.addEventListener('visibilitychange', () => this.shown.size && (document.hidden ? this.say({ type: 'gone' }) : this.announce()))
-    addEventListener('pagehide', () => this.shown.size && this.say({ type: 'gone' }))
+    this.info = model.get('options').info
+    this.pending = new Map()
+    this.n_commands = 0
+    model.on('msg:custom', (content) => this.receive(content))
+    model.on('comm_live_update', () => void this.check())
+    document.addEventListener('visibilitychange', () => this.shown.size && (document.hidden ? this.send({ type: 'gone' }) : this.announce()))
+    addEventListener('pagehide', () => this.shown.size && this.send({ type: 'gone' }))
   }
 
-  say(message) {
+  send(message) {
     try {
       this.model.send({ ...message, page: this.page })
     } catch {
@@ -175,45 +176,45 @@ class Desk {
     }
   }
 
-  /** Again and again until it is heard: the first words may wait in the kernel behind a cell that is running. */
+  /** Announce the page until the kernel replies: the first messages may wait for a running cell to end. */
   announce(pause_ms = 250) {
     clearTimeout(this.again)
     if (!this.shown.size || document.hidden) return
-    this.say({ type: 'ready' })
+    this.send({ type: 'ready' })
     this.again = setTimeout(() => this.announce(Math.min(2 * pause_ms, 15_000)), pause_ms)
   }
 
-  hear(content) {
-    if (content?.type === 'told') {
+  receive(content) {
+    if (content?.type === 'info') {
       clearTimeout(this.again)
-      this.rates(content.told)
-      this.told = content.told
-      for (const one of this.shown) one.draw(content.told)
-      if (this.shown.size) requestAnimationFrame(() => this.say({ type: 'ack', n: content.n }))
-    } else if (content?.type === 'done' && content.to === this.page) {
-      this.acts.get(content.act)?.(content)
-      this.acts.delete(content.act)
+      this.rates(content.info)
+      this.info = content.info
+      for (const one of this.shown) one.draw(content.info)
+      if (this.shown.size) requestAnimationFrame(() => this.send({ type: 'ack', n: content.n }))
+    } else if (content?.type === 'result' && content.to === this.page) {
+      this.pending.get(content.command)?.(content)
+      this.pending.delete(content.command)
     }
   }
 
-  /** How often events happen, from one telling to the next. */
-  rates(told) {
-    const took = told.age_s - this.told.age_s
+  /** Add the rate of each event since the description before. */
+  rates(info) {
+    const took = info.age_s - this.info.age_s
     if (!(took > 0)) return
-    for (const event of told.events) {
-      const before = this.told.events.find(({ name }) => name === event.name)
+    for (const event of info.events) {
+      const before = this.info.events.find(({ name }) => name === event.name)
       if (before) event.rate = (event.n - before.n) / took
     }
   }
 
-  act(wanted, done) {
-    const act = ++this.n_acts
-    this.acts.set(act, done)
-    this.say({ type: 'act', act, ...wanted })
+  command(wanted, done) {
+    const command = ++this.n_commands
+    this.pending.set(command, done)
+    this.send({ type: 'command', command, ...wanted })
   }
 
-  /** Whether the kernel lives. Not every front end says so when it ends: it is looked at now and then, too. */
-  async look() {
+  /** Check whether the kernel is alive. Not every front end reports its end, so this also runs on a timer. */
+  async check() {
     const model = await this.model.widget_manager.get_model(this.model.get('key')).catch(() => null)
     const comm = model?.comm
     const over = model?.comm_live === false || comm?.jsServicesComm?.isDisposed || comm?.kernel?.isDisposed
@@ -221,7 +222,7 @@ class Desk {
   }
 
   watch() {
-    if (this.shown.size) this.watching ??= setInterval(() => void this.look(), LOOK_MS)
+    if (this.shown.size) this.watching ??= setInterval(() => void this.check(), CHECK_MS)
     else this.watching = clearInterval(this.watching)
   }
 
@@ -231,10 +232,10 @@ class Desk {
 }
 
 class Card {
-  constructor(el, desk) {
-    this.desk = desk
+  constructor(el, page) {
+    this.page = page
     this.host = make('div')
-    // JupyterLab's own keys are not to act on its cells while something is typed here.
+    // Keep JupyterLab's shortcuts from acting on its cells while the user types here.
     this.host.dataset.lmSuppressShortcuts = 'true'
     const shadow = this.host.attachShadow({ mode: 'open' })
     shadow.adoptedStyleSheets = [sheet]
@@ -244,21 +245,21 @@ class Card {
     this.card = make('article.card')
     this.head = make('header')
     this.events = make('div')
-    this.knobs = make('div')
+    this.settings = make('div')
     this.streams = make('div.streams')
     this.about = make('details')
-    this.word = make('p.word', { role: 'status', hidden: true })
-    this.card.append(this.head, make('div.body', {}, this.events, this.knobs), this.streams, this.word, this.about)
+    this.message = make('p.message', { role: 'status', hidden: true })
+    this.card.append(this.head, make('div.body', {}, this.events, this.settings), this.streams, this.message, this.about)
     shadow.append(this.card)
     el.append(this.host)
     this.makeHead()
-    this.makeKnobs()
+    this.makeSettings()
     this.themes = new MutationObserver(() => this.paint())
     this.themes.observe(document.body, { attributes: true, attributeFilter: ['class', 'data-jp-theme-light', 'data-vscode-theme-kind'] })
     this.system = matchMedia('(prefers-color-scheme: dark)')
     this.system.addEventListener('change', (this.onSystem = () => this.paint()))
     this.paint()
-    this.draw(desk.told)
+    this.draw(page.info)
   }
 
   paint() {
@@ -268,7 +269,7 @@ class Card {
     this.card.dataset.theme = dark ? 'dark' : 'light'
   }
 
-  /** Make a part anew only where something in it changed: what is hovered, focused or dragged stays. */
+  /** Draw a part again only if its data changed, so that elements keep their hover, focus and drag. */
   part(name, data, draw) {
     const text = JSON.stringify(data)
     if (this.parts.get(name) === text) return
@@ -276,82 +277,82 @@ class Card {
     draw(data)
   }
 
-  draw(told) {
-    this.told = told
-    const off = !told.acts || this.lost
-    this.card.setAttribute('aria-label', `Run ${told.name}`)
-    this.name.textContent = told.name
-    this.state.dataset.state = told.state
-    this.state.textContent = told.state
-    const most = [...told.events].sort((a, b) => b.n - a.n)[0]
-    const facts = [most?.n ? `${most.name} ${count(most.n)}` : '', told.age_s ? lasted(told.age_s) : '', told.n_clients > 1 ? `${told.n_clients} clients` : '', told.n_waiting && !told.over ? `${told.n_waiting} ${told.n_waiting === 1 ? 'act waits' : 'acts wait'}` : '']
-    this.facts.textContent = facts.filter(Boolean).join(' · ')
-    this.pause.textContent = told.state === 'paused' ? 'Resume' : 'Pause'
-    this.pause.classList.toggle('main', told.state === 'paused')
-    for (const button of [this.pause, this.stop]) button.disabled = off || told.state === 'stopping'
-    this.reins.hidden = told.over || (!told.acts && !told.problem)
-    this.part('events', told.events, () => this.drawEvents(told.events))
-    this.part('controls', [told.controls, off], () => this.drawControls(told.controls, off))
-    this.part('actions', [told.actions, off], () => this.drawActions(told.actions, off))
-    this.part('streams', told.streams, () => this.drawStreams(told.streams))
-    this.part('about', [told.id, told.host, told.pid, told.directory, told.config], () => this.drawAbout(told))
-    this.knobs.hidden = !told.controls.length && !told.actions.length
-    this.events.classList.toggle('alone', this.knobs.hidden)
-    if (told.problem !== this.problem) {
-      this.problem = told.problem
-      this.tell(told.problem, told.over ? '' : 'bad')
+  draw(info) {
+    this.info = info
+    const off = !info.takes_commands || this.lost
+    this.card.setAttribute('aria-label', `Run ${info.name}`)
+    this.name.textContent = info.name
+    this.state.dataset.state = info.state
+    this.state.textContent = info.state
+    const most = [...info.events].sort((a, b) => b.n - a.n)[0]
+    const facts = [most?.n ? `${most.name} ${count(most.n)}` : '', info.age_s ? duration(info.age_s) : '', info.n_clients > 1 ? `${info.n_clients} clients` : '', info.n_pending && !info.ended ? `${info.n_pending} ${info.n_pending === 1 ? 'command pending' : 'commands pending'}` : '']
+    this.summary.textContent = facts.filter(Boolean).join(' · ')
+    this.pause.textContent = info.state === 'paused' ? 'Resume' : 'Pause'
+    this.pause.classList.toggle('main', info.state === 'paused')
+    for (const button of [this.pause, this.stop]) button.disabled = off || info.state === 'stopping'
+    this.commands.hidden = info.ended || (!info.takes_commands && !info.problem)
+    this.part('events', info.events, () => this.drawEvents(info.events))
+    this.part('controls', [info.controls, off], () => this.drawControls(info.controls, off))
+    this.part('actions', [info.actions, off], () => this.drawActions(info.actions, off))
+    this.part('streams', info.streams, () => this.drawStreams(info.streams))
+    this.part('about', [info.id, info.host, info.pid, info.directory, info.config], () => this.drawAbout(info))
+    this.settings.hidden = !info.controls.length && !info.actions.length
+    this.events.classList.toggle('alone', this.settings.hidden)
+    if (info.problem !== this.problem) {
+      this.problem = info.problem
+      this.show(info.problem, info.ended ? '' : 'bad')
     }
   }
 
   makeHead() {
     this.name = make('h2')
     this.state = make('span.state', { role: 'status' })
-    this.facts = make('span.muted')
-    this.pause = make('button', { type: 'button', onclick: () => this.act({ do: this.told.state === 'paused' ? 'resume' : 'pause' }) })
-    this.stop = make('button.bad', { type: 'button', onclick: () => this.ask() }, 'Stop')
-    this.sure = make('button.sure', { type: 'button', hidden: true, onclick: () => (this.calm(), this.act({ do: 'stop' })) }, 'Stop this run')
-    this.rather = make('button', { type: 'button', hidden: true, onclick: () => this.calm() }, 'Let it run')
-    this.reins = make('span.reins', {}, this.pause, this.stop, this.rather, this.sure)
-    this.head.append(this.name, this.state, this.facts, this.reins)
+    this.summary = make('span.muted')
+    this.pause = make('button', { type: 'button', onclick: () => this.command({ do: this.info.state === 'paused' ? 'resume' : 'pause' }) })
+    this.stop = make('button.bad', { type: 'button', onclick: () => this.confirmStop() }, 'Stop')
+    this.confirm = make('button.confirm', { type: 'button', hidden: true, onclick: () => (this.cancelStop(), this.command({ do: 'stop' })) }, 'Stop this run')
+    this.cancel = make('button', { type: 'button', hidden: true, onclick: () => this.cancelStop() }, 'Let it run')
+    this.commands = make('span.commands', {}, this.pause, this.stop, this.cancel, this.confirm)
+    this.head.append(this.name, this.state, this.summary, this.commands)
   }
 
-  ask() {
-    for (const one of [this.sure, this.rather]) one.hidden = false
+  confirmStop() {
+    for (const one of [this.confirm, this.cancel]) one.hidden = false
     this.stop.hidden = this.pause.hidden = true
-    this.rather.focus()
-    this.timer = setTimeout(() => this.calm(), SURE_MS)
+    this.cancel.focus()
+    this.timer = setTimeout(() => this.cancelStop(), CONFIRM_MS)
   }
 
-  calm() {
+  cancelStop() {
     clearTimeout(this.timer)
-    for (const one of [this.sure, this.rather]) one.hidden = true
+    for (const one of [this.confirm, this.cancel]) one.hidden = true
     this.stop.hidden = this.pause.hidden = false
   }
 
   drawEvents(events) {
     const list = events.flatMap((event) => {
-      const rate = event.rate > 0 && this.told.state === 'running' ? ` · ${short(+event.rate.toPrecision(3))}/s` : ''
-      const kept = event.kept ? ' · kept' : ''
+      const rate = event.rate > 0 && this.info.state === 'running' ? ` · ${short(+event.rate.toPrecision(3))}/s` : ''
+      const snapshot = event.snapshot ? ' · snapshot' : ''
       return [
-        make('div.event', {}, make('b', {}, event.name), make('span.count.muted', {}, `${count(event.n)}${rate}${kept}`)),
+        make('div.event', {}, make('b', {}, event.name), make('span.count.muted', {}, `${count(event.n)}${rate}${snapshot}`)),
         event.note ? make('p.note', {}, event.note) : '',
-        make('ul', {}, ...event.observables.map((one) => make('li', {}, this.offered(event, one)))),
+        make('ul', {}, ...event.observables.map((one) => make('li', {}, this.observable(event, one)))),
         event.n_more ? make('p.note', {}, `and ${count(event.n_more)} more`) : '',
       ]
     })
     const focused = this.host.shadowRoot.activeElement?.dataset.query
-    this.events.replaceChildren(make('h3', {}, 'Events'), ...(list.length ? list.filter(Boolean) : [make('p.note', {}, 'Nothing has happened yet')]))
-    if (focused) [...this.events.querySelectorAll('.offered')].find(({ dataset }) => dataset.query === focused)?.focus()
+    this.events.replaceChildren(make('h3', {}, 'Events'), ...(list.length ? list.filter(Boolean) : [make('p.note', {}, 'No events yet')]))
+    if (focused) [...this.events.querySelectorAll('.observable')].find(({ dataset }) => dataset.query === focused)?.focus()
   }
 
-  offered(event, { name, type, example, fields, n_fields, query }) {
-    const said = type === 'float' && Number.isFinite(Number(example)) ? short(Number(example)) : example
+  observable(event, { name, type, example, fields, n_fields, query }) {
+    const value = type === 'float' && Number.isFinite(Number(example)) ? short(Number(example)) : example
     const parts = fields.slice(0, 6).map(([path, kind]) => `${path}: ${kind}`).join(', ')
-    const shown = [type, said && `= ${said}`, parts && `· ${parts}`].filter(Boolean).join(' ')
+    const shown = [type, value && `= ${value}`, parts && `· ${parts}`].filter(Boolean).join(' ')
     const inside = fields.map(([path, kind]) => `${path}: ${kind}`).join('\n') + (n_fields > fields.length ? `\n… ${count(n_fields)} in all` : '')
     const hint = make('span.hint', {}, 'copy query')
     const code = `run.stream(${JSON.stringify(query)})`
-    const made = make('button.offered', { type: 'button', title: [code, inside].filter(Boolean).join('\n\n'), disabled: !query }, make('span.name', {}, name), make('span.type', {}, shown), hint)
+    const made = make('button.observable', { type: 'button', title: [code, inside].filter(Boolean).join('\n\n'), disabled: !query }, make('span.name', {}, name), make('span.type', {}, shown), hint)
     made.dataset.query = query
     made.addEventListener('click', async () => {
       try {
@@ -359,51 +360,51 @@ class Card {
         hint.textContent = 'copied'
         made.classList.add('copied')
       } catch {
-        this.tell(code, 'done') // no clipboard here: it can be marked and copied
+        this.show(code, 'done') // no clipboard: the user can select and copy the text
       }
     })
     return made
   }
 
-  makeKnobs() {
+  makeSettings() {
     this.list = make('div')
     this.controlsPart = make('section', {}, make('h3', {}, 'Controls'), this.list)
     this.actions = make('div.actions')
     this.actionsPart = make('section', {}, make('h3', {}, 'Actions'), this.actions)
-    this.knobs.append(this.controlsPart, this.actionsPart)
+    this.settings.append(this.controlsPart, this.actionsPart)
   }
 
   drawControls(controls, off) {
     this.controlsPart.hidden = !controls.length
-    const kept = new Map()
+    const drawn = new Map()
     for (const control of controls) {
       const shape = JSON.stringify({ ...control, value: typeof control.value })
       const before = this.controls.get(control.name)
       const one = before?.shape === shape ? before : this.control(control, shape)
       one.now = control
       one.set(control.value, off)
-      kept.set(control.name, one)
+      drawn.set(control.name, one)
     }
-    const rows = [...kept.values()].map(({ row }) => row)
+    const rows = [...drawn.values()].map(({ row }) => row)
     if (rows.some((row, i) => this.list.children[i] !== row) || this.list.children.length !== rows.length) this.list.replaceChildren(...rows)
-    this.controls = kept
+    this.controls = drawn
   }
 
   control(control, shape) {
     const { name, type, choices, min, max } = control
-    const said = make('div.said', { role: 'status' })
+    const result = make('div.result', { role: 'status' })
     const field = make('div.field')
-    const row = make('div.control', { title: `Declared at ${control.where}` }, make('label', {}, name, make('span.bounds', {}, boundsOf(control))), field, said)
+    const row = make('div.control', { title: `Declared at ${control.where}` }, make('label', {}, name, make('span.bounds', {}, boundsOf(control))), field, result)
     const one = { row, shape, now: control, pending: 0, held: false }
     const send = (value) => {
       one.pending++
       one.wanted = value
-      said.dataset.kind = 'wait'
-      said.textContent = 'waits for the next event …'
-      this.desk.act({ do: 'set', name, value }, ({ ok, text }) => {
+      result.dataset.kind = 'wait'
+      result.textContent = 'pending until the next event …'
+      this.page.command({ do: 'set', name, value }, ({ ok, text }) => {
         one.pending--
-        said.dataset.kind = ok ? 'done' : 'bad'
-        said.textContent = text
+        result.dataset.kind = ok ? 'done' : 'bad'
+        result.textContent = text
         if (!one.pending && !ok) one.set(one.now.value, false)
       })
     }
@@ -413,7 +414,7 @@ class Card {
       one.held = false
       if (type === 'str' || value !== '') send(type === 'str' ? value : Number(value))
     }
-    // What is being typed is not written over.
+    // Do not overwrite what the user is typing.
     const typed = {
       oninput: () => (one.held = true),
       onkeydown: (event) => event.key === 'Enter' && (event.preventDefault(), enter(event.target)),
@@ -442,7 +443,7 @@ class Card {
       field.append(...(slides ? [slider] : []), input)
       one.show = (value) => {
         input.value = short(value)
-        if (slides) slider.value = String(placeOf(one.now, value))
+        if (slides) slider.value = String(positionOf(one.now, value))
         slider.ariaValueText = short(value)
       }
     }
@@ -456,44 +457,44 @@ class Card {
 
   drawActions(actions, off) {
     this.actionsPart.hidden = !actions.length
-    this.actions.replaceChildren(...actions.map(({ name, doc, where }) => make('button', { type: 'button', disabled: off, title: [doc, `Declared at ${where}`].filter(Boolean).join('\n'), onclick: () => this.act({ do: 'call', name }) }, name)))
+    this.actions.replaceChildren(...actions.map(({ name, doc, where }) => make('button', { type: 'button', disabled: off, title: [doc, `Declared at ${where}`].filter(Boolean).join('\n'), onclick: () => this.command({ do: 'call', name }) }, name)))
   }
 
   drawStreams(streams) {
     this.streams.hidden = !streams.length
-    const rows = streams.map(({ query, clients, n_records, n_events, n_skipped, n_dropped, n_errors, last_error, stride, spent_s, kept }) => {
+    const rows = streams.map(({ query, clients, n_records, n_events, n_skipped, n_dropped, n_errors, last_error, stride, spent_s, recorded }) => {
       const lossy = [[n_skipped, 'skipped'], [n_dropped, 'dropped'], [n_errors, 'errors']].filter(([n]) => n > 0).map(([n, what]) => `${count(n)} ${what}`)
-      const cost = n_events ? `${short(+((1e6 * spent_s) / n_events).toPrecision(3))} µs an event${stride > 1 ? `, one in ${stride}` : ''}` : ''
-      const who = [kept ? 'recorded' : '', clients.length === 1 ? '1 client' : clients.length ? `${clients.length} clients` : ''].filter(Boolean).join(', ')
-      return make('tr', { title: [...clients, last_error].filter(Boolean).join('\n') }, make('td', {}, query), make('td', {}, `${count(n_records)} records`), make(lossy.length ? 'td.lossy' : 'td', {}, lossy.join(', ')), make('td', {}, cost), make('td', {}, who))
+      const cost = n_events ? `${short(+((1e6 * spent_s) / n_events).toPrecision(3))} µs per event${stride > 1 ? `, one in ${stride}` : ''}` : ''
+      const readers = [recorded ? 'recorded' : '', clients.length === 1 ? '1 client' : clients.length ? `${clients.length} clients` : ''].filter(Boolean).join(', ')
+      return make('tr', { title: [...clients, last_error].filter(Boolean).join('\n') }, make('td', {}, query), make('td', {}, `${count(n_records)} records`), make(lossy.length ? 'td.lossy' : 'td', {}, lossy.join(', ')), make('td', {}, cost), make('td', {}, readers))
     })
-    this.streams.replaceChildren(make('h3', {}, this.told.over ? 'What was recorded' : 'What it is asked'), make('table', {}, make('tbody', {}, ...rows)))
+    this.streams.replaceChildren(make('h3', {}, this.info.ended ? 'Recorded series' : 'Queries'), make('table', {}, make('tbody', {}, ...rows)))
   }
 
   drawAbout({ id, host, pid, directory, config }) {
     const facts = [['id', id], ['host', host], ['process', pid], ['directory', directory], ...config].filter(([, value]) => value !== '' && value !== null && value !== 0)
-    this.about.replaceChildren(make('summary', {}, config.length ? 'Configuration and place' : 'Place'), make('dl', {}, ...facts.flatMap(([name, value]) => [make('dt', {}, name), make('dd', {}, String(value))])))
+    this.about.replaceChildren(make('summary', {}, config.length ? 'Configuration and location' : 'Location'), make('dl', {}, ...facts.flatMap(([name, value]) => [make('dt', {}, name), make('dd', {}, String(value))])))
   }
 
-  act(wanted) {
-    this.tell(`${wanted.name ?? wanted.do}: waits for the run's next event …`, 'wait')
-    this.desk.act(wanted, ({ ok, text }) => this.tell(text, ok ? 'done' : 'bad'))
+  command(wanted) {
+    this.show(`${wanted.name ?? wanted.do}: pending until the run's next event …`, 'wait')
+    this.page.command(wanted, ({ ok, text }) => this.show(text, ok ? 'done' : 'bad'))
   }
 
-  tell(text, kind) {
-    this.word.hidden = !text
-    this.word.textContent = text
-    this.word.dataset.kind = kind
+  show(text, kind) {
+    this.message.hidden = !text
+    this.message.textContent = text
+    this.message.dataset.kind = kind
   }
 
   gone(lost) {
     this.lost = lost
     this.parts.clear()
-    this.draw(this.told)
+    this.draw(this.info)
     if (lost) {
-      this.reins.hidden = true
-      this.tell('The kernel is gone: this is what the run told last.', 'wait')
-    } else this.tell('', '')
+      this.commands.hidden = true
+      this.show('The kernel is gone. This is the last state the run reported.', 'wait')
+    } else this.show('', '')
   }
 
   end() {
@@ -506,20 +507,20 @@ class Card {
 
 export default () => ({
   initialize({ model }) {
-    desks.set(model.get('key'), new Desk(model))
+    pages.set(model.get('key'), new Page(model))
   },
   render({ model, el }) {
-    const desk = desks.get(model.get('key')) ?? new Desk(model)
-    desks.set(model.get('key'), desk)
-    const card = new Card(el, desk)
-    desk.shown.add(card)
-    desk.watch()
-    desk.announce()
+    const page = pages.get(model.get('key')) ?? new Page(model)
+    pages.set(model.get('key'), page)
+    const card = new Card(el, page)
+    page.shown.add(card)
+    page.watch()
+    page.announce()
     return () => {
-      desk.shown.delete(card)
+      page.shown.delete(card)
       card.end()
-      desk.watch()
-      if (!desk.shown.size) desk.say({ type: 'gone' })
+      page.watch()
+      if (!page.shown.size) page.send({ type: 'gone' })
     }
   },
 })

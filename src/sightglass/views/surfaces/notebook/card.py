@@ -1,11 +1,11 @@
-"""The card of a run in a notebook: what it offers, what it is being asked, and how to act on it.
+"""The card of a run in a notebook: its events, controls, actions and queries, and buttons that send commands.
 
 Theory of operation
-    A card asks the run to describe itself once a second, in a thread of its own, as long as a page shows the card, and
-    sends what it told if that changed. Acts are done in threads of their own, for a run applies them at its next
-    event, which may be long after; what became of them is told to the page that asked.
+    While a page shows the card, a thread asks the run for its description once a second, and sends it to the pages if
+    it changed. Each command runs in a thread of its own, because a run applies it at its next event, which may be long
+    after; the result goes to the page that sent the command.
 
-    A page that is slow, or cannot be heard while a cell is running, is sent less: see `audience`.
+    A page that is slow, or whose messages do not arrive while a cell is running, is sent less: see `open_pages`.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from sightglass.query.shorthand import query_of
 from sightglass.views import encoding
 
 from .cells import cells
-from .model import Front
+from .model import WidgetModel
 from .open_pages import MAX_BLIND, WINDOW
 
 PURPOSE: Final = "The card of a run"
-DESCRIBE_S: Final = 1.0
+DESCRIBE_S: Final = 1.0  # what still reads as live, at a cost to the run far below a thousandth
 MAX_FIELDS: Final = 40
 MAX_LISTED: Final = 200
 MAX_TEXT: Final = 300
-MAX_ACTS: Final = 16
-ACTS: Final = ("set", "call", "pause", "resume", "stop")
+MAX_COMMANDS: Final = 16  # a thread each; more clicks than anyone makes between two events
+COMMANDS: Final = ("set", "call", "pause", "resume", "stop")
 
 
 class CardRun(Protocol):
-    """A run, live or recorded; one that can be acted on has `set`, `call`, `pause`, `resume` and `stop` besides."""
+    """A run, live or recorded. One that takes commands also has `set`, `call`, `pause`, `resume` and `stop`."""
 
     @property
     def name(self) -> str:
@@ -42,10 +42,10 @@ class CardRun(Protocol):
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended."""
+        """Whether the run has ended."""
 
     def describe(self) -> Any:
-        """Return what it tells of itself: see `client.describe.Description`."""
+        """Return a `client.describe.Description`."""
 
 
 class RunCard:
@@ -55,39 +55,39 @@ class RunCard:
         run: The run.
 
     Raises:
-        SightglassError: The run does not tell anything of itself.
+        SightglassError: The run does not describe itself.
         MissingExtraError: anywidget is not installed.
     """
 
     def __init__(self, run: CardRun) -> None:
         self._run = run
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         self._pages: dict[str, int] = {}
-        self._n_sent = self._n_blind = self._n_acts = 0
+        self._n_sent = self._n_blind = self._n_commands = 0
         self._concurrent = False
-        self._told = told_of(run)
+        self._info = info_of(run)
         self._sent: Mapping[str, Any] | None = None
         self._worker = Worker("card", self._round)
-        self._front = Front("card.js", purpose=PURPOSE, heard=self._hear, told=self._told)
+        self._widget = WidgetModel("card.js", purpose=PURPOSE, received=self._receive, info=self._info)
 
     def __repr__(self) -> str:
         return f"<RunCard of {self._run.name!r}>"
 
     @property
     def widget(self) -> Any:
-        """The widget, to be put into a box of ipywidgets."""
+        """The widget, for example to put into an ipywidgets box."""
         cells.watch()
-        return self._front.widget
+        return self._widget.widget
 
     def bundle(self) -> dict[str, Any]:
-        """Return what a notebook shows."""
+        """Return the MIME bundle that a notebook displays."""
         cells.watch()
-        return self._front.bundle(repr(self._run))
+        return self._widget.bundle(repr(self._run))
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         return self.bundle()
 
-    def _hear(self, message: Mapping[str, Any]) -> None:
+    def _receive(self, message: Mapping[str, Any]) -> None:
         page, kind = message.get("page"), message.get("type")
         if not isinstance(page, str) or len(page) > 64:
             return
@@ -100,94 +100,95 @@ class RunCard:
                 self._pages.pop(page, None)
             elif kind == "ack" and isinstance(message.get("n"), int):
                 self._pages[page] = min(message["n"], self._n_sent)
-        if kind == "act":
+        if kind == "command":
             self._begin(page, message)
         self._worker.wake()
 
     def _round(self) -> float | None:
         with self._lock:
-            looking = bool(self._pages)
-            waiting = looking and self._n_sent - max(self._pages.values()) >= WINDOW
+            shown = bool(self._pages)
+            full = shown and self._n_sent - max(self._pages.values()) >= WINDOW
             deaf = cells.busy and not self._concurrent and self._n_blind < MAX_BLIND
-        if not looking or (waiting and not deaf):
+        if not shown or (full and not deaf):
             return None
-        self._told = told_of(self._run, before=self._told)
-        if self._told != self._sent:
-            self._sent = self._told
+        self._info = info_of(self._run, before=self._info)
+        if self._info != self._sent:
+            self._sent = self._info
             self._n_sent += 1
-            self._n_blind += waiting
-            self._front.send({"type": "told", "n": self._n_sent, "told": self._told}, [])
-        return None if self._told["over"] else DESCRIBE_S
+            self._n_blind += full
+            self._widget.send({"type": "info", "n": self._n_sent, "info": self._info}, [])
+        return None if self._info["ended"] else DESCRIBE_S
 
     def _begin(self, page: str, message: Mapping[str, Any]) -> None:
         with self._lock:
-            full = self._n_acts >= MAX_ACTS
-            self._n_acts += not full
+            full = self._n_commands >= MAX_COMMANDS
+            self._n_commands += not full
         if full:
-            self._tell(page, message, ok=False, text=f"{MAX_ACTS} acts wait for their events already")
+            self._reply(page, message, ok=False, text=f"{MAX_COMMANDS} commands are pending already; try again later")
         else:
-            Background("act", lambda: self._act(page, message))
+            Background("command", lambda: self._command(page, message))
 
-    def _act(self, page: str, message: Mapping[str, Any]) -> None:
+    def _command(self, page: str, message: Mapping[str, Any]) -> None:
         try:
-            text = act(self._run, message, self._told)
-            self._tell(page, message, ok=True, text=text)
-        except Exception as error:  # noqa: BLE001  whatever it is: it is told where it was asked
-            self._tell(page, message, ok=False, text=str(error) or type(error).__name__)
+            text = send_command(self._run, message, self._info)
+            self._reply(page, message, ok=True, text=text)
+        except Exception as error:  # noqa: BLE001  any failure is shown on the page that sent the command
+            self._reply(page, message, ok=False, text=str(error) or type(error).__name__)
         finally:
             with self._lock:
-                self._n_acts -= 1
+                self._n_commands -= 1
             self._worker.wake()
 
-    def _tell(self, page: str, message: Mapping[str, Any], *, ok: bool, text: str) -> None:
-        shown = {"type": "done", "to": page, "act": message.get("act"), "ok": ok, "text": text[: 4 * MAX_TEXT]}
-        self._front.send(shown, [])
+    def _reply(self, page: str, message: Mapping[str, Any], *, ok: bool, text: str) -> None:
+        id, text = message.get("command"), text[: 4 * MAX_TEXT]
+        self._widget.send({"type": "result", "to": page, "command": id, "ok": ok, "text": text}, [])
 
 
-def act(run: Any, message: Mapping[str, Any], told: Mapping[str, Any]) -> str:
-    """Do what a page asks for, and say what became of it.
+def send_command(run: Any, message: Mapping[str, Any], info: Mapping[str, Any]) -> str:
+    """Send a page's command to the run, and return the result as text.
 
     Raises:
-        SightglassError: The run refuses, is lost, or cannot be acted on.
+        SightglassError: The run refuses, is lost, or does not take commands.
     """
     kind, name, value = message.get("do"), message.get("name"), message.get("value")
-    if kind not in ACTS or not hasattr(type(run), str(kind)):
-        raise SightglassError(f"Expected one of {', '.join(ACTS)}, and a run that lives; got {kind!r}")
+    if kind not in COMMANDS or not hasattr(type(run), str(kind)):
+        raise SightglassError(f"Expected one of {', '.join(COMMANDS)} and a live run, got {kind!r} and {run!r}")
     match kind:
         case "set":
-            value = _typed(value, next((one for one in told["controls"] if one["name"] == name), {}))
+            value = _typed(value, next((one for one in info["controls"] if one["name"] == name), {}))
             done = run.set(name, value)
         case "call":
             done = run.call(name)
         case _:
             done = getattr(run, str(kind))()
     if not done.applied:
-        return done.note or "It waits for the run's next event"
-    place = f"{done.event} {done.step:,g}" if done.event else "once"
+        return done.note or "Pending until the run's next event"
+    when = f"at {done.event} {done.step:,g}" if done.event else "at once"
     match kind:
         case "set":
-            return f"{name} = {_short(done.result)} since {place}, before {_short(done.old)}"
+            return f"{name} = {_short(done.result)} {when}, was {_short(done.old)}"
         case "call":
             returned = "" if done.result is None else f", returned {_short(done.result)}"
-            return f"{name}() was called at {place}{returned}"
-    return {"pause": f"Paused at {place}", "resume": "It goes on", "stop": f"Asked to stop at {place}"}[str(kind)]
+            return f"Called {name}() {when}{returned}"
+    return {"pause": f"Paused {when}", "resume": "Resumed", "stop": f"Stop requested {when}"}[str(kind)]
 
 
-def told_of(run: Any, *, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return what a card shows of a run, as JSON has it; of one that does not answer, what it told before.
+def info_of(run: Any, *, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return a run's description for its card, as JSON values; if it does not respond, the description from before.
 
     Raises:
-        SightglassError: It does not answer, and never did.
+        SightglassError: It does not respond, and there is no earlier description.
     """
     try:
         about = run.describe()
     except SightglassError as error:
         if before is None:
             raise
-        state = "ended" if run.ended else "silent"
-        return {**before, "state": state, "over": bool(run.ended), "acts": False, "problem": str(error)}
-    acts = all(hasattr(type(run), name) for name in ACTS) and getattr(run, "may_act", True) and not run.ended
-    told = {
+        ended = bool(run.ended)
+        state = "ended" if ended else "silent"
+        return {**before, "state": state, "ended": ended, "takes_commands": False, "problem": str(error)}
+    takes_commands = all(hasattr(type(run), name) for name in COMMANDS) and getattr(run, "may_act", True)
+    info = {
         "name": about.name, "id": about.id, "state": about.state, "host": about.host, "pid": about.pid,
         "age_s": round(max(0.0, about.wall_time - about.started), 1), "directory": about.directory,
         "config": [[_cut(key), _cut(repr(item))] for key, item in list(about.config.items())[:MAX_LISTED]],
@@ -195,15 +196,15 @@ def told_of(run: Any, *, before: Mapping[str, Any] | None = None) -> dict[str, A
         "controls": [_control(name, one) for name, one in about.controls.items()],
         "actions": [{"name": name, "doc": one.doc, "where": one.where} for name, one in about.actions.items()],
         "streams": [_stream(one) for one in list(about.streams)[:MAX_LISTED]],
-        "n_clients": about.n_clients, "n_waiting": about.n_pending_acts,
-        "acts": acts, "over": bool(run.ended), "problem": "",
+        "n_clients": about.n_clients, "n_pending": about.n_pending_acts,
+        "takes_commands": takes_commands and not run.ended, "ended": bool(run.ended), "problem": "",
     }  # fmt: skip
-    made: dict[str, Any] = encoding.jsonable(told)
-    return made
+    plain: dict[str, Any] = encoding.jsonable(info)
+    return plain
 
 
 def _event(name: str, event: Any) -> dict[str, Any]:
-    offered = list(event.observables.items())[:MAX_LISTED]
+    listed = list(event.observables.items())[:MAX_LISTED]
     observables = [
         {
             "name": key,
@@ -213,10 +214,10 @@ def _event(name: str, event: Any) -> dict[str, Any]:
             "n_fields": len(one.fields),
             "query": _query(name, (key,)),
         }
-        for key, one in offered
+        for key, one in listed
     ]
-    n_more = len(event.observables) - len(offered)
-    return {"name": name, "origin": event.origin, "n": event.n_events, "kept": event.kept, "note": event.note,
+    n_more = len(event.observables) - len(listed)
+    return {"name": name, "origin": event.origin, "n": event.n_events, "snapshot": event.kept, "note": event.note,
             "observables": observables, "n_more": n_more}  # fmt: skip
 
 
@@ -227,21 +228,20 @@ def _control(name: str, one: Any) -> dict[str, Any]:
 
 
 def _stream(one: Any) -> dict[str, Any]:
-    names = ("n_records", "n_events", "n_skipped", "n_dropped", "n_errors", "last_error", "stride", "spent_s", "kept")
-    told = {name: getattr(one, name) for name in names}
-    return {"query": _cut(one.tag or one.query), "clients": list(one.clients), **told}
+    names = ("n_records", "n_events", "n_skipped", "n_dropped", "n_errors", "last_error", "stride", "spent_s")
+    counts = {name: getattr(one, name) for name in names}
+    return {"query": _cut(one.tag or one.query), "clients": list(one.clients), "recorded": one.kept, **counts}
 
 
 def _query(event: str, path: Sequence[str]) -> str:
-    asked = ""
-    with suppress(QueryError):  # a name that no query can say
+    with suppress(QueryError):  # a name that no query can contain
         query = query_of(event, path)
-        asked = query.short or str(query)
-    return asked
+        return query.short or str(query)
+    return ""
 
 
 def _typed(value: Any, control: Mapping[str, Any]) -> Any:
-    """Return a value as the control's type where JavaScript has only one kind of number, or a place in a list."""
+    """Return a page's value as the control's type: JavaScript has one kind of number, and sends a choice by index."""
     if control.get("choices"):
         return control["choices"][value]
     if control.get("type") == "int" and isinstance(value, float) and value.is_integer():

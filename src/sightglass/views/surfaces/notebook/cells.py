@@ -1,4 +1,4 @@
-"""Where we are: whether a notebook's kernel runs this, and whether one of its cells is running."""
+"""Whether this process is a notebook's kernel, and whether one of its cells is running."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any
 
 
 def shell() -> Any | None:
-    """Return IPython's shell, without importing IPython: where it runs, it is imported already."""
+    """Return IPython's shell, without importing IPython: where it runs, it is already imported."""
     get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
     return get_ipython() if get_ipython else None
 
 
 def in_notebook() -> bool:
-    """Tell whether a notebook's kernel runs this; IPython in a terminal is none."""
+    """Return whether this process is a notebook's kernel; IPython in a terminal is not."""
     return getattr(shell(), "kernel", None) is not None
 
 
 class NotebookCells:
-    """What is known of the cells of the notebook.
+    """The state of the notebook's cells.
 
     Attributes:
-        busy: Whether one is running.
-        n: How many were begun.
+        busy: Whether a cell is running.
+        n: How many cells were started.
     """
 
     def __init__(self) -> None:
@@ -31,13 +31,13 @@ class NotebookCells:
         self._watching: Any = None
 
     def watch(self) -> None:
-        """Look at the shell from now on; watching twice is no error."""
+        """Follow the shell's events from now on. Watching twice is allowed."""
         here = shell()
         events = getattr(here, "events", None)
         if events is None or here is self._watching:
             return
         self._watching = here
-        self.busy = True  # whoever calls this first is a cell
+        self.busy = True  # the first call comes from a cell
         events.register("pre_run_cell", self._begin)
         events.register("post_run_cell", self._end)
 

@@ -1,8 +1,8 @@
-"""The home of anywidget: what stands for a view on both sides, here and in the page.
+"""The widgets (anywidget) that represent a view on both sides, here and in the page.
 
 Theory of operation
-    Every widget has its own script in the page, which arrives with it. The module of views is far larger, so it
-    arrives once for all: it stands in a widget of its own, the library, which is never shown; others are told its id.
+    Every widget brings its own script to the page. The module of views is far larger, so it is sent once: it is held
+    by a separate widget, the library, which is never shown; the other widgets know its id.
 """
 
 from __future__ import annotations
@@ -19,54 +19,54 @@ HERE: Final = Path(__file__).parent
 VIEWS: Final = HERE.parents[1] / "static" / "views.js"
 MIME: Final = "application/vnd.jupyter.widget-view+json"
 
-Heard = Callable[[Mapping[str, Any]], None]
+Receive = Callable[[Mapping[str, Any]], None]
 
 
-class Front:
-    """A widget: what is sent to pages, and what they say.
+class WidgetModel:
+    """A widget: sends messages to pages, and receives theirs.
 
     Args:
-        script: The name of the script that draws it there, beside this file.
-        purpose: What needs it, for the message where the extra is missing.
-        heard: Called with everything that pages say, in the thread in which it arrives.
-        views: Whether it needs the module of views.
-        **options: What the script is to know from the beginning.
+        script: The file name of the script that draws it in the page, next to this file.
+        purpose: The feature that needs it, for the error if the extra is missing.
+        received: Called with every message of a page, in the thread in which it arrives.
+        views: Whether the script needs the module of views.
+        **options: Initial data for the script.
 
     Raises:
         MissingExtraError: anywidget is not installed.
     """
 
-    def __init__(self, script: str, *, purpose: str, heard: Heard, views: bool = False, **options: Any) -> None:
-        kind, library = _kinds(purpose)
+    def __init__(self, script: str, *, purpose: str, received: Receive, views: bool = False, **options: Any) -> None:
+        widget_class, library = _widget_classes(purpose)
         shared = library().model_id if views else ""
-        # The page finds its own model by this, and asks it whether the kernel still lives.
+        # The page finds its own model by this key, and asks it whether the kernel is alive.
         key = uuid.uuid4().hex
-        self.widget = kind(model_id=key, _esm=read(script), key=key, library=shared, options=options)
-        _hear_at_once(self.widget.comm)
-        self.widget.on_msg(lambda _, content, __: heard(content) if isinstance(content, Mapping) else None)
+        self.widget = widget_class(model_id=key, _esm=read(script), key=key, library=shared, options=options)
+        _receive_at_once(self.widget.comm)
+        self.widget.on_msg(lambda _, content, __: received(content) if isinstance(content, Mapping) else None)
 
     def send(self, content: Mapping[str, Any], buffers: list[bytes]) -> None:
-        """Send words and bytes to all pages in which the widget is; from any thread."""
+        """Send a message to all pages that have the widget. May be called from any thread."""
         self.widget.send(dict(content), buffers)
 
     def bundle(self, text: str) -> dict[str, Any]:
-        """Return what a notebook shows of it; `text` is for those who cannot show widgets."""
+        """Return the MIME bundle of the widget, with `text` for front ends that cannot show widgets."""
         shown = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
         return {"text/plain": text, MIME: shown}
 
 
-def _hear_at_once(comm: Any) -> None:
-    """Let what pages say be taken where they send it.
+def _receive_at_once(comm: Any) -> None:
+    """Handle pages' messages in the subshell to which they were sent.
 
-    JupyterLab sends it to a sub-shell, so that it is heard while a cell is running. Newer kernels would rather take it
-    where the kernel's last words came from, and that is the cell, after which everything would wait.
+    JupyterLab sends them to a subshell, so that they arrive while a cell is running. Newer kernels redirect them to
+    the shell that sent the last message, which is the main shell: they would wait there until the cell ends.
     """
     if hasattr(comm, "_reply_subshell_for"):
-        comm._reply_subshell_for = lambda _, asked: asked
+        comm._reply_subshell_for = lambda _, requested: requested
 
 
 def display(bundle: Mapping[str, Any]) -> None:
-    """Show something in the cell that is running."""
+    """Show a MIME bundle in the running cell."""
     from IPython.core import display_functions
 
     show: Any = display_functions.display
@@ -75,12 +75,12 @@ def display(bundle: Mapping[str, Any]) -> None:
 
 @cache
 def read(script: str) -> str:
-    """Return the text of a script that stands beside this file."""
+    """Return the text of a script next to this file."""
     return (HERE / script).read_text("utf-8")
 
 
 @cache
-def _kinds(purpose: str) -> tuple[Any, Callable[[], Any]]:
+def _widget_classes(purpose: str) -> tuple[Any, Callable[[], Any]]:
     try:
         import anywidget
         import traitlets
@@ -88,7 +88,7 @@ def _kinds(purpose: str) -> tuple[Any, Callable[[], Any]]:
         raise MissingExtraError("anywidget", extra="notebook", purpose=purpose) from None
 
     class Sightglass(anywidget.AnyWidget):  # type: ignore[misc]
-        """What is shown."""
+        """A widget that is shown."""
 
         key = traitlets.Unicode().tag(sync=True)
         library = traitlets.Unicode().tag(sync=True)

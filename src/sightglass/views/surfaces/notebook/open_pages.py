@@ -1,17 +1,17 @@
-"""Who looks at a view, and what each is sent now. It only decides: the clock and the sending are somebody else's.
+"""The pages that show a view, and what to send to each. Pure decisions: callers bring the time and send the messages.
 
 Theory of operation
-    A page is one browser tab in which the view is shown at least once. It announces itself ("ready"), and is sent
-    all that is kept, then what is new. Messages to it are numbered; it acknowledges what it has drawn, and no more
-    than `WINDOW` messages are on the way: what comes meanwhile waits in the backlogs, thinned, and goes as one. A
-    page that misses a number announces itself again. Nobody is sent anything faster than every `PACE_S`.
+    A page is one browser tab that shows the view at least once. It announces itself ("ready"), gets all stored records,
+    then the new ones. Messages to it are numbered. It acknowledges the messages it has drawn, and at most `WINDOW` are
+    in flight: records that arrive meanwhile wait in the backlogs, thinned, and go out as one message. A page that
+    misses a number announces itself again. No page gets messages faster than every `PACE_S`.
 
-    A page that is hidden, or shows the view no more, says so and is forgotten. One that is gone without a word has a
-    full window for ever, and is forgotten after `SILENT_S`; should it speak again, it is asked to announce itself.
+    A hidden page, or one that no longer shows the view, says so and is forgotten. A page that vanishes without a
+    message keeps a full window, and is forgotten after `SILENT_S`; if it speaks again, it is asked to announce itself.
 
-    There are front ends whose words reach the kernel only when no cell is running. While one is, they are sent a little
-    without being heard: those who are known go on getting what is new every `BLIND_S`, and before anybody announced
-    themself the whole picture, small, goes to everybody (`EVERYBODY`).
+    Some front ends deliver a page's messages only while no cell is running. During a cell, such pages get a few
+    messages without acknowledging them: known pages get new records every `BLIND_S`, and before any page has announced
+    itself, a small version of the whole drawing goes to all pages (`EVERYBODY`).
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ from sightglass.views import encoding
 
 from .view_streams import NotebookStreams
 
-WINDOW: Final = 4
-PACE_S: Final = 0.066
-BLIND_S: Final = 1.0
-SILENT_S: Final = 600.0
+WINDOW: Final = 4  # enough to hide one round trip to a remote kernel; few enough that a slow page does not fall behind
+PACE_S: Final = 0.066  # 15 drawings a second: what still looks continuous
+BLIND_S: Final = 1.0  # rare enough for pages that cannot say whether they keep up
+SILENT_S: Final = 600.0  # longer than a laptop's short sleep; a page that wakes later announces itself again
 MAX_PAGES: Final = 16
 MAX_BLIND: Final = 3_600
-"""How many messages are sent, at most, to pages that nobody hears."""
+"""The most messages sent without an acknowledgement: an hour of them."""
 
-POINTS: Final = 32_768
-BLIND_POINTS: Final = 400
+POINTS: Final = 32_768  # eight times the pixels of the widest screen, so that zooming in shows more
+BLIND_POINTS: Final = 400  # half the pixels of a chart in a notebook: each run of points keeps two
 ENOUGH_BYTES: Final = 8 * 2**20
-"""Of a message; further streams come with the next."""
+"""The size after which a message is sent; further streams follow in the next one."""
 
 EVERYBODY: Final = "*"
 
-# What is sent: words, and a buffer for each stream.
+# What is sent: a JSON object, and a buffer for each stream.
 Message = tuple[dict[str, Any], list[bytes]]
 
 
 @dataclass(slots=True, kw_only=True)
 class Page:
-    """One page that looks.
+    """One page that shows the view.
 
     Attributes:
-        name: What it calls itself.
+        name: The name it chose.
         points: How many pixels a line may have.
-        n_sent: How many messages it was sent.
+        n_sent: How many messages were sent to it.
         n_acknowledged: How many of them it has drawn.
-        cursors: How far it is in each stream.
-        settings: What it was told of how to draw.
-        sent_s: When it was sent something last.
-        heard_s: When it said something last.
+        cursors: Its position in each stream.
+        settings: The settings it was sent last.
+        sent_s: When it was sent a message last.
+        heard_s: When it sent a message last.
     """
 
     name: str
@@ -69,16 +69,16 @@ class Page:
 
     @property
     def full(self) -> bool:
-        """Whether enough is on the way to it."""
+        """Whether its window is full."""
         return self.n_sent - self.n_acknowledged >= WINDOW
 
 
 class OpenPages:
-    """The pages that look at a view.
+    """The pages that show a view.
 
     Attributes:
-        concurrent: Whether a page was ever heard while a cell was running.
-        heard: Whether a page was ever heard.
+        concurrent: Whether a page's message ever arrived while a cell was running.
+        heard: Whether a page's message ever arrived.
         n_sent: How many messages were sent to all of them.
     """
 
@@ -91,24 +91,24 @@ class OpenPages:
         self._blind_s = -1e9
 
     def __len__(self) -> int:
-        """How many look."""
+        """Return the number of pages."""
         return len(self._pages)
 
     def expect(self, now_s: float) -> None:
-        """Note that the view is shown from now on: somebody will announce themself."""
+        """Note that the view is shown from now on, so that a page is about to announce itself."""
         if not self._shown:
             self._shown, self._blind_s = True, now_s
 
-    def hear(self, message: Mapping[str, Any], *, now_s: float, busy: bool) -> list[Message]:
-        """Take what a page says.
+    def receive(self, message: Mapping[str, Any], *, now_s: float, busy: bool) -> list[Message]:
+        """Handle a page's message.
 
         Args:
-            message: What it says; what cannot be read is passed over.
+            message: The message; a malformed one is ignored.
             now_s: The time.
             busy: Whether a cell is running.
 
         Returns:
-            What it is answered at once.
+            The messages to send back at once.
         """
         kind, name = message.get("type"), message.get("page")
         if not isinstance(name, str) or not 0 < len(name) <= 64 or name == EVERYBODY:
@@ -130,8 +130,8 @@ class OpenPages:
             return [({"type": "who", "to": name}, [])]
         return []
 
-    def turn(self, desk: NotebookStreams, *, now_s: float, busy: bool) -> list[Message]:
-        """Return what is to be sent now."""
+    def turn(self, streams: NotebookStreams, *, now_s: float, busy: bool) -> list[Message]:
+        """Return the messages to send now."""
         deaf = busy and not self.concurrent and self._n_blind < MAX_BLIND
         sent = []
         for page in list(self._pages.values()):
@@ -141,52 +141,50 @@ class OpenPages:
             if now_s - page.sent_s < (BLIND_S if page.full else PACE_S) or (page.full and not deaf):
                 continue
             self._n_blind += page.full
-            sent += self._message(page, desk, now_s)
+            sent += self._update(page, streams, now_s)
         if deaf and self._shown and not self.heard and now_s - self._blind_s >= BLIND_S:
             self._blind_s = now_s
             self._n_blind += 1
-            sent += self._message(_stranger(desk), desk, now_s)
+            sent += self._update(_unknown_page(streams), streams, now_s)
         self.n_sent += len(sent)
         return sent
 
-    def behind(self, desk: NotebookStreams) -> bool:
-        """Tell whether a page waits for something that it can be sent before it speaks."""
-        return any(not page.full and _news(page, desk) for page in list(self._pages.values()))
+    def behind(self, streams: NotebookStreams) -> bool:
+        """Return whether there is something new for a page whose window is not full."""
+        return any(not page.full and _has_news(page, streams) for page in list(self._pages.values()))
 
-    def _message(self, page: Page, desk: NotebookStreams, now_s: float) -> list[Message]:
-        settings, lines = desk.settings, desk.lines
-        words: dict[str, Any] = {"type": "update", "to": page.name, "reset": page.n_sent == 0, "streams": []}
+    def _update(self, page: Page, streams: NotebookStreams, now_s: float) -> list[Message]:
+        settings, by_id = streams.settings, streams.streams
+        content: dict[str, Any] = {"type": "update", "to": page.name, "reset": page.n_sent == 0, "streams": []}
         if settings != page.settings:
-            words["settings"] = page.settings = settings
+            content["settings"] = page.settings = settings
         buffers: list[bytes] = []
-        for stream in settings["streams"]:
-            id = stream["id"]
-            line = lines.get(id)
-            taken = line.backlog.take(page.cursors.get(id, 0), page.points) if line else None
+        for id in (drawn["id"] for drawn in settings["streams"]):
+            taken = by_id[id].backlog.take(page.cursors.get(id, 0), page.points) if id in by_id else None
             if taken is None:
                 continue
             page.cursors[id] = taken.cursor
-            words["streams"].append({"id": id, "n": taken.cursor})
+            content["streams"].append({"id": id, "n": taken.cursor})
             buffers.append(encoding.encode_msgpack(taken.message))
             if sum(map(len, buffers)) > ENOUGH_BYTES:
                 break
-        if not buffers and "settings" not in words:
+        if not buffers and "settings" not in content:
             return []
         page.n_sent += 1
         page.sent_s = now_s
-        words["n"] = page.n_sent
-        return [(words, buffers)]
+        content["n"] = page.n_sent
+        return [(content, buffers)]
 
 
-def _news(page: Page, desk: NotebookStreams) -> bool:
-    if page.settings != desk.settings:
+def _has_news(page: Page, streams: NotebookStreams) -> bool:
+    if page.settings != streams.settings:
         return True
-    lines = desk.lines
-    drawn = [lines[stream["id"]] for stream in desk.settings["streams"] if stream["id"] in lines]
-    return any(line.backlog.n > page.cursors.get(line.id, 0) for line in drawn)
+    by_id = streams.streams
+    drawn = [by_id[stream["id"]] for stream in streams.settings["streams"] if stream["id"] in by_id]
+    return any(stream.backlog.n > page.cursors.get(stream.id, 0) for stream in drawn)
 
 
-def _stranger(desk: NotebookStreams) -> Page:
-    """Return somebody who knows nothing, and is told little: of what is no number the last only."""
-    cursors = {id: max(0, line.backlog.n - 1) for id, line in desk.lines.items() if not line.backlog.numeric}
+def _unknown_page(streams: NotebookStreams) -> Page:
+    """Return a page that has no record yet and gets few: of values that are not numbers, the last only."""
+    cursors = {id: max(0, one.backlog.n - 1) for id, one in streams.streams.items() if not one.backlog.numeric}
     return Page(name=EVERYBODY, points=BLIND_POINTS, cursors=cursors)

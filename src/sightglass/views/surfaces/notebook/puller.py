@@ -1,4 +1,4 @@
-"""The one thread that pulls the streams of all views in notebooks, and sends pages what is new."""
+"""The one thread that pulls the streams of all views in notebooks, and sends pages the new records."""
 
 from __future__ import annotations
 
@@ -11,40 +11,34 @@ from sightglass.core.threads import Worker
 from .open_pages import PACE_S
 
 IDLE_S: Final = 1.0
-"""How often a view is pulled at which nobody looks."""
+"""How often to pull a view that no page shows, so that a page that opens has little to wait for."""
 
 
 class Pullable(Protocol):
-    """What the thread works for."""
+    """A view that the thread serves."""
 
     def turn(self, now_s: float) -> float | None:
-        """Pull and send; return when to come again, in seconds, or `None` if only when woken."""
+        """Pull and send; return after how many seconds to call again, or `None` for only when woken."""
 
 
 class Puller:
-    """Works for any number of views, in turns, with one thread that sleeps while there is nothing to do."""
+    """Serves any number of views, in turn, with one thread that sleeps while there is nothing to do."""
 
     def __init__(self) -> None:
         self._views: tuple[Pullable, ...] = ()
         self._due: dict[int, float] = {}
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         self._worker = Worker("notebook", self._round)
 
     def add(self, view: Pullable) -> None:
-        """Work for a view from now on, and at once."""
+        """Serve a view from now on, starting at once."""
         with self._lock:
             if not any(one is view for one in self._views):
                 self._views = (*self._views, view)
         self.wake(view)
 
-    def drop(self, view: Pullable) -> None:
-        """Work for a view no more."""
-        with self._lock:
-            self._views = tuple(one for one in self._views if one is not view)
-            self._due.pop(id(view), None)
-
     def wake(self, view: Pullable) -> None:
-        """Come to a view at once; from any thread."""
+        """Serve a view at once. May be called from any thread."""
         self._due[id(view)] = 0.0
         self._worker.wake()
 
@@ -53,7 +47,7 @@ class Puller:
         for view in self._views:
             if self._due.get(id(view), float("inf")) > now_s:
                 continue
-            self._due[id(view)] = float("inf")  # before its turn: who wakes it meanwhile is heard
+            self._due[id(view)] = float("inf")  # before its turn, so that a `wake` during the turn counts
             pause_s = view.turn(now_s)
             if pause_s is not None:
                 self._due[id(view)] = min(self._due[id(view)], now_s + pause_s)
@@ -62,4 +56,4 @@ class Puller:
         return None if next_s == float("inf") else min(max(next_s - time.monotonic(), PACE_S / 10), IDLE_S)
 
 
-pump = Puller()
+puller = Puller()

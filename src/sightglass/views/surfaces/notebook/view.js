@@ -1,29 +1,29 @@
-// The page's side of a view in a notebook: takes what the kernel sends, and hands it to the module of views.
+// The page's side of a view in a notebook: receives records from the kernel, and passes them to the module of views.
 //
-// One model has one desk in each page, however many times it is shown there ("Create New View for Output"). The desk
-// announces itself when it is first shown, is sent all that is kept and then what is new, and acknowledges what was
-// drawn. See views/surfaces/notebook/open_pages.py for what the kernel makes of it.
+// A model has one Page object in each page, however many times it is shown there ("Create New View for Output"). It
+// announces itself when it is first shown, receives all stored records and then the new ones, and acknowledges what it
+// has drawn. See views/surfaces/notebook/open_pages.py for the kernel's side.
 
-const TICK_MS = 40
-const LOOK_MS = 2000
-const KEPT = Symbol.for('sightglass.views')
-const desks = new Map()
+const DRAW_MS = 40 // the module of views draws at most this often
+const CHECK_MS = 2000 // soon enough for a reader, and rare enough to cost nothing
+const LOADED = Symbol.for('sightglass.views')
+const pages = new Map()
 
-/** The module of views: one for all that is shown in this page. It stands in a widget of its own, as text. */
+/** The module of views, loaded once per page. A separate widget, the library, holds its text. */
 async function viewsOf(model) {
   const id = model.get('library')
-  const kept = (globalThis[KEPT] ??= new Map())
-  if (!kept.has(id)) {
+  const loaded = (globalThis[LOADED] ??= new Map())
+  if (!loaded.has(id)) {
     const loading = load(model, id)
-    kept.set(id, loading)
-    loading.catch(() => kept.delete(id))
+    loaded.set(id, loading)
+    loading.catch(() => loaded.delete(id))
   }
-  return kept.get(id)
+  return loaded.get(id)
 }
 
 async function load(model, id) {
   let library
-  // After a reload widgets come back in any order: the library may be the last.
+  // After a reload widgets are restored in any order: the library may be the last.
   for (let tries = 0; !library; tries++) {
     try {
       library = await model.widget_manager.get_model(id)
@@ -31,7 +31,7 @@ async function load(model, id) {
       if (tries > 40) throw error
     }
     if (!library) {
-      if (tries > 40) throw new Error('The module of views did not arrive')
+      if (tries > 40) throw new Error('The module of views did not arrive within 10 s')
       await new Promise((resolve) => setTimeout(resolve, 250))
     }
   }
@@ -43,47 +43,47 @@ async function load(model, id) {
   }
 }
 
-class Desk {
+class Page {
   constructor(model) {
     this.model = model
     this.page = crypto.randomUUID?.() ?? String(Math.random()).slice(2)
     this.shown = new Set()
     this.n = 0
-    this.welcome = false
+    this.isKnown = false
     this.counts = {}
-    model.on('msg:custom', (content, buffers) => this.hear(content, buffers ?? []))
-    model.on('comm_live_update', () => void this.look())
+    model.on('msg:custom', (content, buffers) => this.receive(content, buffers ?? []))
+    model.on('comm_live_update', () => void this.check())
     document.addEventListener('visibilitychange', () => (document.hidden ? this.leave() : this.announce()))
     addEventListener('pagehide', () => this.leave())
   }
 
-  say(message) {
+  send(message) {
     try {
       this.model.send({ ...message, page: this.page })
     } catch {
-      this.tellLife(false)
+      this.showAlive(false)
     }
   }
 
-  /** Again and again until it is heard: the first words may wait in the kernel behind a cell that is running. */
+  /** Announce the page until the kernel replies: the first messages may wait for a running cell to end. */
   announce(pause_ms = 250) {
     clearTimeout(this.again)
     if (!this.shown.size || document.hidden) return
-    this.welcome = false
-    this.say({ type: 'ready' })
+    this.isKnown = false
+    this.send({ type: 'ready' })
     this.again = setTimeout(() => this.announce(Math.min(2 * pause_ms, 15_000)), pause_ms)
   }
 
   leave() {
-    if (this.shown.size) this.say({ type: 'gone' })
+    if (this.shown.size) this.send({ type: 'gone' })
   }
 
-  hear(content, buffers) {
+  receive(content, buffers) {
     if (content?.type === 'who' && content.to === this.page) return this.announce()
-    if (content?.type !== 'update' || !(content.to === this.page || (content.to === '*' && !this.welcome))) return
+    if (content?.type !== 'update' || !(content.to === this.page || (content.to === '*' && !this.isKnown))) return
     if (content.to === this.page) {
-      if (content.reset) this.welcomed()
-      else if (!this.welcome) return // of the time before it announced itself anew
+      if (content.reset) this.onReset()
+      else if (!this.isKnown) return // sent before this page announced itself again
       else if (content.n !== this.n + 1) return this.announce()
       this.n = content.n
     }
@@ -93,62 +93,62 @@ class Desk {
     this.drawn(content.to === this.page ? content.n : 0, content.streams)
   }
 
-  welcomed() {
+  onReset() {
     clearTimeout(this.again)
-    this.welcome = true
+    this.isKnown = true
   }
 
-  /** Acknowledge when it is drawn, so that a slow page is sent less. */
+  /** Acknowledge after drawing, so that a slow page is sent less. */
   drawn(n, streams) {
     const began = performance.now()
-    const look = (now) => {
-      if (now - began < TICK_MS) return void requestAnimationFrame(look)
-      if (n) this.say({ type: 'ack', n })
+    const acknowledge = (now) => {
+      if (now - began < DRAW_MS) return void requestAnimationFrame(acknowledge)
+      if (n) this.send({ type: 'ack', n })
       for (const { id, n } of streams) this.counts[id] = n
       const detail = { key: this.model.get('key'), streams: { ...this.counts }, at: performance.timeOrigin + performance.now() }
       document.dispatchEvent(new CustomEvent('sightglass:drawn', { detail }))
     }
-    requestAnimationFrame(look)
+    requestAnimationFrame(acknowledge)
   }
 
-  /** Whether the kernel lives. Not every front end says so when it ends: it is looked at now and then, too. */
-  async look() {
+  /** Check whether the kernel is alive. Not every front end reports its end, so this also runs on a timer. */
+  async check() {
     const model = await this.model.widget_manager.get_model(this.model.get('key')).catch(() => null)
     const comm = model?.comm
     const over = model?.comm_live === false || comm?.jsServicesComm?.isDisposed || comm?.kernel?.isDisposed
-    this.tellLife(!over)
+    this.showAlive(!over)
   }
 
   watch() {
-    if (this.shown.size) this.watching ??= setInterval(() => void this.look(), LOOK_MS)
+    if (this.shown.size) this.watching ??= setInterval(() => void this.check(), CHECK_MS)
     else this.watching = clearInterval(this.watching)
   }
 
-  tellLife(live) {
-    for (const one of this.shown) one.tell(live ? '' : 'The kernel is gone: this is what had come.')
+  showAlive(live) {
+    for (const one of this.shown) one.showStatus(live ? '' : 'The kernel is gone. These are the last records it sent.')
   }
 
   async show(el) {
-    const one = new Shown(el, this.model)
+    const one = new ViewElement(el, this.model)
     this.shown.add(one)
     this.watch()
-    // Announced at once, before the module of views is there: both are on their way at the same time.
+    // Announce before the module of views is loaded: the records and the module then arrive in parallel.
     this.announce()
     await one.begin()
     return () => {
       this.shown.delete(one)
       one.end()
       this.watch()
-      if (!this.shown.size) this.say({ type: 'gone' })
+      if (!this.shown.size) this.send({ type: 'gone' })
     }
   }
 }
 
-/** One place in the page where the view is shown. */
-class Shown {
+/** One element of the page that shows the view. */
+class ViewElement {
   constructor(el, model) {
     this.model = model
-    this.lost = ''
+    this.status = ''
     this.waiting = []
     this.frame = document.createElement('div')
     this.frame.className = 'sightglass-notebook'
@@ -160,7 +160,7 @@ class Shown {
     try {
       this.views = await viewsOf(this.model)
     } catch (error) {
-      return this.tell(`The view could not be loaded: ${error.message}`)
+      return this.showStatus(`Cannot load the view: ${error.message}`)
     }
     for (const update of this.waiting.splice(0)) this.take(update)
   }
@@ -187,23 +187,23 @@ class Shown {
     } else {
       if (view !== before.view) this.mounted.setView(view ?? '')
       if (title !== before.title) this.mounted.setTitle(title)
-      // The reader may have chosen others since: theirs stay.
+      // Only if they changed: keep the options that the reader chose since.
       if (String(Object.entries(options)) !== String(Object.entries(before.options))) this.mounted.setOptions(options)
       for (const { id } of before.streams) if (!streams.some((one) => one.id === id)) this.mounted.remove(id)
     }
     for (const { id, ...style } of streams) this.mounted.setStream(id, style)
-    this.mounted.setNotices(this.lost ? [this.lost, ...notices] : notices)
+    this.mounted.setNotices(this.status ? [this.status, ...notices] : notices)
   }
 
-  tell(text) {
-    if (text === this.lost) return
-    this.lost = text
+  showStatus(text) {
+    if (text === this.status) return
+    this.status = text
     if (this.mounted) return this.mounted.setNotices([...(text ? [text] : []), ...this.settings.notices])
-    const word = document.createElement('p')
-    word.setAttribute('role', 'status')
-    word.style.cssText = 'margin: 8px 12px; font: 13px/1.5 system-ui, sans-serif; opacity: 0.75'
-    word.textContent = text
-    this.frame.replaceChildren(word)
+    const line = document.createElement('p')
+    line.setAttribute('role', 'status')
+    line.style.cssText = 'margin: 8px 12px; font: 13px/1.5 system-ui, sans-serif; opacity: 0.75'
+    line.textContent = text
+    this.frame.replaceChildren(line)
   }
 
   end() {
@@ -257,11 +257,11 @@ function read(buffer) {
 
 export default () => ({
   initialize({ model }) {
-    desks.set(model.get('key'), new Desk(model))
+    pages.set(model.get('key'), new Page(model))
   },
   render({ model, el }) {
-    const desk = desks.get(model.get('key')) ?? new Desk(model)
-    desks.set(model.get('key'), desk)
-    return desk.show(el)
+    const page = pages.get(model.get('key')) ?? new Page(model)
+    pages.set(model.get('key'), page)
+    return page.show(el)
   },
 })

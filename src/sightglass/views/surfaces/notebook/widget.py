@@ -1,8 +1,8 @@
-"""A view in a notebook: Jupyter Lab, Notebook 7, VS Code and what else shows widgets.
+"""A view in a notebook: Jupyter Lab, Notebook 7, VS Code and every other front end that shows widgets.
 
 Theory of operation
-    `desk` knows what came and how it is to be drawn, `audience` who looks and what each page is sent now, `pump` is the
-    thread that brings them together, `model` the widget. The page's side is `view.js`, and the module of views.
+    `view_streams` holds the records and how to draw them, `open_pages` decides what to send to each page, `puller` is
+    the thread that connects the two, `model` is the widget. In the page, `view.js` passes the records to the views.
 """
 
 from __future__ import annotations
@@ -15,37 +15,40 @@ from typing import Any, Final
 
 from sightglass.core.errors import ViewError
 from sightglass.core.source import Source
+from sightglass.views.live_view import LiveView
 from sightglass.views.options import options_of
 
 from .cells import cells, in_notebook
-from .model import Front, display
+from .model import WidgetModel, display
 from .open_pages import PACE_S, Message, OpenPages
-from .puller import IDLE_S, pump
+from .puller import IDLE_S, puller
 from .view_streams import NotebookStreams
 
 HEIGHT: Final = 360
 MIN_HEIGHT: Final = 120
 PAGE_POINTS: Final = 2**17
-"""How many points of a stream a page holds before they are thinned; here as many are kept."""
+"""How many points of a stream a page holds before it thins them: as many as `backlog.MAX_POINTS` here."""
 
 PURPOSE: Final = "A view in a notebook"
 
 
-class NotebookView:
+class NotebookView(LiveView):
     """A live drawing of some streams in a notebook.
 
     Args:
         sources: The streams.
         view: The view to use, whatever the values are; see `choose.VIEWS`.
-        title: What stands above it; the streams' tags by default.
-        second: Which of the sources are read on a second y axis.
-        height: How high it is, in CSS pixels.
-        **options: See `see.options.Options`.
+        title: The title; by default the streams' tags.
+        second: The sources to draw against a second y axis.
+        height: The height in CSS pixels.
+        **options: See `options.Options`.
 
     Raises:
-        ViewError: The view is unknown, or the values that are there already cannot share one.
+        ViewError: The view is unknown, or the values that exist already cannot share one.
         MissingExtraError: anywidget is not installed.
     """
+
+    _poll_s = PACE_S
 
     def __init__(
         self,
@@ -60,136 +63,90 @@ class NotebookView:
         if not isinstance(height, int) or height < MIN_HEIGHT:
             raise ViewError(f"Expected a height of at least {MIN_HEIGHT} pixels, got {height!r}")
         chosen = options_of(options, surface="notebook", own=("height",))
-        self._desk = NotebookStreams(_several(sources), view=view, title=title, second=_several(second), options=chosen)
-        self._audience = OpenPages()
-        self._lock = threading.RLock()
+        self._streams: NotebookStreams = NotebookStreams(sources, view=view, title=title, second=second, options=chosen)
+        self._pages = OpenPages()
+        self._lock = threading.Lock()
         self._closed = False
         self._cell = -1
-        self._front = Front("view.js", purpose=PURPOSE, heard=self._hear, views=True, height=height, points=PAGE_POINTS)
-
-    def __enter__(self) -> NotebookView:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        labels = ", ".join(self._desk.labels) or "nothing"
-        return f"<NotebookView of {labels}: {self._desk.settings['view'] or 'waiting'}>"
-
-    @property
-    def sources(self) -> tuple[Source, ...]:
-        """The streams that are drawn."""
-        return self._desk.sources
-
-    @property
-    def ended(self) -> bool:
-        """Whether all streams have ended and all of their records are drawn."""
-        return self._desk.ended
+        self._widget = WidgetModel(
+            "view.js", purpose=PURPOSE, received=self._receive, views=True, height=height, points=PAGE_POINTS
+        )
 
     @property
     def widget(self) -> Any:
-        """The widget, to be put into a box of ipywidgets."""
-        self._begin()
-        return self._front.widget
-
-    def add(self, source: Source, *, second: bool = False) -> None:
-        """Draw another stream too.
-
-        Args:
-            source: The stream.
-            second: Read it on a second y axis, at the right.
-
-        Raises:
-            ViewError: Its values cannot share the view with those of the others.
-        """
-        self._desk.add(source, second=second)
-        pump.wake(self)
-
-    def remove(self, source: Source) -> None:
-        """Draw a stream no more; one that is not drawn is no error."""
-        self._desk.remove(source)
-        pump.wake(self)
+        """The widget, for example to put into an ipywidgets box."""
+        self._activate()
+        return self._widget.widget
 
     def start(self) -> NotebookView:
-        """Show the view in the cell that is running, at once; outside of a notebook it is only kept up to date."""
-        self._begin()
+        """Show the view in the running cell and keep it up to date; outside a notebook only keep it up to date."""
+        self._activate()
         if in_notebook():
             self._cell = cells.n
             display(self.bundle())
         return self
 
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the streams have ended, and say whether they have."""
-        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
-        while not self.ended:
-            if deadline_s is not None and time.monotonic() >= deadline_s:
-                return False
-            if self._closed:
-                self._desk.pull()
-            time.sleep(PACE_S)
-        return True
-
     def show(self) -> None:
-        """Show the view, and wait until the streams end or the cell is interrupted."""
+        """Show the view, and wait until the streams end or you interrupt the cell."""
         self.start()
         with suppress(KeyboardInterrupt):
             self.wait()
 
     def close(self) -> None:
-        """Stop drawing; the last drawing stays, in pages that are reloaded too. Closing twice is no error."""
+        """Stop drawing. The last drawing stays, also in reloaded pages. Closing twice is allowed."""
         if not self._closed:
-            self._desk.pull()
+            self._streams.pull(wait=True)
         self._closed = True
-        pump.wake(self)
+        puller.wake(self)
 
     def bundle(self) -> dict[str, Any]:
-        """Return what a notebook shows, and be ready for pages that show it."""
-        self._begin()
-        return self._front.bundle(repr(self))
+        """Return the MIME bundle that a notebook displays, and get ready to serve pages."""
+        self._activate()
+        return self._widget.bundle(repr(self))
 
     def turn(self, now_s: float) -> float | None:
-        """Pull and send what is new; see `pump.Pumped`."""
+        """Pull, and send pages the new records; see `puller.Pullable`."""
         if not self._closed:
-            self._desk.pull()
+            self._streams.pull(wait=True)
         with self._lock:
-            messages = self._audience.turn(self._desk, now_s=now_s, busy=cells.busy)
-            behind, looking = self._audience.behind(self._desk), len(self._audience)
+            messages = self._pages.turn(self._streams, now_s=now_s, busy=cells.busy)
+            behind, n_pages = self._pages.behind(self._streams), len(self._pages)
         self._send(messages)
         if behind:
             return PACE_S
-        over = self._closed or self._desk.ended
-        if over and (looking or self._audience.heard or not cells.busy):
+        over = self._closed or self._streams.ended
+        if over and (n_pages or self._pages.heard or not cells.busy):
             return None
-        return PACE_S if looking and not over else IDLE_S
+        return PACE_S if n_pages and not over else IDLE_S
 
-    def _begin(self) -> None:
+    def _is_pulled(self) -> bool:
+        return not self._closed
+
+    def _streams_changed(self) -> None:
+        puller.wake(self)
+
+    def _activate(self) -> None:
         cells.watch()
         with self._lock:
-            self._audience.expect(time.monotonic())
-        pump.add(self)
+            self._pages.expect(time.monotonic())
+        puller.add(self)
 
-    def _hear(self, message: Mapping[str, Any]) -> None:
+    def _receive(self, message: Mapping[str, Any]) -> None:
         with self._lock:
-            answers = self._audience.hear(message, now_s=time.monotonic(), busy=cells.busy)
-        self._send(answers)
-        pump.wake(self)
+            replies = self._pages.receive(message, now_s=time.monotonic(), busy=cells.busy)
+        self._send(replies)
+        puller.wake(self)
 
     def _send(self, messages: list[Message]) -> None:
-        for words, buffers in messages:
-            self._front.send(words, buffers)
+        for content, buffers in messages:
+            self._widget.send(content, buffers)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         return self.bundle()
 
     def _ipython_display_(self) -> None:
-        # What `plot` has shown in this cell is not shown again because it is the cell's last value.
+        # `plot` has shown the view already if it ran in this cell: do not show it twice.
         if not in_notebook():
             print(repr(self))  # noqa: T201  what IPython in a terminal expects
         elif self._cell != cells.n:
             display(self.bundle())
-
-
-def _several(sources: Source | Iterable[Source]) -> tuple[Source, ...]:
-    return (sources,) if isinstance(sources, Source) else tuple(sources)

@@ -10,7 +10,6 @@ Theory of operation
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import replace
 from importlib import import_module
@@ -21,6 +20,7 @@ from typing import Any, Final
 from sightglass.core.errors import MissingExtraError, ViewError
 from sightglass.core.source import Source
 from sightglass.core.threads import Worker
+from sightglass.views.live_view import LiveView
 from sightglass.views.options import Span, options_of
 from sightglass.views.scene import Scene
 from sightglass.views.stream_set import StreamSet
@@ -35,7 +35,7 @@ PICTURES: Final = (".png", ".jpg", ".jpeg", ".webp", ".svg", ".pdf")
 CONFIG: Final = {"displaylogo": False, "responsive": True}
 
 
-class PlotlyView:
+class PlotlyView(LiveView):
     """One figure of one or more streams.
 
     Args:
@@ -51,6 +51,8 @@ class PlotlyView:
         MissingExtraError: Plotly is not installed.
     """
 
+    _poll_s = 1 / MAX_PER_SECOND / 4
+
     def __init__(
         self,
         sources: Source | Iterable[Source],
@@ -64,7 +66,7 @@ class PlotlyView:
         drawn = options_of(options, surface="plotly", own=("height",))
         if height is not None and (not isinstance(height, int) or height < MIN_HEIGHT):
             raise ViewError(f"Expected a height of at least {MIN_HEIGHT} pixels, got {height!r}")
-        self._board = StreamSet(sources, view=view, title=title, second=_several(second), options=drawn)
+        self._streams = StreamSet(sources, view=view, title=title, second=second, options=drawn)
         self._height = height
         self._worker = Worker("plotly", self._round)
         self._closed = False
@@ -74,16 +76,6 @@ class PlotlyView:
         self._drawing = FigureData()
         self._is_widget, self._figure = _empty_figure()
         self._refresh()
-
-    def __enter__(self) -> PlotlyView:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        board = self._board
-        return f"<PlotlyView of {', '.join(board.labels) or 'nothing'}: {board.scene.view or 'waiting'}>"
 
     def _ipython_display_(self) -> None:
         # What `plot` has shown in this cell is not shown again because it is the cell's last value.
@@ -99,42 +91,14 @@ class PlotlyView:
         return self._figure
 
     @property
-    def sources(self) -> tuple[Source, ...]:
-        """The streams that are drawn."""
-        return self._board.sources
-
-    @property
     def scene(self) -> Scene:
         """What was drawn last."""
-        return self._board.scene
+        return self._streams.scene
 
     @property
     def notices(self) -> tuple[str, ...]:
         """What stands below the drawing: what the reader has to know, one sentence each."""
         return self._drawing.notices
-
-    @property
-    def ended(self) -> bool:
-        """Whether all streams have ended and all of their records are drawn."""
-        return self._board.ended
-
-    def add(self, source: Source, *, second: bool = False) -> None:
-        """Draw another stream too.
-
-        Args:
-            source: The stream.
-            second: Read it on a second y axis, at the right.
-
-        Raises:
-            ViewError: Its values cannot share the view with those of the others.
-        """
-        self._board.add(source, second=second)
-        self._wake()
-
-    def remove(self, source: Source) -> None:
-        """Draw a stream no more; one that is not drawn is no error."""
-        self._board.remove(source)
-        self._wake()
 
     def start(self) -> PlotlyView:
         """Show the figure in the cell that is running and keep it up to date; outside of a notebook nothing opens."""
@@ -145,16 +109,11 @@ class PlotlyView:
         return self
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the streams have ended, and say whether they have."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while not self.ended:
-            if deadline is not None and time.monotonic() >= deadline:
-                return False
-            if not self._is_widget or self._closed:
-                self._board.pull()
-            time.sleep(1 / MAX_PER_SECOND / 4)
-        self._refresh()
-        return True
+        """Wait until the streams have ended, and return whether they have."""
+        ended = super().wait(timeout_s)
+        if ended:
+            self._refresh()
+        return ended
 
     def show(self) -> None:
         """Show the figure: here in a notebook; elsewhere as it is now, by Plotly's own ways, mostly a browser."""
@@ -196,6 +155,12 @@ class PlotlyView:
             self._closed = True
             self._wake()
 
+    def _is_pulled(self) -> bool:
+        return self._is_widget and not self._closed
+
+    def _streams_changed(self) -> None:
+        self._wake()
+
     def _wake(self) -> None:
         if self._is_widget:
             self._worker.wake()
@@ -210,8 +175,8 @@ class PlotlyView:
             return
         with self._worker.lock:
             seen = self._limits()
-            self._board.pull()
-            scene = self._board.scene
+            self._streams.pull()
+            scene = self._streams.scene
             if scene is self._drawn and seen == self._seen:
                 return
             self._drawn, self._seen = scene, seen
@@ -220,7 +185,7 @@ class PlotlyView:
 
     def _closely(self, scene: Scene, seen: Span) -> Scene:
         """Return the scene with every point that is in view; what is said of the lines is still of their ends."""
-        close = self._board.take(seen=seen)
+        close = self._streams.take(seen=seen)
         if len(close.series) != len(scene.series):
             return close
         pairs = zip(close.series, scene.series, strict=True)
@@ -228,7 +193,7 @@ class PlotlyView:
 
     def _limits(self) -> Span | None:
         """Return what of x is in view, where the viewer chose it."""
-        scene, ours = self._board.scene, self._drawing.layout.get("xaxis", {})
+        scene, ours = self._streams.scene, self._drawing.layout.get("xaxis", {})
         if not self._is_widget or scene.view != "line" or scene.places or ours.get("type") == "date":
             return None
         limits = explicit(self._figure.layout.xaxis)
@@ -248,7 +213,3 @@ def _empty_figure() -> tuple[bool, Any]:
     # "none" instead of the process's default template: what that looks like is not ours to change, nor to depend on.
     figure = (go.FigureWidget if widget else go.Figure)(layout={"template": "none"})
     return widget, figure
-
-
-def _several(sources: Source | Iterable[Source]) -> tuple[Source, ...]:
-    return (sources,) if isinstance(sources, Source) else tuple(sources)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import io
 import textwrap
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from rich.text import Text
 
 from sightglass.core.source import Source
 from sightglass.views.latest_values import hidden_of
+from sightglass.views.live_view import LiveView
 from sightglass.views.options import options_of
 from sightglass.views.palette import ALARM, AXIS
 from sightglass.views.scene import Scene
@@ -92,7 +92,7 @@ class TerminalDrawing:
         return rows if brush.unicode else [_ascii(row) for row in rows]
 
 
-class TerminalView:
+class TerminalView(LiveView):
     """One drawing of one or more streams in the terminal.
 
     Args:
@@ -108,6 +108,8 @@ class TerminalView:
         ViewError: The view is unknown, or the values that are there already cannot share one.
     """
 
+    _poll_s = 1 / REFRESHES_PER_SECOND
+
     def __init__(
         self,
         sources: Source | Iterable[Source],
@@ -120,15 +122,9 @@ class TerminalView:
         **options: Any,
     ) -> None:
         drawn = options_of(options, surface="terminal", own=("height", "console"))
-        self._board = StreamSet(sources, view=view, title=title, second=second, options=drawn, flat=True)
+        self._streams = StreamSet(sources, view=view, title=title, second=second, options=drawn, flat=True)
         self._height = height
         self._console = console or get_console()
-
-    def __enter__(self) -> TerminalView:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __str__(self) -> str:
         console = Console(
@@ -138,35 +134,9 @@ class TerminalView:
             console.print(self.render())
         return "\n".join(row.rstrip() for row in capture.get().rstrip().split("\n"))
 
-    def __repr__(self) -> str:
-        board = self._board
-        return f"<TerminalView of {', '.join(board.labels) or 'nothing'}: {board.scene.view or 'waiting'}>"
-
-    @property
-    def sources(self) -> tuple[Source, ...]:
-        """The streams that are drawn."""
-        return self._board.sources
-
-    @property
-    def ended(self) -> bool:
-        """Whether all streams have ended and all of their records are drawn."""
-        return self._board.ended
-
-    def add(self, source: Source, *, second: bool = False) -> None:
-        """Draw another stream too.
-
-        Raises:
-            ViewError: Its values cannot share the view with those of the others.
-        """
-        self._board.add(source, second=second)
-
-    def remove(self, source: Source) -> None:
-        """Draw a stream no more; one that is not drawn is no error."""
-        self._board.remove(source)
-
     def pull(self) -> bool:
         """Take what the streams have, and say whether the drawing changed."""
-        return self._board.pull()
+        return self._streams.pull()
 
     def render(self) -> TerminalDrawing:
         """Return the drawing of what the streams hold by now."""
@@ -175,7 +145,7 @@ class TerminalView:
 
     def draw(self, *, height: int) -> TerminalDrawing:
         """Return the last drawing again, for a number of rows at most."""
-        return TerminalDrawing(scene=self._board.scene, height=max(min(self._height or HEIGHT, height), MIN_HEIGHT))
+        return TerminalDrawing(scene=self._streams.scene, height=max(min(self._height or HEIGHT, height), MIN_HEIGHT))
 
     def start(self) -> TerminalView:
         """Begin to draw in the background, where there is a terminal; what is printed meanwhile stands above.
@@ -188,17 +158,6 @@ class TerminalView:
         elif self._console.is_terminal:
             stage_of(self._console).enter(self)
         return self
-
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the streams have ended, and say whether they have."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while not self.ended:
-            if deadline is not None and time.monotonic() >= deadline:
-                return False
-            if self not in stage_of(self._console).views:
-                self.pull()
-            time.sleep(1 / REFRESHES_PER_SECOND)
-        return True
 
     def show(self) -> None:
         """Draw until the streams end or Ctrl-C is pressed; without a terminal, once, at the end."""
@@ -214,6 +173,9 @@ class TerminalView:
         """Stop drawing; the last drawing stays. Closing twice is no error."""
         self.pull()
         stage_of(self._console).leave(self)
+
+    def _is_pulled(self) -> bool:
+        return self in stage_of(self._console).views
 
 
 def _says_more(scene: Scene) -> bool:
