@@ -19,7 +19,7 @@ import pytest
 import sightglass as sg
 from sightglass.core.errors import LogError
 from sightglass.jax import live, log, spool
-from sightglass.jax.ondemand.compiling import MAX_VARIANTS
+from sightglass.jax.ondemand.variant_compiler import MAX_VARIANTS
 
 from .living import Desk, same, until
 
@@ -257,7 +257,7 @@ def test_the_number_of_variants_is_bounded_and_the_oldest_goes(desk):
     step = desk.live(jax.jit(body), x3())
     for i in range(MAX_VARIANTS + 2):
         desk.leave(desk.ask(lambda: step(x3()), f"on('batch').map(lambda b: b.loss + {i})"))
-    assert len(step._watched._compiler._made) == MAX_VARIANTS
+    assert len(step._step._compiler._compiled) == MAX_VARIANTS
     n = len(body.threads)
     for i, again in ((MAX_VARIANTS + 1, 0), (0, 1)):
         desk.leave(desk.ask(lambda: step(x3()), f"on('batch').map(lambda b: b.loss + {i})"))
@@ -496,7 +496,7 @@ def test_options_of_the_compiler_and_unused_arguments(desk):
     stream = desk.ask(lambda: step(x3(), jnp.ones(5)), "batch.loss")
     same(step(x3(), jnp.ones(5)), plain(x3(), jnp.ones(5)))
     assert desk.values(stream) == [5.0]
-    lowered = step._watched._compiler.newest(0).jitted.lower(None, x3(), jnp.ones(5))
+    lowered = step._step._compiler.newest(0).jitted.lower(None, x3(), jnp.ones(5))
     assert "5xf32" in lowered.as_text()
 
 
@@ -596,8 +596,8 @@ def test_what_is_unfit_is_refused_by_name_and_shown_and_the_rest_answers(desk):
     shown = desk.client.describe().events["batch"].observables
     assert {name: one.type for name, one in shown.items()} == {
         "n": "int32[]",
-        "c": "cannot be asked",
-        "twice": "cannot be asked",
+        "c": "cannot be queried",
+        "twice": "cannot be queried",
     }
 
 
@@ -638,7 +638,7 @@ def test_a_step_that_is_live_already_is_refused():
 
 def test_a_step_compiled_ahead_of_time_runs_and_says_why_it_cannot_be_asked(desk):
     step = desk.live(jax.jit(halve).lower(x3()).compile(), x3())
-    note = "cannot be asked: the step was compiled ahead of time; give live() what jax.jit returned"
+    note = "cannot be queried: the step was compiled ahead of time; pass live() what jax.jit returned"
     assert desk.client.describe().events["batch"].note == note
     assert desk.refused(lambda: step(x3()), "batch.loss") == f"RefusedError: Event 'batch' {note}"
     same(step(x3()), 0.5 * x3())
@@ -650,7 +650,7 @@ def test_an_event_has_one_source(desk):
     first = desk.live(jax.jit(halve), x3())
     with pytest.raises(ValueError, match="Event 'seen' comes from observe already"):
         live(jax.jit(halve), desk.run, "seen")
-    with pytest.raises(ValueError, match="Event 'batch' comes from another live step already"):
+    with pytest.raises(ValueError, match="Another live step already produces events named 'batch'"):
         live(jax.jit(halve), desk.run)
     del first
     desk.live(jax.jit(halve), x3())
@@ -716,7 +716,7 @@ def test_runs_come_and_go(tmp_path):
         (first, *_) = stream.since(0)[1]
         assert (stream.latest.value, first.step) != (None, 0)
         desk.close()
-        assert step._watched is None
+        assert step._step is None
         same(step(x3()), 0.5 * x3())
 
 
@@ -724,7 +724,7 @@ def test_a_run_that_is_disabled_sees_nothing_and_the_next_one_does(tmp_path):
     step = live(jax.jit(halve))
     with sg.init("off", dir=tmp_path, mode="disabled"):
         same(step(x3()), 0.5 * x3())
-        assert step._watched is None
+        assert step._step is None
     desk = Desk(dir=tmp_path)
     assert desk.ask(lambda: step(x3()), "batch.loss").latest.value == 5.0
     desk.close()
@@ -762,7 +762,7 @@ def test_a_step_that_is_not_called_any_more_is_in_nobodys_way(tmp_path):
     second = Desk(dir=tmp_path)
     step = second.live(jax.jit(halve), 2 * x3())
     assert second.ask(lambda: step(2 * x3()), "batch.loss").latest.value == 20.0
-    with pytest.raises(ValueError, match="comes from another live step"):
+    with pytest.raises(ValueError, match="Another live step already produces events"):
         old(x3())
     second.close()
 

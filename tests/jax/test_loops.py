@@ -112,7 +112,7 @@ def test_what_is_reduced_is_what_the_host_would_reduce_of_all_events(desk, funct
 
 
 def test_a_buffer_that_is_smaller_than_a_window_is_sent_when_it_is_full(desk, monkeypatch):
-    monkeypatch.setattr("sightglass.jax.ondemand.variant.MAX_BUFFERED", 3)
+    monkeypatch.setattr("sightglass.jax.ondemand.loop_buffer.MAX_BUFFERED", 3)
     step = desk.live(scanned, 0)
     stream = desk.ask(lambda: step(0), "on('batch').map(lambda b: b.c).collect(every=10)")
     for start in range(6):
@@ -198,9 +198,9 @@ def test_thinned_records_come_at_the_rate_asked_while_the_call_runs(desk):
     calls = []
     step = desk.live(jax.jit(lambda c: lax.scan(logged, c, jnp.zeros(1000, int))[0]), 0)
     mean = desk.ask(lambda: step(0), "on('batch').map(lambda b: b.c).mean(every=100)")
-    watched = step._watched
-    (part,) = watched._compiler.newest(0).looped
-    part._receive = lambda delivery: (calls.append(delivery.n), watched._receive(delivery))[1]
+    live_step = step._step
+    (part,) = live_step._compiler.newest(0).buffers
+    part._receive = lambda delivery: (calls.append(delivery.n), live_step._receive(delivery))[1]
     jax.block_until_ready(step(7))
     assert len(desk.take(mean)) == 10
     assert calls == [100] * 10 + [0]
@@ -425,15 +425,15 @@ def test_steps_in_a_loop_are_its_own(desk):
 
 def test_a_deque_that_is_full_is_counted(desk, monkeypatch):
     """The host holds its own lock: what comes in meanwhile waits, and what has no room is counted."""
-    monkeypatch.setattr("sightglass.jax.ondemand.loops.MAX_WAITING", 3)
+    monkeypatch.setattr("sightglass.jax.ondemand.loop_event.MAX_WAITING", 3)
     step = desk.live(jax.jit(lambda c: lax.scan(logged, c, jnp.arange(50))[0]), 0)
     stream = desk.ask(lambda: step(0), "batch.c")
     n_dropped = stream.statistics().n_dropped
     with desk.emitter.lock:
         jax.block_until_ready(step(0))
         jax.effects_barrier()
-        loop = step._watched._loops["batch"]
-        jax.block_until_ready(step._watched._last)
+        loop = step._step._loops["batch"]
+        jax.block_until_ready(step._step._last)
         assert len(loop._waiting) <= 4
     records = desk.take(stream)
     assert 0 < len(records) < 50

@@ -12,11 +12,11 @@ from jax import lax
 
 from sightglass.jax import log
 from sightglass.jax.ondemand.occurrence import Occurrence
-from sightglass.jax.ondemand.variant import find
+from sightglass.jax.ondemand.variant import find_events
 
 
 def events(f: Any, *args: Any, own: str = "batch") -> dict[str, Occurrence]:
-    return find(jax.jit(f), own, args, {})
+    return find_events(jax.jit(f), own, args, {})
 
 
 def shown(occurrence: Occurrence) -> tuple[bool, int | None, dict[str, str]]:
@@ -128,7 +128,7 @@ def test_a_branch_is_no_body():
 
     found = events(lambda x: scan(body, 3, x), 0.0)["batch"]
     assert shown(found) == (True, 3, {"c": "float32[]"})
-    assert found.offers["c"].masked
+    assert found.logs["c"].masked
 
 
 def test_a_while_loop_has_no_known_number():
@@ -154,8 +154,8 @@ def test_what_is_in_a_while_loop_below_is_unfit_and_the_rest_is_not():
 
     found = events(f, 3)["batch"]
     assert shown(found) == (False, 1, {"n": "int32[]"})
-    assert set(found.unfit) == {"c"}
-    assert "Give it an event of its own: log(…, event='…')" in found.unfit["c"]
+    assert set(found.unavailable) == {"c"}
+    assert "Give it an event of its own: log(…, event='…')" in found.unavailable["c"]
 
 
 def test_conflicting_shapes_are_unfit_and_the_rest_is_not():
@@ -166,7 +166,7 @@ def test_conflicting_shapes_are_unfit_and_the_rest_is_not():
 
     found = events(f, np.zeros(3, np.float32))["batch"]
     assert shown(found)[2] == {"b": "float32[3]"}
-    assert found.unfit["a"].startswith("Two logs under the key 'a' cannot be stacked: float32[3] at ")
+    assert found.unavailable["a"].startswith("Two logs under the key 'a' cannot be stacked: float32[3] at ")
 
 
 def test_conflicts_are_between_logs_of_one_event_alone():
@@ -222,7 +222,7 @@ def test_the_test_of_a_loop_and_its_body_are_two_places():
         return lax.while_loop(test, lambda c: a_log("c")(c, 1.0), x)
 
     found = events(f, 0.0)["batch"]
-    assert (found.body, set(found.unfit), set(found.offers)) == (None, {"tested", "c"}, set())
+    assert (found.body, set(found.unavailable), set(found.logs)) == (None, {"tested", "c"}, set())
 
 
 def test_the_branches_of_a_condition_are_two_places():
@@ -238,5 +238,5 @@ def test_static_arguments_and_shapes_are_enough():
         return x
 
     shape = jax.ShapeDtypeStruct((3,), np.float32)
-    found = find(jax.jit(f, static_argnums=1), "batch", (shape, 2), {})
+    found = find_events(jax.jit(f, static_argnums=1), "batch", (shape, 2), {})
     assert shown(found["batch"])[2] == {"x2": "float32[3]"}

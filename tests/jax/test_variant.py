@@ -13,14 +13,16 @@ import pytest
 from jax import lax
 
 from sightglass.jax import log
-from sightglass.jax.ondemand.variant import Asked, Variant, filled, find, flattened
+from sightglass.jax.ondemand.event_queries import StepQuery
+from sightglass.jax.ondemand.query_outputs import fill, take_arrays
+from sightglass.jax.ondemand.variant import Variant, find_events
 from sightglass.jax.program import compat
 from sightglass.query.parser import parse
 
 
 def variant(function: Any, *queries: str, own: str = "batch", **functions: Any) -> Variant:
-    asked = [Asked(query=parse(text, functions=functions), functions=functions) for text in queries]
-    return Variant(function, own, asked, lambda delivery: None)
+    compiled = [StepQuery(query=parse(text, functions=functions), functions=functions) for text in queries]
+    return Variant(function, own, compiled, lambda delivery: None)
 
 
 def outputs(made: Variant, *args: Any, call: Any = None) -> tuple[list[str], list[str]]:
@@ -115,7 +117,7 @@ def test_what_is_explicit_is_given_by_name_alone():
     made = variant(f, "on('batch').map(lambda b: b)")
     assert outputs(made, X())[1] == ["float32[]"]
     assert outputs(variant(f, "batch.big"), X())[1] == ["float32[8, 4]"]
-    assert set(find(f, "batch", (X(),), {})["batch"].observables) == {"loss", "big"}
+    assert set(find_events(f, "batch", (X(),), {})["batch"].observables) == {"loss", "big"}
 
 
 def test_equal_queries_and_shared_values_leave_once_each():
@@ -181,7 +183,7 @@ def test_one_callback_for_a_loop_body_and_rate():
 
     made = variant(f, "batch.c", "batch.d", "batch.e", "on('batch').map(lambda b: b.c).sum(every=1)")
     assert primitives(made, np.int32(0), 0.0).count("tap") == 2, "one in the body, one at the end of the call"
-    assert len(made.looped) == 1
+    assert len(made.buffers) == 1
 
 
 def test_the_size_of_a_buffer_is_bounded():
@@ -200,20 +202,20 @@ def test_the_size_of_a_buffer_is_bounded():
     ):
         made = variant(f, query)
         jax.eval_shape(made.jitted, np.int32(0), 0.0)
-        sizes[made.looped[0].every] = made.looped[0].size
+        sizes[made.buffers[0].window_events] = made.buffers[0].size
     assert sizes == {1_000_000: 4_096, 100: 4}
 
 
 def test_forms_put_arrays_back_where_they_were():
     def f(x):
         arrays: list[Any] = []
-        form = flattened({"a": (x, "text", [x * 2, None]), "n": 3}, arrays)
+        form = take_arrays({"a": (x, "text", [x * 2, None]), "n": 3}, arrays)
         f.form = form
         return arrays
 
     arrays = jax.jit(f)(jnp.arange(2.0))
     assert len(arrays) == 2
-    back = filled(f.form, [np.asarray(a) for a in arrays])
+    back = fill(f.form, [np.asarray(a) for a in arrays])
     assert (back["a"][1], back["a"][2][1], back["n"]) == ("text", None, 3)
     np.testing.assert_array_equal(back["a"][2][0], [0, 2])
 
@@ -225,8 +227,8 @@ def test_results_that_are_logged_too_do_not_share_their_buffer():
         log({"params": new})
         return new
 
-    result, extras = variant(f, "batch.params").jitted(None, jnp.zeros(64))
-    ((copy,),) = extras.arrays
+    result, outputs = variant(f, "batch.params").jitted(None, jnp.zeros(64))
+    ((copy,),) = outputs.once
     f(result)
     assert result.is_deleted()
     np.testing.assert_array_equal(copy, np.ones(64))

@@ -22,7 +22,7 @@ import jax.numpy as jnp  # noqa: E402
 
 import sightglass as sg  # noqa: E402
 from sightglass.jax import live  # noqa: E402
-from sightglass.jax.ondemand.variant import find  # noqa: E402
+from sightglass.jax.ondemand.variant import find_events  # noqa: E402
 from sightglass.query.parser import parse  # noqa: E402
 from sightglass.query.pipeline import Evaluation  # noqa: E402
 from sightglass.training.run import wiring  # noqa: E402
@@ -63,12 +63,12 @@ def check(run: Any, node: Node, x: Any) -> None:
     event = f"e{next(names)}"
     plain = jax.jit(node.run)
     step = live(plain, run, event)
-    offered = find(plain, event, (x,), {})[event]
+    offered = find_events(plain, event, (x,), {})[event]
     with sg.connect(run) as client:
         wanted, other = plain(x), plain(2 * x)
         np.testing.assert_array_equal(step(x), wanted)
-        streams = {key: client.stream(f"{event}.{key}") for key in offered.offers if not key.startswith("\0")}
-        unfit = {key: client.stream(f"{event}.{key}") for key in offered.unfit}
+        streams = {key: client.stream(f"{event}.{key}") for key in offered.logs if not key.startswith("\0")}
+        unfit = {key: client.stream(f"{event}.{key}") for key in offered.unavailable}
         each = client.stream(f"on('{event}').count(every=1)")
         until(lambda: (jax.block_until_ready(step(x)), each.latest)[1])
         run.flush()

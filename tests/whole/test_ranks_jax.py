@@ -17,12 +17,12 @@ jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize("127.0.0.1:" + port, 2, rank)
 import sightglass.jax as sgx
 
-from sightglass.jax.ondemand.live_step import Watched as watched
-run_variant, calls = watched._run, []
+from sightglass.jax.ondemand.live_step import LiveStep
+run_variant, calls = LiveStep._run, []
 def note_call(self, variant, index, *rest):
-    calls.append((index, sorted(key for part in variant.parts for key in part.keys)))
+    calls.append((index, sorted(key for queries in variant.once for key in queries.keys)))
     return run_variant(self, variant, index, *rest)
-watched._run = note_call
+LiveStep._run = note_call
 
 mesh = jax.make_mesh((2,), ("data",))
 

@@ -1,8 +1,8 @@
-"""What a step is called with: told apart by shapes, dtypes and shardings, never by values of arrays."""
+"""Arguments of a step: distinguished by shapes, dtypes and shardings, never by the values of arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -13,38 +13,38 @@ from jax.extend.core import get_opaque_trace_state
 
 from sightglass.jax.program import compat
 
-Signature = tuple[Any, ...]
+Signature = tuple[object, ...]
 
 _no_trace = get_opaque_trace_state(convention="flax")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Called:
-    """A call without its values: what a program can be compiled from.
+class AbstractCall:
+    """A call without its values: enough to compile a program for it.
 
     Attributes:
-        args: The arguments, with shapes in place of arrays; static ones as they are.
-        kwargs: Those given by name.
+        args: The positional arguments, with shapes in place of arrays; static ones unchanged.
+        kwargs: The keyword arguments, likewise.
         n_traced: How many of `args` are not static.
-        settings: Enters the settings of JAX in which the call was made.
+        settings: Enters the JAX settings in which the call was made.
     """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     n_traced: int
-    settings: Callable[[], AbstractContextManager[Any]]
+    settings: Callable[[], AbstractContextManager[object]]
 
 
 class Arguments:
     """Reads the arguments of a jitted function."""
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         positions, names = compat.static_arguments(function)
         self._positions, self._names = frozenset(positions), frozenset(names)
 
-    def signature(self, args: Any, kwargs: Any) -> Signature | None:
-        """Return what calls share that can run one compiled program; `None` where JAX traces the call."""
-        static: tuple[Any, ...] = ()
+    def signature(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Signature | None:
+        """Return a value that is equal for calls of the same compiled program; `None` while JAX traces the call."""
+        static: tuple[object, ...] = ()
         if self._positions or self._names:
             static = tuple(args[i] for i in self._positions if i < len(args))
             static += tuple((name, kwargs[name]) for name in self._names if name in kwargs)
@@ -57,11 +57,11 @@ class Arguments:
             return None
         if all(issubclass(kind, jax.Array) for kind in types):
             return static, tree, [leaf.aval for leaf in leaves], [(leaf.sharding, leaf.committed) for leaf in leaves]
-        return static, tree, [_kind(leaf) for leaf in leaves], [_place(leaf) for leaf in leaves]
+        return static, tree, [_abstract(leaf) for leaf in leaves], [_placement(leaf) for leaf in leaves]
 
-    def called(self, args: Any, kwargs: Any) -> Called:
+    def abstract(self, args: Sequence[object], kwargs: Mapping[str, object]) -> AbstractCall:
         """Return a call with shapes in place of arrays."""
-        return Called(
+        return AbstractCall(
             args=tuple(arg if i in self._positions else jax.tree.map(_shape, arg) for i, arg in enumerate(args)),
             kwargs={name: arg if name in self._names else jax.tree.map(_shape, arg) for name, arg in kwargs.items()},
             n_traced=sum(i not in self._positions for i in range(len(args))),
@@ -69,20 +69,20 @@ class Arguments:
         )
 
 
-def _kind(leaf: Any) -> Any:
+def _abstract(leaf: object) -> object:
     if isinstance(leaf, jax.Array):
         return leaf.aval
     return (leaf.shape, leaf.dtype) if isinstance(leaf, np.ndarray | np.generic) else type(leaf)
 
 
-def _place(leaf: Any) -> Any:
+def _placement(leaf: object) -> tuple[object, object] | None:
     return (leaf.sharding, leaf.committed) if isinstance(leaf, jax.Array) else None
 
 
-def _shape(leaf: Any) -> Any:
+def _shape(leaf: object) -> object:
     if isinstance(leaf, jax.Array):
         sharding = leaf.sharding if leaf.committed else None
-        weak_type = getattr(leaf, "weak_type", False)  # keys have none
+        weak_type = getattr(leaf, "weak_type", False)  # PRNG keys do not have one
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=weak_type)
     if isinstance(leaf, np.ndarray | np.generic):
         return jax.ShapeDtypeStruct(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype))

@@ -1,14 +1,14 @@
-"""Looking into steps that were never wrapped: `sightglass.init(jax_attach="global")`.
+"""Query jitted functions that `live` does not wrap: `sightglass.init(jax_attach="global")`.
 
 Theory of operation:
 
-1. Each log, wherever it stands, is an event "jax" of its own. It is answered by the queries that read nothing but what
-   it gives.
-2. The switch is the global value of the user context that stands in JAX's cache keys. So to begin to ask, and to end,
-   makes JAX trace and compile anew each jitted function that is called afterwards. Clients are told so, and confirm.
-3. Changes are gathered: the switch moves at most once in ten seconds.
-4. A query is evaluated on the tracers at the log's place, and its result leaves through a raw callback. Under `vmap`
-   one event has the results of all lanes.
+1. Each log in any jitted function is one event "jax". A query sees the logs that have all observables it reads.
+2. The queries are the global value of a JAX user context, which is part of JAX's cache keys. So the first query and the
+   end of the last make JAX trace and compile every jitted function again when it is next called. Clients see this as
+   the price of the query and confirm it.
+3. Changes are collected: the context changes at most once in ten seconds.
+4. A query is evaluated on the tracers where the log is, and its result leaves through a raw callback. Under `vmap`, one
+   event has the results of all lanes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Final
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
 from sightglass.core.errors import QueryError
 from sightglass.core.threads import Worker
@@ -32,21 +33,23 @@ from sightglass.query.stages import Group, Per, Reduce
 from sightglass.training.commands import VariantPlan
 from sightglass.training.run import Run, current, when_begun, wiring
 
-from .live_step import offered
+from .event_queries import EventQueries, StepQuery
+from .live_step import facts_of
 from .occurrence import Occurrence
-from .variant import Asked, QueriedEvent
 
 EVENT: Final = "jax"
+# Each change makes JAX compile every jitted function again, which takes seconds: a client that opens several streams
+# should cause one round of it, not one per stream.
 PAUSE_S: Final = 10.0
 PRICE: Final = (
-    "Event 'jax' is what any jitted function logs. To ask for it makes JAX trace and compile again every jitted "
-    "function that is called from now on, and once more when nobody asks any longer: the run stands still for as long "
-    "as that takes."
+    "Event 'jax' is every log in any jitted function. Querying it makes JAX trace and compile again every jitted "
+    "function that is called from now on, and once more after the last query ends. The run stands still while JAX "
+    "compiles."
 )
 SITE: Final = Site(keys=(), steps=(), tree=None, explicit=False, event=EVENT, where="")
 
 
-class Attached:
+class AttachedLogs:
     """The logs of all jitted functions of a process, as one event of a run."""
 
     event = EVENT
@@ -55,7 +58,7 @@ class Attached:
         wires = wiring(run)
         self._emitter = wires.emitter
         self._clock_s = wires.clock.monotonic
-        self._asked: frozenset[str] = frozenset()
+        self._compiled: frozenset[str] = frozenset()
         self._changed_s = -math.inf
         self._worker = Worker("attach", self._switch)
         with self._emitter.turn():
@@ -67,150 +70,156 @@ class Attached:
             self._emitter.demand.refresh()
 
     def asked(self) -> None:
-        """See that what is asked has changed, maybe."""
-        if self._asked != frozenset(answer.query.key for answer in self._channel.answers):
+        """Begin to switch if the subscriptions have changed."""
+        if self._compiled != frozenset(answer.query.key for answer in self._channel.answers):
             self._worker.wake()
 
     def survey(self) -> bool:
-        """Return that nothing is to be found out: what is logged shows when it is traced."""
+        """Return that there is nothing to find out: observables are known once a log is traced."""
         return True
 
     def propose(self) -> VariantPlan:
-        """Propose nothing: programs of several processes cannot be attached to."""
+        """Propose nothing: this needs a program of one process."""
         return VariantPlan()
 
     def adopt(self, plan: VariantPlan) -> None:
-        """Follow no plan."""
+        """Ignore the plan."""
 
     def flush(self, timeout_s: float) -> None:
-        """Wait for the callbacks that are under way."""
+        """Wait for the callbacks in progress."""
         jax.effects_barrier()
 
     def close(self) -> None:
-        """See the run end: nobody listens any more."""
-        if wanted.value is not None and isinstance(wanted.value.listener, _Listener):
+        """End with the run: remove the queries, and wait for the next run."""
+        if wanted.value is not None and isinstance(wanted.value.listener, _QueryListener):
             wanted.set_global(None)
         when_begun(attach)
 
     def _switch(self) -> float | None:
-        """Let those be answered who ask now; runs on the worker's thread, which is told how long to sleep."""
+        """Compile the current queries from now on; runs on the worker's thread and returns how long it may sleep."""
         wait_s = self._changed_s + PAUSE_S - self._clock_s()
         if wait_s > 0:
             return wait_s
         with self._emitter.turn():
             answers = [answer for answer in self._channel.answers if not answer.suspended]
             for answer in answers:
-                problem = self._refusal or _unfit(answer.query)
+                problem = self._refusal or _problem(answer.query)
                 if problem:
                     answer.refuse(QueryError(problem))
-            asked = {a.query.key: Asked(query=a.query, functions=a.functions) for a in answers if not a.suspended}
+            queries = {a.query.key: StepQuery(query=a.query, functions=a.functions) for a in answers if not a.suspended}
         self._emitter.wake()
-        if self._asked != frozenset(asked) and not self._emitter.closed:
-            self._asked = frozenset(asked)
+        if self._compiled != frozenset(queries) and not self._emitter.closed:
+            self._compiled = frozenset(queries)
             self._changed_s = self._clock_s()
-            listener = _Listener(self, tuple(asked.values()))
-            wanted.set_global(WantedLogs(False, frozenset(), listener=listener) if asked else None)
+            listener = _QueryListener(self, tuple(queries.values()))
+            wanted.set_global(WantedLogs(False, frozenset(), listener=listener) if queries else None)
         return None
 
-    def seen(self, values: Mapping[str, Any]) -> None:
-        """See what a log gives while it is traced."""
+    def describe(self, values: Mapping[str, Any]) -> None:
+        """Describe the observables of a log that is traced."""
         with self._emitter.turn():
             for name, value in values.items():
-                self._channel.offered[name] = offered(value)
+                self._channel.offered[name] = facts_of(value)
 
-    def deliver(self, part: QueriedEvent, operands: Sequence[Any]) -> None:
-        """Hand over what a callback brought; on a thread of XLA's."""
+    def deliver(self, queries: EventQueries, outputs: Sequence[npt.NDArray[Any]]) -> None:
+        """Pass on what a callback received; called by threads of XLA's."""
         wall_time = self._emitter.wall_time()
 
         def settle(error: BaseException | None) -> None:
             index = self._channel.next_index()
-            step, steps = part.steps(operands)
+            step, steps = queries.steps(outputs)
             step = index if step is None else np.ravel(step)[0]
-            heads = {}
+            results = {}
             for answer in self._channel.answers:
                 key = answer.query.key
-                head = part.head(key, operands) if key in part.keys else PerEventResult(None, False, (), (), False)
-                heads[answer] = [(index, step, wall_time, head, steps)]
-            self._emitter.settle(self._channel, heads, n_events=1)
+                result = (
+                    queries.result(key, outputs) if key in queries.keys else PerEventResult(None, False, (), (), False)
+                )
+                results[answer] = [(index, step, wall_time, result, steps)]
+            self._emitter.settle(self._channel, results, n_events=1)
 
         self._emitter.defer_loop(settle)
 
-    def refuse(self, part: QueriedEvent) -> None:
-        """Give up the queries that cannot be evaluated."""
-        if part.refused:
+    def refuse(self, queries: EventQueries) -> None:
+        """Refuse the queries that cannot be evaluated."""
+        if queries.refused:
             with self._emitter.turn():
                 for answer in self._channel.answers:
-                    if answer.query.key in part.refused:
-                        answer.refuse(part.refused[answer.query.key])
+                    if answer.query.key in queries.refused:
+                        answer.refuse(queries.refused[answer.query.key])
             self._emitter.wake()
 
 
-def _unfit(query: Query) -> str:
-    """Say why a query cannot be asked of the event, or nothing."""
+def _problem(query: Query) -> str:
+    """Return why the event cannot answer a query, or an empty text."""
     for stage in query.stages:
         if isinstance(stage, Reduce) and isinstance(stage.window, Group | Per):
             return (
-                "Event 'jax' has no groups, and no other event delimits it: name a window for "
-                f"{stage.name}, such as {stage.name}(every=100)"
+                "Event 'jax' has no groups, and no other event can close its windows: give "
+                f"{stage.name} a window, for example {stage.name}(every=100)"
             )
     return ""
 
 
-class _Listener:
-    """Hears of each log while a program is traced, for the queries of the moment. Equal to itself alone."""
+class _QueryListener:
+    """Evaluates the current queries at each log while JAX traces. Compares by identity, as JAX's cache keys need it."""
 
-    def __init__(self, attached: Attached, asked: Sequence[Asked]) -> None:
+    def __init__(self, attached: AttachedLogs, queries: Sequence[StepQuery]) -> None:
         self._attached = attached
-        self._asked = asked
+        self._queries = queries
 
     def hear(self, data: Mapping[str, Any], steps: Mapping[str, Any], *, explicit: bool, where: str) -> None:
-        """Put a callback in the place of a log, if a query is answered by it."""
-        asked = [one for one in self._asked if one.answered_by(data) and not (explicit and one.names is None)]
-        if not asked:
+        """Add a callback to the program where a log is, if the log has what a query reads."""
+        matching = [
+            query for query in self._queries if query.is_satisfied_by(data) and not (explicit and query.names is None)
+        ]
+        if not matching:
             return
-        names = data if any(one.names is None for one in asked) else {name for one in asked for name in one.names or ()}
+        reads_all = any(query.names is None for query in matching)
+        names = data if reads_all else {name for query in matching for name in query.names or ()}
         values = {name: arrays(data[name], f"of {name!r} in the log at {where}") for name in names}
         values = {name: value for name, value in values.items() if jax.tree.leaves(value)}
-        tracks = {name: _once(value) for name, value in values.items()}
+        tracks = {name: _single(value) for name, value in values.items()}
         if steps:
-            tracks[MARK] = _once({name: arrays(value, f"of step {name!r} at {where}") for name, value in steps.items()})
-        occurrence = Occurrence(event=EVENT, body=None, n_per_call=None, offers={}, unfit={})
-        part = QueriedEvent(occurrence, asked, lambda delivery: None)
-        operands = part.arrays(tracks)
-        self._attached.seen(values)
-        self._attached.refuse(part)
-        if part.keys:
-            tree = jax.tree.structure(operands)
-            kind = LogSpec(SITE, (), (), 0, False, len(operands), tree)
-            tap_p.bind(jnp.int32(0), *operands, kinds=(kind,), tap=_Callback(self._attached, part))
+            tracks[MARK] = _single(
+                {name: arrays(value, f"of step {name!r} at {where}") for name, value in steps.items()}
+            )
+        queries = EventQueries(Occurrence(event=EVENT, body=None, n_per_call=None, logs={}, unavailable={}), matching)
+        outputs = queries.evaluate(tracks)
+        self._attached.describe(values)
+        self._attached.refuse(queries)
+        if queries.keys:
+            tree = jax.tree.structure(outputs)
+            kind = LogSpec(SITE, (), (), 0, False, len(outputs), tree)
+            tap_p.bind(jnp.int32(0), *outputs, kinds=(kind,), tap=_Callback(self._attached, queries))
 
 
 class _Callback:
-    """What a raw callback hands its arrays to; the interface of `tap_p`."""
+    """Receives the arrays of a raw callback; `tap_p` calls it."""
 
-    def __init__(self, attached: Attached, part: QueriedEvent) -> None:
+    def __init__(self, attached: AttachedLogs, queries: EventQueries) -> None:
         self._attached = attached
-        self._part = part
+        self._queries = queries
 
-    def deliver(self, kinds: Sequence[LogSpec], operands: Sequence[Any]) -> None:
-        """Take what a callback brought; under a mask, of the lanes for which the log happened."""
+    def deliver(self, kinds: Sequence[LogSpec], operands: Sequence[npt.NDArray[Any]]) -> None:
+        """Pass the arrays on; of a masked log, those of the lanes for which it happened."""
         (kind,) = kinds
         if kind.masked:
             mask, *operands = operands
             if not np.any(mask):
                 return
             operands = [operand[mask] for operand in operands] if kind.n_batch else operands
-        self._attached.deliver(self._part, list(operands))
+        self._attached.deliver(self._queries, list(operands))
 
 
-def _once(value: Any) -> Track:
+def _single(value: Any) -> Track:
     return Track(jax.tree.map(lambda leaf: leaf[None], value), {}, None)
 
 
 def attach(run: Run) -> None:
-    """Let a run's clients ask for the logs of all jitted functions, if it was begun so; else wait for the next run."""
+    """Let a run's clients query the logs of all jitted functions, if the run wants it; else wait for the next run."""
     if wiring(run).jax_attach == "global" and not run.disabled:
-        Attached(run)
+        AttachedLogs(run)
     else:
         when_begun(attach)
 

@@ -1,13 +1,13 @@
-"""A step in a run: what it logs, what is asked of it, and which variant runs at a call.
+"""A live step in a run: its events, the queries on them, and which variant runs at a call.
 
-It is called in the step's place while anybody asks, acts wait, or the step was not called yet.
+The step is called through here while it is queried, while commands wait, and at its first call.
 """
 
 from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import jax
@@ -24,20 +24,29 @@ from sightglass.training.run import Run, wiring
 from sightglass.training.subscription import Subscription
 from sightglass.training.subscriptions import EventSource, ObservableFacts
 
-from .arguments import Arguments, Called, Signature
-from .compiling import Compiler, Found, Made
-from .loops import CALLS, Loop
-from .variant import Asked, CallbackDelivery, Extras, Variant
+from .arguments import AbstractCall, Arguments, Signature
+from .event_queries import StepQuery
+from .loop_buffer import CallbackDelivery
+from .loop_event import MAX_CALLS, LoopEvent
+from .variant import QueryOutputs, Variant
+from .variant_compiler import CompiledVariant, Events, VariantCompiler
 
+# A step has one signature, or two with a shorter last batch. Beyond this many, shapes change all the time: forget them.
 MAX_SIGNATURES: Final = 16
-AHEAD: Final = "cannot be asked: the step was compiled ahead of time; give live() what jax.jit returned"
+AHEAD: Final = "cannot be queried: the step was compiled ahead of time; pass live() what jax.jit returned"
 
 
 class LiveStep:
-    """A step in a run."""
+    """A live step in a run."""
 
     def __init__(
-        self, function: Any, event: str, run: Run, ended: weakref.WeakMethod[Callable[[], None]], *, is_askable: bool
+        self,
+        function: Callable[..., Any],
+        event: str,
+        run: Run,
+        ended: weakref.WeakMethod[Callable[[], None]],
+        *,
+        can_query: bool,
     ) -> None:
         self._function = function
         self.event = self._event = event
@@ -45,43 +54,45 @@ class LiveStep:
         self._emitter: Emitter = wires.emitter
         self._functions = wires.functions
         self._plan = VariantPlan()
-        self._number = 0
+        self._signature = 0
         self._ended = ended
         self._refusal = wires.refuse_variants
         self._arguments = Arguments(function)
         self._signatures: list[Signature] = []
-        self._example: Any = None
-        self._survey_wanted = False
-        self._loops: dict[str, Loop] = {}
-        self._last: Extras | None = None
+        self._example: AbstractCall | None = None
+        self._wants_events = False
+        self._loops: dict[str, LoopEvent] = {}
+        self._last: QueryOutputs | None = None
         with self._emitter.turn():
-            self._channel: EventSource = self._claimed(event)
+            self._channel: EventSource = self._claim(event)
             self._channel.describe_next, self._channel.parts, self._channel.counted = True, (), None
             self._channel.offered.clear()
-            self._channel.note = "" if is_askable else AHEAD
+            self._channel.note = "" if can_query else AHEAD
             self._emitter.steps.append(self)
             self._emitter.demand.refresh()
         self._compiler = (
-            Compiler(function, event, receive=self._receive, surveyed=self._surveyed, done=self._emitter.wake)
-            if is_askable
+            VariantCompiler(
+                function, event, receive=self._receive, on_events=self._on_events, on_done=self._emitter.wake
+            )
+            if can_query
             else None
         )
 
-    def call(self, args: Any, kwargs: Any) -> Any:
-        """Call the function with attention: somebody asks, acts wait, or it is the first call."""
+    def call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call the step while it is queried, while commands wait, or for the first time."""
         emitter, channel = self._emitter, self._channel
         signature = None if emitter.closed else self._arguments.signature(args, kwargs)
-        if signature is None:  # the run is over, or the call is part of what is being traced
+        if signature is None:  # the run has ended, or JAX traces the call as a part of another function
             return self._function(*args, **kwargs)
         answers = self._answers()
-        number = self._number = self._numbered(signature)
-        called = functools.partial(self._arguments.called, args, kwargs)
+        self._signature = self._index_of(signature)
+        abstract = functools.partial(self._arguments.abstract, args, kwargs)
         if emitter.agrees:
-            variant = self._planned(called)
+            variant = self._planned(abstract)
         else:
-            variant = self._variant(answers, number, called) if answers else None
+            variant = self._variant(answers, abstract) if answers else None
         if channel.describe_next:
-            self._see_first(called)
+            self._describe(abstract)
         index = channel.next_index()
         if variant is None:
             result = self._function(*args, **kwargs)
@@ -92,11 +103,11 @@ class LiveStep:
         emitter.between(self._event, index)
         return result
 
-    def _claimed(self, event: str) -> EventSource:
-        """Return the channel of an event of this step's.
+    def _claim(self, event: str) -> EventSource:
+        """Return the source of one of this step's events.
 
         Raises:
-            ValueError: The event comes from elsewhere already: an event name has one source.
+            ValueError: Another live step produces events of this name.
         """
         steps = self._emitter.steps
         for step in list(steps):
@@ -107,48 +118,48 @@ class LiveStep:
         others = (step for step in steps if isinstance(step, LiveStep) and step is not self)
         if any(event == step.event or event in {part.name for part in step._channel.parts} for step in others):
             raise ValueError(
-                f"Event {event!r} comes from another live step already; an event name has one source: "
-                "give this one another name"
+                f"Another live step already produces events named {event!r}, and an event has one source: "
+                "choose another name for this one"
             )
         return self._emitter.demand.channel(event, "live")
 
-    def is_of(self, function: Any) -> bool:
-        """Return whether this is a step of a function that was defined under the same name, at the same place."""
+    def is_of(self, function: Callable[..., Any]) -> bool:
+        """Return whether this step's function is another one, defined under the same name at the same place."""
         mine, other = (getattr(f, "__wrapped__", f) for f in (self._function, function))
-        places = {(getattr(f, "__module__", ""), getattr(f, "__qualname__", id(f))) for f in (mine, other)}
-        return mine is not other and len(places) == 1
+        definitions = {(getattr(f, "__module__", ""), getattr(f, "__qualname__", id(f))) for f in (mine, other)}
+        return mine is not other and len(definitions) == 1
 
-    # For the emitter
+    # Called by the emitter
 
     def survey(self) -> bool:
-        """Begin to find out what the step logs; returns whether it is known, or cannot be before the first call."""
-        self._survey_wanted = True
-        if self._compiler is None or self._example is None or self._compiler.found is not None:
+        """Begin to find the step's events; returns whether they are known, or cannot be before the first call."""
+        self._wants_events = True
+        if self._compiler is None or self._example is None or self._compiler.events is not None:
             return True
-        self._compiler.survey(self._example)
+        self._compiler.find_events(self._example)
         return False
 
     def asked(self) -> None:
-        """See that what is asked has changed: the next call looks by itself."""
+        """Do nothing when subscriptions change: each call reads them."""
 
     def flush(self, timeout_s: float) -> None:
-        """Wait until the last call has brought all that was asked of it."""
+        """Wait until the last call has delivered its query results."""
         last = self._last
         if last is not None:
             Background("wait", lambda: jax.block_until_ready(last)).join(timeout_s)
 
     def close(self) -> None:
-        """See the run end."""
+        """End with the run."""
         if self._compiler is not None:
             self._compiler.close()
         ended = self._ended()
         if ended is not None:
             ended()
 
-    # What is asked
+    # Subscriptions and variants
 
     def _answers(self) -> list[Subscription]:
-        """Return the answers to queries about this step, and about what happens within it."""
+        """Return the active subscriptions to the step's events."""
         answers = list(self._channel.answers)
         for part in self._channel.parts:
             answers += part.answers
@@ -161,39 +172,40 @@ class LiveStep:
             return []
         return answers
 
-    def _asked(self, answers: Sequence[Subscription]) -> dict[str, Asked]:
-        asked = {a.query.key: Asked(query=a.query, functions=a.functions) for a in answers}
+    def _queries(self, answers: Sequence[Subscription]) -> dict[str, StepQuery]:
+        """Return the queries to compile, by key."""
+        queries = {a.query.key: StepQuery(query=a.query, functions=a.functions) for a in answers}
         for channel in (self._channel, *self._channel.parts):
-            if channel.delimits and channel.name in self._loops:  # a loop whose passes delimit groups is to be heard of
+            if channel.delimits and channel.name in self._loops:  # each event in the loop closes a window: count them
                 each = on(channel.name).count(every=1)
-                asked.setdefault(each.key, Asked(query=each, functions={}))
-        return asked
+                queries.setdefault(each.key, StepQuery(query=each, functions={}))
+        return queries
 
-    def _numbered(self, signature: Signature) -> int:
-        """Return the number of a signature; there is a bounded number of them."""
+    def _index_of(self, signature: Signature) -> int:
+        """Return the index of a signature; their number is bounded."""
         if signature not in self._signatures:
             self._signatures.append(signature)
             if len(self._signatures) > MAX_SIGNATURES:
                 self._signatures = [signature]
                 if self._compiler is not None:
-                    self._compiler.forget()
+                    self._compiler.clear()
         return self._signatures.index(signature)
 
-    def _variant(self, answers: Sequence[Subscription], number: int, called: Callable[[], Called]) -> Variant | None:
-        """Return the variant that answers, if it is ready, or else an older one that fits."""
+    def _variant(self, answers: Sequence[Subscription], abstract: Callable[[], AbstractCall]) -> Variant | None:
+        """Return the variant with these queries if it is compiled, else an older one that fits the call."""
         assert self._compiler is not None
-        asked = self._asked(answers)
-        name = frozenset(asked), number
-        made = self._compiler.get(name)
-        if made is None:
-            self._compiler.want(name, tuple(asked.values()), called)
-            return self._compiler.newest(number)
-        self._refuse(answers, made)
-        return made.variant
+        queries = self._queries(answers)
+        key = frozenset(queries), self._signature
+        compiled = self._compiler.get(key)
+        if compiled is None:
+            self._compiler.request(key, tuple(queries.values()), abstract)
+            return self._compiler.newest(self._signature)
+        self._refuse(answers, compiled)
+        return compiled.variant
 
-    def _refuse(self, answers: Sequence[Subscription], made: Made) -> None:
+    def _refuse(self, answers: Sequence[Subscription], compiled: CompiledVariant) -> None:
         for answer in answers:
-            error = made.refused.get(answer.query.key)
+            error = compiled.refused.get(answer.query.key)
             if error is not None:
                 answer.refuse(error)
                 self._emitter.wake()
@@ -201,105 +213,112 @@ class LiveStep:
     # Several processes: all of them run the same variant at the same call
 
     def propose(self) -> VariantPlan:
-        """Say what all ranks are to run from the next call on: what is asked here, once it is compiled here."""
+        """Return the variant that all ranks should run from the next call on, once it is compiled here."""
         answers = self._answers()
         if not answers or self._compiler is None:
             return VariantPlan()
-        asked = self._asked(answers)
-        made = self._compiler.get((frozenset(asked), self._number))
-        if made is None:
-            old = self._plan.use if self._plan.signature == self._number else ()
-            return VariantPlan(signature=self._number, use=old, prepare=tuple(asked))
-        self._refuse(answers, made)
-        return VariantPlan(signature=self._number, use=tuple(asked) if made.variant is not None else ())
+        queries = self._queries(answers)
+        compiled = self._compiler.get((frozenset(queries), self._signature))
+        if compiled is None:
+            old = self._plan.use if self._plan.signature == self._signature else ()
+            return VariantPlan(signature=self._signature, use=old, prepare=tuple(queries))
+        self._refuse(answers, compiled)
+        return VariantPlan(signature=self._signature, use=tuple(queries) if compiled.variant is not None else ())
 
     def adopt(self, plan: VariantPlan) -> None:
         """Follow the plan of rank 0."""
         self._plan = plan
 
-    def _planned(self, called: Callable[[], Called]) -> Variant | None:
-        """Return the variant that all ranks run at this call; the one who is late with it, waits for it."""
+    def _planned(self, abstract: Callable[[], AbstractCall]) -> Variant | None:
+        """Return the variant that all ranks run at this call; waits until it is compiled."""
         plan = self._plan
-        if plan.signature != self._number or self._compiler is None:
+        if plan.signature != self._signature or self._compiler is None:
             return None
         if plan.prepare:
-            self._compiler.want((frozenset(plan.prepare), self._number), self._parsed(plan.prepare), called)
+            self._compiler.request((frozenset(plan.prepare), self._signature), self._parsed(plan.prepare), abstract)
         if not plan.use:
             return None
-        return self._compiler.wait((frozenset(plan.use), self._number), self._parsed(plan.use), called).variant
+        return self._compiler.wait((frozenset(plan.use), self._signature), self._parsed(plan.use), abstract).variant
 
-    def _parsed(self, texts: Sequence[str]) -> tuple[Asked, ...]:
-        return tuple(Asked(query=parse(text, functions=self._functions), functions=self._functions) for text in texts)
+    def _parsed(self, texts: Sequence[str]) -> tuple[StepQuery, ...]:
+        return tuple(
+            StepQuery(query=parse(text, functions=self._functions), functions=self._functions) for text in texts
+        )
 
-    def _see_first(self, called: Callable[[], Called]) -> None:
-        """See what the step is called with; from now on it can be asked what it logs."""
-        self._example = called()
+    def _describe(self, abstract: Callable[[], AbstractCall]) -> None:
+        """Remember the arguments of the first call; from now on, the step's events can be found."""
+        self._example = abstract()
         emitter = self._emitter
         with emitter.lock:
             self._channel.describe_next = False
             emitter.demand.refresh()
-        if self._survey_wanted or emitter.demand.answers:
+        if self._wants_events or emitter.demand.answers:
             self.survey()
 
-    def _surveyed(self, found: Found) -> None:
-        """Let clients see what the step logs; runs on the compiler's thread."""
+    def _on_events(self, events: Events) -> None:
+        """Describe the step's events to clients; runs on the compiler's thread."""
         assert self._compiler is not None
         demand = self._emitter.demand
         with self._emitter.turn():
             self._channel.note = self._compiler.problem
-            for event, occurrence in list(found.items()):
+            for event, occurrence in list(events.items()):
                 try:
-                    channel = self._channel if event == self._event else self._claimed(event)
-                except ValueError as error:  # what is logged for it here stays unseen
-                    self._channel.note = f"{error}. The logs for it in {self._function.__name__!r} cannot be asked"
-                    del found[event]
+                    channel = self._channel if event == self._event else self._claim(event)
+                except ValueError as error:  # the logs for this event stay hidden
+                    self._channel.note = f"{error}. Its logs in {self._function.__name__!r} cannot be queried"
+                    del events[event]
                     continue
                 channel.describe_next = False
                 for name, value in occurrence.observables.items():
-                    channel.offered[name] = offered(value)
-                for name, problem in occurrence.unfit.items():
-                    channel.offered[name] = ObservableFacts("cannot be asked", problem)
+                    channel.offered[name] = facts_of(value)
+                for name, problem in occurrence.unavailable.items():
+                    channel.offered[name] = ObservableFacts("cannot be queried", problem)
                 if occurrence.body is not None:
-                    loop = Loop(
+                    loop = LoopEvent(
                         emitter=self._emitter, channel=channel, calls=self._channel, n_per_call=occurrence.n_per_call
                     )
                     self._loops[event] = loop
                     channel.counted = loop.n_events
-            self._channel.parts = tuple(demand.channels[event] for event in found if event != self._event)
+            self._channel.parts = tuple(demand.channels[event] for event in events if event != self._event)
             demand.refresh()
 
     # Calls of a variant
 
-    def _run(self, variant: Variant, index: int, answers: Sequence[Subscription], args: Any, kwargs: Any) -> Any:
+    def _run(
+        self,
+        variant: Variant,
+        index: int,
+        answers: Sequence[Subscription],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
         emitter = self._emitter
-        for part in variant.looped:
-            if part.leads:
-                event = part.occurrence.event
-                n_parts = sum(other.occurrence.event == event for other in variant.looped)
-                self._loops[event].begin(index, part.occurrence.n_per_call, n_parts)
-        result, extras = variant.jitted(np.int32(index % CALLS) if variant.looped else None, *args, **kwargs)
-        for array in [array for arrays in extras.arrays for array in arrays]:
+        for buffer in variant.buffers:
+            if buffer.counts_events:
+                event = buffer.queries.event
+                n_buffers = sum(other.queries.event == event for other in variant.buffers)
+                self._loops[event].begin(index, buffer.queries.occurrence.n_per_call, n_buffers)
+        result, outputs = variant.jitted(np.int32(index % MAX_CALLS) if variant.buffers else None, *args, **kwargs)
+        for array in [array for arrays in outputs.once for array in arrays]:
             array.copy_to_host_async()
-        self._last = extras
-        for part, arrays in zip(variant.once, extras.arrays, strict=True):
-            event = part.occurrence.event
-            heads = [
-                (answer, part.head(answer.query.key, arrays))
+        self._last = outputs
+        for queries, arrays in zip(variant.once, outputs.once, strict=True):
+            results = [
+                (answer, queries.result(answer.query.key, arrays))
                 for answer in answers
-                if answer.event == event and answer.query.key in part.keys
+                if answer.event == queries.event and answer.query.key in queries.keys
             ]
-            step, steps = part.steps(arrays)
-            channel = emitter.demand.channels[event]
-            emitter.happened(channel, index, heads, step, steps)
-        if self._event not in self._loops and not any(part.occurrence.event == self._event for part in variant.once):
+            step, steps = queries.steps(arrays)
+            emitter.happened(emitter.demand.channels[queries.event], index, results, step, steps)
+        if self._event not in self._loops and not any(queries.event == self._event for queries in variant.once):
             emitter.happened(self._channel, index)
         return result
 
     def _receive(self, delivery: CallbackDelivery) -> None:
-        self._loops[delivery.part.occurrence.event].receive(delivery)
+        self._loops[delivery.buffer.queries.event].receive(delivery)
 
 
-def offered(value: Any) -> ObservableFacts:
+def facts_of(value: object) -> ObservableFacts:
     """Describe an observable by its shapes and dtypes."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(value)
     fields = {jax.tree_util.keystr(path, simple=True, separator="."): _type(leaf) for path, leaf in leaves if path}

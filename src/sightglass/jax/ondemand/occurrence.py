@@ -1,11 +1,11 @@
-"""Where the events of a step happen, and what they offer there: read off its jaxpr.
+"""Where the events of a step happen and which observables they have, found in its jaxpr.
 
 Rules:
 
 1. A log belongs to the event that it names, or else to the step's own.
-2. An event happens in the innermost loop body that holds all its logs, once each time that body runs; in no loop, once
-   a call of the step. What is logged deeper down, in a loop within that body, is stacked, as `spool` stacks it.
-3. The devices of a `shard_map` are no events: what they log is stacked, too.
+2. An event happens in the innermost loop body that contains all its logs, once each time that body runs. If no loop
+   contains them all, it happens once per call of the step. Logs in a loop inside that body are stacked, as by `spool`.
+3. The devices of a `shard_map` are not separate events: their logs are stacked, too.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from sightglass.jax.program.primitive import MARK, Site, log_p
 from sightglass.jax.program.survey import Expected, Survey, survey
 
 UNNAMED = "log"
-Kind = Literal["loop", "branch", "devices", "call"]
+LevelKind = Literal["loop", "branch", "devices", "call"]
 
 
 class _Level(NamedTuple):
-    """One step down into a program: the equation, which of its jaxprs, and how often that one runs."""
+    """One level of nesting: the equation, which of its jaxprs, and how often that jaxpr runs; `None` if not known."""
 
     eqn: int
     part: int
-    kind: Kind
+    kind: LevelKind
     jaxpr: Any
     n: int | None
 
@@ -41,22 +41,22 @@ class Occurrence:
         event: Its name.
         body: The open jaxpr of the loop body in which it happens; `None` where it happens once a call.
         n_per_call: How often it happens in a call; `None` if the program decides.
-        offers: What is logged there, by key.
-        unfit: Why other keys cannot be asked for.
+        logs: What is logged there, by key.
+        unavailable: Why other keys cannot be queried.
     """
 
     event: str
     body: Any
     n_per_call: int | None
-    offers: Survey
-    unfit: dict[str, str]
+    logs: Survey
+    unavailable: dict[str, str]
 
     @property
     def observables(self) -> dict[str, Any]:
-        """Return what queries can read, by name: shapes and dtypes, a step's among them."""
+        """Return the shapes and dtypes of what queries can read, by name; steps included."""
         known: dict[str, Any] = {}
         steps: dict[str, Any] = {}
-        for key, expected in self.offers.items():
+        for key, expected in self.logs.items():
             if key.startswith(MARK):
                 steps = {**expected.value, **steps} if surely_once(expected) else steps
             elif expected.n_events == 1 and not (expected.masked and expected.n_batch):
@@ -80,8 +80,8 @@ def occurrences(jaxpr: Any, own: str) -> dict[str, Occurrence]:
     """Find the events of a step.
 
     Args:
-        jaxpr: The step's program, traced with all its logs.
-        own: The step's own event, which is always among the result.
+        jaxpr: The step's program, traced with all its logs in it.
+        own: The step's own event, which is always in the result.
     """
     found: dict[str, list[tuple[Site, tuple[_Level, ...]]]] = {own: []}
     for site, path in _sites(jaxpr, ()):
@@ -119,12 +119,14 @@ def _occurrence(event: str, several: Sequence[tuple[Site, tuple[_Level, ...]]], 
         n = None if n is None or level.n is None else n * level.n
         if level.kind == "loop":
             body, n_per_call = level.jaxpr, n
-    offers, unfit = _offered(jaxpr if body is None else body, event, own, [k for site, _ in several for k in site.keys])
-    return Occurrence(event=event, body=body, n_per_call=n_per_call, offers=offers, unfit=unfit)
+    logs, unavailable = _logs_of(
+        jaxpr if body is None else body, event, own, [k for site, _ in several for k in site.keys]
+    )
+    return Occurrence(event=event, body=body, n_per_call=n_per_call, logs=logs, unavailable=unavailable)
 
 
 def _shared(paths: Sequence[tuple[_Level, ...]]) -> list[_Level]:
-    """Return the levels that all paths share, down to the first that runs once per device."""
+    """Return the levels that all paths share, as far as the first that runs once per device."""
     shared: list[_Level] = []
     for levels in zip(*paths, strict=False):
         if any(level[:2] != levels[0][:2] for level in levels) or levels[0].kind == "devices":
@@ -133,9 +135,9 @@ def _shared(paths: Sequence[tuple[_Level, ...]]) -> list[_Level]:
     return shared
 
 
-def _offered(jaxpr: Any, event: str, own: str, keys: Sequence[str]) -> tuple[Survey, dict[str, str]]:
-    offers: Survey = {}
-    unfit: dict[str, str] = {}
+def _logs_of(jaxpr: Any, event: str, own: str, keys: Sequence[str]) -> tuple[Survey, dict[str, str]]:
+    logs: Survey = {}
+    unavailable: dict[str, str] = {}
     for key in dict.fromkeys(keys):
 
         def named(name: str, site: Site, key: str = key) -> str | None:
@@ -144,14 +146,14 @@ def _offered(jaxpr: Any, event: str, own: str, keys: Sequence[str]) -> tuple[Sur
         try:
             found = survey(jaxpr, named)
         except LogError as error:
-            unfit[key] = str(error)
+            unavailable[key] = str(error)
             continue
         for expected in found.values():
             if expected.n_events is None:
-                unfit[key] = (
-                    f"The log under {key!r} at {expected.where} is in a while loop within what else event {event!r} "
-                    f"logs: how often it happens is not known. Give it an event of its own: log(…, event='…')"
+                unavailable[key] = (
+                    f"The log under {key!r} at {expected.where} is in a while loop inside event {event!r}: how often "
+                    f"it happens per event is not known. Give it an event of its own: log(…, event='…')"
                 )
             else:
-                offers[key] = expected
-    return offers, {key: problem for key, problem in unfit.items() if not key.startswith(MARK)}
+                logs[key] = expected
+    return logs, {key: problem for key, problem in unavailable.items() if not key.startswith(MARK)}

@@ -1,0 +1,155 @@
+"""The buffer on the device for queries on an event in a compiled loop, and the callback that empties it.
+
+The loop carries the buffer's state. Each event appends its query results; the buffer is sent to the host when it is
+full, where a window of the query closes, and at the end of the call. The callback takes a token and returns it, so that
+the program's own data flow keeps callbacks in order, as in `tap`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jax import lax
+
+from sightglass.jax.program import compat
+from sightglass.jax.program.walk import Track
+from sightglass.jax.tap import tap_p
+
+from .event_queries import EventQueries
+
+END: Final = "end"
+"""Stands in place of the specs of logs in the last callback of a call."""
+
+# A group may have any number of events, and a window a million: 4,096 scalars are 16 KiB, and at that rate what a
+# callback costs no longer shows beside what the loop costs.
+MAX_BUFFERED: Final = 4_096
+# The loop carries the buffer, so this bounds what queries on large arrays hold of the device's memory.
+MAX_BUFFER_BYTES: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallbackDelivery:
+    """Events that a callback delivered.
+
+    Attributes:
+        buffer: The buffer that was sent.
+        call: The number of the call, modulo 2^31.
+        n_before: How many events of that call were delivered before.
+        n: How many events these are.
+        outputs: The arrays that left the program, each with a leading axis of at least n entries, of which the first n
+            are valid.
+        is_last: Whether the call ends here.
+    """
+
+    buffer: LoopBuffer
+    call: int
+    n_before: int
+    n: int
+    outputs: Sequence[npt.NDArray[Any]]
+    is_last: bool
+
+
+Receive = Callable[[CallbackDelivery], None]
+"""Called by a thread of XLA's: must not raise, call JAX, or wait."""
+
+
+class BufferState(NamedTuple):
+    """What a loop carries of a buffer: scalars of int32, and an array (size, *shape) for each output of the queries.
+
+    Attributes:
+        call: The number of the call, modulo 2^31.
+        phase: How many events of the current window happened before this call.
+        n_seen: How many events of this call happened.
+        n_waiting: How many of these were not sent yet.
+        token: Returned by each callback and taken by the next.
+        outputs: The buffered arrays.
+    """
+
+    call: jax.Array
+    phase: jax.Array
+    n_seen: jax.Array
+    n_waiting: jax.Array
+    token: jax.Array
+    outputs: list[jax.Array]
+
+
+class LoopBuffer:
+    """A buffer for the queries on one event with windows of one length.
+
+    Attributes:
+        queries: The queries.
+        window_events: How many events a window has; the buffer is sent where one closes.
+        counts_events: Whether this is the one buffer of its event that counts events.
+        size: How many events the buffer holds.
+        n_lost: How many events were dropped since a reader last set this to 0, because too many were waiting.
+    """
+
+    def __init__(
+        self, queries: EventQueries, receive: Receive, *, window_events: int | None, counts_events: bool
+    ) -> None:
+        self.queries = queries
+        self.window_events = window_events or MAX_BUFFERED
+        self.counts_events = counts_events
+        self.size = 1
+        self.n_lost = 0
+        self._receive = receive
+
+    def start(self, call: jax.Array) -> BufferState:
+        """Return an empty buffer; its shapes come from evaluating the queries on shapes."""
+        occurrence = self.queries.occurrence
+        expected = {
+            key: Track(e.stacked, {}, compat.Aval((e.n_events, *e.batch), np.bool_) if e.masked else None)
+            for key, e in occurrence.logs.items()
+            if key in self.queries.reads
+        }
+        avals = jax.eval_shape(self.queries.evaluate, expected)
+        n_bytes = sum(a.size * a.dtype.itemsize for a in avals)
+        self.size = max(1, min(self.window_events, MAX_BUFFERED, MAX_BUFFER_BYTES // max(1, n_bytes)))
+        zero = jnp.int32(0)
+        phase = call * (occurrence.n_per_call or 0) % self.window_events
+        return BufferState(call, phase, zero, zero, zero, [jnp.zeros((self.size, *a.shape), a.dtype) for a in avals])
+
+    def append(self, state: BufferState, tracks: Mapping[str, Track]) -> BufferState:
+        """Append the queries' results for an event; send the buffer if it is full or a window closes."""
+        outputs = [
+            lax.dynamic_update_index_in_dim(old, new.astype(old.dtype), state.n_waiting, 0)
+            for old, new in zip(state.outputs, self.queries.evaluate(tracks), strict=True)
+        ]
+        state = state._replace(outputs=outputs, n_seen=state.n_seen + 1, n_waiting=state.n_waiting + 1)
+        if self.size == 1:
+            return self.send(state)
+        due = (state.n_waiting == self.size) | ((state.phase + state.n_seen) % self.window_events == 0)
+
+        def send(state: BufferState) -> tuple[jax.Array, jax.Array]:
+            sent = self.send(state)
+            return sent.token, sent.n_waiting
+
+        token, n_waiting = lax.cond(due, send, lambda state: (state.token, state.n_waiting), state)
+        return state._replace(token=token, n_waiting=n_waiting)
+
+    def send(self, state: BufferState, *, is_last: bool = False) -> BufferState:
+        """Send the buffer, even if it is empty; the last one of a call says so."""
+        n_before = state.n_seen - state.n_waiting
+        operands = (state.token, state.call, n_before, state.n_waiting, *state.outputs)
+        (token,) = tap_p.bind(*operands, kinds=(END,) if is_last else (), tap=self)
+        return state._replace(token=token, n_waiting=jnp.zeros_like(state.n_waiting))
+
+    def deliver(self, kinds: Sequence[str], operands: Sequence[npt.NDArray[Any]]) -> None:
+        """Pass on what the callback received; `tap_p` calls this."""
+        call, n_before, n, *outputs = operands
+        self._receive(
+            CallbackDelivery(
+                buffer=self,
+                call=int(call),
+                n_before=int(n_before),
+                n=int(n),
+                outputs=outputs,
+                is_last=kinds == (END,),
+            )
+        )

@@ -1,0 +1,255 @@
+"""Compiles variants of a step on a background thread while the step runs.
+
+Only the latest request is compiled: a new one replaces one that has not begun. A bounded number of variants is cached,
+the least recently used is dropped first.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from sightglass.core.errors import EvaluationError, QueryError, SightglassError, UnknownNameError
+from sightglass.core.threads import Worker
+
+from .arguments import AbstractCall
+from .event_queries import StepQuery
+from .loop_buffer import Receive
+from .occurrence import Occurrence
+from .variant import Variant, find_events
+
+# Each variant holds an executable as large as the step's own; several clients may open and close streams in turn.
+MAX_VARIANTS: Final = 8
+# A thread that is still inside XLA when the interpreter ends aborts the process, and compiling can take minutes.
+JOIN_S: Final = 600.0
+# How long `wait` sleeps between two looks; the worker wakes it earlier.
+WAIT_S: Final = 60.0
+
+Events = dict[str, Occurrence]
+VariantKey = tuple[frozenset[str], int]
+"""The keys of the queries, and the number of the call's signature."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledVariant:
+    """The result of compiling queries into a step.
+
+    Attributes:
+        variant: The program to call; `None` if no query can be evaluated.
+        refused: Why a query cannot be evaluated, by its key.
+    """
+
+    variant: Variant | None
+    refused: dict[str, SightglassError]
+
+
+class VariantCompiler:
+    """Compiles the variants of one step.
+
+    Attributes:
+        events: The events of the step, once they are known.
+        problem: Why they cannot be known.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        event: str,
+        *,
+        receive: Receive,
+        on_events: Callable[[Events], None],
+        on_done: Callable[[], None],
+    ) -> None:
+        """Start without variants.
+
+        Args:
+            function: The user's jitted function.
+            event: Its own event.
+            receive: Called with what happens in loops.
+            on_events: Called on the background thread when the step's events are known.
+            on_done: Called on the background thread after each piece of work.
+        """
+        self.events: Events | None = None
+        self.problem = ""
+        self._function = function
+        self._event = event
+        self._receive = receive
+        self._on_events = on_events
+        self._on_done = on_done
+        self._compiled: OrderedDict[VariantKey, CompiledVariant] = OrderedDict()
+        self._requested: tuple[VariantKey, tuple[StepQuery, ...], AbstractCall] | None = None
+        self._example: AbstractCall | None = None
+        self._is_open = True
+        self._worker = Worker("compile", self._work)
+        _compilers.add(self)
+
+    def find_events(self, call: AbstractCall) -> None:
+        """Find the events of the step in the background."""
+        self._example = call
+        self._worker.wake()
+
+    def get(self, key: VariantKey) -> CompiledVariant | None:
+        """Return a compiled variant."""
+        with self._worker.lock:
+            compiled = self._compiled.get(key)
+            if compiled is not None:
+                self._compiled.move_to_end(key)
+            return compiled
+
+    def newest(self, signature: int) -> Variant | None:
+        """Return the most recently used variant for a signature."""
+        with self._worker.lock:
+            compiled = (self._compiled[key] for key in reversed(self._compiled) if key[1] == signature)
+            return next((one.variant for one in compiled), None)
+
+    def request(self, key: VariantKey, queries: tuple[StepQuery, ...], call: Callable[[], AbstractCall]) -> None:
+        """Compile a variant in the background, unless that has been requested already."""
+        if self._requested is None or self._requested[0] != key:
+            self._requested = (key, queries, call())
+            self._worker.wake()
+
+    def wait(
+        self, key: VariantKey, queries: tuple[StepQuery, ...], call: Callable[[], AbstractCall]
+    ) -> CompiledVariant:
+        """Return a variant, and wait until it is compiled."""
+        while (compiled := self.get(key)) is None:
+            self.request(key, queries, call)
+            self._worker.round(WAIT_S)
+        return compiled
+
+    def close(self) -> None:
+        """Start no more work."""
+        self._is_open = False
+        self._worker.close(0.0)
+
+    def join(self) -> None:
+        """Wait until no work is in progress."""
+        self.close()
+        self._worker.close(JOIN_S)
+
+    def clear(self) -> None:
+        """Drop all variants."""
+        with self._worker.lock:
+            self._compiled.clear()
+
+    def _work(self) -> None:
+        while self._is_open and (
+            (self._example is not None and self.events is None and not self.problem) or self._requested is not None
+        ):
+            requested = self._requested
+            if self.events is None and not self.problem:
+                self._find_events(self._example or requested[2])  # type: ignore[index]
+            if requested is not None and self._is_open:
+                compiled = self._compile(requested[1], requested[2])
+                with self._worker.lock:
+                    self._compiled[requested[0]] = compiled
+                    for key in list(itertools.islice(self._compiled, max(0, len(self._compiled) - MAX_VARIANTS))):
+                        del self._compiled[key]
+                if self._requested is requested:
+                    self._requested = None
+            self._on_done()
+
+    def _find_events(self, call: AbstractCall) -> None:
+        try:
+            with call.settings():
+                events = find_events(self._function, self._event, call.args, call.kwargs)
+        except Exception as error:  # noqa: BLE001  the user's code is traced here
+            self.problem = f"Cannot trace {_name(self._function)} with its logs: {type(error).__name__}: {error}"
+            events = {}
+        self.events = events
+        self._on_events(events)
+
+    def _compile(self, queries: Sequence[StepQuery], call: AbstractCall) -> CompiledVariant:
+        refused = {query.key: error for query in queries if (error := self._refusal(query)) is not None}
+        accepted = [query for query in queries if query.key not in refused]
+        if not accepted:
+            return CompiledVariant(variant=None, refused=refused)
+
+        def refuse_all(error: SightglassError) -> CompiledVariant:
+            return CompiledVariant(variant=None, refused={query.key: error for query in queries} | refused)
+
+        variant = Variant(
+            self._function,
+            self._event,
+            accepted,
+            self._receive,
+            n_args=call.n_traced,
+            output_sharding=_replicated(call),
+        )
+        has_loops = any(self._is_in_loop(query.query.event) for query in accepted)
+        try:
+            number = jax.ShapeDtypeStruct((), np.int32) if has_loops else None
+            with call.settings():
+                variant.compile(number, call.args, call.kwargs)
+        except Exception as error:  # noqa: BLE001  the user's code is traced here
+            problem = f"Cannot compile the query into {_name(self._function)}: {type(error).__name__}: {error}"
+            return refuse_all(EvaluationError(problem))
+        for buffer in variant.buffers:
+            event = buffer.queries.event
+            if not self._is_in_loop(event):
+                return refuse_all(
+                    QueryError(f"Event {event!r} happens in a loop with these static arguments, but not with others")
+                )
+        return CompiledVariant(variant=variant, refused=refused | variant.refused)
+
+    def _is_in_loop(self, event: str) -> bool:
+        assert self.events is not None
+        return event in self.events and self.events[event].body is not None
+
+    def _refusal(self, query: StepQuery) -> SightglassError | None:
+        """Return why a query cannot be evaluated, if that is known without compiling it."""
+        if self.problem:
+            return EvaluationError(self.problem)
+        assert self.events is not None
+        event = query.query.event
+        occurrence = self.events.get(event)
+        if occurrence is None:
+            return QueryError(f"{_name(self._function)} logs nothing for event {event!r}")
+        if occurrence.body is not None and jax.process_count() > 1:
+            return QueryError(
+                f"Event {event!r} happens in a compiled loop. Such events cannot be queried in a program of several "
+                "processes, because callbacks run in only one of them. Log an aggregate outside the loop instead"
+            )
+        known = occurrence.observables
+        for name in query.names or ():
+            if name in occurrence.unavailable:
+                return QueryError(occurrence.unavailable[name])
+            if name not in known:
+                return UnknownNameError("observable", name, known, where=f"at event {event!r}")
+        return None
+
+
+_compilers: weakref.WeakSet[VariantCompiler] = weakref.WeakSet()
+
+
+def _join_all() -> None:
+    """Keep the interpreter from ending while a thread is inside JAX: that aborts the process."""
+    for compiler in list(_compilers):
+        compiler.close()
+    for compiler in list(_compilers):
+        compiler.join()
+
+
+atexit.register(_join_all)
+
+
+def _replicated(call: AbstractCall) -> NamedSharding | None:
+    """Return the sharding that gives every process the whole array; `None` in a program of one process."""
+    if jax.process_count() == 1:
+        return None
+    shardings = (getattr(leaf, "sharding", None) for leaf in jax.tree.leaves((call.args, call.kwargs)))
+    mesh = next((sharding.mesh for sharding in shardings if isinstance(sharding, NamedSharding)), None)
+    return None if mesh is None else NamedSharding(mesh, PartitionSpec())
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return repr(getattr(function, "__name__", "the step"))
