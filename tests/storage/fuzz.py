@@ -34,7 +34,7 @@ with atheris.instrument_imports(include=["sightglass.storage", "sightglass.core.
     from sightglass.core.values import Figure, Histogram, Tensor, Text
     from sightglass.storage import run_file
     from sightglass.storage.foreign import mindspore, tensorboard
-    from sightglass.storage.foreign.eventfile import EventFile
+    from sightglass.storage.foreign.event_file import EventFile
     from sightglass.storage.format import summary
     from sightglass.storage.format.block import Key, encode, head_of
     from sightglass.storage.format.framing import checksum, frame

@@ -348,8 +348,8 @@ def test_mindspore_reads_what_was_written(record: Callable[..., Recording], tmp_
     kernel = [e.summary.value[0].tensor for e in events[1:] if e.summary.value[0].tag == "kernel"]
     assert (list(kernel[1].dims), list(kernel[1].float_data)) == ([2, 3], list(range(6, 12)))
     assert losses(exported) == {
-        "note": "MindSpore's files hold no Text",
-        "wave": "MindSpore's files hold no arrays of complex128",
+        "note": "MindSpore summary files do not support Text",
+        "wave": "MindSpore summary files do not support arrays of complex128",
     }
 
 

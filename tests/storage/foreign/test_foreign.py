@@ -17,8 +17,8 @@ import sightglass as sg
 from sightglass.core.errors import DamagedError, QueryError
 from sightglass.core.values import Figure, Histogram, Text
 from sightglass.storage.foreign import mindspore, tensorboard
-from sightglass.storage.foreign.eventfile import EventFile
-from sightglass.storage.foreign.grouping import Grouping
+from sightglass.storage.foreign.event_columns import LogEvents
+from sightglass.storage.foreign.event_file import EventFile
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.framing import frame
 from sightglass.storage.format.summary import (
@@ -181,7 +181,7 @@ def test_slices_are_read_without_the_rest(tmp_path: Path, dtype: str) -> None:
 def test_opening_decodes_no_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dialect: str) -> None:
     path = write(tmp_path, dialect, {1: {"a": np.ones((4, 4)), "h": Histogram([1.0, 2.0]), "loss": 1.0}})
     monkeypatch.setattr("sightglass.storage.format.tensor_proto.from_raw", lambda *_: pytest.fail("decoded"))
-    monkeypatch.setattr("sightglass.storage.foreign.foreign.from_buckets", lambda *_, **__: pytest.fail("decoded"))
+    monkeypatch.setattr(DIALECTS[dialect], "from_buckets", lambda *_, **__: pytest.fail("decoded"))
 
     part = EventFile(path)
 
@@ -248,11 +248,11 @@ def test_log_events_are_numbered_as_the_rule_says_however_they_come(
     told: list[tuple[int, list[int]]], cuts: set[int]
 ) -> None:
     values = [(i, series, step) for i, (step, several) in enumerate(told) for series in several]
-    grouping, numbers = Grouping(by_step=True), []
+    log_events, numbers = LogEvents(joins_steps=True), []
     bounds = [0, *sorted(cut for cut in cuts if cut < len(told)), len(told)]
     for low, high in itertools.pairwise(bounds):
         columns = np.array([v for v in values if low <= v[0] < high], np.int64).reshape(-1, 3).T
-        numbers += grouping.number(*columns).tolist()
+        numbers += log_events.number(*columns).tolist()
 
     assert numbers == by_hand(values)
 
@@ -347,7 +347,7 @@ def test_the_bytes_of_a_value_that_make_none_are_damage(tmp_path: Path) -> None:
         with pytest.raises(DamagedError, match="'h', step 7"):
             recording.series("h").at(7)
         assert [d.what.partition(":")[0] for d in recording.damages] == [
-            "it is no event",
+            "it is not an event",
             "Expected counts from 0 to 2**62 in the buckets of a histogram",
         ]
 

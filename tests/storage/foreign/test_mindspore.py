@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sightglass.core.errors import WireError
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text, type_name
 from sightglass.storage.foreign import mindspore
-from sightglass.storage.foreign.foreign import from_buckets
+from sightglass.storage.foreign.event_format import from_buckets
 from sightglass.storage.foreign.mindspore import decode_event, encode_event
 from sightglass.storage.format.png import Picture, encode_png, picture
 from sightglass.storage.format.summary import bytes_field, double_field, read_event, varint_field
@@ -241,11 +241,11 @@ def test_what_cannot_be_said_is_left_out_with_the_reason():
 
     assert [item.tag for item in decode_event(payload)] == ["loss"]
     assert left_out == {
-        "text": "MindSpore's files hold no Text",
-        "note": "MindSpore's files hold no Text",
-        "complex": "MindSpore's files hold no arrays of complex128",
+        "text": "MindSpore summary files do not support Text",
+        "note": "MindSpore summary files do not support Text",
+        "complex": "MindSpore summary files do not support arrays of complex128",
         "number": "Expected a number, array, histogram, image, figure or text, got complex",
-        "jpeg": "MindSpore's files hold PNG, no such file",
+        "jpeg": "MindSpore summary files support PNG images only, got another format",
         "strings": "Expected a number, array, histogram, image, figure or text, got ndarray",
         "none": "Expected a number, array, histogram, image, figure or text, got NoneType",
         "line": "Expected a picture of shape (height, width[, 1, 3 or 4 channels]), got (3,)",

@@ -343,7 +343,7 @@ def test_what_cannot_be_said_is_left_out_with_the_reason():
     assert [item.tag for item in decode_event(payload)] == ["loss"]
     assert left_out == {
         "none": "Expected a number, array, histogram, image, figure or text, got NoneType",
-        "webp": "TensorBoard's files hold PNG, JPEG and GIF, no such file",
+        "webp": "TensorBoard event files support PNG, JPEG and GIF images only",
         "dates": "Expected a number, array, histogram, image, figure or text, got ndarray",
     }
 

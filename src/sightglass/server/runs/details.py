@@ -14,7 +14,7 @@ import msgspec
 
 from sightglass.core.errors import DamagedError
 from sightglass.storage import run_file
-from sightglass.storage.foreign.events import whose
+from sightglass.storage.foreign.event_scan import file_dialect
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.run_file import OWN_NAME, SUFFIX, RunEntry
 
@@ -107,7 +107,7 @@ def _origin(path: Path) -> Origin | None:
     for name in names:
         if run_file.is_record_file(name):
             with contextlib.suppress(OSError, DamagedError):
-                dialect = whose(path / name)
+                dialect = file_dialect(path / name)
                 if dialect is not None:
                     return dialect
     return None

@@ -16,7 +16,7 @@ import numpy as np
 
 from sightglass.core.columns import CLOSED, COMPLETE, Columns
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text, is_extended, to_host, type_name
-from sightglass.storage.foreign.foreign import leaves
+from sightglass.storage.foreign.event_encoding import leaves
 from sightglass.storage.format import png
 
 Kind = Literal["numbers", "arrays", "histograms", "pictures", "texts"]

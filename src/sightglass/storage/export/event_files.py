@@ -19,7 +19,7 @@ import numpy as np
 from sightglass.core.columns import plain
 from sightglass.core.values import Histogram, Tensor
 from sightglass.storage.foreign import mindspore, tensorboard
-from sightglass.storage.foreign.foreign import leaves
+from sightglass.storage.foreign.event_encoding import leaves
 from sightglass.storage.format.framing import frame
 from sightglass.storage.format.summary import MINDSPORE_VERSION, TENSORBOARD_VERSION, encode_version
 from sightglass.storage.read.recording import Recording

@@ -1,8 +1,8 @@
-"""MindSpore's summary files: what is in their events, and events that its reader understands.
+"""The event format of MindSpore's summary files: decode its events, and encode events that its reader understands.
 
-Facts, measured on mindspore 2.10: one Event holds all values of a step, and one tag may be there both as a scalar and
-as a tensor. Scalars are float32, and so are the numbers of every tensor whatever dtype it had, which is told beside
-them. Buckets of a histogram may have no width, because their edges are computed in the dtype of the values.
+Measured on mindspore 2.10: one Event holds all values of a step, and a tag may be there both as a scalar and as a
+tensor. Scalars are float32, and so are the numbers of every tensor; the dtype it had is stored beside them. Buckets of
+a histogram may have no width, because their edges are computed in the dtype of the values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from sightglass.core.values import Figure, Histogram, Image
 from sightglass.storage.format import png, tensor_proto
 from sightglass.storage.format.protobuf import BYTES, FIXED32, VARINT, signed, walk
 from sightglass.storage.format.summary import (
-    Logged,
     bytes_field,
     double,
     double_field,
@@ -31,8 +30,8 @@ from sightglass.storage.format.summary import (
     varint_field,
 )
 
-from . import foreign
-from .scalars import fields_once
+from .event_encoding import Encodable, Encoded, encode_values
+from .event_format import LoggedValue, fields_once, figure, from_buckets
 
 SUMMARY_FILE: Final = re.compile(r"summary\.(\d+)(?:\.(\d+)\.)?")
 NOT_SUMMARIES: Final = ("_lineage", "_explain", ".pb")
@@ -40,14 +39,18 @@ PASSED_OVER: Final = {4: "graph", 6: "explanation", 1001: "block"}
 SCALAR, IMAGE, TENSOR, HISTOGRAM, LANDSCAPE = 3, 4, 8, 9, 10
 RGB: Final = 3
 
+JOINS_STEPS: Final = False
+RAW_FIELDS: Final = (3, 6, 8)
+"""The data of a TensorProto as floats, as doubles and as bytes."""
+
 
 def file_name(*, started: float, rank: int, hostname: str) -> str:
-    """Return the name of a summary file that MindSpore's reader takes for one."""
+    """Return a file name that MindSpore's reader recognises."""
     return f"events.out.events.summary.{int(started)}.{rank}.{hostname}_MS"
 
 
 def parse_name(name: str) -> tuple[int, int] | None:
-    """Return when a summary file was begun, in seconds since the Unix epoch, and its rank; `None` for another file.
+    """Return when a summary file was started, in seconds since the Unix epoch, and its rank; `None` for other files.
 
     >>> parse_name("events.out.events.summary.1700000000.3.host_MS")
     (1700000000, 3)
@@ -58,27 +61,19 @@ def parse_name(name: str) -> tuple[int, int] | None:
     return int(found[1]), int(found[2] or 0)
 
 
-def decode_event(payload: memoryview, plugins: dict[str, str] | None = None) -> list[Logged]:
-    """Read the values of an Event, but for their numbers; see `Logged`.
-
-    Args:
-        payload: The bytes of the Event.
-        plugins: Not used: what TensorBoard's dialect remembers.
-
-    Raises:
-        WireError: These are not the bytes of one.
-    """
+def decode_event(payload: memoryview, plugins: dict[str, str] | None = None) -> list[LoggedValue]:
+    """List the values of an event; see `EventFormat.decode_event`."""
     event = read_event(payload)
-    if event.wall_time is None:
+    step, wall_time = event.step, event.wall_time
+    if wall_time is None:
         raise WireError("Expected an Event with a wall time, got none")
-    logged = partial(Logged, step=event.step, wall_time=event.wall_time)
-    unknown = [PASSED_OVER.get(number, f"field {number}") for number in event.others]
-    return [_decode_value(value, logged) for value in event.values] + [
-        logged(tag="", kind="unknown", type=what, read=lambda: None) for what in unknown
-    ]
+    values = [decode_value(value, {}, step=step, wall_time=wall_time) for value in event.values]
+    others = (PASSED_OVER.get(number, f"field {number}") for number in event.others)
+    return values + [LoggedValue(tag="", step=step, wall_time=wall_time, kind="unknown", type=what) for what in others]
 
 
-def _decode_value(buffer: memoryview, logged: partial[Logged]) -> Logged:
+def decode_value(buffer: memoryview, plugins: dict[str, str], *, step: int = 0, wall_time: float = 0.0) -> LoggedValue:
+    """Return one value of an event; see `EventFormat.decode_value`."""
     tag: str | None = None
     place, content = 0, memoryview(b"")
     fields: Iterator[tuple[int, int, Any]] = walk(buffer)
@@ -89,26 +84,24 @@ def _decode_value(buffer: memoryview, logged: partial[Logged]) -> Logged:
             place, content = number, value
     if tag is None:
         raise WireError("Expected a value with a tag, got none")
+    logged = partial(LoggedValue, tag=tag, step=step, wall_time=wall_time)
     match place:
         case 3:
-            return logged(tag=tag, kind="scalar", type="float", stored_as="float32", read=partial(single, content))
+            return logged(kind="scalar", type="float", stored_as="float32", read=partial(single, content))
         case 4:
-            return logged(tag=tag, kind="image", type="Figure", read=partial(_decode_image, content))
+            return logged(kind="image", type="Figure", read=partial(_decode_image, content))
         case 8:
             stored = tensor_proto.read_tensor(content)
             as_type = "" if stored.declared in ("", stored.dtype) else stored.dtype
             type_ = f"{stored.dtype}[{', '.join(map(str, stored.shape))}]"
-            return logged(
-                tag=tag, kind="tensor", type=type_, dtype=stored.declared, stored_as=as_type, read=stored.array
-            )
+            return logged(kind="tensor", type=type_, dtype=stored.declared, stored_as=as_type, read=stored.array)
         case 9:
-            return logged(tag=tag, kind="histogram", type="Histogram", read=partial(_decode_histogram, content))
-    what = "loss landscape" if place == LANDSCAPE else f"field {place}"
-    return logged(tag=tag, kind="unknown", type=what, read=lambda: None)
+            return logged(kind="histogram", type="Histogram", read=partial(_decode_histogram, content))
+    return logged(kind="unknown", type="loss landscape" if place == LANDSCAPE else f"field {place}")
 
 
 def find_scalar(event: memoryview, begin: int, end: int) -> tuple[str, int] | None:
-    """Tell the tag of a scalar and where its float32 lies; `None` for anything else; see `scalars`."""
+    """Find the float32 of a plain scalar; see `EventFormat.find_scalar`."""
     match fields_once(event, begin, end):
         case {1: (2, tag, n), 3: (5, place, _), **others} if not others:
             return text(event[tag : tag + n]), place
@@ -119,7 +112,7 @@ def _decode_image(buffer: memoryview) -> Figure:
     fields: Iterator[tuple[int, int, Any]] = walk(buffer)
     for number, kind, value in fields:
         if number == 4 and kind == BYTES:
-            return foreign.figure(value)
+            return figure(value)
     raise WireError("Expected an image with the bytes of a picture, got none")
 
 
@@ -135,9 +128,7 @@ def _decode_histogram(buffer: memoryview) -> Histogram:
     columns = np.array(buckets, np.float64).reshape(-1, 3)
     with np.errstate(over="ignore", invalid="ignore"):
         rights = columns[:, 0] + columns[:, 1]
-    return foreign.from_buckets(
-        columns[:, 0], rights, columns[:, 2], n_nan=counts[2], n_posinf=counts[3], n_neginf=counts[4]
-    )
+    return from_buckets(columns[:, 0], rights, columns[:, 2], n_nan=counts[2], n_posinf=counts[3], n_neginf=counts[4])
 
 
 def _decode_bucket(buffer: memoryview) -> tuple[float, float, int]:
@@ -155,36 +146,37 @@ def _decode_bucket(buffer: memoryview) -> tuple[float, float, int]:
     return left, width, count
 
 
-def encode_event(values: Mapping[str, Any], *, step: float, wall_time: float) -> tuple[list[Buffer], dict[str, str]]:
-    """Encode an Event that MindSpore's reader understands; see `foreign.encode_values`.
+def encode_event(values: Mapping[str, Any], *, step: float, wall_time: float) -> Encoded:
+    """Encode an Event that MindSpore's reader understands; see `event_encoding.encode_values`.
 
-    Numbers become float32, images PNG files in three colours. There is no text, and no complex number.
+    Numbers become float32 and images become PNG files in RGB. The format has no text and no complex numbers.
     """
-    return foreign.encode_values(values, _encode_value, step=step, wall_time=wall_time)
+    return encode_values(values, _encode_value, step=step, wall_time=wall_time)
 
 
-def _encode_value(value: Any) -> list[Buffer]:
+def _encode_value(value: Encodable) -> list[Buffer]:
     match value:
         case float():
             return [float_field(SCALAR, value)]
         case np.ndarray() if value.dtype.kind != "c" and value.dtype.name in tensor_proto.DATA_TYPES:
             return bytes_field(TENSOR, *tensor_proto.encode_tensor(value))
         case np.ndarray():
-            raise UnsendableError(f"MindSpore's files hold no arrays of {value.dtype}")
+            raise UnsendableError(f"MindSpore summary files do not support arrays of {value.dtype}")
         case Histogram():
             return bytes_field(HISTOGRAM, *_encode_histogram(value))
         case Image():
             return _encode_image(png.encode_png(png.rgb(value.value)))
         case Figure():
             return _encode_image(value.data)
-    raise UnsendableError(f"MindSpore's files hold no {type(value).__name__}")
+    raise UnsendableError(f"MindSpore summary files do not support {type(value).__name__}")
 
 
 def _encode_image(data: bytes) -> list[Buffer]:
-    told = png.picture(data)
-    if told is None or told.media_type != "image/png":
-        raise UnsendableError(f"MindSpore's files hold PNG, no {told.media_type if told else 'such file'}")
-    sizes = (varint_field(1, told.height), varint_field(2, told.width), varint_field(3, RGB))
+    picture = png.picture(data)
+    if picture is None or picture.media_type != "image/png":
+        got = picture.media_type if picture else "another format"
+        raise UnsendableError(f"MindSpore summary files support PNG images only, got {got}")
+    sizes = (varint_field(1, picture.height), varint_field(2, picture.width), varint_field(3, RGB))
     return bytes_field(IMAGE, *sizes, *bytes_field(4, data))
 
 

@@ -1,9 +1,9 @@
-"""TensorBoard's event files: what is in their events, and events that TensorBoard understands.
+"""The event format of TensorBoard's files: decode its events, and encode events that TensorBoard understands.
 
-Facts, from TensorBoard 2.21: a value is either of an old kind (`simple_value`, `histo`, `image`, `audio`) or a tensor,
-whose meaning is told by the name of a plugin in its metadata. TensorBoard keeps the metadata of a tag's first value
-and ignores those of later ones, which may have none; so does `decode_event`, given the same `plugins` each time. A
-tensor without a dimension is a number, whatever the plugin. Sources: tensorboard/compat/proto, data_compat.py.
+From TensorBoard 2.21: a value is either of an old kind (`simple_value`, `histo`, `image`, `audio`) or a tensor, and the
+plugin named in its metadata says what the tensor means. TensorBoard uses the metadata of a tag's first value and
+ignores later ones, which may have none; so does `decode_event`, given the same `plugins` each time. A tensor without
+dimensions is a number, whatever the plugin. Sources: tensorboard/compat/proto, data_compat.py.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from sightglass.core.values import Figure, Histogram, Image, Text
 from sightglass.storage.format import png, tensor_proto
 from sightglass.storage.format.protobuf import BYTES, FIXED32, FIXED64, VARINT, signed, walk
 from sightglass.storage.format.summary import (
-    Logged,
     bytes_field,
     double,
     double_field,
@@ -36,8 +35,8 @@ from sightglass.storage.format.summary import (
     varint_field,
 )
 
-from . import foreign
-from .scalars import fields_once
+from .event_encoding import Encodable, Encoded, encode_values
+from .event_format import LoggedValue, fields_once, figure, from_buckets
 
 EVENT_FILE: Final = re.compile(r"tfevents\.(\d+)")
 PASSED_OVER: Final = {
@@ -48,7 +47,11 @@ VALUES: Final = (SIMPLE_VALUE, 3, IMAGE, HISTO, 6, TENSOR)
 UNREAD: Final = {3: "old histogram", 6: "audio"}
 TEXT_METADATA: Final = (*bytes_field(1, *bytes_field(1, b"text")), varint_field(4, 2))
 HPARAMS, SCALARS = "_hparams_/", "scalars"
-MAX_REPEATED: Final = 2**24
+MAX_REPEATED: Final = 2**24  # numbers that one stored number may stand for: a bound on what a few bytes can ask for
+
+JOINS_STEPS: Final = True
+RAW_FIELDS: Final = (4, 5, 6, 9, 12)
+"""The content of a TensorProto, and its packed float, double and complex numbers."""
 
 # Types.proto: the numbers of dtypes, and in which field of TensorProto their numbers are when not in its content.
 STRING: Final = 7
@@ -66,13 +69,13 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorView:
-    """A TensorProto of TensorFlow's, its numbers not read yet.
+    """A TensorProto of TensorFlow whose numbers are not decoded yet.
 
     Attributes:
-        dtype: Its name; "" if it is of no known numbers.
-        data_type: Its number.
-        place: In which field its numbers are.
-        strings: Of a tensor of strings, its items.
+        dtype: The name of its dtype; "" if that is unknown or not numeric.
+        data_type: The number of its dtype.
+        place: The field that holds its numbers.
+        strings: The items of a tensor of strings.
     """
 
     shape: tuple[int, ...]
@@ -83,10 +86,10 @@ class TensorView:
     strings: list[memoryview]
 
     def array(self) -> Array:
-        """Return the array, read-only; a single number stands for all, without taking their memory.
+        """Return the array, read-only; a single number is broadcast to the shape.
 
         Raises:
-            WireError: There are not as many numbers as the shape says.
+            WireError: The shape needs another count of numbers.
         """
         if self.place == HALVES:
             numbers = tensor_proto.from_raw(tensor_proto.unpack(self.data, "<u2").tobytes(), self.dtype)
@@ -103,18 +106,18 @@ class TensorView:
         """Return the number of a tensor without dimensions, as Python's bool, int, float or complex.
 
         Raises:
-            WireError: There is no such number.
+            WireError: It is missing.
         """
         return self.array().item()
 
 
 def file_name(*, started: float, hostname: str, pid: int) -> str:
-    """Return the name of an event file that TensorBoard takes for one."""
+    """Return a file name that TensorBoard recognises."""
     return f"events.out.tfevents.{int(started)}.{hostname}.{pid}.0"
 
 
 def parse_name(name: str) -> int | None:
-    """Return when an event file was begun, in seconds since the Unix epoch; `None` for another file.
+    """Return when an event file was started, in seconds since the Unix epoch; `None` for other files.
 
     >>> parse_name("events.out.tfevents.1700000000.host.1.0")
     1700000000
@@ -123,26 +126,18 @@ def parse_name(name: str) -> int | None:
     return None if found is None or name.endswith(".profile-empty") else int(found[1])
 
 
-def decode_event(payload: memoryview, plugins: dict[str, str] | None = None) -> list[Logged]:
-    """Read the values of an Event, but for their numbers; see `Logged`.
-
-    Args:
-        payload: The bytes of the Event.
-        plugins: The plugin of each tag, as its first value told; what this event tells is added.
-
-    Raises:
-        WireError: These are not the bytes of one.
-    """
+def decode_event(payload: memoryview, plugins: dict[str, str] | None = None) -> list[LoggedValue]:
+    """List the values of an event; see `EventFormat.decode_event`."""
     event = read_event(payload)
     plugins = {} if plugins is None else plugins
-    logged = partial(Logged, step=event.step, wall_time=event.wall_time or 0.0)
-    unknown = filter(None, (PASSED_OVER.get(number, f"field {number}") for number in event.others))
-    return [_decode_value(value, logged, plugins) for value in event.values] + [
-        logged(tag="", kind="unknown", type=what, read=lambda: None) for what in unknown
-    ]
+    step, wall_time = event.step, event.wall_time or 0.0
+    values = [decode_value(value, plugins, step=step, wall_time=wall_time) for value in event.values]
+    others = filter(None, (PASSED_OVER.get(number, f"field {number}") for number in event.others))
+    return values + [LoggedValue(tag="", step=step, wall_time=wall_time, kind="unknown", type=what) for what in others]
 
 
-def _decode_value(buffer: memoryview, logged: partial[Logged], plugins: dict[str, str]) -> Logged:
+def decode_value(buffer: memoryview, plugins: dict[str, str], *, step: int = 0, wall_time: float = 0.0) -> LoggedValue:
+    """Return one value of an event; see `EventFormat.decode_value`."""
     tag, plugin, place, content = "", "", 0, memoryview(b"")
     fields: Iterator[tuple[int, int, Any]] = walk(buffer)
     for number, kind, value in fields:
@@ -152,7 +147,7 @@ def _decode_value(buffer: memoryview, logged: partial[Logged], plugins: dict[str
             plugin = _plugin(value)
         elif number in VALUES and kind == (FIXED32 if number == SIMPLE_VALUE else BYTES):
             place, content = number, value
-    logged = partial(logged, tag=tag)
+    logged = partial(LoggedValue, tag=tag, step=step, wall_time=wall_time)
     match place:
         case 2:
             return logged(kind="scalar", type="float", stored_as="float32", read=partial(single, content))
@@ -164,25 +159,25 @@ def _decode_value(buffer: memoryview, logged: partial[Logged], plugins: dict[str
             if plugin not in ("", SCALARS):
                 plugin = plugins.setdefault(tag, plugin)
             return _decode_tensor(_read_tensor(content), logged, plugin or plugins.get(tag, ""))
-    return logged(kind="unknown", type=UNREAD.get(place) or plugin or "nothing", read=lambda: None)
+    return logged(kind="unknown", type=UNREAD.get(place) or plugin or "nothing")
 
 
 def find_scalar(event: memoryview, begin: int, end: int) -> tuple[str, int] | None:
-    """Tell the tag of a scalar and where its float32 lies; `None` for anything else; see `scalars`."""
+    """Find the float32 of a plain scalar; see `EventFormat.find_scalar`."""
     fields = fields_once(event, begin, end) or {}
-    _, told, n_told = fields.pop(METADATA, (BYTES, begin, 0))
+    _, metadata, n_metadata = fields.pop(METADATA, (BYTES, begin, 0))
     match fields:
         case {1: (2, tag, n), 2: (5, place, _), **others} if not others:
             return text(event[tag : tag + n]), place
         case {1: (2, tag, n), 8: (2, tensor, n_tensor), **others} if not others:
             name, found = text(event[tag : tag + n]), _find_number(event, tensor, tensor + n_tensor)
-            plain = _plugin(event[told : told + n_told]) in ("", SCALARS) and not name.startswith(HPARAMS)
+            plain = _plugin(event[metadata : metadata + n_metadata]) in ("", SCALARS) and not name.startswith(HPARAMS)
             return (name, found) if found is not None and plain else None
     return None
 
 
 def _find_number(event: memoryview, begin: int, end: int) -> int | None:
-    """Tell where the float32 of a tensor without dimensions lies."""
+    """Return the offset of the float32 of a tensor without dimensions."""
     fields = fields_once(event, begin, end) or {}
     kind, _, n = fields.pop(SHAPE, (BYTES, 0, 0))
     if kind == BYTES and n == 0:
@@ -201,9 +196,9 @@ def _plugin(metadata: memoryview) -> str:
     return ""
 
 
-def _decode_tensor(tensor: TensorView, logged: partial[Logged], plugin: str) -> Logged:
+def _decode_tensor(tensor: TensorView, logged: partial[LoggedValue], plugin: str) -> LoggedValue:
     if plugin == "hparams" or logged.keywords["tag"].startswith(HPARAMS):
-        return logged(kind="unknown", type="hparams", read=lambda: None)
+        return logged(kind="unknown", type="hparams")
     if tensor.data_type == STRING:
         match plugin:
             case "text" | "":
@@ -213,9 +208,9 @@ def _decode_tensor(tensor: TensorView, logged: partial[Logged], plugin: str) -> 
                 return logged(
                     kind="image", type="Figure" if n == 1 else f"tuple of {n}", read=partial(_figures, tensor)
                 )
-        return logged(kind="unknown", type=plugin, read=lambda: None)
+        return logged(kind="unknown", type=plugin)
     if not tensor.dtype:
-        return logged(kind="unknown", type=f"tensor of type {tensor.data_type}", read=lambda: None)
+        return logged(kind="unknown", type=f"tensor of type {tensor.data_type}")
     if not tensor.shape:
         type_ = next(name for name in ("float", "complex", "bool", "int") if name in tensor.dtype)
         return logged(kind="scalar", type=type_, dtype=tensor.dtype, read=tensor.number)
@@ -226,10 +221,10 @@ def _decode_tensor(tensor: TensorView, logged: partial[Logged], plugin: str) -> 
 
 
 def _read_tensor(buffer: memoryview) -> TensorView:
-    """Read a TensorProto but for its numbers.
+    """Read a TensorProto without decoding its numbers.
 
     Raises:
-        WireError: These are not the bytes of one.
+        WireError: The bytes are not a TensorProto.
     """
     data_type = 0
     shape: list[int] = []
@@ -268,26 +263,26 @@ def _text(tensor: TensorView) -> Text:
 
 
 def _figures(tensor: TensorView) -> Figure | tuple[Figure, ...]:
-    """Return the pictures of a tensor of width, height and one file for each."""
-    figures = tuple(map(foreign.figure, tensor.strings[2:]))
+    """Return the images of a tensor that holds width, height and the image files."""
+    figures = tuple(map(figure, tensor.strings[2:]))
     return figures[0] if len(figures) == 1 else figures
 
 
 def _decode_image(buffer: memoryview) -> Figure:
-    return foreign.figure(next(iter(messages(buffer, 4)), memoryview(b"")))
+    return figure(next(iter(messages(buffer, 4)), memoryview(b"")))
 
 
 def _histogram_of_rows(tensor: TensorView) -> Histogram:
     rows = tensor.array()
     if rows.ndim != 2 or rows.shape[1] != 3 or rows.dtype.kind not in "iuf":
         raise WireError(f"Expected a histogram as rows of left, right and count, got shape {rows.shape}")
-    return foreign.from_buckets(rows[:, 0], rows[:, 1], rows[:, 2])
+    return from_buckets(rows[:, 0], rows[:, 1], rows[:, 2])
 
 
 def _decode_histogram(buffer: memoryview) -> Histogram:
-    """Decode a HistogramProto as TensorBoard does: without empty buckets at the ends, between its least and greatest.
+    """Decode a HistogramProto as TensorBoard does: without the empty buckets at the ends, between its min and max.
 
-    Its outermost limits may be the largest floats there are.
+    Its outermost limits may be the largest floats.
     """
     ends = {1: 0.0, 2: 0.0}
     found: dict[int, Buffer] = {}
@@ -302,24 +297,24 @@ def _decode_histogram(buffer: memoryview) -> Histogram:
         raise WireError(f"Expected as many buckets as limits, got {len(counts)} and {len(limits)}")
     filled = np.flatnonzero(counts)
     if not len(filled):
-        return foreign.from_buckets((), (), ())
+        return from_buckets((), (), ())
     first, last = filled[0], filled[-1]
     inner = limits[first:last]
     lefts, rights = np.append(min(ends[1], limits[first]), inner), np.append(inner, ends[2])
     with np.errstate(invalid="ignore"):
         rights = np.maximum(lefts, rights)
-    return foreign.from_buckets(lefts, rights, counts[first : last + 1])
+    return from_buckets(lefts, rights, counts[first : last + 1])
 
 
-def encode_event(values: Mapping[str, Any], *, step: float, wall_time: float) -> tuple[list[Buffer], dict[str, str]]:
-    """Encode an Event that TensorBoard understands; see `foreign.encode_values`.
+def encode_event(values: Mapping[str, Any], *, step: float, wall_time: float) -> Encoded:
+    """Encode an Event that TensorBoard understands; see `event_encoding.encode_values`.
 
-    Numbers become float32. How many values of a histogram were not finite cannot be said.
+    Numbers become float32. The format has no counts for the values of a histogram that are not finite.
     """
-    return foreign.encode_values(values, _encode_value, step=step, wall_time=wall_time)
+    return encode_values(values, _encode_value, step=step, wall_time=wall_time)
 
 
-def _encode_value(value: Any) -> list[Buffer]:
+def _encode_value(value: Encodable) -> list[Buffer]:
     match value:
         case float():
             return [float_field(SIMPLE_VALUE, value)]
@@ -332,7 +327,7 @@ def _encode_value(value: Any) -> list[Buffer]:
                 *bytes_field(CONTENT, tensor_proto.raw(value)),
             )
         case np.ndarray():
-            raise UnsendableError(f"TensorBoard's files hold no arrays of {value.dtype}")
+            raise UnsendableError(f"TensorBoard event files do not support arrays of {value.dtype}")
         case Image():
             return _encode_image(png.encode_png(value.value))
         case Figure():
@@ -340,7 +335,7 @@ def _encode_value(value: Any) -> list[Buffer]:
         case Text():
             tensor = (*_encode_tensor(STRING, ()), *bytes_field(STRINGS, value.value.encode()))
             return [*bytes_field(TENSOR, *tensor), *bytes_field(METADATA, *TEXT_METADATA)]
-    raise UnsendableError(f"TensorBoard's files hold no {type(value).__name__}")
+    raise UnsendableError(f"TensorBoard event files do not support {type(value).__name__}")
 
 
 def _encode_tensor(data_type: int, shape: tuple[int, ...]) -> list[Buffer]:
@@ -349,10 +344,10 @@ def _encode_tensor(data_type: int, shape: tuple[int, ...]) -> list[Buffer]:
 
 
 def _encode_image(data: bytes) -> list[Buffer]:
-    told = png.picture(data)
-    if told is None:
-        raise UnsendableError("TensorBoard's files hold PNG, JPEG and GIF, no such file")
-    sizes = (varint_field(1, told.height), varint_field(2, told.width), varint_field(3, told.n_channels))
+    picture = png.picture(data)
+    if picture is None:
+        raise UnsendableError("TensorBoard event files support PNG, JPEG and GIF images only")
+    sizes = (varint_field(1, picture.height), varint_field(2, picture.width), varint_field(3, picture.n_channels))
     return bytes_field(IMAGE, *sizes, *bytes_field(4, data))
 
 
@@ -361,5 +356,5 @@ def _encode_histogram(value: Histogram) -> list[Buffer]:
     middles = edges[:-1] / 2 + edges[1:] / 2
     with np.errstate(over="ignore"):
         sums = (float(edges[0]), float(edges[-1]), counts.sum(), float(middles @ counts), float(middles**2 @ counts))
-    told = (double_field(number, item) for number, item in enumerate(sums, 1))
-    return [*told, *bytes_field(6, tensor_proto.raw(edges[1:])), *bytes_field(7, tensor_proto.raw(counts))]
+    fields = (double_field(number, item) for number, item in enumerate(sums, 1))
+    return [*fields, *bytes_field(6, tensor_proto.raw(edges[1:])), *bytes_field(7, tensor_proto.raw(counts))]

@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from sightglass.core.codec import Buffer
@@ -25,44 +25,12 @@ VERSION = re.compile(r"(\w{1,40})\.Event:(\d{1,9})")
 SIGHTGLASS_VERSION, MINDSPORE_VERSION, TENSORBOARD_VERSION = "Sightglass.Event:1", "MindSpore.Event:1", "brain.Event:2"
 
 Dialect = Literal["sightglass", "mindspore", "tensorboard"]
-Kind = Literal["scalar", "tensor", "histogram", "image", "text", "unknown"]
 
 DIALECTS: dict[str, tuple[Dialect, int]] = {
     "Sightglass": ("sightglass", 1),
     "MindSpore": ("mindspore", 1),
     "brain": ("tensorboard", 2),
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Logged:
-    """A value in somebody else's file, read when it is asked for.
-
-    Attributes:
-        kind: What the file says it is; "unknown" is passed over.
-        type: The type of the value as `core.values.type_name` writes it; of the unknown, what it is, such as "audio".
-        dtype: The dtype it was logged with, as far as the file tells; "" for what is no array.
-        stored_as: The dtype that the file stores instead, or "".
-        read: Reads the value; raises WireError when its bytes are none.
-    """
-
-    tag: str
-    step: int
-    wall_time: float
-    kind: Kind
-    type: str
-    dtype: str = ""
-    stored_as: str = ""
-    read: Callable[[], Any] = field(repr=False, compare=False)
-
-    @property
-    def value(self) -> Any:
-        """Read the value.
-
-        Raises:
-            WireError: Its bytes are not those of such a value.
-        """
-        return self.read()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

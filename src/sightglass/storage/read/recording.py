@@ -21,8 +21,8 @@ from typing import Any, Final
 from sightglass.core.errors import DamagedError, UnknownNameError
 from sightglass.storage import run_file
 from sightglass.storage.foreign import mindspore
-from sightglass.storage.foreign.eventfile import EventFile
-from sightglass.storage.foreign.events import whose
+from sightglass.storage.foreign.event_file import EventFile
+from sightglass.storage.foreign.event_scan import file_dialect
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.block_entries import BlockEntries
 from sightglass.storage.format.framing import Damage
@@ -47,7 +47,7 @@ def open_part(path: Path) -> RecordFile:
         OSError: It cannot be read.
         DamagedError: It is no record file, or one of a newer version.
     """
-    ours = path.suffix == SUFFIX or whose(path) == "sightglass"
+    ours = path.suffix == SUFFIX or file_dialect(path) == "sightglass"
     return SegmentReader(path) if ours else EventFile(path)
 
 

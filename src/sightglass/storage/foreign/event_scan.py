@@ -1,8 +1,7 @@
-"""The events of a file, in batches of intact frames; and the record that says whose file it is.
+"""Scan event files: batches of intact frames, and the version record that names the program that wrote them.
 
-Rule 1: a frame whose checksum is wrong is noted as damage and passed over; nothing in it is believed.
-Rule 2: the version record decides how all others are read, and there is no second one. If one of its bits is wrong, its
-checksum tells which, and it is mended; the damage is noted all the same.
+A frame whose checksum is wrong is noted as damage and passed over. The version record decides how all others are
+decoded, and a file has only one: if one of its bits is wrong, its checksum shows which, so it is repaired and noted.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from sightglass.storage.format import framing
 from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Frame, RandomAccessFile, Scan
 from sightglass.storage.format.summary import Dialect, EventHead, dialect, read_event
 
-from .scalars import Indexes
+from .scalar_events import Indexes
 
-MAX_VERSION_BYTES: Final = 256
-WINDOW_BYTES: Final = 4 * 2**20
-SMALL_BYTES: Final = 2**14
+MAX_VERSION_BYTES: Final = 256  # writers' version records take about 50; trying every bit of these takes milliseconds
+WINDOW_BYTES: Final = 4 * 2**20  # tens of thousands of scalars at a time, in little memory
+SMALL_BYTES: Final = 2**14  # after a frame larger than the window: the next one is likely as large, and read by itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,16 +31,16 @@ class Version:
     """The first record of a file.
 
     Attributes:
-        dialect: Whose messages follow.
+        dialect: The program whose messages follow.
         wall_time: When it was written, in seconds since the Unix epoch.
         frame: Where it lies.
-        mended: Whether a bit of it was wrong.
+        repaired: Whether one of its bits was wrong.
     """
 
     dialect: Dialect
     wall_time: float
     frame: Frame
-    mended: bool
+    repaired: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +48,10 @@ class FrameBatch:
     """Intact frames.
 
     Attributes:
-        offset: Where in the file the data begin.
+        offset: Where the data begin in the file.
         data: Bytes of the file.
-        starts: Where in them the payloads begin.
-        lengths: How many bytes each of them has.
+        starts: Where the payloads begin in the data.
+        lengths: The length of each payload, in bytes.
     """
 
     offset: int
@@ -70,61 +69,46 @@ class FrameBatch:
         return memoryview(self.data)[start : start + int(self.lengths[i])]
 
 
-def whose(path: Path) -> Dialect | None:
-    """Tell whose file it is; `None` if its first record is not there yet, or says nothing.
+def file_dialect(path: Path) -> Dialect | None:
+    """Return which program wrote a file; `None` if its first record is incomplete.
 
     Raises:
-        OSError: It cannot be read.
-        DamagedError: Nobody known writes such files, or a newer version of them.
+        OSError: The file cannot be read.
+        DamagedError: The first record is not a version record, or its version is unknown or newer than this reader.
     """
     file = RandomAccessFile(path)
     try:
-        told = _first(file)
-        return None if told is None else _version(path, *told).dialect
+        version = read_version(file)
+        return None if version is None else version.dialect
     finally:
         file.close()
 
 
 def read_version(file: RandomAccessFile) -> Version | None:
-    """Read the version record; `None` if it is not there yet.
+    """Read the version record; `None` if it is incomplete.
 
     Raises:
-        DamagedError: There is none, or nobody known writes such files, or a newer version of them.
+        DamagedError: The first record is not one, or its version is unknown or newer than this reader.
     """
-    told = _first(file)
-    if told is not None:
-        return _version(file.path, *told)
-    begun = file.read(0, MAX_VERSION_BYTES)
+    begun = bytes(file.read(0, MAX_VERSION_BYTES))
+    bits = int.from_bytes(begun, "little")
+    for wrong in (0, *(1 << i for i in range(8 * len(begun)))):
+        found = _first_event((bits ^ wrong).to_bytes(len(begun), "little"))
+        if found is not None:
+            frame, event = found
+            try:
+                name = dialect(event.version or "")
+            except WireError as error:
+                raise DamagedError(f"{file.path}: {error}") from None
+            return Version(dialect=name, wall_time=event.wall_time or 0.0, frame=frame, repaired=wrong != 0)
     length = framing.header(begun)
     if len(begun) >= HEADER_BYTES and (length is None or Frame(0, length).end <= file.size()):
-        raise DamagedError(f"Expected a record file, but its first record is damaged or none: {file.path}")
+        raise DamagedError(f"Expected a record file, but its first record is damaged or missing: {file.path}")
     return None
 
 
-def _version(path: Path, frame: Frame, event: EventHead, mended: bool) -> Version:
-    try:
-        found = dialect(event.version or "")
-    except WireError as error:
-        raise DamagedError(f"{path}: {error}") from None
-    return Version(dialect=found, wall_time=event.wall_time or 0.0, frame=frame, mended=mended)
-
-
-def _first(file: RandomAccessFile) -> tuple[Frame, EventHead, bool] | None:
-    """Read the first record, and tell whether one of its bits was wrong."""
-    begun = bytearray(file.read(0, MAX_VERSION_BYTES))
-    whole = _whole(bytes(begun))
-    if whole is not None:
-        return *whole, False
-    for i in range(8 * len(begun)):
-        begun[i // 8] ^= 1 << i % 8
-        whole = _whole(bytes(begun))
-        begun[i // 8] ^= 1 << i % 8
-        if whole is not None:
-            return *whole, True
-    return None
-
-
-def _whole(begun: bytes) -> tuple[Frame, EventHead] | None:
+def _first_event(begun: bytes) -> tuple[Frame, EventHead] | None:
+    """Return the first event if its bytes are intact."""
     length = framing.header(begun)
     if length is None or Frame(0, length).end > len(begun):
         return None
@@ -143,8 +127,8 @@ def batches(file: RandomAccessFile, scan: Scan, note: Callable[[Frame, memoryvie
 
     Args:
         file: The file.
-        scan: Knows how far it was read, and what was damaged there.
-        note: Is told of frames whose payload is damaged, with the payload as it is.
+        scan: Holds the position, and the damage found so far.
+        note: Called with each frame whose payload is damaged, and the payload.
     """
     end, ahead = file.size(), WINDOW_BYTES
     while scan.position < end:
@@ -158,7 +142,7 @@ def batches(file: RandomAccessFile, scan: Scan, note: Callable[[Frame, memoryvie
             continue
         length = framing.header(window)
         if length is None:
-            found = next(scan.frames(), None)  # it looks for the next one that is right
+            found = next(scan.frames(), None)  # searches for the next intact frame
             if found is None:
                 break
             scan.position = found[0].offset

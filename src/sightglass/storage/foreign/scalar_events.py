@@ -1,18 +1,17 @@
-"""Events that hold one scalar each, many at a time: most files of other programs are full of them.
+"""Decode events that hold one scalar each, many at a time: most files of other programs are full of them.
 
 Theory of operation
-    * Events of one length are compared as rows of a matrix. One of them is parsed, which tells where in it the wall
-      time, the step and the value lie. Rows whose other bytes are the same as in a parsed one mean the same, if the
-      bytes of their steps are as many: those bytes decide where every field begins.
-    * Rows with the same other bytes are found by a hash of them, and compared byte by byte with one that was parsed.
-    * Whatever is anything else is left to be decoded one by one; no event is read differently here.
+    * Events of one length are rows of a matrix. One row is parsed, which gives the places of the wall time, the step
+      and the value. Another row with the same bytes elsewhere, and a step of as many bytes, has the same layout.
+    * Rows with the same other bytes are found by a hash, and compared byte by byte with a row that was parsed.
+    * All other events are left to be decoded one by one; no event is decoded differently here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,16 +20,16 @@ from sightglass.core.codec import Buffer
 from sightglass.core.errors import WireError
 from sightglass.storage.format.protobuf import BYTES, FIXED64, VARINT, spans, varint
 
-MAX_LENGTH: Final = 1_024
-MAX_ROWS: Final = 2**16
-MIN_ROWS: Final = 4
-MAX_TRIES: Final = 16
+MAX_LENGTH: Final = 1_024  # an event with one scalar is its tag and about 40 bytes
+MAX_ROWS: Final = 2**16  # a matrix of at most 64 MiB
+MIN_ROWS: Final = 4  # fewer are decoded faster one by one
+MAX_TRIES: Final = 16  # layouts of one length: lengths of tag and step that add up to the same; real files have few
 STEP_KEY: Final = 2 << 3 | VARINT
 
 Bytes = npt.NDArray[np.uint8]
 Indexes = npt.NDArray[np.int64]
 Find = Callable[[memoryview, int, int], tuple[str, int] | None]
-"""Tells the tag of a scalar and where its float32 lies, in an event's Summary.Value from one offset to another."""
+"""See `event_format.EventFormat.find_scalar`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +37,11 @@ class ScalarEvents:
     """Scalars of a file, one for each event.
 
     Attributes:
-        tags: The names.
-        ids: The place in `tags` of each event's tag; -1 where the event must be decoded by itself.
-        steps: Of each event, int64.
-        wall_times: Seconds since the Unix epoch.
-        values: As float64; the file holds float32.
+        tags: The tags.
+        ids: Shape (n,), int32: the place of each event's tag in `tags`; -1 if the event must be decoded by itself.
+        steps: Shape (n,), int64.
+        wall_times: Shape (n,), float64, in seconds since the Unix epoch.
+        values: Shape (n,), float64; the file holds float32.
     """
 
     tags: list[str]
@@ -54,7 +53,7 @@ class ScalarEvents:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where in an event its wall time (8 bytes), its step (n bytes, maybe none) and its value (4 bytes) begin."""
+    """Where an event's wall time (8 bytes), step (`n_step` bytes, possibly 0) and value (4 bytes) begin."""
 
     tag: str
     wall: int
@@ -64,13 +63,16 @@ class _Place:
 
 
 def read_scalars(data: Buffer, starts: Indexes, lengths: Indexes, find: Find) -> ScalarEvents:
-    """Read those of a file's events that hold one scalar and nothing else.
+    """Decode the events that hold one scalar and nothing else.
 
     Args:
         data: The bytes of the file.
-        starts: Where in it the payload of each event begins.
-        lengths: How many bytes each one has.
-        find: The dialect's: `mindspore.find_scalar` or `tensorboard.find_scalar`.
+        starts: Where the payload of each event begins in them.
+        lengths: The length of each payload, in bytes.
+        find: Finds the scalar of one event.
+
+    Raises:
+        ValueError: A payload reaches beyond the data.
     """
     n = len(starts)
     if n and not (starts.min() >= 0 and lengths.min() >= 0 and (starts + lengths).max() <= len(data)):
@@ -88,18 +90,8 @@ def read_scalars(data: Buffer, starts: Indexes, lengths: Indexes, find: Find) ->
     return scalars
 
 
-def fields_once(event: memoryview, begin: int, end: int) -> dict[int, tuple[int, int, int]] | None:
-    """Return wire type, place and length of each field of a message in an event, `None` if one comes twice."""
-    fields: dict[int, tuple[int, int, int]] = {}
-    for number, kind, place, length in spans(event, begin, end):
-        if number in fields:
-            return None
-        fields[number] = kind, place, length
-    return fields
-
-
 def _groups(lengths: Indexes) -> Iterator[Indexes]:
-    """Return the indexes of events of one length, at most `MAX_ROWS` of them at a time."""
+    """Yield the indexes of events of one length, at most `MAX_ROWS` at a time."""
     order = np.argsort(lengths, kind="stable")
     for group in np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1):
         if len(group) >= MIN_ROWS and 0 < lengths[group[0]] <= MAX_LENGTH:
@@ -107,7 +99,7 @@ def _groups(lengths: Indexes) -> Iterator[Indexes]:
 
 
 def _read_rows(matrix: Bytes, rows: Indexes, find: Find, scalars: ScalarEvents, ids: dict[str, int]) -> None:
-    """Read events of one length; several turns, because the same length can come of different parts."""
+    """Decode events of one length, one layout after another."""
     left: Indexes = np.arange(len(rows))
     for _ in range(MAX_TRIES):
         if len(left) < MIN_ROWS:
@@ -122,14 +114,16 @@ def _read_rows(matrix: Bytes, rows: Indexes, find: Find, scalars: ScalarEvents, 
             _store(matrix[taken[members]], rows[taken[members]], place, ids.setdefault(tag, len(ids)), scalars)
 
 
-def _same_step_bytes(matrix: Bytes, place: _Place) -> Any:
-    """Tell which rows have a step of as many bytes at this place; all but the last byte have the high bit."""
+def _same_step_bytes(matrix: Bytes, place: _Place) -> npt.NDArray[np.bool_]:
+    """Return which rows have a step of as many bytes at this place: all but its last byte have the high bit."""
     step = matrix[:, place.step : place.step + place.n_step]
-    return (step[:, :-1] > 127).all(1) & (step[:, -1:] <= 127).all(1)
+    continues = np.arange(place.n_step) < place.n_step - 1
+    same: npt.NDArray[np.bool_] = ((step > 127) == continues).all(axis=1)
+    return same
 
 
 def _same_bytes(matrix: Bytes, place: _Place, find: Find) -> Iterator[tuple[str, Indexes]]:
-    """Return the tags and rows of events whose parts lie at this place, and whose other bytes are the same."""
+    """Yield the tag and the rows of events with this layout and equal bytes elsewhere."""
     others = np.zeros((len(matrix), -(-matrix.shape[1] // 8) * 8), np.uint8)
     others[:, : matrix.shape[1]] = matrix
     for begin, n in ((place.wall, 8), (place.step, place.n_step), (place.value, 4)):
@@ -151,7 +145,7 @@ def _same_bytes(matrix: Bytes, place: _Place, find: Find) -> Iterator[tuple[str,
 def _store(matrix: Bytes, rows: Indexes, place: _Place, tag: int, scalars: ScalarEvents) -> None:
     scalars.ids[rows] = tag
     scalars.wall_times[rows] = _column(matrix, place.wall, 8).view("<f8")[:, 0]
-    with np.errstate(invalid="ignore"):  # of NaN that is signalling
+    with np.errstate(invalid="ignore"):  # signalling NaN
         scalars.values[rows] = _column(matrix, place.value, 4).view("<f4")[:, 0]
     steps = np.zeros(len(rows), np.uint64)
     for i in range(place.n_step):
@@ -164,7 +158,7 @@ def _column(matrix: Bytes, begin: int, n: int) -> Bytes:
 
 
 def _locate(event: memoryview, find: Find) -> _Place | None:
-    """Tell where the parts of an event lie; `None` if it is not one scalar in the plainest form."""
+    """Return the layout of an event; `None` if it is not one scalar in its plainest form."""
     try:
         return _parts(event, find)
     except WireError:
@@ -172,16 +166,16 @@ def _locate(event: memoryview, find: Find) -> _Place | None:
 
 
 def _parts(event: memoryview, find: Find) -> _Place | None:
-    found: dict[int, Any] = {}
+    found: dict[int, int] = {}
     step = n_step = end = 0
     for number, kind, begin, length in spans(event):
         if number in found or (number, kind) not in ((1, FIXED64), (2, VARINT), (5, BYTES)):
             return None
         found[number] = begin
         if number == 2:
-            told = varint(begin)
-            step, n_step = end + 1, len(told)
-            if event[end] != STEP_KEY or event[step : step + n_step] != told:
+            encoded = varint(begin)
+            step, n_step = end + 1, len(encoded)
+            if event[end] != STEP_KEY or event[step : step + n_step] != encoded:
                 return None
             end = step + n_step
         else:

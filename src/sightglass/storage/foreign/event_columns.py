@@ -1,0 +1,285 @@
+"""The values of an event file as columns, series by series, in the order of the file.
+
+Scalars are held in memory, 24 bytes each. Any other value stays in the file as a `StoredValue`, so one tensor can be
+read without the rest of its event. The first kind of value under a tag gets the tag as its series' name; another kind
+gets the tag and the kind, such as "kernel (tensor)".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sightglass.core.columns import Columns, value_column
+from sightglass.core.errors import WireError
+from sightglass.core.values import type_name
+from sightglass.storage.format import framing
+from sightglass.storage.format.block import Key
+from sightglass.storage.format.block_entries import ROW, BlockEntries
+from sightglass.storage.format.framing import Frame
+from sightglass.storage.format.protobuf import BYTES, spans
+
+from .event_format import EventFormat, LoggedValue
+from .event_scan import FrameBatch
+from .scalar_events import Indexes, read_scalars
+
+VALUE: Final = np.dtype(
+    [(name, "<i8") for name in ("event", "series", "step", "item", "ordinal")]
+    + [("wall_time", "<f8"), ("number", "<f8")]
+)
+"""One value of a batch: `item` is its place among those that were decoded one by one, or -1."""
+
+Values = npt.NDArray[np.void]
+Item = tuple[int, LoggedValue, Any]
+"""The event's number in its batch, the value, and its number or `StoredValue`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredValue:
+    """A value that stays in the file: its offset in the event, its length in bytes, the checksum of its bytes."""
+
+    begin: int
+    length: int
+    crc: int
+
+
+@dataclass(slots=True)
+class EventSeries:
+    """One series: the index of its blocks, and the columns of each block by the offset of its frame.
+
+    Their `ordinals` are uint32, counted from the `ordinal` of the block's entry.
+    """
+
+    number: int
+    entries: BlockEntries
+    types: list[str]
+    blocks: dict[int, Columns] = field(default_factory=dict)
+    n: int = 0
+
+    def append(self, frame: Frame, type_: str, columns: Columns) -> None:
+        """Append a block; `type_` is the type of its first value."""
+        if type_ not in self.types:
+            self.types.append(type_)
+        steps, wall_times, first = columns.steps, columns.wall_times, columns.ordinals[0]
+        counts = (len(steps), self.n, first, 0, 0)
+        places = (steps[0], steps[-1], steps.min(), steps.max(), wall_times[0], wall_times[-1])
+        row = (frame.offset, frame.length, self.types.index(type_), *counts, *places)
+        self.entries.extend(np.array([row], ROW))
+        self.blocks[frame.offset] = replace(columns, ordinals=(columns.ordinals - first).astype(np.uint32))
+        self.n += len(steps)
+
+
+class EventColumns:
+    """Sorts the values of an event file into series, batch by batch.
+
+    Attributes:
+        format: Decodes the events.
+        series: The series, by their keys.
+        plugins: TensorBoard's plugin of each tag.
+        passed_over: How many values cannot be shown, by what they are.
+    """
+
+    def __init__(self, format: EventFormat, *, damage: Callable[..., None]) -> None:
+        """Start without series; `damage` is called for malformed events, see `framing.Scan.damage`."""
+        self.format = format
+        self.series: dict[Key, EventSeries] = {}
+        self.plugins: dict[str, str] = {}
+        self.passed_over: dict[str, int] = {}
+        self._by_kind: dict[tuple[str, str], EventSeries] = {}
+        self._log_events = LogEvents(joins_steps=format.JOINS_STEPS)
+        self._damage = damage
+
+    @property
+    def n(self) -> int:
+        """How many values there are."""
+        return sum(series.n for series in self.series.values())
+
+    def identify(self, payload: memoryview) -> tuple[str, float | None]:
+        """Return the series and the step that a damaged event seems to have; ("", `None`) unless it is exactly one."""
+        try:
+            items = self.format.decode_event(payload, dict(self.plugins))
+        except WireError:
+            return "", None
+        known = {
+            series.entries.key.tag: item.step for item in items if (series := self._by_kind.get((item.tag, item.kind)))
+        }
+        return next(iter(known.items())) if len(known) == len(items) == 1 else ("", None)
+
+    def read(self, batch: FrameBatch) -> None:
+        """Append the values of a batch to their series."""
+        values, items = self._values(batch)
+        if not len(values):
+            return
+        values["ordinal"] = self._log_events.number(values["event"], values["series"], values["step"])
+        series_of = list(self.series.values())
+        for rows in _split(np.argsort(values["series"], kind="stable"), values["series"]):
+            series, event, item = series_of[values["series"][rows[0]]], values["event"], values["item"]
+            if item[rows[0]] < 0 or not isinstance(items[item[rows[0]]][2], StoredValue):
+                frame = Frame(batch.frame(event[rows[0]]).offset, int(batch.lengths[event[rows]].sum()))
+                series.append(frame, *_scalars(values, rows, items))
+                continue
+            for members in _split(rows, event):
+                stored = [items[i] for i in item[members].tolist()]
+                columns = _columns(values, members, [value for _, _, value in stored])
+                series.append(batch.frame(stored[0][0]), stored[0][1].type, columns)
+
+    def _values(self, batch: FrameBatch) -> tuple[Values, list[Item]]:
+        """Return the values of a batch in its order: plain scalars are decoded all at once, others one by one."""
+        many = read_scalars(batch.data, batch.starts, batch.lengths, self.format.find_scalar)
+        plain = np.flatnonzero(many.ids >= 0)
+        items = [item for i in np.flatnonzero(many.ids < 0).tolist() for item in self._decode(batch, i)]
+        kinds = {(tag, "scalar"): i for i, tag in enumerate(many.tags)}
+        stored_as = dict.fromkeys(kinds, "float32")
+        values = np.zeros(len(plain) + len(items), VALUE)
+        scalars, others = values[: len(plain)], values[len(plain) :]
+        scalars["event"], scalars["series"], scalars["item"] = plain, many.ids[plain], -1
+        scalars["step"], scalars["wall_time"] = many.steps[plain], many.wall_times[plain]
+        scalars["number"] = many.values[plain]
+        for n, (i, logged, value) in enumerate(items):
+            kind = logged.tag, logged.kind
+            number = value if type(value) is float else 0.0
+            others[n] = (i, kinds.setdefault(kind, len(kinds)), logged.step, n, 0, logged.wall_time, number)
+            stored_as[kind] = logged.stored_as or stored_as.get(kind, "")
+        if items:
+            values = values[np.argsort(values["event"], kind="stable")]
+        self._name(values, list(kinds), stored_as)
+        return values, items
+
+    def _decode(self, batch: FrameBatch, i: int) -> Iterator[Item]:
+        """Decode an event that is not just one scalar."""
+        frame, payload = batch.frame(i), batch.payload(i)
+        try:
+            logged = self.format.decode_event(payload, self.plugins)
+            places = list(_value_places(payload))
+        except WireError as error:
+            self._damage(frame, f"it is not an event: {error}")
+            return
+        for n, value in enumerate(logged):
+            try:
+                if value.kind == "unknown":
+                    self.passed_over[value.type] = self.passed_over.get(value.type, 0) + 1
+                elif value.kind == "scalar":
+                    yield i, value, value.value
+                else:
+                    begin, length = places[n]
+                    yield i, value, StoredValue(begin, length, framing.checksum(payload[begin : begin + length]))
+            except WireError as error:
+                self._damage(frame, str(error), tag=value.tag, step=value.step)
+
+    def _name(self, values: Values, kinds: list[tuple[str, str]], stored_as: dict[tuple[str, str], str]) -> None:
+        """Replace the places in `kinds` under `series` by the numbers of series, naming new ones as they come."""
+        places, n = values["series"].copy(), len(values)
+        firsts = np.full(len(kinds), n)
+        firsts[places[::-1]] = np.arange(n)[::-1]  # of repeated places, the last assignment stays: the first value's
+        numbers = np.zeros(len(kinds), np.int64)
+        for i in np.argsort(firsts)[: np.count_nonzero(firsts < n)].tolist():
+            series = self._series_of(*kinds[i])
+            series.entries.stored_as = stored_as[kinds[i]] or series.entries.stored_as
+            numbers[i] = series.number
+        values["series"] = numbers[places]
+
+    def _series_of(self, tag: str, kind: str) -> EventSeries:
+        """Return the series of one kind of values of a tag, made under a name that no other has."""
+        series = self._by_kind.get((tag, kind))
+        if series is None:
+            name = Key(kind="logged", tag=tag)
+            while name in self.series:
+                name = Key(kind="logged", tag=f"{name.tag} ({kind})")
+            types: list[str] = []
+            series = EventSeries(len(self.series), BlockEntries(name, types), types)
+            self.series[name] = self._by_kind[tag, kind] = series
+        return series
+
+
+class LogEvents:
+    """Numbers log events, batch after batch: the values that were logged together share a number.
+
+    MindSpore writes one Event for each log call. TensorBoard writes one for each value, so consecutive Events of one
+    step with different tags count as one log event: what a loop logs in one turn.
+    """
+
+    def __init__(self, *, joins_steps: bool) -> None:
+        """Start at 0; `joins_steps` joins consecutive Events of one step."""
+        self._joins_steps = joins_steps
+        self._last = -1
+        self._step: int | None = None
+        self._seen: set[int] = set()
+
+    def number(self, events: Indexes, series: Indexes, steps: Indexes) -> Indexes:
+        """Return the number of each value's log event.
+
+        Args:
+            events: The number of each value's Event in the batch, ascending.
+            series: Its series.
+            steps: Its step.
+        """
+        if not len(events):
+            return events
+        begins = np.concatenate([[True], events[1:] != events[:-1]])
+        if self._joins_steps:
+            begins = self._begins(np.flatnonzero(begins), series, steps)
+        numbers: Indexes = self._last + np.cumsum(begins)
+        self._last = int(numbers[-1])
+        return numbers
+
+    def _begins(self, firsts: Indexes, series: Indexes, steps: Indexes) -> npt.NDArray[np.bool_]:
+        """Return which values begin a log event, given the first value of each Event."""
+        begins = np.concatenate([[steps[0] != self._step], steps[1:] != steps[:-1]])
+        runs = np.cumsum(begins)
+        order = np.lexsort((series, runs))
+        again = (np.diff(runs[order]) == 0) & (np.diff(series[order]) == 0)
+        repeating = np.zeros(runs[-1] + 1, bool)
+        repeating[runs[order[1:][again]]] = True
+        repeating[[0, -1]] = True  # the first continues the last batch, and the next batch may continue the last
+        seen: set[int] = self._seen
+        ends = np.append(firsts[1:], len(series))
+        chosen = np.flatnonzero(repeating[runs[firsts]])
+        for first, end in zip(firsts[chosen].tolist(), ends[chosen].tolist(), strict=True):
+            members = set(series[first:end].tolist())
+            if begins[first] or not seen.isdisjoint(members):
+                begins[first] = True
+                seen = set()
+            seen |= members
+        self._step, self._seen = int(steps[-1]), seen
+        return begins
+
+
+def _value_places(payload: memoryview) -> Iterator[tuple[int, int]]:
+    """Yield the offset and the length of each Summary.Value in an event."""
+    for number, kind, begin, n in spans(payload):
+        if (number, kind) == (5, BYTES):
+            for inner, inner_kind, place, length in spans(payload, begin, begin + n):
+                if (inner, inner_kind) == (1, BYTES):
+                    yield place, length
+
+
+def _split(rows: Indexes, column: Indexes) -> list[Indexes]:
+    """Split the numbers of rows where a column changes."""
+    return np.split(rows, np.flatnonzero(np.diff(column[rows])) + 1)
+
+
+def _columns(values: Values, rows: Indexes, column: Any) -> Columns:
+    """Return rows as columns; the index is counted by the block's entry."""
+    return Columns(
+        index=0,
+        steps=values["step"][rows],
+        wall_times=values["wall_time"][rows],
+        values=column,
+        ordinals=values["ordinal"][rows],
+    )
+
+
+def _scalars(values: Values, rows: Indexes, items: list[Item]) -> tuple[str, Columns]:
+    """Return the type of the first scalar, and all as columns: as float32 where that loses nothing."""
+    numbers, item = values["number"][rows], values["item"][rows]
+    decoded = {i: items[item[i]][2] for i in np.flatnonzero(item >= 0).tolist()}
+    if any(type(value) is not float for value in decoded.values()):
+        column = value_column([decoded.get(i, number) for i, number in enumerate(numbers.tolist())])
+        return type_name(decoded.get(0, 0.0)), _columns(values, rows, column)
+    with np.errstate(over="ignore", invalid="ignore"):
+        narrow = numbers.astype(np.float32)
+    return "float", _columns(values, rows, narrow if np.array_equal(narrow, numbers, equal_nan=True) else numbers)
