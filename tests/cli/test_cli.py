@@ -420,12 +420,12 @@ def test_a_live_run_comes_before_a_folder_of_its_name(trainer: Trainer) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("open", "DIR/nowhere"), 3, "There is no '"),
+        (("open", "DIR/nowhere"), 3, "nowhere' does not exist"),
         (("check", "DIR/nowhere"), 3, "There is no '"),
         (("watch", "DIR/nowhere", "batch.loss"), 3, "Cannot read the connection file"),
         (("open", "DIR", "val/los"), 1, "Unknown tag 'val/los'. Did you mean 'val/loss'?"),
         (("watch", "DIR", "val/los"), 1, "Unknown tag 'val/los'. Did you mean 'val/loss'?"),
-        (("watch", "DIR", "batch.lr"), 1, "cannot be answered from what was kept. Recorded: batch.loss."),
+        (("watch", "DIR", "batch.lr"), 1, "cannot be answered from the recorded series. Recorded: batch.loss."),
         (("watch", "DIR", "batch.loss +"), 1, "found invalid syntax"),
         (("record", "DIR", "batch.lr"), 3, "Expected a live run or a connection file, got what was recorded: '"),
         (("set", "DIR", "lr=1"), 3, "Expected a live run or a connection file, got what was recorded: '"),

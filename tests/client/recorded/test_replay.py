@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightglass.client.recorded.plan import listed, plan
+from sightglass.client.recorded.plan import list_recorded, plan
 from sightglass.client.recorded.replay import Replay, horizon
 from sightglass.core.columns import Columns
 from sightglass.core.errors import EvaluationError, QueryError
@@ -35,7 +35,7 @@ GROUPS = Key(kind="groups", tag="batch")
 VAL, EXTRA = logged("val/loss"), logged("extra")
 
 
-@pytest.mark.parametrize(("query", "kept", "how", "keys", "n_done", "held"), [
+@pytest.mark.parametrize(("query", "recorded", "how", "keys", "n_done", "held"), [
     ("batch.loss", [LOSS], "records", {"": LOSS}, 0, False),
     ("batch.loss.mean(every=10)", [LOSS, MEAN], "records", {"": MEAN}, 0, False),
     ("batch.loss.mean(every=20)", [LOSS, MEAN], "prefix", {"": LOSS}, 1, False),
@@ -61,26 +61,27 @@ VAL, EXTRA = logged("val/loss"), logged("extra")
     ("on('log').map(lambda e: e)", [VAL, EXTRA, LOSS], "event", {"val/loss": VAL, "extra": EXTRA}, 0, True),
     ("on('log').count()", [VAL], "event", {"val/loss": VAL}, 0, True),
 ])  # fmt: skip
-def test_the_series_that_answer(query, kept, how, keys, n_done, held):
-    for order in (kept, kept[::-1]):
+def test_the_series_that_answer(query, recorded, how, keys, n_done, held):
+    for order in (recorded, recorded[::-1]):
         found = plan(as_query(query), order)
         assert (found.how, dict(found.keys), found.n_done, found.held) == (how, keys, n_done, held)
 
 
-@pytest.mark.parametrize(("query", "kept", "message"), [
+@pytest.mark.parametrize(("query", "recorded", "message"), [
     ("on('batch').map(lambda b: b.loss)", [],
-     "on('batch').map(lambda b: b.loss) cannot be answered from what was kept. Nothing was kept."),
+     "on('batch').map(lambda b: b.loss) cannot be answered from the recorded series. Nothing was recorded."),
     ("on('batch').map(lambda b: b.loss)", [LR, INIT, VAL],
-     "on('batch').map(lambda b: b.loss) cannot be answered from what was kept. "
+     "on('batch').map(lambda b: b.loss) cannot be answered from the recorded series. "
      "Recorded: batch.lr. Snapshots: on('init'). Logged: 'val/loss'."),
     ("on('batch').map(lambda b: b.loss * b.lr)", [LOSS],
-     "on('batch').map(lambda b: b.loss * b.lr) cannot be answered from what was kept. Recorded: batch.loss."),
+     "on('batch').map(lambda b: b.loss * b.lr) cannot be answered from the recorded series. Recorded: batch.loss."),
     ("on('batch').map(lambda b: b.loss)", [HALF, MEAN],
-     "on('batch').map(lambda b: b.loss) cannot be answered from what was kept. "
+     "on('batch').map(lambda b: b.loss) cannot be answered from the recorded series. "
      "Recorded: batch.loss / 2, batch.loss.mean(every=10)."),
     ("on('batch').map(lambda b: b.loss).mean(when=lambda b: b.lr > 1)", [LOSS],
-     "cannot be answered from what was kept. Recorded: batch.loss."),
-    ("on('log').map(lambda e: e['val/los'])", [VAL], "cannot be answered from what was kept. Logged: 'val/loss'."),
+     "cannot be answered from the recorded series. Recorded: batch.loss."),
+    ("on('log').map(lambda e: e['val/los'])", [VAL],
+     "cannot be answered from the recorded series. Logged: 'val/loss'."),
     ("batch.loss.mean(per='epoch')", [LOSS],
      "per='epoch' needs a record of each event 'epoch', such as of on('epoch').map(lambda e: e.step). "
      "Recorded: batch.loss."),
@@ -89,30 +90,30 @@ def test_the_series_that_answer(query, kept, how, keys, n_done, held):
     ("batch.loss.mean(per='epoch')", [LOSS, stream("on('epoch').where(lambda e: e.a > 1).map(lambda e: e.a)")],
      "per='epoch' needs a record of each event 'epoch'"),
 ])  # fmt: skip
-def test_what_cannot_be_answered_lists_what_was_kept(query, kept, message):
+def test_the_error_lists_the_recorded_series(query, recorded, message):
     with pytest.raises(QueryError) as caught:
-        plan(as_query(query), kept)
+        plan(as_query(query), recorded)
     assert message in str(caught.value).replace("\n", " ")
 
 
 def test_long_lists_are_cut():
-    text = listed([logged(f"t{i:03}") for i in range(100)])
+    text = list_recorded([logged(f"t{i:03}") for i in range(100)])
     assert text == f"Logged: {', '.join(repr(f't{i:03}') for i in range(12))} and 88 more."
 
 
-def test_marks_are_the_ends_of_groups_and_the_events_that_delimit():
-    assert plan(as_query("on('batch').map(lambda b: b.loss).count()"), [LOSS, GROUPS]).marks == {"": [GROUPS]}
-    assert plan(as_query("on('batch').map(lambda b: b.loss).count()"), [LOSS]).marks == {"": []}
-    assert plan(as_query("batch.loss.mean(per='epoch')"), [LOSS, EPOCH]).marks == {"epoch": [EPOCH]}
-    assert plan(as_query("batch.loss.mean(every=2)"), [LOSS, GROUPS]).marks == {}
+def test_boundaries_are_the_ends_of_groups_and_other_events():
+    assert plan(as_query("on('batch').map(lambda b: b.loss).count()"), [LOSS, GROUPS]).boundaries == {"": [GROUPS]}
+    assert plan(as_query("on('batch').map(lambda b: b.loss).count()"), [LOSS]).boundaries == {"": []}
+    assert plan(as_query("batch.loss.mean(per='epoch')"), [LOSS, EPOCH]).boundaries == {"epoch": [EPOCH]}
+    assert plan(as_query("batch.loss.mean(every=2)"), [LOSS, GROUPS]).boundaries == {}
     snapshot = Key(kind="snapshot", tag="epoch")
-    assert plan(as_query("batch.loss.mean(per='epoch')"), [LOSS, snapshot]).marks == {"epoch": [snapshot]}
+    assert plan(as_query("batch.loss.mean(per='epoch')"), [LOSS, snapshot]).boundaries == {"epoch": [snapshot]}
     several = [EPOCH, stream("epoch.loss")]
     # Snapshots may be of some epochs only, and each stream may have begun late.
-    assert plan(as_query("batch.loss.mean(per='epoch')"), [snapshot, LOSS, *several]).marks == {"epoch": several}
-    assert plan(as_query("batch.loss.mean(per='log')"), [LOSS, VAL, EXTRA]).marks == {"log": [VAL, EXTRA]}
+    assert plan(as_query("batch.loss.mean(per='epoch')"), [snapshot, LOSS, *several]).boundaries == {"epoch": several}
+    assert plan(as_query("batch.loss.mean(per='log')"), [LOSS, VAL, EXTRA]).boundaries == {"log": [VAL, EXTRA]}
     assert plan(as_query("batch.loss.mean(per='epoch').max(every=2)"),
-                [LOSS, stream("batch.loss.mean(per='epoch')")]).marks == {}  # fmt: skip
+                [LOSS, stream("batch.loss.mean(per='epoch')")]).boundaries == {}  # fmt: skip
 
 
 def columns(walls, ordinals=None, values=None):
@@ -134,7 +135,7 @@ def counted(query, happenings, walls, n_each=100):
             expected.append(len(batches) - n)
             n = len(batches)
     replay = Replay(plan(as_query(query), [LOSS, EPOCH, GROUPS]))
-    replay.mark(mark, np.array([m[0] for m in marks], np.int64), np.array([m[1] for m in marks]))
+    replay.add_boundaries(mark, np.array([m[0] for m in marks], np.int64), np.array([m[1] for m in marks]))
     found = []
     for start in range(0, len(batches), n_each):
         found += replay.post({"": columns(batches).slice(start, start + n_each)})
@@ -169,7 +170,7 @@ def test_other_events_end_groups_where_they_happened_when_both_show_that_the_clo
     assert counted(EPOCHS, happenings, walls.tolist(), n_each) == ([9, 9, 9], [9, 9, 9])
 
 
-def test_it_begins_with_the_first_event_of_which_all_was_kept():
+def test_a_replay_begins_with_the_first_event_that_has_all_observables():
     replay = Replay(plan(as_query("on('batch').map(lambda b: b.loss * b.lr).count(every=4)"), [LOSS, LR]))
     parts = {"loss": columns(np.arange(12.0)), "lr": columns(np.arange(6.0, 12.0), np.arange(6, 12))}
     items = [*replay.post(parts), *replay.finish()]
@@ -178,7 +179,7 @@ def test_it_begins_with_the_first_event_of_which_all_was_kept():
     assert (replay.n_errors, replay.last_error) == (0, "")
 
 
-def test_events_that_lack_something_later_are_counted_and_passed_by():
+def test_later_events_that_lack_an_observable_are_counted_and_skipped():
     replay = Replay(plan(as_query("on('batch').map(lambda b: b.loss * b.lr)"), [LOSS, LR]))
     parts = {"loss": columns(np.arange(4.0)), "lr": columns(np.arange(0.0, 4.0, 2), np.arange(0, 4, 2))}
     assert [item.ordinal for item in replay.post(parts)] == [0, 2]
@@ -189,7 +190,7 @@ def test_events_that_lack_something_later_are_counted_and_passed_by():
     assert replay.n_errors == 9
 
 
-def test_what_fails_on_a_value_names_the_step():
+def test_an_error_names_the_step():
     replay = Replay(plan(as_query("on('batch').map(lambda b: b.loss + 1)"), [LOSS]))
     values = ["a", 1.0, "b", "c", "d"]
     with pytest.raises(EvaluationError, match=r"\(step 4\)$") as caught:

@@ -1,17 +1,17 @@
-"""Which of the series that were kept answer a query.
+"""Choose the recorded series that answer a query.
 
-Rule 1: a query whose records were kept is answered by them as they are.
-Rule 2: a kept query that another one begins with is the beginning of its answer; what remains is computed from there.
-Rule 3: else the event is put together again: from logged values, from kept queries of one observable each, or else from
-snapshots, for those may be of some events only; whichever gives all the names that the query reads. It begins with the
-first event of which all was kept that is needed, as a query that was asked then would have.
-Rule 4: what delimits groups must have been kept, too: the run's own ends of groups are; another event must be.
+Rule 1: if the query itself was recorded, its records are the answer.
+Rule 2: if a recorded query is the beginning of this one, its records are the input of the remaining stages.
+Rule 3: else events are rebuilt, from logged values, from recorded queries of one observable each, or from snapshots
+(last, because they may be of some events only); the source must have all names that the query reads. The stream begins
+with the first event whose needed series were all recorded, like a query that was sent then.
+Rule 4: the boundaries of groups must be recorded too: the ends of groups always are; another event must be.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from sightglass.core.errors import QueryError
@@ -22,6 +22,7 @@ from sightglass.query.stages import Group, Map, Per, Reduce, Stage, When, Where
 from sightglass.storage.format.block import Key
 
 LOG: Final = "log"
+# An error message names at most this many series of a kind: more do not help to find a misspelt one.
 MAX_SHOWN: Final = 12
 
 How = Literal["records", "prefix", "event"]
@@ -29,15 +30,15 @@ How = Literal["records", "prefix", "event"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPlan:
-    """How a query is answered.
+    """How recorded series answer a query.
 
     Attributes:
         query: The query.
-        how: From its own records, from those of a kept query that it begins with, or from events put together again.
-        keys: The series it takes; of an event, by the names that they give ("" for all of them at once).
-        n_done: How many stages of the query those records went through already.
-        held: Whether missing events were held back by a condition, rather than lost.
-        marks: The series that delimit its groups, by the event they delimit at ("" for the run's own ends of groups).
+        how: From its own records, from those of a recorded query that it begins with, or from rebuilt events.
+        keys: The series to read; for events, by the names of the observables they hold ("" for a whole event).
+        n_done: How many stages of the query the recorded values went through already.
+        held: Whether events without a record were held back by a condition; else they were lost.
+        boundaries: The series that delimit the query's groups, by event ("" for the run's own ends of groups).
     """
 
     query: Query
@@ -45,106 +46,104 @@ class ReplayPlan:
     keys: Mapping[str, Key]
     n_done: int = 0
     held: bool = False
-    marks: Mapping[str, Sequence[Key]] = field(default_factory=dict)
+    boundaries: Mapping[str, Sequence[Key]] = field(default_factory=dict)
 
 
-def plan(query: Query, kept: Sequence[Key]) -> ReplayPlan:
+def plan(query: Query, keys: Sequence[Key]) -> ReplayPlan:
     """Choose what answers a query.
 
     Raises:
-        QueryError: Nothing that was kept does; the message lists what was.
+        QueryError: The recorded series do not answer it; the message lists them.
     """
-    streams = {key.query: key for key in kept if key.kind == "stream"}
+    streams = {key.query: key for key in keys if key.kind == "stream"}
     if query.key in streams:
         return ReplayPlan(query=query, how="records", keys={"": streams[query.key]})
-    made = _from_prefix(query, streams) or _from_event(query, kept, streams)
-    if made is None:
-        raise QueryError(f"{query} cannot be answered from what was kept. {listed(kept)}")
-    how, keys, n_done, held = made
-    marks = _marks(query, n_done, kept)
-    if how == "prefix" and n_done == len(query.stages):
-        return ReplayPlan(query=query, how="records", keys=keys)
-    return ReplayPlan(query=query, how=how, keys=keys, n_done=n_done, held=held, marks=marks)
+    chosen = _from_prefix(query, streams) or _from_event(query, keys, streams)
+    if chosen is None:
+        raise QueryError(f"{query} cannot be answered from the recorded series. {list_recorded(keys)}")
+    boundaries = _boundaries(query, chosen.n_done, keys)
+    if chosen.how == "prefix" and chosen.n_done == len(query.stages):
+        return ReplayPlan(query=query, how="records", keys=chosen.keys)
+    return replace(chosen, boundaries=boundaries)
 
 
-def listed(kept: Sequence[Key]) -> str:
-    """List what was kept, for people."""
-    streams = sorted(key.tag for key in kept if key.kind == "stream")
-    snapshots = sorted(f"on({key.tag!r})" for key in kept if key.kind == "snapshot")
-    logged = sorted(f"{key.tag!r}" for key in kept if key.kind == "logged")
-    parts = [
-        f"{what}: {', '.join(names[:MAX_SHOWN])}{_more(len(names) - MAX_SHOWN)}."
-        for what, names in (("Recorded", streams), ("Snapshots", snapshots), ("Logged", logged))
+def list_recorded(keys: Sequence[Key]) -> str:
+    """List recorded series for an error message."""
+    streams = sorted(key.tag for key in keys if key.kind == "stream")
+    snapshots = sorted(f"on({key.tag!r})" for key in keys if key.kind == "snapshot")
+    logged = sorted(f"{key.tag!r}" for key in keys if key.kind == "logged")
+    lists = [
+        f"{kind}: {', '.join(names[:MAX_SHOWN])}{_more(len(names) - MAX_SHOWN)}."
+        for kind, names in (("Recorded", streams), ("Snapshots", snapshots), ("Logged", logged))
         if names
     ]
-    return " ".join(parts) or "Nothing was kept."
+    return " ".join(lists) or "Nothing was recorded."
 
 
 def _more(n: int) -> str:
     return f" and {n} more" if n > 0 else ""
 
 
-_Made = tuple[How, Mapping[str, Key], int, bool]
-
-
-def _from_prefix(query: Query, streams: Mapping[str, Key]) -> _Made | None:
-    """Find the longest kept query that this one begins with."""
-    path = _logged_path(query)
+def _from_prefix(query: Query, streams: Mapping[str, Key]) -> ReplayPlan | None:
+    """Find the longest recorded query that this one begins with."""
     texts = {Query(query.event, query.stages[:n]).key: n for n in range(1, len(query.stages) + 1)}
     best = max((n for text, n in texts.items() if text in streams), default=0)
-    if not best or path is not None or any(sees_event(stage) for stage in query.stages[best:]):
+    if not best or _logged_tag(query) is not None or any(has_condition(stage) for stage in query.stages[best:]):
         return None
     done = query.stages[:best]
     held = any(isinstance(stage, Where) for stage in done)
-    return "prefix", {"": streams[Query(query.event, done).key]}, best, held
+    keys = {"": streams[Query(query.event, done).key]}
+    return ReplayPlan(query=query, how="prefix", keys=keys, n_done=best, held=held)
 
 
-def sees_event(stage: Stage) -> bool:
-    """Tell whether a stage has a condition on the event."""
+def has_condition(stage: Stage) -> bool:
+    """Return whether the window of a stage is a condition on the event."""
     return isinstance(stage, Reduce) and isinstance(stage.window, When)
 
 
-def _logged_path(query: Query) -> str | None:
-    """Return the tag that a query about the log begins with, if its first stage is that and nothing else."""
+def _logged_tag(query: Query) -> str | None:
+    """Return the tag that a query of the log selects first, or `None` if its first stage computes something."""
     first = query.stages[0] if query.stages else None
-    return _name(first.fn) if query.event == LOG and isinstance(first, Map) else None
+    return _observable_of(first.fn) if query.event == LOG and isinstance(first, Map) else None
 
 
-def _from_event(query: Query, kept: Sequence[Key], streams: Mapping[str, Key]) -> _Made | None:
-    """Find series that give the names that a query reads of its event."""
-    known = _observables(query.event, kept, streams)
-    path = _logged_path(query)
-    if path in known and not any(sees_event(stage) for stage in query.stages[1:]):
-        return "prefix", {"": known[path]}, 1, True
+def _from_event(query: Query, keys: Sequence[Key], streams: Mapping[str, Key]) -> ReplayPlan | None:
+    """Find series that hold the observables which a query reads."""
+    known = _observables(query.event, keys, streams)
+    tag = _logged_tag(query)
+    if tag in known and not any(has_condition(stage) for stage in query.stages[1:]):
+        return ReplayPlan(query=query, how="prefix", keys={"": known[tag]}, n_done=1, held=True)
     names = query.names
     if _reads_all(query):
         names = list(known) if query.event == LOG else []
     needed = [name for name in names if name != "step" or name in known]
     if needed and all(name in known for name in needed):
-        return "event", {name: known[name] for name in needed}, 0, query.event == LOG
-    every = _every(query.event, kept)
-    if every and set(names) <= {"step"} and (_counts(query) or not _reads_all(query)):
-        return "event", {"step": every[0]}, 0, False
-    snapshot = next((key for key in kept if key.kind == "snapshot" and key.tag == query.event), None)
-    return None if snapshot is None else ("event", {"": snapshot}, 0, False)
+        return ReplayPlan(
+            query=query, how="event", keys={name: known[name] for name in needed}, held=query.event == LOG
+        )
+    every = _streams_of_each(query.event, keys)
+    if every and set(names) <= {"step"} and (_counts_events(query) or not _reads_all(query)):
+        return ReplayPlan(query=query, how="event", keys={"step": every[0]})
+    snapshot = next((key for key in keys if key.kind == "snapshot" and key.tag == query.event), None)
+    return None if snapshot is None else ReplayPlan(query=query, how="event", keys={"": snapshot})
 
 
-def _observables(event: str, kept: Sequence[Key], streams: Mapping[str, Key]) -> dict[str, Key]:
-    """Return the series that give one observable of an event, by its name."""
+def _observables(event: str, keys: Sequence[Key], streams: Mapping[str, Key]) -> dict[str, Key]:
+    """Return the series that hold one observable of an event, by its name."""
     if event == LOG:
-        return {key.tag: key for key in kept if key.kind == "logged"}
+        return {key.tag: key for key in keys if key.kind == "logged"}
     found = {}
     for text, key in streams.items():
         query = parse(text)
         if query.event == event and len(query.stages) == 1 and isinstance(query.stages[0], Map):
-            name = _name(query.stages[0].fn)
+            name = _observable_of(query.stages[0].fn)
             if name is not None:
                 found[name] = key
     return found
 
 
-def _name(fn: e.Lambda) -> str | None:
-    """Return the observable that a function reads and gives as it is."""
+def _observable_of(fn: e.Lambda) -> str | None:
+    """Return the name of the observable that a function returns unchanged."""
     match fn:
         case e.Lambda(params=(root,), body=e.Attr(target=e.Var(name=name), name=attribute)) if name == root:
             return attribute
@@ -156,22 +155,22 @@ def _name(fn: e.Lambda) -> str | None:
 
 
 def _reads_all(query: Query) -> bool:
-    """Tell whether a query takes the event as a whole, and not only names in it."""
+    """Return whether a query reads the event as a whole, and not only observables by name."""
     first = next((i for i, stage in enumerate(query.stages) if not isinstance(stage, Where)), len(query.stages))
     if first == len(query.stages) or isinstance(query.stages[first], Reduce):
         return True
     lambdas = [stage.fn for stage in query.stages[: first + 1] if isinstance(stage, Map | Where)]
     lambdas += [s.window.condition for s in query.stages if isinstance(s, Reduce) and isinstance(s.window, When)]
-    return any(_bare(fn.body, fn.params[0]) for fn in lambdas)
+    return any(_reads_whole(fn.body, fn.params[0]) for fn in lambdas)
 
 
-def _counts(query: Query) -> bool:
-    """Tell whether a query counts events, whatever they are."""
+def _counts_events(query: Query) -> bool:
+    """Return whether a query counts events, whatever their observables."""
     first = query.stages[0] if query.stages else None
-    return isinstance(first, Reduce) and first.name == "count" and not sees_event(first)
+    return isinstance(first, Reduce) and first.name == "count" and not has_condition(first)
 
 
-def _bare(tree: e.Expr, root: str) -> bool:
+def _reads_whole(tree: e.Expr, root: str) -> bool:
     match tree:
         case e.Attr(target=e.Var(name=name)) if name == root:
             return False
@@ -179,41 +178,41 @@ def _bare(tree: e.Expr, root: str) -> bool:
             return False
         case e.Var(name=name):
             return name == root
-    return any(_bare(child, root) for child in tree.children())
+    return any(_reads_whole(child, root) for child in tree.children())
 
 
-def _marks(query: Query, n_done: int, kept: Sequence[Key]) -> dict[str, Sequence[Key]]:
-    """Return the series that tell where the groups of the remaining stages end."""
-    marks: dict[str, Sequence[Key]] = {}
+def _boundaries(query: Query, n_done: int, keys: Sequence[Key]) -> dict[str, Sequence[Key]]:
+    """Return the series that delimit the groups of the remaining stages, by event."""
+    boundaries: dict[str, Sequence[Key]] = {}
     for stage in query.stages[n_done:]:
         window = stage.window if isinstance(stage, Reduce) else None
         if isinstance(window, Group):
-            marks[""] = [key for key in kept if key.kind == "groups" and key.tag == query.event]
+            boundaries[""] = [key for key in keys if key.kind == "groups" and key.tag == query.event]
         elif isinstance(window, Per):
-            marks[window.event] = _events(window.event, kept)
-    return marks
+            boundaries[window.event] = _series_of_each(window.event, keys)
+    return boundaries
 
 
-def _every(event: str, kept: Sequence[Key]) -> list[Key]:
-    """Return the streams that have a record for every event of a name, from when they were kept."""
-    queries = [(key, parse(key.query)) for key in kept if key.kind == "stream"]
+def _streams_of_each(event: str, keys: Sequence[Key]) -> list[Key]:
+    """Return the recorded queries with a record for each event of a name, from when they were first recorded."""
+    queries = [(key, parse(key.query)) for key in keys if key.kind == "stream"]
     return [
         key for key, query in queries if query.event == event and all(isinstance(stage, Map) for stage in query.stages)
     ]
 
 
-def _events(event: str, kept: Sequence[Key]) -> Sequence[Key]:
-    """Return series that have a record for every event of a name.
+def _series_of_each(event: str, keys: Sequence[Key]) -> Sequence[Key]:
+    """Return the series that together have a record for each event of a name.
 
     Raises:
-        QueryError: There is none.
+        QueryError: No series has.
     """
     if event == LOG:
-        found = [key for key in kept if key.kind == "logged"]
+        found = [key for key in keys if key.kind == "logged"]
     else:
         # Each may have begun late. Snapshots may be of some events only.
-        found = _every(event, kept) or [key for key in kept if key.kind == "snapshot" and key.tag == event]
+        found = _streams_of_each(event, keys) or [key for key in keys if key.kind == "snapshot" and key.tag == event]
     if not found:
         needs = f"per={event!r} needs a record of each event {event!r}, such as of on({event!r}).map(lambda e: e.step)"
-        raise QueryError(f"{needs}. {listed(kept)}")
+        raise QueryError(f"{needs}. {list_recorded(keys)}")
     return found

@@ -1,15 +1,17 @@
-"""Streams of a recorded run: reading what the plan of a query names, and computing the rest."""
+"""The streams of a recorded run: read the series of a query's plan, and run the remaining stages on them."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
+from sightglass.client.producer import Counts
 from sightglass.client.record_buffer import RecordBuffer
 from sightglass.core.columns import Columns, Row, of_rows
 from sightglass.core.errors import EvaluationError, QueryError, RunLostError
@@ -21,38 +23,41 @@ from sightglass.storage.read.series import Series
 from .plan import ReplayPlan
 from .replay import Replay, horizon
 
+# Large enough for NumPy to dominate, and a few MB of memory for a series of numbers.
 PIECE_ROWS: Final = 65_536
+# The writer flushes all series twice a second: older records are in the files, whichever series they belong to.
 SETTLED_S: Final = 2.0
-"""What is older than this is in the files, whichever series it belongs to."""
+
+_Boundaries = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 
 
 class Playback:
-    """Where the records of a recorded run's stream come from: the series of its plan, read on as they grow."""
+    """Produces the records of a recorded run's stream: it reads the series of a plan as they grow."""
 
     def __init__(
-        self, chosen: ReplayPlan, recording: Recording, *, over: Callable[[], bool], closed: Callable[[], bool]
+        self, plan: ReplayPlan, recording: Recording, *, over: Callable[[], bool], closed: Callable[[], bool]
     ) -> None:
         """Begin before the first record.
 
         Args:
-            chosen: What answers the query.
-            recording: What was kept.
-            over: Tells whether no more can come.
-            closed: Tells whether the files were closed.
+            plan: Which series to read.
+            recording: The files.
+            over: Returns whether no more records can arrive.
+            closed: Returns whether the files were closed.
         """
-        self._plan = chosen
+        self._plan = plan
         self._recording = recording
         self._over = over
         self._closed = closed
-        self._replay = None if chosen.how == "records" else Replay(chosen)
-        self._readings = {name: _Reading() for name in chosen.keys}
-        self._marks = {event: _Marks(keys) for event, keys in chosen.marks.items()}
-        self._n_made = itertools.count()
+        self._replay = None if plan.how == "records" else Replay(plan)
+        self._readers = {name: _SeriesReader() for name in plan.keys}
+        self._boundaries = {event: _BoundaryReader(keys) for event, keys in plan.boundaries.items()}
+        self._indexes = itertools.count()
         self._changed = True
         self._generation: int | None = None
 
     def advance(self, buffer: RecordBuffer) -> None:
-        """Put what is new into the store."""
+        """Add the new records to the buffer."""
         if buffer.ended:
             return
         recording = self._recording
@@ -60,14 +65,14 @@ class Playback:
         if self._closed():
             buffer.end(RunLostError(f"Recorded run {name!r} was closed before all of {buffer.tag!r} was read"))
             return
-        over = self._over()  # before reading: what comes after is for the next turn
+        over = self._over()  # before reading: later records are for the next turn
         with recording.lock:
             if self._changed or over or recording.changed():
                 self._changed = False
                 recording.refresh()
                 if self._generation not in (None, recording.generation):
                     where = str(recording.path)
-                    buffer.end(RunLostError(f"Run {name!r} was started again in {where!r}: open it anew"))
+                    buffer.end(RunLostError(f"Run {name!r} was started again in {where!r}: open it again"))
                     return
                 self._generation = recording.generation
                 if self._replay is None:
@@ -84,11 +89,11 @@ class Playback:
 
     def _compute(self, buffer: RecordBuffer, replay: Replay, over: bool) -> None:
         recording = self._recording
-        joins = len(self._plan.keys) > 1 or bool(self._marks)
-        self._changed = joins  # what is held back now is due when time has passed
+        joins = len(self._plan.keys) > 1 or bool(self._boundaries)
+        self._changed = joins  # records younger than SETTLED_S wait, though the files do not change
         until = time.time() - SETTLED_S if joins and not over else math.inf
-        for event, marks in self._marks.items():
-            replay.mark(event, *marks.read(recording, until))
+        for event, boundaries in self._boundaries.items():
+            replay.add_boundaries(event, *boundaries.read(recording, until))
         try:
             for columns in self._pieces(until):
                 self._add(buffer, replay.post(columns, self._since()))
@@ -99,53 +104,53 @@ class Playback:
             buffer.end(error)
 
     def _since(self) -> int:
-        """Return the number of the event from which on the records were kept."""
+        """Return the number of the first recorded event."""
         key = next(iter(self._plan.keys.values()))
         return self._recording.series(key).since if key.kind == "stream" else 0
 
     def _pieces(self, until: float) -> Iterator[dict[str, Columns]]:
-        """Yield the new records of all series up to a time, events whole."""
-        fresh = {name: list(self._new(name, key, until)) for name, key in self._plan.keys.items()}
-        if len(fresh) == 1:
-            ((name, parts),) = fresh.items()
+        """Yield the new records of all series up to a time, in pieces that hold whole events."""
+        new = {name: list(self._new(name, key, until)) for name, key in self._plan.keys.items()}
+        if len(new) == 1:
+            ((name, parts),) = new.items()
             yield from ({name: part} for part in parts)
             return
-        while any(fresh.values()):
-            # Up to where each series is known: what lies behind the shortest piece waits for the next turn.
-            last = min(int(parts[0].ordinals[-1]) for parts in fresh.values() if parts)
+        while any(new.values()):
+            # Up to where each series is known: records beyond the shortest piece wait for the next turn.
+            last = min(int(parts[0].ordinals[-1]) for parts in new.values() if parts)
             piece = {}
-            for name, parts in fresh.items():
+            for name, parts in new.items():
                 if parts:
                     n = int(np.searchsorted(parts[0].ordinals, last, side="right"))
                     if n:
                         piece[name] = parts[0].slice(0, n)
-                    fresh[name] = [parts[0].slice(n), *parts[1:]] if n < len(parts[0]) else parts[1:]
+                    new[name] = [parts[0].slice(n), *parts[1:]] if n < len(parts[0]) else parts[1:]
             yield piece
 
     def _new(self, name: str, key: Key, until: float) -> Iterator[Columns]:
-        return self._readings[name].read(self._recording.series(key), until)
+        return self._readers[name].read(self._recording.series(key), until)
 
     def _add(self, buffer: RecordBuffer, items: Iterable[PipelineItem]) -> None:
         rows: list[Row] = []
         try:
             for item in items:
                 extra = (item.n_events, item.complete, item.closed, item.steps)
-                rows.append((next(self._n_made), item.step, item.wall_time, item.value, extra, item.ordinal))
+                rows.append((next(self._indexes), item.step, item.wall_time, item.value, extra, item.ordinal))
         finally:
             if rows:
                 buffer.add(of_rows(rows))
 
     def end_group(self, buffer: RecordBuffer) -> None:
-        """Close the groups that no window was named for."""
+        """Close the open group of the reducers without a named window."""
         if self._replay is None or not self._replay.has_reducer:
             raise QueryError(f"Expected a reducer without a named window to close, got {self._plan.query}")
         self._add(buffer, self._replay.end_group())
 
     def close(self) -> None:
-        """Do nothing: the files are the run's."""
+        """Do nothing: the run closes its files."""
 
-    def statistics(self) -> Mapping[str, Any]:
-        """Return what is known of the records, and what failed here."""
+    def statistics(self) -> Counts:
+        """Return the number of records read and lost, and the failures of stages that run here."""
         series = [self._recording.series(key) for key in self._plan.keys.values()]
         counts = {"n_events": sum(map(len, series)), "n_dropped": sum(one.n_missed for one in series)}
         if self._replay is None:
@@ -153,47 +158,45 @@ class Playback:
         return {**counts, "n_errors": self._replay.n_errors, "last_error": self._replay.last_error}
 
 
-class _Reading:
-    """How far a series was read.
+class _SeriesReader:
+    """Reads a series as it grows.
 
-    Numbers of rows count those that are damaged, which are left out of what is read: what was handed out of the rows
-    behind `_start` is counted by itself.
+    Row numbers count damaged rows, which reading leaves out; so the rows taken after `_start` are counted separately.
     """
 
     def __init__(self) -> None:
         self._start = self._n_taken = 0
 
     def read(self, series: Series, until: float) -> Iterator[Columns]:
-        """Yield the rows that are new, up to a time."""
+        """Yield the new rows up to a time."""
         while self._start < len(series):
             stop = min(len(series), self._start + PIECE_ROWS)
             n_before = self._n_taken
             for columns in series.parts(self._start, stop):
-                fresh = columns.slice(min(n_before, len(columns)))
-                n_before -= len(columns) - len(fresh)
-                known = horizon(fresh, until)
+                new = columns.slice(min(n_before, len(columns)))
+                n_before -= len(columns) - len(new)
+                known = horizon(new, until)
                 self._n_taken += len(known)
                 if len(known):
                     yield known
-                if len(known) < len(fresh):
+                if len(known) < len(new):
                     return
             self._start, self._n_taken = stop, 0
 
 
-class _Marks:
-    """Where groups end: the numbers and times of events, or of the run's own ends of groups."""
+class _BoundaryReader:
+    """Reads the ends of groups: the numbers and times of events, or of the run's own ends of groups."""
 
     def __init__(self, keys: Sequence[Key]) -> None:
-        self._readings = {key: _Reading() for key in keys}
+        self._readers = {key: _SeriesReader() for key in keys}
 
-    def read(self, recording: Recording, until: float) -> tuple[Any, Any]:
-        """Return the numbers and times of new ones, up to a time; what several series tell of is one event."""
-        none: tuple[Any, Any] = np.zeros(0, np.int64), np.zeros(0)
-        fresh = [none]
-        for key, reading in self._readings.items():
-            fresh += [(known.ordinals, known.wall_times) for known in reading.read(recording.series(key), until)]
-        ordinals, wall_times = map(np.concatenate, zip(*fresh, strict=True))
-        if len(self._readings) > 1:
+    def read(self, recording: Recording, until: float) -> _Boundaries:
+        """Return the numbers and times of the new ends up to a time; an event counts once, in however many series."""
+        new: list[_Boundaries] = [(np.zeros(0, np.int64), np.zeros(0))]
+        for key, reader in self._readers.items():
+            new += [(known.ordinals, known.wall_times) for known in reader.read(recording.series(key), until)]
+        ordinals, wall_times = map(np.concatenate, zip(*new, strict=True))
+        if len(self._readers) > 1:
             ordinals, first = np.unique(ordinals, return_index=True)
             wall_times = wall_times[first]
         return ordinals, wall_times

@@ -1,7 +1,7 @@
-"""What remains of a query, computed from the records that were kept (see `plan`).
+"""Run the remaining stages of a query on recorded series (see `plan`).
 
-Records are ordered by wall time, as the events were. The result is that of the live stream, wherever that missed
-nothing; groups in which a condition held everything back leave no record here, not even a count of 0.
+Records are ordered by wall time, like the events. The result equals the live stream's where that lost nothing, with one
+exception: a group in which a condition held back every event has no record here, not even a count of 0.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from sightglass.core.columns import Columns
 from sightglass.core.errors import EvaluationError, QueryError, UnknownNameError
@@ -24,15 +25,16 @@ from sightglass.query.windows import PipelineItem
 
 from .plan import LOG, ReplayPlan
 
+# As in a live run, which suspends a query after as many failures in a row.
 MAX_ERRORS: Final = 3
 
 
-class _Mark(NamedTuple):
-    """Where groups end.
+class _Boundary(NamedTuple):
+    """The end of a group.
 
     Attributes:
-        wall_time: When.
-        ordinal: The number of the event.
+        wall_time: In seconds since the Unix epoch.
+        ordinal: The number of the event that ends the group.
         event: Its name, or "" for the run's own ends of groups.
         turn: How often the clock was set back before.
     """
@@ -44,7 +46,7 @@ class _Mark(NamedTuple):
 
 
 class Replay:
-    """What remains of a query, being computed from records of the kept series.
+    """The remaining stages of a query, which take the records of the recorded series piece by piece.
 
     Attributes:
         n_errors: How many events failed.
@@ -52,10 +54,10 @@ class Replay:
     """
 
     def __init__(self, plan: ReplayPlan, functions: Mapping[str, Callable[..., Any]] | None = None) -> None:
-        """Compile what remains.
+        """Compile the remaining stages.
 
         Raises:
-            QueryError: It calls a function of the run's that is not known here.
+            QueryError: They call a function of the run that this process does not have.
         """
         self.plan = plan
         self.n_errors = 0
@@ -66,60 +68,61 @@ class Replay:
         self._conditions = conditions(plan.query, functions, n_done=plan.n_done)
         self._reduced = any(isinstance(stage, Reduce) for stage in plan.query.stages[: plan.n_done])
         self._last: PipelineItem | None = None
-        self._pending: dict[str, deque[_Mark]] = {}
-        self._marked: dict[str, tuple[float, int]] = {}
+        self._pending: dict[str, deque[_Boundary]] = {}
+        self._last_boundary: dict[str, tuple[float, int]] = {}
         self._turn, self._highest = 0, -math.inf
 
-    def mark(self, event: str, ordinals: Any, wall_times: Any) -> None:
-        """Take in where groups end; before the records that came in the same time.
+    def add_boundaries(self, event: str, ordinals: npt.NDArray[np.int64], wall_times: npt.NDArray[np.float64]) -> None:
+        """Add ends of groups. Call it before `post` with the records of the same time.
 
         Args:
-            event: Which mark of the plan.
-            ordinals: Shape (n,): the numbers of the events that delimit; of the run's own ends of groups, that of the
-                event behind.
+            event: The key of the series in the plan's boundaries.
+            ordinals: Shape (n,): the numbers of the events that end groups; for the run's own ends of groups, the
+                number of the next event.
             wall_times: Shape (n,).
         """
-        marks = self._pending.setdefault(event, deque())
+        boundaries = self._pending.setdefault(event, deque())
         for ordinal, wall_time in zip(ordinals.tolist(), wall_times.tolist(), strict=True):
-            wall_time_before, turn = self._marked.get(event, (wall_time, 0))
-            self._marked[event] = wall_time, turn + (wall_time < wall_time_before)
-            marks.append(_Mark(wall_time, ordinal, event, self._marked[event][1]))
+            wall_time_before, turn = self._last_boundary.get(event, (wall_time, 0))
+            self._last_boundary[event] = wall_time, turn + (wall_time < wall_time_before)
+            boundaries.append(_Boundary(wall_time, ordinal, event, self._last_boundary[event][1]))
 
     def post(self, columns: Mapping[str, Columns], since: int = 0) -> Iterator[PipelineItem]:
-        """Take records in, and yield what comes out.
+        """Run the stages on new records, and yield the results.
 
         Args:
-            columns: Of each series the records that came, by the names of the plan's keys.
-            since: The number of the event from which on they were kept.
+            columns: The new records of each series, by the names of the plan's keys.
+            since: The number of the first recorded event.
 
         Raises:
             EvaluationError: Three events in a row failed.
         """
-        for item, seen in self._items(columns):
+        for item, event in self._items(columns):
             if self._last is not None and item.wall_time < self._last.wall_time:
                 self._turn, self._highest = self._turn + 1, self._last.wall_time
-            while due := [marks for marks in self._pending.values() if marks and self._lies_before(marks, item)]:
-                yield from self._close(min(due, key=lambda marks: marks[0]).popleft().event)
+            while due := [ends for ends in self._pending.values() if ends and self._first_is_before(ends, item)]:
+                yield from self._close(min(due, key=lambda ends: ends[0]).popleft().event)
             if self._last is None and self.plan.held and item.ordinal > since:
                 self._pipeline.hold(ordinal=since, wall_time=item.wall_time)
             self._last = item
-            yield from self._offer(item, seen)
+            yield from self._offer(item, event)
 
     def catch_up(self) -> Iterator[PipelineItem]:
-        """Close the groups that end behind all the records that came."""
-        for mark in sorted(itertools.chain.from_iterable(self._pending.values()), key=lambda mark: (mark.turn, mark)):
-            yield from self._close(mark.event)
+        """Close the groups that end after the last record."""
+        boundaries = itertools.chain.from_iterable(self._pending.values())
+        for boundary in sorted(boundaries, key=lambda boundary: (boundary.turn, boundary)):
+            yield from self._close(boundary.event)
         self._pending.clear()
 
     def end_group(self) -> list[PipelineItem]:
-        """Close the groups that no window was named for."""
+        """Close the open group of the reducers without a named window."""
         return self._pipeline.end_group()
 
     def finish(self, n_events: int = 0) -> list[PipelineItem]:
-        """Close what is open at the end of the run.
+        """Close all open windows at the end of the run.
 
         Args:
-            n_events: How many events there were, as far as that is known: the last ones may have been held back.
+            n_events: The number of events, 0 if unknown: conditions may have held back the last ones.
         """
         held: list[PipelineItem] = []
         if self.plan.held and not self._reduced and self._last is not None and n_events - 1 > self._last.ordinal:
@@ -128,33 +131,33 @@ class Replay:
 
     @property
     def has_reducer(self) -> bool:
-        """Whether any step here makes one record of many."""
+        """Whether one of the remaining stages is a reducer."""
         return bool(self._pipeline.folds)
 
-    def _lies_before(self, marks: Sequence[_Mark], item: PipelineItem) -> bool:
-        """Tell whether the first of some marks lies before a record.
+    def _first_is_before(self, boundaries: Sequence[_Boundary], item: PipelineItem) -> bool:
+        """Return whether the first of some boundaries lies before a record.
 
-        The numbers of its events tell, where there are such; else the time, and how often the clock was set back until
-        then, as far as the marks and the records show that.
+        Event numbers decide where both have them. Else time decides, and how often the clock was set back until then,
+        as far as the boundaries and the records show that.
         """
-        mark = marks[0]
-        if mark.event == "" and not self._reduced:
-            return mark.ordinal <= item.ordinal
-        if mark.turn > self._turn:
+        boundary = boundaries[0]
+        if boundary.event == "" and not self._reduced:
+            return boundary.ordinal <= item.ordinal
+        if boundary.turn > self._turn:
             return False
-        if mark.turn < self._turn and (
-            mark.wall_time <= self._highest or (len(marks) > 1 and marks[1].turn > mark.turn)
+        if boundary.turn < self._turn and (
+            boundary.wall_time <= self._highest or (len(boundaries) > 1 and boundaries[1].turn > boundary.turn)
         ):
             return True
-        return mark.wall_time < item.wall_time
+        return boundary.wall_time < item.wall_time
 
     def _close(self, event: str) -> list[PipelineItem]:
         return self._pipeline.boundary(event) if event else self._pipeline.end_group()
 
-    def _offer(self, item: PipelineItem, seen: Any) -> list[PipelineItem]:
+    def _offer(self, item: PipelineItem, event: object) -> list[PipelineItem]:
         ordinal, wall_time = item.ordinal, item.wall_time
         try:
-            closes = [truth(condition(seen)) for condition in self._conditions]
+            closes = [truth(condition(event)) for condition in self._conditions]
             items = self._pipeline.post(item, ordinal=ordinal, wall_time=wall_time, closes=closes)
         except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, QueryError) as error:
             absent = isinstance(error, UnknownNameError) and error.what == "observable"
@@ -163,7 +166,9 @@ class Replay:
             if absent and not self._begun:
                 return []  # one series begins later than another
             self.n_errors += 1
-            self._n_in_row += not absent  # it was not kept for a while, or not offered
+            self._n_in_row += (
+                not absent
+            )  # a series has a gap, or the event lacked the observable: not a fault of the query
             self.last_error = f"{error} (step {item.step})"
             if self._n_in_row >= MAX_ERRORS:
                 raise EvaluationError(self.last_error, event=self.plan.query.event, step=item.step) from error
@@ -172,21 +177,21 @@ class Replay:
         self._begun = True
         return items
 
-    def _items(self, columns: Mapping[str, Columns]) -> Iterator[tuple[PipelineItem, Any]]:
+    def _items(self, columns: Mapping[str, Columns]) -> Iterator[tuple[PipelineItem, object]]:
         if not columns:
             return
         if self.plan.how == "prefix":
-            for item in _each(columns[""]):
+            for item in _items_of(columns[""]):
                 yield item, None
         elif "" in self.plan.keys:
-            for item in _each(columns[""]):
+            for item in _items_of(columns[""]):
                 yield item, item.value
         else:
             yield from _events_of(columns)
 
 
-def _each(columns: Columns) -> Iterator[PipelineItem]:
-    """Yield records as items."""
+def _items_of(columns: Columns) -> Iterator[PipelineItem]:
+    """Yield records as items of the pipeline."""
     ordinals = (
         columns.ordinals.tolist()
         if columns.ordinals is not None
@@ -206,13 +211,13 @@ def _each(columns: Columns) -> Iterator[PipelineItem]:
         yield item
 
 
-def _is_plain(values: Any) -> bool:
+def _is_plain(values: object) -> bool:
     return isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype in (np.float64, np.int64, np.bool_)
 
 
-def _events_of(columns: Mapping[str, Columns]) -> Iterator[tuple[PipelineItem, Any]]:
-    """Put events together from the series of their observables."""
-    series = [zip(itertools.repeat(name), _each(part)) for name, part in columns.items()]
+def _events_of(columns: Mapping[str, Columns]) -> Iterator[tuple[PipelineItem, object]]:
+    """Rebuild events from the series of their observables."""
+    series = [zip(itertools.repeat(name), _items_of(part)) for name, part in columns.items()]
     event: dict[str, Any] = {}
     last: PipelineItem | None = None
     for name, item in heapq.merge(*series, key=lambda entry: entry[1].ordinal):
@@ -225,13 +230,13 @@ def _events_of(columns: Mapping[str, Columns]) -> Iterator[tuple[PipelineItem, A
         yield _event(last, event)
 
 
-def _event(item: PipelineItem, event: dict[str, Any]) -> tuple[PipelineItem, Any]:
+def _event(item: PipelineItem, event: dict[str, Any]) -> tuple[PipelineItem, object]:
     observables = {**event, "step": item.step}
     return PipelineItem(item.ordinal, item.step, item.wall_time, observables, steps=item.steps), observables
 
 
 def horizon(columns: Columns, wall_time: float) -> Columns:
-    """Return the records up to a time; those behind it may still lack what happened between them."""
+    """Return the records up to a time; later ones may still lack records of other series between them."""
     if math.isinf(wall_time):
         return columns
     return columns.slice(0, int(np.searchsorted(columns.wall_times, wall_time, side="right")))

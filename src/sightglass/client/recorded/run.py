@@ -1,4 +1,4 @@
-"""Recorded runs: opened from their files, asked like live ones."""
+"""Recorded runs: opened from their files, queried like live ones."""
 
 from __future__ import annotations
 
@@ -37,17 +37,19 @@ from sightglass.storage.run_file import RunEntry, is_run, lives, runs_in
 from .plan import plan
 from .playback import SETTLED_S, Playback
 
+# How often `stream` looks for a series that another process has not written yet.
 POLL_S: Final = 0.1
+# A stream of a recorded run holds all of a series, up to 8 GiB: nothing arrives later that could push it out.
 MAX_RECORDS: Final = 2**31
 MAX_BYTES: Final = 8 * 2**30
-PASSED_BY: Final = (DamagedError, UnknownNameError)
-"""What a run in a folder may raise without keeping the others from being asked."""
+# Errors of one run in a folder that do not keep the others from being queried.
+SKIPPED: Final = (DamagedError, UnknownNameError)
 
 
 class RecordedRun(EventAttributes):
-    """A run, as its files tell of it. Made by `sightglass.open`.
+    """A run that is read from its files. Made by `sightglass.open`.
 
-    It answers the queries that a live run answers, wherever what they need was kept.
+    It answers the same queries as a live run, if the series they need were recorded.
     """
 
     def __init__(self, recording: Recording, *, follow: bool = False) -> None:
@@ -62,29 +64,29 @@ class RecordedRun(EventAttributes):
 
     @property
     def id(self) -> str:
-        """The run's id; empty where the files do not tell."""
+        """The run's id; empty if the files do not say."""
         return self._recording.info.id
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """What it was configured with."""
+        """The run's configuration."""
         return self._recording.info.config
 
     @property
     def directory(self) -> Path:
-        """Where its files are."""
+        """The folder or file that was opened."""
         return self._recording.path
 
     @property
     def ranks(self) -> Sequence[int]:
-        """The ranks that wrote here; see `rank`."""
+        """The ranks that recorded here; see `rank`."""
         return self._recording.ranks
 
     def rank(self, rank: int) -> RecordedRun:
-        """Return what another rank of the same program kept.
+        """Return the records of another rank of the same program.
 
         Raises:
-            UnknownNameError: It kept nothing here.
+            UnknownNameError: The rank recorded nothing here.
         """
         if rank not in self.ranks:
             raise UnknownNameError("rank", rank, self.ranks, where=f"in {str(self.directory)!r}")
@@ -92,11 +94,11 @@ class RecordedRun(EventAttributes):
 
     @property
     def ended(self) -> bool:
-        """Whether no more can come: the run is over, or is not followed."""
+        """Whether no more records can arrive: the run is over, or is not followed."""
         return not self._follow or not self._live()
 
     def describe(self) -> Description:
-        """Return what the files tell of the run: what was kept of which events, the controls and actions it had."""
+        """Return the run's recorded events and streams, and the controls and actions it had."""
         self._check_open()
         with self._recording.lock:
             self._recording.refresh()
@@ -109,14 +111,14 @@ class RecordedRun(EventAttributes):
         return description
 
     def tags(self) -> list[str]:
-        """Return the tags under which something was kept, sorted."""
+        """Return the tags of the recorded series, sorted."""
         return sorted({key.tag for key in self._keys() if key.kind in ("logged", "stream")})
 
     def series(self, tag: str) -> Series:
-        """Return what was kept under a tag: `steps`, `wall_times`, `[i]`, `at(step)`, `at(step, "[0, :, 2:5]")`.
+        """Return the series of a tag: `steps`, `wall_times`, `[i]`, `at(step)`, `at(step, "[0, :, 2:5]")`.
 
         Raises:
-            UnknownNameError: Nothing was.
+            UnknownNameError: No series has this tag.
         """
         self._check_open()
         with self._recording.lock:
@@ -124,43 +126,43 @@ class RecordedRun(EventAttributes):
             return self._recording.series(tag)
 
     def stream(self, query: Query | str) -> Stream:
-        """Ask a question about what was kept.
+        """Return the stream that answers a query from the recorded series.
 
         Args:
-            query: Such as `on("batch").map(lambda b: b.loss)`, or its text, or "batch.loss"; or a tag of logged values.
+            query: A query such as `on("batch").map(lambda b: b.loss)`, its text, a shorthand such as "batch.loss", or
+                the tag of logged values.
 
         Raises:
-            QueryError: The query cannot be read, or not be answered from what was kept; the message lists that.
+            QueryError: The query is not valid, or cannot be answered from the recorded series; the message lists them.
         """
         deadline_s = time.monotonic() + SETTLED_S
         while True:
             keys, over = self._keys(), self.ended or time.monotonic() > deadline_s
             try:
-                asked = _tagged(query, keys) if isinstance(query, str) else as_query(query)
-                chosen = plan(asked, keys)
+                parsed = _parse(query, keys)
+                chosen = plan(parsed, keys)
                 break
             except QuerySyntaxError as error:
-                raise _meant(query, keys, error) from None
+                raise _with_suggestion(query, keys, error) from None
             except QueryError as error:
                 if over:
-                    raise _meant(query, keys, error) from None
-                time.sleep(POLL_S)  # what was given just now is not in the files yet
-        played = Playback(chosen, self._recording, over=lambda: self.ended, closed=lambda: self._closed)
-        buffer = RecordBuffer(tag=asked.tag, run=self.name, max_records=MAX_RECORDS, max_bytes=MAX_BYTES)
-        return Stream(played, buffer, query=asked.key)
+                    raise _with_suggestion(query, keys, error) from None
+                time.sleep(POLL_S)  # the latest values are not in the files yet
+        producer = Playback(chosen, self._recording, over=lambda: self.ended, closed=lambda: self._closed)
+        buffer = RecordBuffer(tag=parsed.tag, run=self.name, max_records=MAX_RECORDS, max_bytes=MAX_BYTES)
+        return Stream(producer, buffer, query=parsed.key)
 
     def series_of(self, query: Query | str) -> Series | None:
-        """Return the series whose records are what a query asks for; `None` if that has to be computed.
+        """Return the series that holds the records of a query, or `None` if they must be computed.
 
         Args:
             query: As in `stream`.
 
         Raises:
-            QueryError: The query cannot be read, or not be answered from what was kept.
+            QueryError: The query is not valid, or cannot be answered from the recorded series.
         """
         keys = self._keys()
-        asked = _tagged(query, keys) if isinstance(query, str) else as_query(query)
-        chosen = plan(asked, keys)
+        chosen = plan(_parse(query, keys), keys)
         if chosen.how != "records":
             return None
         (key,) = chosen.keys.values()
@@ -168,13 +170,12 @@ class RecordedRun(EventAttributes):
 
     @property
     def history(self) -> list[HistoryEntry]:
-        """The acts that were applied to the run while it kept something, the oldest first."""
-        acts = Key(kind="acts", tag="acts")
-        if acts not in self._keys():
+        """The commands that the run applied while it recorded, the oldest first."""
+        key = Key(kind="acts", tag="acts")
+        if key not in self._keys():
             return []
-        return [
-            HistoryEntry(**known_fields(HistoryEntry, entry)) for entry in self._recording.series(acts).columns().values
-        ]
+        entries = self._recording.series(key).columns().values
+        return [HistoryEntry(**known_fields(HistoryEntry, entry)) for entry in entries]
 
     def export(
         self,
@@ -184,16 +185,16 @@ class RecordedRun(EventAttributes):
         tags: Sequence[str] = (),
         overwrite: bool = False,
     ) -> Exported:
-        """Write what was recorded as "parquet", "csv", "npz", "tensorboard" or "mindspore": see `keep.export`."""
+        """Export the series as "parquet", "csv", "npz", "tensorboard" or "mindspore": see `storage.export`."""
         with self._recording.lock:
             return export(self._recording, to=to, out=out, tags=tags, overwrite=overwrite)
 
     def check(self) -> Report:
-        """Read every byte of the run's files, and report what is damaged and what is intact."""
+        """Read every byte of the run's files, and report which records are damaged and which are intact."""
         return check(self.directory)
 
     def close(self) -> None:
-        """Close the files; streams end, and what was read of them stays."""
+        """Close the files. Streams end; the records they have read stay."""
         with self._recording.lock:
             self._closed = True
             self._recording.close()
@@ -208,14 +209,14 @@ class RecordedRun(EventAttributes):
         state = "closed" if self._closed else f"{len(self.tags())} tags, {self._state()}"
         return f"<RecordedRun {self.name!r} in {str(self.directory)!r}, {state}>"
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         from sightglass.views.surfaces.notebook import bundle_of_run
 
         return bundle_of_run(self)
 
     def _check_open(self) -> None:
         if self._closed:
-            raise RunLostError(f"Recorded run {self.name!r} in {str(self.directory)!r} was closed: open it anew")
+            raise RunLostError(f"Recorded run {self.name!r} in {str(self.directory)!r} was closed: open it again")
 
     def _keys(self) -> list[Key]:
         self._check_open()
@@ -225,9 +226,9 @@ class RecordedRun(EventAttributes):
 
     def _live(self) -> bool:
         changed = 0.0
-        for part in self._recording.parts:
+        for file in self._recording.parts:
             with contextlib.suppress(OSError):
-                changed = max(changed, part.path.stat().st_mtime)
+                changed = max(changed, file.path.stat().st_mtime)
         return lives(self._recording.info, changed, alive=discovery.alive)
 
     def _state(self) -> str:
@@ -237,24 +238,26 @@ class RecordedRun(EventAttributes):
         return "running" if self._live() else "died" if info.id else "recorded"
 
 
-def _tagged(text: str, keys: Sequence[Key]) -> Query:
-    """Read a query, or the tag of a series, which need not be the text of a query."""
+def _parse(query: Query | str, keys: Sequence[Key]) -> Query:
+    """Return a query, of its text or of the tag of a series, which need not be valid as a query."""
+    if not isinstance(query, str):
+        return as_query(query)
     try:
-        query = as_query(text)
-        if any(key.query == query.key for key in keys):
-            return query
+        parsed = as_query(query)
+        if any(key.query == parsed.key for key in keys):
+            return parsed
     except QueryError:
-        query = None
+        parsed = None
     for key in keys:
-        if key.kind == "logged" and key.tag == text:
-            return as_query(f"on('log').map(lambda e: e[{text!r}])")
-        if key.kind == "stream" and key.tag == text:
+        if key.kind == "logged" and key.tag == query:
+            return as_query(f"on('log').map(lambda e: e[{query!r}])")
+        if key.kind == "stream" and key.tag == query:
             return as_query(key.query)
-    return query or as_query(text)
+    return parsed or as_query(query)
 
 
-def _meant(query: Query | str, keys: Sequence[Key], error: QueryError) -> QueryError:
-    """Return an error about a query; about what is more like a tag than a query, one that says which tag was meant."""
+def _with_suggestion(query: Query | str, keys: Sequence[Key], error: QueryError) -> QueryError:
+    """Return an error about a query; for a misspelt tag, one that suggests the right tag."""
     if not isinstance(query, str) or "(" in query:
         return error
     tags = sorted({key.tag for key in keys if key.kind == "logged"})
@@ -263,7 +266,7 @@ def _meant(query: Query | str, keys: Sequence[Key], error: QueryError) -> QueryE
 
 
 class RecordedRuns(Mapping[str, RecordedRun]):
-    """The recorded runs in a folder, by their paths in it, the newest first. Made by `sightglass.open`."""
+    """The recorded runs in a folder, by their paths in it, newest first. Made by `sightglass.open`."""
 
     def __init__(self, folder: Path, *, rank: int | None = None, follow: bool = False) -> None:
         self.directory = folder
@@ -286,35 +289,35 @@ class RecordedRuns(Mapping[str, RecordedRun]):
         return len(self._paths)
 
     def tags(self) -> list[str]:
-        """Return the tags under which any of the runs kept something, sorted."""
+        """Return the tags of all runs, sorted."""
         tags: set[str] = set()
         for name in self:
-            with contextlib.suppress(*PASSED_BY), self.borrow(name) as run:
+            with contextlib.suppress(*SKIPPED), self.borrow(name) as run:
                 tags.update(run.tags())
         return sorted(tags)
 
     def stream(self, query: Query | str) -> Stream:
-        """Ask all runs that kept what the query needs; each record bears the name of its run.
+        """Return the union of the streams of all runs that can answer a query; each record has the name of its run.
 
         Raises:
-            QueryError: The query cannot be read, or none of the runs can answer it.
+            QueryError: The query is not valid, or no run can answer it.
         """
-        streams, problem = [], None
+        streams, first_error = [], None
         for name in self:
             try:
                 with self.borrow(name) as run:
                     stream = run.stream(query)
-                    stream.since(0)  # all is read before the files are closed
+                    stream.since(0)  # read all records before the files are closed
                     streams.append(stream)
-            except (QueryError, *PASSED_BY) as error:
-                problem = problem or error
+            except (QueryError, *SKIPPED) as error:
+                first_error = first_error or error
         if not streams:
-            raise problem or QueryError(f"There is no run in {str(self.directory)!r}")
+            raise first_error or QueryError(f"No run was recorded in {str(self.directory)!r}")
         return streams[0].union(*streams[1:])
 
     @contextlib.contextmanager
     def borrow(self, name: str) -> Iterator[RecordedRun]:
-        """Open a run for a moment, if it is not open anyway: there may be more of them than files that may be open."""
+        """Open a run for a moment, unless it is open: a folder may hold more runs than a process may open files."""
         if name in self._opened:
             yield self[name]
             return
@@ -327,7 +330,7 @@ class RecordedRuns(Mapping[str, RecordedRun]):
             yield run
 
     def close(self) -> None:
-        """Close all that were opened."""
+        """Close all runs that were opened."""
         for run in self._opened.values():
             run.close()
 
@@ -344,29 +347,29 @@ class RecordedRuns(Mapping[str, RecordedRun]):
 def open(path: str | os.PathLike[str], *, rank: int | None = None, follow: bool = False) -> RecordedRun | RecordedRuns:
     """Open a recorded run: a run directory, a file that `Stream.save` wrote, or a folder of runs.
 
-    Summary directories of MindSpore and log directories of TensorBoard open the same way.
+    Summary directories of MindSpore and log directories of TensorBoard open in the same way.
 
     Args:
-        path: Where it is.
-        rank: Which rank's files, where several wrote there; by default the lowest one's.
-        follow: Whether streams go on while another process is still writing.
+        path: The directory, file or folder.
+        rank: The rank whose files to read, where several ranks recorded; by default the lowest.
+        follow: Whether streams continue while another process is still writing.
 
     Returns:
-        A `RecordedRun`, or of a folder with several runs in it `RecordedRuns`, by their names.
+        A `RecordedRun`, or for a folder of several runs `RecordedRuns`, by their names.
 
     Raises:
-        RunNotFoundError: There is nothing that was recorded.
-        DamagedError: It is a file of another kind, or of a newer version.
-        UnknownNameError: The rank kept nothing there.
+        RunNotFoundError: The path does not exist, or holds no records.
+        DamagedError: The file is not a record file, or a newer version wrote it.
+        UnknownNameError: The rank recorded nothing here.
     """
-    place = Path(path)
-    if not os.fspath(path) or not place.exists():
-        raise RunNotFoundError(f"There is no {os.fspath(path)!r}")
-    if place.is_file() or is_run(place):
-        return _opened(place, rank=rank, follow=follow)
-    runs = RecordedRuns(place, rank=rank, follow=follow)
+    folder = Path(path)
+    if not os.fspath(path) or not folder.exists():
+        raise RunNotFoundError(f"{os.fspath(path)!r} does not exist")
+    if folder.is_file() or is_run(folder):
+        return _opened(folder, rank=rank, follow=follow)
+    runs = RecordedRuns(folder, rank=rank, follow=follow)
     if not runs:
-        raise RunNotFoundError(f"Nothing was recorded in {str(place)!r}: there are no record files, nor runs with such")
+        raise RunNotFoundError(f"Nothing was recorded in {str(folder)!r}: expected record files, or folders with some")
     return runs
 
 
@@ -379,5 +382,5 @@ def _opened(path: Path, *, rank: int | None, follow: bool) -> RecordedRun:
 
 
 def found(folder: Path) -> list[RunEntry]:
-    """List the recorded runs in a folder, the newest first."""
+    """List the recorded runs in a folder, newest first."""
     return runs_in(folder, alive=discovery.alive)
