@@ -7,7 +7,7 @@ import { Charts } from './pages/charts/Charts'
 import { MediaPage } from './pages/media/MediaPage'
 import { TensorsPage } from './pages/tensors/TensorsPage'
 import { AskPage } from './pages/ask/AskPage'
-import { ActPage } from './pages/act/ActPage'
+import { CommandsPage } from './pages/commands/CommandsPage'
 import { Details } from './pages/runs/Details'
 import { RunList } from './pages/runs/RunList'
 import { RunTable } from './pages/runs/RunTable'
@@ -20,7 +20,7 @@ import { tell, Toasts } from './ui/toasts'
 
 export const sidebarOpen = signal(matchMedia('(min-width: 900px)').matches)
 
-const TITLES: Record<Page, string> = { charts: 'Charts', tensors: 'Tensors', media: 'Media', runs: 'Runs', ask: 'Ask', act: 'Act' }
+const TITLES: Record<Page, string> = { charts: 'Charts', tensors: 'Tensors', media: 'Media', runs: 'Runs', ask: 'Ask', commands: 'Commands' }
 
 /** The pages that are about the runs that are drawn. */
 const LISTING: readonly Page[] = ['charts', 'media']
@@ -90,7 +90,7 @@ function Connection() {
   return (
     <>
       {role === 'viewer' && (
-        <span class="chip chip-still" title="You may look and ask, but not act">
+        <span class="chip chip-still" title="You opened the read-only link: you can query runs but not send commands">
           viewer
         </span>
       )}
@@ -128,7 +128,7 @@ function Body() {
         {page.value === 'media' && <MediaPage />}
         {page.value === 'runs' && <RunTable />}
         {page.value === 'ask' && <AskPage />}
-        {page.value === 'act' && <ActPage />}
+        {page.value === 'commands' && <CommandsPage />}
       </main>
       {(LISTING.includes(page.value) || page.value === 'runs') && at.run.value && <Details />}
     </div>

@@ -8,7 +8,7 @@ import './style/views.css'
 import './style/ask.css'
 import './style/tensors.css'
 import './style/media.css'
-import './style/act.css'
+import './style/commands.css'
 
 import { effect } from '@preact/signals'
 import { render } from 'preact'

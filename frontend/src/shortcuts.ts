@@ -16,7 +16,7 @@ export const shortcuts: Shortcut[] = [
   { keys: 'g m', does: 'Go to images, figures and texts', run: () => update({}, { page: 'media' }) },
   { keys: 'g r', does: 'Go to the runs', run: () => update({}, { page: 'runs' }) },
   { keys: 'g a', does: 'Go to Ask', run: () => update({}, { page: 'ask' }) },
-  { keys: 'g x', does: 'Go to Act', run: () => update({}, { page: 'act' }) },
+  { keys: 'g x', does: 'Go to Commands', run: () => update({}, { page: 'commands' }) },
   { keys: '/', does: 'Filter runs', run: () => focusFilter() },
   { keys: 't', does: 'Search tags', run: () => focusHotkey('t') },
   { keys: 'b', does: 'Show or hide the list of runs', run: () => (sidebarOpen.value = !sidebarOpen.value) },

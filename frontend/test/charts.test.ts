@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { actText, placeOf } from '../src/pages/charts/acts'
+import { commandText, placeOf } from '../src/pages/charts/history'
 import { lineOf, wantedOf } from '../src/pages/charts/wanted'
 import { counterparts, FOUND, gridRows, ownSpecs, prefixOf, sectionsOf, tagSearch, withChart } from '../src/pages/charts/sections'
 import { readings } from '../src/views/Legend'
@@ -65,14 +65,14 @@ test('values at the cursor, the largest first, NaN last', () => {
 })
 
 test('what was done, in words', () => {
-  expect(actText({ kind: 'set', name: 'lr', value: 0.01, old: 0.1 })).toBe('lr 0.1 → 0.01')
-  expect(actText({ kind: 'set', name: 'lr', value: 0.01, old: null })).toBe('lr → 0.01')
-  expect(actText({ kind: 'call', name: 'checkpoint', value: [] })).toBe('checkpoint()')
-  expect(actText({ kind: 'call', name: 'f', value: [1, 'a'], error: 'no' })).toBe('f(1, a): no')
-  expect(actText({ kind: 'stop' })).toBe('stop')
+  expect(commandText({ kind: 'set', name: 'lr', value: 0.01, old: 0.1 })).toBe('lr 0.1 → 0.01')
+  expect(commandText({ kind: 'set', name: 'lr', value: 0.01, old: null })).toBe('lr → 0.01')
+  expect(commandText({ kind: 'call', name: 'checkpoint', value: [] })).toBe('checkpoint()')
+  expect(commandText({ kind: 'call', name: 'f', value: [1, 'a'], error: 'no' })).toBe('f(1, a): no')
+  expect(commandText({ kind: 'stop' })).toBe('stop')
 })
 
-test('where an act stands on each axis', () => {
-  const act = { kind: 'stop', step: 7, wall_time: 100 }
-  expect([placeOf(act, 'step', 90), placeOf(act, 'relative', 90), placeOf(act, 'wall', 90), placeOf(act, 'relative', null)]).toEqual([7, 10, 100, null])
+test('the place of a command on each axis', () => {
+  const entry = { kind: 'stop', step: 7, wall_time: 100 }
+  expect([placeOf(entry, 'step', 90), placeOf(entry, 'relative', 90), placeOf(entry, 'wall', 90), placeOf(entry, 'relative', null)]).toEqual([7, 10, 100, null])
 })

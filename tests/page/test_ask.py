@@ -286,7 +286,7 @@ def test_kept_panels_stay_when_the_others_are_dropped(page):
 
 def test_equal_panels_share_a_stream_that_ends_with_the_last(open_page, server, page):
     query = "batch.loss.max(every=7)"
-    act = open_page(server.controller, "/act")
+    act = open_page(server.controller, "/commands")
     mine = ask(page, query)
     other = open_page(server.viewer, "/ask")
     theirs = ask(other, query)
@@ -294,7 +294,7 @@ def test_equal_panels_share_a_stream_that_ends_with_the_last(open_page, server, 
         expect(panel).to_contain_text(re.compile(r"\d+ records"))
     asked = streams(act).filter(has_text="every=7")
     expect(asked).to_have_count(1)
-    expect(asked).to_contain_text(re.compile("asked by (?!.*clients)"))
+    expect(asked).to_contain_text(re.compile("queried by (?!.*clients)"))
     mine.get_by_role("button", name="Drop this panel").click()
     before = theirs.inner_text()
     until(other, lambda: theirs.inner_text() != before)

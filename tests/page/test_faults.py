@@ -54,7 +54,7 @@ def test_a_run_that_is_killed_is_called_dead_and_what_it_kept_stays(own_place, o
     training.ends()
     expect(page.get_by_role("img", name=re.compile("^Died"))).to_be_visible(timeout=30_000)
     drawn(chart(page, "train/loss"), color)
-    page.get_by_role("link", name="Act").click()
+    page.get_by_role("link", name="Commands").click()
     expect(page.get_by_role("main")).to_contain_text("This run died")
     expect(page.get_by_role("button", name="Stop …")).to_be_hidden()
 
@@ -219,7 +219,7 @@ def test_what_others_wrote_is_never_run(own_place, open_page):
     expect(page.get_by_role("article", name=EVIL, exact=True)).to_be_visible()
     page.get_by_role("combobox", name="Group").select_option("name")
     places = (
-        "/runs", "/tensors", "/media?media=note", "/media?media=pic", "/ask", "/act",
+        "/runs", "/tensors", "/media?media=note", "/media?media=pic", "/ask", "/commands",
         f"/charts?filter={EVIL}", f"/charts?tags={EVIL}", f"/charts?focus={EVIL}", f"/charts?run={EVIL}",
         f"/ask?ask=a||{EVIL}", f"/tensors?tensor={EVIL}&slice={EVIL}", f"/media?full={EVIL}|0",
     )  # fmt: skip

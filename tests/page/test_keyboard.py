@@ -56,7 +56,14 @@ def test_the_sheet_tells_every_key(page):
 
 
 def test_pages_by_two_keys(page):
-    for key, name in (("t", "tensors"), ("m", "media"), ("r", "runs"), ("a", "ask"), ("x", "act"), ("c", "charts")):
+    for key, name in (
+        ("t", "tensors"),
+        ("m", "media"),
+        ("r", "runs"),
+        ("a", "ask"),
+        ("x", "commands"),
+        ("c", "charts"),
+    ):
         press(page, f"g {key}")
         expect(
             page.get_by_role("navigation", name="Pages").get_by_role("link", name=name.capitalize())
@@ -206,7 +213,7 @@ UNSEEN = """() => {
 }"""
 
 
-@pytest.mark.parametrize("fragment", ["/charts", "/tensors", "/media", "/runs", "/ask", "/act"])
+@pytest.mark.parametrize("fragment", ["/charts", "/tensors", "/media", "/runs", "/ask", "/commands"])
 def test_one_sees_where_the_focus_is(open_page, server, fragment):
     page = open_page(server.controller, fragment)
     expect(page.get_by_role("main")).not_to_be_empty()

@@ -132,13 +132,13 @@ def test_who_asks_what_and_what_it_costs(page, open_page, server):
     expect(asking.get_by_role("article", name="batch.loss.mean(every=10)")).to_be_visible()
     row(page, "live").get_by_role("button", name="live", exact=True).click()
     aside = page.get_by_role("complementary", name="Run live")
-    expect(aside).to_contain_text("Who asks what")
+    expect(aside).to_contain_text("Queries")
     asked = aside.get_by_role("listitem").filter(has_text="mean(every=10)")
     expect(asked).to_contain_text("1 client")
     expect(asked).to_contain_text(re.compile(r"\d\S* s spent"))
     asking.close()  # with the tab goes what only it asked
     expect(asked).to_be_hidden(timeout=20_000)
-    expect(aside).to_contain_text("Nobody asks")
+    expect(aside).to_contain_text("No client queries")
 
 
 def test_runs_come_and_end_by_themselves(page, place):

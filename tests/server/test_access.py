@@ -43,8 +43,8 @@ def test_viewers_look_and_do_not_act(page, begin):
     run = begin("job")
     run.control("lr", 0.1)
     key = page.key("job")
-    acts = [("acts", {"kind": "stop"}), ("acts", {"kind": "set", "name": "lr", "value": 1.0})]
-    for path, body in [*acts, ("record", {"query": "batch.loss"})]:
+    commands = [("commands", {"kind": "stop"}), ("commands", {"kind": "set", "name": "lr", "value": 1.0})]
+    for path, body in [*commands, ("record", {"query": "batch.loss"})]:
         answer = page.post(f"/runs/{key}/{path}", body, role="viewer")
         assert (answer.status_code, error(answer)) == (403, "RefusedError")
     assert not run.stopping

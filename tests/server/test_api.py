@@ -362,7 +362,7 @@ def test_acts(page, begin):
 
     def do(**body):
         answers = []
-        asking = threading.Thread(target=lambda: answers.append(page.post(f"/runs/{key}/acts", body)))
+        asking = threading.Thread(target=lambda: answers.append(page.post(f"/runs/{key}/commands", body)))
         asking.start()
         while asking.is_alive():
             run.observe("batch", loss=1.0)
@@ -383,11 +383,11 @@ def test_acts(page, begin):
     assert do(kind="stop").json()["applied"]
     assert run.stopping
     run.close()
-    assert error(page.post(f"/runs/{key}/acts", {"kind": "stop"}))[0] in (404, 409)
+    assert error(page.post(f"/runs/{key}/commands", {"kind": "stop"}))[0] in (404, 409)
 
 
 def test_acts_on_what_was_recorded_are_refused(page, mnist):
-    answer = page.post(f"/runs/{page.key('mnist')}/acts", {"kind": "stop"})
+    answer = page.post(f"/runs/{page.key('mnist')}/commands", {"kind": "stop"})
     assert error(answer) == (409, "RunLostError")
     assert "has ended" in answer.json()["error"]["message"]
 
@@ -395,15 +395,15 @@ def test_acts_on_what_was_recorded_are_refused(page, mnist):
 def test_record(page, begin):
     run = begin("alive")
     key = page.key("alive")
-    assert page.post(f"/runs/{key}/record", {"query": "batch.loss", "keep": True}).json() == {
+    assert page.post(f"/runs/{key}/record", {"query": "batch.loss", "record": True}).json() == {
         "tag": "batch.loss",
-        "keep": True,
+        "record": True,
     }
     run.observe("batch", loss=1.0)
     run.flush()
     assert page.json(f"/runs/{key}/scalars", tag="batch.loss")["y"] == [1.0]
-    assert page.post(f"/runs/{key}/record", {"query": "batch.loss", "keep": False}).status_code == 200
-    assert error(page.post(f"/runs/{key}/record", {"query": "batch.loss", "keep": False}))[0] in (400, 404)
+    assert page.post(f"/runs/{key}/record", {"query": "batch.loss", "record": False}).status_code == 200
+    assert error(page.post(f"/runs/{key}/record", {"query": "batch.loss", "record": False}))[0] in (400, 404)
 
 
 def test_views_are_chosen_as_everywhere(page):

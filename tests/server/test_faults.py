@@ -66,7 +66,7 @@ def test_a_run_that_is_killed_while_it_is_shown(page):
     run = page.runs()["victim"]
     assert (run["key"], run["live"], run["state"]) == (key, False, "died")
     assert page.json(f"/runs/{key}/scalars", tag="batch.loss")["n"] > 0
-    assert error(page.post(f"/runs/{key}/acts", {"kind": "stop"})) == (409, "RunLostError")
+    assert error(page.post(f"/runs/{key}/commands", {"kind": "stop"})) == (409, "RunLostError")
     detail = page.json(f"/runs/{key}")
     assert detail["description"]["state"] == "died"
     socket.send(type="open", id=2, run=key, query="batch.loss.max(every=10)")

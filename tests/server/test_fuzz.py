@@ -39,11 +39,11 @@ def test_no_request_is_too_much_for_the_server(page, begin):
     checks = [every.get_one(name) for name in CHECKS]
     asked = 0
     for operation in operations(page):
-        acts = operation.path.endswith("/acts")  # each of which would wait for an event
-        headers = page.headers("viewer" if acts else "controller")
+        commands = operation.path.endswith("/commands")  # each of which would wait for an event
+        headers = page.headers("viewer" if commands else "controller")
 
         @settings(
-            max_examples=examples(8 if acts else 25),
+            max_examples=examples(8 if commands else 25),
             deadline=None,
             suppress_health_check=list(HealthCheck),
             database=None,

@@ -1,4 +1,4 @@
-"""What is told of runs: names that differ, configurations and beginnings of all three kinds, acts; tables, pictures."""
+"""The list of runs: titles, configurations and starts of all three kinds; history, tables, pictures."""
 
 from __future__ import annotations
 
@@ -104,10 +104,10 @@ def test_acts_are_remembered_after_the_run(page, begin):
     detail = page.json(f"/runs/{key}")
     assert not detail["live"]
     assert detail["history"] == live
-    (act,) = live
-    assert (act["kind"], act["name"], act["value"], act["old"], act["error"]) == ("set", "lr", 0.5, 0.1, "")
-    assert act["step"] >= 0
-    assert act["wall_time"] > 0
+    (entry,) = live
+    assert (entry["kind"], entry["name"], entry["value"], entry["old"], entry["error"]) == ("set", "lr", 0.5, 0.1, "")
+    assert entry["step"] >= 0
+    assert entry["wall_time"] > 0
     assert detail["description"]["controls"]["lr"]["value"] == 0.5
     assert [stream["query"] for stream in detail["streams"]] == ["batch.loss"]
 

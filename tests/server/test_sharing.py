@@ -212,26 +212,26 @@ def test_huge_heads_are_refused(page):
     assert page.get("/session").status_code == 200
 
 
-def test_a_viewer_can_neither_act_nor_record_nor_through_the_socket(page, begin):
+def test_viewers_can_neither_send_commands_nor_record_not_through_the_socket_either(page, begin):
     run = begin("job")
     lr = run.control("lr", 0.1)
     done = []
     run.action("save", lambda: done.append(1))
     key = page.key("job")
-    acts = [{"kind": kind} for kind in ("pause", "resume", "stop")]
-    acts += [
+    commands = [{"kind": kind} for kind in ("pause", "resume", "stop")]
+    commands += [
         {"kind": "set", "name": "lr", "value": 1.0},
         {"kind": "call", "name": "save"},
         {"kind": "stop", "at": "x"},
         {},
     ]
-    for body in acts:
-        answer = page.post(f"/runs/{key}/acts", body, role="viewer")
+    for body in commands:
+        answer = page.post(f"/runs/{key}/commands", body, role="viewer")
         assert (answer.status_code, answer.json()["error"]["type"]) == (403, "RefusedError")
-    for keep in (True, False):
-        assert page.post(f"/runs/{key}/record", {"query": "batch.loss", "keep": keep}, role="viewer").status_code == 403
+    for on in (True, False):
+        assert page.post(f"/runs/{key}/record", {"query": "batch.loss", "record": on}, role="viewer").status_code == 403
     socket = page.socket("viewer")
-    for message in ({"type": "acts", "kind": "stop"}, {"type": "record", "query": "batch.loss"}, {"type": "stop"}):
+    for message in ({"type": "commands", "kind": "stop"}, {"type": "record", "query": "batch.loss"}, {"type": "stop"}):
         socket.send(**message)
         assert socket.hears("refused", id=None)["error"] == "RequestError"
     run.observe("batch", loss=1.0)

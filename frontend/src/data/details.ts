@@ -5,7 +5,7 @@ import { useEffect } from 'preact/hooks'
 import { get, messageOf, runPath } from './api'
 import { fetchInParts } from './parts'
 import { byKey, shown } from './runs'
-import type { Act, RunDetail } from './types'
+import type { HistoryEntry, RunDetail } from './types'
 
 const REFRESH_MS = 2_000
 const HISTORY_MS = 5_000
@@ -19,7 +19,7 @@ export interface Known extends RunDetail {
 
 export const details = signal<ReadonlyMap<string, Known>>(new Map())
 export const detailProblems = signal<ReadonlyMap<string, string>>(new Map())
-export const histories = signal<ReadonlyMap<string, Act[]>>(new Map())
+export const histories = signal<ReadonlyMap<string, HistoryEntry[]>>(new Map())
 
 /** The part of its time that a run spent on answering between two times that it told of itself; null while unknown. */
 export function shareOf(before: Known | undefined, now: RunDetail): number | null {
@@ -42,19 +42,19 @@ async function fetchDetail(key: string): Promise<Answer> {
 }
 
 function takeIn(answers: readonly Answer[]): void {
-  const [known, acts, problems] = [new Map(details.peek()), new Map(histories.peek()), new Map(detailProblems.peek())]
+  const [known, entries, problems] = [new Map(details.peek()), new Map(histories.peek()), new Map(detailProblems.peek())]
   for (const answer of answers) {
     const { key } = answer
     if ('problem' in answer) problems.set(key, answer.problem)
     else {
       problems.delete(key)
-      acts.set(key, answer.detail.history)
+      entries.set(key, answer.detail.history)
       known.set(key, { ...answer.detail, share: shareOf(known.get(key), answer.detail) })
     }
   }
   batch(() => {
     details.value = known
-    histories.value = acts
+    histories.value = entries
     detailProblems.value = problems
   })
 }

@@ -68,10 +68,10 @@ export interface Description {
   functions: Record<string, string>
   streams: StreamInfo[]
   n_clients: number
-  n_pending_acts: number
+  n_pending_commands: number
 }
 
-export interface Act {
+export interface HistoryEntry {
   kind: string
   name?: string
   value?: unknown
@@ -86,7 +86,7 @@ export interface Act {
 
 export interface RunDetail extends Run {
   description: Description | null
-  history: Act[]
+  history: HistoryEntry[]
   streams: StreamInfo[]
 }
 

@@ -260,7 +260,7 @@ export function mountWith(css: string, element: HTMLElement, given: MountOptions
 function boxIn(host: HTMLElement, css: string, height: number | string = '320px'): HTMLElement {
   host.style.cssText = 'display: block; width: 100%'
   host.style.height = typeof height === 'number' ? `${height}px` : height
-  // JupyterLab's own keys are not to act on its cells while a view has the focus.
+  // JupyterLab's own keys must not reach its cells while a view has the focus.
   host.dataset.lmSuppressShortcuts = 'true'
   const shadow = host.attachShadow({ mode: 'open' })
   const sheet = new CSSStyleSheet()

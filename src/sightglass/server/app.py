@@ -180,8 +180,8 @@ def _endpoint(methods: dict[str, schema.Route], runs: Runs, tokens: Tokens, hub:
             if route is None:
                 message = f"Expected {' or '.join(methods)} at {request.url.path!r:.200}, got {request.method}"
                 raise Problem(405, "RequestError", message)
-            if route.acts and role != "controller":
-                raise schema.not_acting()
+            if route.controllers_only and role != "controller":
+                raise schema.read_only()
             call = ApiRequest(runs=runs, role=role, key=request.path_params.get("key", ""))
             hub.looked()
             return await _answer(request, route, call)

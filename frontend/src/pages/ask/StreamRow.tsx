@@ -87,7 +87,7 @@ function Record({ stream }: { stream: Stream }) {
   const change = async () => {
     setBusy(true)
     try {
-      await post(runPath(stream.run, '/record'), { query: stream.query, keep: !kept, confirm: true })
+      await post(runPath(stream.run, '/record'), { query: stream.query, record: !kept, confirm: true })
       await loadDetail(stream.run)
       tell('done', kept ? 'No longer recorded; what was recorded stays.' : "Recorded from now on, in the run's directory: it also appears among the charts.")
     } catch (error) {
@@ -96,7 +96,7 @@ function Record({ stream }: { stream: Stream }) {
     setBusy(false)
   }
   return (
-    <button type="button" class={`text-button record ${kept ? 'is-recorded' : ''}`} aria-pressed={kept} disabled={viewer || busy} title={viewer ? 'You opened the link for viewers: only controllers record' : kept ? "It is kept in the run's directory; click to stop" : "Keep it in the run's directory from now on"} onClick={() => void change()}>
+    <button type="button" class={`text-button record ${kept ? 'is-recorded' : ''}`} aria-pressed={kept} disabled={viewer || busy} title={viewer ? 'You opened the read-only link: only controllers can record' : kept ? "Recorded in the run's directory; click to stop" : "Record it in the run's directory from now on"} onClick={() => void change()}>
       <Icon name="record" size={12} /> {kept ? 'recorded' : 'record'}
     </button>
   )

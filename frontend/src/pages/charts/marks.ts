@@ -1,25 +1,25 @@
-// What was done to the runs: marks in their charts.
+// The commands that runs applied, as marks in their charts.
 
 import { computed, type ReadonlySignal } from '@preact/signals'
 import { histories } from '../../data/details'
 import { labelOf, shown, styleOfRun } from '../../data/runs'
 import type { XKind } from '../../data/types'
 import type { Mark } from '../../views/draw'
-import { actText, placeOf } from './acts'
+import { commandText, placeOf } from './history'
 
-export interface ActMark extends Mark {
+export interface CommandMark extends Mark {
   run: string
 }
 
-const marksBy = (kind: XKind): ActMark[] =>
+const marksBy = (kind: XKind): CommandMark[] =>
   shown.value.flatMap((run) =>
-    (histories.value.get(run.key) ?? []).flatMap((act): ActMark[] => {
-      const x = placeOf(act, kind, run.started)
-      return x === null ? [] : [{ x, label: `${labelOf(run.key)}: ${actText(act)}`, color: styleOfRun(run.key).color, run: run.key }]
+    (histories.value.get(run.key) ?? []).flatMap((entry): CommandMark[] => {
+      const x = placeOf(entry, kind, run.started)
+      return x === null ? [] : [{ x, label: `${labelOf(run.key)}: ${commandText(entry)}`, color: styleOfRun(run.key).color, run: run.key }]
     }),
   )
 
-/** The same value until it says something else. */
+/** A signal that keeps its value as long as a new one is equal. */
 function steady<T>(make: () => T): ReadonlySignal<T> {
   let [last, text] = [undefined as T | undefined, '']
   return computed(() => {
@@ -30,5 +30,5 @@ function steady<T>(make: () => T): ReadonlySignal<T> {
   })
 }
 
-/** The marks of all runs that are drawn, on each axis. */
+/** The marks of all visible runs, on each axis. */
 export const marks = { step: steady(() => marksBy('step')), relative: steady(() => marksBy('relative')), wall: steady(() => marksBy('wall')) }

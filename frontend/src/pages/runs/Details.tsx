@@ -3,12 +3,12 @@
 import { flatten } from '../../data/filter'
 import { useDetail } from '../../data/details'
 import { byKey, durationOf, labelOf, showOnly, styleOfRun } from '../../data/runs'
-import type { Act, Run } from '../../data/types'
+import type { HistoryEntry, Run } from '../../data/types'
 import { at, toggled, update } from '../../state/state'
 import { Icon } from '../../ui/Icon'
 import { IconButton } from '../../ui/parts'
 import { dateTime, duration, value } from '../../views/format'
-import { actText } from '../charts/acts'
+import { commandText } from '../charts/history'
 import { Colors } from './Colors'
 import { Name } from './Name'
 import { StateDot } from './StateDot'
@@ -58,12 +58,12 @@ export function Details() {
         <Config run={run} />
         {run.live && (
           <>
-            <h3>Who asks what</h3>
+            <h3>Queries</h3>
             <Streams share={detail?.share ?? null} streams={detail?.streams ?? []} />
           </>
         )}
-        <h3>What was done to it</h3>
-        <History acts={detail?.history ?? []} />
+        <h3>Commands</h3>
+        <History entries={detail?.history ?? []} />
       </div>
     </aside>
   )
@@ -119,16 +119,16 @@ const filterText = (one: unknown): string => {
   return /\s/.test(text) ? `"${text}"` : text
 }
 
-export function History({ acts }: { acts: Act[] }) {
-  if (acts.length === 0) return <p class="muted">Nothing.</p>
+export function History({ entries }: { entries: HistoryEntry[] }) {
+  if (entries.length === 0) return <p class="muted">No commands yet.</p>
   return (
     <ol class="history">
-      {[...acts].reverse().map((act, i) => (
+      {[...entries].reverse().map((entry, i) => (
         <li key={i}>
-          <span>{actText(act)}</span>
+          <span>{commandText(entry)}</span>
           <span class="muted">
-            {typeof act.step === 'number' && `step ${act.step.toLocaleString('en')} · `}
-            {typeof act.wall_time === 'number' && dateTime(act.wall_time)}
+            {typeof entry.step === 'number' && `step ${entry.step.toLocaleString('en')} · `}
+            {typeof entry.wall_time === 'number' && dateTime(entry.wall_time)}
           </span>
         </li>
       ))}

@@ -1,11 +1,11 @@
-// Who asks a run what, and what that costs it.
+// The queries that a run answers, their clients, and what they cost the run.
 
 import type { StreamInfo } from '../../data/types'
 import { count, duration, number } from '../../views/format'
 
 const MAX_NAMED = 3
 
-/** Who asks: the names of a few, and how many more. */
+/** The names of a few clients, and how many more there are. */
 function clientsText(clients: readonly string[]): string {
   const named = [...new Set(clients)].slice(0, MAX_NAMED)
   const n = clients.length
@@ -15,12 +15,12 @@ function clientsText(clients: readonly string[]): string {
 export const percent = (share: number): string => (share < 0.0001 ? '< 0.01 %' : `${number(100 * share, 2)} %`)
 
 export function Streams({ share, streams }: { share: number | null; streams: StreamInfo[] }) {
-  if (streams.length === 0) return <p class="muted">Nobody asks this run anything, so watching it costs nothing.</p>
+  if (streams.length === 0) return <p class="muted">No client queries this run, so observing costs it nothing.</p>
   return (
     <>
       {share !== null && (
         <p>
-          All of it takes <b>{percent(share)}</b> of the run's time.
+          All queries take <b>{percent(share)}</b> of the run's time.
         </p>
       )}
       <ul class="stream-list">

@@ -1,4 +1,4 @@
-"""Asking and acting: is this a query, do that, keep this, which view shows these."""
+"""Endpoints that check queries, send commands, record queries, and choose views."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from .schema import Request, Route
 
 MAX_QUERY: Final = 20_000
 MAX_FORMS: Final = 200
-ACT_S: Final = 10.0
-"""How long an act may take before it is answered as one that waits; it stays in force."""
+COMMAND_S: Final = 10.0  # below the 30 s after which proxies give up; the command stays in force
 
 QueryText = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_QUERY)]
 
@@ -31,7 +30,7 @@ class CheckRequest(Request, frozen=True, kw_only=True):
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """The query can be read: the tag of its series, and its canonical text."""
+    """The tag of the query's series, and its canonical text."""
 
     ok: bool
     tag: str
@@ -39,9 +38,9 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandRequest(Request, frozen=True, kw_only=True):
-    """An act: `set` NAME to VALUE, `call` NAME with the list VALUE, `pause`, `resume`, `stop`; AT names an event.
+    """A command: `set` NAME to VALUE, `call` NAME with the list VALUE, `pause`, `resume` or `stop`; AT names an event.
 
-    A pause holds until somebody resumes, unless `hold` is false: then it ends when the server leaves the run.
+    A pause lasts until `resume`. If `hold` is false, it also ends when the server disconnects from the run.
     """
 
     kind: Literal["set", "call", "pause", "resume", "stop"]
@@ -52,7 +51,7 @@ class CommandRequest(Request, frozen=True, kw_only=True):
 
 
 class Acknowledged(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an act; where it was not applied yet, `note` tells what it waits for."""
+    """The result of a command. If it is not applied yet, `note` says what it waits for."""
 
     applied: bool
     event: str
@@ -65,29 +64,29 @@ class Acknowledged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordRequest(Request, frozen=True, kw_only=True):
-    """A query whose records are to be kept in the run's directory from now on, or not any more."""
+    """A query whose records are to be written to the run's directory from now on, or no longer."""
 
     query: QueryText
-    keep: bool = True
+    record: bool = True
     confirm: bool = False
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """The tag under which they are kept."""
+    """The tag under which the records are written."""
 
     tag: str
-    keep: bool
+    record: bool
 
 
 class FormInfo(Request, frozen=True, kw_only=True):
-    """What a stream's values are, as the socket tells in `view`."""
+    """The form of a stream's values, as in the socket's `view` message."""
 
     kind: str
     length: int = 1
 
 
 class ChooseRequest(Request, frozen=True, kw_only=True):
-    """The forms of the streams that are to share a panel; the view that is wished for, if any; their names."""
+    """The forms of the streams that share a panel, the view to use if it is possible, and the names of the streams."""
 
     forms: Annotated[list[FormInfo], msgspec.Meta(min_length=1, max_length=MAX_FORMS)]
     view: Annotated[str, msgspec.Meta(max_length=100)] | None = None
@@ -95,7 +94,7 @@ class ChooseRequest(Request, frozen=True, kw_only=True):
 
 
 class Chosen(msgspec.Struct, frozen=True, kw_only=True):
-    """The view that they share, and all that could show them."""
+    """The view that the streams share, and all views that can show them."""
 
     view: str
     kinds: list[str]
@@ -103,7 +102,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def check_query(call: ApiRequest, query: Request, body: CheckRequest) -> Checked:
-    """Tell whether a query can be read; where it cannot, the error's `position` is the place for a caret."""
+    """Check a query. If it cannot be parsed, the error's `position` is the place for a caret."""
     source = await call.read(call.runs.find, call.key)
     return await call.read(_check, source, body.query)
 
@@ -121,16 +120,16 @@ def _check(source: ServedRun, text: str) -> Checked:
     return Checked(ok=True, tag=asked.tag, canonical=asked.key)
 
 
-async def act(call: ApiRequest, query: Request, body: CommandRequest) -> Acknowledged:
+async def send_command(call: ApiRequest, query: Request, body: CommandRequest) -> Acknowledged:
     """Set a control, call an action, pause, resume or stop a live run."""
     source = await call.read(call.runs.find, call.key)
-    done = await call.ask(_act, source, body)
+    done = await call.ask(_send, source, body)
     return Acknowledged(**{name: getattr(done, name) for name in Acknowledged.__struct_fields__})
 
 
-def _act(source: ServedRun, body: CommandRequest) -> Acknowledgement:
+def _send(source: ServedRun, body: CommandRequest) -> Acknowledgement:
     if body.kind in ("set", "call") and not body.name:
-        raise bad_request(f"Expected the name of what to {body.kind}")
+        raise bad_request(f"Expected a name to {body.kind}, got ''")
     run = source.remote()
     try:
         return _applied(run, body)
@@ -141,30 +140,30 @@ def _act(source: ServedRun, body: CommandRequest) -> Acknowledgement:
 def _applied(run: RemoteRun, body: CommandRequest) -> Acknowledgement:
     match body.kind:
         case "set":
-            return run.set(body.name, body.value, at=body.at, timeout_s=ACT_S)
+            return run.set(body.name, body.value, at=body.at, timeout_s=COMMAND_S)
         case "call":
             given = [] if body.value is None else body.value if isinstance(body.value, list) else [body.value]
-            return run.call(body.name, *given, at=body.at, timeout_s=ACT_S)
+            return run.call(body.name, *given, at=body.at, timeout_s=COMMAND_S)
         case "pause":
-            return run.pause(at=body.at, hold=body.hold, timeout_s=ACT_S)
+            return run.pause(at=body.at, hold=body.hold, timeout_s=COMMAND_S)
         case "resume":
-            return run.resume(timeout_s=ACT_S)
+            return run.resume(timeout_s=COMMAND_S)
         case "stop":
-            return run.stop(at=body.at, timeout_s=ACT_S)
+            return run.stop(at=body.at, timeout_s=COMMAND_S)
 
 
 async def record(call: ApiRequest, query: Request, body: RecordRequest) -> Recorded:
-    """Keep the records of a query in the run's directory from now on, or not any more."""
+    """Write the records of a query to the run's directory from now on, or stop doing so."""
     source = await call.read(call.runs.find, call.key)
     return await call.ask(_record, source, body)
 
 
 def _record(source: ServedRun, body: RecordRequest) -> Recorded:
     run = source.remote()
-    if not body.keep:
+    if not body.record:
         run.unrecord(body.query)
-        return Recorded(tag=as_query(body.query).tag, keep=False)
-    return Recorded(tag=run.record(body.query, confirm=body.confirm), keep=True)
+        return Recorded(tag=as_query(body.query).tag, record=False)
+    return Recorded(tag=run.record(body.query, confirm=body.confirm), record=True)
 
 
 async def choose_view(call: ApiRequest, query: Request, body: ChooseRequest) -> Chosen:
@@ -185,7 +184,9 @@ def _kind(name: str) -> Kind:
 
 ROUTES: Final = (
     Route(method="POST", path="/runs/{key}/check", handler=check_query, body=CheckRequest, answer=Checked),
-    Route(method="POST", path="/runs/{key}/acts", handler=act, body=CommandRequest, answer=Acknowledged, acts=True),
-    Route(method="POST", path="/runs/{key}/record", handler=record, body=RecordRequest, answer=Recorded, acts=True),
+    Route(method="POST", path="/runs/{key}/commands", handler=send_command, body=CommandRequest, answer=Acknowledged,
+          controllers_only=True),
+    Route(method="POST", path="/runs/{key}/record", handler=record, body=RecordRequest, answer=Recorded,
+          controllers_only=True),
     Route(method="POST", path="/view", handler=choose_view, body=ChooseRequest, answer=Chosen),
-)
+)  # fmt: skip

@@ -20,15 +20,15 @@ Method = Literal["GET", "POST"]
 OPENAPI: Final = "3.1.0"
 PREFIX: Final = "/api/v1"
 ERRORS: Final[Mapping[int, str]] = {
-    400: "The request or the query in it cannot be read, or not be answered.",
-    401: "The token is missing, or not known.",
-    403: "Whoever has this token may look, not act; or the request comes from elsewhere; or the run refused it.",
-    404: "There is no such run, tag, step or address.",
-    405: "This address takes another method.",
-    409: "It cannot be done as things stand; the message says why.",
-    413: "It is more than may be asked for at once; the message names the limit.",
-    422: "What was recorded is damaged, or of another kind.",
-    503: "A fault of the server.",
+    400: "The request is malformed, or its query cannot be parsed or answered.",
+    401: "The token is missing or unknown.",
+    403: "The token is read-only, the host or origin is not allowed, or the run refused.",
+    404: "Unknown run, tag, step or address.",
+    405: "Method not allowed.",
+    409: "Not possible in the current state; the message says why.",
+    413: "The request asks for too much at once; the message names the limit.",
+    422: "The recorded data is damaged, or of another type.",
+    503: "Internal error of the server. Its terminal shows the traceback.",
 }
 
 
@@ -66,7 +66,7 @@ class Route:
         body: What a POST takes.
         answer: The struct of the JSON that it gives, or a list of it, or its media types.
         files: The media types of the files that it gives instead, when it is asked to.
-        acts: Whether only a controller may ask.
+        controllers_only: Whether the endpoint refuses viewers.
         cached: Whether answers of recorded runs have an ETag.
     """
 
@@ -77,7 +77,7 @@ class Route:
     body: type[Request] | None = None
     answer: Any = None
     files: tuple[str, ...] = ()
-    acts: bool = False
+    controllers_only: bool = False
     cached: bool = False
 
     @property
@@ -171,7 +171,7 @@ def _operation(route: Route, named: Mapping[Any, Any]) -> dict[str, Any]:
     summary, _, rest = (inspect.getdoc(route.handler) or "").partition("\n\n")
     told: dict[str, Any] = {"operationId": route.id, "summary": " ".join(summary.split()), "responses": {}}
     description = rest.partition("Raises:")[0].partition("Args:")[0].strip()
-    if route.acts:
+    if route.controllers_only:
         description = f"{description}\n\nFor controllers only.".strip()
     if description:
         told["description"] = description
@@ -216,7 +216,7 @@ def _is_json(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
-def not_acting() -> Problem:
-    """Return the problem of a viewer that tries to act."""
-    message = "Whoever has the viewer's link may look, not act: open the link of a controller"
+def read_only() -> Problem:
+    """Return the problem of a viewer that sends a command."""
+    message = "This token is read-only. Open the controller link to send commands."
     return Problem(403, "RefusedError", message)

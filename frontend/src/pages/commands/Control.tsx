@@ -1,22 +1,22 @@
-// One control of a run: the value as the run has it, the one that is drafted here, and the one that is on its way.
+// One control of a run: its value in the run, the draft in this field, and the value that was sent.
 
 import { useState } from 'preact/hooks'
 import type { ControlInfo } from '../../data/types'
 import { value as shown } from '../../views/format'
-import type { Underway } from './acts'
+import type { Pending } from './commands'
 import { boundsOf, kindOf, placeOf, problemOf, valueAt } from './controls'
 
 interface ControlProps {
   name: string
   control: ControlInfo
-  /** Why it cannot be changed from here; '' where it can. */
+  /** Why it cannot be changed here; '' if it can. */
   off: string
-  underway: Underway | null
+  pending: Pending | null
   onSet: (value: unknown) => void
   onForget: () => void
 }
 
-export function Control({ name, control, off, underway, onSet, onForget }: ControlProps) {
+export function Control({ name, control, off, pending, onSet, onForget }: ControlProps) {
   const [draft, setDraft] = useState<unknown>(undefined)
   const kind = kindOf(control)
   const changed = draft !== undefined && draft !== control.value
@@ -39,9 +39,9 @@ export function Control({ name, control, off, underway, onSet, onForget }: Contr
         <span>
           now <b>{shown(control.value)}</b>
         </span>
-        {underway && !underway.problem && (
+        {pending && !pending.problem && (
           <span class="control-pending">
-            asked <b>{shown(underway.wanted.value)}</b> {underway.note || 'on its way …'}
+            sent <b>{shown(pending.command.value)}</b> {pending.note || 'waiting …'}
           </span>
         )}
         {changed && (
@@ -55,9 +55,9 @@ export function Control({ name, control, off, underway, onSet, onForget }: Contr
           </span>
         )}
       </p>
-      {(problem ?? underway?.problem) && (
+      {(problem ?? pending?.problem) && (
         <p class="field-problem" role="alert">
-          {problem ?? underway?.problem}
+          {problem ?? pending?.problem}
         </p>
       )}
     </form>

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
-import { stillUnderway, toldOf, wordsOf, type Underway } from '../src/pages/act/acts'
-import { boundsOf, isLogarithmic, kindOf, placeOf, problemOf, valueAt } from '../src/pages/act/controls'
+import { stillPending, outcomeOf, costsOf, type Pending } from '../src/pages/commands/commands'
+import { boundsOf, isLogarithmic, kindOf, placeOf, problemOf, valueAt } from '../src/pages/commands/controls'
 import type { ControlInfo, StreamInfo } from '../src/data/types'
 
 const control = (more: Partial<ControlInfo>): ControlInfo => ({ type: 'float', value: 0.1, min: null, max: null, choices: null, where: 'a.py:1', ...more })
@@ -23,26 +23,26 @@ it('slides in powers of ten over decades, both ways', () => {
   expect(valueAt(narrow, 250)).toBe(4)
   expect([valueAt(wide, 0), valueAt(wide, 1000)]).toEqual([1e-6, 1])
 })
-it('says what is wrong before it asks', () => {
+it('refuses a wrong value before it is sent', () => {
   expect(problemOf(control({ max: 1 }), 2)).toBe('Expected at most 1')
   expect(problemOf(control({ type: 'int' }), 0.5)).toBe('Expected a whole number')
   expect(problemOf(control({}), NaN)).toBe('Expected a number')
   expect(problemOf(control({ min: 0 }), 0)).toBeNull()
 })
-it('is under way until the history shows it, or it was refused', () => {
-  const asked: Underway = { wanted: { kind: 'set', name: 'lr', value: 1 }, asked_s: 100, note: '', problem: '' }
-  expect(stillUnderway(asked, [{ kind: 'set', name: 'lr', wall_time: 99 }, { kind: 'set', name: 'wd', wall_time: 101 }])).toBe(asked)
-  expect(stillUnderway(asked, [{ kind: 'set', name: 'lr', wall_time: 101 }])).toBeNull()
-  const refused = { ...asked, problem: 'too large' }
-  expect(stillUnderway(refused, [{ kind: 'set', name: 'lr', wall_time: 101 }])).toBe(refused)
-  expect(stillUnderway(undefined, [])).toBeNull()
+it('is pending until the history shows it, or it was refused', () => {
+  const sent: Pending = { command: { kind: 'set', name: 'lr', value: 1 }, sent_s: 100, note: '', problem: '' }
+  expect(stillPending(sent, [{ kind: 'set', name: 'lr', wall_time: 99 }, { kind: 'set', name: 'wd', wall_time: 101 }])).toBe(sent)
+  expect(stillPending(sent, [{ kind: 'set', name: 'lr', wall_time: 101 }])).toBeNull()
+  const refused = { ...sent, problem: 'too large' }
+  expect(stillPending(refused, [{ kind: 'set', name: 'lr', wall_time: 101 }])).toBe(refused)
+  expect(stillPending(undefined, [])).toBeNull()
 })
-it('tells what was done', () => {
+it('says what a command did', () => {
   const done = { applied: true, event: 'epoch', step: 3, wall_time: 1, result: 42, note: '' }
-  expect(toldOf({ kind: 'set', name: 'lr', value: 0.5 }, done)).toBe('Set lr to 0.5 at epoch 3')
-  expect(toldOf({ kind: 'call', name: 'save' }, done)).toBe('Called save at epoch 3: 42')
+  expect(outcomeOf({ kind: 'set', name: 'lr', value: 0.5 }, done)).toBe('Set lr to 0.5 at epoch 3')
+  expect(outcomeOf({ kind: 'call', name: 'save' }, done)).toBe('Called save at epoch 3: 42')
 })
-it('tells what a stream costs', () => {
+it('says what a stream costs', () => {
   const stream: StreamInfo = { stream: 1, query: 'q', tag: 'q', clients: ['a'], n_records: 10, n_events: 100, n_skipped: 5, n_dropped: 0, n_errors: 0, last_error: '', stride: 2, spent_s: 0.001 }
-  expect(wordsOf(stream, 10)).toEqual(['asked by a', '10 records', '10 µs an event', '0.01 % of its time', 'one in 2 events', '5 skipped'])
+  expect(costsOf(stream, 10)).toEqual(['queried by a', '10 records', '10 µs an event', '0.01 % of its time', 'one in 2 events', '5 skipped'])
 })

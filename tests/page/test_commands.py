@@ -1,4 +1,4 @@
-"""Acting on a live run: what the page sets, the training uses."""
+"""Commands to a live run: the training uses what the page sets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def server(place, training):
 
 @pytest.fixture
 def page(open_page, server):
-    page = open_page(server.controller, "/act")
+    page = open_page(server.controller, "/commands")
     expect(control(page, "lr")).to_be_visible()
     return page
 
@@ -36,7 +36,7 @@ def number(page, name):
 
 
 def done(page):
-    """The history of acts, newest first."""
+    """Return the history of commands, newest first."""
     return page.get_by_role("list").filter(has_text=re.compile(r"(set|call|pause|resume) "))
 
 
@@ -87,7 +87,7 @@ def test_switches_choices_and_texts(page, training):
 
 def test_values_out_of_bounds_are_not_sent(page):
     asked = []
-    page.on("request", lambda request: asked.append(request) if request.url.endswith("/acts") else None)
+    page.on("request", lambda request: asked.append(request) if request.url.endswith("/commands") else None)
     for name, value in (("lr", "2"), ("warmup", "1.5"), ("patience", "0")):
         number(page, name).fill(value)
         expect(control(page, name).get_by_role("alert")).to_be_visible()
@@ -97,10 +97,11 @@ def test_values_out_of_bounds_are_not_sent(page):
 
 
 def test_a_refusal_of_the_run_is_told_beside_the_control(open_page, server, training):
-    page = open_page(server.controller, "/act", expects=["status of 409", "status of 400"])
+    page = open_page(server.controller, "/commands", expects=["status of 409", "status of 400"])
     expect(control(page, "patience")).to_be_visible()
     page.route(
-        "**/acts", lambda route: route.continue_(post_data=route.request.post_data.replace('"value":7', '"value":-7'))
+        "**/commands",
+        lambda route: route.continue_(post_data=route.request.post_data.replace('"value":7', '"value":-7')),
     )
     number(page, "patience").fill("7")
     page.keyboard.press("Enter")
@@ -109,7 +110,7 @@ def test_a_refusal_of_the_run_is_told_beside_the_control(open_page, server, trai
 
 
 def test_actions_are_called_and_say_what_came_of_it(open_page, server, training):
-    page = open_page(server.controller, "/act", expects=["status of 4"])
+    page = open_page(server.controller, "/commands", expects=["status of 4"])
     expect(page.get_by_text("Save the weights.")).to_be_visible()
     page.get_by_role("button", name="Call checkpoint").click()
     assert training.hears("called") == ["checkpoint"]
@@ -133,8 +134,8 @@ def test_a_paused_training_waits_until_it_is_resumed(page, training, open_page, 
 
 
 def test_a_viewer_sees_everything_and_changes_nothing(open_page, server, training):
-    page = open_page(server.viewer, "/act", expects=["status of 403"])
-    expect(page.get_by_text(re.compile("You opened the link for viewers"))).to_be_visible()
+    page = open_page(server.viewer, "/commands", expects=["status of 403"])
+    expect(page.get_by_text(re.compile("You opened the read-only link"))).to_be_visible()
     expect(number(page, "lr")).to_be_disabled()
     expect(control(page, "augment").get_by_role("switch")).to_be_disabled()
     for name in ("Pause", "Stop …", "Call checkpoint"):
@@ -144,13 +145,13 @@ def test_a_viewer_sees_everything_and_changes_nothing(open_page, server, trainin
       const { runs } = await (await fetch('api/v1/runs', { headers })).json()
       const body = JSON.stringify({ kind: 'set', name: 'lr', value: 0.9 })
       const post = (what) => fetch(`api/v1/runs/${runs[0].key}/${what}`, { method: 'POST', headers, body })
-      return (await Promise.all(['acts', 'record'].map(post))).map(({ status }) => status)
+      return (await Promise.all(['commands', 'record'].map(post))).map(({ status }) => status)
     }"""
     assert page.evaluate(asked) == [403, 403]
     expect(control(page, "lr")).not_to_contain_text("0.9")
 
 
-def test_acts_are_marked_in_every_chart(page, training):
+def test_commands_are_marked_in_every_chart(page, training):
     number(page, "lr").fill("0.75")
     page.keyboard.press("Enter")
     training.hears("set")
@@ -178,7 +179,7 @@ def test_acts_are_marked_in_every_chart(page, training):
 
 def test_stop_asks_first_and_then_ends_the_process(own_place, open_page):
     training = own_place.train("doomed")
-    page = open_page(own_place.serve().controller, "/act")
+    page = open_page(own_place.serve().controller, "/commands")
     page.get_by_role("button", name="Stop …").click()
     dialog = page.get_by_role("dialog", name="Stop doomed")
     expect(dialog.get_by_role("button", name="Keep it running")).to_be_visible()

@@ -1,19 +1,19 @@
-// A function that the run lets clients call; it runs in the training itself.
+// One action of a run: a function of the training that controllers can call.
 
-import type { Underway } from './acts'
+import type { Pending } from './commands'
 
 interface ActionProps {
   name: string
   doc: string
   where: string
-  /** Why it cannot be called from here; '' where it can. */
+  /** Why it cannot be called here; '' if it can. */
   off: string
-  underway: Underway | null
+  pending: Pending | null
   onCall: () => void
 }
 
-export function Action({ name, doc, where, off, underway, onCall }: ActionProps) {
-  const waits = underway !== null && !underway.problem
+export function Action({ name, doc, where, off, pending, onCall }: ActionProps) {
+  const waits = pending !== null && !pending.problem
   return (
     <div class="control">
       <span class="control-name" title={`Declared at ${where}`}>
@@ -23,10 +23,10 @@ export function Action({ name, doc, where, off, underway, onCall }: ActionProps)
       <button type="button" class="button" disabled={Boolean(off) || waits} title={off || undefined} onClick={onCall}>
         {waits ? 'Waiting …' : `Call ${name}`}
       </button>
-      {waits && underway.note && <p class="control-note">{underway.note}</p>}
-      {underway?.problem && (
+      {waits && pending.note && <p class="control-note">{pending.note}</p>}
+      {pending?.problem && (
         <p class="field-problem" role="alert">
-          {underway.problem}
+          {pending.problem}
         </p>
       )}
     </div>

@@ -1,4 +1,4 @@
-// How a control is shown, and what a text typed for it means.
+// How a control is shown, and the value that a slider stands for.
 
 import type { ControlInfo } from '../../data/types'
 import { value as shown } from '../../views/format'
@@ -36,7 +36,7 @@ export function valueAt(control: ControlInfo, place: number): number {
   return control.type === 'int' ? Math.round(exact) : Number(exact.toPrecision(3))
 }
 
-/** What is wrong with a number, in words; null where nothing is. The server checks again. */
+/** Why a number is refused, or null. The run checks again. */
 export function problemOf({ type, min, max }: ControlInfo, value: number): string | null {
   if (!Number.isFinite(value)) return 'Expected a number'
   if (type === 'int' && !Number.isInteger(value)) return 'Expected a whole number'
@@ -45,7 +45,7 @@ export function problemOf({ type, min, max }: ControlInfo, value: number): strin
   return null
 }
 
-/** What a control takes, in words. */
+/** The type and bounds of a control, in words. */
 export function boundsOf(control: ControlInfo): string {
   const { type, min, max, choices } = control
   if (choices?.length || type === 'bool') return ''
