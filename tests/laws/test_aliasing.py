@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.query.lambdas import lambda_of
 
 from sightglass.core.values import Histogram, is_container, to_host
 from sightglass.query.evaluator import evaluator
-from sightglass.query.parser import parse, parse_lambda
+from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
 from sightglass.query.reducers import reducer
 
@@ -113,7 +114,7 @@ def test_a_reducer_keeps_nothing_that_the_program_overwrites(reducer: str, path:
 @pytest.mark.parametrize("body", ["x", "x[:]", "where(x > a, x, a)", "a + x", "maximum(a, x)"])
 def test_an_accumulator_is_no_part_of_the_program(body: str, make: Any) -> None:
     shared = make(1.0)
-    made = reducer("reduce", {"fn": evaluator(parse_lambda(f"lambda a, x: {body}")), "init": 0 * to_host(shared["x"])})
+    made = reducer("reduce", {"fn": evaluator(lambda_of(f"lambda a, x: {body}")), "init": 0 * to_host(shared["x"])})
     state = made.update(made.start(), to_host(shared["x"]), 0)
     before = leaves(made.finish(state))
     overwrite(shared)

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.profiles import examples
+from tests.query.lambdas import lambda_of
 
 from sightglass.core.values import Histogram
 from sightglass.query import expressions as e
 from sightglass.query.evaluator import evaluator
-from sightglass.query.parser import parse_lambda
 
 
 def ask(text: str, **observables: Any) -> Any:
-    return evaluator(parse_lambda(f"lambda b: {text}"), event="batch")(observables)
+    return evaluator(lambda_of(f"lambda b: {text}"), event="batch")(observables)
 
 
 SCALARS = {"x": 1.5, "n": 7, "k": -3, "z": 0.0, "t": True, "h": np.float32(0.25), "w": np.int64(-2)}

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.profiles import examples
+from tests.query.lambdas import lambda_of
 
 from sightglass.core.errors import QueryError
 from sightglass.query import expressions as e
 from sightglass.query.expressions import canonical
-from sightglass.query.parser import parse, parse_lambda
+from sightglass.query.parser import parse
 from sightglass.query.query import Query, on
 from sightglass.query.tracer import fn, trace
 
@@ -126,7 +127,7 @@ def build(event: str, chain: list[Any]) -> Query:
 @settings(max_examples=examples(300))
 @given(lambdas(1, 2))
 def test_a_tree_survives_its_text(tree: e.Lambda) -> None:
-    again = parse_lambda(str(tree))
+    again = lambda_of(str(tree))
     assert again == tree
     assert hash(again) == hash(tree)
     assert str(again) == str(tree)
@@ -147,7 +148,7 @@ def test_a_query_survives_its_text(event: str, chain: list[Any]) -> None:
 @settings(max_examples=examples(100))
 @given(lambdas(1, 2))
 def test_canonical_text_is_a_fixed_point_and_forgets_names(tree: e.Lambda) -> None:
-    assert canonical(parse_lambda(canonical(tree))) == canonical(tree)
+    assert canonical(lambda_of(canonical(tree))) == canonical(tree)
 
 
 @settings(max_examples=examples(100))
@@ -207,8 +208,8 @@ PAIRS: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("function", "text"), PAIRS)
 def test_lambda_and_text_make_one_tree(function: Any, text: str) -> None:
-    assert trace(function) == parse_lambda(text)
-    assert parse_lambda(str(trace(function))) == trace(function)
+    assert trace(function) == lambda_of(text)
+    assert lambda_of(str(trace(function))) == trace(function)
 
 
 def test_short_form_is_the_long_one() -> None:
@@ -230,7 +231,7 @@ def test_windows_of_one_length_are_one_window() -> None:
 
 def test_trees_differ_by_type_only() -> None:
     written = {str(trace(lambda b, c=c: b.x == c)) for c in (1, 1.0, True, "1")}
-    assert len({parse_lambda(text) for text in written}) == 4
+    assert len({lambda_of(text) for text in written}) == 4
     assert trace(lambda b: b.x == 0.0) != trace(lambda b: b.x == -0.0)
 
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.query.lambdas import lambda_of
 
 from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError, SightglassError, UnknownNameError
 from sightglass.query.evaluator import evaluator
-from sightglass.query.parser import parse, parse_lambda
+from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
 from sightglass.query.reducers import reducer
 
@@ -373,17 +374,17 @@ def test_unknown_names_are_cheap_in_large_mappings() -> None:
 
 
 def test_registered_functions_are_called_and_nothing_else() -> None:
-    tree = parse_lambda("lambda b: double(b.x)")
+    tree = lambda_of("lambda b: double(b.x)")
     assert evaluator(tree, functions={"double": lambda x: 2 * x}, event="e")({"x": 4}) == 8
     with pytest.raises(QueryError, match=r"^Unknown function 'double'\. Known: "):
         evaluator(tree, event="e")
     with pytest.raises(QueryError, match=r"^Unknown function 'double'\. Did you mean 'doubles'\?"):
         evaluator(tree, functions={"doubles": abs}, event="e")
     with pytest.raises(QueryError, match=r"^Wrong arguments for double: too many positional arguments$"):
-        evaluator(parse_lambda("lambda b: double(b.x, 1)"), functions={"double": lambda x: x}, event="e")
+        evaluator(lambda_of("lambda b: double(b.x, 1)"), functions={"double": lambda x: x}, event="e")
     with pytest.raises(QueryError, match=r"^Expected values as arguments of double, got a lambda$"):
-        evaluator(parse_lambda("lambda b: double(b.x, lambda v: v)"), functions={"double": max}, event="e")
-    assert evaluator(parse_lambda("lambda b: top(b.x)"), functions={"top": max}, event="e")({"x": [1, 3]}) == 3
+        evaluator(lambda_of("lambda b: double(b.x, lambda v: v)"), functions={"double": max}, event="e")
+    assert evaluator(lambda_of("lambda b: top(b.x)"), functions={"top": max}, event="e")({"x": [1, 3]}) == 3
 
 
 def test_states_of_reducers_are_bounded() -> None:

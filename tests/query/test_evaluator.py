@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.profiles import examples
+from tests.query.lambdas import lambda_of
 
 from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError, UnknownNameError
 from sightglass.core.values import Histogram
 from sightglass.query.evaluator import evaluator
-from sightglass.query.parser import parse_lambda
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
@@ -34,7 +34,7 @@ small = (
 
 
 def evaluate(text: str, /, **observables: Any) -> Any:
-    return evaluator(parse_lambda(f"lambda b: {text}"), event="batch")(observables)
+    return evaluator(lambda_of(f"lambda b: {text}"), event="batch")(observables)
 
 
 def of_ieee(op: str, a: Any, b: Any) -> Any:
@@ -333,15 +333,15 @@ def test_reading_a_mapping_makes_nothing_in_it() -> None:
 
 def test_registered_functions_are_called_with_values_and_give_no_way_out() -> None:
     functions = {"double": lambda x, by=2: x * by, "module": lambda: os}
-    double = evaluator(parse_lambda("lambda b: double(b.x, by=3)"), functions=functions, event="batch")
+    double = evaluator(lambda_of("lambda b: double(b.x, by=3)"), functions=functions, event="batch")
     assert double({"x": 2}) == 6
-    away = evaluator(parse_lambda("lambda b: module().path"), functions=functions, event="batch")
+    away = evaluator(lambda_of("lambda b: module().path"), functions=functions, event="batch")
     with pytest.raises(RefusedQueryError, match=r"^Expected 'what \.path is read of' to be a value, got a module: "):
         away({})
     with pytest.raises(QueryError, match=r"^Unknown function 'dubble'\. Did you mean 'double'\? Known: "):
-        evaluator(parse_lambda("lambda b: dubble(b.x)"), functions=functions, event="batch")
+        evaluator(lambda_of("lambda b: dubble(b.x)"), functions=functions, event="batch")
     with pytest.raises(QueryError, match=r"^Wrong arguments for double: "):
-        evaluator(parse_lambda("lambda b: double()"), functions=functions, event="batch")
+        evaluator(lambda_of("lambda b: double()"), functions=functions, event="batch")
 
 
 def test_inner_lambdas_see_the_arguments_around_them() -> None:

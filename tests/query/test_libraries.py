@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.query.lambdas import lambda_of
 
 from sightglass.core.values import DeviceHistogram, Histogram, array_kind, to_host
 from sightglass.query.evaluator import evaluator
 from sightglass.query.functions import FUNCTIONS
-from sightglass.query.parser import parse_lambda
 from sightglass.query.pipeline import Evaluation, host
 from sightglass.query.query import on
 
@@ -61,7 +61,7 @@ LIBRARIES = pytest.mark.parametrize(("kind", "make"), [("torch", of_torch), ("ja
 
 
 def evaluate(text: str, observables: dict[str, Any]) -> Any:
-    return evaluator(parse_lambda(f"lambda b: {text}"), event="batch")(observables)
+    return evaluator(lambda_of(f"lambda b: {text}"), event="batch")(observables)
 
 
 def kinds(value: Any) -> set[Any]:

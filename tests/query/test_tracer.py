@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.query.lambdas import lambda_of
 
 from sightglass.core.errors import QueryError, QuerySyntaxError, RefusedQueryError
-from sightglass.query.parser import parse_lambda
 from sightglass.query.query import on
 from sightglass.query.tracer import fn, trace
 
@@ -217,8 +217,8 @@ def test_functions_of_all_kinds_are_traced() -> None:
     assert trace(with_default) == trace(lambda b: b.loss * 2.0)
     assert trace(partial(with_default, k=3.0)) == trace(lambda b: b.loss * 3.0)
     assert trace(lambda *args: args[0].loss) == trace(lambda b: b.loss)
-    assert trace(operator.add, n_params=2) == parse_lambda("lambda a, b: a + b")
-    assert trace(np.add, n_params=2) == parse_lambda("lambda a, b: a + b")
+    assert trace(operator.add, n_params=2) == lambda_of("lambda a, b: a + b")
+    assert trace(np.add, n_params=2) == lambda_of("lambda a, b: a + b")
     assert trace(lambda b: b.p.map(lambda v, k=2: v * k)) == trace(lambda b: b.p.map(lambda v: v * 2))
     for op in (
         "add",
@@ -237,7 +237,7 @@ def test_functions_of_all_kinds_are_traced() -> None:
         "ne",
         "ge",
     ):
-        assert parse_lambda(str(trace(lambda b, op=op: getattr(operator, op)(2, b.x)))).body is not None
+        assert lambda_of(str(trace(lambda b, op=op: getattr(operator, op)(2, b.x)))).body is not None
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ NUMPY: list[tuple[Callable[[Any], Any], str]] = [
 
 @pytest.mark.parametrize(("function", "text"), NUMPY)
 def test_numpy_functions_are_written_down(function: Callable[[Any], Any], text: str) -> None:
-    assert trace(function) == parse_lambda(f"lambda b: {text}")
+    assert trace(function) == lambda_of(f"lambda b: {text}")
 
 
 def test_numpy_functions_that_queries_lack() -> None:
@@ -325,7 +325,7 @@ def test_calls_are_checked_where_they_are_written() -> None:
 def test_shadowed_names_are_told_apart() -> None:
     tree = trace(lambda v: v.p.map(lambda v: v.q.map(lambda v, v_: v + v_)))
     assert str(tree) == "lambda v: v.p.map(lambda v_: v_.q.map(lambda v__, v___: v__ + v___))"
-    assert tree == parse_lambda("lambda a: a.p.map(lambda b: b.q.map(lambda c, d: c + d))")
+    assert tree == lambda_of("lambda a: a.p.map(lambda b: b.q.map(lambda c, d: c + d))")
 
 
 def test_threads_trace_at_once() -> None:

@@ -97,7 +97,7 @@ def test_one_compilation_at_each_change_of_what_is_asked(desk, way, n_hooks):
     assert loop.compiled(3) == 1
     relu = desk.ask("batch.activations['1'].mean()")
     assert loop.compiled(6) == 1
-    assert loop.watch.n_recompiled == 1
+    assert loop.watch._compiled.n_resets == 1
     again = desk.ask("batch.activations['1'].std()")  # of the same tensor: the program is the same
     assert loop.compiled(3) == 0
     first = desk.ask("batch.activations['0'].mean()")

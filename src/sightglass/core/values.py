@@ -26,7 +26,6 @@ ArrayKind = Literal["numpy", "torch", "jax", "other"]
 
 BLOCK = 2**18
 LARGEST = float(np.finfo(np.float64).max)
-ON_HOST = frozenset((float, int, bool, str, np.ndarray, np.float64, np.float32))
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,17 +72,6 @@ def as_query(query: Query | str) -> Query:
     raise QuerySyntaxError(f"Expected a query such as on('batch').map(lambda b: b.loss) or 'batch.loss', got {query!r}")
 
 
-def parse_lambda(text: str, *, functions: Collection[str] | None = None) -> e.Lambda:
-    """Read a lambda expression, such as `lambda b: b.loss`; errors as in `parse`."""
-    reader = _Reader(text, functions)
-    node = reader.syntax()
-    if not isinstance(node, ast.Lambda):
-        reader.fail("Expected a lambda such as lambda b: b.loss", node)
-    tree = reader.function(node, frozenset())
-    e.check_size(tree)
-    return tree
-
-
 class _Reader:
     """One text being read."""
 

@@ -136,11 +136,6 @@ class Watched:
         """How many hooks there are on the module and its optimizer now."""
         return 0 if self._hooks is None else self._hooks.n_hooks
 
-    @property
-    def n_recompiled(self) -> int:
-        """How often compiled programs were made anew because of what was asked."""
-        return self._compiled.n_resets
-
     # For the emitter
 
     def survey(self) -> bool:
