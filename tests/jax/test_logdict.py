@@ -17,8 +17,9 @@ from jax import lax
 from tests.profiles import examples
 
 from sightglass.core.errors import LogError, UnknownNameError
-from sightglass.jax.logs.joining import no_step
-from sightglass.jax.logs.logdict import logdict, stepdict
+from sightglass.jax.logs.columns import no_step
+from sightglass.jax.logs.logdict import logdict
+from sightglass.jax.logs.tagged import stepdict
 from sightglass.jax.reducers.accumulate import histogram, last_k
 
 unhurried = settings(max_examples=examples(40), deadline=None)
@@ -324,14 +325,14 @@ def test_what_is_wrong_is_said() -> None:
     traced: list[Any] = []
     for refused, kind, message in [
         (lambda: logs + logdict({"x": jnp.ones((2, 4))}), LogError,
-         "Expected values of one shape under tag 'x', got (3,) and (4,): log them under tags of their own"),
+         "Expected values of one shape under tag 'x', got (3,) and (4,): log them under different tags"),
         (lambda: logs + logdict({"x": {"a": jnp.ones(2)}}), LogError,
          "Expected values of one structure under tag 'x', got PyTreeDef(*) and PyTreeDef({'a': *})"),
         (lambda: logdict({"k": jnp.ones(1)}) + logdict({"k": jax.random.split(jax.random.key(0), 1)}), LogError,
          "Expected values of one type under tag 'k', got float32 and key<fry>"),
         (lambda: logs + logdict({"x": jnp.ones((1, 3))}, {"step": {"x": jnp.ones((1, 2))}}), LogError,
          "Expected values of one shape under tag 'x' in step track 'step', got () and (2,): "
-         "log them under tags of their own"),
+         "log them under different tags"),
         (lambda: logdict({"x": {"a": jnp.ones(2), "b": jnp.ones(3)}}), ValueError,
          "Expected leaves of tag 'x' with the events along their first axis, got shapes (2,), (3,)"),
         (lambda: logdict({"x": 1.0}), ValueError,

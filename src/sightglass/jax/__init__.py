@@ -3,7 +3,7 @@
 from sightglass.core.errors import LogError as LogError
 from sightglass.jax import batching as _batching  # noqa: F401
 from sightglass.jax.logs.logdict import logdict as logdict
-from sightglass.jax.logs.logdict import stepdict as stepdict
+from sightglass.jax.logs.tagged import stepdict as stepdict
 
 # What these two register is in force from here on: the event "jax", and what a log means under `vmap`.
 from sightglass.jax.ondemand import attach as _attach  # noqa: F401

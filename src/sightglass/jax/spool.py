@@ -23,7 +23,7 @@ from jax import lax
 
 from sightglass.core.errors import LogError, UnknownNameError
 
-from .logs.joining import no_step
+from .logs.columns import no_step
 from .logs.logdict import logdict
 from .program.compat import Aval
 from .program.primitive import LogEvent, Site, WantedLogs, demand, wanted

@@ -27,6 +27,7 @@ from jax.interpreters import ad, batching, mlir
 
 from sightglass.jax.program import compat
 
+from .logs.columns import EventColumns
 from .logs.logdict import logdict
 from .program.primitive import LogEvent, Site, WantedLogs, demand, wanted
 from .program.survey import Survey
@@ -145,11 +146,13 @@ class Tapped(Staged):
     def _logs(self, kind: LogSpec, leaves: Sequence[Any]) -> logdict:
         values, steps = kind.tree.unflatten([leaf[None] for leaf in leaves[kind.masked :]])
         # The parts fit together: checking them again would double the price of an event.
-        return logdict._made(
-            dict(zip(kind.keys, values, strict=True)),
-            {name: dict.fromkeys(kind.keys, step) for name, step in zip(kind.steps, steps, strict=True)},
-            dict.fromkeys(kind.keys, leaves[0][None]) if kind.masked and kind.n_batch else {},
-            {},
+        return logdict._of(
+            EventColumns(
+                dict(zip(kind.keys, values, strict=True)),
+                {name: dict.fromkeys(kind.keys, step) for name, step in zip(kind.steps, steps, strict=True)},
+                dict.fromkeys(kind.keys, leaves[0][None]) if kind.masked and kind.n_batch else {},
+                {},
+            )
         )
 
     def _failed(self, error: Exception, site: Site) -> None:

@@ -25,7 +25,7 @@ from sightglass.jax.loggers import (
     WandBLogger,
 )
 
-from ...keep.wandb_files import read_all  # noqa: TID252  tests are no package
+from ...storage.wandb_files import read_all  # noqa: TID252  tests are no package
 from .programs import losses, train
 
 Series = list[tuple[float, float]]

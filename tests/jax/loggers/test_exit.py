@@ -10,7 +10,7 @@ import pytest
 
 import sightglass as sg
 
-from ...keep.wandb_files import read_all  # noqa: TID252  tests are no package
+from ...storage.wandb_files import read_all  # noqa: TID252  tests are no package
 
 SCRIPT = """
 import jax, jax.numpy as jnp

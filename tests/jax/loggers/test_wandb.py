@@ -12,7 +12,7 @@ from sightglass.core.errors import MissingExtraError
 from sightglass.jax import log
 from sightglass.jax.loggers import WandBLogger
 
-from ...keep.wandb_files import read_all  # noqa: TID252  tests are no package
+from ...storage.wandb_files import read_all  # noqa: TID252  tests are no package
 from .programs import train
 
 pytest.importorskip("wandb")

@@ -12,7 +12,7 @@ import numpy as np
 
 from sightglass.core.record import Record
 from sightglass.core.values import is_container, rebuild
-from sightglass.jax.logs.joining import n_events, no_step
+from sightglass.jax.logs.columns import n_events, no_step
 from sightglass.jax.logs.logdict import PRIMARY, logdict
 from sightglass.jax.logs.reading import is_missing, plain, row
 
@@ -34,7 +34,7 @@ class Numbers:
             Those of one moment next to each other. Of steps that differ between the lanes of a `vmap` inside the
             program it is the largest; lanes in which an event did not happen are NaN.
         """
-        data, steps, valid, dropped = logs._parts()
+        data, steps, valid, dropped = logs._columns()
         by_tag: dict[str, list[Record]] = {}
         for tag, value in data.items():
             index = self._next.get(tag, 0) + (int(np.max(dropped[tag])) if tag in dropped else 0)

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sightglass.jax.logs.columns import EventColumns
 from sightglass.jax.logs.logdict import logdict
 from sightglass.jax.program.primitive import LogEvent, WantedLogs, log, under, wanted
 from sightglass.jax.program.traced_function import Staged, traced
@@ -97,7 +98,7 @@ def parted(logs: logdict) -> Iterator[tuple[Any, logdict]]:
     Yields:
         The lane, shape (n_words,), and the lane's logs, events first.
     """
-    data, steps, valid, _ = logs._parts()
+    data, steps, valid, _ = logs._columns()
     name = next(name for name in steps if name.startswith(LANE))
     n_own = int(name.removeprefix(LANE))
     words = next(iter(steps[name].values()))[0]
@@ -105,7 +106,7 @@ def parted(logs: logdict) -> Iterator[tuple[Any, logdict]]:
     if collected is not None:
         yield from lanes(words, collected, events=(0,), n_own=n_own)
         return
-    own = logdict._made(data, {other: track for other, track in steps.items() if other != name}, valid, {})
+    own = logdict._of(EventColumns(data, {other: track for other, track in steps.items() if other != name}, valid, {}))
     yield from lanes(words, own, events=(slice(None),), n_own=n_own)
 
 
@@ -128,4 +129,4 @@ def lanes(words: Any, logs: logdict, *, events: tuple[Any, ...] = (), n_own: int
 
 def n_bytes(logs: logdict) -> int:
     """Tell how many bytes the values of logs take, about."""
-    return EVENT_BYTES + sum(int(leaf.nbytes) for leaf in jax.tree.leaves(logs._parts()[0]))
+    return EVENT_BYTES + sum(int(leaf.nbytes) for leaf in jax.tree.leaves(logs._columns().data))

@@ -9,7 +9,7 @@ import numpy as np
 
 from sightglass.core.values import to_host
 
-from .joining import no_step
+from .columns import no_step
 from .reduction import fit, is_number
 
 

@@ -20,9 +20,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
 from sightglass.core.errors import UnknownNameError
 
+Array = npt.NDArray[Any] | jax.Array
+"""An array of either library; its dtype may be one of JAX's own."""
 Reduction = Callable[[Any, Any], Any]
 
 

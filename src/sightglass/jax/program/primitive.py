@@ -29,7 +29,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from sightglass.core.errors import LogError
-from sightglass.jax.logs.logdict import NO_LEAVES, logdict, prefixed
+from sightglass.jax.logs.logdict import NO_LEAVES, logdict
 
 from .compat import effect, value_holder
 
@@ -146,8 +146,8 @@ def log(
         data = _bind(data, steps, demanded, event=event, prefix=prefix, explicit=explicit)
     # This is logdict.of(data, steps): the call would cost a quarter of what a log costs that nobody wants.
     logs = _new(logdict)
-    logs._given = True
-    logs._data = prefixed(prefix, data) if prefix else data
+    logs._is_lazy = True
+    logs._data = {prefix + key: value for key, value in data.items()} if prefix else data
     logs._steps = steps
     logs._valid = logs._dropped = NO_LEAVES
     return logs
