@@ -62,7 +62,7 @@ def _update_ms(view: MatplotlibView, source: Held, value: Any, *, whole: bool = 
 
     def moving() -> None:
         canvas.restore_region(still)
-        for artist in view._painting.moving:
+        for artist in view._painter.animated_artists:
             view.figure.draw_artist(artist)
 
     paint: Callable[[], None] = canvas.draw if whole else moving

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sightglass.core.errors import ViewError
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text
-from sightglass.views.choose import CAN_SHOW, MAX_BARS, VIEWS, Form, choose, form_of, views_of
+from sightglass.views.choose import MAX_BARS, VIEWS, VIEWS_OF_KIND, Form, choose, form_of, views_of
 
 SEEN = [
     (1.5, "number", "line"),
@@ -81,15 +81,15 @@ def test_streams_that_share(one, other, view):
     [("number", "image"), ("number", "pair"), ("number", "text"), ("matrix", "image"), ("figure", "image")],
 )
 def test_streams_that_cannot_share_are_named_with_both_kinds(one, other):
-    from sightglass.views.choose import KIND_WORDS
+    from sightglass.views.choose import KIND_NAMES
 
     with pytest.raises(ViewError) as caught:
         choose([Form(kind=one), Form(kind=other)], names=["a", "b"])
     message = str(caught.value)
     assert "'a'" in message
     assert "'b'" in message
-    assert KIND_WORDS[one] in message
-    assert KIND_WORDS[other] in message
+    assert KIND_NAMES[one] in message
+    assert KIND_NAMES[other] in message
 
 
 def test_message_of_a_clash():
@@ -119,7 +119,7 @@ def test_no_stream_is_no_view():
         choose([])
 
 
-forms = st.builds(Form, kind=st.sampled_from(sorted(CAN_SHOW)), length=st.integers(1, 100))
+forms = st.builds(Form, kind=st.sampled_from(sorted(VIEWS_OF_KIND)), length=st.integers(1, 100))
 
 
 @given(st.lists(forms, min_size=1, max_size=4))
@@ -160,11 +160,11 @@ def test_override_is_obeyed_or_refused(form, view):
 
 
 def test_every_view_can_be_reached():
-    assert {view for views in CAN_SHOW.values() for view in views} == set(VIEWS)
+    assert {view for views in VIEWS_OF_KIND.values() for view in views} == set(VIEWS)
 
 
 def test_table_of_sharing_is_symmetric():
-    for one, other in itertools.combinations(CAN_SHOW, 2):
+    for one, other in itertools.combinations(VIEWS_OF_KIND, 2):
         outcomes = []
         for pair in ((one, other), (other, one)):
             try:

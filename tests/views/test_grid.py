@@ -8,7 +8,7 @@ import pytest
 from sightglass.core.record import Record
 from sightglass.core.values import Image, Images
 from sightglass.views.choose import form_of
-from sightglass.views.grid import grid_of, is_grid, pictured
+from sightglass.views.grid import grid_of, is_grid, with_grid
 
 EIGHT = np.arange(64.0).reshape(8, 8)
 
@@ -72,8 +72,8 @@ def test_numbers_beyond_those_of_pictures_are_scaled_all_alike():
 
 def test_a_record_keeps_the_rest():
     record = Record(tag="worst", index=3, step=7, wall_time=1.0, value=[(EIGHT, 1)])
-    made = pictured(record)
+    made = with_grid(record)
     assert isinstance(made.value, Images)
     assert (made.tag, made.index, made.step) == ("worst", 3, 7)
     plain = Record(tag="loss", index=3, step=7, wall_time=1.0, value=0.5)
-    assert pictured(plain) is plain
+    assert with_grid(plain) is plain

@@ -1,4 +1,4 @@
-"""Matplotlib's figures in `log`: drawn at once, kept as pictures; the figures stay as they are."""
+"""Matplotlib's figures in `log`: encode_figures at once, kept as pictures; the figures stay as they are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import sightglass as sg
-from sightglass.views.pictures import drawn, encode
+from sightglass.views.pictures import encode, encode_figures
 
 
 def figure(value=1.0, **options):
@@ -45,12 +45,12 @@ def test_the_figure_stays_as_it_is_and_has_the_dots_it_asks_for():
 
 def test_only_what_has_figures_is_made_anew():
     plain = {"a": 1, "b": {"c": 2}}
-    assert drawn({"a": 1}) == {"a": 1}
-    assert drawn(plain) == plain
-    nested = drawn({"a": {"b": {"c": figure()}}, "x": 1})
+    assert encode_figures({"a": 1}) == {"a": 1}
+    assert encode_figures(plain) == plain
+    nested = encode_figures({"a": {"b": {"c": figure()}}, "x": 1})
     assert isinstance(nested["a"]["b"]["c"], sg.Figure)
     assert nested["x"] == 1
-    assert drawn([1]) == [1]  # `log` says what is wrong with it
+    assert encode_figures([1]) == [1]  # `log` says what is wrong with it
 
 
 def test_logged_figures_are_pictures_of_that_moment(tmp_path):
@@ -61,14 +61,14 @@ def test_logged_figures_are_pictures_of_that_moment(tmp_path):
         made.axes[0].plot([5.0, 0.0])
         run.log({"curve": made}, step=2)
         run.close()
-        seen = [record.value for record in live]
+        visible_x = [record.value for record in live]
     with sg.open(run.directory) as old:
         assert old.tags() == ["curve", "deep/er", "loss"]
         assert old.series("curve").type == "Figure"
         first, second = old.series("curve").at(1), old.series("curve").at(2)
         assert first.data == old.series("deep/er").at(1).data != second.data
         assert size(first) == size(second) == (100, 50)
-        assert [picture.data for picture in seen] == [first.data, second.data]
+        assert [picture.data for picture in visible_x] == [first.data, second.data]
 
 
 def test_what_is_no_figure_is_told(tmp_path):

@@ -125,7 +125,7 @@ def test_a_close_look_loses_nothing():
     values[50_000] = 1.0
     streams = StreamSet([Stub(*values.tolist())])
     streams.pull()
-    close = streams.take(seen=(49_990.0, 50_010.0), n_pixels=100).series[0]
+    close = streams.take(visible_x=(49_990.0, 50_010.0), n_pixels=100).series[0]
     assert close.x.tolist() == list(range(49_989, 50_012))
     assert close.y.max() == 1
     assert len(streams.take(n_pixels=100).series[0].x) < 1000
@@ -197,7 +197,7 @@ def test_lines_of_mappings_do_not_take_each_other_s_colours():
 
 def test_frames_fade_and_only_the_newest_has_a_name():
     scene = taken(Stub(*[{"dense": float(i), "out": 2.0 * i} for i in range(5)]), view="line", frames=True, history=3)
-    assert scene.places == ("dense", "out")
+    assert scene.categories == ("dense", "out")
     assert [series.y.tolist() for series in scene.series] == [[1, 2], [2, 4], [3, 6], [4, 8]]
     assert [series.label for series in scene.series] == ["", "", "", "loss"]
     alphas = [series.alpha for series in scene.series]
@@ -207,7 +207,7 @@ def test_frames_fade_and_only_the_newest_has_a_name():
 
 
 def test_frames_of_vectors_stand_over_their_places_and_a_missing_name_is_a_gap():
-    assert taken(Stub(np.array([3.0, 1.0])), view="line", frames=True).places == ("0", "1")
+    assert taken(Stub(np.array([3.0, 1.0])), view="line", frames=True).categories == ("0", "1")
     scene = taken(Stub({"a": 1.0}, {"a": 2.0, "b": 3.0}), view="line", frames=True)
     np.testing.assert_array_equal(scene.series[0].y, [1, np.nan])
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from sightglass.views.thinning import keep, thin, thin_path
+from sightglass.views.thinning import thin, thin_indices, thin_path
 
 ANY = st.floats(allow_nan=True, allow_infinity=True, width=32)
 series = arrays(np.float64, st.integers(0, 400), elements=ANY | st.just(np.nan) | st.sampled_from([0.0, np.inf]))
@@ -43,7 +43,7 @@ def test_no_line_crosses_a_gap(y, n):
 
 @given(series, pixels)
 def test_extremes_of_every_run_are_kept(y, n):
-    kept = set(keep(y, n).tolist())
+    kept = set(thin_indices(y, n).tolist())
     run = -(-len(y) // n) if len(y) > 2 * n else 1
     for start in range(0, len(y), run):
         at = [i for i in range(start, min(start + run, len(y))) if np.isfinite(y[i])]

@@ -162,9 +162,9 @@ class Run:
         """
         if not self._emitter.closed:
             if "matplotlib.figure" in sys.modules:
-                from sightglass.views.pictures import drawn
+                from sightglass.views.pictures import encode_figures
 
-                data = drawn(data)
+                data = encode_figures(data)
             self._emitter.log(data, step, steps)
 
     def figure(self, name: str, fn: Callable[..., Any], /, *arrays: Any, step: float | None = None) -> None:

@@ -19,8 +19,8 @@ from sightglass.core.record import Record
 
 from . import encoding
 from .choose import is_number
-from .grid import pictured
-from .thinning import keep
+from .grid import with_grid
+from .thinning import thin_indices
 
 MAX_POINTS: Final = 2**17
 MAX_ITEMS: Final = 256
@@ -43,7 +43,7 @@ class PackedValue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class BacklogSlice:
     """What a viewer takes at once: a message, the cursor behind it, how many records it stands for and leaves out."""
 
     message: dict[str, Any]
@@ -68,7 +68,7 @@ class Backlog:
         self._size = 0
         self._items: deque[PackedValue] = deque()
         self._n_item_bytes = 0
-        self._taken: dict[tuple[int, int], Taken] = {}
+        self._taken: dict[tuple[int, int], BacklogSlice] = {}
         self._lock = threading.Lock()
 
     @property
@@ -84,7 +84,7 @@ class Backlog:
         if not self.numeric:
             last = records[-MAX_ITEMS:]
             behind = self.n + len(records) - len(last)
-            self.add_items(len(records), [item_of(behind + i, record) for i, record in enumerate(last)])
+            self.add_items(len(records), [packed_value(behind + i, record) for i, record in enumerate(last)])
             return
         for start in range(0, len(records), MAX_POINTS // 2):
             some = records[start : start + MAX_POINTS // 2]
@@ -99,7 +99,7 @@ class Backlog:
         with self._lock:
             n = len(columns[0])
             if self._size + n > MAX_POINTS:
-                kept = keep(self._columns["y"][: self._size], MAX_POINTS // 8)
+                kept = thin_indices(self._columns["y"][: self._size], MAX_POINTS // 8)
                 for column in self._columns.values():
                     column[: len(kept)] = column[kept]
                 self._size = len(kept)
@@ -136,7 +136,7 @@ class Backlog:
         self.n += n_records
         self._taken.clear()
 
-    def take(self, cursor: int, points: int) -> Taken | None:
+    def take(self, cursor: int, points: int) -> BacklogSlice | None:
         """Return what came after a cursor, thinned if it is more than can be shown; `None` if there is nothing."""
         if cursor >= self.n:
             return None
@@ -147,18 +147,18 @@ class Backlog:
                 self._taken[cursor, points] = taken
             return taken
 
-    def _numbers(self, cursor: int, points: int) -> Taken:
+    def _numbers(self, cursor: int, points: int) -> BacklogSlice:
         start = int(np.searchsorted(self._columns["number"][: self._size], cursor))
         part = {name: column[start : self._size] for name, column in self._columns.items()}
         if len(part["y"]) > 2 * points:
-            kept = keep(part["y"], points)
+            kept = thin_indices(part["y"], points)
             part = {name: column[kept] for name, column in part.items()}
         n = self.n - cursor
         packed = {name: encoding.floats(part[name]) for name in ("step", "wall", "y")}
         message = {"first": cursor, "n": n, "index": encoding.integers(part["index"]), **packed}
-        return Taken(message=message, cursor=self.n, n=n, n_left_out=n - len(part["y"]))
+        return BacklogSlice(message=message, cursor=self.n, n=n, n_left_out=n - len(part["y"]))
 
-    def _values(self, cursor: int) -> Taken:
+    def _values(self, cursor: int) -> BacklogSlice:
         chosen: list[PackedValue] = []
         size = 0
         for item in reversed(self._items):
@@ -173,13 +173,13 @@ class Backlog:
             "wall": encoding.floats([item.wall for item in chosen]),
             "index": encoding.integers([item.index for item in chosen]), "values": [item.value for item in chosen],
         }  # fmt: skip
-        return Taken(message=message, cursor=self.n, n=n, n_left_out=n - len(chosen))
+        return BacklogSlice(message=message, cursor=self.n, n=n, n_left_out=n - len(chosen))
 
 
-def item_of(number: int, record: Record) -> PackedValue:
+def packed_value(number: int, record: Record) -> PackedValue:
     """Pack a record's value; what cannot be packed, or is too large, is replaced by the words of why not."""
     try:
-        value = encoding.pack(pictured(record).value)
+        value = encoding.pack(with_grid(record).value)
     except Exception as error:  # noqa: BLE001  a picture that cannot be drawn is not to end the stream
         value = {"problem": f"{type(error).__name__}: {error}"[:500]}
     n_bytes = len(encoding.encode_msgpack(value))

@@ -70,7 +70,7 @@ ViewName = Literal[
 VIEWS: tuple[ViewName, ...] = get_args(ViewName)
 
 # The first view of each kind is the one that it has by itself.
-CAN_SHOW: Mapping[Kind, tuple[ViewName, ...]] = {
+VIEWS_OF_KIND: Mapping[Kind, tuple[ViewName, ...]] = {
     "number": ("line", "histogram", "bars", "log", "table"),
     "pair": ("xy", "scatter", "annotated", "log", "table"),
     "triple": ("line3d", "xy", "scatter", "log", "table"),
@@ -85,9 +85,9 @@ CAN_SHOW: Mapping[Kind, tuple[ViewName, ...]] = {
     "text": ("log", "table"),
     "other": ("table", "log"),
 }
-WRITTEN: frozenset[ViewName] = frozenset({"log", "table"})
+TEXT_VIEWS: frozenset[ViewName] = frozenset({"log", "table"})
 
-KIND_WORDS: Mapping[Kind, str] = {
+KIND_NAMES: Mapping[Kind, str] = {
     "number": "a number",
     "pair": "a pair of numbers",
     "triple": "a triple of numbers",
@@ -158,7 +158,7 @@ def choose(forms: Sequence[Form], *, view: str | None = None, names: Sequence[st
     if view is not None:
         return Choice(view=_checked(view, forms, names), kinds=kinds, possible=possible)
     wanted = {views[0] for views in able}
-    shared = [name for name in possible if name in wanted and (name not in WRITTEN or wanted <= WRITTEN)]
+    shared = [name for name in possible if name in wanted and (name not in TEXT_VIEWS or wanted <= TEXT_VIEWS)]
     if not shared:
         raise ViewError(_clash(forms, names))
     # A view that all have by themselves wins over one that merely could show them.
@@ -167,7 +167,7 @@ def choose(forms: Sequence[Form], *, view: str | None = None, names: Sequence[st
 
 def views_of(form: Form) -> tuple[ViewName, ...]:
     """Return the views that can show a form, the one it has by itself first."""
-    views = CAN_SHOW[form.kind]
+    views = VIEWS_OF_KIND[form.kind]
     return views[1:] if form.kind == "vector" and form.length > MAX_BARS else views
 
 
@@ -265,7 +265,7 @@ def _checked(view: str, forms: Sequence[Form], names: Sequence[str]) -> ViewName
         if view not in views:
             because = f" of {form.length}" if form.kind == "vector" else ""
             raise ViewError(
-                f"Stream {name!r} is {KIND_WORDS[form.kind]}{because}, which view={view!r} cannot show. "
+                f"Stream {name!r} is {KIND_NAMES[form.kind]}{because}, which view={view!r} cannot show. "
                 f"It can be: {', '.join(views)}."
             )
     return view
@@ -275,12 +275,12 @@ def _clash(forms: Sequence[Form], names: Sequence[str]) -> str:
     first = forms[0]
     other = next((i for i, form in enumerate(forms) if not _share(first, form)), len(forms) - 1)
     return (
-        f"Streams {names[0]!r} and {names[other]!r} cannot share a view: {names[0]!r} is {KIND_WORDS[first.kind]}, "
-        f"seen as {views_of(first)[0]}; {names[other]!r} is {KIND_WORDS[forms[other].kind]}, "
+        f"Streams {names[0]!r} and {names[other]!r} cannot share a view: {names[0]!r} is {KIND_NAMES[first.kind]}, "
+        f"seen as {views_of(first)[0]}; {names[other]!r} is {KIND_NAMES[forms[other].kind]}, "
         f"seen as {views_of(forms[other])[0]}. Plot them apart."
     )
 
 
 def _share(one: Form, other: Form) -> bool:
     own = {views_of(one)[0], views_of(other)[0]}
-    return bool((own - WRITTEN if not own <= WRITTEN else own) & set(views_of(one)) & set(views_of(other)))
+    return bool((own - TEXT_VIEWS if not own <= TEXT_VIEWS else own) & set(views_of(one)) & set(views_of(other)))

@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OverSteps:
+class StepHistograms:
     """Counts over steps and values.
 
     Attributes:
@@ -32,7 +32,7 @@ class OverSteps:
     counts: Floats
 
 
-def histogram_of(value: Any) -> Histogram | None:
+def as_histogram(value: Any) -> Histogram | None:
     """Return the histogram of a value, or `None` if it holds no numbers."""
     if isinstance(value, Histogram):
         return value
@@ -40,7 +40,7 @@ def histogram_of(value: Any) -> Histogram | None:
     return Histogram(data) if data.ndim else None
 
 
-def over_steps(records: Sequence[Record], *, n_bins: int = 64) -> OverSteps | None:
+def over_steps(records: Sequence[Record], *, n_bins: int = 64) -> StepHistograms | None:
     """Bring distributions to the same bins, within which values are taken to be spread evenly.
 
     Args:
@@ -50,7 +50,7 @@ def over_steps(records: Sequence[Record], *, n_bins: int = 64) -> OverSteps | No
     Returns:
         The counts, or `None` if no value is finite.
     """
-    found = [(record.step, histogram_of(record.value)) for record in records]
+    found = [(record.step, as_histogram(record.value)) for record in records]
     known = [(step, one) for step, one in found if one is not None and one.total]
     if not known:
         return None
@@ -59,7 +59,7 @@ def over_steps(records: Sequence[Record], *, n_bins: int = 64) -> OverSteps | No
     if high <= low:
         low, high = low - 0.5, high + 0.5
     edges = np.linspace(low, high, n_bins + 1)
-    return OverSteps(
+    return StepHistograms(
         steps=np.array([step for step, _ in known]), edges=edges, counts=np.array([_spread(h, edges) for _, h in known])
     )
 

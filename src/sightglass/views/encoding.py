@@ -63,7 +63,7 @@ def jsonable(value: Any, depth: int = 0) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, float):
-        return float(value) if math.isfinite(value) else word(value)
+        return float(value) if math.isfinite(value) else nonfinite_text(value)
     if isinstance(value, str):
         return str(value).encode("utf-8", "replace").decode()
     if isinstance(value, int):
@@ -90,13 +90,13 @@ def jsonable(value: Any, depth: int = 0) -> Any:
     return str(value)
 
 
-def word(value: float) -> str:
+def nonfinite_text(value: float) -> str:
     """Return the word for a number that JSON lacks."""
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def _array(array: Any, depth: int) -> Any:
-    array = plain(array)
+    array = portable(array)
     safe = array.dtype.kind == "b" or (array.dtype.kind == "f" and bool(np.isfinite(array).all()))
     if array.dtype.kind in "iu":
         safe = array.size == 0 or (array.max() <= SAFE_INTEGER and array.min() >= -SAFE_INTEGER)
@@ -110,7 +110,7 @@ def _each(value: Any) -> Any:
     return jsonable(value) if isinstance(value, bool | int | float | str) else str(value)
 
 
-def plain(array: Any) -> Any:
+def portable(array: Any) -> Any:
     """Return an array in a type that other programs know: that of bfloat16 and its like becomes float32."""
     return array.astype(np.float32) if is_extended(array.dtype) else array
 
@@ -127,9 +127,9 @@ def integers(column: Any) -> bytes:
 
 def histogram(value: Histogram | DeviceHistogram) -> dict[str, Any]:
     """Return the parts of a histogram."""
-    told = value.read() if isinstance(value, DeviceHistogram) else value
-    return {"counts": told.counts, "edges": told.edges, "n_nan": told.n_nan, "n_posinf": told.n_posinf,
-            "n_neginf": told.n_neginf}  # fmt: skip
+    parts = value.read() if isinstance(value, DeviceHistogram) else value
+    return {"counts": parts.counts, "edges": parts.edges, "n_nan": parts.n_nan, "n_posinf": parts.n_posinf,
+            "n_neginf": parts.n_neginf}  # fmt: skip
 
 
 def pack(value: Any, depth: int = 0) -> Any:
@@ -163,8 +163,8 @@ def pack(value: Any, depth: int = 0) -> Any:
     if isinstance(value, Figure):
         return {"media_type": value.media_type, "data": bytes(value.data)}
     if isinstance(value, Histogram | DeviceHistogram):
-        told = histogram(value)
-        return {**told, "counts": _pack_array(told["counts"]), "edges": _pack_array(told["edges"])}
+        parts = histogram(value)
+        return {**parts, "counts": _pack_array(parts["counts"]), "edges": _pack_array(parts["edges"])}
     if array_kind(value):
         return _pack_array(value)
     if isinstance(value, Mapping):
@@ -177,7 +177,7 @@ def pack(value: Any, depth: int = 0) -> Any:
 def _pack_array(value: Any) -> dict[str, Any]:
     if array_bytes(value) > MAX_VALUE_BYTES:
         return {"too_large": type_name(value)}
-    array = plain(np.asarray(to_host(value)))
+    array = portable(np.asarray(to_host(value)))
     if array.dtype == np.float16:
         array = array.astype(np.float32)  # browsers are only learning float16
     if array.dtype.kind == "c":

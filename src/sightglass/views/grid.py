@@ -56,7 +56,7 @@ def grid_of(value: list[Any]) -> Images:
     return Images(stack, captions if any(captions) else ())
 
 
-def pictured(record: Record) -> Record:
+def with_grid(record: Record) -> Record:
     """Return a record with its list of pictures as one grid, or as it is."""
     return replace(record, value=grid_of(record.value)) if is_grid(record.value) else record
 
@@ -68,11 +68,11 @@ def _picture(item: Any) -> Any:
 
 def _caption(item: Any) -> str:
     if isinstance(item, tuple):
-        return ", ".join(_words(part) for part in item[1:])
+        return ", ".join(_text_of(part) for part in item[1:])
     return str(getattr(item, "caption", "") or "")
 
 
-def _words(part: Any) -> str:
+def _text_of(part: Any) -> str:
     if isinstance(part, str | Text):
         return str(part.value if isinstance(part, Text) else part)
     return number(to_host(part))

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from sightglass.core.values import Histogram, Image, Images
 
 from .choose import flatten
-from .distributions import histogram_of
-from .scene import MADE_OF_LINES, Floats, LatestRecord, Scene
-from .series_buffer import as_floats, words
+from .distributions import as_histogram
+from .scene import LINE_VIEWS, Floats, LatestRecord, Scene
+from .series_buffer import as_floats, one_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +74,12 @@ def bars_of(item: LatestRecord, *, alone: bool, frames: Sequence[tuple[float, An
     ]
 
 
-def counted_of(item: LatestRecord) -> Histogram | None:
+def latest_histogram(item: LatestRecord) -> Histogram | None:
     """Return the histogram of a stream's latest value; of a stream of numbers, that of all its numbers."""
     if item.record is None:
         return None
-    found = histogram_of(item.record.value)
-    return Histogram(item.trails[""][1]) if found is None and "" in item.trails else found
+    found = as_histogram(item.record.value)
+    return Histogram(item.points[""][1]) if found is None and "" in item.points else found
 
 
 def density_of(histogram: Histogram) -> Floats:
@@ -124,15 +124,15 @@ def resample(data: Floats, height: int, width: int, *, mean: bool) -> Floats:
     return data
 
 
-def pictures_of(item: LatestRecord) -> list[tuple[Floats, str]]:
+def images_of(item: LatestRecord) -> list[tuple[Floats, str]]:
     """Return the pictures of a stream's latest value, of shape (height, width, 3) from 0 to 1, and their captions."""
     if item.record is None:
         return []
     match item.record.value:
         case Image(value=value, caption=caption):
-            return [(_rgb(np.asarray(value)), words(caption))]
+            return [(_rgb(np.asarray(value)), one_line(caption))]
         case Images(value=value, captions=captions):
-            names = [words(caption) for caption in captions] or [""] * len(value)
+            names = [one_line(caption) for caption in captions] or [""] * len(value)
             return [(_rgb(picture), name) for picture, name in zip(np.asarray(value), names, strict=False)]
     array = np.asarray(item.record.value)
     return [(_rgb(picture), "") for picture in (array[None] if array.ndim == 3 else array)]
@@ -144,9 +144,9 @@ def is_numbered(scene: Scene) -> bool:
     return bool(values) and all(not isinstance(value, Mapping) and as_floats(value).ndim == 1 for value in values)
 
 
-def hidden_of(scene: Scene) -> list[str]:
+def log_axis_notices(scene: Scene) -> list[str]:
     """Return a sentence for what the axes of a scene leave out."""
-    if scene.view not in MADE_OF_LINES or not scene.options.log_y:
+    if scene.view not in LINE_VIEWS or not scene.options.log_y:
         return []
     n = sum(int((series.y <= 0).sum()) for series in scene.series)
     was = "1 point is" if n == 1 else f"{n:,} points are"
@@ -155,7 +155,7 @@ def hidden_of(scene: Scene) -> list[str]:
 
 def _named(value: Any, label: str) -> list[tuple[str, float]]:
     if isinstance(value, Mapping):
-        return [(words(name), float(item)) for name, item in flatten(value)]
+        return [(one_line(name), float(item)) for name, item in flatten(value)]
     data = as_floats(value)
     if data.ndim == 0:
         return [(label, float(data))]

@@ -24,18 +24,18 @@ def encode(figure: Any, *, format: Literal["png", "svg", "pdf"] = "png", dpi: fl
     return Figure(data.getvalue(), MEDIA_TYPES[format])
 
 
-def drawn(data: Mapping[str, Any]) -> Mapping[str, Any]:
+def encode_figures(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Draw the Matplotlib figures among named values; what has none is returned as it is."""
-    from matplotlib.figure import Figure as Drawing
+    from matplotlib.figure import Figure as MatplotlibFigure
 
-    def draw(value: Any) -> Any:
-        if isinstance(value, Drawing):
+    def encode_nested(value: Any) -> Any:
+        if isinstance(value, MatplotlibFigure):
             return encode(value)
         if isinstance(value, Mapping):
-            return {name: draw(item) for name, item in value.items()}
-        return type(value)(map(draw, value)) if type(value) in (list, tuple) else value
+            return {name: encode_nested(item) for name, item in value.items()}
+        return type(value)(map(encode_nested, value)) if type(value) in (list, tuple) else value
 
     if not isinstance(data, Mapping) or {*map(type, data.values())} <= PLAIN:
         return data
-    drawing: Mapping[str, Any] = draw(data)
-    return drawing
+    encoded: Mapping[str, Any] = encode_nested(data)
+    return encoded

@@ -80,9 +80,9 @@ def plot(
     second = (second,) if isinstance(second, Source) else tuple(second)
     if not sources and not second:
         raise TypeError("plot() takes the streams to draw, such as plot(run.stream('batch.loss')), got none")
-    for place, source in enumerate((*sources, *second), 1):
+    for position, source in enumerate((*sources, *second), 1):
         if not isinstance(source, Source):
-            raise TypeError(_no_source(source, place))
+            raise TypeError(_no_source(source, position))
     name = surface or surface_here()
     if name not in SURFACES:
         raise ViewError(unknown("surface", name, SURFACES))
@@ -101,8 +101,8 @@ def surface_here() -> str:
     return "notebook" if in_notebook() else "terminal"
 
 
-def _no_source(given: Any, place: int) -> str:
-    message = f"Expected a stream as argument {place} of plot(), got {type_name(given)}."
+def _no_source(given: Any, position: int) -> str:
+    message = f"Expected a stream as argument {position} of plot(), got {type_name(given)}."
     if isinstance(given, list | tuple) and given and all(isinstance(item, Source) for item in given):
         return f"{message} Unpack it: plot(*streams)."
     if isinstance(given, str):

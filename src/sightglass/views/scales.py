@@ -38,7 +38,7 @@ class Axis:
     high: float
     log: bool = False
 
-    def place(self, values: npt.ArrayLike, n_pixels: int) -> Floats:
+    def to_pixels(self, values: npt.ArrayLike, n_pixels: int) -> Floats:
         """Return where values stand, from 0 to `n_pixels` - 1; NaN for what cannot be placed."""
         data = np.asarray(values, np.float64)
         low, high = self.low, self.high

@@ -18,17 +18,17 @@ from sightglass.core.record import Record
 from sightglass.core.source import Source
 from sightglass.core.values import Histogram
 
-from .choose import KIND_WORDS, Choice, ViewName, flatten
+from .choose import KIND_NAMES, Choice, ViewName, flatten
 from .options import Options, Span
 from .palette import line_color
 from .scales import number
-from .series_buffer import Points, SeriesBuffer, as_floats, words
+from .series_buffer import Points, SeriesBuffer, as_floats, one_line
 from .smoothing import smooth
 from .thinning import thin, thin_path
 
 # Twice the dots of the widest terminal that anybody has, and half as many as a line has on a large screen.
 MAX_PIXELS = 2000
-MADE_OF_LINES: frozenset[ViewName] = frozenset({"line", "xy", "scatter", "annotated", "line3d"})
+LINE_VIEWS: frozenset[ViewName] = frozenset({"line", "xy", "scatter", "annotated", "line3d"})
 
 Floats = npt.NDArray[np.float64]
 
@@ -86,7 +86,7 @@ class LatestRecord:
     record: Record | None
     values: tuple[Record, ...] = ()
     rows: tuple[tuple[float, str], ...] = ()
-    trails: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
+    points: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,10 +109,10 @@ class Scene:
 
     view: ViewName | None
     title: str
-    where: str = ""
+    subtitle: str = ""
     options: Options = Options()  # noqa: RUF009  frozen
     x_name: str = "step"
-    places: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
     series: tuple[LineSeries, ...] = ()
     items: tuple[LatestRecord, ...] = ()
     texts: tuple[tuple[float, float, str, str], ...] = ()
@@ -121,80 +121,80 @@ class Scene:
 
 
 def scene_of(
-    traces: Sequence[SeriesBuffer],
+    buffers: Sequence[SeriesBuffer],
     *,
     choice: Choice | None,
     title: str | None = None,
     options: Options | None = None,
     second: Sequence[Source] = (),
-    over: SeriesBuffer | None = None,
+    x_buffer: SeriesBuffer | None = None,
     notices: Sequence[str] = (),
-    seen: Span | None = None,
+    visible_x: Span | None = None,
     n_pixels: int = MAX_PIXELS,
 ) -> Scene:
-    """Take the picture of some traces.
+    """Return the scene of some streams.
 
     Args:
-        traces: What is drawn.
-        choice: How; `None` while nothing came.
-        title: What stands above; by default what the streams are called.
-        options: How in detail.
-        second: Which sources are read on the axis at the right.
-        over: Another stream that is x, matched by step.
-        notices: What the reader has to know besides.
-        seen: What of x is in view.
-        n_pixels: How wide it is.
+        buffers: The streams.
+        choice: The view; `None` while no stream has a value.
+        title: The title; by default the streams' names.
+        options: How to draw.
+        second: The sources to draw against the y axis on the right.
+        x_buffer: Another stream to use as x, matched by step.
+        notices: Further notices for the reader.
+        visible_x: The limits of x in view.
+        n_pixels: The width of the drawing.
     """
     options = options or Options()
-    labels = label_streams(traces)
+    labels = label_streams(buffers)
     view = choice.view if choice else None
     frames = options.frames and view in ("line", "bars")
-    take = _Taking(options=options, over=over, seen=seen, n_pixels=n_pixels)
+    take = _LineReader(options=options, x_buffer=x_buffer, visible_x=visible_x, n_pixels=n_pixels)
     series: list[LineSeries] = []
-    for trace, label, style in zip(traces, labels, styles_of(traces), strict=True):
-        if view not in MADE_OF_LINES or (frames and trace.values):
+    for buffer, label, style in zip(buffers, labels, styles_of(buffers), strict=True):
+        if view not in LINE_VIEWS or (frames and buffer.values):
             continue
-        found = take.series(trace, label, style=style, single=len(traces) == 1)
-        series += [replace(one, second=any(trace.source is source for source in second)) for one in found]
-    texts = [(x, y, text, line_color(i)) for i, trace in enumerate(traces) for x, y, text in trace.texts]
+        found = take.series(buffer, label, style=style, single=len(buffers) == 1)
+        series += [replace(one, second=any(buffer.source is source for source in second)) for one in found]
+    texts = [(x, y, text, line_color(i)) for i, buffer in enumerate(buffers) for x, y, text in buffer.texts]
     items = [
         LatestRecord(
             label=label,
             color=line_color(i),
-            record=trace.latest,
-            values=tuple(trace.values),
-            rows=tuple(trace.rows) if view in ("log", "table") else (),
-            trails=_trails(trace) if view in ("bars", "histogram") else {},
+            record=buffer.latest,
+            values=tuple(buffer.values),
+            rows=tuple(buffer.rows) if view in ("log", "table") else (),
+            points=_points_by_name(buffer) if view in ("bars", "histogram") else {},
         )
-        for i, (trace, label) in enumerate(zip(traces, labels, strict=True))
+        for i, (buffer, label) in enumerate(zip(buffers, labels, strict=True))
     ]
-    x_name = _x_name(view, options, over)
-    places: tuple[str, ...] = ()
+    x_name = _x_name(view, options, x_buffer)
+    categories: tuple[str, ...] = ()
     if frames and any(item.values for item in items):
-        x_name, places = "", places_of(items)
-        series += [line for item in items for line in frame_lines(item, places, options.history)]
+        x_name, categories = "", categories_of(items)
+        series += [line for item in items for line in frame_lines(item, categories, options.history)]
     return Scene(
         view=view,
-        title=words(title) if title is not None else ", ".join(labels),
-        where=_where(traces),
+        title=one_line(title) if title is not None else ", ".join(labels),
+        subtitle=_subtitle(buffers),
         options=options,
         x_name=x_name,
-        places=places,
+        categories=categories,
         series=tuple(series),
         items=tuple(items),
         texts=tuple(texts) if view in ("xy", "scatter", "annotated") else (),
-        marks=tuple(at for trace in traces for at in trace.marks) if view == "line" and not places else (),
+        marks=tuple(at for buffer in buffers for at in buffer.marks) if view == "line" and not categories else (),
         notices=(
             *notices,
-            *(notice for t, label in zip(traces, labels, strict=True) for notice in notices_of(t, label, view)),
+            *(notice for t, label in zip(buffers, labels, strict=True) for notice in notices_of(t, label, view)),
         ),
     )
 
 
-def label_streams(traces: Sequence[SeriesBuffer]) -> list[str]:
+def label_streams(buffers: Sequence[SeriesBuffer]) -> list[str]:
     """Name streams so that they can be told apart: by tag, with the run where two tags are the same."""
-    tags = [words(trace.source.tag) for trace in traces]
-    runs = [_run(trace) for trace in traces]
+    tags = [one_line(buffer.source.tag) for buffer in buffers]
+    runs = [_run(buffer) for buffer in buffers]
     return [f"{run} · {tag}" if tags.count(tag) > 1 and run else tag for run, tag in zip(runs, tags, strict=True)]
 
 
@@ -215,11 +215,11 @@ def frame_values(record: Record) -> dict[str, float]:
         middles = (value.edges[1:] + value.edges[:-1]) / 2
         return {number(at): float(count) for at, count in zip(middles, value.counts, strict=True)}
     if isinstance(value, dict):
-        return {words(name): float(item) for name, item in flatten(value)}
+        return {one_line(name): float(item) for name, item in flatten(value)}
     return {str(i): float(item) for i, item in enumerate(as_floats(value).ravel()[:MAX_PIXELS])}
 
 
-def places_of(items: Sequence[LatestRecord]) -> tuple[str, ...]:
+def categories_of(items: Sequence[LatestRecord]) -> tuple[str, ...]:
     """Return the names along x of frames: those of the newest frame of each stream, in their order."""
     found: dict[str, None] = {}
     for item in items:
@@ -228,56 +228,56 @@ def places_of(items: Sequence[LatestRecord]) -> tuple[str, ...]:
     return tuple(found)[:MAX_PIXELS]
 
 
-def frame_lines(item: LatestRecord, places: Sequence[str], history: int) -> list[LineSeries]:
+def frame_lines(item: LatestRecord, categories: Sequence[str], history: int) -> list[LineSeries]:
     """Return the last frames of a stream as lines over the places, the oldest first."""
     lines = []
     for alpha, record in frames_of(item, history):
         values = frame_values(record)
-        y = np.array([values.get(place, np.nan) for place in places])
+        y = np.array([values.get(place, np.nan) for place in categories])
         newest = alpha == 1.0
         label, value = (item.label, f"step {number(record.step)}") if newest else ("", "")
-        x = np.arange(len(places), dtype=np.float64)
+        x = np.arange(len(categories), dtype=np.float64)
         lines.append(LineSeries(label=label, color=item.color, x=x, y=y, value=value, alpha=alpha))
     return lines
 
 
-def styles_of(traces: Sequence[SeriesBuffer]) -> list[tuple[int, int]]:
+def styles_of(buffers: Sequence[SeriesBuffer]) -> list[tuple[int, int]]:
     """Return for each stream its colour's number and its dashes': a colour for each run where tags come again."""
-    tags, runs = [trace.source.tag for trace in traces], [_run(trace) for trace in traces]
+    tags, runs = [buffer.source.tag for buffer in buffers], [_run(buffer) for buffer in buffers]
     if len(set(runs)) > 1 and len(set(tags)) < len(tags):
         at_run, at_tag = [list(dict.fromkeys(names)) for names in (runs, tags)]
         return [(at_run.index(run), at_tag.index(tag)) for run, tag in zip(runs, tags, strict=True)]
-    firsts = np.cumsum([0, *(max(1, len(trace.lines)) for trace in traces)])
+    firsts = np.cumsum([0, *(max(1, len(buffer.lines)) for buffer in buffers)])
     return [(int(first), 0) for first in firsts[:-1]]
 
 
-def _run(trace: SeriesBuffer) -> str:
-    return words(trace.last.run) if trace.last else ""
+def _run(buffer: SeriesBuffer) -> str:
+    return one_line(buffer.last.run) if buffer.last else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Taking:
+class _LineReader:
     """How lines are taken from traces."""
 
     options: Options
-    over: SeriesBuffer | None
-    seen: Span | None
+    x_buffer: SeriesBuffer | None
+    visible_x: Span | None
     n_pixels: int
 
-    def series(self, trace: SeriesBuffer, label: str, *, style: tuple[int, int], single: bool) -> list[LineSeries]:
+    def series(self, buffer: SeriesBuffer, label: str, *, style: tuple[int, int], single: bool) -> list[LineSeries]:
         """Return the lines of one stream."""
         found: list[LineSeries] = []
-        for i, (name, points) in enumerate(trace.lines.items()):
-            color, state = line_color(style[0] + i), _state(trace.last)
-            columns = self._placed(points)
-            if trace.kind in ("vector", "histogram"):
+        for i, (name, points) in enumerate(buffer.lines.items()):
+            color, state = line_color(style[0] + i), _state(buffer.last)
+            columns = self._columns_on_x(points)
+            if buffer.kind in ("vector", "histogram"):
                 full = f"{label} (median, 10–90 %)"
                 found.append(self._band(columns, label=full, color=color, dash=style[1], state=state))
                 continue
             full = label
-            if name and trace.kind == "numbers":
-                full = words(name) if single else f"{label} · {words(name)}"
-            over_steps = trace.kind in ("number", "numbers")
+            if name and buffer.kind == "numbers":
+                full = one_line(name) if single else f"{label} · {one_line(name)}"
+            over_steps = buffer.kind in ("number", "numbers")
             made = self._over_steps(columns) if over_steps else self._path(columns)
             # The last of all, whatever is in view, and as it came.
             last = points.columns[:, -1]
@@ -285,21 +285,21 @@ class _Taking:
             found.append(LineSeries(label=full, color=color, dash=style[1], value=value, state=state, **made))
         return found
 
-    def _placed(self, points: Points) -> Floats:
+    def _columns_on_x(self, points: Points) -> Floats:
         """Return the columns of a line, over what x is, and no more of them than asked for."""
         columns = points.columns[:, -self.options.last :] if self.options.last else points.columns
-        if self.over is None:
+        if self.x_buffer is None:
             return columns
-        if "" not in self.over.lines:
+        if "" not in self.x_buffer.lines:
             return columns[:, :0]
-        steps, xs = self.over.lines[""].columns
+        steps, xs = self.x_buffer.lines[""].columns
         at = np.searchsorted(steps, columns[0])
         known = at < len(steps)
         known[known] = steps[at[known]] == columns[0][known]
         return np.concatenate([xs[at[known]][None], columns[1:, known]])
 
     def _over_steps(self, columns: Floats) -> dict[str, Any]:
-        x, y = _cut(columns, self.seen)
+        x, y = _cut(columns, self.visible_x)
         if np.isnan(x).any():  # records without this step
             x, y = x[~np.isnan(x)], y[~np.isnan(x)]
         x, y = thin(x, y, self.n_pixels)
@@ -318,7 +318,7 @@ class _Taking:
 
     def _band(self, columns: Floats, *, label: str, color: str, dash: int, state: str) -> LineSeries:
         """Return a distribution over the steps: its middle, and where most of it lies."""
-        x, low, middle, high = _cut(columns, self.seen)
+        x, low, middle, high = _cut(columns, self.visible_x)
         kept = np.linspace(0, len(x) - 1, min(len(x), 2 * self.n_pixels)).astype(np.intp)
         y = middle[kept]
         value = number(columns[2][-1]) if columns.shape[1] else ""
@@ -328,28 +328,28 @@ class _Taking:
         )  # fmt: skip
 
 
-def _cut(columns: Floats, seen: Span | None) -> Floats:
+def _cut(columns: Floats, visible_x: Span | None) -> Floats:
     """Return the columns within what is in view, and one point at each side; all where x goes back."""
     x = columns[0]
-    if seen is None or len(x) < 2 or (np.diff(x) < 0).any():
+    if visible_x is None or len(x) < 2 or (np.diff(x) < 0).any():
         return columns
-    first, end = np.searchsorted(x, seen[0], side="left"), np.searchsorted(x, seen[1], side="right")
+    first, end = np.searchsorted(x, visible_x[0], side="left"), np.searchsorted(x, visible_x[1], side="right")
     return columns[:, max(0, int(first) - 1) : int(end) + 1]
 
 
-def _x_name(view: ViewName | None, options: Options, over: SeriesBuffer | None) -> str:
+def _x_name(view: ViewName | None, options: Options, x_buffer: SeriesBuffer | None) -> str:
     if view in ("xy", "scatter", "annotated", "line3d"):
         return "x"
-    if over is not None:
-        return words(over.source.tag)
-    return {"relative": "seconds", "wall": "time", "index": "record"}.get(str(options.x), words(options.x))
+    if x_buffer is not None:
+        return one_line(x_buffer.source.tag)
+    return {"relative": "seconds", "wall": "time", "index": "record"}.get(str(options.x), one_line(options.x))
 
 
-def _trails(trace: SeriesBuffer) -> dict[str, tuple[Floats, Floats]]:
-    return {name: _trail(points) for name, points in trace.lines.items() if len(points.columns) == 2}
+def _points_by_name(buffer: SeriesBuffer) -> dict[str, tuple[Floats, Floats]]:
+    return {name: _thinned(points) for name, points in buffer.lines.items() if len(points.columns) == 2}
 
 
-def _trail(points: Points) -> tuple[Floats, Floats]:
+def _thinned(points: Points) -> tuple[Floats, Floats]:
     x, y = thin(points.columns[0], points.columns[1], MAX_PIXELS)
     # Copies: the trace goes on writing where a view of its columns would look.
     return x.copy(), y.copy()
@@ -361,31 +361,32 @@ def _state(record: Record | None) -> str:
     return "open" if not record.closed else "partial" if not record.complete else ""
 
 
-def _where(traces: Sequence[SeriesBuffer]) -> str:
-    records = [trace.last for trace in traces if trace.last]
+def _subtitle(buffers: Sequence[SeriesBuffer]) -> str:
+    records = [buffer.last for buffer in buffers if buffer.last]
     if not records:
         return ""
-    runs = list(dict.fromkeys(words(record.run) for record in records if record.run))
+    runs = list(dict.fromkeys(one_line(record.run) for record in records if record.run))
     step = max(record.step for record in records)
-    over = " · ended" if all(trace.ended for trace in traces) else ""
-    return f"{', '.join(runs[:3])}{' · ' if runs else ''}step {number(step)}{over}"
+    x_buffer = " · ended" if all(buffer.ended for buffer in buffers) else ""
+    return f"{', '.join(runs[:3])}{' · ' if runs else ''}step {number(step)}{x_buffer}"
 
 
-def notices_of(trace: SeriesBuffer, label: str, view: str | None = None) -> list[str]:
+def notices_of(buffer: SeriesBuffer, label: str, view: str | None = None) -> list[str]:
     """Say what of a stream is not drawn as it came."""
     found = []
-    if trace.failure:
-        found.append(f"{label}: {words(trace.failure)}")
-    if trace.n_unfit:
-        was = "1 value is" if trace.n_unfit == 1 else f"{trace.n_unfit:,} values are"
-        last = f" (last: {words(trace.unfit)})" if trace.unfit else ""
-        expected = KIND_WORDS[trace.kind or "other"]
+    if buffer.failure:
+        found.append(f"{label}: {one_line(buffer.failure)}")
+    if buffer.n_unfit:
+        was = "1 value is" if buffer.n_unfit == 1 else f"{buffer.n_unfit:,} values are"
+        last = f" (last: {one_line(buffer.unfit)})" if buffer.unfit else ""
+        expected = KIND_NAMES[buffer.kind or "other"]
         found.append(f"{label}: {was} not drawn: expected {expected}{last}")
-    if trace.n_missed:
-        found.append(f"{label}: {trace.n_missed:,} record{'s' if trace.n_missed > 1 else ''} missed")
-    if any(points.thinned for points in trace.lines.values()):
-        seen, kept = (sum(n) for n in zip(*((p.n_seen, p.columns.shape[1]) for p in trace.lines.values()), strict=True))
-        found.append(f"{label}: {kept:,} of {seen:,} points kept, all extremes among them")
-    if trace.n_lines_left_out and view == "line":
-        found.append(f"{label}: more names than the {len(trace.lines)} drawn")
+    if buffer.n_missed:
+        found.append(f"{label}: {buffer.n_missed:,} record{'s' if buffer.n_missed > 1 else ''} missed")
+    if any(points.thinned for points in buffer.lines.values()):
+        n_kept = sum(points.columns.shape[1] for points in buffer.lines.values())
+        n_seen = sum(points.n_seen for points in buffer.lines.values())
+        found.append(f"{label}: {n_kept:,} of {n_seen:,} points kept, all extremes among them")
+    if buffer.n_lines_left_out and view == "line":
+        found.append(f"{label}: more names than the {len(buffer.lines)} drawn")
     return found

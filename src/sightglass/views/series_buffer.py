@@ -31,7 +31,7 @@ from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Tex
 from .choose import Form, Kind, flatten, form_of
 from .grid import grid_of, is_grid
 from .scales import number
-from .thinning import keep
+from .thinning import thin_indices
 
 MAX_POINTS = 1 << 20
 MAX_LINES = 64
@@ -84,7 +84,7 @@ class Points:
         if self._size + new.shape[1] > self._max:
             # Around infinities and gaps a run keeps up to ten points: a sixteenth as many runs stay below a half or so.
             kept = [
-                keep(column, max(self._max // 16 // (len(self._data) - 1), 1))
+                thin_indices(column, max(self._max // 16 // (len(self._data) - 1), 1))
                 for column in self._data[1:, : self._size]
             ]
             chosen = np.unique(np.concatenate(kept))[-(self._max // 2) :]
@@ -203,7 +203,7 @@ class SeriesBuffer:
             self._keep(self.latest)
         reader = READERS.get(form.kind)
         if form.kind == "note":
-            self.texts.append((float(value[0]), float(value[1]), words(value[2])))
+            self.texts.append((float(value[0]), float(value[1]), one_line(value[2])))
         return reader(self._at(record), value) if reader else []
 
     def _reader_of(self, x: str) -> Callable[[Record], float]:
@@ -244,7 +244,7 @@ class SeriesBuffer:
         return True
 
 
-def words(value: object) -> str:
+def one_line(value: object) -> str:
     """Write a text so that it cannot move the cursor: one line, no control characters."""
     text = value.value if isinstance(value, Text) else str(value)
     line = " ".join(text[: 4 * MAX_TEXT].split())
@@ -255,7 +255,7 @@ def summary(value: Any) -> str:
     """Say in one line what a value is."""
     match value:
         case str() | Text():
-            return words(value)
+            return one_line(value)
         case bool() | None:
             return str(value)
         case int() | float() | np.integer() | np.floating():
@@ -265,11 +265,11 @@ def summary(value: Any) -> str:
         case tuple() | list() if len(value) <= 8:
             return f"({', '.join(summary(item) for item in value)})"
         case Mapping() if len(value) <= 8:
-            return ", ".join(f"{words(key)}={summary(item)}" for key, item in value.items()) or "nothing"
+            return ", ".join(f"{one_line(key)}={summary(item)}" for key, item in value.items()) or "nothing"
         case Histogram():
             return repr(value)
     name = type_name(value)
-    return name if "[" in name or " of " in name else words(repr(value))
+    return name if "[" in name or " of " in name else one_line(repr(value))
 
 
 def size_of(value: Any) -> int:

@@ -142,11 +142,11 @@ class StreamSet:
         finally:
             self._lock.release()
 
-    def take(self, *, seen: Span | None = None, n_pixels: int = MAX_PIXELS) -> Scene:
+    def take(self, *, visible_x: Span | None = None, n_pixels: int = MAX_PIXELS) -> Scene:
         """Return the scene of the records pulled so far.
 
         Args:
-            seen: The limits of x in view. Lines are thinned within these limits only, so zooming in loses nothing.
+            visible_x: The limits of x in view. Lines are thinned within these limits only, so zooming in loses nothing.
             n_pixels: The width of the drawing.
         """
         drawn, choice, notices = shared(self._buffers, self._wanted)
@@ -158,9 +158,9 @@ class StreamSet:
             title=self._title,
             options=self.options,
             second=self._second,
-            over=self._x,
+            x_buffer=self._x,
             notices=notices,
-            seen=seen,
+            visible_x=visible_x,
             n_pixels=n_pixels,
         )
 

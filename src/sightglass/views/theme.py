@@ -152,12 +152,12 @@ def label_panels(axes: Any, *, form: str = "({})", first: str = "a") -> None:
         TypeError: Something else than axes is among them.
     """
     panels = list(axes.values()) if isinstance(axes, Mapping) else list(np.asarray(axes, object).ravel())
-    for place, panel in enumerate(panels):
+    for index, panel in enumerate(panels):
         if not hasattr(panel, "annotate"):
             raise TypeError(f"Expected Matplotlib's axes to label, got {type(panel).__name__}")
         for text in [text for text in panel.texts if text.get_gid() == PANEL_GID]:
             text.remove()
-        letters = _letters(place)
+        letters = _letters(index)
         label = form.format(letters.upper() if first.isupper() else letters)
         made = panel.annotate(
             label, (0, 1), xycoords="axes fraction", xytext=PANEL_OFFSET, textcoords="offset points",
@@ -200,12 +200,12 @@ def _size(size: str | tuple[float, float]) -> tuple[float, float]:
     return width, height
 
 
-def _letters(place: int) -> str:
+def _letters(index: int) -> str:
     """Return a, b, … z, aa, and so on."""
     letters = ""
-    place += 1
-    while place:
-        place, rest = divmod(place - 1, 26)
+    index += 1
+    while index:
+        index, rest = divmod(index - 1, 26)
         letters = chr(ord("a") + rest) + letters
     return letters
 

@@ -44,7 +44,7 @@ def thin(x: npt.ArrayLike, y: npt.ArrayLike, n_pixels: int) -> tuple[Array, Arra
         raise ValueError(f"Expected x and y of one shape (n,), got {xs.shape} and {ys.shape}")
     if len(ys) <= 2 * n_pixels and n_pixels > 0:
         return xs, ys
-    kept = keep(ys, n_pixels)
+    kept = thin_indices(ys, n_pixels)
     return xs[kept], ys[kept]
 
 
@@ -53,11 +53,11 @@ def thin_path(x: npt.ArrayLike, y: npt.ArrayLike, n_pixels: int) -> tuple[Array,
     xs, ys = np.asarray(x), np.asarray(y)
     if len(ys) <= 2 * n_pixels:
         return xs, ys
-    kept = np.union1d(keep(xs, n_pixels), keep(ys, n_pixels))
+    kept = np.union1d(thin_indices(xs, n_pixels), thin_indices(ys, n_pixels))
     return xs[kept], ys[kept]
 
 
-def keep(y: npt.ArrayLike, n_pixels: int) -> Indices:
+def thin_indices(y: npt.ArrayLike, n_pixels: int) -> Indices:
     """Return the indices of the points that a thinned line keeps, increasing.
 
     Args:

@@ -484,8 +484,8 @@ def test_ticks_are_within_the_limits_and_told_apart(one, other, n, log):
     ticks = axis.ticks(n)
     assert len(ticks) <= 2 * n + 1
     labels = [label for _, label in ticks]
-    places = axis.place([value for value, _ in ticks], 100)
-    assert ((places > -0.5) & (places < 99.5)).all()
+    categories = axis.to_pixels([value for value, _ in ticks], 100)
+    assert ((categories > -0.5) & (categories < 99.5)).all()
     assert len(set(labels)) == len(labels)
 
 

@@ -24,7 +24,7 @@ from sightglass.jax.logs.logdict import PRIMARY
 from sightglass.jax.logs.summary import range_of
 from sightglass.storage.align import moments
 from sightglass.views.palette import AXIS, line_color
-from sightglass.views.surfaces.terminal import stage_of
+from sightglass.views.surfaces.terminal import live_display_of
 
 from .record_sink import RecordSink, SinkLogger
 
@@ -52,7 +52,7 @@ class ConsoleLogger(SinkLogger):
             return _Lines(self._console, name)
         if self._board is None:
             self._board = ConsoleTable(unicode=not self._console.options.ascii_only)
-            stage_of(self._console).enter(self._board)
+            live_display_of(self._console).enter(self._board)
         return _OnBoard(self._console, self._board, name)
 
 
@@ -145,11 +145,11 @@ class _OnBoard:
         self._board.put(self._name, records)
 
     def flush(self, timeout_s: float) -> None:
-        stage_of(self._console).refresh()
+        live_display_of(self._console).refresh()
 
     def close(self, timeout_s: float) -> None:
         self._board.ended = True
-        stage_of(self._console).leave(self._board)
+        live_display_of(self._console).leave(self._board)
 
 
 def sparkline(numbers: Iterable[float], blocks: str = BLOCKS) -> str:

@@ -11,7 +11,7 @@ from sightglass.core.errors import QueryError
 from sightglass.query.parser import as_query
 from sightglass.server.http_errors import Problem, bad_request
 from sightglass.server.runs.served_run import ServedRun
-from sightglass.views.choose import CAN_SHOW, Form, Kind, choose
+from sightglass.views.choose import VIEWS_OF_KIND, Form, Kind, choose
 
 from .request import ApiRequest
 from .schema import Request, Route
@@ -176,10 +176,10 @@ async def choose_view(call: ApiRequest, query: Request, body: ChooseRequest) -> 
 
 
 def _kind(name: str) -> Kind:
-    for kind in CAN_SHOW:
+    for kind in VIEWS_OF_KIND:
         if kind == name:
             return kind
-    raise bad_request(f"Unknown kind {name!r:.100}. Known: {', '.join(CAN_SHOW)}.")
+    raise bad_request(f"Unknown kind {name!r:.100}. Known: {', '.join(VIEWS_OF_KIND)}.")
 
 
 ROUTES: Final = (

@@ -31,9 +31,9 @@ from sightglass.server.runs.scalar_lines import CHUNK_ROWS, numbers
 from sightglass.server.runs.series_index import is_scalar
 from sightglass.server.runs.served_run import ServedRun
 from sightglass.storage.read.series import Series
-from sightglass.views.backlog import MAX_ITEM_BYTES, MAX_ITEMS, MAX_POINTS, Backlog, PackedValue, item_of
+from sightglass.views.backlog import MAX_ITEM_BYTES, MAX_ITEMS, MAX_POINTS, Backlog, PackedValue, packed_value
 from sightglass.views.choose import Form, choose, form_of
-from sightglass.views.thinning import keep
+from sightglass.views.thinning import thin_indices
 
 RETRY_S: Final = 300.0  # a laptop that was asleep comes back within minutes; later, a reload is no surprise
 MAX_STORED: Final = 20_000
@@ -181,7 +181,7 @@ class StreamReader:
                     record = series[i]
                     if not items:
                         self._choose_view(record.value)
-                    items.append(item_of(i, record))
+                    items.append(packed_value(i, record))
                     n_bytes += items[-1].n_bytes
                 if n_bytes > MAX_ITEM_BYTES:
                     break
@@ -194,7 +194,7 @@ class StreamReader:
         if n:
             self._choose_view(values[-1].item())
         self.backlog.numeric = True
-        kept = np.arange(n) if n <= room else keep(values, max(1, room // 4))
+        kept = np.arange(n) if n <= room else thin_indices(values, max(1, room // 4))
         index = start + kept
         self.backlog.add_numbers(n, index, index, steps[kept], wall_times[kept], values[kept])
 

@@ -25,7 +25,7 @@ from sightglass.core.values import is_real
 from sightglass.server.http_errors import Problem
 from sightglass.storage.format.block import Key
 from sightglass.storage.read.recording import Series
-from sightglass.views.thinning import keep
+from sightglass.views.thinning import thin_indices
 
 X = Literal["step", "wall", "relative"]
 Floats = npt.NDArray[np.float64]
@@ -148,7 +148,7 @@ class Overview:
             n += counted
             parts.append(rows)
         joined = np.concatenate(parts, axis=1) if parts else np.empty((3, 0))
-        shown = joined[:, keep(joined[2], points)] if joined.shape[1] > 2 * points else joined
+        shown = joined[:, thin_indices(joined[2], points)] if joined.shape[1] > 2 * points else joined
         xs = shown[axis] - shift
         return ScalarLine(n=n, thinned=shown.shape[1] < n, x=xs, y=shown[2], wall=shown[1], step=shown[0])
 
@@ -201,7 +201,7 @@ def _chunk(start: int, stop: int, rows: Floats, *, whole: bool) -> _Chunk:
     empty = not rows.shape[1]
     low = (np.inf, np.inf) if empty else tuple(np.nanmin(places, axis=1).tolist())
     high = (-np.inf, -np.inf) if empty else tuple(np.nanmax(places, axis=1).tolist())
-    kept = rows if whole or empty else rows[:, keep(rows[2], -(-rows.shape[1] // RUN_ROWS))]
+    kept = rows if whole or empty else rows[:, thin_indices(rows[2], -(-rows.shape[1] // RUN_ROWS))]
     return _Chunk(start, stop, np.ascontiguousarray(kept), low, high)
 
 

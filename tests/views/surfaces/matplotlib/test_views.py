@@ -57,7 +57,7 @@ def texts(view):
 
 def lines(view):
     """The lines that have points, without those of axes, legend and marks."""
-    frame = view._painting.place.frame
+    frame = view._painter.layout.frame
     found = [line for axes in view.figure.axes if axes is not frame for line in axes.get_lines()]
     return [line for line in found if line.get_linestyle() != "None" and len(line.get_xdata())]
 
@@ -68,7 +68,7 @@ def marks(view, char):
 
 
 def main_axes(view):
-    return next(axes for axes in view.figure.axes if axes is not view._painting.place.frame)
+    return next(axes for axes in view.figure.axes if axes is not view._painter.layout.frame)
 
 
 # Lines
@@ -92,9 +92,9 @@ def test_each_line_has_its_color_label_and_latest_value(stub):
 
 
 def test_one_line_alone_needs_no_legend_below_its_name(stub):
-    said = texts(drawn(stub(1.0, 0.25)))
-    assert said.count("loss") == 1
-    assert "0.25" in said
+    text = texts(drawn(stub(1.0, 0.25)))
+    assert text.count("loss") == 1
+    assert "0.25" in text
 
 
 def test_a_spike_among_a_million_points_is_drawn(stub):
@@ -147,7 +147,7 @@ def test_a_histogram_among_lines_is_a_band(stub):
 def test_the_second_axis_has_a_scale_of_its_own_at_the_right(stub):
     left, right = stub(0.0, 1.0), stub(0.0, 1e6, tag="tokens")
     view = drawn(left, right, second=[right])
-    scales = [axes.get_ylim()[1] for axes in view.figure.axes if axes is not view._painting.place.frame]
+    scales = [axes.get_ylim()[1] for axes in view.figure.axes if axes is not view._painter.layout.frame]
     assert min(scales) < 2
     assert max(scales) > 1e6
     assert "tokens (right)" in texts(view)
@@ -341,9 +341,9 @@ def test_a_figure_is_shown_as_the_picture_it_is(stub):
 
 
 def test_logs_and_tables_show_the_last_rows(stub):
-    said = texts(drawn(stub(*[f"line {i}" for i in range(99)])))
-    assert "line 98" in said
-    assert "line 0" not in said
+    text = texts(drawn(stub(*[f"line {i}" for i in range(99)])))
+    assert "line 98" in text
+    assert "line 0" not in text
     assert {"step", "value", "a=1, b=x"} <= {*texts(drawn(stub({"a": 1, "b": "x"})))}
 
 

@@ -38,12 +38,12 @@ def until(true, *, view):
         view._turn(0.05)
 
 def lines(view):
-    frame = view._painting.place.frame
+    frame = view._painter.layout.frame
     return [line for axes in view.figure.axes if axes is not frame for line in axes.get_lines()
             if line.get_linestyle() != "None" and len(line.get_xdata())]
 
 def axes_of(view):
-    return next(axes for axes in view.figure.axes if axes is not view._painting.place.frame)
+    return next(axes for axes in view.figure.axes if axes is not view._painter.layout.frame)
 
 def seen(view):
     return np.asarray(view.figure.canvas.buffer_rgba()).copy()
@@ -60,7 +60,7 @@ def in_window(display: str, script: str) -> str:
 
 
 def test_a_window_updates_itself_from_its_own_timer_and_starts_no_thread(display):
-    said = in_window(
+    text = in_window(
         display,
         """
 source = Stub(1.0, 2.0)
@@ -74,7 +74,7 @@ print(view.wait(30))
 view.close()
 """,
     )
-    assert said.split() == ["1", "True"]
+    assert text.split() == ["1", "True"]
 
 
 def test_what_is_painted_over_the_still_parts_equals_a_whole_repaint(display):
@@ -96,8 +96,8 @@ until(lambda: kinds, view=view)
 assert kinds == [False], kinds
 blitted = seen(view)
 assert (blitted != before).any()
-view._window.leave()
-for artist in view._painting.moving:
+view._window.detach()
+for artist in view._painter.animated_artists:
     artist.set_animated(False)
 view.figure.canvas.draw()
 away = abs(blitted.astype(int) - seen(view)).max(axis=-1)
@@ -120,21 +120,21 @@ toolbar.push_current()
 axes.set_xlim(49_990, 50_020)
 axes.set_ylim(-1, 12)
 toolbar.push_current()
-until(lambda: view._painting.seen is not None and len(lines(view)[0].get_xdata()) < 100, view=view)
+until(lambda: view._painter.visible_x is not None and len(lines(view)[0].get_xdata()) < 100, view=view)
 assert lines(view)[0].get_ydata().max() == 9
 assert (lines(view)[0].get_xdata() == 50_005).any()
 source.put(50.0)
 until(lambda: view._streams._buffers[0].n_records == 100_001, view=view)
 assert axes.get_xlim() == (49_990, 50_020)
 toolbar.home()
-until(lambda: view._painting.seen is None and axes.get_ylim()[1] > 50, view=view)
+until(lambda: view._painter.visible_x is None and axes.get_ylim()[1] > 50, view=view)
 assert axes.get_xlim()[1] >= 100_000
 """,
     )
 
 
 def test_show_ends_when_the_window_is_closed_not_when_the_streams_end(display):
-    said = in_window(
+    text = in_window(
         display,
         """
 source = Stub(1.0, 2.0)
@@ -155,7 +155,7 @@ view.show()
 print("closed", view.closed)
 """,
     )
-    assert said.split() == ["ended", "closed", "True"]
+    assert text.split() == ["ended", "closed", "True"]
 
 
 def test_a_window_can_be_resized_and_its_picture_saved(display, tmp_path):

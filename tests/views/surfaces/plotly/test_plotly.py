@@ -539,7 +539,7 @@ def test_plot_chooses_the_surface_and_keeps_it_up_to_date():
     source = Stub(1.0, ended=False)
     view = plot(source, surface="plotly", title="<T>", height=300, dark=True)
     assert isinstance(view, PlotlyView)
-    assert (view.figure.layout.height, view.figure.layout.paper_bgcolor) == (300, DARK.ground)
+    assert (view.figure.layout.height, view.figure.layout.paper_bgcolor) == (300, DARK.background)
     assert "<b>&lt;T&gt;</b>" in view.figure.layout.title.text
     source.put(2.0)
     source.ended = True
@@ -553,7 +553,7 @@ def test_default_template_of_the_process_is_neither_used_nor_changed(monkeypatch
     figure = PlotlyView(Stub(1.0)).figure
     assert pio.templates.default == "plotly_dark"
     assert not figure.layout.template.layout.to_plotly_json()
-    assert figure.layout.paper_bgcolor == LIGHT.ground
+    assert figure.layout.paper_bgcolor == LIGHT.background
 
 
 def test_wait_gives_up():

@@ -12,23 +12,23 @@ from sightglass.views.palette import ALARM, AXIS, NEGATIVE
 from sightglass.views.scales import axis_of, number
 from sightglass.views.scene import LatestRecord, Scene, frames_of
 
-from .layout import Layout, Margins, free
+from .layout import Layout, Margins, remove_artists
 from .style import fitted, plain, width_in
-from .ticks import bounded, ends_of, set_places, set_ticks
+from .ticks import bounded, ends_of, set_categories, set_ticks
 
 BAR_IN: Final = 0.17
 
 
-class Bars:
+class BarPlot:
     """The painter of one bar for each name: lying where they have names, standing where they are numbered."""
 
-    moving: Any = ()
+    animated_artists: Any = ()
 
-    def __init__(self, place: Layout, scene: Scene) -> None:
-        self._place = place
-        self.axes = place.axes()
+    def __init__(self, layout: Layout, scene: Scene) -> None:
+        self._layout = layout
+        self.axes = layout.axes()
         self._standing = is_numbered(scene)
-        self._made: list[Any] = []
+        self._artists: list[Any] = []
         self.axes.spines["left"].set_visible(self._standing)
         self.axes.tick_params(left=self._standing, labelleft=self._standing)
         self.axes.grid(visible=False)
@@ -42,7 +42,7 @@ class Bars:
         points = self._points(len(bars))
         widest = max((width_in(plain(bar.name), points) for bar in bars), default=0.5)
         values = max((width_in(number(bar.value), points, bold=True) for bar in bars), default=0.5)
-        return Margins(left=min(widest, self._place.width_in / 3) + 0.3, right=values + 0.35, below=0.35)
+        return Margins(left=min(widest, self._layout.width_in / 3) + 0.3, right=values + 0.35, below=0.35)
 
     def fits(self, scene: Scene) -> bool:
         """Tell whether these axes can show a scene."""
@@ -50,13 +50,13 @@ class Bars:
 
     def arrange(self) -> None:
         """Follow the place."""
-        if self.axes is not self._place.given:
-            self.axes.set_position(self._place.frame.get_position())
+        if self.axes is not self._layout.given:
+            self.axes.set_position(self._layout.frame.get_position())
 
     def paint(self, scene: Scene, *, ended: bool) -> bool:
         """Show a scene."""
-        free(self._made)
-        self._made = []
+        remove_artists(self._artists)
+        self._artists = []
         if self._standing:
             self._paint_standing(scene)
         else:
@@ -65,8 +65,8 @@ class Bars:
 
     def remove(self) -> None:
         """Take everything away."""
-        free(self._made)
-        self._place.drop(self.axes)
+        remove_artists(self._artists)
+        self._layout.drop(self.axes)
 
     def _paint_lying(self, scene: Scene) -> None:
         axes, (bars, n_left) = self.axes, self._shown(scene)
@@ -80,19 +80,19 @@ class Bars:
         n_rows = len(bars) + bool(n_left)
         axes.set_ylim(max(n_rows, 4) - 0.5, -0.5)
         set_ticks(axes.xaxis)
-        inks = [NEGATIVE if v < 0 and bar.color != NEGATIVE else bar.color for v, bar in zip(finite, bars, strict=True)]
-        self._made += list(axes.barh(range(len(bars)), finite, height=0.68, color=inks, zorder=2))
-        self._made.append(axes.axvline(0.0, color=settings["axes.edgecolor"], linewidth=0.8, zorder=2.4))
-        left, right = self._place.margins.left - 0.1, 0.08
+        bar_colors = [NEGATIVE if value < 0 else bar.color for value, bar in zip(finite, bars, strict=True)]
+        self._artists += list(axes.barh(range(len(bars)), finite, height=0.68, color=bar_colors, zorder=2))
+        self._artists.append(axes.axvline(0.0, color=settings["axes.edgecolor"], linewidth=0.8, zorder=2.4))
+        left, right = self._layout.margins.left - 0.1, 0.08
         for row, bar in enumerate(bars):
             odd = not np.isfinite(bar.value)
             name = fitted(plain(bar.name), left - 0.1, points)
-            self._made.append(self._beside(row, -0.08, name, left=True, size=points))
-            said = self._beside(row, right, number(bar.value), left=False, size=points, weight="bold")
-            said.set_color(ALARM if odd else settings["text.color"])
-            self._made.append(said)
+            self._artists.append(self._beside(row, -0.08, name, left=True, size=points))
+            text = self._beside(row, right, number(bar.value), left=False, size=points, weight="bold")
+            text.set_color(ALARM if odd else settings["text.color"])
+            self._artists.append(text)
             for alpha, value in _past(bar):
-                self._made += axes.plot(
+                self._artists += axes.plot(
                     [value, value],
                     [row - 0.34, row + 0.34],
                     color=settings["text.color"],
@@ -103,7 +103,7 @@ class Bars:
         if n_left:
             more = self._beside(len(bars), -0.08, f"… {n_left:,} more", left=True, size=points)
             more.set_color(AXIS)
-            self._made.append(more)
+            self._artists.append(more)
 
     def _beside(self, row: int, x: float, text: str, *, left: bool, **style: Any) -> Any:
         """Write beside a bar, at a distance in inches from the edge of the axes."""
@@ -124,30 +124,30 @@ class Bars:
         axes.set_xlim(-0.6, n - 0.4)
         axes.set_ylim(low - pad * (low < 0), high + pad)
         set_ticks(axes.yaxis)
-        set_places(axes.xaxis, [str(i) for i in range(n)], room_in=self._place.room_in[0])
+        set_categories(axes.xaxis, [str(i) for i in range(n)], room_in=self._layout.room_in[0])
         wide = 0.8 / len(groups)
         for g, (bars, heights) in enumerate(zip(groups, values, strict=True)):
             at = np.arange(len(bars)) - 0.4 + wide * (g + 0.5)
             finite = np.where(np.isfinite(heights), bounded(heights), 0.0)
-            self._made += list(axes.bar(at, finite, width=wide * 0.92, color=bars[0].color, zorder=2))
+            self._artists += list(axes.bar(at, finite, width=wide * 0.92, color=bars[0].color, zorder=2))
             odd = at[~np.isfinite(heights)]
-            self._made += axes.plot(odd, np.zeros(len(odd)), "x", color=ALARM, zorder=3, clip_on=False)
+            self._artists += axes.plot(odd, np.zeros(len(odd)), "x", color=ALARM, zorder=3, clip_on=False)
             for x, bar in zip(at, bars, strict=True):
                 for alpha, value in _past(bar):
                     ends = [x - wide * 0.46, x + wide * 0.46]
-                    self._made += axes.plot(
+                    self._artists += axes.plot(
                         ends, [value] * 2, color=settings["text.color"], alpha=alpha, lw=1.2, zorder=2.2
                     )
-        self._made.append(axes.axhline(0.0, color=settings["axes.edgecolor"], linewidth=0.8, zorder=2.4))
+        self._artists.append(axes.axhline(0.0, color=settings["axes.edgecolor"], linewidth=0.8, zorder=2.4))
 
     def _shown(self, scene: Scene) -> tuple[list[Bar], int]:
         alone = len(scene.items) == 1
         bars = [bar for item in scene.items for bar in bars_of(item, alone=alone, frames=_older(item, scene))]
-        room = max(int(self._place.room_in[1] / BAR_IN), 4)
+        room = max(int(self._layout.room_in[1] / BAR_IN), 4)
         return (bars, 0) if len(bars) <= room else (bars[: room - 1], len(bars) - room + 1)
 
     def _points(self, n: int) -> float:
-        room = self._place.room_in[1] / max(n, 1)
+        room = self._layout.room_in[1] / max(n, 1)
         return float(min(settings["ytick.labelsize"], max(room * 72 * 0.62, 6.5)))
 
 

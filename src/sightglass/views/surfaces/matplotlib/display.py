@@ -47,16 +47,21 @@ class Window:
     """
 
     def __init__(
-        self, figure: Any, *, moving: Callable[[], Sequence[Any]], tick: Callable[[], None], resized: Callable[[], None]
+        self,
+        figure: Any,
+        *,
+        animated_artists: Callable[[], Sequence[Any]],
+        tick: Callable[[], None],
+        resized: Callable[[], None],
     ) -> None:
         self.closed = False
         self._canvas = figure.canvas
         self._figure = figure
-        self._moving = moving
+        self._animated_artists = animated_artists
         self._tick, self._resized = tick, resized
         self._still: Any = None
         self._timer: Any = None
-        self._heard = [
+        self._callbacks = [
             self._canvas.mpl_connect("draw_event", self._drawn),
             self._canvas.mpl_connect("resize_event", self._on_resize),
             self._canvas.mpl_connect("close_event", self._on_close),
@@ -86,7 +91,7 @@ class Window:
             self._canvas.draw_idle()
             return
         self._canvas.restore_region(self._still)
-        self._paint_moving()
+        self._draw_animated()
         self._canvas.blit(self._figure.bbox)
 
     def run(self, seconds: float) -> None:
@@ -99,17 +104,17 @@ class Window:
             with _interruptible(self._canvas.stop_event_loop):
                 self._canvas.start_event_loop(max(seconds, 0.001))
 
-    def rest(self) -> None:
+    def stop(self) -> None:
         """Ask no more for what is new; the window stays."""
         if self._timer is not None:
             self._timer.stop()
 
-    def leave(self) -> None:
+    def detach(self) -> None:
         """Let go of the figure; it stays as it is, and can be drawn and saved like any other."""
-        self.rest()
+        self.stop()
         self._timer = None
-        for heard in self._heard:
-            self._canvas.mpl_disconnect(heard)
+        for callback in self._callbacks:
+            self._canvas.mpl_disconnect(callback)
 
     def _on_tick(self) -> None:
         began = time.perf_counter()
@@ -124,10 +129,10 @@ class Window:
         if self._canvas.is_saving() or event.canvas is not self._canvas or not self.blits:
             return
         self._still = self._canvas.copy_from_bbox(self._figure.bbox)
-        self._paint_moving()
+        self._draw_animated()
 
-    def _paint_moving(self) -> None:
-        for artist in self._moving():
+    def _draw_animated(self) -> None:
+        for artist in self._animated_artists():
             if artist.get_visible() and artist.axes is not None:
                 self._figure.draw_artist(artist)
 
@@ -137,7 +142,7 @@ class Window:
 
     def _on_close(self, _event: Any) -> None:
         self.closed = True
-        self.rest()
+        self.stop()
 
 
 @contextlib.contextmanager

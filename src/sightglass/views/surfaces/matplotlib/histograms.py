@@ -9,13 +9,13 @@ from matplotlib import colors
 from matplotlib import rcParams as settings
 from matplotlib.collections import PolyCollection
 
-from sightglass.views.distributions import OverSteps, over_steps
-from sightglass.views.latest_values import counted_of, density_of
+from sightglass.views.distributions import StepHistograms, over_steps
+from sightglass.views.latest_values import density_of, latest_histogram
 from sightglass.views.palette import ALARM, AXIS
 from sightglass.views.scales import axis_of, number
 from sightglass.views.scene import LatestRecord, Scene
 
-from .layout import MAX_PANELS, Layout, Margins, free
+from .layout import MAX_PANELS, Layout, Margins, remove_artists
 from .style import color_map_of, plain
 from .ticks import bounded, ends_of, set_ticks
 
@@ -24,15 +24,15 @@ MAX_RIDGES: Final = 40
 RIDGE_HEIGHT: Final = 3.0
 
 
-class Distributions:
+class HistogramPlot:
     """The painter of histograms: the latest as outlines over each other."""
 
-    moving: Any = ()
+    animated_artists: Any = ()
 
-    def __init__(self, place: Layout, scene: Scene) -> None:
-        self._place = place
-        self.axes = place.axes()
-        self._made: list[Any] = []
+    def __init__(self, layout: Layout, scene: Scene) -> None:
+        self._layout = layout
+        self.axes = layout.axes()
+        self._artists: list[Any] = []
         set_ticks(self.axes.xaxis)
         set_ticks(self.axes.yaxis)
         self.axes.format_coord = lambda x, y: f"{number(x)}   {number(y)}"
@@ -47,14 +47,14 @@ class Distributions:
 
     def arrange(self) -> None:
         """Follow the place."""
-        if self.axes is not self._place.given:
-            self.axes.set_position(self._place.frame.get_position())
+        if self.axes is not self._layout.given:
+            self.axes.set_position(self._layout.frame.get_position())
 
     def paint(self, scene: Scene, *, ended: bool) -> bool:
         """Show a scene."""
-        free(self._made)
-        self._made = []
-        found = [(item, one) for item in scene.items if (one := counted_of(item)) is not None]
+        remove_artists(self._artists)
+        self._artists = []
+        found = [(item, one) for item in scene.items if (one := latest_histogram(item)) is not None]
         drawn = [(item, one) for item, one in found if one.total]
         several = len(drawn) > 1
         heights = [bounded(density_of(one) if several else one.counts) for _, one in drawn]
@@ -64,7 +64,7 @@ class Distributions:
                 step.set(alpha=0.3 if several and fill else 0.8 if fill else 1.0, linewidth=1.2)
                 if fill and not several:
                     step.set(linewidth=0)
-                self._made.append(step)
+                self._artists.append(step)
         x = axis_of([one.edges for _, one in drawn], limits=scene.options.x_limits)
         y = axis_of(heights, zero=True, limits=scene.options.y_limits)
         low, high = ends_of(y)
@@ -72,41 +72,41 @@ class Distributions:
         self.axes.set_ylim(low, high * (1.05 if scene.options.y_limits is None else 1))
         what = "share per unit" if several else "values"
         self.axes.set_ylabel(what, color=AXIS, fontsize=settings["legend.fontsize"], loc="top", labelpad=2)
-        self._made += self._counted(found)
+        self._artists += self._count_labels(found)
         return True
 
     def remove(self) -> None:
         """Take everything away."""
-        free(self._made)
+        remove_artists(self._artists)
         self.axes.set_ylabel("")
-        self._place.drop(self.axes)
+        self._layout.drop(self.axes)
 
-    def _counted(self, found: list[tuple[LatestRecord, Any]]) -> list[Any]:
-        said, several = [], len(found) > 1
+    def _count_labels(self, found: list[tuple[LatestRecord, Any]]) -> list[Any]:
+        labels, several = [], len(found) > 1
         for row, (item, one) in enumerate(found):
             odd = [f"{n:,} {name}" for name, n in (("NaN", one.n_nan), ("+Inf", one.n_posinf), ("-Inf", one.n_neginf))
                    if n]  # fmt: skip
             text = f"{one.total:,} values{', ' + ', '.join(odd) if odd else ''}"
             color = ALARM if odd else item.color if several else AXIS
-            said.append(
+            labels.append(
                 self.axes.annotate(
                     text, (1, 1), xycoords="axes fraction", xytext=(-4, -6 - 12 * row), textcoords="offset points",
                     ha="right", va="top", color=color, size=settings["legend.fontsize"], zorder=4,
                 )
             )  # fmt: skip
-        return said
+        return labels
 
 
-class OverTime:
+class StepHistogramPlot:
     """The painter of histograms over the steps, a panel for each stream: ridges behind each other, or a heat map."""
 
-    moving: Any = ()
+    animated_artists: Any = ()
 
-    def __init__(self, place: Layout, scene: Scene) -> None:
-        self._place = place
+    def __init__(self, layout: Layout, scene: Scene) -> None:
+        self._layout = layout
         self._over = scene.options.over
         self._panels: list[Any] = []
-        self._made: list[Any] = []
+        self._artists: list[Any] = []
 
     def margins(self, scene: Scene) -> Margins:
         """Return the room beside the axes."""
@@ -119,17 +119,17 @@ class OverTime:
     def arrange(self) -> None:
         """Follow the place."""
         gaps = (0.75, 0.65) if len(self._panels) > 1 else (0.0, 0.0)
-        for axes, box in zip(self._panels, self._place.panels(max(len(self._panels), 1), gap_in=gaps), strict=False):
-            if axes is not self._place.given:
+        for axes, box in zip(self._panels, self._layout.panels(max(len(self._panels), 1), gap_in=gaps), strict=False):
+            if axes is not self._layout.given:
                 axes.set_position(box)
 
     def paint(self, scene: Scene, *, ended: bool) -> bool:
         """Show a scene."""
-        free(self._made)
-        self._made = []
+        remove_artists(self._artists)
+        self._artists = []
         shown = [(item, over) for item in scene.items[:MAX_PANELS]
                  if (over := over_steps(item.values[-_n_kept(scene) :], n_bins=N_BINS)) is not None]  # fmt: skip
-        self._place.resize(self._panels, len(shown))
+        self._layout.resize(self._panels, len(shown))
         self.arrange()
         for axes, (item, over) in zip(self._panels, shown, strict=True):
             axes.set_title(plain(item.label) if len(shown) > 1 else "", loc="left", color=item.color, pad=3)
@@ -141,13 +141,13 @@ class OverTime:
 
     def remove(self) -> None:
         """Take everything away."""
-        free(self._made)
+        remove_artists(self._artists)
         for axes in self._panels:
             axes.set_title("", loc="left")
             axes.set_ylabel("")
-            self._place.drop(axes)
+            self._layout.drop(axes)
 
-    def _ridge(self, axes: Any, over: OverSteps, color: str) -> None:
+    def _ridge(self, axes: Any, over: StepHistograms, color: str) -> None:
         n = len(over.steps)
         top = over.counts.max() or 1.0
         middles = (over.edges[1:] + over.edges[:-1]) / 2
@@ -158,12 +158,12 @@ class OverTime:
             base = float(n - 1 - i)
             outlines.append([(middles[0], base), *zip(middles, y, strict=True), (middles[-1], base)])
         age = np.linspace(0.25, 0.9, n)[:, None]
-        ground, ink = (np.array(colors.to_rgb(c)) for c in (settings["axes.facecolor"], color))
-        shades = ground * (1 - age) + ink * age
+        background, solid = (np.array(colors.to_rgb(c)) for c in (settings["axes.facecolor"], color))
+        shades = background * (1 - age) + solid * age
         ridges = PolyCollection(outlines, facecolors=shades, edgecolors=settings["axes.facecolor"], linewidths=0.6)
         ridges.set_zorder(2.6)
         axes.add_collection(ridges, autolim=False)
-        self._made.append(ridges)
+        self._artists.append(ridges)
         axes.set_xlim(bounded(over.edges[[0, -1]]))
         axes.set_ylim(-0.3, n - 1 + RIDGE_HEIGHT * 1.05)
         set_ticks(axes.xaxis)
@@ -173,7 +173,7 @@ class OverTime:
         axes.grid(visible=False)
         axes.set_ylabel("step", color=AXIS, fontsize=settings["legend.fontsize"], loc="top", labelpad=2)
 
-    def _heat(self, axes: Any, over: OverSteps) -> None:
+    def _heat(self, axes: Any, over: StepHistograms) -> None:
         order = np.argsort(over.steps, kind="stable")
         steps, counts = over.steps[order], over.counts[order]
         kept = np.append(np.diff(steps) > 0, True)
@@ -183,7 +183,7 @@ class OverTime:
         share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300)
         shown = np.where(share > 0, share, np.nan)
         mesh = axes.pcolormesh(xs, bounded(over.edges), shown.T, cmap=color_map_of(diverging=False, bad=None), vmin=0.0)
-        self._made.append(mesh)
+        self._artists.append(mesh)
         axes.set_xlim(xs[0], xs[-1])
         axes.set_ylim(bounded(over.edges[[0, -1]]))
         set_ticks(axes.xaxis)

@@ -10,12 +10,12 @@ from matplotlib import image as images
 from matplotlib import rcParams as settings
 
 from sightglass.core.values import Figure
-from sightglass.views.latest_values import pictures_of
+from sightglass.views.latest_values import images_of
 from sightglass.views.palette import AXIS
 from sightglass.views.scales import number
 from sightglass.views.scene import Scene
 
-from .layout import Layout, Margins, free
+from .layout import Layout, Margins, remove_artists
 from .style import fitted, plain, width_in
 
 MAX_TILES: Final = 144
@@ -26,19 +26,19 @@ MIN_TILE_IN: Final = 0.3
 FORMATS: Final = {"image/png": "png", "image/jpeg": "jpeg", "image/webp": "webp", "image/gif": "gif"}
 
 
-class Tiles:
+class ImageGrid:
     """The painter of images in a grid, each over its caption, and of figures."""
 
-    moving: Any = ()
+    animated_artists: Any = ()
 
-    def __init__(self, place: Layout, scene: Scene) -> None:
-        self._place = place
+    def __init__(self, layout: Layout, scene: Scene) -> None:
+        self._layout = layout
         self._view = scene.view
-        self.axes = place.axes()
+        self.axes = layout.axes()
         self.axes.set_axis_off()
-        self._made: list[Any] = []
+        self._artists: list[Any] = []
         self._shown: list[tuple[Any, str]] = []
-        self._kept: dict[int, tuple[Figure, Any]] = {}
+        self._decoded_figures: dict[int, tuple[Figure, Any]] = {}
 
     def margins(self, scene: Scene) -> Margins:
         """Return the room beside the pictures."""
@@ -50,31 +50,31 @@ class Tiles:
 
     def arrange(self) -> None:
         """Follow the place: another size has room for another grid."""
-        if self.axes is not self._place.given:
-            self.axes.set_position(self._place.frame.get_position())
-        free(self._made)
-        self._made = []
+        if self.axes is not self._layout.given:
+            self.axes.set_position(self._layout.frame.get_position())
+        remove_artists(self._artists)
+        self._artists = []
         self._lay(self._shown)
 
     def paint(self, scene: Scene, *, ended: bool) -> bool:
         """Show a scene."""
         self._shown = self._figures(scene) if self._view == "picture" else [
-            one for item in scene.items for one in pictures_of(item)
+            one for item in scene.items for one in images_of(item)
         ]  # fmt: skip
         self.arrange()
         return True
 
     def remove(self) -> None:
         """Take everything away."""
-        free(self._made)
-        if self.axes is self._place.given:
+        remove_artists(self._artists)
+        if self.axes is self._layout.given:
             self.axes.set_axis_on()
-        self._place.drop(self.axes)
+        self._layout.drop(self.axes)
 
     def _lay(self, shown: list[tuple[Any, str]]) -> None:
         if not shown:
             return
-        width, height = self._place.room_in
+        width, height = self._layout.room_in
         self.axes.set(xlim=(0, width), ylim=(height, 0), aspect="auto")
         captions = any(caption for _, caption in shown)
         tall, wide = max(p.shape[0] for p, _ in shown), max(p.shape[1] for p, _ in shown)
@@ -89,23 +89,23 @@ class Tiles:
             h, w = picture.shape[0] * share, picture.shape[1] * share
             x = (i % columns) * (wide * share + GAP_IN)
             y = (i // columns) * (tall * share + GAP_IN + below)
-            pixels = share * self._place.figure.dpi
-            made = images.AxesImage(
+            pixels = share * self._layout.figure.dpi
+            artist = images.AxesImage(
                 self.axes, extent=(x, x + w, y + h, y), interpolation="nearest" if pixels >= 1 else "antialiased",
                 origin="upper",
             )  # fmt: skip
-            made.set_data(picture)
-            self.axes.add_image(made)
-            self._made.append(made)
+            artist.set_data(picture)
+            self.axes.add_image(artist)
+            self._artists.append(artist)
             if caption:
                 lines = _wrapped(caption, room, size)
                 if len(lines) > n_lines:
                     lines[n_lines - 1 :] = [fitted(" ".join(lines[n_lines - 1 :]), room, size)]
-                self._made += [
+                self._artists += [
                     self.axes.text(x, y + h + CAPTION_IN * (k + 0.75), line, size=size, color=settings["text.color"])
                     for k, line in enumerate(lines)
                 ]
-        self._made.append(self._key(shown, columns * rows, tall, wide))
+        self._artists.append(self._key(shown, columns * rows, tall, wide))
 
     def _key(self, shown: list[tuple[Any, str]], n_max: int, tall: int, wide: int) -> Any:
         n, left = len(shown), len(shown) - n_max
@@ -113,7 +113,7 @@ class Tiles:
         if left > 0:
             text += f"{' · ' if text else ''}{left:,} more have no room"
         return self.axes.text(
-            0, -0.2, text, transform=self._place.corner(0, 0), color=AXIS, size=settings["legend.fontsize"],
+            0, -0.2, text, transform=self._layout.corner(0, 0), color=AXIS, size=settings["legend.fontsize"],
             clip_on=False,
         )  # fmt: skip
 
@@ -123,9 +123,9 @@ class Tiles:
             if item.record is None or not isinstance(item.record.value, Figure):
                 continue
             figure, name = item.record.value, f"{item.label} · step {number(item.record.step)}"
-            before = self._kept.get(len(found))
+            before = self._decoded_figures.get(len(found))
             if before is None or before[0] is not figure:
-                self._kept[len(found)] = before = (figure, _decoded(figure))
+                self._decoded_figures[len(found)] = before = (figure, _decoded(figure))
             several = len(scene.items) > 1
             if before[1] is not None:
                 found.append((before[1], name if several else ""))

@@ -18,7 +18,7 @@ from matplotlib import rcParams as settings
 from matplotlib.lines import Line2D
 from matplotlib.transforms import Bbox, ScaledTranslation
 
-from sightglass.views.latest_values import hidden_of, is_numbered
+from sightglass.views.latest_values import is_numbered, log_axis_notices
 from sightglass.views.palette import ALARM, AXIS
 from sightglass.views.scene import LineSeries, Scene
 
@@ -58,7 +58,7 @@ class LegendEntry:
     dash: int = 0
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """What stands behind the label."""
         return f"{self.value} ({self.state})" if self.state else self.value
 
@@ -134,9 +134,9 @@ class Layout:
             return self.given
         if self.given is not None:
             self.given.set_axis_off()
-        made = self.figure.add_axes(self.frame.get_position(), **options)
-        made.patch.set_visible(False)
-        return made
+        axes = self.figure.add_axes(self.frame.get_position(), **options)
+        axes.patch.set_visible(False)
+        return axes
 
     def drop(self, axes: Any) -> None:
         """Remove axes that are not the given ones."""
@@ -176,76 +176,76 @@ class Layout:
         ]
 
 
-class Words:
+class FigureText:
     """Title, legend and notices around a place.
 
     Attributes:
         moving: The artists that change with the values.
     """
 
-    def __init__(self, place: Layout) -> None:
-        self.place = place
-        self._title = self._text(place.corner(0, 1), weight="bold", size=settings["axes.titlesize"])
-        self._value = self._text(place.corner(0, 1), weight="bold", size=settings["axes.titlesize"])
-        self._where = self._text(place.corner(1, 1), color=AXIS, ha="right", size=settings["legend.fontsize"])
-        self._more = self._text(place.corner(0, 1), color=AXIS, size=settings["legend.fontsize"])
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self._title = self._text(layout.corner(0, 1), weight="bold", size=settings["axes.titlesize"])
+        self._value = self._text(layout.corner(0, 1), weight="bold", size=settings["axes.titlesize"])
+        self._subtitle = self._text(layout.corner(1, 1), color=AXIS, ha="right", size=settings["legend.fontsize"])
+        self._more = self._text(layout.corner(0, 1), color=AXIS, size=settings["legend.fontsize"])
         self._entries: list[tuple[Any, Any, Any]] = []
         self._notices: list[Any] = []
         self._slots: dict[str, float] = {}
         self._still: tuple[Any, ...] = ()
 
     @property
-    def moving(self) -> list[Any]:
+    def animated_artists(self) -> list[Any]:
         """The artists that change with the values."""
-        return [self._value, self._where, self._more, *(part for entry in self._entries for part in entry)]
+        return [self._value, self._subtitle, self._more, *(part for entry in self._entries for part in entry)]
 
     def paint(self, scene: Scene, margins: Margins) -> bool:
         """Write what a scene says, and say whether more changed than values."""
-        place = self.place
+        layout = self.layout
         entries = entries_of(scene)
         merged = len(entries) == 1 and entries[0].label == scene.title and bool(scene.series)
         rows, left_out = ([], 0) if merged else self._rows(entries)
-        sentences = [line for notice in (*scene.notices, *hidden_of(scene)) for line in self._wrapped(notice)]
-        said = sentences[:MAX_NOTICES] + ([f"  and {len(sentences) - 3} more"] if len(sentences) > MAX_NOTICES else [])
+        sentences = [line for notice in (*scene.notices, *log_axis_notices(scene)) for line in self._wrapped(notice)]
+        text = sentences[:MAX_NOTICES] + ([f"  and {len(sentences) - 3} more"] if len(sentences) > MAX_NOTICES else [])
         head_in = PAD_IN / 2 + TITLE_IN + LEGEND_IN * len(rows) + 0.14 + margins.above
-        foot_in = NOTICE_IN * len(said) + (0.06 if said else 0)
-        moved = place.arrange(margins, head_in=head_in, foot_in=foot_in)
+        foot_in = NOTICE_IN * len(text) + (0.06 if text else 0)
+        moved = layout.arrange(margins, head_in=head_in, foot_in=foot_in)
         self._write_head(scene, entries[0] if merged else None)
         self._write_legend(rows, left_out)
-        still = (scene.title, tuple(said), len(rows), len(entries))
+        still = (scene.title, tuple(text), len(rows), len(entries))
         if still != self._still:
-            self._write_notices(said)
+            self._write_notices(text)
             moved, self._still = True, still
         return moved
 
     def _write_head(self, scene: Scene, alone: LegendEntry | None) -> None:
-        place, points = self.place, settings["axes.titlesize"]
-        y = place.head_in - PAD_IN / 2 - TITLE_IN + 0.07
-        x = place.pad_in - (place.margins.left if place.given is None else 0)
-        said = alone.said if alone else ""
-        needed = min(width_in(plain(scene.title), points, bold=True), 1.5) + width_in(said, points, bold=True)
-        where, room = plain(scene.where), place.width_in - needed - GAP_IN
+        layout, points = self.layout, settings["axes.titlesize"]
+        y = layout.head_in - PAD_IN / 2 - TITLE_IN + 0.07
+        x = layout.pad_in - (layout.margins.left if layout.given is None else 0)
+        text = alone.text if alone else ""
+        needed = min(width_in(plain(scene.title), points, bold=True), 1.5) + width_in(text, points, bold=True)
+        where, room = plain(scene.subtitle), layout.width_in - needed - GAP_IN
         while where and width_in(where, settings["legend.fontsize"]) > room:
             where = where.partition(" · ")[2]
-        room = place.width_in - width_in(where, settings["legend.fontsize"]) - GAP_IN
+        room = layout.width_in - width_in(where, settings["legend.fontsize"]) - GAP_IN
         title = fitted(
-            plain(scene.title), max(room - width_in(said, points, bold=True), 0.5), points, bold=True, middle=False
+            plain(scene.title), max(room - width_in(text, points, bold=True), 0.5), points, bold=True, middle=False
         )
         self._title.set(text=title, position=(x, y))
-        self._where.set(text=where, position=((place.margins.right - PAD_IN) * (place.given is None), y))
+        self._subtitle.set(text=where, position=((layout.margins.right - PAD_IN) * (layout.given is None), y))
         after = x + width_in(title, points, bold=True) + 0.1
-        self._value.set(text=said, position=(after, y), color=_ink(alone) if alone else AXIS)
+        self._value.set(text=text, position=(after, y), color=_color_of(alone) if alone else AXIS)
 
     def _rows(self, entries: list[LegendEntry]) -> tuple[list[list[tuple[LegendEntry, str, float, float]]], int]:
         """Lay the legend out: rows of entries with their names, where they begin and where their values do."""
-        points, room = settings["legend.fontsize"], self.place.width_in
+        points, room = settings["legend.fontsize"], self.layout.width_in
         rows: list[list[tuple[LegendEntry, str, float, float]]] = []
         at = math.inf
         for n, entry in enumerate(entries):
             label = fitted(plain(entry.label), max(room * 0.6, 1.0), points)
             named_in = SWATCH_IN + 0.07 + width_in(label, points)
             # Slots only grow: what stands to the right of a value would tremble with its digits.
-            needed = math.ceil(width_in(entry.said, points, bold=True) / 0.08) * 0.08 if entry.said else 0.0
+            needed = math.ceil(width_in(entry.text, points, bold=True) / 0.08) * 0.08 if entry.text else 0.0
             slot = max(self._slots.get(entry.label, 0.0), needed)
             self._slots[entry.label] = slot
             wide = named_in + (0.07 + slot if slot else 0.0)
@@ -260,8 +260,8 @@ class Words:
         return rows, 0
 
     def _write_legend(self, rows: list[list[tuple[LegendEntry, str, float, float]]], left_out: int) -> None:
-        place = self.place
-        left = place.pad_in - (place.margins.left if place.given is None else 0)
+        layout = self.layout
+        left = layout.pad_in - (layout.margins.left if layout.given is None else 0)
         flat = [(r, *one) for r, row in enumerate(rows) for one in row]
         while len(self._entries) > len(flat):
             for part in self._entries.pop():
@@ -269,44 +269,44 @@ class Words:
         while len(self._entries) < len(flat):
             self._entries.append(self._entry())
         for (r, entry, label, at, behind), (swatch, name, value) in zip(flat, self._entries, strict=True):
-            y = place.head_in - PAD_IN / 2 - TITLE_IN - LEGEND_IN * (r + 1) + 0.09
+            y = layout.head_in - PAD_IN / 2 - TITLE_IN - LEGEND_IN * (r + 1) + 0.09
             swatch.set_data([left + at, left + at + SWATCH_IN], [y + 0.04, y + 0.04])
             swatch.set(color=entry.color, linestyle=DASHES[entry.dash % len(DASHES)])
             name.set(text=label, position=(left + at + SWATCH_IN + 0.07, y))
-            value.set(text=entry.said, position=(left + behind, y), color=_ink(entry))
-        y = place.head_in - PAD_IN / 2 - TITLE_IN - LEGEND_IN * len(rows) + 0.09
+            value.set(text=entry.text, position=(left + behind, y), color=_color_of(entry))
+        y = layout.head_in - PAD_IN / 2 - TITLE_IN - LEGEND_IN * len(rows) + 0.09
         self._more.set(text=f"+{left_out} more" if left_out else "", ha="right")
-        self._more.set_position((left + place.width_in, y))
+        self._more.set_position((left + layout.width_in, y))
 
     def _entry(self) -> tuple[Any, Any, Any]:
-        corner, size = self.place.corner(0, 1), settings["legend.fontsize"]
+        corner, size = self.layout.corner(0, 1), settings["legend.fontsize"]
         swatch = Line2D([], [], linewidth=2.2, transform=corner, clip_on=False, solid_capstyle="butt")
-        self.place.frame.add_artist(swatch)
+        self.layout.frame.add_artist(swatch)
         swatch.set_clip_on(False)
         return swatch, self._text(corner, size=size), self._text(corner, size=size, weight="bold")
 
-    def _write_notices(self, said: list[str]) -> None:
+    def _write_notices(self, lines: list[str]) -> None:
         for text in self._notices:
             text.remove()
-        place = self.place
-        left = place.pad_in - (place.margins.left if place.given is None else 0)
+        layout = self.layout
+        left = layout.pad_in - (layout.margins.left if layout.given is None else 0)
         self._notices = []
-        for i, line in enumerate(said):
-            y = -place.margins.below - NOTICE_IN * (i + 1) + 0.05
+        for i, line in enumerate(lines):
+            y = -layout.margins.below - NOTICE_IN * (i + 1) + 0.05
             mark = line.startswith("▸")
             self._notices.append(
-                self._text(place.corner(0, 0), x=left + 0.13, y=y, text=plain(line[2:]), color=AXIS, size=7.5)
+                self._text(layout.corner(0, 0), x=left + 0.13, y=y, text=plain(line[2:]), color=AXIS, size=7.5)
             )
             if mark:
-                self._notices.append(self._text(place.corner(0, 0), x=left, y=y, text="▸", color=ALARM, size=7.5))
+                self._notices.append(self._text(layout.corner(0, 0), x=left, y=y, text="▸", color=ALARM, size=7.5))
 
     def _wrapped(self, notice: str) -> list[str]:
-        n = max(int(self.place.width_in / 0.062), 20)
+        n = max(int(self.layout.width_in / 0.062), 20)
         lines = textwrap.wrap(notice, n, max_lines=2, placeholder=" …")
         return [("▸ " if i == 0 else "  ") + line for i, line in enumerate(lines)]
 
     def _text(self, transform: Any, *, x: float = 0, y: float = 0, text: str = "", **style: Any) -> Any:
-        return self.place.frame.text(x, y, text, transform=transform, clip_on=False, **style)
+        return self.layout.frame.text(x, y, text, transform=transform, clip_on=False, **style)
 
 
 def entries_of(scene: Scene) -> list[LegendEntry]:
@@ -321,7 +321,7 @@ def entries_of(scene: Scene) -> list[LegendEntry]:
     return []
 
 
-def free(artists: Iterable[Any]) -> None:
+def remove_artists(artists: Iterable[Any]) -> None:
     """Remove artists from where they are drawn."""
     for artist in artists:
         if artist.axes is not None:
@@ -333,5 +333,5 @@ def _entry_of(series: LineSeries) -> LegendEntry:
     return LegendEntry(label=label, color=series.color, value=series.value, state=series.state, dash=series.dash)
 
 
-def _ink(entry: LegendEntry) -> str:
+def _color_of(entry: LegendEntry) -> str:
     return ALARM if "NaN" in entry.value or "Inf" in entry.value else entry.color

@@ -23,9 +23,9 @@ from sightglass.views.scales import Axis, axis_of, number
 from sightglass.views.scene import MAX_PIXELS, Floats, LineSeries, Scene
 from sightglass.views.thinning import thin
 
-from .layout import DASHES, Layout, Margins, free
+from .layout import DASHES, Layout, Margins, remove_artists
 from .style import plain, shorten
-from .ticks import bounded, ends_of, set_places, set_ticks
+from .ticks import bounded, ends_of, set_categories, set_ticks
 
 PATHS: Final = frozenset({"xy", "scatter", "annotated"})
 MAX_DOTS: Final = 40
@@ -39,24 +39,24 @@ MIN_FILLED: Final = 0.65
 Z_BAND, Z_RAW, Z_LINE, Z_MARK, Z_NOTE = 3.0, 3.1, 3.2, 3.3, 3.4
 
 
-class Lines:
+class LinePlot:
     """The painter of lines."""
 
-    def __init__(self, place: Layout, scene: Scene) -> None:
-        self._place = place
+    def __init__(self, layout: Layout, scene: Scene) -> None:
+        self._layout = layout
         self._kind = _kind_of(scene)
         self._options = scene.options
-        self.axes = place.axes()
+        self.axes = layout.axes()
         self._second = self.axes.twinx() if any(series.second for series in scene.series) else None
-        self._strands: list[_Strand] = []
+        self._lines: list[_LineArtists] = []
         self._marks = [self._mark(char, color, filled=filled) for char, _, color, filled in MARKS]
         self._notes: list[Any] = []
         self._limits: dict[str, Span] = {}
         self._home: dict[str, Span] = {}
-        self._ours = False
-        self._places: tuple[str, ...] = ()
-        self._dress(scene)
-        self._heard = [
+        self._is_setting_limits = False
+        self._categories: tuple[str, ...] = ()
+        self._set_scales(scene)
+        self._callbacks = [
             (axes, axes.callbacks.connect(f"{name}lim_changed", self._changed))
             for axes, name in ((self.axes, "x"), (self.axes, "y"))
         ]
@@ -67,7 +67,7 @@ class Lines:
         return bool(self._home)
 
     @property
-    def seen(self) -> Span | None:
+    def visible_x(self) -> Span | None:
         """What of x is in view, where the user chose it and lines can be taken for it."""
         if not self.zoomed or self._kind != ("line", False, self._second is not None):
             return None
@@ -75,16 +75,16 @@ class Lines:
         return low, high
 
     @property
-    def moving(self) -> list[Any]:
+    def animated_artists(self) -> list[Any]:
         """The artists that change with the values, in the order of painting."""
-        parts = [part for strand in self._strands for part in strand.parts]
+        parts = [part for line in self._lines for part in line.parts]
         # As axes paint them: first all of the first axes, by height.
         found = [*parts, *self._marks, *self._notes]
         return sorted(found, key=lambda artist: (artist.axes is self._second, artist.get_zorder()))
 
     def margins(self, scene: Scene) -> Margins:
         """Return the room beside the axes."""
-        turned = bool(scene.places) and len(scene.places) * 0.9 > self._place.room_in[0]
+        turned = bool(scene.categories) and len(scene.categories) * 0.9 > self._layout.room_in[0]
         return Margins(right=0.72 if self._second is not None else 0.3, below=0.85 if turned else 0.5)
 
     def fits(self, scene: Scene) -> bool:
@@ -94,29 +94,29 @@ class Lines:
     def arrange(self) -> None:
         """Follow the place."""
         for axes in filter(None, (self.axes, self._second)):
-            if axes is not self._place.given and self._place.given is None:
-                axes.set_position(self._place.frame.get_position())
-        if self._places:
-            set_places(self.axes.xaxis, self._places, room_in=self._place.room_in[0])
+            if axes is not self._layout.given and self._layout.given is None:
+                axes.set_position(self._layout.frame.get_position())
+        if self._categories:
+            set_categories(self.axes.xaxis, self._categories, room_in=self._layout.room_in[0])
 
     def paint(self, scene: Scene, *, ended: bool) -> bool:
         """Show a scene, and say whether more changed than what moves."""
-        whole = len(self._strands) != len(scene.series)
+        whole = len(self._lines) != len(scene.series)
         # Strokes cost more than all else: in a window no more of them than it can show, as files need not care.
-        n_pixels = max(int(self._place.room_in[0] * self._place.figure.dpi), 1) if self._place.live else MAX_PIXELS
-        while len(self._strands) > len(scene.series):
-            self._strands.pop().remove()
+        n_pixels = max(int(self._layout.room_in[0] * self._layout.figure.dpi), 1) if self._layout.live else MAX_PIXELS
+        while len(self._lines) > len(scene.series):
+            self._lines.pop().remove()
         for i, series in enumerate(scene.series):
             axes = self._second if series.second and self._second is not None else self.axes
-            if i == len(self._strands):
-                self._strands.append(_Strand(axes))
-            whole |= self._strands[i].axes is not axes
-            if self._strands[i].axes is not axes:
-                self._strands[i].remove()
-                self._strands[i] = _Strand(axes)
-            self._strands[i].paint(series, scene, n_pixels=n_pixels)
-        whole |= self._name(scene)
-        whole |= self._place_limits(scene, ended=ended or not self._place.live)
+            if i == len(self._lines):
+                self._lines.append(_LineArtists(axes))
+            whole |= self._lines[i].axes is not axes
+            if self._lines[i].axes is not axes:
+                self._lines[i].remove()
+                self._lines[i] = _LineArtists(axes)
+            self._lines[i].paint(series, scene, n_pixels=n_pixels)
+        whole |= self._set_x_label(scene)
+        whole |= self._set_limits(scene, ended=ended or not self._layout.live)
         self._paint_marks(scene)
         if scene.view == "annotated" or self._notes:
             self._annotate(scene)
@@ -124,16 +124,16 @@ class Lines:
 
     def remove(self) -> None:
         """Take everything away."""
-        for axes, heard in self._heard:
-            axes.callbacks.disconnect(heard)
-        for strand in self._strands:
-            strand.remove()
-        free([*self._marks, *self._notes])
+        for axes, callback in self._callbacks:
+            axes.callbacks.disconnect(callback)
+        for line in self._lines:
+            line.remove()
+        remove_artists([*self._marks, *self._notes])
         if self._second is not None:
             self._second.remove()
-        self._place.drop(self.axes)
+        self._layout.drop(self.axes)
 
-    def _dress(self, scene: Scene) -> None:
+    def _set_scales(self, scene: Scene) -> None:
         options, clock = scene.options, scene.options.x == "wall" and scene.view == "line"
         axes = self.axes
         axes.set_xscale("log", nonpositive="mask") if options.log_x else axes.set_xscale("linear")
@@ -150,15 +150,15 @@ class Lines:
         axes.format_coord = self._at
 
     def _at(self, x: float, y: float) -> str:
-        if self._places:
+        if self._categories:
             i = round(x)
-            return f"{self._places[i] if 0 <= i < len(self._places) else ''}   {number(y)}"
+            return f"{self._categories[i] if 0 <= i < len(self._categories) else ''}   {number(y)}"
         return f"{self.axes.xaxis.get_major_formatter()(x)}   {number(y)}"
 
-    def _name(self, scene: Scene) -> bool:
-        if scene.places != self._places:
-            self._places = scene.places
-            set_places(self.axes.xaxis, scene.places, room_in=self._place.room_in[0])
+    def _set_x_label(self, scene: Scene) -> bool:
+        if scene.categories != self._categories:
+            self._categories = scene.categories
+            set_categories(self.axes.xaxis, scene.categories, room_in=self._layout.room_in[0])
             return True
         name = plain(shorten(scene.x_name, 60))
         if self.axes.get_xlabel() == name:
@@ -168,7 +168,7 @@ class Lines:
 
     # Limits
 
-    def _place_limits(self, scene: Scene, *, ended: bool) -> bool:
+    def _set_limits(self, scene: Scene, *, ended: bool) -> bool:
         if self._home and self._is_home():
             self._home = {}
             _forget_zooms(self.axes)
@@ -184,34 +184,34 @@ class Lines:
                 limits=None if second else options.y_limits,
             )  # fmt: skip
             exact = options.y_limits is not None and not second
-            wanted[name] = _settle(
+            wanted[name] = _settled_limits(
                 self._limits.get(name), need, log=options.log_y, pad=0.0 if exact else 0.06, exact=exact or ended
             )
         for name, limits in wanted.items():
             if limits is None or limits == self._limits.get(name):
                 continue
             self._limits[name] = limits
-            self._ours, changed = True, True
+            self._is_setting_limits, changed = True, True
             axes = self._second if name == "second" and self._second is not None else self.axes
             (axes.set_xlim if name == "x" else axes.set_ylim)(limits)
-            self._ours = False
+            self._is_setting_limits = False
         return changed
 
     def _x_limits(self, scene: Scene, *, ended: bool) -> Span | None:
         options = scene.options
-        if scene.places:
-            return -0.5, len(scene.places) - 0.5
+        if scene.categories:
+            return -0.5, len(scene.categories) - 0.5
         need = axis_of((series.x for series in scene.series), log=options.log_x, limits=options.x_limits)
         if options.x_limits is not None:
             return options.x_limits
         if scene.view in PATHS:
-            return _settle(self._limits.get("x"), need, log=options.log_x, pad=0.06, exact=ended)
+            return _settled_limits(self._limits.get("x"), need, log=options.log_x, pad=0.06, exact=ended)
         grows = not ended and not options.log_x and self._limits.get("x") is not None
-        return _settle(self._limits.get("x"), need, log=options.log_x, pad=0.0, ahead=ROOM_AHEAD if grows else 0.0,
-                       exact=ended)  # fmt: skip
+        ahead = ROOM_AHEAD if grows else 0.0
+        return _settled_limits(self._limits.get("x"), need, log=options.log_x, pad=0.0, ahead=ahead, exact=ended)
 
     def _changed(self, _axes: Any) -> None:
-        if self._ours or self._home:
+        if self._is_setting_limits or self._home:
             return
         self._home = dict(self._limits)
 
@@ -242,31 +242,31 @@ class Lines:
             xs = np.unique(np.concatenate(parts)) if parts else np.empty(0)
             xs = xs[(xs >= low) & (xs <= high)]
             # One mark for each few pixels: more would be one block.
-            places = np.floor((xs - low) / (high - low) * self._place.room_in[0] / MARK_IN)
-            xs = xs[np.unique(places, return_index=True)[1]]
+            slots = np.floor((xs - low) / (high - low) * self._layout.room_in[0] / MARK_IN)
+            xs = xs[np.unique(slots, return_index=True)[1]]
             mark.set_data(xs, np.full(len(xs), height))
 
     def _annotate(self, scene: Scene) -> None:
-        free(self._notes)
+        remove_artists(self._notes)
         self._notes = []
         taken: list[tuple[float, float, float, float]] = []
-        ground = self.axes.get_window_extent()
-        per_in = self._place.figure.dpi
+        background = self.axes.get_window_extent()
+        per_in = self._layout.figure.dpi
         for x, y, text, color in reversed(scene.texts[-MAX_NOTES:]):
             if not (np.isfinite(x) and np.isfinite(y)):
                 continue
             px, py = self.axes.transData.transform((x, y))
-            said = plain(shorten(text, 28))
-            wide, tall = (0.068 * len(said) + 0.08) * per_in, 0.16 * per_in
-            left = px + wide > ground.x1
+            text = plain(shorten(text, 28))
+            wide, tall = (0.068 * len(text) + 0.08) * per_in, 0.16 * per_in
+            left = px + wide > background.x1
             box = (px - wide if left else px, py, px if left else px + wide, py + tall)
             if any(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in taken):
-                said = ""
+                text = ""
             else:
                 taken.append(box)
             self._notes.append(
                 self.axes.annotate(
-                    said,
+                    text,
                     (x, y),
                     xytext=(-5 if left else 5, 4),
                     textcoords="offset points",
@@ -287,7 +287,7 @@ MARKS: Final = (("x", 0.0, ALARM, True), ("^", 1.0, ALARM, True), ("v", 0.0, ALA
 """What stands at the edge where a value is NaN, +Inf, -Inf, or was made from a part of its window."""
 
 
-class _Strand:
+class _LineArtists:
     """One line, with its band and what it was before it was smoothed."""
 
     def __init__(self, axes: Any) -> None:
@@ -307,7 +307,7 @@ class _Strand:
 
     def remove(self) -> None:
         """Take it away."""
-        free(self.parts)
+        remove_artists(self.parts)
 
     def paint(self, series: LineSeries, scene: Scene, *, n_pixels: int) -> None:
         """Show a series, in so many pixels."""
@@ -320,7 +320,7 @@ class _Strand:
             x, y = thin(x, y, n_pixels)
         self._line.set_data(x, y)
         dots = scene.view == "scatter"
-        few = dots or 0 < len(scene.places) <= MAX_DOTS
+        few = dots or 0 < len(scene.categories) <= MAX_DOTS
         # A point between two gaps is no line, and would not be seen.
         lonely = np.flatnonzero(_alone(np.isfinite(y)))
         self._line.set(
@@ -358,7 +358,7 @@ def _alone(known: Any) -> Any:
 
 def _kind_of(scene: Scene) -> tuple[Any, ...]:
     view = scene.view if scene.view in PATHS else "line"
-    return view, bool(scene.places), any(series.second for series in scene.series)
+    return view, bool(scene.categories), any(series.second for series in scene.series)
 
 
 def _columns(scene: Scene, *, second: bool) -> Sequence[Floats]:
@@ -370,7 +370,7 @@ def _drawable(data: Floats) -> Floats:
     return np.where(np.isfinite(data), bounded(data), np.nan)
 
 
-def _settle(
+def _settled_limits(
     old: Span | None, need: Axis | None, *, log: bool, pad: float, ahead: float = 0.0, exact: bool = False
 ) -> Span | None:
     """Return limits that show what is needed: the old ones, while they do and little of them is empty."""

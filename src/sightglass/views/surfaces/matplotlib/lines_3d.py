@@ -10,20 +10,20 @@ from matplotlib import rcParams as settings
 from sightglass.views.scales import Axis, axis_of
 from sightglass.views.scene import LineSeries, Scene
 
-from .layout import DASHES, Layout, Margins, free
+from .layout import DASHES, Layout, Margins, remove_artists
 from .ticks import NumberFormatter, NumberLocator, bounded, ends_of
 
 ANGLES: Final = (24, -56)
 
 
-class Space:
+class LinePlot3D:
     """The painter of lines in x, y and z; it can be turned with the mouse."""
 
-    moving: Any = ()
+    animated_artists: Any = ()
 
-    def __init__(self, place: Layout, scene: Scene) -> None:
-        self._place = place
-        self.axes = place.axes(projection="3d")
+    def __init__(self, layout: Layout, scene: Scene) -> None:
+        self._layout = layout
+        self.axes = layout.axes(projection="3d")
         self.axes.view_init(*ANGLES)
         self.axes.set_box_aspect((1.35, 1.35, 1.0), zoom=1.12)
         self._lines: list[tuple[Any, Any]] = []
@@ -46,12 +46,12 @@ class Space:
 
     def arrange(self) -> None:
         """Follow the place."""
-        self.axes.set_position(self._place.frame.get_position())
+        self.axes.set_position(self._layout.frame.get_position())
 
     def paint(self, scene: Scene, *, ended: bool) -> bool:
         """Show a scene."""
         while len(self._lines) > len(scene.series):
-            free(self._lines.pop())
+            remove_artists(self._lines.pop())
         while len(self._lines) < len(scene.series):
             self._lines.append((self.axes.plot([], [], [])[0], self.axes.plot([], [], [], "o", markersize=6)[0]))
         for series, (line, head) in zip(scene.series, self._lines, strict=True):
@@ -72,7 +72,7 @@ class Space:
 
     def remove(self) -> None:
         """Take everything away."""
-        self._place.drop(self.axes)
+        self._layout.drop(self.axes)
 
 
 def _parts(series: LineSeries) -> tuple[Any, Any, Any]:

@@ -14,7 +14,7 @@ from sightglass.views.palette import ALARM, AXIS, MISSING, hex_of
 from sightglass.views.scene import Scene
 from sightglass.views.series_buffer import as_floats
 
-from .layout import MAX_PANELS, Layout, Margins, free
+from .layout import MAX_PANELS, Layout, Margins, remove_artists
 from .style import color_map_of, plain
 from .ticks import bounded, set_ticks
 
@@ -23,16 +23,16 @@ MAX_CELLS: Final = 1024
 MIN_SPAN: Final = 1e-290
 
 
-class Heatmaps:
+class HeatmapPlot:
     """The painter of matrices, each with its own bar of colours; where entries share a pixel, the largest shows."""
 
-    moving: Any = ()
+    animated_artists: Any = ()
 
-    def __init__(self, place: Layout, scene: Scene) -> None:
-        self._place = place
+    def __init__(self, layout: Layout, scene: Scene) -> None:
+        self._layout = layout
         self._panels: list[Any] = []
         self._keys: list[Any] = []
-        self._made: list[Any] = []
+        self._artists: list[Any] = []
 
     def margins(self, scene: Scene) -> Margins:
         """Return the room beside the axes."""
@@ -44,10 +44,10 @@ class Heatmaps:
 
     def arrange(self) -> None:
         """Follow the place."""
-        boxes = self._place.panels(max(len(self._panels), 1), gap_in=(1.4, 0.75))
-        wide = 0.12 / max(self._place.figure_in[0], 0.1)
+        boxes = self._layout.panels(max(len(self._panels), 1), gap_in=(1.4, 0.75))
+        wide = 0.12 / max(self._layout.figure_in[0], 0.1)
         for axes, key, box in zip(self._panels, self._keys, boxes, strict=False):
-            if axes is not self._place.given:
+            if axes is not self._layout.given:
                 axes.set_position(box)
             axes.apply_aspect()
             box = axes.get_position()
@@ -55,14 +55,14 @@ class Heatmaps:
 
     def paint(self, scene: Scene, *, ended: bool) -> bool:
         """Show a scene."""
-        free(self._made)
-        self._made = []
+        remove_artists(self._artists)
+        self._artists = []
         shown = [item for item in scene.items if item.record is not None][:MAX_PANELS]
-        self._place.resize(self._panels, len(shown))
+        self._layout.resize(self._panels, len(shown))
         while len(self._keys) > len(shown):
             self._keys.pop().remove()
         while len(self._keys) < len(shown):
-            self._keys.append(self._place.figure.add_axes((0.9, 0.1, 0.02, 0.8)))
+            self._keys.append(self._layout.figure.add_axes((0.9, 0.1, 0.02, 0.8)))
         for axes, key, item in zip(self._panels, self._keys, shown, strict=True):
             assert item.record is not None
             self._matrix(axes, key, as_floats(item.record.value))
@@ -72,13 +72,13 @@ class Heatmaps:
 
     def remove(self) -> None:
         """Take everything away."""
-        free(self._made)
+        remove_artists(self._artists)
         for key in self._keys:
             key.remove()
         for axes in self._panels:
             axes.set_title("", loc="left")
             axes.set_aspect("auto")
-            self._place.drop(axes)
+            self._layout.drop(axes)
 
     def _matrix(self, axes: Any, key: Any, matrix: Any) -> None:
         bounds, (tall, wide) = bounds_of(matrix), matrix.shape
@@ -90,18 +90,18 @@ class Heatmaps:
             np.clip(small, low, high), cmap=cmap, norm=norm, interpolation="nearest",
             aspect="equal" if 0.2 < wide / tall < 5 else "auto", extent=(-0.5, wide - 0.5, tall - 0.5, -0.5),
         )  # fmt: skip
-        self._made.append(image)
+        self._artists.append(image)
         axes.set_anchor("NW")
         axes.grid(visible=False)
         for axis in (axes.xaxis, axes.yaxis):
             set_ticks(axis)
         axes.format_coord = lambda x, y: f"row {round(y)}, column {round(x)}"
-        said = f"{tall:,} x {wide:,}{f', {bounds.n_bad:,} not finite' if bounds.n_bad else ''}"
+        text = f"{tall:,} x {wide:,}{f', {bounds.n_bad:,} not finite' if bounds.n_bad else ''}"
         axes.set_xlabel(
-            said, loc="right", color=ALARM if bounds.n_bad else AXIS, fontsize=settings["legend.fontsize"], labelpad=2
+            text, loc="right", color=ALARM if bounds.n_bad else AXIS, fontsize=settings["legend.fontsize"], labelpad=2
         )
         key.clear()
-        self._place.figure.colorbar(ScalarMappable(norm, cmap), cax=key)
+        self._layout.figure.colorbar(ScalarMappable(norm, cmap), cax=key)
         key.grid(visible=False)
         key.spines["outline"].set_visible(False)
         key.tick_params(length=0, labelsize=settings["legend.fontsize"])

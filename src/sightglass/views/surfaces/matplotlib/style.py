@@ -31,7 +31,7 @@ BOX: Final = "□"
 MONO: Final = ("DejaVu Sans Mono",)
 
 
-def looks(*, dark: bool, size: Any = None) -> dict[str, Any]:
+def rc_params(*, dark: bool, size: Any = None) -> dict[str, Any]:
     """Return the rcParams that everything of a view is made with.
 
     Args:
@@ -57,7 +57,7 @@ def is_dark(color: Any) -> bool:
     return bool(alpha > 0 and 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.5)
 
 
-def ground_is_dark(dark: bool | None, figure: Any = None) -> bool:
+def background_is_dark(dark: bool | None, figure: Any = None) -> bool:
     """Tell whether the ground is dark: as asked for, else as the figure's, or as the user's figures would be."""
     if dark is not None:
         return dark
@@ -122,8 +122,8 @@ def fitted(text: str, room_in: float, points: float, *, bold: bool = False, midd
 
 def color_map_of(*, diverging: bool, bad: Any) -> Any:
     """Return the colours of a matrix, from the lowest to the highest."""
-    made = colors.LinearSegmentedColormap.from_list("sightglass", DIVERGING if diverging else SEQUENTIAL)
-    return made.with_extremes(bad=bad if bad is not None else (0, 0, 0, 0))
+    color_map = colors.LinearSegmentedColormap.from_list("sightglass", DIVERGING if diverging else SEQUENTIAL)
+    return color_map.with_extremes(bad=bad if bad is not None else (0, 0, 0, 0))
 
 
 @lru_cache(maxsize=1)

@@ -6,29 +6,29 @@ from typing import Any, Final
 
 from matplotlib import rcParams as settings
 
-from sightglass.views.latest_values import counted_of
+from sightglass.views.latest_values import latest_histogram
 from sightglass.views.palette import AXIS
 from sightglass.views.scales import Axis, axis_of, number
-from sightglass.views.scene import MADE_OF_LINES, Scene
+from sightglass.views.scene import LINE_VIEWS, Scene
 
-from .layout import Layout, Margins, free
+from .layout import Layout, Margins, remove_artists
 from .style import MONO, families, plain, shorten, width_in
 
 ROW_IN: Final = 0.19
 POINTS: Final = 8.5
 
 
-class Pages:
+class RecordTable:
     """The painter of the last records in words, the newest at the bottom."""
 
-    moving: Any = ()
+    animated_artists: Any = ()
 
-    def __init__(self, place: Layout, scene: Scene) -> None:
-        self._place = place
+    def __init__(self, layout: Layout, scene: Scene) -> None:
+        self._layout = layout
         self._view = scene.view
-        self.axes = place.axes()
+        self.axes = layout.axes()
         self.axes.set_axis_off()
-        self._made: list[Any] = []
+        self._artists: list[Any] = []
         self._scene = scene
 
     def margins(self, scene: Scene) -> Margins:
@@ -41,8 +41,8 @@ class Pages:
 
     def arrange(self) -> None:
         """Follow the place."""
-        if self.axes is not self._place.given:
-            self.axes.set_position(self._place.frame.get_position())
+        if self.axes is not self._layout.given:
+            self.axes.set_position(self._layout.frame.get_position())
         self._write(self._scene)
 
     def paint(self, scene: Scene, *, ended: bool) -> bool:
@@ -53,16 +53,16 @@ class Pages:
 
     def remove(self) -> None:
         """Take everything away."""
-        free(self._made)
-        if self.axes is self._place.given:
+        remove_artists(self._artists)
+        if self.axes is self._layout.given:
             self.axes.set_axis_on()
-        self._place.drop(self.axes)
+        self._layout.drop(self.axes)
 
     def _write(self, scene: Scene) -> None:
-        free(self._made)
-        self._made = []
+        remove_artists(self._artists)
+        self._artists = []
         several, table = len(scene.items) > 1, scene.view == "table"
-        width, height = self._place.room_in
+        width, height = self._layout.room_in
         n_max = max(int(height / ROW_IN) - table, 1)
         found = sorted(((step, item, text) for item in scene.items for step, text in item.rows), key=lambda r: r[0])
         found = found[-n_max:]
@@ -77,7 +77,7 @@ class Pages:
             rule = self.axes.plot(
                 [0, 1], [1 - 0.19 / max(height, 0.2)] * 2, transform=self.axes.transAxes, color=AXIS, lw=0.6
             )
-            self._made += rule
+            self._artists += rule
         n_chars = max(int((width - at_text) / char), 4)
         for i, (step, item, text) in enumerate(found):
             y = -ROW_IN * (i + table) - 0.14
@@ -88,23 +88,23 @@ class Pages:
             self._put(at_text, y, plain(cut), color=settings["text.color"])
 
     def _put(self, x: float, y: float, text: str, **style: Any) -> None:
-        self._made.append(
+        self._artists.append(
             self.axes.text(
-                x, y, text, transform=self._place.corner(0, 1), size=POINTS, family=[*MONO, *families()], **style
+                x, y, text, transform=self._layout.corner(0, 1), size=POINTS, family=[*MONO, *families()], **style
             )
         )
 
 
-class EmptyView:
+class EmptyPlot:
     """The painter of nothing: it says what is missing."""
 
-    moving: Any = ()
+    animated_artists: Any = ()
 
-    def __init__(self, place: Layout, scene: Scene) -> None:
-        self._place = place
-        self.axes = place.axes()
+    def __init__(self, layout: Layout, scene: Scene) -> None:
+        self._layout = layout
+        self.axes = layout.axes()
         self.axes.set_axis_off()
-        self._said = self.axes.text(
+        self._text = self.axes.text(
             0.5, 0.55, "", transform=self.axes.transAxes, color=AXIS, ha="center", va="center", size=11
         )
 
@@ -118,31 +118,31 @@ class EmptyView:
 
     def arrange(self) -> None:
         """Follow the place."""
-        if self.axes is not self._place.given:
-            self.axes.set_position(self._place.frame.get_position())
+        if self.axes is not self._layout.given:
+            self.axes.set_position(self._layout.frame.get_position())
 
     def paint(self, scene: Scene, *, ended: bool) -> bool:
         """Show a scene."""
         came = any(len(series.x) for series in scene.series) or any(item.record for item in scene.items)
         above = " above zero" if came and scene.options.log_y else ""
         text = f"no finite value{above} so far …" if came else "nothing came" if ended else "waiting for values …"
-        changed: bool = self._said.get_text() != text
-        self._said.set_text(text)
+        changed: bool = self._text.get_text() != text
+        self._text.set_text(text)
         return changed
 
     def remove(self) -> None:
         """Take everything away."""
-        free([self._said])
-        if self.axes is self._place.given:
+        remove_artists([self._text])
+        if self.axes is self._layout.given:
             self.axes.set_axis_on()
-        self._place.drop(self.axes)
+        self._layout.drop(self.axes)
 
 
 def has_content(scene: Scene) -> bool:
     """Tell whether a scene has anything that can be drawn."""
     if scene.view is None:
         return False
-    if scene.view in MADE_OF_LINES:
+    if scene.view in LINE_VIEWS:
         options = scene.options
         columns = [part for one in scene.series for part in (one.y, one.raw, one.low) if part is not None]
         xs: Axis | None = axis_of((one.x for one in scene.series), log=options.log_x)
@@ -150,5 +150,5 @@ def has_content(scene: Scene) -> bool:
     if scene.view in ("log", "table"):
         return any(item.rows for item in scene.items)
     if scene.view == "histogram":
-        return any(one is not None and one.total > 0 for one in map(counted_of, scene.items))
+        return any(one is not None and one.total > 0 for one in map(latest_histogram, scene.items))
     return any(item.record is not None for item in scene.items)

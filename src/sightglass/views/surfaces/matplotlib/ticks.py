@@ -20,7 +20,7 @@ from .style import plain, shorten
 MAX_TICKS: Final = 9
 # Beyond this the span of an axis is no float any more.
 MOST: Final = sys.float_info.max / 16
-MAX_PLACES: Final = 40
+MAX_CATEGORIES: Final = 40
 DAY_S: Final = 86400.0
 TIME_STEPS: Final = (
     1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 10800.0, 21600.0,
@@ -139,21 +139,21 @@ def set_ticks(axis: Any, *, log: bool = False, clock: bool = False) -> None:
         axis.set_minor_formatter(NullFormatter())
 
 
-def set_places(axis: Any, places: Sequence[str], *, room_in: float) -> bool:
-    """Let an axis name the places 0, 1, 2 …, as many as there is room for, and say whether they had to be turned.
+def set_categories(axis: Any, categories: Sequence[str], *, room_in: float) -> bool:
+    """Label an axis with category names at 0, 1, 2 …, as many as fit, and return whether the labels are rotated.
 
     Args:
         axis: A Matplotlib axis.
-        places: What stands there.
-        room_in: How long the axis is, in inches.
+        categories: The names.
+        room_in: The length of the axis, in inches.
     """
-    longest = min(max(map(len, places), default=1), 16)
-    turned = len(places) * (longest * 0.08 + 0.08) > room_in and not all(place.isdecimal() for place in places)
-    n_max = max(1, min(MAX_PLACES, int(room_in / (0.2 if turned else longest * 0.08 + 0.1))))
-    every = -(-len(places) // n_max)
-    at = range(0, len(places), max(every, 1))
+    longest = min(max(map(len, categories), default=1), 16)
+    turned = len(categories) * (longest * 0.08 + 0.08) > room_in and not all(name.isdecimal() for name in categories)
+    n_max = max(1, min(MAX_CATEGORIES, int(room_in / (0.2 if turned else longest * 0.08 + 0.1))))
+    every = -(-len(categories) // n_max)
+    at = range(0, len(categories), max(every, 1))
     axis.set_major_locator(FixedLocator(list(at)))
-    axis.set_major_formatter(FixedFormatter([plain(shorten(places[i], 16)) for i in at]))
+    axis.set_major_formatter(FixedFormatter([plain(shorten(categories[i], 16)) for i in at]))
     axis.set_tick_params(rotation=35 if turned else 0)
     for tick in axis.get_major_ticks(len(at)):
         for label in (tick.label1, tick.label2):

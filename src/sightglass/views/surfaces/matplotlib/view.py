@@ -1,11 +1,11 @@
 """The Matplotlib surface: live charts in a window of any interactive backend, or in a file.
 
 Theory of operation
-    To draw is three steps: the board *pulls* what is new; from it a *scene* is taken, which never changes; a `Painting`
-    brings its artists up to date. Where there is a window, its own timer does so, in the thread that the window belongs
-    to; where there is none, whoever waits does. No thread is ever started.
+    Drawing has three steps: the stream set *pulls* new records and takes an immutable *scene* of them; a
+    `FigurePainter` updates its artists from the scene. If there is a window, its timer does this in the window's own
+    thread; without a window, `wait` does it in the caller's thread. This surface starts no thread.
 
-    Everything is made within `rc_context`: the user's own settings neither change the picture nor are changed.
+    Everything is drawn within `rc_context`: the user's rcParams neither change the drawing nor are changed.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ except ImportError:
     raise MissingExtraError("matplotlib", extra="plot", purpose="Drawing with Matplotlib") from None
 
 from .display import SLICE_S, FigureFile, Window, is_live
-from .painting import Painting
-from .style import ground_is_dark, looks
+from .figure_painter import FigurePainter
+from .style import background_is_dark, rc_params
 
 OWN: Final = ("second", "figure", "axes", "path", "window", "size")
 NO_DISPLAY: Final = (
@@ -83,7 +83,7 @@ class MatplotlibView(LiveView):
         self._streams = StreamSet(sources, view=view, title=title, second=second, options=drawn)
         self._file = FigureFile(path) if path is not None else None
         given = axes.figure if axes is not None else figure
-        self._looks = looks(dark=ground_is_dark(drawn.dark, given), size=size)
+        self._rc = rc_params(dark=background_is_dark(drawn.dark, given), size=size)
         # Whoever hands in a figure, or wants no window, knows what becomes of it.
         self._given = given is not None or window is False
         with self._context():
@@ -94,12 +94,14 @@ class MatplotlibView(LiveView):
             if window and not is_live(canvas):
                 raise ViewError(NO_DISPLAY.format(backend=mpl.get_backend()))
             if self._file is None and window is not False and is_live(canvas):
-                self._window = Window(root, moving=self._moving, tick=self._tick, resized=self._on_resize)
-            self._painting = Painting(
-                self.figure, axes, live=self._window is not None, animated=bool(self._window and self._window.blits)
+                self._window = Window(
+                    root, animated_artists=self._animated_artists, tick=self._tick, resized=self._on_resize
+                )
+            self._painter = FigurePainter(
+                self.figure, axes, live=self._window is not None, blit=bool(self._window and self._window.blits)
             )
-        self._painted = self._over = self._stale = self._told = False
-        self._seen: Span | None = None
+        self._painted = self._over = self._stale = self._warned = False
+        self._visible_x: Span | None = None
 
     @property
     def closed(self) -> bool:
@@ -112,10 +114,10 @@ class MatplotlibView(LiveView):
         A window is to be updated in the thread that it belongs to, which its own timer does.
         """
         changed = self._streams.pull()
-        seen = self._painting.seen
-        if not (changed or seen != self._seen or not self._painted):
+        visible_x = self._painter.visible_x
+        if not (changed or visible_x != self._visible_x or not self._painted):
             return False
-        self._seen = seen
+        self._visible_x = visible_x
         self._paint()
         return True
 
@@ -142,8 +144,8 @@ class MatplotlibView(LiveView):
                 self._window.open()
         elif self._file is not None:
             self._write()
-        elif not self._given and not self._told:
-            self._told = True
+        elif not self._given and not self._warned:
+            self._warned = True
             if _is_inline():
                 self._display()
             else:
@@ -187,18 +189,20 @@ class MatplotlibView(LiveView):
         self._write()
         self._over = True
         if self._window is not None:
-            self._window.leave()
+            self._window.detach()
             self._still()
 
     def _context(self) -> Any:
-        params: Any = self._looks
+        params: Any = self._rc
         return mpl.rc_context(params)
 
     def _paint(self) -> None:
-        streams, seen = self._streams, self._seen
-        scene = streams.scene if seen is None else streams.take(seen=seen, n_pixels=self._painting.n_pixels)
+        streams, visible_x = self._streams, self._visible_x
+        scene = (
+            streams.scene if visible_x is None else streams.take(visible_x=visible_x, n_pixels=self._painter.n_pixels)
+        )
         with self._context():
-            whole = self._painting.paint(scene, ended=streams.ended)
+            whole = self._painter.paint(scene, ended=streams.ended)
             if self._window is not None:
                 self._window.repaint(whole=whole or not self._painted)
         self._painted = True
@@ -220,8 +224,8 @@ class MatplotlibView(LiveView):
         if not self.ended:
             time.sleep(min(seconds, SLICE_S))
 
-    def _moving(self) -> list[Any]:
-        return self._painting.moving
+    def _animated_artists(self) -> list[Any]:
+        return self._painter.animated_artists
 
     def _tick(self) -> None:
         """Do what the window's timer is for."""
@@ -240,7 +244,7 @@ class MatplotlibView(LiveView):
 
     def _still(self) -> None:
         """Let the figure be drawn by anybody, without what a live one needs."""
-        for artist in self._painting.moving:
+        for artist in self._painter.animated_artists:
             artist.set_animated(False)
         if self._window is not None and not self._window.closed:
             self.figure.canvas.draw_idle()
@@ -254,7 +258,7 @@ class MatplotlibView(LiveView):
     def _png(self) -> bytes:
         data = io.BytesIO()
         with self._context():
-            self.figure.savefig(data, format="png", dpi=self._looks["figure.dpi"] * 1.5, bbox_inches=None)
+            self.figure.savefig(data, format="png", dpi=self._rc["figure.dpi"] * 1.5, bbox_inches=None)
         return data.getvalue()
 
 

@@ -24,7 +24,7 @@ from sightglass.views.backlog import MAX_POINTS, Backlog
 from sightglass.views.options import X_KINDS, Options
 from sightglass.views.palette import line_color
 from sightglass.views.scene import label_streams, notices_of, styles_of
-from sightglass.views.series_buffer import SeriesBuffer, words
+from sightglass.views.series_buffer import SeriesBuffer, one_line
 from sightglass.views.stream_set import StreamSet, shared
 
 DASHES: Final = ((), (8, 4), (3, 3), (12, 3, 3, 3))
@@ -61,10 +61,10 @@ class NotebookStream(SeriesBuffer):
         self._store(records)
 
     def _store(self, records: Sequence[Record]) -> None:
-        if placed := self._placed(records):
-            self.backlog.add(placed)
+        if found := self._with_x(records):
+            self.backlog.add(found)
 
-    def _placed(self, records: Sequence[Record]) -> Sequence[Record]:
+    def _with_x(self, records: Sequence[Record]) -> Sequence[Record]:
         """Return the records that can be drawn by now, each with its x in place of its step."""
         if isinstance(self._x, str):
             if self._x in X_KINDS:
@@ -74,14 +74,14 @@ class NotebookStream(SeriesBuffer):
         if "" not in self._x.lines:
             return ()
         steps, xs = self._x.lines[""].columns[:2]
-        placed = []
+        found = []
         reached = steps[-1] if len(steps) else -float("inf")
         while self._waiting and (self._waiting[0].step <= reached or self._x.ended):
             one = self._waiting.popleft()
             at = int(np.searchsorted(steps, one.step))
             if at < len(steps) and steps[at] == one.step:
-                placed.append(replace(one, step=float(xs[at])))
-        return placed
+                found.append(replace(one, step=float(xs[at])))
+        return found
 
 
 class NotebookStreams(StreamSet):
@@ -120,7 +120,7 @@ class NotebookStreams(StreamSet):
             notices += notices_of(stream, label, self.view)
         self.settings = {
             "view": self.view,
-            "title": words(self._title) if self._title is not None else ", ".join(labels),
+            "title": one_line(self._title) if self._title is not None else ", ".join(labels),
             "streams": [
                 {
                     "id": stream.id,
@@ -140,7 +140,7 @@ class NotebookStreams(StreamSet):
 def settings_of(options: Options) -> dict[str, Any]:
     """Return the options under the names that pages use, without those that are unset."""
     x = options.x if options.x in X_KINDS else "step"
-    name = "" if options.x in X_KINDS else words(options.x if isinstance(options.x, str) else options.x.tag)
+    name = "" if options.x in X_KINDS else one_line(options.x if isinstance(options.x, str) else options.x.tag)
     found = {
         "x": x, "xname": name, "smooth": options.smooth, "xlog": options.log_x, "ylog": options.log_y,
         "xlimits": options.x_limits and list(options.x_limits), "ylimits": options.y_limits and list(options.y_limits),

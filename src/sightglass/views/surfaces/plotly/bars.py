@@ -21,10 +21,10 @@ MAX_UPRIGHT: Final = 16
 LONG: Final = 12
 
 
-def draw_bars(scene: Scene, look: PlotlyStyle) -> FigureData:
+def draw_bars(scene: Scene, style: PlotlyStyle) -> FigureData:
     """Draw one bar for each name with its value; of frames the newest, older ones as outlines that fade."""
-    if scene.places:
-        return _frames(scene, look)
+    if scene.categories:
+        return _frames(scene, style)
     groups = [(item, bars_of(item, alone=len(scene.items) == 1)) for item in scene.items]
     names = [bar.name for _, bars in groups for bar in bars]
     upright = is_numbered(scene) or (len(names) <= MAX_UPRIGHT and max(map(len, names), default=0) <= LONG)
@@ -38,20 +38,20 @@ def draw_bars(scene: Scene, look: PlotlyStyle) -> FigureData:
         if len(names) <= MAX_LABELLED:
             # What is not finite has no bar, but it has a name.
             texts = [number(value) for value in values]
-            colors = [look.ink if np.isfinite(value) else ALARM for value in values]
+            colors = [style.text_color if np.isfinite(value) else ALARM for value in values]
             font = {"size": 11, "color": colors}
             trace |= {"text": texts, "textposition": "outside", "textfont": font, "cliponaxis": False}
         value = "%{y}" if upright else "%{x}"
         trace["hovertemplate"] = f"%{{{'x' if upright else 'y'}}}: <b>{value}</b><extra></extra>"
         traces.append(trace)
-    return FigureData(traces=traces, layout=_bar_layout(scene, look, upright=upright), notices=_bar_notices(groups))
+    return FigureData(traces=traces, layout=_bar_layout(scene, style, upright=upright), notices=_bar_notices(groups))
 
 
-def _bar_layout(scene: Scene, look: PlotlyStyle, *, upright: bool) -> Json:
-    names = axis(look, type="category", showgrid=False, tickfont={"color": look.ink, "size": 11})
-    values = axis(look, type="log" if scene.options.log_y else "linear")
+def _bar_layout(scene: Scene, style: PlotlyStyle, *, upright: bool) -> Json:
+    names = axis(style, type="category", showgrid=False, tickfont={"color": style.text_color, "size": 11})
+    values = axis(style, type="log" if scene.options.log_y else "linear")
     if not scene.options.log_y:
-        values |= {"zeroline": True, "zerolinecolor": mixed(look.faint, look.ground, 0.6), "rangemode": "tozero"}
+        values |= {"zeroline": True, "zerolinecolor": mixed(style.muted, style.background, 0.6), "rangemode": "tozero"}
     if scene.options.y_limits:
         values["range"] = shown_limits(scene.options.y_limits, log=scene.options.log_y)
     if upright:
@@ -67,14 +67,14 @@ def _bar_notices(groups: list[tuple[LatestRecord, list[Bar]]]) -> tuple[str, ...
     return tuple(found)
 
 
-def _frames(scene: Scene, look: PlotlyStyle) -> FigureData:
-    names = [plain(place, n_max=32) for place in scene.places]
+def _frames(scene: Scene, style: PlotlyStyle) -> FigureData:
+    names = [plain(place, n_max=32) for place in scene.categories]
     traces: list[Json] = []
     group = 0
     for series in scene.series:
         traces.append(_frame(series, names, group))
         group += series.alpha >= 1
-    layout = _bar_layout(scene, look, upright=True)
+    layout = _bar_layout(scene, style, upright=True)
     return FigureData(traces=traces, layout=layout | {"barmode": "group", "bargroupgap": 0.05})
 
 

@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 
 from sightglass.core.values import Histogram
-from sightglass.views.distributions import OverSteps, over_steps
-from sightglass.views.latest_values import counted_of, density_of
+from sightglass.views.distributions import StepHistograms, over_steps
+from sightglass.views.latest_values import density_of, latest_histogram
 from sightglass.views.scales import number
 from sightglass.views.scene import LatestRecord, Scene
 
@@ -21,25 +21,25 @@ MAX_COLUMNS: Final = 512
 RIDGE_HEIGHT: Final = 6.0
 
 
-def draw_histogram(scene: Scene, look: PlotlyStyle) -> FigureData:
+def draw_histogram(scene: Scene, style: PlotlyStyle) -> FigureData:
     """Draw distributions: the latest of each stream, or all that are kept over the steps."""
     match scene.options.over:
         case "ridge":
-            return _ridges(scene, look)
+            return _ridges(scene, style)
         case "heat":
-            return _heat(scene, look)
-    found = [(item, histogram) for item in scene.items if (histogram := counted_of(item)) is not None]
+            return _heat(scene, style)
+    found = [(item, histogram) for item in scene.items if (histogram := latest_histogram(item)) is not None]
     density = len(found) > 1
-    traces = [_outline(i, h, look) if density else _blocks(i, h) for i, h in found if h.total]
-    x_axis = axis(look, showgrid=False, showline=True, ticks="outside", ticklen=4, tickcolor=look.grid)
-    counted = axis(look, rangemode="tozero", type="log" if scene.options.log_y else "linear")
+    traces = [_outline(i, h, style) if density else _bars(i, h) for i, h in found if h.total]
+    x_axis = axis(style, showgrid=False, showline=True, ticks="outside", ticklen=4, tickcolor=style.grid)
+    counted = axis(style, rangemode="tozero", type="log" if scene.options.log_y else "linear")
     layout: Json = {"xaxis": titled(x_axis, "value"), "yaxis": titled(counted, "density" if density else "count")}
     layout |= {"bargap": 0, "hovermode": "x unified" if density else "closest"}
     _limit(scene, layout)
     return FigureData(traces=traces, layout=layout, notices=tuple(filter(None, map(_outside, found))))
 
 
-def _blocks(item: LatestRecord, h: Histogram) -> Json:
+def _bars(item: LatestRecord, h: Histogram) -> Json:
     edges = h.edges
     ends = np.stack([edges[:-1], edges[1:]], axis=1)
     return {
@@ -50,7 +50,7 @@ def _blocks(item: LatestRecord, h: Histogram) -> Json:
     }  # fmt: skip
 
 
-def _outline(item: LatestRecord, h: Histogram, look: PlotlyStyle) -> Json:
+def _outline(item: LatestRecord, h: Histogram, style: PlotlyStyle) -> Json:
     density = density_of(h)
     return {
         "type": "scatter", "mode": "lines", "line": {"color": item.color, "width": 1.5}, "fill": "tozeroy",
@@ -60,10 +60,10 @@ def _outline(item: LatestRecord, h: Histogram, look: PlotlyStyle) -> Json:
     }  # fmt: skip
 
 
-def _ridges(scene: Scene, look: PlotlyStyle) -> FigureData:
+def _ridges(scene: Scene, style: PlotlyStyle) -> FigureData:
     """Draw one outline for each step, the newest in front."""
     traces: list[Json] = []
-    places: dict[int, str] = {}
+    steps: dict[int, str] = {}
     for item in scene.items:
         spread = _over_steps(item, MAX_RIDGES)
         if spread is None:
@@ -73,26 +73,28 @@ def _ridges(scene: Scene, look: PlotlyStyle) -> FigureData:
         tallest = float(parts.max()) or 1.0
         for i, (step, shares) in enumerate(zip(spread.steps, parts, strict=True)):
             floor = n - 1 - i
-            places[floor] = number(step)
+            steps[floor] = number(step)
             strength = 0.3 + 0.7 * (i + 1) / n
             x = np.concatenate([middles[:1], middles, middles[-1:]])
             y = floor + np.concatenate([[0.0], shares / tallest * RIDGE_HEIGHT, [0.0]])
             traces.append({
                 "type": "scatter", "mode": "lines", "x": x, "y": y, "fill": "toself",
-                "fillcolor": mixed(item.color, look.ground, 0.55 * strength), "hoveron": "points",
-                "line": {"color": mixed(item.color, look.ground, strength), "width": 1.2}, "legendgroup": item.label,
-                "name": plain(item.label), "showlegend": i == n - 1 and len(scene.items) > 1,
+                "fillcolor": mixed(item.color, style.background, 0.55 * strength), "hoveron": "points",
+                "line": {"color": mixed(item.color, style.background, strength), "width": 1.2},
+                "legendgroup": item.label, "name": plain(item.label), "showlegend": i == n - 1 and len(scene.items) > 1,
                 "meta": f"step {number(step)}", "hovertemplate": "%{x:.4g}<extra>%{meta}</extra>",
             })  # fmt: skip
-    x_axis = titled(axis(look, showgrid=False, showline=True, ticks="outside", ticklen=4, tickcolor=look.grid), "value")
-    shown = sorted(places)[:: max(1, -(-len(places) // 12))]
-    y_axis = axis(look, showgrid=False, tickvals=shown, ticktext=[places[place] for place in shown])
-    layout = {"xaxis": x_axis, "yaxis": titled(y_axis, "step"), "hovermode": "closest"}
+    x_axis = titled(
+        axis(style, showgrid=False, showline=True, ticks="outside", ticklen=4, tickcolor=style.grid), "value"
+    )
+    shown = sorted(steps)[:: max(1, -(-len(steps) // 12))]
+    y_axis = axis(style, showgrid=False, tickvals=shown, ticktext=[steps[at] for at in shown])
+    layout = {"xaxis": titled(x_axis, "value"), "yaxis": titled(y_axis, "step"), "hovermode": "closest"}
     _limit(scene, layout, y=False)
     return FigureData(traces=traces, layout=layout)
 
 
-def _heat(scene: Scene, look: PlotlyStyle) -> FigureData:
+def _heat(scene: Scene, style: PlotlyStyle) -> FigureData:
     """Draw a map of how often each value came at each step."""
     found = [(item, spread) for item in scene.items if (spread := _over_steps(item, MAX_COLUMNS)) is not None]
     traces: list[Json] = []
@@ -104,31 +106,31 @@ def _heat(scene: Scene, look: PlotlyStyle) -> FigureData:
         z = np.where(parts > 0, parts, np.nan)
         traces.append({
             "type": "heatmap", "x": spread.steps[order], "y": middles, "z": z, "xaxis": "x", "yaxis": f"y{n}",
-            "colorscale": color_scale(look, diverging=False), "showscale": i == 0, "zmin": 0.0,
+            "colorscale": color_scale(style, diverging=False), "showscale": i == 0, "zmin": 0.0,
             "meta": plain(item.label),
-            "colorbar": color_bar(look, tickformat=".0%"),
+            "colorbar": color_bar(style, tickformat=".0%"),
             "hovertemplate": "step %{x}, about %{y:.4g}: <b>%{z:.1%}</b><extra>%{meta}</extra>",
         })  # fmt: skip
         bottom = (len(found) - 1 - i) / len(found)
         domain = [bottom + (0.04 if i < len(found) - 1 else 0), bottom + 1 / len(found)]
         layout[f"yaxis{n}"] = titled(
-            axis(look, showgrid=False, domain=domain), item.label if len(found) > 1 else "value"
+            axis(style, showgrid=False, domain=domain), item.label if len(found) > 1 else "value"
         )
     last = f"y{len(found)}" if len(found) > 1 else "y"
-    layout["xaxis"] = titled(axis(look, showgrid=False, anchor=last), "step")
+    layout["xaxis"] = titled(axis(style, showgrid=False, anchor=last), "step")
     layout["yaxis"] = layout.get("yaxis", bare())
     _limit(scene, layout)
     return FigureData(traces=traces, layout=layout)
 
 
-def _over_steps(item: LatestRecord, n_max: int) -> OverSteps | None:
+def _over_steps(item: LatestRecord, n_max: int) -> StepHistograms | None:
     """Return at most so many distributions of a stream, evenly chosen, the newest among them."""
     n = len(item.values)
     chosen = np.unique(np.linspace(0, n - 1, min(n, n_max)).astype(int)).tolist()
     return over_steps([item.values[i] for i in chosen])
 
 
-def _shares(spread: OverSteps) -> Floats:
+def _shares(spread: StepHistograms) -> Floats:
     """Return which part of a step's values fell into each bin, shape (n, n_bins)."""
     shares: Floats = spread.counts / spread.counts.sum(axis=1, keepdims=True)
     return shares

@@ -11,7 +11,7 @@ import numpy as np
 
 from sightglass.core.values import Figure
 from sightglass.storage.format.png import encode_png
-from sightglass.views.latest_values import bounds_of, pictures_of, resample
+from sightglass.views.latest_values import bounds_of, images_of, resample
 from sightglass.views.scales import number
 from sightglass.views.scene import LatestRecord, Scene
 from sightglass.views.series_buffer import as_floats
@@ -28,7 +28,7 @@ MAX_SQUARE: Final = 6
 SHOWN_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
 
 
-def draw_heatmap(scene: Scene, look: PlotlyStyle) -> FigureData:
+def draw_heatmap(scene: Scene, style: PlotlyStyle) -> FigureData:
     """Draw the latest matrix of each stream, the first row on top."""
     shown = [(item, as_floats(item.record.value)) for item in scene.items if item.record is not None]
     traces: list[Json] = []
@@ -45,16 +45,16 @@ def draw_heatmap(scene: Scene, look: PlotlyStyle) -> FigureData:
         if cells.shape != matrix.shape:
             notices.append(f"{about} entries share {cells.shape[0]} x {cells.shape[1]} cells, which show the largest")
         share = [i / len(shown) + (0.03 if i else 0), (i + 1) / len(shown) - (0.03 if i < len(shown) - 1 else 0)]
-        traces.append(_heat(item, cells, matrix.shape, look, n=n, share=share, alone=len(shown) == 1))
-        layout |= _cell_axes(cells.shape, look, n=n, share=share, title=item.label if len(shown) > 1 else "")
+        traces.append(_heat(item, cells, matrix.shape, style, n=n, share=share, alone=len(shown) == 1))
+        layout |= _cell_axes(cells.shape, style, n=n, share=share, title=item.label if len(shown) > 1 else "")
     ratio = max((m.shape[0] / m.shape[1] for _, m in shown), default=1) / max(len(shown), 1)
     layout |= {"height": round(min(max(WIDTH * ratio, 220), 480)), "margin": {"t": 24 if len(shown) > 1 else 12}}
     return FigureData(traces=traces, layout=layout | {"hovermode": "closest"}, notices=tuple(notices))
 
 
-def draw_images(scene: Scene, look: PlotlyStyle) -> FigureData:
+def draw_images(scene: Scene, style: PlotlyStyle) -> FigureData:
     """Draw the latest images of all streams in one grid, with their captions below them."""
-    found = [one for item in scene.items for one in pictures_of(item)]
+    found = [one for item in scene.items for one in images_of(item)]
     if not found:
         return FigureData()
     shown = found[:MAX_IMAGES]
@@ -70,7 +70,7 @@ def draw_images(scene: Scene, look: PlotlyStyle) -> FigureData:
     high, broad = tall * times + below, wide * times + gap
     canvas = np.zeros((n_down * high, n_across * broad, 4), np.uint8)
     captions: list[Json] = []
-    font = {"color": look.faint, "size": 11}
+    font = {"color": style.muted, "size": 11}
     for i, (pixels, caption) in enumerate(shown):
         top, left = i // n_across * high, i % n_across * broad
         block = np.repeat(np.repeat(pixels, times, axis=0), times, axis=1)
@@ -93,7 +93,7 @@ def draw_images(scene: Scene, look: PlotlyStyle) -> FigureData:
     return FigureData(traces=[trace], layout=layout, notices=more)
 
 
-def draw_picture(scene: Scene, look: PlotlyStyle) -> FigureData:
+def draw_picture(scene: Scene, style: PlotlyStyle) -> FigureData:
     """Draw the latest figures side by side; a PDF, which browsers cannot put into a page, is named only."""
     figures = [(item, item.record.value) for item in scene.items
                if item.record is not None and isinstance(item.record.value, Figure)]  # fmt: skip
@@ -124,7 +124,7 @@ def _heat(
     item: LatestRecord,
     cells: Floats,
     shape: Sequence[int],
-    look: PlotlyStyle,
+    style: PlotlyStyle,
     *,
     n: str,
     share: list[float],
@@ -134,20 +134,20 @@ def _heat(
     low, high = bounds.low, bounds.high
     x, y = (np.arange(k) * (full / k) for k, full in ((cells.shape[1], shape[1]), (cells.shape[0], shape[0])))
     below = {"orientation": "h", "x": sum(share) / 2, "y": -0.02, "len": share[1] - share[0], "yanchor": "top"}
-    key = color_bar(look, **({"len": 1} if alone else below))
+    key = color_bar(style, **({"len": 1} if alone else below))
     return {
         "type": "heatmap", "z": cells, "x": np.floor(x), "y": np.floor(y), "zmin": low,
-        "zmax": high if high > low else low + 1, "colorscale": color_scale(look, diverging=bounds.diverging),
+        "zmax": high if high > low else low + 1, "colorscale": color_scale(style, diverging=bounds.diverging),
         "colorbar": key, "xaxis": f"x{n}", "yaxis": f"y{n}", "hoverongaps": True,
         "hovertemplate": "row %{y}, column %{x}: <b>%{z:.4g}</b><extra></extra>", "name": plain(item.label),
     }  # fmt: skip
 
 
-def _cell_axes(shape: Sequence[int], look: PlotlyStyle, *, n: str, share: list[float], title: str) -> Json:
+def _cell_axes(shape: Sequence[int], style: PlotlyStyle, *, n: str, share: list[float], title: str) -> Json:
     quiet = {"showgrid": False, "ticks": "", "constrain": "domain"}
-    x = axis(look, domain=share, anchor=f"y{n}", **quiet)
+    x = axis(style, domain=share, anchor=f"y{n}", **quiet)
     x |= {"side": "top", "title": {**x["title"], "text": plain(title, n_max=48)}}
-    y = axis(look, anchor=f"x{n}", autorange="reversed", **quiet)
+    y = axis(style, anchor=f"x{n}", autorange="reversed", **quiet)
     if max(shape) <= MAX_SQUARE * min(shape):
         y["scaleanchor"] = f"x{n}"
     for side, k in ((x, shape[1]), (y, shape[0])):

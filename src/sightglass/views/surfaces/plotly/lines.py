@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from sightglass.views.latest_values import hidden_of
+from sightglass.views.latest_values import log_axis_notices
 from sightglass.views.palette import ALARM, AXIS
 from sightglass.views.scales import axis_of, number
 from sightglass.views.scene import LineSeries, Scene
@@ -26,7 +26,7 @@ MAX_UNIFIED: Final = 12
 MAX_NOTE: Final = 40
 
 
-def draw_lines(scene: Scene, look: PlotlyStyle) -> FigureData:
+def draw_lines(scene: Scene, style: PlotlyStyle) -> FigureData:
     """Draw one line for each series over x."""
     traces: list[Json] = []
     for series in scene.series:
@@ -34,17 +34,19 @@ def draw_lines(scene: Scene, look: PlotlyStyle) -> FigureData:
         common = _common(series)
         if series.low is not None and series.high is not None:
             band = _band(x, series.low, series.high)
-            style = {"mode": "lines", "line": {"width": 0}, "fill": "toself", "fillcolor": faded(series.color, 0.22)}
-            traces.append({**common, **band, **style, "hoverinfo": "skip", "showlegend": False})
+            fill = {"mode": "lines", "line": {"width": 0}, "fill": "toself", "fillcolor": faded(series.color, 0.22)}
+            traces.append({**common, **band, **fill, "hoverinfo": "skip", "showlegend": False})
         if series.raw is not None:
             line = {"color": faded(series.color, 0.28), "width": 1}
             traces.append({**common, "mode": "lines", "line": line, "x": x, "y": series.raw, "hoverinfo": "skip",
                            "showlegend": False})  # fmt: skip
         traces.append({**common, **_styled(series), "x": x, "y": series.y})
-    return FigureData(traces=[*traces, *_marks(scene)], layout=_layout(scene, look), notices=tuple(hidden_of(scene)))
+    return FigureData(
+        traces=[*traces, *_marks(scene)], layout=_layout(scene, style), notices=tuple(log_axis_notices(scene))
+    )
 
 
-def draw_paths(scene: Scene, look: PlotlyStyle) -> FigureData:
+def draw_paths(scene: Scene, style: PlotlyStyle) -> FigureData:
     """Draw each series as a path in x and y, or as its points, with the last one marked, and with notes."""
     traces: list[Json] = []
     for series in scene.series:
@@ -55,34 +57,34 @@ def draw_paths(scene: Scene, look: PlotlyStyle) -> FigureData:
             continue
         traces.append({**common, **_styled(series)})
         ends = np.flatnonzero(np.isfinite(series.x) & np.isfinite(series.y))[-1:]
-        marker = {"color": series.color, "size": 9, "line": {"color": look.ground, "width": 1.5}}
+        marker = {"color": series.color, "size": 9, "line": {"color": style.background, "width": 1.5}}
         head = {"mode": "markers", "marker": marker, "hoverinfo": "skip", "showlegend": False}
         traces.append({**common, "x": series.x[ends], "y": series.y[ends], **head})
     if scene.texts:
-        traces.append(_notes(scene, look))
-    return FigureData(traces=traces, layout=_layout(scene, look) | {"hovermode": "closest"})
+        traces.append(_notes(scene, style))
+    return FigureData(traces=traces, layout=_layout(scene, style) | {"hovermode": "closest"})
 
 
-def draw_space(scene: Scene, look: PlotlyStyle) -> FigureData:
+def draw_lines_3d(scene: Scene, style: PlotlyStyle) -> FigureData:
     """Draw each series as a path in space."""
     traces = []
     for series in scene.series:
         z = series.z if series.z is not None else np.zeros(len(series.x))
-        line = {"color": series.color, "width": 4, "dash": _space_dash(series)}
+        line = {"color": series.color, "width": 4, "dash": _dash(series)}
         traces.append({"type": "scatter3d", "mode": "lines", "x": series.x, "y": series.y, "z": z, "line": line,
                        **_named(series)})  # fmt: skip
         ends = np.flatnonzero(np.isfinite(series.x) & np.isfinite(series.y) & np.isfinite(z))[-1:]
         marker = {"color": series.color, "size": 5}
         traces.append({"type": "scatter3d", "mode": "markers", "x": series.x[ends], "y": series.y[ends], "z": z[ends],
                        "marker": marker, "showlegend": False, "hoverinfo": "skip"})  # fmt: skip
-    sides = {name: _space_axis(scene, look, name) for name in ("x", "y", "z")}
+    sides = {name: _axis_3d(scene, style, name) for name in ("x", "y", "z")}
     space = {f"{name}axis": side for name, side in sides.items()}
     return FigureData(
         traces=traces,
         layout={
             "scene": {
                 **space,
-                "bgcolor": look.ground,
+                "bgcolor": style.background,
                 "aspectmode": "cube",
                 "camera": {"eye": {"x": 1.4, "y": 1.4, "z": 0.9}},
             }
@@ -95,34 +97,34 @@ def shown_limits(limits: tuple[float, float], *, log: bool) -> list[float]:
     return [float(end) for end in (np.log10(limits) if log else limits)]
 
 
-def _layout(scene: Scene, look: PlotlyStyle) -> Json:
+def _layout(scene: Scene, style: PlotlyStyle) -> Json:
     options = scene.options
-    ruled = axis(look, showgrid=False, showline=True, ticks="outside", ticklen=4, tickcolor=look.grid)
+    ruled = axis(style, showgrid=False, showline=True, ticks="outside", ticklen=4, tickcolor=style.grid)
     # Where the pointer is: as thin as the grid.
-    x_axis = titled(ruled | {"spikethickness": 1, "spikecolor": look.faint, "spikedash": "dot"}, scene.x_name)
-    if scene.places:
-        names = [plain(place, n_max=32) for place in scene.places]
+    x_axis = titled(ruled | {"spikethickness": 1, "spikecolor": style.muted, "spikedash": "dot"}, scene.x_name)
+    if scene.categories:
+        names = [plain(place, n_max=32) for place in scene.categories]
         x_axis |= {"type": "category", "categoryorder": "array", "categoryarray": list(dict.fromkeys(names))}
     elif _is_time(scene):
         x_axis["type"] = "date"
     elif options.log_x:
         x_axis["type"] = "log"
-    if options.x_limits and not scene.places:
+    if options.x_limits and not scene.categories:
         x_axis["range"] = _x_limits(scene)
     found: Json = {"xaxis": x_axis, "hovermode": "x unified" if _n_named(scene) <= MAX_UNIFIED else "closest"}
-    found |= {"yaxis": _y_axis(scene, look, second=False)}
+    found |= {"yaxis": _y_axis(scene, style, second=False)}
     if any(series.second for series in scene.series):
         found["yaxis"] = titled(found["yaxis"], _labels(scene, second=False))
         right = {"overlaying": "y", "side": "right", "showgrid": False, "tickmode": "auto"}
-        found["yaxis2"] = titled({**_y_axis(scene, look, second=True), **right}, _labels(scene, second=True))
+        found["yaxis2"] = titled({**_y_axis(scene, style, second=True), **right}, _labels(scene, second=True))
     if scene.view == "line":
         found["yaxis9"] = bare(overlaying="y", range=[0, 1], fixedrange=True)
     return found
 
 
-def _y_axis(scene: Scene, look: PlotlyStyle, *, second: bool) -> Json:
+def _y_axis(scene: Scene, style: PlotlyStyle, *, second: bool) -> Json:
     options, log = scene.options, scene.options.log_y
-    found = axis(look, type="log" if log else "linear")
+    found = axis(style, type="log" if log else "linear")
     if options.y_limits and not second:
         found["range"] = shown_limits(options.y_limits, log=log)
     elif options.clip:
@@ -195,49 +197,49 @@ def _marks(scene: Scene) -> list[Json]:
                 found.append((at, height, symbol, ALARM, f"{name}: {'+' if sign > 0 else '-'}Inf"))
     if not found:
         return []
-    ats, heights, symbols, colors, words = zip(*found[-MAX_MARKS:], strict=True)
+    ats, heights, symbols, colors, one_line = zip(*found[-MAX_MARKS:], strict=True)
     marker = {"symbol": list(symbols), "color": list(colors), "size": 8, "line": {"width": 1.5}}
     return [{
         "type": "scatter", "mode": "markers", "yaxis": MARKS, "x": _x(scene, np.array(ats, np.float64)),
-        "y": np.array(heights), "marker": marker, "text": list(words), "hovertemplate": "%{text}<extra></extra>",
+        "y": np.array(heights), "marker": marker, "text": list(one_line), "hovertemplate": "%{text}<extra></extra>",
         "showlegend": False, "cliponaxis": False,
     }]  # fmt: skip
 
 
-def _notes(scene: Scene, look: PlotlyStyle) -> Json:
-    x, y, words, colors = zip(*scene.texts, strict=True)
+def _notes(scene: Scene, style: PlotlyStyle) -> Json:
+    x, y, one_line, colors = zip(*scene.texts, strict=True)
     return {
         "type": "scatter", "mode": "markers+text", "x": np.array(x), "y": np.array(y), "showlegend": False,
-        "text": [plain(text, n_max=MAX_NOTE) for text in words], "textposition": "top center",
-        "textfont": {"color": look.ink, "size": 11}, "cliponaxis": False,
-        "customdata": [plain(text, n_max=400) for text in words],
+        "text": [plain(text, n_max=MAX_NOTE) for text in one_line], "textposition": "top center",
+        "textfont": {"color": style.text_color, "size": 11}, "cliponaxis": False,
+        "customdata": [plain(text, n_max=400) for text in one_line],
         "hovertemplate": "%{customdata}<br>%{x}, %{y}<extra></extra>",
-        "marker": {"color": look.ground, "size": 7, "line": {"color": list(colors), "width": 2}},
+        "marker": {"color": style.background, "size": 7, "line": {"color": list(colors), "width": 2}},
     }  # fmt: skip
 
 
-def _space_axis(scene: Scene, look: PlotlyStyle, name: str) -> Json:
-    options, font = scene.options, {"color": look.faint, "size": 11}
+def _axis_3d(scene: Scene, style: PlotlyStyle, name: str) -> Json:
+    options, font = scene.options, {"color": style.muted, "size": 11}
     log = {"x": options.log_x, "y": options.log_y, "z": False}[name]
     limits = {"x": options.x_limits, "y": options.y_limits, "z": None}[name]
     found = {
-        "title": {"text": name, "font": font}, "tickfont": font, "gridcolor": look.grid, "zeroline": False,
-        "backgroundcolor": look.ground, "showbackground": False, "type": "log" if log else "linear",
+        "title": {"text": name, "font": font}, "tickfont": font, "gridcolor": style.grid, "zeroline": False,
+        "backgroundcolor": style.background, "showbackground": False, "type": "log" if log else "linear",
     }  # fmt: skip
     return found | ({"range": shown_limits(limits, log=log)} if limits else {})
 
 
-def _space_dash(series: LineSeries) -> str:
+def _dash(series: LineSeries) -> str:
     return DASHES[series.dash % len(DASHES)]
 
 
 def _is_time(scene: Scene) -> bool:
-    return scene.options.x == "wall" and scene.view == "line" and not scene.places
+    return scene.options.x == "wall" and scene.view == "line" and not scene.categories
 
 
 def _x(scene: Scene, x: Floats) -> Any:
-    if scene.places:
-        return [plain(scene.places[int(at)], n_max=32) for at in x]
+    if scene.categories:
+        return [plain(scene.categories[int(at)], n_max=32) for at in x]
     return _milliseconds(x) if _is_time(scene) else x
 
 

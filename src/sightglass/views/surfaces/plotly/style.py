@@ -42,23 +42,23 @@ class PlotlyStyle:
         raised: Behind what the pointer shows.
     """
 
-    ground: str
-    ink: str
-    faint: str
+    background: str
+    text_color: str
+    muted: str
     grid: str
-    raised: str
+    popup: str
 
     @property
     def is_dark(self) -> bool:
         """Whether text is lighter than what it stands on."""
-        return sum(rgb(self.ink)) > sum(rgb(self.ground))
+        return sum(rgb(self.text_color)) > sum(rgb(self.background))
 
 
-LIGHT: Final = PlotlyStyle(ground="#ffffff", ink="#1c1f24", faint="#686d76", grid="#e9eaee", raised="#ffffff")
-DARK: Final = PlotlyStyle(ground="#16191d", ink="#e8e6e1", faint="#9a9fa8", grid="#2b3037", raised="#22262c")
+LIGHT: Final = PlotlyStyle(background="#ffffff", text_color="#1c1f24", muted="#686d76", grid="#e9eaee", popup="#ffffff")
+DARK: Final = PlotlyStyle(background="#16191d", text_color="#e8e6e1", muted="#9a9fa8", grid="#2b3037", popup="#22262c")
 
 
-def look_of(*, dark: bool | None) -> PlotlyStyle:
+def style_of(*, dark: bool | None) -> PlotlyStyle:
     """Return the colours; light ones unless dark ones were asked for, for Python cannot know the page's."""
     return DARK if dark else LIGHT
 
@@ -83,31 +83,31 @@ def faded(color: str, alpha: float) -> str:
     return f"rgba({red}, {green}, {blue}, {alpha:.3g})"
 
 
-def mixed(color: str, ground: str, share: float) -> str:
+def mixed(color: str, background: str, share: float) -> str:
     """Return the opaque colour that a share of one makes on the other."""
-    parts = [round(share * a + (1 - share) * b) for a, b in zip(rgb(color), rgb(ground), strict=True)]
+    parts = [round(share * a + (1 - share) * b) for a, b in zip(rgb(color), rgb(background), strict=True)]
     return "#{:02x}{:02x}{:02x}".format(*parts)
 
 
-def color_scale(look: PlotlyStyle, *, diverging: bool) -> list[list[Any]]:
+def color_scale(style: PlotlyStyle, *, diverging: bool) -> list[list[Any]]:
     """Return the stops of a scale of colours from 0 to 1."""
-    stops = SEQUENTIAL if not diverging else DIVERGING if look.is_dark else DIVERGING_LIGHT
+    stops = SEQUENTIAL if not diverging else DIVERGING if style.is_dark else DIVERGING_LIGHT
     return [[i / (len(stops) - 1), color] for i, color in enumerate(stops)]
 
 
-def color_bar(look: PlotlyStyle, **more: Any) -> Json:
+def color_bar(style: PlotlyStyle, **more: Any) -> Json:
     """Return the key of a scale."""
-    font = {"color": look.faint, "size": 11}
+    font = {"color": style.muted, "size": 11}
     return {"thickness": 10, "outlinewidth": 0, "ticks": "", "tickfont": font, "xpad": 8, "ypad": 0, **more}
 
 
-def axis(look: PlotlyStyle, **more: Any) -> Json:
+def axis(style: PlotlyStyle, **more: Any) -> Json:
     """Return an axis: its labels in small grey type, a thin grid, no frame."""
     return {
-        "gridcolor": look.grid,
-        "linecolor": mixed(AXIS, look.ground, 0.6),
-        "tickfont": {"color": look.faint, "size": 11},
-        "title": {"text": "", "font": {"color": look.faint, "size": 12}, "standoff": 8},
+        "gridcolor": style.grid,
+        "linecolor": mixed(AXIS, style.background, 0.6),
+        "tickfont": {"color": style.muted, "size": 11},
+        "title": {"text": "", "font": {"color": style.muted, "size": 12}, "standoff": 8},
         "zeroline": False,
         "automargin": True,
         "separatethousands": True,
@@ -126,27 +126,31 @@ def titled(axis: Mapping[str, Any], text: str) -> Json:
     return {**axis, "title": {**axis["title"], "text": plain(text, n_max=60)}}
 
 
-def base(look: PlotlyStyle) -> Json:
+def base(style: PlotlyStyle) -> Json:
     """Return the layout that all figures begin with."""
     return {
         "template": "none",
         "colorway": list(LINES),
-        "paper_bgcolor": look.ground,
-        "plot_bgcolor": look.ground,
-        "font": {"family": FONT, "color": look.ink, "size": 12},
+        "paper_bgcolor": style.background,
+        "plot_bgcolor": style.background,
+        "font": {"family": FONT, "color": style.text_color, "size": 12},
         "hoverlabel": {
-            "bgcolor": look.raised,
-            "bordercolor": look.grid,
-            "font": {"family": FONT, "color": look.ink, "size": 12},
+            "bgcolor": style.popup,
+            "bordercolor": style.grid,
+            "font": {"family": FONT, "color": style.text_color, "size": 12},
             "namelength": -1,
         },
         "modebar": {
             "bgcolor": "rgba(0, 0, 0, 0)",
-            "color": faded(look.faint, 0.6),
-            "activecolor": look.ink,
+            "color": faded(style.muted, 0.6),
+            "activecolor": style.text_color,
             "remove": ["lasso2d", "select2d", "autoScale2d"],
         },
-        "legend": {"font": {"color": look.ink, "size": 12}, "bgcolor": "rgba(0, 0, 0, 0)", "itemsizing": "constant"},
+        "legend": {
+            "font": {"color": style.text_color, "size": 12},
+            "bgcolor": "rgba(0, 0, 0, 0)",
+            "itemsizing": "constant",
+        },
         "autosize": True,
         "dragmode": "zoom",
     }

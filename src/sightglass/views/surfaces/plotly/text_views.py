@@ -11,10 +11,10 @@ from .figure_data import FigureData
 from .style import MONO, PlotlyStyle, mixed, plain
 
 ROW: Final = 24
-MAX_WORDS: Final = 400
+MAX_TEXT: Final = 400
 
 
-def draw_words(scene: Scene, look: PlotlyStyle) -> FigureData:
+def draw_records(scene: Scene, style: PlotlyStyle) -> FigureData:
     """Draw the last records of all streams in words, the newest on top, where one looks first."""
     found = [(step, item, text) for item in scene.items for step, text in item.rows]
     if not found:
@@ -23,22 +23,22 @@ def draw_words(scene: Scene, look: PlotlyStyle) -> FigureData:
     several = len(scene.items) > 1
     columns: list[list[str]] = [
         [number(step) for step, _, _ in rows],
-        [plain(text, n_max=MAX_WORDS) for _, _, text in rows],
+        [plain(text, n_max=MAX_TEXT) for _, _, text in rows],
     ]
     names, widths = ["step", "text" if scene.view == "log" else "value"], [1, 8]
-    inks: list[str | list[str]] = [look.faint, look.ink]
+    inks: list[str | list[str]] = [style.muted, style.text_color]
     if several:
         columns.insert(1, [plain(item.label) for _, item, _ in rows])
         names.insert(1, "stream")
-        widths, inks = [1, 2, 6], [look.faint, [item.color for _, item, _ in rows], look.ink]
-    quiet = {"fill": {"color": look.ground}, "line": {"color": look.grid, "width": 1}, "height": ROW}
+        widths, inks = [1, 2, 6], [style.muted, [item.color for _, item, _ in rows], style.text_color]
+    quiet = {"fill": {"color": style.background}, "line": {"color": style.grid, "width": 1}, "height": ROW}
     align = ["right", *["left"] * (len(columns) - 1)]
     trace = {
         "type": "table",
         "columnwidth": widths,
         "header": {
-            **quiet, "values": names, "align": align, "font": {"color": look.faint, "size": 11},
-            "fill": {"color": mixed(look.grid, look.ground, 0.5)},
+            **quiet, "values": names, "align": align, "font": {"color": style.muted, "size": 11},
+            "fill": {"color": mixed(style.grid, style.background, 0.5)},
         },
         "cells": {**quiet, "values": columns, "align": align, "font": {"family": MONO, "color": inks, "size": 12}},
     }  # fmt: skip

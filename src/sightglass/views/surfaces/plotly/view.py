@@ -71,7 +71,7 @@ class PlotlyView(LiveView):
         self._worker = Worker("plotly", self._round)
         self._closed = False
         self._cell = -1
-        self._seen: Span | None = None
+        self._visible_x: Span | None = None
         self._drawn: Scene | None = None
         self._drawing = FigureData()
         self._is_widget, self._figure = _empty_figure()
@@ -174,18 +174,18 @@ class PlotlyView(LiveView):
         if self._closed:
             return
         with self._worker.lock:
-            seen = self._limits()
+            visible_x = self._limits()
             self._streams.pull()
             scene = self._streams.scene
-            if scene is self._drawn and seen == self._seen:
+            if scene is self._drawn and visible_x == self._visible_x:
                 return
-            self._drawn, self._seen = scene, seen
-            new = draw(scene if seen is None else self._closely(scene, seen), height=self._height)
+            self._drawn, self._visible_x = scene, visible_x
+            new = draw(scene if visible_x is None else self._zoomed(scene, visible_x), height=self._height)
             self._drawing = refresh(self._figure, self._drawing, new)
 
-    def _closely(self, scene: Scene, seen: Span) -> Scene:
+    def _zoomed(self, scene: Scene, visible_x: Span) -> Scene:
         """Return the scene with every point that is in view; what is said of the lines is still of their ends."""
-        close = self._streams.take(seen=seen)
+        close = self._streams.take(visible_x=visible_x)
         if len(close.series) != len(scene.series):
             return close
         pairs = zip(close.series, scene.series, strict=True)
@@ -194,7 +194,7 @@ class PlotlyView(LiveView):
     def _limits(self) -> Span | None:
         """Return what of x is in view, where the viewer chose it."""
         scene, ours = self._streams.scene, self._drawing.layout.get("xaxis", {})
-        if not self._is_widget or scene.view != "line" or scene.places or ours.get("type") == "date":
+        if not self._is_widget or scene.view != "line" or scene.categories or ours.get("type") == "date":
             return None
         limits = explicit(self._figure.layout.xaxis)
         if limits is None or list(limits) == ours.get("range"):

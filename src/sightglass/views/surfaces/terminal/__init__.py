@@ -1,6 +1,6 @@
 """The terminal surface: live charts in characters."""
 
-from .stage import stage_of
+from .live_display import live_display_of
 from .view import TerminalDrawing, TerminalView
 
-__all__ = ["TerminalDrawing", "TerminalView", "stage_of"]
+__all__ = ["TerminalDrawing", "TerminalView", "live_display_of"]

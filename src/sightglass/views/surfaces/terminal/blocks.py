@@ -13,23 +13,23 @@ from rich.text import Text
 
 from sightglass.core.values import Histogram
 from sightglass.views.distributions import over_steps
-from sightglass.views.latest_values import bars_of, bounds_of, counted_of, pictures_of, resample
+from sightglass.views.latest_values import bars_of, bounds_of, images_of, latest_histogram, resample
 from sightglass.views.palette import ALARM, AXIS, NEGATIVE, color_map, hex_of
 from sightglass.views.scales import Axis, axis_of, number
 from sightglass.views.scene import Floats, LatestRecord, Scene
 from sightglass.views.series_buffer import as_floats
 
-from .canvas import Brush, Canvas, styled
+from .canvas import Canvas, Capabilities, styled
 from .charts import frame, nothing_finite, paint_outlines
 
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 LEVELS = " ▁▂▃▄▅▆▇█"
 SHADES = " ·░▒▓█"
 ASCII_SHADES = " .:-=+*#%@"
-TRAIL_WIDTH = 16
+SPARKLINE_WIDTH = 16
 
 
-def paint_bars(scene: Scene, width: int, height: int, brush: Brush) -> list[Text]:
+def paint_bars(scene: Scene, width: int, height: int, caps: Capabilities) -> list[Text]:
     """Paint one bar for each name, with its value and, where there is room, how it came there."""
     alone = len(scene.items) == 1
     bars = [(bar, item) for item in scene.items for bar in bars_of(item, alone=alone)]
@@ -37,35 +37,37 @@ def paint_bars(scene: Scene, width: int, height: int, brush: Brush) -> list[Text
     if not bars:
         return nothing_finite(scene, height)
     shown = bars if len(bars) <= height else bars[: height - 1]
-    trails = [_trail_of(item, bar.name if alone else bar.name.removeprefix(f"{item.label}/")) for bar, item in shown]
+    sparklines = [
+        _history_of(item, bar.name if alone else bar.name.removeprefix(f"{item.label}/")) for bar, item in shown
+    ]
     label_width = min(max(cell_len(bar.name) for bar, _ in shown), max(width // 3, 6))
     value_width = max(len(number(bar.value)) for bar, _ in shown)
-    trail_width = TRAIL_WIDTH if width >= 70 and any(len(trail) > 1 for trail in trails) else 0
-    room = max(width - label_width - value_width - 3 - (trail_width + 2 if trail_width else 0), 4)
+    sparkline_width = SPARKLINE_WIDTH if width >= 70 and any(len(sparkline) > 1 for sparkline in sparklines) else 0
+    room = max(width - label_width - value_width - 3 - (sparkline_width + 2 if sparkline_width else 0), 4)
     rows = []
-    for (bar, _), trail in zip(shown, trails, strict=True):
-        row = Text(_fit(bar.name, label_width, brush), no_wrap=True, end="").append(" ")
-        row.append_text(_bar(bar.value, axis, room, bar.color, brush))
+    for (bar, _), sparkline in zip(shown, sparklines, strict=True):
+        row = Text(_fit(bar.name, label_width, caps), no_wrap=True, end="").append(" ")
+        row.append_text(_bar(bar.value, axis, room, bar.color, caps))
         row.append(f" {number(bar.value):>{value_width}}", "bold" if np.isfinite(bar.value) else f"bold {ALARM}")
-        if trail_width:
-            row.append("  ").append_text(_trail(trail, trail_width, brush))
+        if sparkline_width:
+            row.append("  ").append_text(_sparkline(sparkline, sparkline_width, caps))
         rows.append(row)
     if len(shown) < len(bars):
-        rows.append(Text(f"{brush.pick('…', '...')} and {len(bars) - len(shown)} more names", AXIS, end=""))
+        rows.append(Text(f"{caps.pick('…', '...')} and {len(bars) - len(shown)} more names", AXIS, end=""))
     return rows
 
 
-def paint_histogram(scene: Scene, width: int, height: int, brush: Brush) -> list[Text]:
+def paint_histogram(scene: Scene, width: int, height: int, caps: Capabilities) -> list[Text]:
     """Paint the latest histogram as blocks, or several as outlines over each other."""
-    if scene.options.over in ("heat", "ridge") and (map_ := _over_steps(scene, width, height, brush)):
+    if scene.options.over in ("heat", "ridge") and (map_ := _over_steps(scene, width, height, caps)):
         return map_
-    found = [(histogram, item.color) for item in scene.items if (histogram := counted_of(item)) is not None]
+    found = [(histogram, item.color) for item in scene.items if (histogram := latest_histogram(item)) is not None]
     drawn = [(histogram, color) for histogram, color in found if histogram.total]
     if not drawn:
         return nothing_finite(scene, height)
     if len(drawn) > 1:
         counted = Text("density of ", AXIS, no_wrap=True, end="").append_text(_counted(found))
-        return [*paint_outlines(drawn, width, height - 1, brush), counted]
+        return [*paint_outlines(drawn, width, height - 1, caps), counted]
     histogram, color = drawn[0]
     rows = max(height - 3, 3)
     gutter = len(f"{histogram.counts.max():,}") + 1
@@ -76,14 +78,14 @@ def paint_histogram(scene: Scene, width: int, height: int, brush: Brush) -> list
     body = []
     for r in range(rows):
         filled = np.clip(levels - (rows - 1 - r) * 8, 0, 8)
-        chars = "".join(brush.pick(LEVELS[n], "#" if n > 3 else "_" if n else " ") * per_bin for n in filled)
+        chars = "".join(caps.pick(LEVELS[n], "#" if n > 3 else "_" if n else " ") * per_bin for n in filled)
         body.append(Text(chars, color, no_wrap=True, end=""))
     x_axis = Axis(low=float(histogram.edges[0]), high=float(histogram.edges[-1]))
-    framed = frame(canvas, x_axis, y_axis, gutter=gutter, brush=brush, x_name="value", body=body, ends=True)
+    framed = frame(canvas, x_axis, y_axis, gutter=gutter, caps=caps, x_name="value", body=body, ends=True)
     return [*framed, _counted(found)]
 
 
-def _over_steps(scene: Scene, width: int, height: int, brush: Brush) -> list[Text]:
+def _over_steps(scene: Scene, width: int, height: int, caps: Capabilities) -> list[Text]:
     """Paint the distributions of each stream over the steps: steps from the left, values from below."""
     found = [(item, over) for item in scene.items if (over := over_steps(item.values)) is not None]
     rows: list[Text] = []
@@ -92,11 +94,11 @@ def _over_steps(scene: Scene, width: int, height: int, brush: Brush) -> list[Tex
         first, last = number(over.steps[0]), number(over.steps[-1])
         span = f"{number(over.edges[0])} to {number(over.edges[-1])}, upwards; steps {first} to {last}"
         rows.append(Text(f"{item.label}: {span}" if len(found) > 1 else span, AXIS, no_wrap=True, end=""))
-        rows += _heatmap(over.counts.T[::-1], width, room, brush)
+        rows += _heatmap(over.counts.T[::-1], width, room, caps)
     return rows
 
 
-def paint_heatmap(scene: Scene, width: int, height: int, brush: Brush) -> list[Text]:
+def paint_heatmap(scene: Scene, width: int, height: int, caps: Capabilities) -> list[Text]:
     """Paint the latest matrix of each stream; where entries share a pixel, the largest magnitude shows."""
     shown = [(item, as_floats(item.record.value)) for item in scene.items if item.record is not None]
     rows: list[Text] = []
@@ -104,13 +106,13 @@ def paint_heatmap(scene: Scene, width: int, height: int, brush: Brush) -> list[T
         room = max(height // len(shown) - (2 if len(shown) > 1 else 1), 2)
         if len(shown) > 1:
             rows.append(Text(item.label, "bold", no_wrap=True, end=""))
-        rows += _heatmap(matrix, width, room, brush)
+        rows += _heatmap(matrix, width, room, caps)
     return rows or nothing_finite(scene, height)
 
 
-def paint_images(scene: Scene, width: int, height: int, brush: Brush) -> list[Text]:
+def paint_images(scene: Scene, width: int, height: int, caps: Capabilities) -> list[Text]:
     """Paint the latest images of all streams in a grid, as many as fit."""
-    pictures = [picture for item in scene.items for picture in pictures_of(item)]
+    pictures = [picture for item in scene.items for picture in images_of(item)]
     if not pictures:
         return nothing_finite(scene, height)
     captions = any(caption for _, caption in pictures)
@@ -121,54 +123,54 @@ def paint_images(scene: Scene, width: int, height: int, brush: Brush) -> list[Te
     rows: list[Text] = []
     for start in range(0, min(len(pictures), n_across * n_down), n_across):
         line = pictures[start : start + n_across]
-        tiles = [_tile(picture, cells_w, cells_h, brush) for picture, _ in line]
+        tiles = [_tile(picture, cells_w, cells_h, caps) for picture, _ in line]
         rows += [Text("  ", end="", no_wrap=True).join(parts) for parts in zip(*tiles, strict=True)]
         if captions:
-            names = "  ".join(_fit(caption, cells_w, brush) for _, caption in line)
+            names = "  ".join(_fit(caption, cells_w, caps) for _, caption in line)
             rows.append(Text(names, AXIS, no_wrap=True, end=""))
     n_left = len(pictures) - n_across * n_down
     more = f" · {n_left} more have no room" if n_left > 0 else ""
-    size = brush.pick("×", "x").join(str(n) for n in (tall, wide))
+    size = caps.pick("×", "x").join(str(n) for n in (tall, wide))
     return [*rows, Text(f"{len(pictures)} image{'s' if len(pictures) > 1 else ''} of {size}{more}", AXIS, end="")]
 
 
-def _trail_of(item: LatestRecord, name: str) -> Floats:
+def _history_of(item: LatestRecord, name: str) -> Floats:
     """Return how a bar came to its length."""
-    found = item.trails.get(name, item.trails.get("") if name == item.label else None)
+    found = item.points.get(name, item.points.get("") if name == item.label else None)
     return found[1] if found is not None else np.empty(0)
 
 
-def _bar(value: float, axis: Axis | None, room: int, color: str, brush: Brush) -> Text:
+def _bar(value: float, axis: Axis | None, room: int, color: str, caps: Capabilities) -> Text:
     if axis is None or not np.isfinite(value):
-        return Text(f"{brush.pick('×', 'x') if np.isnan(value) else '':<{room}}", ALARM, no_wrap=True, end="")
-    zero = round(float(axis.place(0.0, 2)) * room)
+        return Text(f"{caps.pick('×', 'x') if np.isnan(value) else '':<{room}}", ALARM, no_wrap=True, end="")
+    zero = round(float(axis.to_pixels(0.0, 2)) * room)
     ahead, behind = room - zero, zero
     if value >= 0:
         n = value / axis.high * ahead * 8 if axis.high > 0 else 0.0
         eighths = max(round(n), 1) if value > 0 else 0
         drawn = EIGHTHS[8] * (eighths // 8) + (EIGHTHS[eighths % 8] if eighths % 8 else "")
-        drawn = drawn if brush.unicode else "#" * max(round(eighths / 8), int(value > 0))
+        drawn = drawn if caps.unicode else "#" * max(round(eighths / 8), int(value > 0))
         text = Text(" " * behind, no_wrap=True, end="").append(drawn[:ahead], color)
         if behind and not drawn:
-            text.append(brush.pick("▏", "|"), AXIS)
+            text.append(caps.pick("▏", "|"), AXIS)
         return text.append(" " * (room - text.cell_len))
     halves = max(round(value / axis.low * behind * 2), 1)
     drawn = ("▐" if halves % 2 else "") + "█" * (halves // 2)
-    drawn = drawn if brush.unicode else "=" * max(halves // 2, 1)
+    drawn = drawn if caps.unicode else "=" * max(halves // 2, 1)
     text = Text(" " * (behind - len(drawn)), no_wrap=True, end="").append(
         drawn, NEGATIVE if color != NEGATIVE else ALARM
     )
     return text.append(" " * ahead)
 
 
-def _trail(trail: Floats, width: int, brush: Brush) -> Text:
+def _sparkline(sparkline: Floats, width: int, caps: Capabilities) -> Text:
     """Return a small line of how a value came there."""
-    axis = axis_of((trail,))
-    if axis is None or len(trail) < 2 or not brush.unicode:
+    axis = axis_of((sparkline,))
+    if axis is None or len(sparkline) < 2 or not caps.unicode:
         return Text(" " * width, end="")
     canvas = Canvas(width, 1)
-    canvas.path(np.linspace(0, canvas.n_x - 1, len(trail)), axis.place(trail, canvas.n_y), AXIS)
-    return canvas.lines(brush)[0]
+    canvas.path(np.linspace(0, canvas.n_x - 1, len(sparkline)), axis.to_pixels(sparkline, canvas.n_y), AXIS)
+    return canvas.lines(caps)[0]
 
 
 def _columns(histogram: Histogram, room: int) -> tuple[Floats, int]:
@@ -194,12 +196,12 @@ def _counted(found: list[tuple[Histogram, str]]) -> Text:
     return text
 
 
-def _heatmap(matrix: Floats, width: int, room: int, brush: Brush) -> list[Text]:
+def _heatmap(matrix: Floats, width: int, room: int, caps: Capabilities) -> list[Text]:
     bounds = bounds_of(matrix)
     low, high = bounds.low, bounds.high
     tall, wide = matrix.shape
     # Half a cell is a pixel; small matrices are enlarged by whole factors, so that their cells are equal.
-    per_cell = 2 if brush.color and brush.unicode else 1
+    per_cell = 2 if caps.color and caps.unicode else 1
     scale = max(1, min(width // wide, room * per_cell // tall, 8)) if tall <= room * per_cell and wide <= width else 0
     h, w = (tall * scale, wide * scale) if scale else _shrunk(tall, wide, room * per_cell, width)
     if per_cell == 1:
@@ -209,9 +211,9 @@ def _heatmap(matrix: Floats, width: int, room: int, brush: Brush) -> list[Text]:
     with np.errstate(invalid="ignore"):
         shares = (data / 2 - low / 2) / span
     note = f"{tall} x {wide}" + (f" · {bounds.n_bad} not finite" if bounds.n_bad else "")
-    key = _key(low, high, bounds.diverging, brush, note)
+    key = _key(low, high, bounds.diverging, caps, note)
     if per_cell == 1:
-        return [*_shaded(shares, brush), key]
+        return [*_shaded(shares, caps), key]
     return [*half_blocks(color_map(shares, diverging=bounds.diverging)), key]
 
 
@@ -224,27 +226,27 @@ def half_blocks(colors: npt.NDArray[np.uint8]) -> list[Text]:
     rows = []
     for top in range(0, len(colors), 2):
         below = colors[top + 1] if top + 1 < len(colors) else None
-        inks = [hex_of(color) for color in colors[top]]
-        grounds = [f" on {hex_of(color)}" for color in below] if below is not None else [""] * len(inks)
-        rows.append(styled(("▀", ink + ground) for ink, ground in zip(inks, grounds, strict=True)))
+        upper = [hex_of(color) for color in colors[top]]
+        lower = [f" on {hex_of(color)}" for color in below] if below is not None else [""] * len(upper)
+        rows.append(styled(("▀", color + background) for color, background in zip(upper, lower, strict=True)))
     return rows
 
 
-def _shaded(shares: Floats, brush: Brush) -> list[Text]:
-    ramp = brush.pick(SHADES, ASCII_SHADES)
+def _shaded(shares: Floats, caps: Capabilities) -> list[Text]:
+    ramp = caps.pick(SHADES, ASCII_SHADES)
     at = np.rint(np.clip(np.nan_to_num(shares), 0, 1) * (len(ramp) - 1)).astype(int)
     missing = np.isnan(shares)
     chars = [[("?" if bad else ramp[n]) for n, bad in zip(*row, strict=True)] for row in zip(at, missing, strict=True)]
     return [Text("".join(row), no_wrap=True, end="") for row in chars]
 
 
-def _key(low: float, high: float, diverging: bool, brush: Brush, note: str) -> Text:
+def _key(low: float, high: float, diverging: bool, caps: Capabilities, note: str) -> Text:
     text = Text(f"{number(low, digits=3)} ", AXIS, no_wrap=True, end="")
-    if brush.color and brush.unicode:
+    if caps.color and caps.unicode:
         for color in color_map(np.linspace(0, 1, 20), diverging=diverging):
             text.append("█", hex_of(color))
     else:
-        text.append(brush.pick(SHADES, ASCII_SHADES))
+        text.append(caps.pick(SHADES, ASCII_SHADES))
     return text.append(f" {number(high, digits=3)}   {note}", AXIS)
 
 
@@ -266,12 +268,12 @@ def _grid_of(n: int, tall: int, wide: int, *, width: int, height: int, captions:
     return cells_w, cells_h, 1, 1
 
 
-def _tile(picture: Floats, width: int, height: int, brush: Brush) -> list[Text]:
-    if brush.color and brush.unicode:
+def _tile(picture: Floats, width: int, height: int, caps: Capabilities) -> list[Text]:
+    if caps.color and caps.unicode:
         return half_blocks(np.rint(resample(picture, 2 * height, width, mean=True) * 255).astype(np.uint8))
-    return _shaded(resample(picture, height, width, mean=True).mean(axis=-1), brush)
+    return _shaded(resample(picture, height, width, mean=True).mean(axis=-1), caps)
 
 
-def _fit(text: str, width: int, brush: Brush) -> str:
-    short = text if cell_len(text) <= width else f"{text[: max(width - 1, 0)]}{brush.pick('…', '.')}"
+def _fit(text: str, width: int, caps: Capabilities) -> str:
+    short = text if cell_len(text) <= width else f"{text[: max(width - 1, 0)]}{caps.pick('…', '.')}"
     return set_cell_size(short, width)

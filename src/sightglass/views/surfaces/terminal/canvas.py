@@ -20,7 +20,7 @@ ASCII_DOTS = " '.:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Brush:
+class Capabilities:
     """What the terminal can do.
 
     Attributes:
@@ -59,7 +59,7 @@ class Canvas:
         self.n_x, self.n_y = 2 * width, 4 * height
         self._dots = np.zeros((self.n_y, self.n_x), bool)
         self._styles: list[str] = [""]
-        self._inks = np.zeros((height, width), np.int64)
+        self._colors = np.zeros((height, width), np.int64)
         self._texts: dict[tuple[int, int], tuple[str, str]] = {}
         self._grounds: dict[tuple[int, int], tuple[str, str]] = {}
 
@@ -82,14 +82,14 @@ class Canvas:
         of = np.repeat(np.arange(len(start)), n_dots + 1)
         at = np.arange(len(of)) - np.repeat(np.cumsum(n_dots + 1) - (n_dots + 1), n_dots + 1)
         share = at / n_dots[of]
-        self._ink(x0[of] + dx[of] * share, y0[of] + dy[of] * share, style)
+        self._set(x0[of] + dx[of] * share, y0[of] + dy[of] * share, style)
 
     def dots(self, x: npt.ArrayLike, y: npt.ArrayLike, style: str) -> None:
         """Draw each point by itself, large enough to be seen."""
         px, py = np.asarray(x, np.float64), np.asarray(y, np.float64)
         solid = np.isfinite(px) & np.isfinite(py)
         for right, up in ((0, 0), (1, 0), (0, 1), (1, 1)):
-            self._ink(px[solid] + right, py[solid] + up, style)
+            self._set(px[solid] + right, py[solid] + up, style)
 
     def put(self, column: int, row: int, text: str, style: str) -> None:
         """Write text from a cell on, rows counted from the top; what does not fit is cut off."""
@@ -105,13 +105,13 @@ class Canvas:
         """Tell whether text of a length fits from a cell on without covering anything."""
         if not 0 <= row < self.height or column < 0 or column + length > self.width:
             return False
-        inked = self._inks[row, column : column + length].any()
+        inked = self._colors[row, column : column + length].any()
         return not inked and not any((row, column + i) in self._texts for i in range(length))
 
-    def lines(self, brush: Brush) -> list[Text]:
+    def lines(self, caps: Capabilities) -> list[Text]:
         """Return the rows from the top, each as wide as the canvas."""
         cells: npt.NDArray[Any] = self._dots.reshape(self.height, 4, self.width, 2)
-        if brush.unicode:
+        if caps.unicode:
             codes = (cells * BRAILLE[None, :, None, :]).sum(axis=(1, 3)) + 0x2800
             chars = ["".join(map(chr, row)) for row in np.asarray(codes)]
         else:
@@ -121,13 +121,13 @@ class Canvas:
         for r, row in enumerate(chars):
             cells_of_row = []
             for c, char in enumerate(row):
-                ink = self._styles[self._inks[r, c]]
-                drawn = (char, ink) if ink else self._grounds.get((r, c), (" ", ""))
+                color = self._styles[self._colors[r, c]]
+                drawn = (char, color) if color else self._grounds.get((r, c), (" ", ""))
                 cells_of_row.append(self._texts.get((r, c), drawn))
             rows.append(styled(cells_of_row))
         return rows
 
-    def _ink(self, x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], style: str) -> None:
+    def _set(self, x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], style: str) -> None:
         if not len(x):
             return
         if style not in self._styles:
@@ -135,4 +135,4 @@ class Canvas:
         column = np.clip(np.rint(x), 0, self.n_x - 1).astype(np.int64)
         row = self.n_y - 1 - np.clip(np.rint(y), 0, self.n_y - 1).astype(np.int64)
         self._dots[row, column] = True
-        self._inks[row // 4, column // 2] = self._styles.index(style)
+        self._colors[row // 4, column // 2] = self._styles.index(style)

@@ -21,71 +21,73 @@ from sightglass.views.scales import Axis, axis_of, number
 from sightglass.views.scene import LineSeries, Scene
 from sightglass.views.thinning import thin
 
-from .canvas import Brush, Canvas, styled
+from .canvas import Canvas, Capabilities, styled
 
 MIN_WIDTH, MIN_HEIGHT = 16, 3
 GRID = f"dim {AXIS}"
 
 Floats = npt.NDArray[np.float64]
-Spot = tuple[int, str, str]
+Mark = tuple[int, str, str]
 
 
-def paint_lines(scene: Scene, width: int, height: int, brush: Brush) -> list[Text]:
+def paint_lines(scene: Scene, width: int, height: int, caps: Capabilities) -> list[Text]:
     """Paint one line for each series over the steps."""
     x_axis, y_axis = _axes(scene)
     if y_axis is None or x_axis is None:
         return [*nothing_finite(scene, height)]
     gutter, canvas = _canvas(y_axis, width, height)
-    _grid(canvas, y_axis, brush)
-    spots: list[Spot] = []
+    _grid(canvas, y_axis, caps)
+    marks: list[Mark] = []
     for step in scene.marks:
         if x_axis.low <= step <= x_axis.high:
-            spots.append((_column(x_axis, step, canvas), brush.pick("◦", "o"), AXIS))
+            marks.append((_column(x_axis, step, canvas), caps.pick("◦", "o"), AXIS))
     # What stands behind first: edges of bands, raw lines, older frames.
     for series in scene.series:
         for y in (series.low, series.high, series.raw):
             if y is not None:
                 behind = replace(series, y=y, color=f"dim {series.color}")
-                spots += _draw(canvas, behind, x_axis, y_axis, brush)
+                marks += _draw(canvas, behind, x_axis, y_axis, caps)
     for series in scene.series:
         faint = replace(series, color=f"dim {series.color}") if series.alpha < 1 else series
-        spots += _draw(canvas, faint, x_axis, y_axis, brush)
+        marks += _draw(canvas, faint, x_axis, y_axis, caps)
     return frame(
-        canvas, x_axis, y_axis, gutter=gutter, brush=brush, x_name=scene.x_name, spots=spots, places=scene.places
+        canvas, x_axis, y_axis, gutter=gutter, caps=caps, x_name=scene.x_name, marks=marks, categories=scene.categories
     )
 
 
-def paint_path(scene: Scene, width: int, height: int, brush: Brush) -> list[Text]:
+def paint_path(scene: Scene, width: int, height: int, caps: Capabilities) -> list[Text]:
     """Paint each series as a path in x and y, its last point marked, with annotations where there is room."""
     x_axis, y_axis = _axes(scene)
     if y_axis is None or x_axis is None:
         return [*nothing_finite(scene, height)]
     gutter, canvas = _canvas(y_axis, width, height)
-    _grid(canvas, y_axis, brush)
+    _grid(canvas, y_axis, caps)
     for series in scene.series:
-        px, py = x_axis.place(series.x, canvas.n_x), y_axis.place(series.y, canvas.n_y)
+        px, py = x_axis.to_pixels(series.x, canvas.n_x), y_axis.to_pixels(series.y, canvas.n_y)
         if scene.view == "scatter":
             canvas.dots(px, py, series.color)
         else:
             canvas.path(px, py, series.color)
         solid = np.flatnonzero(np.isfinite(px) & np.isfinite(py))
         if len(solid) and scene.view != "scatter":
-            canvas.put(*_cell(canvas, px[solid[-1]], py[solid[-1]]), brush.pick("●", "@"), f"bold {series.color}")
+            canvas.put(*_cell(canvas, px[solid[-1]], py[solid[-1]]), caps.pick("●", "@"), f"bold {series.color}")
     for x, y, text, color in reversed(scene.texts):
-        px, py = x_axis.place(x, canvas.n_x), y_axis.place(y, canvas.n_y)
+        px, py = x_axis.to_pixels(x, canvas.n_x), y_axis.to_pixels(y, canvas.n_y)
         if np.isfinite(px) and np.isfinite(py):
-            _annotate(canvas, _cell(canvas, float(px), float(py)), text, color=color, brush=brush)
-    return frame(canvas, x_axis, y_axis, gutter=gutter, brush=brush, x_name="x")
+            _annotate(canvas, _cell(canvas, float(px), float(py)), text, color=color, caps=caps)
+    return frame(canvas, x_axis, y_axis, gutter=gutter, caps=caps, x_name="x")
 
 
-def paint_outlines(outlines: Sequence[tuple[Histogram, str]], width: int, height: int, brush: Brush) -> list[Text]:
+def paint_outlines(
+    outlines: Sequence[tuple[Histogram, str]], width: int, height: int, caps: Capabilities
+) -> list[Text]:
     """Paint several histograms over each other, each as the outline of its density.
 
     Args:
         outlines: Each with its colour.
         width: Room in cells.
         height: Room in cells.
-        brush: What the terminal can do.
+        caps: What the terminal can do.
     """
     densities = [
         (np.repeat(histogram.edges, 2), np.concatenate([[0], np.repeat(density_of(histogram), 2), [0]]), color)
@@ -97,8 +99,8 @@ def paint_outlines(outlines: Sequence[tuple[Histogram, str]], width: int, height
     assert y_axis is not None
     gutter, canvas = _canvas(y_axis, width, height)
     for x, y, color in densities:
-        canvas.path(x_axis.place(x, canvas.n_x), y_axis.place(y, canvas.n_y), color)
-    return frame(canvas, x_axis, y_axis, gutter=gutter, brush=brush, x_name="value")
+        canvas.path(x_axis.to_pixels(x, canvas.n_x), y_axis.to_pixels(y, canvas.n_y), color)
+    return frame(canvas, x_axis, y_axis, gutter=gutter, caps=caps, x_name="value")
 
 
 def _axes(scene: Scene) -> tuple[Axis | None, Axis | None]:
@@ -111,18 +113,18 @@ def _axes(scene: Scene) -> tuple[Axis | None, Axis | None]:
     return x_axis, y_axis
 
 
-def legend(series: Iterable[LineSeries], width: int, brush: Brush, *, max_rows: int = 2) -> list[Text]:
+def legend(series: Iterable[LineSeries], width: int, caps: Capabilities, *, max_rows: int = 2) -> list[Text]:
     """Return the legend: a line of each colour, its name and its latest value; what has no room is counted."""
     named = [one for one in series if one.label]
     rows = [Text(no_wrap=True, end="")]
     for i, one in enumerate(named):
         entry = Text(no_wrap=True, end="")
-        entry.append(brush.pick("━━ ", "-- "), one.color)
+        entry.append(caps.pick("━━ ", "-- "), one.color)
         entry.append(one.label).append(" ")
         entry.append(one.value, f"bold {ALARM if 'NaN' in one.value or 'Inf' in one.value else one.color}")
         if one.state:
             entry.append(f" ({one.state})", AXIS)
-        entry.truncate(max(width - 12, 8), overflow="ellipsis" if brush.unicode else "crop")
+        entry.truncate(max(width - 12, 8), overflow="ellipsis" if caps.unicode else "crop")
         if rows[-1].cell_len and rows[-1].cell_len + 3 + entry.cell_len > width - (10 if len(rows) == max_rows else 0):
             if len(rows) == max_rows:
                 rows[-1].append(f"   +{len(named) - i} more", AXIS)
@@ -138,34 +140,36 @@ def frame(
     y_axis: Axis,
     *,
     gutter: int,
-    brush: Brush,
+    caps: Capabilities,
     x_name: str,
-    spots: Sequence[Spot] = (),
+    marks: Sequence[Mark] = (),
     body: list[Text] | None = None,
     ends: bool = False,
-    places: Sequence[str] = (),
+    categories: Sequence[str] = (),
 ) -> list[Text]:
-    """Put axes around a canvas.
+    """Draw axes around a canvas.
 
     Args:
-        canvas: What is framed.
+        canvas: The canvas.
         x_axis: The horizontal axis.
         y_axis: The vertical axis.
-        gutter: How wide the labels of the vertical axis are.
-        brush: What the terminal can do.
-        x_name: What the horizontal axis counts.
-        spots: Marks on the horizontal axis: column, character, style.
-        body: The rows inside, where they are not the canvas's own.
-        ends: Whether both ends of the horizontal axis are labelled too.
-        places: What stands at 0, 1, 2 … of the horizontal axis, where it counts names.
+        gutter: The width of the vertical axis's labels.
+        caps: The terminal's capabilities.
+        x_name: The label of the horizontal axis.
+        marks: Marks on the horizontal axis: column, character, style.
+        body: The rows inside; by default the canvas's.
+        ends: Whether to label both ends of the horizontal axis too.
+        categories: The labels at 0, 1, 2 … of a horizontal axis that counts names.
     """
     labels = {_row(y_axis, value, canvas): label for value, label in y_axis.ticks(_n_y_ticks(canvas))}
     rows = []
-    for r, inside in enumerate(body if body is not None else canvas.lines(brush)):
-        tick = brush.pick("┤", "+") if r in labels else brush.pick("│", "|")
+    for r, inside in enumerate(body if body is not None else canvas.lines(caps)):
+        tick = caps.pick("┤", "+") if r in labels else caps.pick("│", "|")
         row = Text(no_wrap=True, end="").append(f"{labels.get(r, ''):>{gutter}}{tick}", AXIS)
         rows.append(row.append_text(inside))
-    rows += _x_axis(canvas, x_axis, gutter=gutter, brush=brush, name=x_name, spots=spots, ends=ends, places=places)
+    rows += _x_axis(
+        canvas, x_axis, gutter=gutter, caps=caps, name=x_name, marks=marks, ends=ends, categories=categories
+    )
     return rows
 
 
@@ -190,34 +194,34 @@ def _n_y_ticks(canvas: Canvas) -> int:
     return max(2, min(7, canvas.height // 2))
 
 
-def _draw(canvas: Canvas, series: LineSeries, x_axis: Axis, y_axis: Axis, brush: Brush) -> list[Spot]:
+def _draw(canvas: Canvas, series: LineSeries, x_axis: Axis, y_axis: Axis, caps: Capabilities) -> list[Mark]:
     # Thinned once more, to this canvas: in a column, only the extremes can be seen.
     xs, ys = thin(series.x, series.y, canvas.n_x)
-    px, py = x_axis.place(xs, canvas.n_x), y_axis.place(ys, canvas.n_y)
+    px, py = x_axis.to_pixels(xs, canvas.n_x), y_axis.to_pixels(ys, canvas.n_y)
     canvas.path(px, np.where(np.isfinite(ys), py, np.nan), series.color)
-    for value, row, char in ((np.inf, 0, brush.pick("▲", "^")), (-np.inf, canvas.height - 1, brush.pick("▼", "v"))):
+    for value, row, char in ((np.inf, 0, caps.pick("▲", "^")), (-np.inf, canvas.height - 1, caps.pick("▼", "v"))):
         for column in np.unique(px[(ys == value) & np.isfinite(px)] // 2):
             canvas.put(int(column), row, char, ALARM)
     missing = np.isnan(ys) & np.isfinite(px)
-    return [(int(column), brush.pick("×", "x"), f"bold {ALARM}") for column in np.unique(px[missing] // 2)]
+    return [(int(column), caps.pick("×", "x"), f"bold {ALARM}") for column in np.unique(px[missing] // 2)]
 
 
-def _grid(canvas: Canvas, y_axis: Axis, brush: Brush) -> None:
-    for value, _ in y_axis.ticks(_n_y_ticks(canvas)) if brush.unicode else ():
+def _grid(canvas: Canvas, y_axis: Axis, caps: Capabilities) -> None:
+    for value, _ in y_axis.ticks(_n_y_ticks(canvas)) if caps.unicode else ():
         row = _row(y_axis, value, canvas)
         for column in range(3, canvas.width, 4):
             canvas.under(column, row, "·", GRID)
 
 
-def _annotate(canvas: Canvas, cell: tuple[int, int], text: str, *, color: str, brush: Brush) -> None:
+def _annotate(canvas: Canvas, cell: tuple[int, int], text: str, *, color: str, caps: Capabilities) -> None:
     column, row = cell
-    short = text if len(text) <= 24 else f"{text[:23]}{brush.pick('…', '.')}"
+    short = text if len(text) <= 24 else f"{text[:23]}{caps.pick('…', '.')}"
     right, left = column + 2, column - len(short) - 1
     for c, r in ((right, row), (right, row - 1), (right, row + 1), (left, row), (left, row - 1), (left, row + 1)):
         if canvas.is_free(c, r, len(short)):
             canvas.put(c, r, short, "italic")
             break
-    canvas.put(column, row, brush.pick("○", "o"), f"bold {color}")
+    canvas.put(column, row, caps.pick("○", "o"), f"bold {color}")
 
 
 def _x_axis(
@@ -225,16 +229,19 @@ def _x_axis(
     axis: Axis,
     *,
     gutter: int,
-    brush: Brush,
+    caps: Capabilities,
     name: str,
-    spots: Sequence[Spot],
+    marks: Sequence[Mark],
     ends: bool,
-    places: Sequence[str],
+    categories: Sequence[str],
 ) -> list[Text]:
-    line = [(brush.pick("─", "-"), AXIS)] * canvas.width
+    line = [(caps.pick("─", "-"), AXIS)] * canvas.width
     ticks = axis.ticks(max(2, canvas.width // 12))
-    if places:
-        ticks = [(i, _short(places[i])) for i in range(0, len(places), max(1, -(-8 * len(places) // canvas.width)))]
+    if categories:
+        ticks = [
+            (i, _short(categories[i]))
+            for i in range(0, len(categories), max(1, -(-8 * len(categories) // canvas.width)))
+        ]
     if ends:
         ticks = [(axis.low, number(axis.low, digits=3)), (axis.high, number(axis.high, digits=3)), *ticks]
     labels = [" "] * canvas.width
@@ -243,14 +250,14 @@ def _x_axis(
         labels[room + 1 :] = name
     for value, label in ticks:
         column = _column(axis, value, canvas)
-        line[column] = (brush.pick("┬", "+"), AXIS)
+        line[column] = (caps.pick("┬", "+"), AXIS)
         start = min(max(column - len(label) // 2, 0), (canvas.width if ends else room) - len(label))
         # A label needs a free cell on both sides, or two of them would read as one.
         if start >= 0 and not "".join(labels[max(start - 1, 0) : start + len(label) + 1]).strip():
             labels[start : start + len(label)] = label
-    for column, char, style in spots:
+    for column, char, style in marks:
         line[column] = (char, style)
-    first = styled([(" " * gutter + brush.pick("└", "+"), AXIS), *line])
+    first = styled([(" " * gutter + caps.pick("└", "+"), AXIS), *line])
     return [first, Text(" " * (gutter + 1) + "".join(labels).rstrip(), AXIS, no_wrap=True, end="")]
 
 
@@ -260,12 +267,12 @@ def _short(name: str, n_max: int = 12) -> str:
 
 
 def _row(axis: Axis, value: float, canvas: Canvas) -> int:
-    dots = round(float(axis.place(value, canvas.n_y)))
+    dots = round(float(axis.to_pixels(value, canvas.n_y)))
     return canvas.height - 1 - min(max(dots // 4, 0), canvas.height - 1)
 
 
 def _column(axis: Axis, value: float, canvas: Canvas) -> int:
-    return min(max(round(float(axis.place(value, canvas.n_x))) // 2, 0), canvas.width - 1)
+    return min(max(round(float(axis.to_pixels(value, canvas.n_x))) // 2, 0), canvas.width - 1)
 
 
 def _cell(canvas: Canvas, px: float, py: float) -> tuple[int, int]:

@@ -11,31 +11,31 @@ from sightglass.views.palette import AXIS
 from sightglass.views.scales import number
 from sightglass.views.scene import LatestRecord, Scene
 
-from .canvas import Brush
+from .canvas import Capabilities
 from .charts import nothing_finite
 
 
-def paint_log(scene: Scene, width: int, height: int, brush: Brush) -> list[Text]:
+def paint_log(scene: Scene, width: int, height: int, caps: Capabilities) -> list[Text]:
     """Paint the last texts of all streams in the order of their steps, the newest at the bottom."""
     found = [(step, item, text) for item in scene.items for step, text in item.rows]
-    return _rows(sorted(found, key=lambda row: row[0]), scene, width, height, brush)
+    return _rows(sorted(found, key=lambda row: row[0]), scene, width, height, caps)
 
 
-def paint_table(scene: Scene, width: int, height: int, brush: Brush) -> list[Text]:
+def paint_table(scene: Scene, width: int, height: int, caps: Capabilities) -> list[Text]:
     """Paint the last records of all streams, each in words, under a heading."""
     found = [(step, item, text) for item in scene.items for step, text in item.rows]
-    rows = _rows(sorted(found, key=lambda row: row[0]), scene, width, height - 1, brush)
+    rows = _rows(sorted(found, key=lambda row: row[0]), scene, width, height - 1, caps)
     tag = "tag  " if len(scene.items) > 1 else ""
     return [Text(f"{'step':>8}  {tag}value", AXIS, no_wrap=True, end=""), *rows] if found else rows
 
 
-def paint_picture(scene: Scene, width: int, height: int, brush: Brush) -> list[Text]:
+def paint_picture(scene: Scene, width: int, height: int, caps: Capabilities) -> list[Text]:
     """Paint what is known of the latest figures: their pixels are for surfaces that have pixels."""
     rows = []
     for item in scene.items:
         if item.record is not None and isinstance(item.record.value, Figure):
             figure = item.record.value
-            text = Text(no_wrap=True, end="").append(f"{brush.pick('▣', '#')} ", item.color).append(item.label, "bold")
+            text = Text(no_wrap=True, end="").append(f"{caps.pick('▣', '#')} ", item.color).append(item.label, "bold")
             about = (figure.media_type, png_size(figure.data), f"{len(figure.data) / 1000:,.1f} kB")
             text.append(f"  {', '.join(part for part in about if part)}, at step {number(item.record.step)}", AXIS)
             rows.append(text)
@@ -52,7 +52,7 @@ def png_size(data: bytes) -> str:
 
 
 def _rows(
-    found: list[tuple[float, LatestRecord, str]], scene: Scene, width: int, height: int, brush: Brush
+    found: list[tuple[float, LatestRecord, str]], scene: Scene, width: int, height: int, caps: Capabilities
 ) -> list[Text]:
     if not found:
         return nothing_finite(scene, height)
@@ -61,7 +61,7 @@ def _rows(
         row = Text(no_wrap=True, end="").append(f"{number(step):>8}  ", AXIS)
         if len(scene.items) > 1:
             row.append(f"{item.label}  ", item.color)
-        row.append(text if brush.unicode else text.encode("ascii", "replace").decode())
-        row.truncate(width, overflow="ellipsis" if brush.unicode else "crop")
+        row.append(text if caps.unicode else text.encode("ascii", "replace").decode())
+        row.truncate(width, overflow="ellipsis" if caps.unicode else "crop")
         rows.append(row)
     return rows

@@ -20,7 +20,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from sightglass.core.source import Source
-from sightglass.views.latest_values import hidden_of
+from sightglass.views.latest_values import log_axis_notices
 from sightglass.views.live_view import LiveView
 from sightglass.views.options import options_of
 from sightglass.views.palette import ALARM, AXIS
@@ -28,9 +28,9 @@ from sightglass.views.scene import Scene
 from sightglass.views.stream_set import StreamSet
 
 from .blocks import paint_bars, paint_heatmap, paint_histogram, paint_images
-from .canvas import Brush
+from .canvas import Capabilities
 from .charts import legend, nothing_finite, paint_lines, paint_path
-from .stage import REFRESHES_PER_SECOND, stage_of
+from .live_display import REFRESHES_PER_SECOND, live_display_of
 from .text_views import paint_log, paint_picture, paint_table
 
 PLAIN_WIDTH = 80
@@ -68,28 +68,28 @@ class TerminalDrawing:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Paint."""
-        brush = Brush(
+        caps = Capabilities(
             unicode=not options.ascii_only and not options.legacy_windows,
             color=console.color_system is not None and not console.no_color,
         )
-        yield Text("\n", no_wrap=True).join(self.rows(options.max_width, brush))
+        yield Text("\n", no_wrap=True).join(self.rows(options.max_width, caps))
 
-    def rows(self, width: int, brush: Brush) -> list[Text]:
+    def rows(self, width: int, caps: Capabilities) -> list[Text]:
         """Return the rows of the drawing."""
         scene = self.scene
-        head = [_heading(scene, width, brush)]
+        header = [_heading(scene, width, caps)]
         if len([series for series in scene.series if series.label]) > 1 or _says_more(scene):
-            head += legend(scene.series, width, brush)
+            header += legend(scene.series, width, caps)
         elif scene.view in ("histogram", "heatmap") and len(scene.items) > 1:
-            head.append(Text("   ", end="", no_wrap=True).join(Text(item.label, item.color) for item in scene.items))
-        foot = _foot(scene, width, brush)
+            header.append(Text("   ", end="", no_wrap=True).join(Text(item.label, item.color) for item in scene.items))
+        footer = _footer(scene, width, caps)
         # Where there is little room, notices give way to the picture, but never all of them.
-        foot = foot[: max(self.height - len(head) - 6, 1)]
-        room = max(self.height - len(head) - len(foot), 4)
+        footer = footer[: max(self.height - len(header) - 6, 1)]
+        room = max(self.height - len(header) - len(footer), 4)
         painter = PAINTERS[scene.view] if scene.view else None
-        body = painter(scene, width, room, brush) if painter else nothing_finite(scene, room)
-        rows = [*head, *body, *foot]
-        return rows if brush.unicode else [_ascii(row) for row in rows]
+        body = painter(scene, width, room, caps) if painter else nothing_finite(scene, room)
+        rows = [*header, *body, *footer]
+        return rows if caps.unicode else [_ascii(row) for row in rows]
 
 
 class TerminalView(LiveView):
@@ -156,7 +156,7 @@ class TerminalView(LiveView):
         if self.sources and self.ended:
             self._console.print(self.render())
         elif self._console.is_terminal:
-            stage_of(self._console).enter(self)
+            live_display_of(self._console).enter(self)
         return self
 
     def show(self) -> None:
@@ -172,10 +172,10 @@ class TerminalView(LiveView):
     def close(self) -> None:
         """Stop drawing; the last drawing stays. Closing twice is no error."""
         self.pull()
-        stage_of(self._console).leave(self)
+        live_display_of(self._console).leave(self)
 
     def _is_pulled(self) -> bool:
-        return self in stage_of(self._console).views
+        return self in live_display_of(self._console).views
 
 
 def _says_more(scene: Scene) -> bool:
@@ -183,13 +183,13 @@ def _says_more(scene: Scene) -> bool:
     return bool(named) and named != [scene.title]
 
 
-def _heading(scene: Scene, width: int, brush: Brush) -> Text:
+def _heading(scene: Scene, width: int, caps: Capabilities) -> Text:
     """Return the title, the latest value where there is one line only, and at the right where we are."""
     text = Text(no_wrap=True, end="").append(scene.title, "bold")
-    where = scene.where if brush.unicode else scene.where.replace("·", "-").encode("ascii", "replace").decode()
+    where = scene.subtitle if caps.unicode else scene.subtitle.replace("·", "-").encode("ascii", "replace").decode()
     named = [series for series in scene.series if series.label]
     if len(named) == 1 and not _says_more(scene):
-        one = legend(named, width, brush)[0]
+        one = legend(named, width, caps)[0]
         text = one
     elif scene.view in ("images", "heatmap", "histogram", "bars") and len(scene.items) == 1 and scene.items[0].record:
         record = scene.items[0].record
@@ -197,21 +197,21 @@ def _heading(scene: Scene, width: int, brush: Brush) -> Text:
         text.append(f" ({state})" if state else "", AXIS)
     while where and text.cell_len + len(where) + 2 > width:
         # What is at hand goes first: the run, then the step. The values are what one came for.
-        where = where.partition(" · " if brush.unicode else " - ")[2]
+        where = where.partition(" · " if caps.unicode else " - ")[2]
     room = width - len(where) - 2
     if room < 12:
-        text.truncate(width, overflow="ellipsis" if brush.unicode else "crop")
+        text.truncate(width, overflow="ellipsis" if caps.unicode else "crop")
         return text
-    text.truncate(room, overflow="ellipsis" if brush.unicode else "crop")
+    text.truncate(room, overflow="ellipsis" if caps.unicode else "crop")
     return text.append(" " * (width - text.cell_len - len(where))).append(where, AXIS)
 
 
-def _foot(scene: Scene, width: int, brush: Brush) -> list[Text]:
+def _footer(scene: Scene, width: int, caps: Capabilities) -> list[Text]:
     notices = [*scene.notices, *_axis_notices(scene)]
     rows = []
     for notice in notices[:MAX_NOTICES]:
         for i, line in enumerate(textwrap.wrap(notice, max(width - 2, 8), max_lines=3)):
-            mark = brush.pick("▸ ", "> ") if i == 0 else "  "
+            mark = caps.pick("▸ ", "> ") if i == 0 else "  "
             rows.append(Text(no_wrap=True, end="").append(mark, ALARM).append(line, AXIS))
     if len(notices) > MAX_NOTICES:
         rows.append(Text(f"  and {len(notices) - MAX_NOTICES} more", AXIS, no_wrap=True, end=""))
@@ -226,4 +226,4 @@ def _ascii(row: Text) -> Text:
 
 def _axis_notices(scene: Scene) -> list[str]:
     second = any(series.second for series in scene.series)
-    return [*hidden_of(scene), *(["A terminal has one y axis: all lines are read on it"] if second else [])]
+    return [*log_axis_notices(scene), *(["A terminal has one y axis: all lines are read on it"] if second else [])]

@@ -30,7 +30,7 @@ class Drawable(Protocol):
         """Return the drawing, for a number of rows at most."""
 
 
-class Stage(Live):
+class LiveDisplay(Live):
     """All the live views of one console."""
 
     def __init__(self, console: Console) -> None:
@@ -91,12 +91,12 @@ class Stage(Live):
         return Group(*(view.draw(height=room) for view in self.views))
 
 
-_stages: dict[int, Stage] = {}
+_displays: dict[int, LiveDisplay] = {}
 
 
-def stage_of(console: Console) -> Stage:
+def live_display_of(console: Console) -> LiveDisplay:
     """Return the stage of a console."""
-    stage = _stages.get(id(console))
-    if stage is None or stage.console is not console:
-        stage = _stages[id(console)] = Stage(console)
-    return stage
+    display = _displays.get(id(console))
+    if display is None or display.console is not console:
+        display = _displays[id(console)] = LiveDisplay(console)
+    return display

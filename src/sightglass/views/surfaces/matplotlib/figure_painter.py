@@ -10,21 +10,21 @@ import numpy as np
 from sightglass.views.options import Span
 from sightglass.views.scene import Scene
 
-from .bars import Bars
-from .histograms import Distributions, OverTime, is_over_steps
-from .images import Tiles
-from .layout import Layout, Margins, Words
-from .lines import Lines
-from .lines_3d import Space
-from .matrices import Heatmaps
-from .text_views import EmptyView, Pages, has_content
+from .bars import BarPlot
+from .histograms import HistogramPlot, StepHistogramPlot, is_over_steps
+from .images import ImageGrid
+from .layout import FigureText, Layout, Margins
+from .lines import LinePlot
+from .lines_3d import LinePlot3D
+from .matrices import HeatmapPlot
+from .text_views import EmptyPlot, RecordTable, has_content
 
 
 class Painter(Protocol):
     """Draws scenes of one view."""
 
     @property
-    def moving(self) -> Sequence[Any]:
+    def animated_artists(self) -> Sequence[Any]:
         """The artists that change with the values; all others stay between two whole repaints."""
 
     def margins(self, scene: Scene) -> Margins:
@@ -43,7 +43,7 @@ class Painter(Protocol):
         """Take everything away."""
 
 
-class Painting:
+class FigurePainter:
     """What a view has drawn on a figure.
 
     Args:
@@ -53,28 +53,28 @@ class Painting:
         animated: Whether what moves is painted apart from the rest, by whoever shows the figure.
     """
 
-    def __init__(self, figure: Any, axes: Any = None, *, live: bool = False, animated: bool = False) -> None:
-        self.place = Layout(figure, axes, live=live)
-        self._words = Words(self.place)
+    def __init__(self, figure: Any, axes: Any = None, *, live: bool = False, blit: bool = False) -> None:
+        self.layout = Layout(figure, axes, live=live)
+        self._text = FigureText(self.layout)
         self._painter: Painter | None = None
-        self._animated = animated
+        self._blit = blit
         self._size = (0.0, 0.0)
 
     @property
-    def moving(self) -> list[Any]:
+    def animated_artists(self) -> list[Any]:
         """The artists that change with the values, in the order of painting."""
-        painter = self._painter
-        return [*self._words.moving, *painter.moving] if painter is not None and len(painter.moving) else []
+        artists = [] if self._painter is None else self._painter.animated_artists
+        return [*self._text.animated_artists, *artists] if len(artists) else []
 
     @property
-    def seen(self) -> Span | None:
+    def visible_x(self) -> Span | None:
         """What of x the user chose to see."""
-        return self._painter.seen if isinstance(self._painter, Lines) else None
+        return self._painter.visible_x if isinstance(self._painter, LinePlot) else None
 
     @property
     def n_pixels(self) -> int:
         """How wide the picture is."""
-        return max(int(self.place.room_in[0] * self.place.figure.dpi), 1)
+        return max(int(self.layout.room_in[0] * self.layout.figure.dpi), 1)
 
     def paint(self, scene: Scene, *, ended: bool) -> bool:
         """Show a scene.
@@ -84,21 +84,21 @@ class Painting:
             ended: Whether no more comes.
 
         Returns:
-            Whether more changed than `moving`.
+            Whether more changed than `animated_artists`.
         """
         whole = False
         with np.errstate(all="ignore"):
             if self._painter is None or not self._painter.fits(scene):
                 if self._painter is not None:
                     self._painter.remove()
-                self._painter, whole = painter_of(scene)(self.place, scene), True
+                self._painter, whole = painter_of(scene)(self.layout, scene), True
             painter = self._painter
-            if self._words.paint(scene, painter.margins(scene)) or self._size != self.place.figure_in or whole:
-                self._size, whole = self.place.figure_in, True
+            if self._text.paint(scene, painter.margins(scene)) or self._size != self.layout.figure_in or whole:
+                self._size, whole = self.layout.figure_in, True
                 painter.arrange()
             whole |= painter.paint(scene, ended=ended)
-        if self._animated:
-            for artist in self.moving:
+        if self._blit:
+            for artist in self.animated_artists:
                 artist.set_animated(True)
         return whole
 
@@ -106,18 +106,18 @@ class Painting:
 def painter_of(scene: Scene) -> Any:
     """Return the class that draws a scene."""
     if not has_content(scene):
-        return EmptyView
+        return EmptyPlot
     match scene.view:
         case "bars":
-            return Bars
+            return BarPlot
         case "histogram":
-            return OverTime if is_over_steps(scene) else Distributions
+            return StepHistogramPlot if is_over_steps(scene) else HistogramPlot
         case "heatmap":
-            return Heatmaps
+            return HeatmapPlot
         case "images" | "picture":
-            return Tiles
+            return ImageGrid
         case "log" | "table":
-            return Pages
+            return RecordTable
         case "line3d":
-            return Space
-    return Lines
+            return LinePlot3D
+    return LinePlot
