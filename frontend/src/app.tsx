@@ -1,6 +1,5 @@
 // The frame around the pages: header, list of runs, details, notices.
 
-import { signal } from '@preact/signals'
 import { runs, shown, socket } from './data/runs'
 import { locked, session } from './data/session'
 import { Charts } from './pages/charts/Charts'
@@ -9,7 +8,7 @@ import { TensorsPage } from './pages/tensors/TensorsPage'
 import { AskPage } from './pages/ask/AskPage'
 import { CommandsPage } from './pages/commands/CommandsPage'
 import { Details } from './pages/runs/Details'
-import { RunList } from './pages/runs/RunList'
+import { RunList, sidebarOpen } from './pages/runs/RunList'
 import { RunTable } from './pages/runs/RunTable'
 import { shortcuts } from './shortcuts'
 import { at, hrefOf, page, PAGES, update, writeAddress, type Page } from './state/state'
@@ -17,8 +16,6 @@ import { nextTheme, theme } from './state/theme'
 import { Empty, Glass, IconButton } from './ui/parts'
 import { helpOpen, HelpSheet } from './ui/shortcuts'
 import { tell, Toasts } from './ui/toasts'
-
-export const sidebarOpen = signal(matchMedia('(min-width: 900px)').matches)
 
 const TITLES: Record<Page, string> = { charts: 'Charts', tensors: 'Tensors', media: 'Media', runs: 'Runs', ask: 'Ask', commands: 'Commands' }
 

@@ -1,8 +1,8 @@
 // Every key of the page, in the order of the help sheet.
 
-import { sidebarOpen } from './app'
 import { newChart } from './pages/charts/OwnChart'
 import { showAll, showNone } from './data/runs'
+import { sidebarOpen } from './pages/runs/RunList'
 import { at, page, state, update } from './state/state'
 import { nextTheme } from './state/theme'
 import { focusHotkey, helpOpen, type Shortcut } from './ui/shortcuts'

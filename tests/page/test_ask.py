@@ -49,7 +49,7 @@ def ask(page, query):
 
 def streams(page):
     """What the run is asked, as it tells itself on the page Act."""
-    return page.get_by_role("listitem").filter(has=page.get_by_role("button", name="See it here"))
+    return page.get_by_role("listitem").filter(has=page.get_by_role("button", name="Open it here"))
 
 
 # The box

@@ -201,6 +201,29 @@ def test_a_run_is_asked_by_keys_alone(page):
     expect(panel).to_be_hidden()
 
 
+def test_a_completion_replaces_the_text_that_it_was_computed_for(page):
+    """However fast one types, and however late the page draws."""
+    press(page, "g a")
+    box = page.get_by_role("combobox", name="Query")
+    expect(page.get_by_text("Try", exact=True)).to_be_visible()
+    slow = "window.requestAnimationFrame = (draw) => setTimeout(() => draw(performance.now()), 500)"
+    page.evaluate(f"() => {{ {slow} }}")
+    box.focus()
+    page.keyboard.type("bat")
+    page.keyboard.press("Tab")
+    page.keyboard.type("l")
+    page.wait_for_timeout(700)
+    page.keyboard.type("os")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(box).to_have_value("batch.loss")
+    box.fill("")
+    page.keyboard.type("batch.los")
+    page.keyboard.press("ArrowLeft")  # the list is still the one of the whole word
+    page.keyboard.press("Tab")
+    expect(box).to_have_value("batch.loss")
+
+
 # What can be focused and shows no sign of it.
 UNSEEN = """() => {
   const at = document.activeElement

@@ -6,8 +6,8 @@ import type { Span } from './span'
 import { extentOf, rangeOf } from './bounds'
 import type { Line, Mark } from './draw'
 import { Legend } from './Legend'
-import { Plot, type Ink, type Model, type Pointed, type XAxis } from './plot'
-import { readInk } from './ink'
+import { Plot, type Model, type Pointed, type XAxis } from './plot'
+import { readInk, type Ink } from './ink'
 import { Root } from './root'
 
 export interface Cursor {

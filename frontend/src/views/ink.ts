@@ -1,6 +1,12 @@
 // The theme's colours, for what is drawn on a canvas.
 
-import type { Ink } from './plot'
+export interface Ink {
+  axis: string
+  grid: string
+  text: string
+  ground: string
+  mark: string
+}
 
 export function readInk(root: Element = document.documentElement): Ink {
   const style = getComputedStyle(root)

@@ -1,8 +1,7 @@
 // A canvas that is painted at the size of its box, and again when either its box or what it shows changes.
 
 import { useContext, useLayoutEffect, useRef, useState } from 'preact/hooks'
-import { readInk } from './ink'
-import type { Ink } from './plot'
+import { readInk, type Ink } from './ink'
 import { SvgContext } from './svgContext'
 import { Root } from './root'
 

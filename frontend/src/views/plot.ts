@@ -5,15 +5,8 @@ import type { Span } from './span'
 import { nearest } from './bounds'
 import { drawLines, drawMarks, type Line, type Mark, type Scale } from './draw'
 import { canvasPen } from './pens'
+import type { Ink } from './ink'
 import { placeTicks, ticksOf, type AxisKind } from './ticks'
-
-export interface Ink {
-  axis: string
-  grid: string
-  text: string
-  ground: string
-  mark: string
-}
 
 /** What the horizontal axis counts; `index` and `number` are plain numbers. */
 export type XAxis = 'step' | 'relative' | 'wall' | 'index' | 'number'

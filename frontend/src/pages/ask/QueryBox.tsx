@@ -1,4 +1,4 @@
-// The box for a query: completes from what the run offers, checks while one types, tells errors under the caret.
+// The box for a query: completes the run's names, checks the text while it is typed, and shows errors under their place.
 
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { Description } from '../../data/types'
@@ -7,7 +7,13 @@ import { callAt, completionsAt, type Completion, type Completions } from './comp
 import { oneLine } from './panels'
 import { problemOf, useFunctions, useProblem } from './useQuery'
 
-const NOTHING: Completions = { from: 0, items: [] }
+/** Completions, with the text and the caret that they were computed for: an item replaces `text` from `from` to `caret`. */
+interface Found extends Completions {
+  text: string
+  caret: number
+}
+
+const NOTHING: Found = { from: 0, items: [], text: '', caret: 0 }
 
 export interface Asking {
   /** Put it into the newest panel instead of one of its own. */
@@ -44,24 +50,25 @@ export function QueryBox({ id, run, text, description, button, hotkey, autofocus
   const look = () => setCaret(box.current!.selectionStart ?? 0)
   const complete = () => {
     look()
-    setFound(completionsAt(box.current!.value, box.current!.selectionStart ?? 0, description, functions))
+    const { value, selectionStart } = box.current!
+    const caret = selectionStart ?? value.length
+    setFound({ ...completionsAt(value, caret, description, functions), text: value, caret })
     setChosen(-1)
   }
   const shut = () => (setFound(NOTHING), setChosen(-1))
   const write = (next: string, place = next.length) => {
-    onText(next)
+    // At once, and not when the page is next drawn: the next key must find the new text and caret.
+    box.current!.value = next
     box.current!.focus()
-    requestAnimationFrame(() => {
-      box.current?.setSelectionRange(place, place)
-      look()
-    })
+    box.current!.setSelectionRange(place, place)
+    onText(next)
+    look()
   }
   const take = (item: Completion) => {
-    const at = box.current!.selectionStart ?? text.length
-    const next = text.slice(0, found.from) + item.text
+    const next = found.text.slice(0, found.from) + item.text
     shut()
-    write(next + text.slice(at), next.length)
-    if (/[.("]$/.test(item.text)) requestAnimationFrame(() => box.current && complete())
+    write(next + found.text.slice(found.caret), next.length)
+    if (/[.("]$/.test(item.text)) complete()
   }
   const ask = async (how: Asking & { stay: boolean }) => {
     shut()

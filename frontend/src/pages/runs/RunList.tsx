@@ -1,5 +1,6 @@
 // The runs beside the charts: what is drawn, in which colour, and what is going on.
 
+import { signal } from '@preact/signals'
 import { useMemo } from 'preact/hooks'
 import { configKeys } from '../../data/filter'
 import { filter, filtered, groupOf, labelOf, runs, setShown, shownKeys, showAll, showNone, showOnly, styleOfGroup, styleOfRun } from '../../data/runs'
@@ -15,6 +16,9 @@ import { keyOf, rows as listed, type Row } from './rows'
 import { Ring, StateDot } from './StateDot'
 
 const ROW_HEIGHT = 32
+
+/** Whether the list is open; at first, if the window is wide enough for it and the charts. */
+export const sidebarOpen = signal(matchMedia('(min-width: 900px)').matches)
 
 export function RunList() {
   const rows = listed.value
