@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import os
 import pty
@@ -21,6 +22,7 @@ from tests.display import n_blue, virtual_display
 
 import sightglass as sg
 from sightglass.cli import main
+from sightglass.cli.group import SECTIONS
 from sightglass.query.functions import FUNCTIONS
 
 
@@ -179,6 +181,14 @@ def test_pause_resume_stop(trainer: Trainer) -> None:
     assert not trainer.alive
 
 
+def test_the_help_text_shows_each_command_once_in_a_section() -> None:
+    assert sorted(itertools.chain(*SECTIONS.values())) == sorted(main.commands)
+    lines = sightglass("--help").output.splitlines()
+    for name in main.commands:
+        (line,) = [line for line in lines if re.match(rf"  {name}  +\S", line)]
+        assert not line.endswith("...")
+
+
 def test_functions_lists_the_table() -> None:
     output = sightglass("functions").output
     assert all(function.signature in output for function in FUNCTIONS.values())
@@ -281,8 +291,8 @@ def test_watch_without_a_display_says_what_to_do(trainer: Trainer, monkeypatch: 
     [
         (("--surface", "file"), "add --out FILE"),
         (("--surface", "window", "--out", "a.png"), "leave one of them out"),
-        (("--surface", "window", "--plain"), "--plain prints lines, and --surface draws"),
-        (("--out", "a.png", "--json"), "--json prints lines, and --out draws"),
+        (("--surface", "window", "--plain"), "--plain prints lines, but --surface draws"),
+        (("--out", "a.png", "--json"), "--json prints lines, but --out draws"),
         (("--surface", "paper"), "'paper' is not one of"),
     ],
 )
@@ -312,7 +322,7 @@ def test_demo_trains_and_watches_itself(tmp_path: Path) -> None:
         "mean |gradient| per layer",
         "accuracy per epoch",
         "dense1 ",
-        "in the browser: http://127.0.0.1:",
+        "In the browser: http://127.0.0.1:",
     ):
         assert title in result.stdout
 
@@ -321,7 +331,7 @@ def test_demo_trains_and_watches_itself(tmp_path: Path) -> None:
 def test_demo_draws_in_a_terminal() -> None:
     code, drawn = in_terminal("demo", "--no-browser", "--epochs", "3", "--delay-ms", "5")
     assert code == 0
-    for part in ("mean |gradient| per layer", "accuracy per epoch", "try in another terminal", "sightglass runs"):
+    for part in ("mean |gradient| per layer", "accuracy per epoch", "Try in another terminal", "sightglass runs"):
         assert part in drawn
 
 
@@ -362,7 +372,7 @@ def test_runs_in_a_folder(recorded: Path) -> None:
     assert (told["name"], told["state"], told["directory"]) == ("kept", "ended", str(recorded))
     result = sightglass("runs", str(recorded.parent.parent / "none"))
     assert result.stdout == ""
-    assert "There is no folder" in result.stderr
+    assert "none' does not exist" in result.stderr
 
 
 def test_open_shows_one_line_a_tag(recorded: Path) -> None:
@@ -421,15 +431,15 @@ def test_a_live_run_comes_before_a_folder_of_its_name(trainer: Trainer) -> None:
     ("arguments", "code", "message"),
     [
         (("open", "DIR/nowhere"), 3, "nowhere' does not exist"),
-        (("check", "DIR/nowhere"), 3, "There is no '"),
+        (("check", "DIR/nowhere"), 3, "nowhere' does not exist"),
         (("watch", "DIR/nowhere", "batch.loss"), 3, "Cannot read the connection file"),
         (("open", "DIR", "val/los"), 1, "Unknown tag 'val/los'. Did you mean 'val/loss'?"),
         (("watch", "DIR", "val/los"), 1, "Unknown tag 'val/los'. Did you mean 'val/loss'?"),
         (("watch", "DIR", "batch.lr"), 1, "cannot be answered from the recorded series. Recorded: batch.loss."),
         (("watch", "DIR", "batch.loss +"), 1, "found invalid syntax"),
-        (("record", "DIR", "batch.lr"), 3, "Expected a live run or a connection file, got what was recorded: '"),
-        (("set", "DIR", "lr=1"), 3, "Expected a live run or a connection file, got what was recorded: '"),
-        (("stop", "DIR"), 3, "Expected a live run or a connection file, got what was recorded: '"),
+        (("record", "DIR", "batch.lr"), 3, "Expected a live run or a connection file, got a recorded run: '"),
+        (("set", "DIR", "lr=1"), 3, "Expected a live run or a connection file, got a recorded run: '"),
+        (("stop", "DIR"), 3, "Expected a live run or a connection file, got a recorded run: '"),
         (("record", "DIR"), 2, "Missing argument 'QUERY'"),
         (("open",), 2, "Missing argument 'DIR'"),
     ],

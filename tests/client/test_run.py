@@ -227,14 +227,14 @@ def test_describe(begin, ask):
         "    grads: mapping of 8 (layer0: float64[2, 2], layer1: float64[2, 2], layer2: float64[2, 2], "
         "layer3: float64[2, 2], layer4: float64[2, 2], layer5: float64[2, 2], …)",
         "    step: int = 0",
-        "  event 'init', 1 so far, kept",
+        "  event 'init', 1 so far, with a snapshot",
         "    params: float64[3]",
         "    step: int = 0",
         "  control wd = 0.1  float  from 0.0 to 1.0",
         "  control opt = 'sgd'  str  one of ['sgd', 'adam']",
         "  action save  Save it.",
         "  function confusion  Save it.",
-        "  stream on('batch').map(lambda batch: batch.loss)  0 records, 1 clients",
+        "  stream on('batch').map(lambda batch: batch.loss)  0 records, 1 client",
     ]
     assert str(told).splitlines()[0].startswith(f"run job ({run.id})  running for 00:00:0")
 

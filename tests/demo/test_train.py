@@ -9,8 +9,8 @@ from sightglass.demo import digits, network, train
 
 
 def fixed(options):
-    knobs = train.Knobs(lr=options.lr, weight_decay=options.weight_decay, noise=options.noise)
-    return lambda: knobs
+    controls = train.Controls(lr=options.lr, weight_decay=options.weight_decay, noise=options.noise)
+    return lambda: controls
 
 
 def test_a_few_epochs_reach_95_percent_in_about_two_seconds():
@@ -18,7 +18,7 @@ def test_a_few_epochs_reach_95_percent_in_about_two_seconds():
     options = train.TrainingOptions()
     state, rng, began = train.start(options), np.random.default_rng(0), time.process_time()
     for _ in range(8):
-        for batch in train.train_epoch(state, images, labels, options=options, rng=rng, knobs=fixed(options)):
+        for batch in train.train_epoch(state, images, labels, options=options, rng=rng, controls=fixed(options)):
             state = batch.state
     assert network.accuracy(state.params, test_images, test_labels) > 0.95
     assert time.process_time() - began < 20  # it takes 0.1 s; the bound only catches a loop gone wrong
@@ -29,7 +29,7 @@ def test_an_epoch_goes_through_every_image_once():
     options = train.TrainingOptions(batch_size=400, noise=0.0)
     batches = list(
         train.train_epoch(
-            train.start(options), images, labels, options=options, rng=np.random.default_rng(0), knobs=fixed(options)
+            train.start(options), images, labels, options=options, rng=np.random.default_rng(0), controls=fixed(options)
         )
     )
     assert [len(batch.y) for batch in batches] == [400, 400, 400, 300]
@@ -40,7 +40,7 @@ def test_an_epoch_goes_through_every_image_once():
     assert batches[0].x.dtype == batches[0].state.params["dense1"]["kernel"].dtype == np.float32
 
 
-def test_knobs_are_read_before_each_step():
+def test_controls_are_read_before_each_step():
     images, labels, *_ = digits.load()
     options = train.TrainingOptions(batch_size=500)
     rates = iter([0.1, 0.0, 0.0])
@@ -50,7 +50,7 @@ def test_knobs_are_read_before_each_step():
         labels,
         options=options,
         rng=np.random.default_rng(0),
-        knobs=lambda: train.Knobs(lr=next(rates), weight_decay=0.0, noise=0.0),
+        controls=lambda: train.Controls(lr=next(rates), weight_decay=0.0, noise=0.0),
     )
     first, second, third = (batch.state.params["dense1"]["kernel"] for batch in epoch)
     assert np.array_equal(first, second)
@@ -69,7 +69,7 @@ def test_training_is_the_same_for_the_same_seed():
                 labels,
                 options=options,
                 rng=np.random.default_rng(7),
-                knobs=fixed(options),
+                controls=fixed(options),
             )
         ]
         for _ in range(2)

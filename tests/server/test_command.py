@@ -69,14 +69,14 @@ def test_other_machines_come_in_only_when_that_is_meant(asked):
     assert (refused.exit_code, "--expose" in refused.stderr) == (2, True)
     done = CliRunner().invoke(main, ["ui", "a", "b", "--host", "0.0.0.0", "--expose"])
     assert done.exit_code == 0
-    assert "all live runs of this user, a, b" in done.stderr
+    assert "your live runs and a, b" in done.stderr
     assert f"http://{socket.gethostname()}:" in done.stdout
 
 
 def test_a_port_that_is_taken(asked):
     with socket.create_server(("127.0.0.1", 0)) as other:
         done = CliRunner().invoke(main, ["ui", "--port", str(other.getsockname()[1])])
-    assert (done.exit_code, "Cannot listen at 127.0.0.1" in done.stderr) == (1, True)
+    assert (done.exit_code, "Cannot listen on 127.0.0.1" in done.stderr) == (1, True)
 
 
 def test_without_its_packages_it_says_what_to_install(asked, monkeypatch):

@@ -1,4 +1,4 @@
-"""What the callbacks share: a run that is the user's own, or is begun and ended with the training."""
+"""The run of a callback: one that the user passed, or one that begins and ends with the training."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ class CallbackRun:
     """The run of one training.
 
     Attributes:
-        run: The run; `None` before the training begins, if it is not the user's own.
+        run: The run; `None` before the training begins, unless the user passed a run.
     """
 
     def __init__(self, run: Run | str, options: Mapping[str, Any]) -> None:
-        """Remember what to do when the training begins.
+        """Take a run, or the name and the options of a run to begin with the training.
 
         Raises:
-            TypeError: It is neither a run nor the name of one; or there are options for a run that has begun already.
+            TypeError: `run` is neither a run nor a name, or options are given for a run that exists.
         """
         if not isinstance(run, Run | str):
             raise TypeError(f"Expected a run or the name of one, got {type(run).__name__} {run!r:.100}")
         if isinstance(run, Run) and options:
-            raise TypeError(f"Expected no options for a run that has begun, got {', '.join(options)}")
+            raise TypeError(f"Expected no options for a run that exists, got {', '.join(options)}")
         self.run = run if isinstance(run, Run) else None
         self._name = run if isinstance(run, str) else None
         self._options = dict(options)
 
     def begin(self) -> Run:
-        """Return the run, which begins now if it is not the user's own."""
+        """Return the run; begin it unless the user passed one."""
         if self.run is None:
             assert self._name is not None
             self.run = init(self._name, **self._options)
         return self.run
 
     def end(self) -> None:
-        """End the run, if it is not the user's own."""
+        """End the run, unless the user passed it."""
         if self.run is not None and self._name is not None:
             run, self.run = self.run, None
             run.close()
 
     @property
     def stopping(self) -> bool:
-        """Whether a client has asked to stop."""
+        """Whether a client has stopped the run."""
         return self.run is not None and self.run.stopping
 
-    def observe(self, event: str, **observables: Any) -> None:
-        """Announce an event, once the training has begun."""
+    def observe(self, event: str, **observables: object) -> None:
+        """Observe an event; do nothing before the training begins."""
         if self.run is not None:
             self.run.observe(event, **observables)
 
 
-def named(values: Mapping[str, Any] | None, taken: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metrics as observables, but for those whose names are taken."""
-    return {str(k): v for k, v in (values or {}).items() if k not in taken and k not in ("snapshot", "event", "self")}
+def free_names(metrics: Mapping[str, object] | None, taken: Mapping[str, object]) -> dict[str, object]:
+    """Return the metrics whose names are neither taken nor arguments of `Run.observe`."""
+    return {str(k): v for k, v in (metrics or {}).items() if k not in taken and k not in ("snapshot", "event", "self")}

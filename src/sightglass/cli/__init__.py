@@ -1,4 +1,4 @@
-"""The command line. See `group` for how it speaks."""
+"""The command line. See `group` for its output and its exit codes."""
 
 from . import commands, figures, queries, recorded, ui
 from .group import main

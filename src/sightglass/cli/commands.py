@@ -1,4 +1,4 @@
-"""Commands that do something to a live run."""
+"""Commands that control a live run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 from .find_run import AT, JSON, RUN, NameOf, connect
 from .group import main
-from .output import print_json, report, value
+from .output import parse_value, print_acknowledgement, print_json
 
 
 @main.command("set")
@@ -15,13 +15,18 @@ from .output import print_json, report, value
 @AT
 @JSON
 def set_(run: str, assignment: str, at: str | None, as_json: bool) -> None:
-    """Change a control of a run, at its next event."""
+    """Set a control at the run's next event.
+
+    VALUE is JSON, such as 0.01, true or "text"; anything else is text.
+    """
     name, equals, text = assignment.partition("=")
     if not equals:
         raise click.UsageError(f"Expected NAME=VALUE, got {assignment!r}")
     with connect(run) as remote:
-        done = remote.set(name, value(text), at=at)
-    report(done, as_json, lambda: f"{name}: {done.old!r} → {done.result!r}")
+        acknowledgement = remote.set(name, parse_value(text), at=at)
+    print_acknowledgement(
+        acknowledgement, as_json, lambda: f"{name}: {acknowledgement.old!r} → {acknowledgement.result!r}"
+    )
 
 
 @main.command()
@@ -31,10 +36,13 @@ def set_(run: str, assignment: str, at: str | None, as_json: bool) -> None:
 @AT
 @JSON
 def call(run: str, action: str, arguments: tuple[str, ...], at: str | None, as_json: bool) -> None:
-    """Call an action of a run, on its training thread."""
+    """Call an action at the run's next event.
+
+    It runs on the training thread. ARGUMENTS are JSON, such as 0.01, true or "text"; anything else is text.
+    """
     with connect(run) as remote:
-        done = remote.call(action, *map(value, arguments), at=at)
-    report(done, as_json, lambda: f"{action} returned {done.result!r}")
+        acknowledgement = remote.call(action, *map(parse_value, arguments), at=at)
+    print_acknowledgement(acknowledgement, as_json, lambda: f"{action} returned {acknowledgement.result!r}")
 
 
 @main.command()
@@ -42,20 +50,20 @@ def call(run: str, action: str, arguments: tuple[str, ...], at: str | None, as_j
 @AT
 @JSON
 def pause(run: str, at: str | None, as_json: bool) -> None:
-    """Hold a run at its next event, until `sightglass resume` or `stop`."""
+    """Pause a run at its next event, until `resume` or `stop`."""
     with connect(run) as remote:
-        done = remote.pause(at=at, hold=True)
-    report(done, as_json, lambda: "paused")
+        acknowledgement = remote.pause(at=at, hold=True)
+    print_acknowledgement(acknowledgement, as_json, lambda: "paused")
 
 
 @main.command()
 @RUN
 @JSON
 def resume(run: str, as_json: bool) -> None:
-    """Let a paused run go on."""
+    """Resume a paused run."""
     with connect(run) as remote:
-        done = remote.resume()
-    report(done, as_json, lambda: "resumed")
+        acknowledgement = remote.resume()
+    print_acknowledgement(acknowledgement, as_json, lambda: "resumed")
 
 
 @main.command()
@@ -63,17 +71,20 @@ def resume(run: str, as_json: bool) -> None:
 @AT
 @JSON
 def stop(run: str, at: str | None, as_json: bool) -> None:
-    """Ask a run to stop: `run.stopping` becomes true in it."""
+    """Ask a run to stop: `run.stopping` becomes true.
+
+    The training checks `run.stopping` and ends by itself; it may first save a checkpoint.
+    """
     with connect(run) as remote:
-        done = remote.stop(at=at)
-    report(done, as_json, lambda: "stopping")
+        acknowledgement = remote.stop(at=at)
+    print_acknowledgement(acknowledgement, as_json, lambda: "stopping")
 
 
 @main.command()
 @RUN
 @JSON
 def history(run: str, as_json: bool) -> None:
-    """Show the acts that were applied to a run, the oldest first."""
+    """Show the commands that a run has applied, oldest first."""
     with connect(run) as remote:
         entries = remote.history
     if as_json:
@@ -90,13 +101,13 @@ def history(run: str, as_json: bool) -> None:
 @main.command()
 @RUN
 @click.argument("query")
-@click.option("--stop", is_flag=True, help="Do not keep it any more.")
+@click.option("--stop", is_flag=True, help="Stop recording the query; its records stay.")
 def record(run: str, query: str, stop: bool) -> None:
-    """Keep the records of a query in the run's directory, from now on."""
+    """Record a query into the run's directory from now on."""
     with connect(run) as remote:
         if stop:
             remote.unrecord(query)
-            click.echo(f"{query} is not recorded any more")
+            click.echo(f"stopped recording {query}")
         else:
             tag = remote.record(query)
             click.echo(f"recording {tag} in {remote.describe().directory}")

@@ -1,4 +1,4 @@
-"""Commands about figures."""
+"""The command `replot`."""
 
 from __future__ import annotations
 
@@ -22,20 +22,29 @@ FORMS: Final = ("pdf", "svg", "png")
 @main.command()
 @RUN
 @click.argument("name")
-@click.option("--step", type=float, metavar="N", help="The figure of this step (default: the last one).")
-@click.option("--theme", metavar="STYLE", help="light, dark or paper (default: the one that it had).")
-@click.option("--size", metavar="SIZE", help="The size of new figures, such as column, neurips or icml/full.")
-@click.option("--format", "form", type=click.Choice(FORMS), default="pdf", show_default=True, help="What to write.")
-@click.option("--out", metavar="PATH", help="Where to write it (default: here).")
-@click.option("--with", "function", metavar="MODULE:FUNCTION", help="What draws (default: what did then).")
+@click.option("--step", type=float, metavar="N", help="The figure of this step (default: the last).")
+@click.option("--theme", metavar="STYLE", help="light, dark or paper (default: that of the figure).")
+@click.option(
+    "--size", metavar="SIZE", help="The size, such as column, neurips or icml/full (default: that of the figure)."
+)
+@click.option(
+    "--format", "form", type=click.Choice(FORMS), default="pdf", show_default=True, help="The format to write."
+)
+@click.option("--out", metavar="PATH", help="Where to write (default: the current directory).")
+@click.option(
+    "--with",
+    "function",
+    metavar="MODULE:FUNCTION",
+    help="The function that draws (default: the one that drew the figure).",
+)
 def replot(  # noqa: PLR0917  click passes them by name
     run: str, name: str, step: float | None, theme: str | None, size: str | None, form: Form, out: str | None,
     function: str | None,
 ) -> None:  # fmt: skip
-    """Draw a figure of a run again, from the arrays that were kept with it.
+    """Draw a figure again, from the arrays that were saved with it.
 
-    RUN may also be a folder that a plotter saved into. The function that draws is imported from here by its name: do
-    this only with runs that you trust.
+    RUN may also be a folder that a `Plotter` saved into. The function that draws is imported by its name from the
+    current directory: do this only with runs that you trust.
     """
     from sightglass.figures.figure_files import read_about
     from sightglass.figures.replot import find, replot
@@ -55,12 +64,12 @@ def replot(  # noqa: PLR0917  click passes them by name
 
 
 def _folder(run: str) -> Path:
-    """Return where the files of a run are."""
+    """Return the directory of a run."""
     from sightglass.protocol.discovery import entries
 
     if Path(run).is_dir():
         return Path(run)
     live: list[LiveRun] = [entry for entry in entries() if run in (entry.name, entry.id)]
     if not live:
-        raise RunNotFoundError(f"There is no live run and no folder {run!r}")
+        raise RunNotFoundError(f"{run!r} is neither a live run nor a folder")
     return Path(max(live, key=lambda entry: entry.started).directory)

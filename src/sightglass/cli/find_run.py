@@ -1,4 +1,4 @@
-"""Which run is meant, and what completes its name."""
+"""Find the run that a command names, and complete its name in the shell."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class RunName(click.ParamType[str]):
-    """The name or id of a run, or a connection file."""
+    """A parameter: the name or id of a run, or a connection file."""
 
     name = "run"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Complete it for the shell."""
+        """Return the completions of what was typed."""
         from click.shell_completion import CompletionItem
 
         from sightglass.protocol.discovery import entries
@@ -34,14 +34,14 @@ class RunName(click.ParamType[str]):
 
 
 class NameOf(click.ParamType[str]):
-    """The name of a control or an action of the run that is named before it."""
+    """A parameter: the name of a control or action of the run that precedes it."""
 
     def __init__(self, kind: str) -> None:
         self.name = kind.rstrip("s")
         self._kind = kind
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Complete it for the shell."""
+        """Return the completions of what was typed."""
         from click.shell_completion import CompletionItem
 
         try:
@@ -54,30 +54,30 @@ class NameOf(click.ParamType[str]):
 
 
 RUN = click.argument("run", type=RunName())
-JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
-AT = click.option("--at", metavar="EVENT", help="Wait for this event instead of the next one.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+AT = click.option("--at", metavar="EVENT", help="Wait for the next event of this name, not for any event.")
 
 
 def connect(run: str) -> RemoteRun:
     """Connect to a live run."""
-    from sightglass.client import discover as finder
+    from sightglass.client import discover
 
     try:
-        return finder.connect(run)
+        return discover.connect(run)
     except RunNotFoundError:
         if is_path(run):
-            message = f"Expected a live run or a connection file, got what was recorded: {run!r}"
+            message = f"Expected a live run or a connection file, got a recorded run: {run!r}"
             raise RunNotFoundError(message) from None
         raise
 
 
 def is_path(run: str) -> bool:
-    """Tell whether a run is named by where it was recorded."""
+    """Return whether a name is the path of a recorded run."""
     return os.path.isdir(run) or (os.path.isfile(run) and not run.endswith(".json"))
 
 
 def is_live(run: str) -> bool:
-    """Tell whether a live run has this name or id."""
+    """Return whether a live run has this name or id."""
     from sightglass.protocol.discovery import entries
 
     return any(run in (entry.name, entry.id) for entry in entries())
@@ -85,16 +85,16 @@ def is_live(run: str) -> bool:
 
 def open_run(run: str) -> RemoteRun | RecordedRun:
     """Connect to a live run, or open a recorded one."""
-    found = asked(run)
+    found = open_source(run)
     if not isinstance(found, Mapping):
         return found
     raise RunNotFoundError(f"Expected one run, got a folder of {len(found)}: {', '.join(found)}")
 
 
-def asked(run: str) -> RemoteRun | RecordedRun | RecordedRuns:
-    """Find what can be asked: a live run, a recorded one, or a folder of such. What still grows is followed.
+def open_source(run: str) -> RemoteRun | RecordedRun | RecordedRuns:
+    """Connect to a live run, or open a recorded run or a folder of runs; recordings that still grow are followed.
 
-    A live run comes before a folder that happens to have its name.
+    A live run takes precedence over a folder of its name.
     """
     if not is_path(run) or is_live(run):
         return connect(run)

@@ -1,14 +1,14 @@
 """The command line: the verbs of the library, for people and for programs.
 
-Where a person looks there are tables, colours and live charts; where a program reads there are plain lines, or JSON
-with `--json`. Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no such run or out of reach, 130 interrupted.
+In a terminal, commands print tables, colours and live charts; in a pipe, plain lines, or JSON with `--json`.
+Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 the run was not found or does not answer, 130 interrupted.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import click
 
@@ -16,13 +16,27 @@ from sightglass.core.errors import RunLostError, RunNotFoundError, SightglassErr
 
 EXIT_FAILED: Final = 1
 EXIT_NO_RUN: Final = 3
-EXIT_INTERRUPTED: Final = 130
+EXIT_INTERRUPTED: Final = 130  # what a shell reports for a command that Ctrl-C ended: 128 + SIGINT
+
+SECTIONS: Final = {
+    "Get started": ("demo", "ui"),
+    "Watch runs": ("runs", "describe", "watch", "functions"),
+    "Control a live run": ("set", "call", "pause", "resume", "stop", "history"),
+    "Record, open and export": ("record", "open", "check", "export", "replot"),
+}
 
 
 class CommandGroup(click.Group):
-    """Commands whose errors become one line and an exit code, in one place."""
+    """Commands in sections, whose errors become one line and an exit code."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the sections of the help text."""
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                width = formatter.width - 6 - max(map(len, names))  # less the indent and the space between columns
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(width)) for name in names])
+
+    def invoke(self, ctx: click.Context) -> object:
         """Run a command."""
         try:
             return super().invoke(ctx)
@@ -33,13 +47,13 @@ class CommandGroup(click.Group):
         except (KeyboardInterrupt, click.Abort):
             sys.exit(EXIT_INTERRUPTED)
         except BrokenPipeError:
-            # The reader has enough. Python would complain when it flushes at exit.
+            # The reader, such as `head`, has closed the pipe. Without this, Python prints an error when it exits.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
 
 
 def fail(message: str, code: int) -> NoReturn:
-    """Say what went wrong, and exit."""
+    """Print an error, and exit."""
     click.echo(f"{click.style('Error:', fg='red', bold=True)} {message}", err=True)
     sys.exit(code)
 
@@ -49,16 +63,21 @@ def fail(message: str, code: int) -> NoReturn:
 def main() -> None:
     """Ask a training run anything while it runs.
 
-    RUN is a live run's name or id (see `sightglass runs`), or a connection file. Where nothing has to be done to it,
-    RUN may also be a recorded one: a run directory, a folder of such, a file of a saved stream, a summary directory
-    of MindSpore or a log directory of TensorBoard.
+    RUN is the name or id of a live run (see `sightglass runs`), or a connection file. Commands that only read also
+    accept a recorded run: a run directory, a folder of runs, a file of `Stream.save`, a MindSpore summary directory
+    or a TensorBoard log directory.
+
+    New here? Run `sightglass demo`.
     """
 
 
 @main.command()
 @click.argument("names", nargs=-1)
 def functions(names: tuple[str, ...]) -> None:
-    """List the functions that queries can call."""
+    """List the functions that queries can call.
+
+    With NAMES, list only these.
+    """
     from sightglass.query.functions import FUNCTIONS
 
     for name, function in sorted(FUNCTIONS.items()):
@@ -67,12 +86,13 @@ def functions(names: tuple[str, ...]) -> None:
 
 
 @main.command(context_settings={"ignore_unknown_options": True})
-@click.option("--no-browser", is_flag=True, help="Only print the link of the page.")
+@click.option("--no-browser", is_flag=True, help="Do not open a browser; only print the link.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
 def demo(arguments: tuple[str, ...], no_browser: bool) -> None:
-    """Train a small network on handwritten digits, and watch it from the terminal and in a browser.
+    """Train a small network, and watch it here and in a browser.
 
-    The arguments go to the training: --forever, --epochs N, --delay-ms MS, --lr RATE, --activation NAME …
+    The network learns handwritten digits with NumPy. Arguments go to the training: --forever, --epochs N,
+    --delay-ms MS, --lr RATE, --activation NAME …
     """
     from sightglass.demo.show import show
 

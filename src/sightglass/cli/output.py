@@ -1,4 +1,4 @@
-"""What the commands print: tables where a person looks, plain lines or JSON where a program reads."""
+"""The output of commands: tables in a terminal, plain lines or JSON in a pipe."""
 
 from __future__ import annotations
 
@@ -20,37 +20,36 @@ if TYPE_CHECKING:
     from sightglass.core.record import Record
 
 
-_BREAKS: Final = re.compile(r"[\t\r\n\v\f]")
-"""What would break a line of a table: it becomes a space."""
+_BREAKS: Final = re.compile(r"[\t\r\n\v\f]")  # they would break a line of a table, and become spaces
 
 
-def value(text: str) -> Any:
-    """Read a value as JSON, with Python's own words for bools too; what is none is text."""
+def parse_value(text: str) -> object:
+    """Read a value as JSON, or as Python's True, False and None; anything else is text."""
     try:
         return json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
     except ValueError:
         return text
 
 
-def report(done: Acknowledgement, as_json: bool, say: Callable[[], str]) -> None:
-    """Say what became of an act."""
+def print_acknowledgement(acknowledgement: Acknowledgement, as_json: bool, text: Callable[[], str]) -> None:
+    """Print the run's reply to a command; `text` describes its effect."""
     if as_json:
         import msgspec
 
-        print_json(jsonable(msgspec.to_builtins(done, enc_hook=repr)))
-    elif done.applied:
-        click.echo(f"{say()}  (at event {done.event!r}, step {done.step})")
+        print_json(jsonable(msgspec.to_builtins(acknowledgement, enc_hook=repr)))
+    elif acknowledgement.applied:
+        click.echo(f"{text()}  (at event {acknowledgement.event!r}, step {acknowledgement.step})")
     else:
-        click.echo(f"Accepted, not applied yet. {done.note}", err=True)
+        click.echo(f"Accepted, not applied yet. {acknowledgement.note}", err=True)
 
 
-def print_json(value: Any) -> None:
+def print_json(value: object) -> None:
     """Print a value as one line of JSON."""
     click.echo(json.dumps(jsonable(value)))
 
 
 def jsonable(value: Any) -> Any:
-    """Make a value that JSON knows: arrays become lists, numbers that are none become null."""
+    """Convert a value for JSON: arrays become lists, NaN and infinities become null."""
     import numpy as np
 
     from sightglass.core.values import Histogram, is_container, rebuild
@@ -68,7 +67,7 @@ def jsonable(value: Any) -> Any:
 
 
 def record_row(record: Record) -> dict[str, Any]:
-    """Return a record for programs."""
+    """Return a record as an object for JSON."""
     names = ("tag", "run", "index", "step", "wall_time", "value", "n_events", "complete", "closed", "steps")
     return {name: jsonable(getattr(record, name)) for name in names}
 
@@ -88,7 +87,7 @@ def record_line(record: Record, *, named: bool) -> str:
 
 
 def run_row(info: RunInfo) -> dict[str, Any]:
-    """Return a run for programs."""
+    """Return a run as an object for JSON."""
     events = {name: event.n_events for name, event in info.description.events.items()} if info.description else {}
     return {"name": info.name, "id": info.id, "state": info.state, "started": info.started, "host": info.host,
             "pid": info.pid, "directory": info.directory, "events": events}  # fmt: skip
@@ -96,15 +95,17 @@ def run_row(info: RunInfo) -> dict[str, Any]:
 
 def run_cells(info: RunInfo) -> tuple[str, ...]:
     """Return the cells of a live run in a table."""
-    told = info.description
-    events = ", ".join(f"{name} {event.n_events:,}" for name, event in told.events.items()) if told else ""
-    clients = str(max(0, told.n_clients - 1)) if told else ""  # the one that asks does not count
+    description = info.description
+    events, clients = "", ""
+    if description is not None:
+        events = ", ".join(f"{name} {event.n_events:,}" for name, event in description.events.items())
+        clients = str(max(0, description.n_clients - 1))  # this command is one
     age = time.strftime("%H:%M:%S", time.gmtime(max(0.0, time.time() - info.started))) if info.started else ""
     return info.name, info.id, info.state, age, events, clients, info.host, str(info.pid)
 
 
 def series_row(run: RecordedRun, tag: str) -> dict[str, Any]:
-    """Tell of one series of a recorded run."""
+    """Return a series of a recorded run as an object for JSON."""
     series = run.series(tag)
     steps = series.steps
     try:
@@ -129,7 +130,7 @@ def recorded_cells(info: RunInfo) -> tuple[str, ...]:
 
 
 def size(n: float) -> str:
-    """Write a number of bytes as people do."""
+    """Return a number of bytes as text, such as "1.5 MiB"."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if n < 1024:
             return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
@@ -138,7 +139,7 @@ def size(n: float) -> str:
 
 
 def print_rows(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    """Print a table where a person looks, else one line a row."""
+    """Print a table in a terminal, else one line per row, with tabs."""
     if sys.stdout.isatty():
         print_table(head, rows)
     else:

@@ -1,4 +1,4 @@
-"""Commands that look: which runs there are, what they offer, what they answer."""
+"""Commands that read runs: list them, describe one, watch queries."""
 
 from __future__ import annotations
 
@@ -7,30 +7,36 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
 from sightglass.core.errors import RunNotFoundError
 
-from .find_run import JSON, RUN, asked, open_run
+from .find_run import JSON, RUN, open_run, open_source
 from .group import main
 from .output import print_json, print_rows, record_line, record_row, recorded_cells, run_cells, run_row
 
 if TYPE_CHECKING:
+    from sightglass.client.recorded.run import RecordedRun, RecordedRuns
+    from sightglass.client.run import RemoteRun
+    from sightglass.client.stream import Stream
     from sightglass.core.record import Record
+
+# How late a deadline may be noticed while no record arrives; records wake the loop at once.
+POLL_S: Final = 0.2
 
 
 @main.command()
 @click.argument("directory", metavar="[DIR]", required=False, type=click.Path(file_okay=False))
-@click.option("--connections", metavar="FOLDER", help="Also the runs that the connection files in this folder lead to.")
+@click.option("--connections", metavar="FOLDER", help="Also list the runs of the connection files in this folder.")
 @JSON
 def runs(directory: str | None, connections: str | None, as_json: bool) -> None:
-    """List runs, the newest first: the live ones, or those that were recorded in DIR."""
+    """List the live runs, or the runs recorded in DIR, newest first."""
     from sightglass.client.discover import runs as find
 
     if directory is not None and not os.path.isdir(directory):
-        raise RunNotFoundError(f"There is no folder {directory!r}")
+        raise RunNotFoundError(f"Folder {directory!r} does not exist")
     found = find(directory, connections=connections)
     if directory is None:
         found = [info for info in found if info.live]
@@ -52,35 +58,35 @@ def runs(directory: str | None, connections: str | None, as_json: bool) -> None:
 @RUN
 @JSON
 def describe(run: str, as_json: bool) -> None:
-    """Show what a run offers: events, observables, controls, actions, functions, streams."""
+    """Show a run's events, observables, controls and streams."""
     with open_run(run) as found:
-        told = found.describe()
+        description = found.describe()
     if as_json:
         import msgspec
 
-        print_json(msgspec.to_builtins(told))
+        print_json(msgspec.to_builtins(description))
     else:
-        click.echo(str(told))
+        click.echo(str(description))
 
 
 @main.command()
 @RUN
 @click.argument("queries", nargs=-1, required=True, metavar="QUERY...")
-@click.option("-n", "--records", type=click.IntRange(min=1), metavar="N", help="End after N records of each stream.")
-@click.option("--for", "seconds", metavar="TIME", help="End after a time such as '30 s' or '5 min'.")
+@click.option("-n", "--records", type=click.IntRange(min=1), metavar="N", help="Stop after N records of each query.")
+@click.option("--for", "seconds", metavar="TIME", help="Stop after a time such as '30 s' or '5 min'.")
 @click.option(
-    "--view", metavar="VIEW", help="The view to draw: line, bars, histogram, heatmap, log … (default: what fits)."
+    "--view", metavar="VIEW", help="The view: line, bars, histogram, heatmap, log … (default: chosen from the values)."
 )
-@click.option("--title", help="What stands above the chart.")
-@click.option("--log-y", is_flag=True, help="A logarithmic y axis.")
-@click.option("--plain", is_flag=True, help="Plain lines, also in a terminal.")
+@click.option("--title", help="The title of the chart.")
+@click.option("--log-y", is_flag=True, help="Use a logarithmic y axis.")
+@click.option("--plain", is_flag=True, help="Print plain lines, also in a terminal.")
 @click.option(
     "--surface",
     type=click.Choice(["terminal", "window", "file"]),
-    help="Where to draw: in the terminal, in a window of its own, into a file.",
+    help="Where to draw: in this terminal, in a window, or into a file (see --out).",
 )
-@click.option("--out", type=click.Path(dir_okay=False), metavar="FILE", help="Draw into FILE: .png, .svg or .pdf.")
-@click.option("--yes", is_flag=True, help="Ask, although it has a price for the run.")
+@click.option("--out", type=click.Path(dir_okay=False), metavar="FILE", help="Draw into a file: .png, .svg or .pdf.")
+@click.option("--yes", is_flag=True, help="Accept the query's cost to the run without asking.")
 @JSON
 def watch(  # noqa: PLR0917  click passes them by name
     run: str,
@@ -96,20 +102,21 @@ def watch(  # noqa: PLR0917  click passes them by name
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Ask a run, and watch the answers: a live chart in a terminal or a window, else one line a record.
+    """Watch queries: live charts in a terminal, lines in a pipe.
 
     \b
-    QUERY is such as
+    Examples of QUERY:
       batch.loss
       'abs(batch.grads["dense1"]["kernel"]).mean()'
       'batch.loss.mean(every=100)'
       'on("batch").map(lambda b: b.grads.map(lambda name, g: norm(g["kernel"]))).mean(per="epoch")'
-    See `sightglass describe RUN` for what the run offers, and `sightglass functions` for what queries can compute.
+
+    `sightglass describe RUN` shows what you can query, `sightglass functions` what queries can compute.
     """  # noqa: D301  click reads the escape: keep these lines as they are
     deadline_s = None if seconds is None else time.monotonic() + _seconds(seconds)
     drawn = _surface(surface, out, text="--json" if as_json else "--plain" if plain else None)
-    with asked(run) as source:
-        streams = [_asked(source, query, yes=yes) for query in queries]
+    with open_source(run) as source:
+        streams = [_open_stream(source, query, yes=yes) for query in queries]
         for stream in streams:
             if stream.note:
                 click.echo(stream.note, err=True)
@@ -123,22 +130,22 @@ def watch(  # noqa: PLR0917  click passes them by name
         for stream in streams:
             stream.wait(0, timeout_s=0)
             if stream.ended:
-                list(stream)  # raises why it ended, if it did not end well
+                list(stream)  # raises the error of a stream that failed
 
 
-def _asked(source: Any, query: str, *, yes: bool) -> Any:
-    """Ask a run; what has a price is asked for again once it is confirmed."""
+def _open_stream(source: RemoteRun | RecordedRun | RecordedRuns, query: str, *, yes: bool) -> Stream:
+    """Send a query; if it has a cost that must be confirmed, ask the user and send it again."""
     from sightglass.core.errors import UnconfirmedError
 
     try:
         return source.stream(query)
     except UnconfirmedError as error:
-        price = str(error).partition(" Ask again")[0]
+        cost = str(error).partition(" Ask again")[0]
     if not (yes or sys.stdin.isatty()):
-        raise click.ClickException(f"{price} Add --yes to go on.")
+        raise click.ClickException(f"{cost} Add --yes to go on.")
     if not yes:
-        click.confirm(f"{price}\nGo on?", abort=True)
-    return source.stream(query, confirm=True)
+        click.confirm(f"{cost}\nGo on?", abort=True)
+    return cast("RemoteRun", source).stream(query, confirm=True)  # recorded runs have no costs
 
 
 def _seconds(text: str) -> float:
@@ -150,8 +157,8 @@ def _seconds(text: str) -> float:
         raise click.UsageError(str(error)) from None
 
 
-def _records(streams: list[Any], n: int | None, deadline_s: float | None) -> Iterator[Record]:
-    """Yield the records of all streams as they come, until each has given n, or the time is over."""
+def _records(streams: list[Stream], n: int | None, deadline_s: float | None) -> Iterator[Record]:
+    """Yield the records of all streams as they arrive, until each had n records or the time is over."""
     from sightglass.client.arrivals import arrivals
 
     cursors = [0] * len(streams)
@@ -167,21 +174,19 @@ def _records(streams: list[Any], n: int | None, deadline_s: float | None) -> Ite
         if late or (n is not None and min(cursors) >= n) or (over and not fresh):
             return
         if not fresh:
-            arrivals.wait(seen, 0.2)
+            arrivals.wait(seen, POLL_S)
 
 
 def _surface(surface: str | None, out: str | None, *, text: str | None) -> dict[str, Any] | None:
-    """Return where to draw, as options of `plot`; `None` to print lines."""
+    """Return the options of `plot` that say where to draw, or `None` to print lines."""
     chosen = surface or ("file" if out else None)
     if out is not None and chosen != "file":
-        raise click.UsageError(
-            f"--out FILE draws into a file, and --surface {chosen} elsewhere: leave one of them out."
-        )
+        raise click.UsageError(f"--out FILE draws into a file, but --surface {chosen} does not: leave one of them out.")
     if chosen == "file" and out is None:
-        raise click.UsageError("--surface file needs to know which: add --out FILE.")
+        raise click.UsageError("--surface file needs a path: add --out FILE.")
     if chosen is not None and text is not None:
         raise click.UsageError(
-            f"{text} prints lines, and {'--out' if out else '--surface'} draws: leave one of them out."
+            f"{text} prints lines, but {'--out' if out else '--surface'} draws: leave one of them out."
         )
     match chosen:
         case "window":
@@ -194,18 +199,18 @@ def _surface(surface: str | None, out: str | None, *, text: str | None) -> dict[
     return {"surface": "terminal"} if sys.stdout.isatty() and text is None else None
 
 
-def _draw(streams: list[Any], n: int | None, deadline_s: float | None, **options: Any) -> None:
+def _draw(streams: list[Stream], n: int | None, deadline_s: float | None, **options: Any) -> None:
     from sightglass.views import plot
 
     view = plot(*streams, **options)
     try:
-        while not (view.wait(0.2) or getattr(view, "closed", False)):
+        while not (view.wait(POLL_S) or getattr(view, "closed", False)):
             enough = n is not None and all(
                 (stream.latest.index if stream.latest else -1) + 1 >= n for stream in streams
             )
             if enough or (deadline_s is not None and time.monotonic() > deadline_s):
                 return
         if options.get("window") and n is None and deadline_s is None:
-            view.show()  # who looks at a window has seen enough when it is closed, not when the run ends
+            view.show()  # a window stays open after the run has ended, until the user closes it
     finally:
         view.close()

@@ -1,4 +1,4 @@
-"""Commands about what was recorded."""
+"""Commands that read recorded runs: open, check, export."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ FORMS: Final = ("parquet", "csv", "npz", "tensorboard", "mindspore")
 @click.argument("tags", nargs=-1, metavar="[TAG]...")
 @JSON
 def open_(path: str, tags: tuple[str, ...], as_json: bool) -> None:
-    """Show what was recorded in DIR: the runs in a folder, the tags of a run, or some of them.
+    """List the runs in folder DIR, or the series of run DIR.
 
-    To draw or compute from it: sightglass watch DIR QUERY
+    To draw or compute a series: sightglass watch DIR QUERY
     """
     from sightglass.client.recorded.run import RecordedRuns, open
 
@@ -52,14 +52,13 @@ def open_(path: str, tags: tuple[str, ...], as_json: bool) -> None:
 
 
 def _run_row(name: str, run: RecordedRun) -> dict[str, Any]:
-    """Tell of one run in a folder."""
-    told = [run.series(tag) for tag in run.tags()]
-    state = run.describe().state
+    """Return a run in a folder as an object for JSON."""
+    series = [run.series(tag) for tag in run.tags()]
     return {
         "run": name,
-        "tags": len(told),
-        "state": state,
-        "records": sum(map(len, told)),
+        "tags": len(series),
+        "state": run.describe().state,
+        "records": sum(map(len, series)),
         "directory": str(run.directory),
     }
 
@@ -79,11 +78,14 @@ def _check_tags(tags: tuple[str, ...], rows: list[dict[str, Any]], known: list[s
 @click.argument("path", metavar="DIR", type=click.Path())
 @JSON
 def check(path: str, as_json: bool) -> None:
-    """Read every byte that was recorded in DIR, and tell what is damaged: file, offset and step, and what is intact."""
+    """Check every byte of a recording for damage.
+
+    Report each damaged place by file, offset and step, and how many records are intact. Exit with 1 if there is damage.
+    """
     from sightglass.storage.read.check import check as examine
 
     if not Path(path).exists():
-        raise RunNotFoundError(f"There is no {path!r}")
+        raise RunNotFoundError(f"{path!r} does not exist")
     report = examine(Path(path))
     if as_json:
         import msgspec
@@ -97,14 +99,14 @@ def check(path: str, as_json: bool) -> None:
 
 @main.command()
 @click.argument("path", metavar="DIR", type=click.Path())
-@click.option("--to", "form", required=True, type=click.Choice(FORMS), help="What to write.")
-@click.option("--out", metavar="PATH", help="Where to write it (default: here, named after DIR).")
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only this tag; may be given several times.")
-@click.option("--overwrite", is_flag=True, help="Replace files that are there.")
+@click.option("--to", "form", required=True, type=click.Choice(FORMS), help="The format to write.")
+@click.option("--out", metavar="PATH", help="Where to write (default: the current directory, named after DIR).")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Export only this tag; repeat it for several.")
+@click.option("--overwrite", is_flag=True, help="Replace existing files.")
 def export(path: str, form: Form, out: str | None, tags: tuple[str, ...], overwrite: bool) -> None:
-    """Write what was recorded in DIR, a run or a folder of runs, in another format.
+    """Export a recorded run, or a folder of runs, to another format.
 
-    What the format cannot hold is left out, and told.
+    Series that the format cannot hold are left out and listed.
     """
     from sightglass.storage.export.export import export as write
 
@@ -119,15 +121,15 @@ def _recordings(path: Path) -> Iterator[tuple[str, Recording]]:
     from sightglass.storage.read.recording import Recording, is_run
 
     if path.is_file() or is_run(path):
-        places = {"": path}
+        paths = {"": path}
     else:
-        places = {entry.path.relative_to(path).as_posix(): entry.path for entry in found(path)}
-    if not places:
+        paths = {entry.path.relative_to(path).as_posix(): entry.path for entry in found(path)}
+    if not paths:
         raise RunNotFoundError(f"Nothing was recorded in {str(path)!r}")
-    for name, place in places.items():
-        first = Recording(place)
+    for name, run_path in paths.items():
+        first = Recording(run_path)
         name = name or first.info.name
         yield name, first
         for rank in first.ranks:
             if rank != first.rank:
-                yield f"{name}/rank{rank}", Recording(place, rank=rank)
+                yield f"{name}/rank{rank}", Recording(run_path, rank=rank)

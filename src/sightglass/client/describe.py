@@ -101,7 +101,7 @@ class Description:
         if self.config:
             lines.append("  config  " + ", ".join(f"{key}={value!r}" for key, value in self.config.items()))
         for name, event in self.events.items():
-            lines.append(f"  event {name!r}, {event.n_events} so far{', kept' if event.kept else ''}")
+            lines.append(f"  event {name!r}, {event.n_events} so far{', with a snapshot' if event.kept else ''}")
             lines.extend([f"    ({event.note})"] if event.note else [])
             lines.extend(_observable_line(key, observable) for key, observable in event.observables.items())
         for name, control in self.controls.items():
@@ -111,11 +111,15 @@ class Description:
         lines.extend(f"  action {name}  {action.doc}".rstrip() for name, action in self.actions.items())
         lines.extend(f"  function {name}  {doc}".rstrip() for name, doc in self.functions.items())
         lines.extend(
-            f"  stream {stream.query}  {stream.n_records} records, {len(stream.clients)} clients"
+            f"  stream {stream.query}  {_count(stream.n_records, 'record')}, {_count(len(stream.clients), 'client')}"
             f"{', recorded' if stream.kept else ''}"
             for stream in self.streams
         )
         return "\n".join(lines)
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def _observable_line(name: str, observable: ObservableInfo) -> str:

@@ -192,8 +192,9 @@ def _find(text: str) -> discovery.LiveRun:
         return named[0]
     if by_id:
         return by_id[0]
-    names = [entry.name for entry in entries]
-    raise RunNotFoundError(unknown("run", text, names, where="among the live runs of this user"))
+    message = unknown("run", text, [entry.name for entry in entries], where="among the live runs of this user")
+    hint = "" if entries else " Start one with sightglass.init(…), or open a recorded run by its directory."
+    raise RunNotFoundError(message + hint)
 
 
 def _address(entry: discovery.LiveRun) -> Address:

@@ -2,22 +2,23 @@
 
 The 1,797 images are the test part of *Optical Recognition of Handwritten Digits*: E. Alpaydin, C. Kaynak (1998),
 UCI Machine Learning Repository, https://doi.org/10.24432/C50P49, licensed under CC BY 4.0
-(https://creativecommons.org/licenses/by/4.0/). They are the ones that scikit-learn offers as `load_digits`, in its
-order, stored here as unsigned bytes from 0 to 16.
+(https://creativecommons.org/licenses/by/4.0/). They are those of scikit-learn's `load_digits`, in its order, stored
+here as unsigned bytes from 0 to 16.
 """
 
 from __future__ import annotations
 
 from importlib import resources
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-N_CLASSES = 10
-SIDE = 8
-N_TEST = 297
+N_CLASSES: Final = 10
+SIDE: Final = 8
+N_TEST: Final = 297  # leaves 1,500 for the training
 
-_LEVELS = 16.0
+_MAX_LEVEL: Final = 16.0
 
 
 def load() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64], npt.NDArray[np.float32], npt.NDArray[np.int64]]:
@@ -33,7 +34,7 @@ def load() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64], npt.NDArray[
         ((1500, 64), (297,))
     """
     with resources.files(__package__).joinpath("digits.npz").open("rb") as file, np.load(file) as stored:
-        images = stored["images"].astype(np.float32) / _LEVELS
+        images = stored["images"].astype(np.float32) / _MAX_LEVEL
         labels = stored["labels"].astype(np.int64)
     # RandomState is the one generator whose numbers NumPy promises never to change.
     order = np.random.RandomState(0).permutation(len(labels))

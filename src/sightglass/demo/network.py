@@ -1,10 +1,10 @@
 """A multi-layer perceptron in plain NumPy, with its gradients written out by hand.
 
-Theory of operation: the network is a dict of layers, "dense1" to "denseN", each a dict of a kernel of shape
-(n_inputs, n_outputs) and a bias of shape (n_outputs,). All functions are pure: `update` returns new arrays and leaves
-the old ones alone, so whoever still holds the parameters of an earlier step (a kept event, a checkpoint being written)
-sees them unchanged. Backpropagation goes from the logits down: with a layer's input h, z = h W + b and d = dL/dz, the
-gradients are dL/dW = hᵀ d and dL/db = Σ d, and the layer below receives (d Wᵀ) times the slope of its activation.
+Theory of operation: the network is a dict of layers, "dense1" to "denseN", each a dict of a kernel of shape (n_inputs,
+n_outputs) and a bias of shape (n_outputs,). All functions are pure: `update` returns new arrays and leaves the old ones
+unchanged, because a snapshot of an earlier event or a checkpoint may still hold them. Backpropagation goes from the
+logits down: with a layer's input h, z = h W + b and d = dL/dz, the gradients are dL/dW = hᵀ d and dL/db = Σ d, and the
+layer below receives (d Wᵀ) times the slope of its activation.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Activation:
     Attributes:
         apply: The function, element by element.
         slope: Its derivative, as a function of its output.
-        gain: What the variance of a kernel is multiplied by, so that signals keep their size from layer to layer: 2 for
-            relu (He et al. 2015, https://arxiv.org/abs/1502.01852), else 1 (LeCun et al. 1998).
+        gain: The factor on the variance of a kernel that preserves the size of signals from layer to layer: 2 for relu
+            (He et al. 2015, https://arxiv.org/abs/1502.01852), else 1 (LeCun et al. 1998).
     """
 
     apply: Callable[[Array], Array]
@@ -49,13 +49,13 @@ ACTIVATIONS = {
 
 
 def init(sizes: Sequence[int], *, seed: int, activation: str = "relu", scale: float = 1.0) -> Params:
-    """Draw the first parameters: normal kernels, zero biases.
+    """Draw the initial parameters: normal kernels, zero biases.
 
     Args:
         sizes: The widths from the inputs to the logits; one layer lies between each two.
-        seed: What the random numbers start from; equal seeds give equal parameters.
-        activation: Whose gain the spread of the kernels is made for.
-        scale: What that spread, sqrt(gain / n_inputs), is multiplied by.
+        seed: The seed of the random numbers.
+        activation: The activation whose gain sets the spread of the kernels.
+        scale: A factor on that spread, sqrt(gain / n_inputs).
 
     Returns:
         The parameters, float32.
@@ -77,9 +77,9 @@ def forward(params: Params, x: Array, *, activation: str = "relu") -> tuple[Arra
     """Compute the logits.
 
     Args:
-        params: As `init` makes them.
+        params: The parameters, as `init` returns them.
         x: Inputs of shape (n_samples, n_inputs).
-        activation: What follows each layer but the last.
+        activation: The activation of each layer except the last.
 
     Returns:
         The logits of shape (n_samples, n_classes), and the output of every layer by name; the last is the logits.
@@ -101,10 +101,10 @@ def loss_and_grads(
     """Compute the mean softmax cross-entropy and its gradients.
 
     Args:
-        params: As `init` makes them.
+        params: The parameters, as `init` returns them.
         x: Inputs of shape (n_samples, n_inputs).
         y: Classes of shape (n_samples,), integers from 0.
-        activation: What follows each layer but the last.
+        activation: The activation of each layer except the last.
 
     Returns:
         The loss in nats, gradients in the structure of `params`, and the output of every layer by name.
@@ -135,13 +135,13 @@ def evaluate(params: Params, x: Array, y: Array, *, activation: str = "relu") ->
 
 
 def accuracy(params: Params, x: Array, y: Array, *, activation: str = "relu") -> float:
-    """Return the part of the samples, from 0 to 1, whose class is predicted rightly."""
+    """Return the share of the samples, from 0 to 1, whose class is predicted correctly."""
     logits, _ = forward(params, x, activation=activation)
     return float((logits.argmax(axis=1) == y).mean())
 
 
 def zeros_like(params: Params) -> Params:
-    """Return zeros in the structure of the parameters: the velocity before the first update."""
+    """Return zeros in the structure of the parameters: the initial velocity."""
     return _combine(np.zeros_like, params)
 
 

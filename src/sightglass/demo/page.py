@@ -1,4 +1,4 @@
-"""The page beside the demo: `sightglass ui` in a process of its own, opened in a browser where somebody sits."""
+"""Serve the page beside the demo: `sightglass ui` in a process of its own."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
-NEEDS = ("starlette", "uvicorn", "websockets")
+NEEDS: Final = ("starlette", "uvicorn", "websockets")
 
 
 @contextmanager
 def page(directory: Path, *, browser: bool) -> Iterator[str | None]:
-    """Serve the page as long as the context lasts.
+    """Serve the page while the context lasts.
 
     Args:
-        directory: Where the runs are recorded.
-        browser: Whether it is opened in a browser.
+        directory: The folder of the run directories.
+        browser: Whether to open the page in a browser.
 
     Yields:
-        The link of whoever may act; `None` if what the page needs is not installed, or it does not start.
+        The controller's link, or `None` if the page's requirements are not installed or it does not start.
     """
     if not all(find_spec(name) for name in NEEDS):
         yield None
@@ -39,7 +40,7 @@ def page(directory: Path, *, browser: bool) -> Iterator[str | None]:
 
 
 def _link(server: subprocess.Popen[str]) -> str | None:
-    """Read the link that the server prints first."""
+    """Read the controller's link, which the server prints first."""
     assert server.stdout is not None
     role, _, link = server.stdout.readline().partition(":")
     return link.strip() if role == "controller" else None

@@ -1,7 +1,7 @@
-"""`sightglass demo`: the training runs in a child process, and this process asks it, as any client would.
+"""The command `sightglass demo`: a training in a child process, and this process as one of its clients.
 
-Three questions, one view: the loss, the mean absolute gradient of each layer, the accuracy per epoch. Beside them
-stand the commands to try in another terminal. The same run is open in a browser.
+It charts the loss, the mean absolute gradient of each layer and the accuracy per epoch, and lists commands to try in
+another terminal. The page shows the same run in a browser.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from sightglass.client.stream import Stream
     from sightglass.views.surfaces.terminal import TerminalView
 
-REFRESHES_PER_SECOND: Final = 8
-CHART_ROWS: Final = 13
+REFRESHES_PER_SECOND: Final = 8  # a terminal chart looks continuous, and the training keeps its core
+MAX_CHART_ROWS: Final = 19  # a taller chart would only stretch the same lines
 
-QUESTIONS: Final = {
+QUERIES: Final = {
     "loss": sg.on("batch").map(lambda b: b.loss),
     "loss, mean of 20": sg.on("batch").map(lambda b: b.loss).mean(every=20),
     "mean |gradient| per layer": sg.on("batch")
@@ -48,8 +48,8 @@ def show(arguments: Sequence[str], *, browser: bool = True) -> int:
     """Run the demo.
 
     Args:
-        arguments: Of the training.
-        browser: Whether the page is opened in a browser, if somebody sees it.
+        arguments: The arguments of the training.
+        browser: Whether to open the page in a browser, if there is a terminal and a display.
 
     Returns:
         The exit code.
@@ -62,16 +62,16 @@ def show(arguments: Sequence[str], *, browser: bool = True) -> int:
             run = _connect(name, child)
             if run is None:
                 return child.wait()
-            browser = browser and _somebody_sees()
+            browser = browser and _has_display()
             with run:
                 directory = Path(run.describe().directory)
-                streams = {title: run.stream(query) for title, query in QUESTIONS.items()}
+                streams = {title: run.stream(query) for title, query in QUERIES.items()}
                 with page(directory.parent, browser=browser) as link:
                     _watch(run, streams, link)
                     code = child.wait()
-                    _say_what_is_left(directory)
+                    _print_recording(directory)
                     if link and browser:
-                        _wait_for_goodbye(link)
+                        _wait_for_enter(link)
         except RunLostError as error:
             print(f"The training ended early: {error}", file=sys.stderr)
             code = child.wait()
@@ -81,28 +81,28 @@ def show(arguments: Sequence[str], *, browser: bool = True) -> int:
         return code
 
 
-def _somebody_sees() -> bool:
-    """Tell whether a browser may be opened: a person sits at the terminal, and browsers have where to show."""
-    screen = bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()) or sys.platform in ("darwin", "win32")
-    return sys.stdout.isatty() and screen
+def _has_display() -> bool:
+    """Return whether a person would see a browser: this is a terminal, and windows have a display."""
+    display = bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()) or sys.platform in ("darwin", "win32")
+    return sys.stdout.isatty() and display
 
 
-def _say_what_is_left(directory: Path) -> None:
+def _print_recording(directory: Path) -> None:
     if directory.exists():
-        print(f"\nWhat was logged is in {directory}. To see it again:")
+        print(f"\nThe run is recorded in {directory}. To look at it again:")
         for command, rest in {"open": "", "watch": " val/accuracy val/loss", "export": " --to csv", "ui": ""}.items():
-            shown = directory.parent if command == "ui" else directory
-            print(f"  sightglass {command} {shlex.quote(str(shown))}{rest}")
+            path = directory.parent if command == "ui" else directory
+            print(f"  sightglass {command} {shlex.quote(str(path))}{rest}")
 
 
-def _wait_for_goodbye(link: str) -> None:
-    print(f"\nThe page is still at {link}\nPress Enter to end it.", flush=True)
+def _wait_for_enter(link: str) -> None:
+    print(f"\nThe page is still at {link}\nPress Enter to stop it.", flush=True)
     with suppress(KeyboardInterrupt):
         sys.stdin.readline()
 
 
 def _connect(name: str, child: subprocess.Popen[bytes]) -> RemoteRun | None:
-    """Connect to the training as soon as it is there; `None` if it ended before."""
+    """Connect to the training when it has started; return `None` if it ended before."""
     while child.poll() is None:
         with suppress(RunNotFoundError):
             return sg.connect(name, wait_s=0.5)
@@ -110,16 +110,16 @@ def _connect(name: str, child: subprocess.Popen[bytes]) -> RemoteRun | None:
 
 
 def _watch(run: RemoteRun, streams: dict[str, Stream], link: str | None) -> None:
-    """Show what the run answers, until it ends."""
+    """Show the streams until the run ends."""
     if link:
-        print(f"in the browser: {link}\n", flush=True)
+        print(f"In the browser: {link}\n", flush=True)
     if sys.stdout.isatty():
         _draw(run, streams)
     else:
         for record in streams["accuracy per epoch"]:
             loss = streams["loss, mean of 20"].latest
-            shown = f", loss {loss.value:.4f}" if loss else ""
-            print(f"epoch {record.index}: accuracy {record.value:.3f}{shown}", flush=True)
+            suffix = f", loss {loss.value:.4f}" if loss else ""
+            print(f"epoch {record.index}: accuracy {record.value:.3f}{suffix}", flush=True)
         for view in _views(streams):
             print(f"\n{view}")
 
@@ -145,7 +145,7 @@ def _draw(run: RemoteRun, streams: dict[str, Stream]) -> None:
             view.pull()
         wide = console.width >= 100
         rows = max(6, (console.height - 4) // 2 if wide else (console.height - 12) // 3)
-        loss, gradients, accuracy = (view.draw(height=min(rows, CHART_ROWS + 6)) for view in views)
+        loss, gradients, accuracy = (view.draw(height=min(rows, MAX_CHART_ROWS)) for view in views)
         grid = Table.grid(expand=True, padding=(0, 2))
         if wide:
             grid.add_column(ratio=5)
@@ -161,20 +161,20 @@ def _draw(run: RemoteRun, streams: dict[str, Stream]) -> None:
 
 
 def _hints(run: RemoteRun) -> Text:
-    """Return what to try next."""
+    """Return commands to try next."""
     name = shlex.quote(run.name)
     commands = {
-        "what is running": "sightglass runs",
-        "what it offers": f"sightglass describe {name}",
-        "any question": f"sightglass watch {name} batch.loss",
-        "… at any time": f"sightglass watch {name} batch.params.dense1.kernel",
-        "turn a knob": f"sightglass set {name} lr=0.5",
-        "call an action": f"sightglass call {name} checkpoint",
-        "keep an answer": f"sightglass record {name} batch.loss",
-        "end it": f"sightglass stop {name}",
+        "list": "sightglass runs",
+        "inspect": f"sightglass describe {name}",
+        "query": f"sightglass watch {name} batch.loss",
+        "": f"sightglass watch {name} batch.grads.dense1.bias",
+        "set": f"sightglass set {name} lr=0.5",
+        "call": f"sightglass call {name} checkpoint",
+        "record": f"sightglass record {name} batch.loss",
+        "stop": f"sightglass stop {name}",
     }
-    text = Text("try in another terminal\n", style="bold")
-    for meaning, command in commands.items():
-        text.append(f"\n  {meaning:<16}", style="not bold dim")
+    text = Text("Try in another terminal\n", style="bold")
+    for verb, command in commands.items():
+        text.append(f"\n  {verb:<9}", style="not bold dim")
         text.append(command, style="not bold")
     return text

@@ -1,7 +1,7 @@
-"""Train a small network on handwritten digits while anybody watches: `python -m sightglass.demo.train`.
+"""Train a small network on handwritten digits while clients watch: `python -m sightglass.demo.train`.
 
-The training itself is `train_epoch`, a generator that knows nothing of sightglass. `main` starts a run, offers what the
-generator yields, and lets clients change `lr`, `weight_decay` and `noise`, save a checkpoint, pause and stop.
+The training itself is `train_epoch`, a generator that does not use sightglass. `main` starts a run, observes what the
+generator yields, and lets clients set `lr`, `weight_decay` and `noise`, save a checkpoint, pause and stop.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,27 +24,27 @@ import sightglass as sg
 from . import digits, network
 from .network import Array, Params
 
-MOMENTUM = 0.9
-N_PICTURES = 16
+MOMENTUM: Final = 0.9  # the usual value; the demo has no need to tune it
+N_IMAGES: Final = 16  # a grid of 4 by 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingOptions:
-    """What a training is made of.
+    """The options of a training.
 
     Attributes:
-        epochs: How many times the training images are gone through; `None` for no end.
+        epochs: The number of passes over the training images; `None` for no end.
         batch_size: Images per step.
         width: Units in each hidden layer.
-        depth: How many layers there are, the last included.
+        depth: The number of layers, the last included.
         activation: A name in `network.ACTIVATIONS`.
-        init_scale: What the spread of the first kernels is multiplied by.
-        lr: The learning rate to begin with.
-        weight_decay: The weight decay to begin with.
-        noise: The standard deviation of what is added to the pixels (which are 0 to 1), to begin with.
-        seed: What all random numbers start from.
-        delay_s: How long to rest after each batch, in seconds.
-        checkpoint_dir: Where checkpoints go; `None` for a new folder among the system's temporary ones.
+        init_scale: A factor on the spread of the initial kernels.
+        lr: The initial learning rate.
+        weight_decay: The initial weight decay.
+        noise: The initial standard deviation of the noise added to the pixels, which are from 0 to 1.
+        seed: The seed of all random numbers.
+        delay_s: The pause after each batch, in seconds; by default long enough to watch the charts grow.
+        checkpoint_dir: The folder of the checkpoints; `None` for a new temporary one.
     """
 
     epochs: int | None = 20
@@ -68,12 +68,12 @@ class TrainingOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """Where a training stands.
+    """The state of a training.
 
     Attributes:
         params: The network's parameters.
-        velocity: What momentum remembers, in the structure of `params`.
-        step: How many batches were trained on.
+        velocity: The momentum's running mean of gradients, in the structure of `params`.
+        step: The number of batches so far.
     """
 
     params: Params
@@ -83,12 +83,12 @@ class State:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingBatch:
-    """What one step of a training gave.
+    """The results of one training step.
 
     Attributes:
-        state: Where the training stands after the step.
+        state: The state after the step.
         loss: The mean cross-entropy before the step, in nats.
-        grads: Its gradients, in the structure of the parameters.
+        grads: The gradients of the loss, in the structure of the parameters.
         activations: The output of every layer by name, shape (n_samples, n_units).
         x: The inputs, shape (n_samples, 64), noise included.
         y: Their classes, shape (n_samples,).
@@ -105,8 +105,8 @@ class TrainingBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Knobs:
-    """What may change from one step to the next: the meanings are those in `TrainingOptions`."""
+class Controls:
+    """The values that clients may change between steps; see `TrainingOptions`."""
 
     lr: float
     weight_decay: float
@@ -126,29 +126,29 @@ def train_epoch(
     *,
     options: TrainingOptions,
     rng: np.random.Generator,
-    knobs: Callable[[], Knobs],
+    controls: Callable[[], Controls],
 ) -> Iterator[TrainingBatch]:
-    """Go once through the images in random order.
+    """Train one pass over the images, in random order.
 
     Args:
-        state: Where to begin.
+        state: The state before the first step.
         images: Shape (n, 64), float32 from 0 to 1.
         labels: Shape (n,), integers from 0.
-        options: What the training is made of.
+        options: The options of the training.
         rng: Draws the order and the noise.
-        knobs: Asked before each step.
+        controls: Called before each step.
 
     Yields:
         One `TrainingBatch` per step; the last one is smaller when the batch size does not divide n.
     """
     order = rng.permutation(len(labels))
     for begin in range(0, len(order), options.batch_size):
-        rows, knob = order[begin : begin + options.batch_size], knobs()
+        rows, current = order[begin : begin + options.batch_size], controls()
         noise = rng.standard_normal((len(rows), images.shape[1]), dtype=np.float32)
-        x, y = images[rows] + knob.noise * noise, labels[rows]
+        x, y = images[rows] + current.noise * noise, labels[rows]
         loss, grads, activations = network.loss_and_grads(state.params, x, y, activation=options.activation)
         params, velocity = network.update(
-            state.params, grads, state.velocity, lr=knob.lr, weight_decay=knob.weight_decay, momentum=MOMENTUM
+            state.params, grads, state.velocity, lr=current.lr, weight_decay=current.weight_decay, momentum=MOMENTUM
         )
         state = State(params=params, velocity=velocity, step=state.step + 1)
         *_, logits = activations.values()
@@ -157,7 +157,7 @@ def train_epoch(
 
 
 def confusion(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """Count how often each class was taken for which.
+    """Return the confusion matrix: how often each class was predicted as each other.
 
     Returns:
         Shape (10, 10): the rows are the true classes, the columns the predicted ones.
@@ -181,18 +181,18 @@ def save_checkpoint(state: State, directory: Path) -> Path:
     return path
 
 
-# Whoever turns the learning rate up until nothing is finite wants to see that in a chart, not as warnings.
+# A learning rate that is too high makes everything infinite. The charts show that; warnings would only repeat it.
 @np.errstate(over="ignore", invalid="ignore")
 def train(run: sg.Run, options: TrainingOptions, *, say: Callable[[str], object]) -> State:
-    """Train to the end, or until somebody stops the run, and offer everything on the way.
+    """Train to the end, or until a client stops the run.
 
     Args:
-        run: Where things are offered.
-        options: What the training is made of.
+        run: The run that observes the training.
+        options: The options of the training.
         say: Called with one line after each epoch.
 
     Returns:
-        Where the training stands at the end.
+        The last state.
     """
     images, labels, test_images, test_labels = digits.load()
     rng = np.random.default_rng(options.seed)
@@ -200,43 +200,43 @@ def train(run: sg.Run, options: TrainingOptions, *, say: Callable[[str], object]
     directory = options.checkpoint_dir
 
     def checkpoint() -> str:
-        """Save the parameters as they are now, and return the file's path."""
+        """Save the current parameters, and return the path of the file."""
         nonlocal directory
         directory = directory or Path(tempfile.mkdtemp(prefix="sightglass-demo-"))
         return str(save_checkpoint(state, directory))
 
-    knobs = offer_knobs(run, options)
+    controls = declare_controls(run, options)
     run.action("checkpoint", checkpoint)
     run.function("confusion", confusion)
     run.observe("init", snapshot=True, params=state.params)
     for epoch in count_epochs(options.epochs):
-        for batch in train_epoch(state, images, labels, options=options, rng=rng, knobs=knobs):
+        for batch in train_epoch(state, images, labels, options=options, rng=rng, controls=controls):
             state = batch.state
-            offer_batch(run, batch, epoch=epoch)
+            observe_batch(run, batch, epoch=epoch)
             if run.stopping:
                 return state
             time.sleep(options.delay_s)
         run.end_group("batch")
-        loss, accuracy = offer_epoch(run, batch, test_images, test_labels, epoch=epoch, activation=options.activation)
+        loss, accuracy = observe_epoch(run, batch, test_images, test_labels, epoch=epoch, activation=options.activation)
         say(f"epoch {epoch}: loss {loss:.3f}, accuracy {accuracy:.3f}")
     return state
 
 
 def count_epochs(n: int | None) -> Iterable[int]:
-    """Count from 0, to n or for ever."""
+    """Count from 0 to n, or without end."""
     return itertools.count() if n is None else range(n)
 
 
-def offer_knobs(run: sg.Run, options: TrainingOptions) -> Callable[[], Knobs]:
-    """Declare the controls, and return what reads them."""
+def declare_controls(run: sg.Run, options: TrainingOptions) -> Callable[[], Controls]:
+    """Declare the controls, and return a function that reads them."""
     lr = run.control("lr", options.lr, min=0.0, max=max(1.0, options.lr))
     weight_decay = run.control("weight_decay", options.weight_decay, min=0.0, max=1.0)
     noise = run.control("noise", options.noise, min=0.0, max=2.0)
-    return lambda: Knobs(lr=lr.value, weight_decay=weight_decay.value, noise=noise.value)
+    return lambda: Controls(lr=lr.value, weight_decay=weight_decay.value, noise=noise.value)
 
 
-def offer_batch(run: sg.Run, batch: TrainingBatch, *, epoch: int) -> None:
-    """Announce a batch; `params` are those after the step, `grads` those it was made with."""
+def observe_batch(run: sg.Run, batch: TrainingBatch, *, epoch: int) -> None:
+    """Observe a batch: `params` are those after the step, `grads` those that it used."""
     run.observe(
         "batch",
         step=batch.state.step,
@@ -252,18 +252,18 @@ def offer_batch(run: sg.Run, batch: TrainingBatch, *, epoch: int) -> None:
     run.log({"train/loss": batch.loss}, step=batch.state.step)
 
 
-def offer_epoch(
+def observe_epoch(
     run: sg.Run, batch: TrainingBatch, images: Array, labels: Array, *, epoch: int, activation: str
 ) -> tuple[float, float]:
-    """Announce an epoch, and log what one wants to see of every run.
+    """Evaluate the network after an epoch, observe the epoch, and log the results.
 
     Args:
-        run: Where things are offered.
+        run: The run.
         batch: The epoch's last batch.
         images: The test images, shape (n, 64).
         labels: Their classes, shape (n,).
-        epoch: Its number, from 0.
-        activation: The network's.
+        epoch: The number of the epoch, from 0.
+        activation: The network's activation.
 
     Returns:
         The mean loss in nats and the accuracy on the test images.
@@ -278,21 +278,21 @@ def offer_epoch(
             "val/accuracy": accuracy,
             "kernel": sg.Tensor(params["dense1"]["kernel"]),
             "activations": sg.Histogram(batch.activations["dense1"]),
-            "digits": pictures(images[:N_PICTURES], pred[:N_PICTURES]),
+            "digits": captioned(images[:N_IMAGES], pred[:N_IMAGES]),
         },
         step=batch.state.step,
     )
     return loss, accuracy
 
 
-def pictures(images: Array, predictions: Array) -> sg.Images:
-    """Show images, shape (n, 64), with what they are taken for."""
+def captioned(images: Array, predictions: Array) -> sg.Images:
+    """Return images of shape (n, 64) with their predicted classes as captions."""
     shape = (-1, digits.SIDE, digits.SIDE)
     return sg.Images(images.reshape(shape), captions=tuple(str(digit) for digit in predictions))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train as the command line says; returns the exit code."""
+    """Train as the command line says, and return the exit code."""
     args = read_arguments(argv)
     options = TrainingOptions(
         epochs=None if args.forever else args.epochs,
@@ -316,7 +316,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     try:
         with sg.init(args.name, dir=args.dir, config=config) as run:
-            say(f"training {args.name!r}; look at it with: sightglass watch {args.name} batch.loss")
+            say(f"training {args.name!r}; watch it with: sightglass watch {args.name} batch.loss")
             train(run, options, say=say)
     except KeyboardInterrupt:
         return 130
@@ -324,7 +324,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line; ends the program when it cannot be read."""
+    """Parse the command line, or exit with a usage error."""
     defaults = TrainingOptions()
     parser = argparse.ArgumentParser(prog="python -m sightglass.demo.train", description=__doc__.partition("\n")[0])
     length = parser.add_mutually_exclusive_group()
@@ -332,16 +332,16 @@ def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--epochs", type=positive, default=defaults.epochs, help="how many epochs (default %(default)s)"
     )
     length.add_argument("--forever", action="store_true", help="train until stopped")
-    parser.add_argument("--delay-ms", type=not_negative, default=1000 * defaults.delay_s, help="rest after each batch")
+    parser.add_argument("--delay-ms", type=not_negative, default=1000 * defaults.delay_s, help="pause after each batch")
     parser.add_argument("--seed", type=int, default=defaults.seed)
     parser.add_argument("--name", default="demo", help="the run's name (default %(default)s)")
-    parser.add_argument("--dir", default="runs", help="where the run directory goes (default %(default)s)")
+    parser.add_argument("--dir", default="runs", help="the folder for the run directory (default %(default)s)")
     parser.add_argument("--lr", type=not_negative, default=defaults.lr, help="learning rate (default %(default)s)")
     parser.add_argument("--activation", choices=sorted(network.ACTIVATIONS), default=defaults.activation)
     parser.add_argument("--depth", type=positive, default=defaults.depth, help="number of layers (default %(default)s)")
     parser.add_argument("--width", type=positive, default=defaults.width, help="units per layer (default %(default)s)")
     parser.add_argument(
-        "--init-scale", type=not_negative, default=defaults.init_scale, help="factor on the first kernels"
+        "--init-scale", type=not_negative, default=defaults.init_scale, help="factor on the initial kernels"
     )
     parser.add_argument("--checkpoint-dir", type=Path, help="where the action `checkpoint` writes (default: temporary)")
     parser.add_argument("--quiet", action="store_true", help="print nothing")
@@ -349,7 +349,7 @@ def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def positive(text: str) -> int:
-    """Read a whole number from 1."""
+    """Parse a whole number from 1."""
     n = int(text)
     if n < 1:
         raise argparse.ArgumentTypeError(f"Expected a whole number from 1, got {text!r}")
@@ -357,7 +357,7 @@ def positive(text: str) -> int:
 
 
 def not_negative(text: str) -> float:
-    """Read a finite number that is not negative."""
+    """Parse a finite number from 0."""
     x = float(text)
     if not 0 <= x < float("inf"):
         raise argparse.ArgumentTypeError(f"Expected a finite number from 0, got {text!r}")
