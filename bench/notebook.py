@@ -55,9 +55,8 @@ def measure() -> Iterator[tuple[str, float, str, float | None]]:
 def event_to_pixel() -> Any:
     """Return for each record how long it took until it was drawn, in ms."""
     from playwright.sync_api import sync_playwright
-    from tests.notebook.conftest import ARGS
+    from tests.browser import launch
     from tests.notebook.lab import Lab, Notebook
-    from tests.page.browser import find_browser
 
     folder = Path(tempfile.mkdtemp(prefix="sgb", dir="/tmp"))
     (folder / "run").mkdir()
@@ -65,9 +64,7 @@ def event_to_pixel() -> Any:
     try:
         lab.write("bench", [CELL])
         with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(
-                executable_path=find_browser(playwright.chromium.executable_path), args=ARGS
-            )
+            browser = launch(playwright)
             context = browser.new_context(viewport={"width": 1300, "height": 1000})
             context.add_init_script(NOTE)
             notebook = Notebook(lab, "bench", context)

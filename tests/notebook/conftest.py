@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import shutil
 import tempfile
@@ -10,15 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, expect, sync_playwright
-from tests.page.browser import find_browser
+from playwright.sync_api import Browser, BrowserContext, expect
+from tests.browser import browser, chromium
 
 from .lab import Lab, Notebook
 
-ARGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
-]  # fmt: skip
+__all__ = ["browser", "chromium"]
 
 OpenNotebook = Callable[..., Notebook]
 
@@ -36,29 +32,13 @@ def lab() -> Iterator[Lab]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
-    """Start one browser for all tests of a file."""
-    with sync_playwright() as playwright:
-        path = find_browser(playwright.chromium.executable_path)
-        browser = playwright.chromium.launch(executable_path=path, args=ARGS)
-        loop = asyncio.get_running_loop()
-        asyncio._set_running_loop(None)
-        yield browser, loop
-        asyncio._set_running_loop(loop)
-        browser.close()
-
-
 @pytest.fixture
-def context(chromium: tuple[Browser, asyncio.AbstractEventLoop]) -> Iterator[BrowserContext]:
-    """Return a window; between tests the browser's event loop is not the running one, so that others may run theirs."""
-    browser, loop = chromium
-    asyncio._set_running_loop(loop)
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """Return a window."""
     context = browser.new_context(viewport={"width": 1300, "height": 1000})
     context.set_default_timeout(30_000)
     yield context
     context.close()
-    asyncio._set_running_loop(None)
 
 
 @pytest.fixture

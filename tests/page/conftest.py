@@ -2,47 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
+from tests.browser import browser, chromium
 
-from .browser import find_browser
 from .places import Place
 from .tabs import Tabs
 
-ARGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
-]  # fmt: skip
+__all__ = ["browser", "chromium"]
 
 OpenPage = Callable[..., Page]
 
 expect.set_options(timeout=15_000)
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
-    """Start one browser for all tests of this process."""
-    with sync_playwright() as playwright:
-        path = find_browser(playwright.chromium.executable_path)
-        browser = playwright.chromium.launch(executable_path=path, args=ARGS)
-        loop = asyncio.get_running_loop()
-        asyncio._set_running_loop(None)
-        yield browser, loop
-        asyncio._set_running_loop(loop)
-        browser.close()
-
-
-@pytest.fixture
-def browser(chromium: tuple[Browser, asyncio.AbstractEventLoop]) -> Iterator[Browser]:
-    """Return the browser; between tests its event loop is not the running one, so that others may run theirs."""
-    browser, loop = chromium
-    asyncio._set_running_loop(loop)
-    yield browser
-    asyncio._set_running_loop(None)
 
 
 @pytest.fixture

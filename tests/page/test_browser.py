@@ -1,4 +1,4 @@
-"""Where the tests' browser comes from; the commands that would get one are not run here."""
+"""The search for the tests' browser; no command that installs one runs here."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import os
 import sys
 
 import pytest
-
-from . import browser
+from tests import browser
 
 SOUND = f"#!{sys.executable}\nprint('Chromium 1.2.3')\n"
 STUB = f"#!{sys.executable}\nraise SystemExit('Command requires the chromium snap to be installed')\n"
@@ -38,17 +37,17 @@ def machine(monkeypatch, tmp_path):
     monkeypatch.setattr(browser, "PLACES", ())
     monkeypatch.setattr(os, "geteuid", lambda: 0)
 
-    def tell(command, timeout_s):
+    def noted(command, timeout_s):
         machine.commands.append(command)
         if bring := machine.brings.get("playwright" if "playwright" in command else command[-1]):
             bring()
         return f"  {command[0]}: tried"
 
-    monkeypatch.setattr(browser, "_tell", tell)
+    monkeypatch.setattr(browser, "_run", noted)
     return machine
 
 
-def test_one_on_the_path_is_taken_before_playwright_s_own(machine):
+def test_a_browser_on_the_path_precedes_playwrights_own(machine):
     machine.put(machine.own)
     assert browser.find_browser(str(machine.own)) == str(machine.own)
     machine.put(machine.path / "google-chrome")
@@ -56,13 +55,13 @@ def test_one_on_the_path_is_taken_before_playwright_s_own(machine):
     assert machine.commands == []
 
 
-def test_a_stub_that_does_not_start_is_no_browser(machine):
+def test_a_stub_that_does_not_start_is_not_a_browser(machine):
     machine.put(machine.path / "chromium-browser", STUB)
     machine.put(machine.own)
     assert browser.find_browser(str(machine.own)) == str(machine.own)
 
 
-def test_playwright_is_asked_first_then_apt(machine):
+def test_playwright_installs_it_or_else_apt(machine):
     machine.brings["playwright"] = lambda: machine.put(machine.own)
     assert browser.find_browser(str(machine.own)) == str(machine.own)
     assert [command[1:4] for command in machine.commands] == [["-m", "playwright", "install"]]
@@ -72,7 +71,7 @@ def test_playwright_is_asked_first_then_apt(machine):
     assert [command[0] for command in machine.commands[1:]] == [sys.executable, "apt-get", "apt-get"]
 
 
-def test_where_none_can_be_had_the_three_ways_are_named(machine, monkeypatch):
+def test_the_error_names_three_ways(machine, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(browser.NoBrowserError) as caught:
         browser.find_browser(str(machine.own))
@@ -80,5 +79,5 @@ def test_where_none_can_be_had_the_three_ways_are_named(machine, monkeypatch):
         assert way in str(caught.value)
     assert [command[0] for command in machine.commands] == [sys.executable]
     (machine.path / "apt-get").unlink()
-    with pytest.raises(browser.NoBrowserError, match="there is none here"):
+    with pytest.raises(browser.NoBrowserError, match="apt-get: not found"):
         browser.find_browser(str(machine.own))

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from PIL import Image as Pixels
 from playwright.sync_api import sync_playwright
-from tests.page.browser import find_browser
+from tests.browser import launch
 
 from sightglass.core.record import Record
 from sightglass.core.values import Images
 from sightglass.views.palette import LINES, rgb
 from sightglass.views.surfaces.plotly import PlotlyView
 
-ARGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
 NAME = "<b>loss</b> & <img src=x onerror='document.title=\"read\"'>"
 
 
@@ -33,9 +32,7 @@ class Stub:
 def page():
     with sync_playwright() as playwright:
         loop = asyncio.get_running_loop()
-        browser = playwright.chromium.launch(
-            executable_path=find_browser(playwright.chromium.executable_path), args=ARGS
-        )
+        browser = launch(playwright)
         page = browser.new_page(viewport={"width": 900, "height": 460}, offline=True)
         asyncio._set_running_loop(None)
         yield lambda path: opened(page, path, loop)

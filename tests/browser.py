@@ -1,7 +1,8 @@
-"""Where the tests' browser comes from: one that is there, else Playwright's own download, else Debian's package."""
+"""The browser of the tests: one that is installed, or else Playwright's own download, or else Debian's package."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -10,39 +11,72 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+from playwright.sync_api import Browser, Playwright, sync_playwright
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PLACES = (
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
 )
 DOWNLOAD_S, INSTALL_S = 300, 600
-WAYS = """No browser for the tests of the page. There are three ways to one:
+ARGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+]  # fmt: skip
+WAYS = """No browser for the tests of the page. Do one of these:
   1. install Chromium or Chrome so that one of {names} is on the PATH;
   2. let Playwright download its own: {python} -m playwright install --with-deps chromium
   3. on Debian or Ubuntu, as root: apt-get install --no-install-recommends chromium
-What was tried here:
+Tried here:
 {tried}"""
 
 
 class NoBrowserError(Exception):
-    """There is no browser, and none can be had."""
+    """No browser is installed, and none can be installed."""
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
+    """Start one browser for all tests of a folder."""
+    with sync_playwright() as playwright:
+        browser = launch(playwright)
+        loop = asyncio.get_running_loop()
+        asyncio._set_running_loop(None)
+        yield browser, loop
+        asyncio._set_running_loop(loop)
+        browser.close()
+
+
+@pytest.fixture
+def browser(chromium: tuple[Browser, asyncio.AbstractEventLoop]) -> Iterator[Browser]:
+    """Return the browser; between tests its event loop is not the running one, so that other tests can run theirs."""
+    browser, loop = chromium
+    asyncio._set_running_loop(loop)
+    yield browser
+    asyncio._set_running_loop(None)
+
+
+def launch(playwright: Playwright) -> Browser:
+    """Start a browser. Errors as in `find_browser`."""
+    return playwright.chromium.launch(executable_path=find_browser(playwright.chromium.executable_path), args=ARGS)
 
 
 def find_browser(own: str) -> str:
-    """Return the path of a browser that starts, and get one where there is none.
+    """Return the path of a browser that starts; install one if there is none.
 
     Args:
         own: Where Playwright keeps the browser that it downloads.
 
     Raises:
-        NoBrowserError: None can be had; it names the ways.
+        NoBrowserError: None can be installed; the message says what to do.
     """
     if path := _present(own):
         return path
-    with _alone():  # several workers come here at once; the first gets it for all
+    with _locked():  # several workers come here at once; the first installs it for all
         if path := _present(own):
             return path
-        tried = [_tell([sys.executable, "-m", "playwright", "install", "chromium"], DOWNLOAD_S)]
+        tried = [_run([sys.executable, "-m", "playwright", "install", "chromium"], DOWNLOAD_S)]
         if works(own):
             return own
         tried += _install()
@@ -52,7 +86,7 @@ def find_browser(own: str) -> str:
 
 
 def works(path: str | None) -> bool:
-    """Tell whether a browser starts: some systems have stubs by its name, and downloads may lack libraries."""
+    """Return whether a browser starts: some systems have stubs of its name, and downloads may lack libraries."""
     if not path or not Path(path).exists():
         return False
     try:
@@ -68,31 +102,31 @@ def _present(own: str) -> str | None:
 
 def _install() -> list[str]:
     if shutil.which("apt-get") is None:
-        return ["apt-get: there is none here"]
+        return ["apt-get: not found"]
     if os.name != "posix" or os.geteuid() != 0:
         return ["apt-get: only root may install packages"]
     quiet = ["-qq", "-o", "DPkg::Lock::Timeout=300"]
     return [
-        _tell(["apt-get", *quiet, "update"], INSTALL_S),
-        _tell(
+        _run(["apt-get", *quiet, "update"], INSTALL_S),
+        _run(
             ["apt-get", *quiet, "install", "-y", "--no-install-recommends", "chromium", "fonts-dejavu-core"], INSTALL_S
         ),
     ]
 
 
-def _tell(command: list[str], timeout_s: float) -> str:
-    """Run a command; return its name and the last line that it said."""
+def _run(command: list[str], timeout_s: float) -> str:
+    """Run a command; return its name and the last line of its output."""
     name = " ".join(command)
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"  {name}: {error}"
-    said = (done.stderr + done.stdout).strip().splitlines() or ["it said nothing"]
-    return f"  {name}: ended with {done.returncode}: {said[-1]}"
+    output = (done.stderr + done.stdout).strip().splitlines() or ["no output"]
+    return f"  {name}: ended with {done.returncode}: {output[-1]}"
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
+def _locked() -> Iterator[None]:
     """Let one process of this user in at a time."""
     try:
         import fcntl
