@@ -17,9 +17,9 @@ from sightglass.core.columns import Columns
 from sightglass.storage.write import segment, writer
 from sightglass.storage.format.block import Key
 from sightglass.storage.write.segment import Rows
-from sightglass.storage.write.writer import Keeper
+from sightglass.storage.write.writer import RecordWriter
 
-keeper = Keeper(lambda: Path(sys.argv[1]), clock=SystemClock())
+keeper = RecordWriter(lambda: Path(sys.argv[1]), clock=SystemClock())
 keeper.log(0, 0, 0.0, {"a": 0.0}, None)
 keeper.flush(60)
 segments = keeper._segments

@@ -25,11 +25,11 @@ import os, sys
 from pathlib import Path
 from sightglass.core.clock import SystemClock
 from sightglass.storage.write import compact, merge, segment, writer
-from sightglass.storage.write.writer import Keeper
+from sightglass.storage.write.writer import RecordWriter
 
 segment.MANY_SMALL, writer.REST, writer.SLICE_S = 300, 0.0, 0.0
 compact.STEP_ITEMS, compact.WINDOW_BYTES, merge.N_ALIKE = 2, 4_096, 4
-keeper = Keeper(lambda: Path(sys.argv[1]), clock=SystemClock())
+keeper = RecordWriter(lambda: Path(sys.argv[1]), clock=SystemClock())
 for n in range(10**9):
     keeper.log(n, n, 1e9 + n, {"a": n * 0.5, "b": n, "text": str(n)}, None)
     keeper.flush(60)

@@ -25,6 +25,7 @@ from sightglass.storage.format.framing import RandomAccessFile, Scan
 from sightglass.storage.write import writer
 from sightglass.storage.write.writer import RecordWriter
 
+from ..storage.blocks import entry_of  # noqa: TID252  tests are not a package
 from .conftest import Start
 
 N_KILLS = 100
@@ -37,9 +38,9 @@ import os, sys, time
 import numpy as np
 from pathlib import Path
 from sightglass.core.clock import SystemClock
-from sightglass.storage.write.writer import Keeper
+from sightglass.storage.write.writer import RecordWriter
 
-keeper = Keeper(lambda: Path(sys.argv[1]), clock=SystemClock())
+keeper = RecordWriter(lambda: Path(sys.argv[1]), clock=SystemClock())
 pause_s, w, told_s = float(sys.argv[2]), np.zeros(2**14), 0.0
 for n in range(10**9):
     values = {"a": n * 0.5, "b": n}
@@ -62,9 +63,8 @@ def series(directory: Path, *, torn: bool = False) -> dict[str, list[Any]]:
         file = RandomAccessFile(path)
         scan = Scan(file)
         for _, payload in scan.frames(whole=True):
-            if block.is_block(payload, len(payload)):
-                head = block.decode_head(payload)
-                columns = block.decode(payload, head)
+            if block.is_block(payload):
+                head, columns = entry_of(payload), block.decode(payload)
                 held = values.setdefault(head.key.tag, [])
                 assert len(held) == head.index == columns.index
                 held.extend(columns.values)
@@ -108,7 +108,7 @@ import resource, signal
 from pathlib import Path
 from sightglass.core.clock import SystemClock
 from sightglass.core.errors import StorageError
-from sightglass.storage.write.writer import Keeper
+from sightglass.storage.write.writer import RecordWriter
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -116,7 +116,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
 warnings.simplefilter("always")
 told = []
 warnings.showwarning = lambda message, *_: told.append(str(message))
-keeper = Keeper(lambda: Path(sys.argv[1]), clock=SystemClock())
+keeper = RecordWriter(lambda: Path(sys.argv[1]), clock=SystemClock())
 n = 0
 def train(n_steps):
     global n
@@ -238,7 +238,7 @@ def test_a_directory_that_vanishes_is_made_again(tmp_path: Path, told: Told, unt
     keeper.close(60)
     (path,) = directory.iterdir()
     file = RandomAccessFile(path)
-    heads = [block.decode_head(p) for _, p in Scan(file).frames(whole=True) if block.is_block(p, len(p))]
+    heads = [entry_of(p) for _, p in Scan(file).frames(whole=True) if block.is_block(p)]
     file.close()
     assert [(head.index, head.n) for head in heads] == [(1, 99)]
 
@@ -247,7 +247,7 @@ READ_ONLY = """
 from pathlib import Path
 from sightglass.core.clock import SystemClock
 from sightglass.core.errors import StorageError
-from sightglass.storage.write.writer import Keeper
+from sightglass.storage.write.writer import RecordWriter
 
 if os.geteuid() == 0:  # root may write anywhere
     os.setgid(65534)
@@ -260,7 +260,7 @@ def make():
 
 told = []
 warnings.showwarning = lambda message, *_: told.append(str(message))
-keeper = Keeper(make, clock=SystemClock())
+keeper = RecordWriter(make, clock=SystemClock())
 for n in range(1_000):
     keeper.log(n, n, 1e9 + n, {"a": n * 0.5}, None)
 try:

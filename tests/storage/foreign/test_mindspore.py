@@ -169,7 +169,7 @@ def test_what_is_not_known_is_told():
 
 def test_our_own_blocks_are_passed_over():
     event = message("Event")(wall_time=1)
-    event.block.head = b"x"
+    event.block = b"x"
 
     assert only(memoryview(event.SerializePartialToString())).type == "block"
 

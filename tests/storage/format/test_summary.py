@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sightglass.core.columns import Columns
 from sightglass.core.errors import WireError
 from sightglass.storage.format import summary
+from sightglass.storage.format.block import Key, encode
 from sightglass.storage.format.protobuf import signed, varint, walk
 from sightglass.storage.format.summary import (
     bytes_field,
@@ -127,7 +129,7 @@ def test_large_buffers_are_not_copied():
 @pytest.mark.parametrize(
     ("version", "name"),
     [
-        ("Sightglass.Event:1", "sightglass"),
+        ("Sightglass.Event:2", "sightglass"),
         ("MindSpore.Event:1", "mindspore"),
         ("brain.Event:1", "tensorboard"),
         ("brain.Event:2", "tensorboard"),
@@ -145,7 +147,7 @@ def test_a_newer_version_is_refused(version):
 
 @pytest.mark.parametrize("version", ["", "brain.Event", "brain.Event:x", "Tensor.Event:1", "brain.Event:2\n"])
 def test_an_unknown_version_is_refused(version):
-    with pytest.raises(WireError, match=r"Expected a file of version 'Sightglass\.Event:1'"):
+    with pytest.raises(WireError, match=r"Expected a file of version 'Sightglass\.Event:2'"):
         dialect(version)
 
 
@@ -161,15 +163,27 @@ def test_a_text_that_is_none_is_refused():
         read_event(memoryview(joined(*bytes_field(3, b"\xff"))))
 
 
-def test_the_schema_is_parsed_with_its_numbers_and_labels():
-    fields = message("Block.Head").DESCRIPTOR.fields_by_name
-    event = message("Event").DESCRIPTOR
+def test_the_runtime_skips_a_block():
+    columns = Columns(index=0, steps=np.arange(3), wall_times=np.arange(3) + 0.5, values=np.zeros((3, 2)))
+    payload = joined(*encode(Key(kind="logged", tag="x"), columns, segment=1))
 
-    assert fields["segment"].number == 1
-    assert fields["kind"].enum_type.values_by_name["ACTS"].number == 3
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    event = message("Event").FromString(payload)
+
+    assert (event.wall_time, len(event.block)) == (2.5, len(payload) - 16)
+    assert Event.FromString(payload).wall_time == 2.5
+    assert read_event(memoryview(payload)).others == [1001]
+
+
+def test_the_schema_is_parsed_with_its_numbers_and_labels():
+    event = message("Event").DESCRIPTOR
+    tensor = message("TensorProto").DESCRIPTOR.fields_by_name
+
+    assert tensor["data_type"].enum_type.values_by_name["DT_BFLOAT16"].number == 46
     assert [field.name for field in event.oneofs_by_name["what"].fields] == ["version", "summary"]
     assert event.fields_by_name["block"].number == 1001
-    assert message("TensorProto").DESCRIPTOR.fields_by_name["float_data"].GetOptions().packed
+    assert tensor["float_data"].GetOptions().packed
 
 
 def test_a_schema_that_is_none_is_refused():

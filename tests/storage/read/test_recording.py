@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from sightglass.core.columns import Columns
 from sightglass.core.errors import DamagedError, UnknownNameError
-from sightglass.storage.format.block import Key, encode, head_of
+from sightglass.storage.format.block import Key, encode
 from sightglass.storage.format.framing import frame
 from sightglass.storage.format.protobuf import BYTES, FIXED64, key, varint
 from sightglass.storage.read import recording as store_module
@@ -36,7 +36,7 @@ def framed(*parts: Any) -> bytes:
 
 
 def version() -> bytes:
-    told = b"Sightglass.Event:1"
+    told = b"Sightglass.Event:2"
     return framed(key(1, FIXED64) + struct.pack("<d", 1.5) + key(3, BYTES) + varint(len(told)) + told)
 
 
@@ -67,7 +67,7 @@ class Written:
                 values=steps + started / 1000 if values is None else values,
                 ordinals=np.arange(first, first + len(steps)) if ordinals is None else np.asarray(ordinals),
             )  # fmt: skip
-            data = framed(*encode(head_of(name, columns, segment=segment, since=since), columns))
+            data = framed(*encode(name, columns, segment=segment, since=since))
             with path.open("ab") as file:
                 file.write(data)
         return path

@@ -24,14 +24,13 @@ from sightglass.core.clock import SystemClock
 from sightglass.core.columns import CLOSED, COMPLETE, Columns, of_rows
 from sightglass.core.values import Histogram, Image, Tensor, Text
 from sightglass.storage.format import index
-from sightglass.storage.format.block import ORDINALS, STEPS, VALUES, Key, decode, decode_head, encode, head_of
+from sightglass.storage.format.block import HEAD, HEAD_BYTES, Key, decode, decode_alike, encode
 from sightglass.storage.format.framing import RandomAccessFile, Scan
 from sightglass.storage.read.check import check
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.read.segment_reader import SegmentReader
 from sightglass.storage.run_file import is_record_file
 from sightglass.storage.write import compact, merge, segment, writer
-from sightglass.storage.write.alike import decode_alike
 from sightglass.storage.write.compact import Compactor, pays
 from sightglass.storage.write.segment import Rows, Segments, SegmentWriter
 from sightglass.storage.write.writer import RecordWriter
@@ -181,34 +180,28 @@ def ends_of(path: Path) -> dict[Key, tuple[Any, ...]]:
 
 
 @given(
-    values=st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=2), min_size=1, max_size=9),
+    values=st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=3, max_size=3), min_size=1, max_size=9),
     as_type=st.sampled_from(["i8", "f8", "i1", "u2", "?", "c8"]),
 )
 def test_blocks_are_decoded_at_once_as_they_are_one_by_one(values: list[list[int]], as_type: str) -> None:
-    all_told: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
-    ones = []
-    for i, pair in enumerate(values):
-        column = np.array(pair).astype(as_type) if as_type != "?" else np.array(pair) > 0
+    alike: dict[Any, list[bytes]] = defaultdict(list)
+    for i, numbers in enumerate(values):
+        column = np.array(numbers).astype(as_type) if as_type != "?" else np.array(numbers) > 0
         one = Columns(
-            index=i, steps=np.array(pair), wall_times=np.array([0.5, i]), values=column,
-            ordinals=np.arange(2) * i, flags=np.array([1, 3], np.uint8),
+            index=i, steps=np.array(numbers), wall_times=np.array([0.5, i, -0.0]), values=column,
+            ordinals=np.arange(3) * i, flags=np.array([1, 3, 3], np.uint8),
         )  # fmt: skip
-        payload = b"".join(encode(head_of(LOSS, one, segment=1), one))
-        told = payload[merge._behind_head(payload) :]
-        all_told[len(told)].append((i, told))
-        ones.append(decode(memoryview(payload), decode_head(memoryview(payload))))
-    seen = set()
-    for several in all_told.values():
-        for which, found in decode_alike([told for _, told in several], 2):
-            assert found is not None
-            for row, place in enumerate(which.tolist()):
-                one = ones[several[place][0]]
-                seen.add(several[place][0])
-                for number, expected in ((STEPS, one.steps), (VALUES, one.values), (ORDINALS, one.ordinals)):
-                    if number in found:
-                        assert found[number][row].dtype == expected.dtype
-                        assert found[number][row].tobytes() == expected.tobytes()
-    assert len(seen) == len(values)
+        payload = b"".join(encode(LOSS, one, segment=1))
+        alike[np.frombuffer(payload, HEAD, 1)["codes"].tobytes()].append(payload)
+    for payloads in alike.values():
+        heads = np.frombuffer(b"".join(payload[:HEAD_BYTES] for payload in payloads), HEAD)
+        found = decode_alike([payload[heads["offsets"][0, 0] :] for payload in payloads], heads[0])
+        assert found is not None
+        for row, payload in enumerate(payloads):
+            one = decode(memoryview(payload))
+            for name, column in found.items():
+                assert column[row].dtype == getattr(one, name).dtype
+                assert column[row].tobytes() == getattr(one, name).tobytes()
 
 
 @given(cut=st.floats(0, 1), flush=st.integers(1, 9))
@@ -680,6 +673,6 @@ def test_what_takes_too_long_is_left(tmp_path: Path) -> None:
 
 def test_columns_that_others_have_not_are_no_reason_to_write_them() -> None:
     usual = columns(2, flags=np.full(2, COMPLETE | CLOSED, np.uint8))
-    assert merge._form(merge._Piece(0, LOSS, "float", 7, 0, 0, 0, usual)) != merge._form(
-        merge._Piece(0, LOSS, "float", 7, 0, 0, 0, columns(2))
+    assert merge._form(merge._Piece(0, LOSS, 7, 0, 0, 0, usual)) != merge._form(
+        merge._Piece(0, LOSS, 7, 0, 0, 0, columns(2))
     )

@@ -29,10 +29,13 @@ from sightglass.core.threads import Worker
 from sightglass.core.values import Histogram, Image, Text
 from sightglass.storage.format import block
 from sightglass.storage.format.block import Key
+from sightglass.storage.format.block_entries import BlockEntry
 from sightglass.storage.format.framing import RandomAccessFile, Scan
 from sightglass.storage.write import column_builder, writer
 from sightglass.storage.write.column_builder import ColumnBuilder, UnstorableValue
 from sightglass.storage.write.writer import RecordWriter
+
+from ..blocks import entry_of  # noqa: TID252  tests are not a package
 
 WAIT_S = 60.0
 
@@ -40,18 +43,17 @@ Point = tuple[int, int, float, float, Any, dict[str, float]]
 """(index, ordinal, step, wall time, value, tracks)."""
 
 
-def stored(directory: Path) -> tuple[dict[Key, list[Point]], dict[Key, list[block.BlockHead]]]:
+def stored(directory: Path) -> tuple[dict[Key, list[Point]], dict[Key, list[BlockEntry]]]:
     """Read everything in a directory; numbers of records must grow within each series."""
     points: dict[Key, list[Point]] = defaultdict(list)
-    heads: dict[Key, list[block.BlockHead]] = defaultdict(list)
+    heads: dict[Key, list[BlockEntry]] = defaultdict(list)
     for path in sorted(directory.glob("*.sgr")):
         file = RandomAccessFile(path)
         scan = Scan(file)
         for _, payload in scan.frames(whole=True):
-            if not block.is_block(payload, len(payload)):
+            if not block.is_block(payload):
                 continue
-            head = block.decode_head(payload)
-            columns = block.decode(payload, head)
+            head, columns = entry_of(payload), block.decode(payload)
             heads[head.key].append(head)
             assert not points[head.key] or points[head.key][-1][0] < columns.index
             for i in range(head.n):

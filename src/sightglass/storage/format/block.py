@@ -1,52 +1,92 @@
-"""Blocks: many records of one series as the columns of one `Event` (see summary.proto).
+"""Blocks: many records of one series as the columns of one `Event` (see summary.proto and docs/files.md).
 
-A block begins with a head, which says what can be known without reading its columns and has a checksum of its own; the
-values come last. So a scan reads the beginning of each frame, and a slice of a large array reads only its bytes.
-Columns are encoded and decoded without copying them, which is why this is written by hand (`protobuf`).
+The payload of a frame is an `Event` of two fields: the wall time of the last record, and bytes that other readers skip.
+Those bytes begin with a head of fixed size, `HEAD`, and the texts that name the series. The columns follow, aligned to
+eight bytes; values come last. A scan therefore reads only the beginnings of frames, many heads at once, one
+`numpy.frombuffer` reads a column, and a slice of a large array reads only its bytes.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from sightglass.core import codec
 from sightglass.core.columns import Columns
-from sightglass.core.errors import DamagedError, WireError
+from sightglass.core.errors import DamagedError, SightglassError, UnsendableError, WireError
 from sightglass.core.values import type_name
 
 from .framing import Buffer, checksum
-from .protobuf import BYTES, FIXED32, FIXED64, VARINT, key, read_varint, signed, spans, unzigzag, varint, zigzag
-from .tensor_proto import DATA_TYPES, DTYPES, from_raw, itemsize
+from .protobuf import BYTES, FIXED64, key
+from .tensor_proto import DATA_TYPES, DTYPES, from_raw, itemsize, raw
 
 Kind = Literal["logged", "stream", "groups", "acts", "snapshot"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 BLOCK: Final = 1001
+FORMAT: Final = 2
 MAX_ROWS: Final = 2**20
 MAX_DIMS: Final = 32
+MIN_ROW_BYTES: Final = 8  # a wall time, which no record lacks
 
-EVENT_WALL, BLOCK_HEAD, BLOCK_CRC = 1, 1, 2
-VALUES, ORDINALS, STEPS, WALL_TIMES, N_EVENTS, FLAGS, TRACKS = range(3, 10)
-DATA_TYPE, DIMS, FIRST, STRIDE, PACKED, BUFFERS, RAW = range(1, 8)
+COUNTS: Final = ("n", "index", "ordinal", "since", "n_missed")
+EXTENTS: Final = ("first_step", "last_step", "min_step", "max_step", "first_wall", "last_wall")
+COLUMNS: Final = ("steps", "wall_times", "ordinals", "n_events", "flags", "tracks", "values")
 
-_F64: Final = struct.Struct("<d")
-_U64: Final = struct.Struct("<Q")
-_U32: Final = struct.Struct("<I")
+HEAD: Final = np.dtype(
+    [("wall_key", "u1"), ("wall_time", "<f8"), ("block_key", "<u2"), ("size", "u1", 5)]  # protobuf, up to the block
+    + [("checksum", "<u4"), ("format", "<u2"), ("n_dims", "u1"), ("reserved", "u1")]
+    + [(name, "<i8") for name in COUNTS]
+    + [(name, "<f8") for name in EXTENTS]
+    + [("offsets", "<u4", len(COLUMNS)), ("codes", "u1", len(COLUMNS))]
+    + [("kind", "u1"), ("texts", "<u4", 3), ("segment", "<u8")]
+)
+"""How a payload begins: the fields of its `Event` up to the block, and the head of the block.
+
+`checksum` is the masked CRC32C of what follows it, up to the end of the texts: tag, query and type of the first value,
+as long as `texts` says. `offsets` says where columns begin in the payload, `codes` how they are written.
+"""
+HEAD_BYTES: Final = HEAD.itemsize
+_PLACES: Final = {name: field[1] for name, field in (HEAD.fields or {}).items()}
+CHECKED: Final = _PLACES["format"]  # where the bytes begin that the checksum covers
+NUMBERS: Final = slice(_PLACES["n"], _PLACES["offsets"])  # counts and extents, which an index repeats
+NAMES: Final = _PLACES["kind"]  # where the bytes begin that blocks of one series have in common
+_HEAD: Final = struct.Struct("<BdH5s IHBx 5q 6d 7I7B B3IQ")  # HEAD again: ten times as fast for a single one
+
+WALL_KEY: Final = key(1, FIXED64)[0]
+BLOCK_KEY: Final = int.from_bytes(key(BLOCK, BYTES), "little")
+MAX_BLOCK_BYTES: Final = 2**35  # what a varint of five bytes can say
+
+# How a column is written: not at all, as numbers of a `DataType`, as the first and the distance of evenly spaced
+# integers of one, or as a list in msgpack with buffers beside it.
+ABSENT: Final = 0
+EVEN: Final = 0x80
+PACKED: Final = 0xFF
+
+NUMERIC: Final = {
+    number: np.dtype(name).newbyteorder("<") for number, name in DTYPES.items() if name not in ("bool", "bfloat16")
+}
+_KINDS_OF: Final = {"steps": "if", "wall_times": "f", "ordinals": "i", "n_events": "i", "flags": "u", "tracks": ""}
+_PAIR: Final = struct.Struct("<qq")
+_RAMP: Final = np.arange(2**14)  # blocks have fewer rows, except those that other programs write
+_PADDING: Final = [bytes(n) for n in range(8)]
+
+Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """What makes a series.
+    """What identifies a series.
 
     Attributes:
-        kind: "logged" under a tag, the records of a query ("stream"), the ends of groups of an event, the acts, the
-            snapshots of an event.
+        kind: "logged" under a tag, the records of a query ("stream"), the ends of groups of an event, the commands
+            ("acts"), the snapshots of an event.
         tag: Its name; of "groups" and "snapshot" the event.
         query: The canonical text of a stream's query, else empty.
     """
@@ -56,37 +96,66 @@ class Key:
     query: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockHead:
-    """What is known of a block without its columns; steps and wall times are of its first and last record."""
+@dataclass(frozen=True, slots=True)
+class RawValues:
+    """Where the arrays of a block lie in its payload, row after row."""
 
-    segment: int
-    key: Key
-    n: int
-    index: int
-    ordinal: int
-    first_step: float
-    last_step: float
-    min_step: float
-    max_step: float
-    first_wall: float
-    last_wall: float
-    type: str
-    since: int = 0
-    n_missed: int = 0
+    offset: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
 
 
-def head_of(key: Key, columns: Columns, *, segment: int, since: int = 0, n_missed: int = 0) -> BlockHead:
-    """Tell what can be known of columns, at least one record."""
-    steps, wall_times = columns.steps, columns.wall_times
+# Encoding
+
+
+def encode(key: Key, columns: Columns, *, segment: int, since: int = 0, n_missed: int = 0) -> list[Buffer]:
+    """Encode at least one record as the payload of a frame, in parts; large arrays are not copied.
+
+    Args:
+        key: The series.
+        columns: The records.
+        segment: The number of the file.
+        since: The number of the event from which on the series was recorded.
+        n_missed: How many events failed, were skipped or were dropped before the last of these records.
+
+    Raises:
+        UnsendableError: A value has a type that cannot be written.
+    """
+    n, steps, walls, ordinals = len(columns), columns.steps, columns.wall_times, columns.ordinals
+    first = columns.index if ordinals is None else int(ordinals[0])
+    texts = [text.encode("utf-8", "surrogatepass") for text in (key.tag, key.query, _type(columns.values))]
+    place = HEAD_BYTES + sum(map(len, texts))
+    parts: list[Buffer] = [b"", *texts]
+    codes, offsets, n_dims = [], [], 0
+    for name in COLUMNS:
+        column = getattr(columns, name)
+        if name == "values":
+            code, shape, buffers = _encode_values(column)
+            n_dims = len(shape)
+            buffers = [struct.pack(f"<{n_dims}q", *shape), *buffers]
+        elif name == "ordinals" and column is not None and _distance(column) == 1:
+            code, buffers = ABSENT, []
+        else:
+            code, buffers = _encode_column(column)
+        codes.append(code)
+        if code != ABSENT:
+            parts.append(_PADDING[-place % 8])
+            place += -place % 8
+            parts += buffers
+        offsets.append(place if code != ABSENT else 0)
+        place += sum(map(len, buffers))
+    if place >= MAX_BLOCK_BYTES or offsets[-1] >= 2**32:
+        raise UnsendableError(f"Expected a block of less than {MAX_BLOCK_BYTES >> 30} GiB, got {place:,} bytes")
     with np.errstate(invalid="ignore"):
-        least, most = float(np.fmin.reduce(steps)), float(np.fmax.reduce(steps))
-    ordinal = columns.index if columns.ordinals is None else int(columns.ordinals[0])
-    return BlockHead(
-        segment=segment, key=key, n=len(columns), index=columns.index, ordinal=ordinal, since=since, n_missed=n_missed,
-        first_step=float(steps[0]), last_step=float(steps[-1]), min_step=least, max_step=most,
-        first_wall=float(wall_times[0]), last_wall=float(wall_times[-1]), type=_type(columns.values),
+        extents = steps[0], steps[-1], np.fmin.reduce(steps), np.fmax.reduce(steps), walls[0], walls[-1]
+    head = _HEAD.pack(
+        WALL_KEY, walls[-1], BLOCK_KEY, _size(place - CHECKED + 4), 0, FORMAT, n_dims,
+        n, columns.index, first, since, n_missed, *extents,
+        *offsets, *codes, KINDS.index(key.kind), *map(len, texts), segment,
     )  # fmt: skip
+    crc = checksum(head[CHECKED:], *texts).to_bytes(4, "little")
+    parts[0] = head[: CHECKED - 4] + crc + head[CHECKED:]
+    return parts
 
 
 def _type(values: Any) -> str:
@@ -98,297 +167,204 @@ def _type(values: Any) -> str:
     return type_name(values[0])[: codec.INLINE_BYTES]
 
 
-# Encoding
+def _size(n_bytes: int) -> bytes:
+    """Write a length as a varint of always five bytes, so that what follows is aligned."""
+    return bytes([n_bytes >> 7 * i & 0x7F | (0x80 if i < 4 else 0) for i in range(5)])
 
 
-def encode(head: BlockHead, columns: Columns) -> list[Buffer]:
-    """Encode columns as the payload of a frame, in parts.
-
-    Raises:
-        UnsendableError: A value has a type that cannot be kept.
-    """
-    n = len(columns)
-    ordinals = columns.ordinals
-    if ordinals is not None and np.array_equal(ordinals, np.arange(head.ordinal, head.ordinal + n)):
-        ordinals = None
-    told = _encode_head(head)
-    parts: list[Buffer] = [
-        key(BLOCK_HEAD, BYTES), varint(len(told)), told, key(BLOCK_CRC, FIXED32), _U32.pack(checksum(told)),
-        *_field(STEPS, _encode_column(columns.steps, even=True)),
-        *_field(WALL_TIMES, _encode_column(columns.wall_times)),
-    ]  # fmt: skip
-    for number, column in (
-        (ORDINALS, ordinals),
-        (N_EVENTS, columns.n_events),
-        (FLAGS, columns.flags),
-        (TRACKS, columns.tracks),
-    ):
-        if column is not None:
-            parts += _field(number, _encode_column(column, even=number != TRACKS))
-    parts += _field(VALUES, _encode_column(columns.values))
-    return [key(EVENT_WALL, FIXED64), _F64.pack(head.last_wall), *_field(BLOCK, parts)]
-
-
-def _field(number: int, parts: Sequence[Buffer]) -> list[Buffer]:
-    return [key(number, BYTES), varint(sum(map(len, parts))), *parts]
-
-
-def _encode_head(head: BlockHead) -> bytes:
-    out = [key(1, FIXED64), _U64.pack(head.segment), key(2, VARINT), varint(KINDS.index(head.key.kind))]
-    for number, text in ((3, head.key.tag), (4, head.key.query), (14, head.type)):
-        if text or number != 4:
-            data = text.encode("utf-8", "surrogatepass")
-            out += [key(number, BYTES), varint(len(data)), data]
-    for number, count in ((5, head.n), (6, head.index), (7, head.ordinal), (15, head.since), (16, head.n_missed)):
-        out += [key(number, VARINT), varint(count)]
-    places = (head.first_step, head.last_step, head.min_step, head.max_step, head.first_wall, head.last_wall)
-    for number, place in enumerate(places, 8):
-        out += [key(number, FIXED64), _F64.pack(place)]
-    return b"".join(out)
-
-
-def _encode_column(column: Any, *, even: bool = False) -> list[Buffer]:
-    """Encode a column; with `even`, integers that are evenly spaced as their first and their stride."""
+def _encode_column(column: Any) -> tuple[int, list[Buffer]]:
+    if column is None:
+        return ABSENT, []
     if isinstance(column, list):
-        column = _stacked(column)
-    if isinstance(column, list | tuple):
-        return _encode_rows(column)
-    if column.dtype.name not in DATA_TYPES:
-        return _encode_list(list(column))
-    if even and column.dtype.kind in "iu" and _is_even(column):
-        first, stride = int(column[0]), int(column[1]) - int(column[0]) if len(column) > 1 else 0
-        parts = (key(FIRST, VARINT), varint(zigzag(first)), key(STRIDE, VARINT), varint(zigzag(stride)))
-        return [_of_type(column.dtype), *parts]
-    return [_of_type(column.dtype), *_dims(column.shape[1:]), *_raw([column])]
+        return PACKED, _pack(column)
+    distance = _distance(column) if column.nbytes > _PAIR.size else None
+    if distance is not None:
+        return EVEN | DATA_TYPES[column.dtype.name], [_PAIR.pack(int(column[0]), distance)]
+    return DATA_TYPES[column.dtype.name], [raw(column)]
 
 
-def _stacked(values: list[Any]) -> Any:
-    """Return arrays of one type and shape as a tuple: they can lie in the file one after the other."""
-    first = values[0]
-    if not (type(first) is np.ndarray and first.ndim and first.dtype.name in DATA_TYPES):
-        return values
-    alike = all(type(v) is np.ndarray and v.dtype == first.dtype and v.shape == first.shape for v in values)
-    return tuple(values) if alike else values
+def _encode_values(values: Any) -> tuple[int, tuple[int, ...], list[Buffer]]:
+    arrays = [values] if isinstance(values, np.ndarray) else values
+    first = arrays[0]
+    if type(first) is np.ndarray and first.dtype.name in DATA_TYPES and (arrays is not values or first.ndim):
+        if arrays is not values:
+            return DATA_TYPES[first.dtype.name], first.shape[1:], [raw(first)]
+        if all(type(v) is np.ndarray and v.dtype == first.dtype and v.shape == first.shape for v in values):
+            return DATA_TYPES[first.dtype.name], first.shape, [raw(array) for array in values]
+    return PACKED, (), _pack(list(values))
 
 
-def _encode_rows(values: list[Any] | tuple[Any, ...]) -> list[Buffer]:
-    if isinstance(values, list):
-        return _encode_list(values)
-    return [_of_type(values[0].dtype), *_dims(values[0].shape), *_raw(values)]
-
-
-def _encode_list(values: list[Any]) -> list[Buffer]:
+def _pack(values: list[Any]) -> list[Buffer]:
     blob, buffers = codec.encode(values)
-    return [*_field(PACKED, [blob]), *(part for buffer in buffers for part in _field(BUFFERS, [buffer]))]
+    sizes = [len(blob), *map(len, buffers)]
+    return [struct.pack(f"<{len(sizes) + 1}Q", len(sizes), *sizes), blob, *buffers]
 
 
-def _of_type(dtype: np.dtype[Any]) -> bytes:
-    return key(DATA_TYPE, VARINT) + varint(DATA_TYPES[dtype.name])
-
-
-def _dims(shape: tuple[int, ...]) -> list[Buffer]:
-    return _field(DIMS, [b"".join(map(varint, shape))]) if shape else []
-
-
-def _raw(arrays: Sequence[Any]) -> list[Buffer]:
-    views = []
-    for array in arrays:
-        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-        views.append(np.ascontiguousarray(little).view(np.uint8).reshape(-1).data if array.size else b"")
-    return _field(RAW, views)
-
-
-def _is_even(column: Any) -> bool:
-    if len(column) < 2:
-        return int(column[0]) < 2**62
-    if column.dtype.kind == "u" and column.dtype.itemsize == 8:
-        return False
+def _distance(column: Array) -> int | None:
+    """Return by how much evenly spaced integers grow; `None` if they are not evenly spaced."""
+    if column.dtype.kind not in "iu" or column.dtype == np.uint64:
+        return None
+    if len(column) == 1:
+        return 1
     wide = column.astype(np.int64, copy=False)
-    if int(wide.min()) <= -(2**62) or int(wide.max()) >= 2**62:
-        return False
-    return bool((np.diff(wide) == wide[1] - wide[0]).all())
+    distance = int(wide[1]) - int(wide[0])
+    even = wide[1:] - wide[:-1] == distance  # where this overflows, the last number is not where it should be
+    return distance if even.all() and int(wide[-1]) - int(wide[0]) == distance * (len(wide) - 1) else None
 
 
 # Decoding
 
 
-def is_block(payload: memoryview, length: int) -> bool:
-    """Tell whether an event carries a block, from its beginning and its length."""
-    return any((number, kind) == (BLOCK, BYTES) for number, kind, *_ in spans(payload, 0, length))
+def is_block(payload: Buffer) -> bool:
+    """Return whether an event is a block, from its beginning."""
+    return len(payload) >= CHECKED and payload[0] == WALL_KEY and payload[9:11] == key(BLOCK, BYTES)
 
 
-def decode_head(payload: memoryview, length: int | None = None) -> BlockHead:
-    """Decode the head of a block from the beginning of its event.
-
-    Args:
-        payload: The event, or its beginning.
-        length: How long the event is; by default what is given.
-
-    Raises:
-        DamagedError: It is none, or not what was written.
-    """
-    try:
-        parts = _parts(payload, length)
-        told = payload[slice(*parts[BLOCK_HEAD])]
-        if len(told) < parts[BLOCK_HEAD][1] - parts[BLOCK_HEAD][0] or checksum(told) != parts[BLOCK_CRC]:
-            raise WireError("Expected another checksum of the head")
-        return _decode_head(told)
-    except (WireError, KeyError, IndexError, UnicodeDecodeError, struct.error) as error:
-        raise DamagedError(f"The head of a block is damaged: {error}") from None
-
-
-def _parts(payload: memoryview, length: int | None) -> dict[int, Any]:
-    """Return where the parts of a block lie in its event, by their numbers; of the head's checksum its value."""
-    length = len(payload) if length is None else length
-    blocks = [place for number, kind, *place in spans(payload, 0, length) if (number, kind) == (BLOCK, BYTES)]
-    if not blocks:
-        raise WireError("Expected an event with a block")
-    block = blocks[-1]
-    parts: dict[int, Any] = {}
-    for number, kind, begin, n in spans(payload, block[0], sum(block)):
-        if kind == BYTES:
-            parts[number] = (begin, begin + n)
-        elif (number, kind) == (BLOCK_CRC, FIXED32):
-            parts[number] = _U32.unpack_from(payload, begin)[0]
-    return parts
-
-
-def _decode_head(told: memoryview) -> BlockHead:
-    fields: dict[int, Any] = {4: "", 15: 0, 16: 0}
-    for number, kind, begin, n in spans(told):
-        if kind == VARINT:
-            fields[number] = begin
-        elif kind == FIXED64:
-            fields[number] = (_U64 if number == 1 else _F64).unpack_from(told, begin)[0]
-        elif kind == BYTES:
-            fields[number] = str(told[begin : begin + n], "utf-8", "surrogatepass")
-    if not 1 <= fields[5] <= MAX_ROWS:
-        raise WireError(f"Expected 1 to {MAX_ROWS} records in a block, got {fields[5]}")
-    return BlockHead(
-        segment=fields[1], key=Key(kind=KINDS[fields[2]], tag=fields[3], query=fields[4]), n=fields[5], index=fields[6],
-        ordinal=fields[7], first_step=fields[8], last_step=fields[9], min_step=fields[10], max_step=fields[11],
-        first_wall=fields[12], last_wall=fields[13], type=fields[14], since=fields[15], n_missed=fields[16],
-    )  # fmt: skip
-
-
-def decode(payload: memoryview, head: BlockHead) -> Columns:
-    """Decode the columns of a block; arrays are views of its bytes.
+def decode(payload: memoryview) -> Columns:
+    """Decode the columns of a block; arrays are read-only views of its bytes.
 
     Raises:
         DamagedError: They do not fit together.
     """
+    payload = payload.toreadonly()
     try:
-        parts = _parts(payload, None)
-        columns = {
-            number: _decode_column(payload[slice(*parts[number])], head.n)
-            for number in (VALUES, ORDINALS, STEPS, WALL_TIMES, N_EVENTS, FLAGS, TRACKS)
-            if number in parts
-        }
-        ordinals = columns.get(ORDINALS)
-        return Columns(
-            index=head.index,
-            steps=_numbers(columns[STEPS], "if"),
-            wall_times=_numbers(columns[WALL_TIMES], "f"),
-            values=columns[VALUES],
-            ordinals=np.arange(head.ordinal, head.ordinal + head.n) if ordinals is None else _numbers(ordinals, "i"),
-            n_events=_numbers(columns[N_EVENTS], "i") if N_EVENTS in columns else None,
-            flags=_numbers(columns[FLAGS], "u") if FLAGS in columns else None,
-            tracks=_mappings(columns[TRACKS]) if TRACKS in columns else None,
-        )
-    except (WireError, KeyError, ValueError, TypeError, OverflowError) as error:
-        raise DamagedError(f"The columns of a block of {head.key.tag!r} are damaged: {error}") from None
+        head = _HEAD.unpack_from(payload)
+        n_dims, n, index, ordinal, offsets, codes = head[6], head[7], head[8], head[9], head[18:25], head[25:32]
+        if not 1 <= n <= min(MAX_ROWS, len(payload) // MIN_ROW_BYTES):
+            raise WireError(f"Expected the number of records in {len(payload)} bytes, got {n}")
+        found = {}
+        for name, code, offset in zip(COLUMNS[:-1], codes, offsets, strict=False):
+            column = found[name] = None if code == ABSENT else _column(payload, code, offset, n)
+            if isinstance(column, np.ndarray) and column.dtype.kind not in _KINDS_OF[name]:
+                raise WireError(f"Expected other numbers than {column.dtype} in the column of {name}")
+            if isinstance(column, list) and not (name == "tracks" and all(type(track) is dict for track in column)):
+                raise WireError(f"Expected the column of {name}, got a list")
+        if found["steps"] is None or found["wall_times"] is None:
+            raise WireError("Expected columns of steps and of wall times")
+        if found["ordinals"] is None:
+            found["ordinals"] = _even(ordinal, 1, n)
+        shape, offset = _shape(payload[offsets[-1] :], n_dims), offsets[-1] + 8 * n_dims
+        return Columns(index=index, values=_column(payload, codes[-1], offset, n, shape), **found)
+    except (WireError, KeyError, ValueError, TypeError, OverflowError, struct.error) as error:
+        raise DamagedError(f"The columns of a block are damaged: {error}") from None
 
 
-def _decode_column(told: memoryview, n: int) -> Any:
-    fields, buffers = _column_fields(told)
-    if PACKED in fields:
-        values = codec.decode(told[slice(*fields[PACKED])], [told[slice(*buffer)] for buffer in buffers])
+def _column(payload: memoryview, code: int, offset: int, n: int, shape: tuple[int, ...] = ()) -> Any:
+    if code == PACKED:
+        values = _unpack(payload, offset)
         if not isinstance(values, list) or len(values) != n:
             raise WireError(f"Expected a list of {n} values")
         return values
-    dtype = _type_name(fields[DATA_TYPE])
-    if FIRST in fields:
-        first, stride = unzigzag(fields[FIRST]), unzigzag(fields.get(STRIDE, 0))
-        if not all(-(2**63) <= place < 2**63 for place in (first, first + stride * (n - 1))):
-            raise WireError("Expected numbers of 64 bits")
-        return (first + stride * np.arange(n)).astype(dtype)
-    shape = (n, *_shape(told, fields))
-    raw, n_bytes = told[slice(*fields[RAW])], math.prod(shape) * itemsize(dtype)
-    if len(raw) != n_bytes:
-        raise WireError(f"Expected {n_bytes} bytes for shape {shape}, got {len(raw)}")
-    return from_raw(raw, dtype).reshape(shape)
+    if code & EVEN:
+        first, distance = _PAIR.unpack_from(payload, offset)
+        return _even(first, distance, n).astype(NUMERIC[code & ~EVEN], copy=False)
+    count = n * math.prod(shape)
+    dtype = NUMERIC.get(code)
+    if dtype is not None and count:
+        array: Array = np.frombuffer(payload, dtype, count, offset)
+    else:
+        array = from_raw(payload[offset : offset + count * itemsize(DTYPES[code])], DTYPES[code])
+        if len(array) != count:
+            raise WireError(f"Expected {count} numbers, got {len(array)}")
+    return array.reshape(n, *shape) if shape else array
 
 
-def _column_fields(told: memoryview, end: int | None = None) -> tuple[dict[int, Any], list[tuple[int, int]]]:
-    fields: dict[int, Any] = {}
-    buffers: list[tuple[int, int]] = []
-    for number, kind, begin, length in spans(told, 0, end):
-        if number == BUFFERS:
-            buffers.append((begin, begin + length))
-        else:
-            fields[number] = begin if kind == VARINT else (begin, begin + length)
-    return fields, buffers
+def _even(first: int, distance: int, n: int) -> Array:
+    if not -(2**63) <= first + distance * (n - 1) < 2**63:
+        raise WireError("Expected numbers of 64 bits")
+    ramp = _RAMP[:n] if n <= len(_RAMP) else np.arange(n)
+    return (ramp if distance == 1 else ramp * distance) + first
 
 
-def _shape(told: memoryview, fields: dict[int, Any]) -> tuple[int, ...]:
-    if DIMS not in fields:
-        return ()
-    place, end = fields[DIMS]
-    shape = []
-    while place < end:
-        size, place = read_varint(told, place)
-        shape.append(signed(size))
-    if len(shape) > MAX_DIMS or min(shape) < 0:
+def _unpack(payload: memoryview, offset: int) -> Any:
+    (n_parts,) = struct.unpack_from("<Q", payload, offset)
+    if not 1 <= n_parts <= (len(payload) - offset) // 8:
+        raise WireError(f"Expected the number of buffers in {len(payload) - offset} bytes, got {n_parts}")
+    sizes = struct.unpack_from(f"<{n_parts}Q", payload, offset + 8)
+    ends = (np.cumsum(sizes, dtype=object) + offset + 8 * (n_parts + 1)).tolist()
+    if ends[-1] > len(payload):
+        raise WireError(f"Expected buffers up to {ends[-1]}, got {len(payload)} bytes")
+    blob, *buffers = (payload[end - size : end] for end, size in zip(ends, sizes, strict=True))
+    return codec.decode(blob, buffers)
+
+
+def _shape(beginning: memoryview, n_dims: int) -> tuple[int, ...]:
+    shape = struct.unpack_from(f"<{n_dims}q", beginning)
+    if n_dims > MAX_DIMS or min(shape, default=0) < 0:
         raise WireError(f"Expected a shape of at most {MAX_DIMS} sizes, got {shape!r:.100}")
-    return tuple(shape)
+    return shape
 
 
-def _type_name(number: int) -> str:
-    name = DTYPES.get(number)
-    if name is None:
-        raise WireError(f"Expected the type of a column of numbers, got {number}")
-    return name
+def raw_values(read: Callable[[int, int], memoryview], length: int) -> RawValues | None:
+    """Return where the arrays of a block lie, reading its head and their shape only.
 
-
-def _numbers(column: Any, kinds: str) -> Any:
-    if not (isinstance(column, np.ndarray) and column.ndim == 1 and column.dtype.kind in kinds):
-        raise WireError("Expected a column of numbers")
-    return column
-
-
-def _mappings(column: Any) -> Any:
-    if not (isinstance(column, list) and all(isinstance(track, dict) for track in column)):
-        raise WireError("Expected a mapping of step tracks for each record")
-    return column
-
-
-@dataclass(frozen=True, slots=True)
-class RawValues:
-    """Where the arrays of a block lie in its event: row after row, from an offset on."""
-
-    offset: int
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-
-
-def raw_values(payload: memoryview, length: int) -> RawValues | None:
-    """Tell where the arrays of a block lie, from the beginning of its event.
+    Args:
+        read: Reads bytes of the payload: where they begin, how many.
+        length: How long the payload is.
 
     Returns:
         `None` if they have to be decoded as a whole.
 
     Raises:
-        DamagedError: It cannot be told.
+        DamagedError: They claim more bytes than there are.
     """
     try:
-        start, end = _parts(payload, length)[VALUES]
-        told = payload[start:]
-        fields, _ = _column_fields(told, end - start)
-        if RAW not in fields:
+        head = _HEAD.unpack_from(read(0, HEAD_BYTES))
+        n_dims, n, offset, code = head[6], head[7], head[24], head[31]
+        if code == PACKED or code & EVEN:
             return None
-        dtype = from_raw(b"", _type_name(fields[DATA_TYPE])).dtype
-        if dtype.itemsize != itemsize(_type_name(fields[DATA_TYPE])):
-            return None  # bfloat16, where NumPy does not know it
-        return RawValues(start + fields[RAW][0], dtype, _shape(told, fields))
-    except (WireError, KeyError, ValueError, TypeError) as error:
+        dtype = from_raw(b"", DTYPES[code]).dtype
+        if DTYPES[code] == "bfloat16" and dtype.itemsize != 2:
+            return None  # NumPy does not know it here
+        raw = RawValues(offset + 8 * n_dims, dtype, _shape(read(offset, 8 * n_dims), n_dims))
+    except (WireError, KeyError, struct.error) as error:
         raise DamagedError(f"The values of a block are damaged: {error}") from None
+    if raw.offset + n * math.prod(raw.shape) * dtype.itemsize > length:
+        raise DamagedError("the shape of arrays claims more than there is")
+    return raw
+
+
+def decode_alike(tails: Sequence[bytes], head: Any) -> dict[str, Any] | None:
+    """Decode blocks whose heads say the same of their columns, many at once.
+
+    Args:
+        tails: What follows the texts of each, from the first column on.
+        head: The head of the first, of dtype `HEAD`.
+
+    Returns:
+        The columns by name: arrays of shape (blocks, rows), or lists of lists. `None` if they have to be decoded, or
+        copied, one by one. The columns that are returned would be encoded to the same bytes.
+    """
+    n, start = int(head["n"]), int(head["offsets"][0])
+    data = np.frombuffer(b"".join(tails), np.uint8).reshape(len(tails), -1)
+    columns: dict[str, Any] = {}
+    for name, code, offset in zip(COLUMNS, head["codes"].tolist(), (head["offsets"] - start).tolist(), strict=True):
+        if code == ABSENT:
+            continue
+        if code == PACKED:
+            lists = [_same_again(memoryview(tail), offset, n) for tail in tails]
+            if any(values is None for values in lists):
+                return None
+            columns[name] = lists
+        elif code & EVEN:
+            pairs = np.ascontiguousarray(data[:, offset : offset + 16]).view("<i8")
+            columns[name] = (pairs[:, :1] + pairs[:, 1:] * _RAMP[:n]).astype(NUMERIC[code & ~EVEN])
+        elif code in NUMERIC:
+            dtype = NUMERIC[code]
+            columns[name] = np.ascontiguousarray(data[:, offset : offset + n * dtype.itemsize]).view(dtype)
+        elif code == DATA_TYPES["bool"] and data[:, offset : offset + n].max() <= 1:
+            columns[name] = data[:, offset : offset + n].view(np.bool_)
+        else:
+            return None
+    return columns
+
+
+def _same_again(tail: memoryview, offset: int, n: int) -> list[Any] | None:
+    """Decode a list, if it would be encoded to the same bytes."""
+    try:
+        values = _unpack(tail, offset)
+        packed = b"".join(_pack(values))
+    except (SightglassError, struct.error):
+        return None
+    same = isinstance(values, list) and len(values) == n and tail[offset : offset + len(packed)] == packed
+    return values if same else None

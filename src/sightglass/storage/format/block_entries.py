@@ -1,45 +1,38 @@
-"""What is known of the blocks of a file without reading their columns: one row of an index for each.
+"""What the heads of a file's blocks say: one row of an index for each block.
 
 A long run has millions of small blocks, so an index is one NumPy array of `ROW`s for each series; a `BlockEntry` is
-made of a row when somebody looks at it. Heads are decoded by `Heads`, which remembers what all blocks of a series
-have in common and reads the rest at fixed places; heads in another layout than `block.encode` writes go the slow way.
+made of a row on demand. `Heads` reads the heads of many blocks at once.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, overload
 
 import numpy as np
+import numpy.typing as npt
 
-from sightglass.core.errors import DamagedError, WireError
+from sightglass.core.errors import DamagedError
 
-from .block import BLOCK, BLOCK_CRC, BLOCK_HEAD, MAX_ROWS, BlockHead, Key, decode_head
-from .framing import checksum
-from .protobuf import BYTES, FIXED32, FIXED64, VARINT, key, read_varint, spans
+from . import block
+from .block import COUNTS, EXTENTS, HEAD, HEAD_BYTES, KINDS, MAX_ROWS, MIN_ROW_BYTES, Key
+from .framing import Buffer, crc32c, unmasked
 
 ROW: Final = np.dtype(
-    [(name, "<i8") for name in ("offset", "length", "type", "n", "index", "ordinal", "since", "n_missed")]
-    + [
-        (name, "<f8")
-        for name in ("first_step", "last_step", "min_step", "max_step", "first_wall", "last_wall")
-    ]
-)  # fmt: skip
-COUNTS: Final = ("n", "index", "ordinal", "since", "n_missed")
-PLACES: Final = tuple(ROW.names or ())[8:]
-FIRST_STEP: Final = 8
+    [(name, "<i8") for name in ("offset", "length", "type", *COUNTS)] + [(name, "<f8") for name in EXTENTS]
+)
+"""Where a block's frame begins, how long its payload is, the number of its type, and what its head says."""
+NUMBERS_BYTES: Final = block.NUMBERS.stop - block.NUMBERS.start  # how a row ends, and what a head has at `NUMBERS`
 
-MIN_ROW_BYTES: Final = 8
-MAX_COUNT: Final = 2**62
+MAX_COUNT: Final = 2**62  # counts below can be added in 64 bits
 
-_Row = tuple[Any, ...]
+Rows = npt.NDArray[np.void]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockEntry:
-    """A block of a series, as it is known without its columns.
+    """A block of a series, known by its head.
 
     Attributes:
         offset: Where its frame begins in the file.
@@ -48,7 +41,7 @@ class BlockEntry:
         index: The number of the first one in its stream.
         ordinal: The number of the event that it comes from.
         type: The type of the first value, such as "float" or "float32[3, 4]".
-        since: The number of the event from which on the stream was kept.
+        since: The number of the event from which on the stream was recorded.
         n_missed: How many events failed, were skipped or were dropped before the end of this block.
     """
 
@@ -75,15 +68,15 @@ class BlockEntries(Sequence[BlockEntry]):
     Attributes:
         key: The series.
         types: The texts that the rows' `type` counts.
-        stored_as: The dtype that its numbers were stored as whatever they were, or empty.
+        stored_as: The dtype that the file stores numbers as, whatever they were, or empty.
     """
 
     stored_as: str = ""
 
-    def __init__(self, key: Key, types: Sequence[str], rows: Any = None) -> None:
+    def __init__(self, key: Key, types: Sequence[str], rows: Rows | None = None) -> None:
         self.key = key
         self.types = types
-        self._rows = np.empty(0, ROW) if rows is None else rows
+        self._rows: Rows = np.empty(0, ROW) if rows is None else rows
         self._n = len(self._rows)
 
     @classmethod
@@ -93,17 +86,17 @@ class BlockEntries(Sequence[BlockEntry]):
             return entries
         types: dict[str, int] = {}
         rows = [
-            (e.offset, e.length, types.setdefault(e.type, len(types)), *(getattr(e, name) for name in COUNTS + PLACES))
+            (e.offset, e.length, types.setdefault(e.type, len(types)), *(getattr(e, name) for name in COUNTS + EXTENTS))
             for e in entries
         ]
         return cls(key, list(types), np.array(rows, ROW))
 
     @property
-    def rows(self) -> Any:
+    def rows(self) -> Rows:
         """Shape (n,), dtype `ROW`."""
         return self._rows[: self._n]
 
-    def extend(self, rows: Any) -> None:
+    def extend(self, rows: Rows) -> None:
         """Append rows."""
         n = self._n + len(rows)
         if n > len(self._rows):
@@ -125,123 +118,149 @@ class BlockEntries(Sequence[BlockEntry]):
     def __getitem__(self, i: int | slice) -> BlockEntry | BlockEntries:
         if isinstance(i, slice):
             return BlockEntries(self.key, self.types, self.rows[i])
-        row = self.rows[i].item()
-        told = dict(zip(COUNTS + PLACES, row[3:], strict=True))
-        return BlockEntry(key=self.key, offset=row[0], length=row[1], type=self.types[row[2]], **told)
-
-    def head(self, row: _Row) -> BlockHead:
-        """Return the head of a block, but for the number of the segment."""
-        told = dict(zip(COUNTS + PLACES, row[3:], strict=True))
-        return BlockHead(segment=0, key=self.key, type=self.types[row[2]], **told)
+        offset, length, type_, *numbers = self.rows[i].item()
+        fields: dict[str, Any] = dict(zip(COUNTS + EXTENTS, numbers, strict=True))
+        return BlockEntry(key=self.key, offset=offset, length=length, type=self.types[type_], **fields)
 
 
-_U32: Final = struct.Struct("<I")
-_PLACES: Final = struct.Struct("<" + "Bd" * 6)
-_PLACE_KEYS: Final = tuple(key(number, FIXED64)[0] for number in range(8, 14))
-_COUNT_KEYS: Final = tuple(key(number, VARINT) for number in (5, 6, 7, 15, 16))
-_EVENT: Final = key(1, FIXED64)[0]
-_BLOCK: Final = key(BLOCK, BYTES)
-_HEAD: Final = key(BLOCK_HEAD, BYTES)[0]
-_HEAD_CRC: Final = key(BLOCK_CRC, FIXED32)[0]
-_SEGMENT: Final = key(1, FIXED64)[0]
-_KIND: Final = key(2, VARINT)[0]
-_TEXTS: Final = tuple(key(number, BYTES)[0] for number in (3, 4, 14))
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What the blocks of one series, with one type of values, in one file have in common.
+
+    Attributes:
+        segment: The number of the file.
+        key: The series.
+        series: The number of the series in `Heads.series`.
+        type: The number of the type in `Heads.types`.
+    """
+
+    segment: int
+    key: Key
+    series: int
+    type: int
 
 
 class Heads:
-    """Reads heads as rows of an index.
+    """Reads the heads of blocks.
 
     Attributes:
         types: The types of values seen so far.
+        named: What blocks have in common, by the numbers that `read` gives.
+        series: The series seen so far, and their numbers.
     """
 
     def __init__(self, types: Iterable[str] = ()) -> None:
         self.types = list(types)
-        self._type_numbers = {text: number for number, text in enumerate(self.types)}
-        self._series: dict[bytes, tuple[int, Key, int]] = {}
+        self.named: list[Named] = []
+        self.series: dict[Key, int] = {}
+        self._types = {text: number for number, text in enumerate(self.types)}
+        self._numbers: dict[bytes, int] = {}
 
-    def read(self, payload: memoryview, length: int, offset: int) -> tuple[int, Key, _Row]:
-        """Read the head at the beginning of an event.
+    def read(
+        self, window: bytes, starts: Sequence[int], lengths: Sequence[int], offsets: Sequence[int]
+    ) -> tuple[npt.NDArray[np.int64], Rows]:
+        """Read the heads of blocks.
 
         Args:
-            payload: The event, or its beginning.
-            length: How long the event is.
+            window: Bytes of a file.
+            starts: Where payloads begin in them.
+            lengths: How long the payloads are; of a long one, the bytes may have the beginning only.
+            offsets: Where their frames begin in the file.
+
+        Returns:
+            For each payload the number of what `named` has for its block, -1 if it does not begin with a right head;
+            and its row of the index.
+        """
+        numbers = np.full(len(starts), -1)
+        rows = np.zeros(len(starts), ROW)
+        rows["offset"], rows["length"] = offsets, lengths
+        (fits,) = np.nonzero(np.asarray(starts, np.int64) <= len(window) - HEAD_BYTES)
+        if not len(fits):
+            return numbers, rows
+        begins = np.asarray(starts, np.int64)[fits]
+        heads = heads_at(window, begins)
+        sizes = HEAD_BYTES + heads["texts"].sum(axis=1, dtype=np.int64)
+        crcs = unmasked(heads["checksum"])
+        found = self._find(window, begins.tolist(), (begins + sizes).tolist(), crcs.tolist())
+        found[~_is_sound(heads, rows["length"][fits], sizes)] = -1
+        numbers[fits] = found
+        rows["type"][fits] = np.array([named.type for named in self.named] or [0])[found]
+        as_bytes = rows.view(np.uint8).reshape(len(rows), ROW.itemsize)
+        as_bytes[fits, ROW.itemsize - NUMBERS_BYTES :] = heads.view(np.uint8).reshape(len(heads), -1)[:, block.NUMBERS]
+        return numbers, rows
+
+    def read_one(self, payload: Buffer, length: int, offset: int) -> tuple[Named, Rows]:
+        """Read the head at the beginning of a payload.
+
+        Args:
+            payload: The payload, or its beginning.
+            length: How long the payload is.
             offset: Where its frame begins.
 
         Returns:
-            The number of the segment it was written for, its series, its row.
+            What blocks like this one have in common, and its row.
 
         Raises:
             DamagedError: There is none, or it is not what was written.
         """
-        found = self._fast(payload, length, offset) or self._slow(payload, length, offset)
-        _, key, row = found
-        if row[3] * MIN_ROW_BYTES > length or max(row[4:8]) >= MAX_COUNT:
-            raise DamagedError(f"The head of a block of {key.tag!r} claims more than its {length} bytes can hold")
-        return found
+        (number,), (row,) = self.read(bytes(payload), [0], [length], [offset])
+        if number < 0:
+            raise DamagedError(f"Expected a block at {offset}")
+        return self.named[number], row
 
-    def _slow(self, payload: memoryview, length: int, offset: int) -> tuple[int, Key, _Row]:
-        try:
-            if not any((number, kind) == (BLOCK, BYTES) for number, kind, *_ in spans(payload, 0, length)):
-                raise DamagedError(f"Expected a block at {offset}")
-        except WireError as error:
-            raise DamagedError(f"Expected a block at {offset}: {error}") from None
-        head = decode_head(payload, length)
-        counts, places = (tuple(getattr(head, name) for name in names) for names in (COUNTS, PLACES))
-        return head.segment, head.key, (offset, length, self._type(head.type), *counts, *places)
-
-    def _fast(self, payload: memoryview, length: int, offset: int) -> tuple[int, Key, _Row] | None:
-        """Read a head that lies as `block.encode` writes it; `None` if it is anything else, or wrong."""
-        try:
-            if payload[0] != _EVENT or payload[9:11] != _BLOCK:
-                return None
-            size, place = read_varint(payload, 11)
-            if place + size > length or payload[place] != _HEAD:
-                return None
-            size, place = read_varint(payload, place + 1)
-            end = place + size
-            told = bytes(payload[place:end])
-            if payload[end] != _HEAD_CRC or _U32.unpack_from(payload, end + 1)[0] != checksum(told):
-                return None
-            place = _behind_texts(told)
-            series = self._series.get(told[:place])
-            if series is None:
-                segment, key, row = self._slow(payload, length, offset)
-                series = self._series[told[:place]] = (segment, key, row[2])
-            counts = []
-            for field in _COUNT_KEYS:
-                if not told.startswith(field, place):
-                    return None
-                place += len(field)
-                count = shift = 0
-                while (byte := told[place]) > 0x7F:
-                    count |= (byte & 0x7F) << shift
-                    shift += 7
-                    place += 1
-                counts.append(count | byte << shift)
-                place += 1
-            places = _PLACES.unpack_from(told, place)
-        except (IndexError, ValueError, struct.error):
+    def name(self, payload: Buffer) -> Named | None:
+        """Return what an intact block has in common with others; `None` if its names cannot be read."""
+        if len(payload) < HEAD_BYTES:
             return None
-        if places[::2] != _PLACE_KEYS or place + _PLACES.size != size or not 1 <= counts[0] <= MAX_ROWS:
-            return None
-        segment, key, type_ = series
-        return segment, key, (offset, length, type_, *counts, *places[1::2])
+        texts = np.frombuffer(payload, HEAD, 1)["texts"]
+        names = bytes(payload[block.NAMES : HEAD_BYTES + int(texts.sum(dtype=np.int64))])
+        number = self._numbers.get(names)
+        number = self._learn(names) if number is None else number
+        return self.named[number] if number >= 0 else None
 
-    def _type(self, text: str) -> int:
-        number = self._type_numbers.setdefault(text, len(self.types))
-        if number == len(self.types):
-            self.types.append(text)
-        return number
+    def _find(self, window: bytes, starts: list[int], ends: list[int], crcs: list[int]) -> npt.NDArray[np.int64]:
+        """Return the numbers of blocks whose heads have the right checksum, -1 of others: what a scan does most."""
+        known, numbers = self._numbers, []
+        names = block.NAMES - block.CHECKED
+        for start, end, crc in zip(starts, ends, crcs, strict=True):
+            checked = window[start + block.CHECKED : end]
+            number: int | None = -1
+            if crc32c(checked) == crc:
+                number = known.get(checked[names:])
+                if number is None:
+                    number = self._learn(checked[names:])
+            numbers.append(number)
+        return np.array(numbers, np.int64)
+
+    def _learn(self, names: bytes) -> int:
+        """Give a number to what blocks have in common, from the bytes from `NAMES` on."""
+        head = np.frombuffer(bytes(block.NAMES) + names, HEAD, 1)[0]
+        place, texts = HEAD_BYTES - block.NAMES, []
+        try:
+            for size in head["texts"].tolist():
+                texts.append(names[place : place + size].decode("utf-8", "surrogatepass"))
+                place += size
+            key = Key(kind=KINDS[head["kind"]], tag=texts[0], query=texts[1])
+        except (UnicodeDecodeError, IndexError):
+            return -1
+        type_ = self._types.setdefault(texts[2], len(self.types))
+        if type_ == len(self.types):
+            self.types.append(texts[2])
+        series = self.series.setdefault(key, len(self.series))
+        self.named.append(Named(int(head["segment"]), key, series, type_))
+        return self._numbers.setdefault(names, len(self.named) - 1)
 
 
-def _behind_texts(told: bytes) -> int:
-    """Return where the part of a head ends that all blocks of a series, with values of one type, have in common."""
-    if told[0] != _SEGMENT or told[9] != _KIND:
-        raise ValueError("Expected the number of a segment")
-    place = 11
-    for number in _TEXTS:
-        if told[place] == number:
-            size, place = read_varint(told, place + 1)  # type: ignore[arg-type]
-            place += size
-    return place
+def heads_at(window: bytes, starts: npt.NDArray[np.int64]) -> Rows:
+    """Copy the heads, of dtype `HEAD`, that begin at some places of a window."""
+    return np.ndarray(len(window) - HEAD_BYTES + 1, HEAD, window, strides=(1,))[starts]
+
+
+def _is_sound(heads: Rows, lengths: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return which heads are those of blocks, and claim no more than their payloads can hold."""
+    good: npt.NDArray[np.bool_] = (heads["wall_key"] == block.WALL_KEY) & (heads["block_key"] == block.BLOCK_KEY)
+    good &= (heads["format"] == block.FORMAT) & (sizes <= lengths)
+    good &= (heads["n"] > 0) & (heads["n"] <= MAX_ROWS) & (heads["n"] <= lengths // MIN_ROW_BYTES)
+    for name in COUNTS:
+        good &= (heads[name] >= 0) & (heads[name] < MAX_COUNT)
+    return good

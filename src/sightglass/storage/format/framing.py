@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import google_crc32c
 import numpy as np
+import numpy.typing as npt
 
 from sightglass.core.errors import DamagedError
 
@@ -39,6 +40,7 @@ MAX_FRAME_BYTES: Final = 2**40
 SEARCH_BYTES: Final = 64 * 2**20
 SEARCH_FACTOR: Final = 4
 
+crc32c: Final = google_crc32c.value  # of bytes, not masked
 _HEADER: Final = struct.Struct("<QI")
 _U64: Final = struct.Struct("<Q")
 _U32: Final = struct.Struct("<I")
@@ -91,6 +93,12 @@ class Damage:
 def masked(crc: int) -> int:
     """Mask a CRC32C, so that a CRC of bytes that hold CRCs stays a good one."""
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def unmasked(crcs: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    """Undo `masked` for an array."""
+    rotated = crcs.astype(np.uint32) - np.uint32(0xA282EAD8)
+    return rotated << np.uint32(15) | rotated >> np.uint32(17)
 
 
 def checksum(*parts: Buffer) -> int:
@@ -208,33 +216,84 @@ def header(window: Buffer, place: int = 0) -> int | None:
     return int(length) if crc == checksum(window[place : place + 8]) else None
 
 
+def _header_run(window: bytes, room: int, *, whole: bool) -> tuple[list[int], list[int], int | None]:
+    """Follow the headers of frames from the beginning of some bytes on.
+
+    Args:
+        window: The bytes.
+        room: How many bytes the file has from there on.
+        whole: Whether frames have to lie in the window whole; else the first `HEAD_BYTES` of a payload are enough.
+
+    Returns:
+        Where payloads begin, how long they are, and how many bytes the next frame needs in a window: 0 if the file is
+        too short for it, `None` if its header is wrong.
+    """
+    starts: list[int] = []
+    lengths: list[int] = []
+    known: dict[int, int] = {}  # most frames are as long as one before
+    place, n = 0, len(window)
+    while place + HEADER_BYTES <= n:
+        length, crc = _HEADER.unpack_from(window, place)
+        if known.get(length) != crc:
+            if crc != masked(crc32c(window[place : place + 8])):
+                return starts, lengths, None
+            known[length] = crc
+        end = place + HEADER_BYTES + length + FOOTER_BYTES
+        if end > room:
+            return starts, lengths, 0
+        needed = end if whole or length < HEAD_BYTES else place + HEADER_BYTES + HEAD_BYTES
+        if needed > n:
+            return starts, lengths, needed - place
+        starts.append(place + HEADER_BYTES)
+        lengths.append(length)
+        place = end
+    return starts, lengths, HEADER_BYTES if place + HEADER_BYTES <= room else 0
+
+
 def intact_run(window: bytes) -> tuple[list[int], list[int], int]:
     """Find the intact frames at the beginning of some bytes, up to the first that is not, or not whole.
 
     Returns:
         Where their payloads begin, how long these are, and where the next frame begins.
     """
-    starts: list[int] = []
-    lengths: list[int] = []
-    known: dict[int, int] = {}
-    place, value = 0, google_crc32c.value
-    while place + HEADER_BYTES <= len(window):
-        length, told = _HEADER.unpack_from(window, place)
-        if known.get(length) != told:
-            if told != masked(value(window[place : place + 8])):
-                break
-            known[length] = told
-        start = place + HEADER_BYTES
+    starts, lengths, _ = _header_run(window, len(window), whole=True)
+    for i, (start, length) in enumerate(zip(starts, lengths, strict=True)):
         end = start + length
-        if end + FOOTER_BYTES > len(window):
-            break
-        crc = value(window[start:end])
-        if ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF != _U32.unpack_from(window, end)[0]:
-            break
-        starts.append(start)
-        lengths.append(length)
-        place = end + FOOTER_BYTES
-    return starts, lengths, place
+        if masked(crc32c(window[start:end])) != _U32.unpack_from(window, end)[0]:
+            return starts[:i], lengths[:i], start - HEADER_BYTES
+    return starts, lengths, starts[-1] + lengths[-1] + FOOTER_BYTES if starts else 0
+
+
+class Run:
+    """Frames that follow each other in a file, and what of their bytes was read.
+
+    Attributes:
+        starts: Where payloads begin in `data`.
+        lengths: How long the payloads are; of a long one, `data` may have the beginning only.
+        offsets: Where the frames begin in the file.
+        n_bytes: How many bytes `data` has.
+    """
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.lengths: list[int] = []
+        self.offsets: list[int] = []
+        self.n_bytes = 0
+        self._windows: list[bytes] = []
+
+    @property
+    def data(self) -> bytes:
+        """What was read."""
+        self._windows = self._windows if len(self._windows) == 1 else [b"".join(self._windows)]
+        return self._windows[0]
+
+    def add(self, window: bytes, offset: int, starts: list[int], lengths: list[int]) -> None:
+        """Append frames that begin with some bytes of the file."""
+        self.starts += [self.n_bytes + start for start in starts]
+        self.lengths += lengths
+        self.offsets += [offset + start - HEADER_BYTES for start in starts]
+        self._windows.append(window)
+        self.n_bytes += len(window)
 
 
 class Scan:
@@ -256,46 +315,54 @@ class Scan:
         self._searched = 0
         self._verified = 0
 
+    def runs(self, *, whole: bool = False) -> Iterator[Run]:
+        """Yield the frames up to the end of the file as it is now, many at once.
+
+        Args:
+            whole: Yield whole payloads; else at least the first `HEAD_BYTES` of each.
+        """
+        end, ahead, is_lost, run = self._file.size(), WINDOW_BYTES, False, Run()
+        while self.position + HEADER_BYTES <= end:
+            window = bytes(self._file.read(self.position, ahead))
+            starts, lengths, needed = _header_run(window, end - self.position, whole=whole)
+            if starts:
+                run.add(window, self.position, starts, lengths)
+                self.position += starts[-1] + lengths[-1] + FOOTER_BYTES
+                ahead = WINDOW_BYTES if lengths[-1] < LARGE_BYTES or whole else HEADER_BYTES + HEAD_BYTES
+                if run.n_bytes >= WINDOW_BYTES:
+                    yield run
+                    run = Run()
+            elif needed is None:
+                if run.starts:
+                    yield run
+                    run = Run()
+                is_lost = not self._search(end)
+                if is_lost:
+                    break
+            elif needed <= len(window) or len(window) < ahead:
+                break  # a frame that is still being written, or a file that was cut off meanwhile
+            else:
+                ahead = max(needed, WINDOW_BYTES)
+        if run.starts:
+            yield run
+        self.torn = max(0, end - self.position)
+        self.tail = self._lost(self.torn) if is_lost else None
+
     def frames(self, *, whole: bool = False) -> Iterator[tuple[Frame, memoryview]]:
         """Yield the frames up to the end of the file as it is now, each with the first bytes of its payload.
 
         Args:
-            whole: Yield whole payloads instead, and only those that are what was written.
+            whole: Yield whole payloads instead, and only intact ones.
         """
-        end = self._file.size()
-        is_lost = False
-        window, start, ahead = memoryview(b""), self.position, WINDOW_BYTES
-        while True:
-            place = self.position - start
-            if place + HEADER_BYTES > len(window):
-                start, place = self.position, 0
-                window = self._file.read(start, ahead)
-                if len(window) < HEADER_BYTES:
-                    break
-            length, crc = _HEADER.unpack_from(window, place)
-            if crc != masked(google_crc32c.value(bytes(window[place : place + 8]))):
-                is_lost = not self._search(end)
-                if is_lost:
-                    break
-                continue
-            found = Frame(self.position, length)
-            if found.end > end:
-                break
-            first, needed = place + HEADER_BYTES, length + FOOTER_BYTES if whole else min(length, HEAD_BYTES)
-            if first + needed > len(window):
-                start, first = self.position, HEADER_BYTES
-                window = self._file.read(start, max(WINDOW_BYTES, first + needed))
-                if len(window) < first + needed:
-                    break
-            self.position = found.end
-            ahead = WINDOW_BYTES if length < LARGE_BYTES or whole else HEADER_BYTES + HEAD_BYTES
-            body = window[first : first + min(needed, length)]
-            if whole and checksum(body) != _U32.unpack_from(window, first + length)[0]:
-                self.damage(found, "the payload is damaged")
-                continue
-            yield found, body
-        self.torn = max(0, end - self.position)
-        self.tail = self._lost(self.torn) if is_lost else None
+        for run in self.runs(whole=whole):
+            window = memoryview(run.data)
+            for start, length, offset in zip(run.starts, run.lengths, run.offsets, strict=True):
+                found = Frame(offset, length)
+                body = window[start : start + (length if whole else min(length, HEAD_BYTES))]
+                if whole and checksum(body) != _U32.unpack_from(window, start + length)[0]:
+                    self.damage(found, "the payload is damaged")
+                    continue
+                yield found, body
 
     def damage(self, frame: Frame, what: str, *, tag: str = "", step: float | None = None) -> None:
         """Note that a frame is damaged."""

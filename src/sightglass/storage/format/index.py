@@ -21,8 +21,8 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from .block import KINDS, Key
-from .block_entries import COUNTS, MAX_COUNT, MIN_ROW_BYTES, ROW, BlockEntries
+from .block import COUNTS, KINDS, MIN_ROW_BYTES, Key
+from .block_entries import MAX_COUNT, ROW, BlockEntries
 from .framing import FOOTER_BYTES, HEADER_BYTES, Damage, RandomAccessFile, checksum
 
 MAGIC: Final = b"SGINDEX2"
@@ -174,7 +174,7 @@ def write(
         damages=[DamageEntry(d.offset, d.length, d.what, d.tag, d.step) for d in damages],
     )  # fmt: skip
     told = msgspec.msgpack.encode(header)
-    rows = [memoryview(found.rows.view(np.uint8)) for found in entries.values()]
+    rows = [found.rows.view(np.uint8).data for found in entries.values()]
     length = struct.pack("<I", len(told))
     target = path_of(file.path)
     fresh = target.with_name(f".{target.name}.{os.getpid()}")

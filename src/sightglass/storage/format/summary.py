@@ -22,12 +22,12 @@ from sightglass.core.errors import WireError
 from .protobuf import BYTES, FIXED32, FIXED64, VARINT, key, signed, varint, walk
 
 VERSION = re.compile(r"(\w{1,40})\.Event:(\d{1,9})")
-SIGHTGLASS_VERSION, MINDSPORE_VERSION, TENSORBOARD_VERSION = "Sightglass.Event:1", "MindSpore.Event:1", "brain.Event:2"
+SIGHTGLASS_VERSION, MINDSPORE_VERSION, TENSORBOARD_VERSION = "Sightglass.Event:2", "MindSpore.Event:1", "brain.Event:2"
 
 Dialect = Literal["sightglass", "mindspore", "tensorboard"]
 
 DIALECTS: dict[str, tuple[Dialect, int]] = {
-    "Sightglass": ("sightglass", 1),
+    "Sightglass": ("sightglass", 2),
     "MindSpore": ("mindspore", 1),
     "brain": ("tensorboard", 2),
 }

@@ -21,14 +21,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from sightglass.core.columns import Columns
 from sightglass.core.errors import DamagedError, QueryError, WireError
 from sightglass.core.values import Tensor, type_name
 from sightglass.storage.format import framing, index
-from sightglass.storage.format.block import Key, RawValues, decode, is_block, raw_values
-from sightglass.storage.format.block_entries import FIRST_STEP, ROW, BlockEntries, BlockEntry, Heads
-from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Damage, Frame, RandomAccessFile, Scan
+from sightglass.storage.format.block import FORMAT, NUMBERS, Key, RawValues, decode, is_block, raw_values
+from sightglass.storage.format.block_entries import NUMBERS_BYTES, BlockEntries, BlockEntry, Heads, Rows
+from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Damage, Frame, RandomAccessFile, Run, Scan
 from sightglass.storage.format.protobuf import BYTES, FIXED64, walk
 from sightglass.storage.tensors import partial_read, slices
 
@@ -37,12 +38,12 @@ from .record_file import name_of
 
 __all__ = ["BlockEntry", "SegmentReader", "name_of"]
 
-FORMAT: Final = 1
 MAX_VERSION_BYTES: Final = 4_096
 MAX_HEAD_BYTES: Final = 2**20
 VERSION: Final = re.compile(r"(\w{1,40})\.Event:(\d{1,9})")
 
-_Row = tuple[Any, ...]
+Found = tuple[npt.NDArray[np.int64], Rows]
+"""The numbers that `Heads.read` gives, and rows."""
 
 
 class SegmentReader:
@@ -127,7 +128,7 @@ class SegmentReader:
         try:
             if self._scan.position == 0 and self._cache:
                 self._restore()
-            self._take([found for frame, body in self._scan.frames() if (found := self._head(frame, body))])
+            self._take([self._read_heads(run) for run in self._scan.runs()])
         except OSError as error:
             at = self._scan.position
             self._bad[at] = Damage(path=self.path, offset=at, length=0, what=f"it cannot be read any more: {error}")
@@ -168,7 +169,7 @@ class SegmentReader:
             told = {}
         text = str(told.get(3, b""), "utf-8", "replace")  # type: ignore[arg-type]
         match = VERSION.fullmatch(text)
-        if match is None or match[1] != "Sightglass":
+        if match is None or match[1] != "Sightglass" or int(match[2]) < FORMAT:
             raise DamagedError(f"Expected a file of version 'Sightglass.Event:{FORMAT}', got {text!r:.60}: {self.path}")
         if int(match[2]) > FORMAT:
             raise DamagedError(
@@ -178,15 +179,15 @@ class SegmentReader:
         if not self.started and 1 in told:
             self.started = float(struct.unpack("<d", told[1])[0])  # type: ignore[arg-type]
 
-    def _head(self, frame: Frame, body: memoryview) -> tuple[int, Key, _Row] | None:
-        """Read the head of a frame; `None` if it has none."""
-        if frame.offset == 0:
-            self._first(frame)
-            return None
-        try:
-            return self._heads.read(body, frame.length, frame.offset)
-        except DamagedError:
-            return self._second_look(frame)
+    def _read_heads(self, run: Run) -> Found:
+        n_skipped = run.offsets[0] == 0
+        if n_skipped:
+            self._first(Frame(0, run.lengths[0]))
+        starts, lengths, offsets = run.starts[n_skipped:], run.lengths[n_skipped:], run.offsets[n_skipped:]
+        numbers, rows = self._heads.read(run.data, starts, lengths, offsets)
+        for i in np.flatnonzero(numbers < 0).tolist():
+            numbers[i], rows[i] = self._second_look(Frame(offsets[i], lengths[i]))
+        return numbers[numbers >= 0], rows[numbers >= 0]
 
     def _first(self, frame: Frame) -> None:
         try:
@@ -196,39 +197,42 @@ class SegmentReader:
             return
         self._check_version(payload)
 
-    def _second_look(self, frame: Frame) -> tuple[int, Key, _Row] | None:
-        """Read a head that is longer than usual, and tell events that are no blocks from damaged ones."""
-        body = self._file.read(frame.payload, min(frame.length, MAX_HEAD_BYTES))
-        with contextlib.suppress(DamagedError):
-            return self._heads.read(body, frame.length, frame.offset)
-        with contextlib.suppress(WireError):
-            if not is_block(body, frame.length) and framing.intact(self._file, frame):
-                return None
-        self._note(frame.offset, frame.end - frame.offset, "the head of a block is damaged")
-        return None
+    def _second_look(self, frame: Frame) -> tuple[int, Any]:
+        """Read a head that is longer than usual, and tell events that are not blocks from damaged ones."""
+        body = bytes(self._file.read(frame.payload, min(frame.length, MAX_HEAD_BYTES)))
+        (number,), (row,) = self._heads.read(body, [0], [frame.length], [frame.offset])
+        if number < 0 and (is_block(body) or not framing.intact(self._file, frame)):
+            self._note(frame.offset, frame.end - frame.offset, "the head of a block is damaged")
+        return int(number), row
 
-    def _take(self, found: list[tuple[int, Key, _Row]]) -> None:
-        """Put rows into the index, but for blocks of other files that lay in lost bytes."""
-        if not found:
+    def _take(self, found: list[Found]) -> None:
+        """Put rows into the index, except those of blocks of other files that lay in lost bytes."""
+        numbers, rows = (np.concatenate(several) for several in zip(*found, strict=True)) if found else (None, None)
+        if numbers is None or rows is None or not len(numbers):
             return
+        named = self._heads.named
         if self.segment is None:
-            # What follows lost bytes could be part of them; what is last in the file is its own.
-            lost = any(damage.offset < found[0][2][0] for damage in self._scan.damages)
-            self.segment = found[-1 if lost else 0][0]
-        series: dict[Key, list[_Row]] = {}
-        for segment, key, row in found:
-            if segment == self.segment:
-                series.setdefault(key, []).append(row)
-                self._last = row[0]
-            else:
-                frame = Frame(row[0], row[1])
-                what = "a block of another file, which lay in bytes that were lost"
-                self._note(frame.offset, frame.end - frame.offset, what)
-        for key, rows in series.items():
-            self._n_frames += len(rows)
+            # What follows lost bytes could be part of them; the last block of the file is its own.
+            lost = any(damage.offset < rows["offset"][0] for damage in self._scan.damages)
+            self.segment = named[numbers[-1 if lost else 0]].segment
+        ours = np.array([names.segment == self.segment for names in named])[numbers]
+        for row in rows[~ours]:
+            frame = Frame(int(row["offset"]), int(row["length"]))
+            what = "a block of another file, which lay in bytes that were lost"
+            self._note(frame.offset, frame.end - frame.offset, what)
+        numbers, rows = numbers[ours], rows[ours]
+        if not len(rows):
+            return
+        self._last = int(rows["offset"][-1])
+        self._n_frames += len(rows)
+        series = np.array([names.series for names in named])[numbers]
+        order = np.argsort(series, kind="stable")
+        keys = list(self._heads.series)
+        for some in np.split(order, np.flatnonzero(np.diff(series[order])) + 1):
+            key = keys[series[some[0]]]
             if key not in self._entries:
                 self._entries[key] = BlockEntries(key, self._heads.types)
-            self._entries[key].extend(np.array(rows, ROW))
+            self._entries[key].extend(rows[some])
 
     def _name_damages(self, start: int) -> None:
         """Find out what lay in lost bytes, where they are one frame whose head is right."""
@@ -240,9 +244,9 @@ class SegmentReader:
         length = damage.length - HEADER_BYTES - FOOTER_BYTES
         with contextlib.suppress(DamagedError, OSError):
             body = self._file.read(damage.offset + HEADER_BYTES, min(max(0, length), framing.HEAD_BYTES))
-            segment, key, row = self._heads.read(body, length, damage.offset)
-            if segment == self.segment:
-                return replace(damage, tag=key.tag, step=row[FIRST_STEP])
+            named, row = self._heads.read_one(body, length, damage.offset)
+            if named.segment == self.segment:
+                return replace(damage, tag=named.key.tag, step=float(row["first_step"]))
         return damage
 
     def _leave_index(self) -> None:
@@ -278,14 +282,14 @@ class SegmentReader:
         Arrays are valid until the next block is read; those in lists stay.
         """
         buffer = memoryview(b"")
-        for row in entries.rows.tolist():
-            length = row[1]
+        for row in entries.rows:
+            offset, length = int(row["offset"]), int(row["length"])
             if len(buffer) < length + FOOTER_BYTES:
                 buffer = memoryview(bytearray(length + FOOTER_BYTES))
             try:
-                columns = self._load(entries, row, buffer[: length + FOOTER_BYTES])
+                columns = self._load(entries, row, offset, buffer[: length + FOOTER_BYTES])
             except (DamagedError, OSError) as error:
-                self._note_block(entries.key, Frame(*row[:2]), row[FIRST_STEP], str(error))
+                self._note_block(entries.key, Frame(offset, length), float(row["first_step"]), str(error))
                 yield None
                 continue
             yield columns
@@ -301,26 +305,28 @@ class SegmentReader:
                 join.add(columns)
         return join.columns()
 
-    def _load(self, entries: BlockEntries, row: _Row, buffer: memoryview) -> Columns:
-        offset, length = row[:2]
-        n = self._file.readinto(offset + HEADER_BYTES, buffer)
+    def _load(self, entries: BlockEntries, row: Any, offset: int, buffer: memoryview) -> Columns:
+        n, length = self._file.readinto(offset + HEADER_BYTES, buffer), len(buffer) - FOOTER_BYTES
         body = buffer[:length]
         if n < len(buffer) or framing.checksum(body) != int.from_bytes(buffer[length:], "little"):
             raise DamagedError("the payload is damaged")
         self._check(entries, row, body)
-        return decode(body, entries.head(row))
+        return decode(body)
 
-    def _check(self, entries: BlockEntries, row: _Row, body: memoryview) -> None:
-        """Check that the block which was read is the one that was indexed.
+    def _check(self, entries: BlockEntries, row: Any, body: memoryview) -> None:
+        """Check that the block that was read is the one that was indexed.
 
         Raises:
             DamagedError: It is another one.
         """
-        segment, key, found = self._heads.read(body, row[1], row[0])
-        told = (self._heads.types[found[2]], *found[3:])
-        known = (entries.types[row[2]], *row[3:])
-        same = segment == self.segment and key == entries.key
-        if not same or (told != known and repr(told) != repr(known)):  # NaN differs from itself
+        named = self._heads.name(body)
+        same = (
+            named is not None
+            and (named.segment, named.key) == (self.segment, entries.key)
+            and self._heads.types[named.type] == entries.types[row["type"]]
+            and row.tobytes()[-NUMBERS_BYTES:] == body[NUMBERS]
+        )
+        if not same:
             raise DamagedError("another block than the one that was indexed")
 
     def _note_block(self, key: Key, frame: Frame, step: float, what: str) -> Damage:
@@ -350,26 +356,13 @@ class SegmentReader:
         try:
             if not framing.intact(self._file, frame):
                 raise DamagedError("the payload is damaged")
-            body = self._file.read(frame.payload, min(frame.length, MAX_HEAD_BYTES))
             entries = BlockEntries.of(entry.key, [entry])
-            self._check(entries, entries.rows[0].item(), body)
-            raw = self._raw_values(frame)
-            if raw is not None and raw.offset + entry.n * _row_bytes(raw) > frame.length:
-                raise DamagedError("the shape of arrays claims more than there is")
+            self._check(entries, entries.rows[0], self._file.read(frame.payload, min(frame.length, MAX_HEAD_BYTES)))
+            raw = raw_values(lambda at, n: self._file.read(frame.payload + at, n), frame.length)
         except (DamagedError, OSError) as error:
             raise DamagedError(str(self._note_block(entry.key, frame, entry.first_step, str(error)))) from None
         self._verified_values[frame.offset] = raw
         return raw
-
-    def _raw_values(self, frame: Frame) -> RawValues | None:
-        n = framing.HEAD_BYTES
-        while n < frame.length:
-            with contextlib.suppress(DamagedError):
-                raw = raw_values(self._file.read(frame.payload, n), frame.length)
-                if raw is not None:
-                    return raw
-            n *= 16
-        return raw_values(self._file.read(frame.payload, min(frame.length, n)), frame.length)
 
 
 def _row_bytes(raw: RawValues) -> int:

@@ -27,10 +27,11 @@ from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from sightglass.core.clock import Clock
-from sightglass.core.errors import DamagedError
 from sightglass.storage.format import framing, index
-from sightglass.storage.format.block import Key, is_block
+from sightglass.storage.format.block import CHECKED, is_block
 from sightglass.storage.format.block_entries import Heads
 from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Buffer, Frame, RandomAccessFile, frame
 from sightglass.storage.format.protobuf import FIXED64, key, walk
@@ -144,7 +145,7 @@ class _Compaction:
         self._n_bytes = n_bytes
         self._segment: int | None = None
         self._heads = Heads()
-        self._merge = Merge(self._put_block)
+        self._merge = Merge(self._heads, self._put_block)
         self._out: list[Buffer] = []
         self._n_out = self._n_unsynced = self._n_written = self._n_before = self._n_after = 0
         self._file: RandomAccessFile | None = None
@@ -199,8 +200,10 @@ class _Compaction:
             window = bytes(file.read(place, min(WINDOW_BYTES, self._n_bytes - place)))
             starts, lengths, n = framing.intact_run(window)
             yield
-            for i, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-                yield from self._take(window[start : start + length], place + start - HEADER_BYTES)
+            names = self._names(window, starts, lengths) if starts else []
+            yield
+            for i, (start, length, name) in enumerate(zip(starts, lengths, names, strict=True)):
+                yield from self._take(window[start : start + length], name, is_first=place + start == HEADER_BYTES)
                 if self._merge.full:
                     yield from self._merge.sort()
                 elif i % STEP_ITEMS == 0:
@@ -209,29 +212,27 @@ class _Compaction:
                 n = yield from self._take_long(file, place, framing.header(window))
             place += n
 
-    def _take(self, payload: bytes, offset: int) -> Iterator[None]:
+    def _take(self, payload: bytes, name: int, *, is_first: bool) -> Iterator[None]:
         """Take in a whole frame."""
-        if not offset:
+        if is_first:
             self._put(frame([_marked(payload)]))
             return
         self._n_before += 1
-        found = self._head(payload, len(payload), offset)
-        if found is None or len(payload) > SMALL_BYTES:
-            if found is not None:
-                yield from self._merge.finish(found[0])
+        if name < 0 or len(payload) > SMALL_BYTES:
+            if name >= 0:
+                yield from self._merge.finish(self._heads.named[name].key)
             self._put_block([payload])
             return
-        key, row = found
-        self._merge.take(payload, key, self._heads.types[row[2]], row[3:8], self._segment or 0)
+        self._merge.take(payload, name)
 
     def _take_long(self, file: RandomAccessFile, place: int, length: int | None) -> Generator[None, None, int]:
         """Copy a frame that is longer than a window, and return how long it is."""
         found = Frame(place, -1 if length is None else length)
         if length is None or found.end > self._n_bytes:
             raise _LeftAloneError
-        head = self._head(bytes(file.read(found.payload, min(length, HEAD_BYTES))), length, place)
-        if head is not None:
-            yield from self._merge.finish(head[0])
+        (name,) = self._names(bytes(file.read(found.payload, min(length, HEAD_BYTES))), [0], [length])
+        if name >= 0:
+            yield from self._merge.finish(self._heads.named[name].key)
         self._n_before += 1
         self._n_after += 1
         crc, at = 0, found.payload
@@ -250,20 +251,16 @@ class _Compaction:
         self._put([footer])
         return found.end - place
 
-    def _head(self, payload: bytes, length: int, offset: int) -> tuple[Key, tuple[Any, ...]] | None:
-        """Read the head of a block; `None` if an event is none."""
-        view = memoryview(payload)
-        try:
-            segment, key, row = self._heads.read(view, length, offset)
-        except DamagedError:
-            if is_block(view, length):
-                raise
-            return None
-        if self._segment is None:
-            self._segment = segment
-        if segment != self._segment:
+    def _names(self, window: bytes, starts: list[int], lengths: list[int]) -> list[int]:
+        """Read heads, and return the numbers that `Heads.read` gives: -1 for events that are not blocks."""
+        numbers, _ = self._heads.read(window, starts, lengths, starts)
+        if self._segment is None and (numbers >= 0).any():
+            self._segment = self._heads.named[numbers[numbers >= 0][0]].segment
+        if any(named.segment != self._segment for named in self._heads.named):
             raise _LeftAloneError
-        return key, row
+        if any(is_block(window[starts[i] :][:CHECKED]) for i in np.flatnonzero(numbers < 0).tolist()):
+            raise _LeftAloneError
+        return list(numbers.tolist())
 
     # Writing
 

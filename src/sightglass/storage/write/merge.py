@@ -1,8 +1,8 @@
 """Small blocks put together: series by series, as long as they say the same.
 
 Rule 1: blocks are held until the next one of their series does not follow them (a hole, another type, a column that the
-others have not), or makes too many. What is written has the numbers of the first and the `n_missed` of the last.
-Rule 2: small blocks are decoded many at once, those that are equally long together (`alike`).
+others do not have), or makes too many. The merged block has the numbers of the first and the `n_missed` of the last.
+Rule 2: small blocks are decoded many at once: those whose heads say that their columns lie alike.
 Rule 3: a block that would not be written again to the same bytes is passed on as it is.
 """
 
@@ -14,43 +14,27 @@ from itertools import chain, pairwise
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from sightglass.core.columns import Columns
-from sightglass.core.errors import DamagedError, WireError
 from sightglass.storage.format import block
-from sightglass.storage.format.block import Key
+from sightglass.storage.format.block import COLUMNS, HEAD_BYTES, Key
+from sightglass.storage.format.block_entries import Heads, Rows, heads_at
 from sightglass.storage.format.framing import Buffer
-from sightglass.storage.format.protobuf import read_varint
 
-from .alike import decode_alike
-
-MERGED_ROWS: Final = 4_096
+MERGED_ROWS: Final = 4_096  # as many as a block that was full when it was written
 MERGED_BYTES: Final = 2**18
-HELD_BYTES: Final = 16 * 2**20
-N_SMALL: Final = 4_096
-N_ALIKE: Final = 256
+HELD_BYTES: Final = 16 * 2**20  # in memory at most, with the blocks that are read
+N_SMALL: Final = 4_096  # so many at once that the fixed cost of NumPy calls is small, in some milliseconds
+N_ALIKE: Final = 256  # decoded in one step, of about a millisecond
 STEP_ITEMS: Final = 64
 
-_COLUMNS: Final = {
-    block.STEPS: "steps", block.WALL_TIMES: "wall_times", block.VALUES: "values", block.ORDINALS: "ordinals",
-    block.N_EVENTS: "n_events", block.FLAGS: "flags", block.TRACKS: "tracks",
-}  # fmt: skip
+LAYOUT: Final = np.dtype([("n", "<i8"), ("n_dims", "<i8"), ("size", "<i8"), ("offsets", "<i8", 7), ("codes", "<i8", 7)])
+"""What blocks that are decoded at once have in common: where their columns lie, and how long they are."""
 
+Numbers = npt.NDArray[np.int64]
 Steps = Generator[None, None, None]
 """Work that is done a little at each `next`."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Small:
-    """A small block: what `told` behind its head, and the numbers of its head."""
-
-    payload: bytes
-    told: bytes
-    key: Key
-    type: str
-    segment: int
-    numbers: tuple[int, ...]
-    """(series, place in it, n, index, ordinal, since, n_missed)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +43,6 @@ class _Piece:
 
     place: int
     key: Key
-    type: str
     segment: int
     since: int
     n_missed: int
@@ -73,7 +56,7 @@ class _Held:
     """Pieces of one series that will be a block."""
 
     pieces: list[_Piece]
-    form: Any
+    form: object
     n_rows: int = 0
     n_bytes: int = 0
 
@@ -81,60 +64,57 @@ class _Held:
 class Merge:
     """Puts the small blocks of one file together."""
 
-    def __init__(self, put: Callable[[Sequence[Buffer]], None]) -> None:
-        """Begin with nothing; `put` is given the payload of each block, in parts."""
+    def __init__(self, heads: Heads, put: Callable[[Sequence[Buffer]], None]) -> None:
+        """Begin with nothing.
+
+        Args:
+            heads: What read the heads of the file.
+            put: Called with the payload of each block, in parts.
+        """
+        self._heads = heads
         self._put = put
-        self._series: dict[Key, list[int]] = {}  # its number, and how many blocks came so far
-        self._small: list[_Small] = []
-        self._pending: set[Key] = set()  # whose blocks are in `_small`
+        self._payloads: list[bytes] = []
+        self._names: list[int] = []
+        self._pending: set[Key] = set()  # whose blocks are in `_payloads`
         self._held: dict[Key, _Held] = {}
         self._n_held_bytes = 0
 
     @property
     def full(self) -> bool:
         """Whether so many blocks wait to be sorted that it is time for `sort`."""
-        return len(self._small) >= N_SMALL
+        return len(self._payloads) >= N_SMALL
 
-    def take(self, payload: bytes, key: Key, type_: str, counts: Sequence[int], segment: int) -> None:
-        """Take in a small block.
-
-        Args:
-            payload: Its event.
-            key: Its series.
-            type_: The type of its first value.
-            counts: n, index, ordinal, since and n_missed, as its head tells.
-            segment: The number of the file, as its head tells.
-        """
-        series = self._series.setdefault(key, [len(self._series), 0])
-        series[1] += 1
-        told = payload[_behind_head(payload) :]
-        self._pending.add(key)
-        self._small.append(_Small(payload, told, key, type_, segment, (*series, *counts)))
+    def take(self, payload: bytes, name: int) -> None:
+        """Take in a small block, and the number that `Heads.read` gave for it."""
+        self._payloads.append(payload)
+        self._names.append(name)
+        self._pending.add(self._heads.named[name].key)
 
     def sort(self) -> Steps:
         """Sort the small blocks that were read into pieces, and hold these."""
-        small, self._small = self._small, []
+        payloads, names = self._payloads, np.array(self._names, np.int64)
+        self._payloads, self._names = [], []
         self._pending.clear()
-        alike: dict[tuple[int, int], list[int]] = {}
-        for i in sorted(range(len(small)), key=lambda i: small[i].numbers[0]):
-            alike.setdefault((len(small[i].told), small[i].numbers[2]), []).append(i)
+        if not payloads:
+            return
+        heads = heads_at(b"".join(payload[:HEAD_BYTES] for payload in payloads), HEAD_BYTES * np.arange(len(payloads)))
         yield
-        table = np.array([one.numbers for one in small], np.int64)
+        series = np.array([named.series for named in self._heads.named])[names]
+        rank = np.empty(len(series), np.int64)
+        rank[np.argsort(series, kind="stable")] = np.arange(len(series))
+        layouts = _layouts(heads, payloads)
+        order = np.lexsort((rank, layouts))
         yield
         pieces: list[_Piece] = []
-        several = [
-            (n, places[start : start + N_ALIKE])
-            for (_, n), places in alike.items()
-            for start in range(0, len(places), N_ALIKE)
-        ]
-        for n, some in several:
-            for which, columns in decode_alike([small[i].told for i in some], n):
-                chosen = np.asarray(some)[which]
-                if columns is None:
-                    pieces += [_alone(small[i], i) for i in chosen.tolist()]
-                else:
-                    pieces += _pieces(small, table, chosen, columns, n)
-                yield
+        for some in _split(order, np.diff(layouts[order]) != 0, N_ALIKE):
+            starts = heads["offsets"][some, 0].tolist()
+            tails = [payloads[i][start:] for i, start in zip(some.tolist(), starts, strict=True)]
+            columns = None if heads["n_dims"][some[0]] else block.decode_alike(tails, heads[some[0]])
+            if columns is None:
+                pieces += [self._alone(i, payloads[i], names[i], heads[i]) for i in some.tolist()]
+            else:
+                pieces += self._pieces(some, names[some], heads[some], rank[some], columns, n_bytes=len(tails[0]))
+            yield
         for i, piece in enumerate(sorted(pieces, key=lambda piece: piece.place)):
             self._hold(piece)
             if i % STEP_ITEMS == 0:
@@ -159,6 +139,41 @@ class Merge:
             self._emit(held)
             yield
 
+    def _alone(self, place: int, payload: bytes, name: int, head: Any) -> _Piece:
+        """Decode a block by itself; one that would not be written again to the same bytes is copied as it is."""
+        named, since, n_missed = self._heads.named[name], int(head["since"]), int(head["n_missed"])
+        columns: Columns | None = block.decode(memoryview(payload))
+        assert columns is not None
+        again = block.encode(named.key, columns, segment=named.segment, since=since, n_missed=n_missed)
+        if b"".join(again) != payload:
+            columns = None
+        return _Piece(place, named.key, named.segment, since, n_missed, len(payload), columns, payload)
+
+    def _pieces(
+        self, places: Numbers, names: Numbers, heads: Rows, rank: Numbers, columns: dict[str, Any], *, n_bytes: int
+    ) -> Iterator[_Piece]:
+        """Cut blocks that were decoded at once, series by series, into pieces in which one record follows the other."""
+        n = int(heads["n"][0])
+        breaks = (np.diff(rank) != 1) | (np.diff(names) != 0) | (np.diff(heads["since"]) != 0)
+        breaks |= np.diff(heads["index"]) != n
+        if "ordinals" not in columns:
+            columns = {**columns, "ordinals": heads["ordinal"][:, None] + np.arange(n)}
+        for piece in _split(np.arange(len(places)), breaks, max(1, MERGED_ROWS // n)):
+            start, stop = int(piece[0]), int(piece[-1]) + 1
+            parts = {
+                name: column[start:stop].flatten()  # a copy: a piece is to hold nothing else in memory
+                if isinstance(column, np.ndarray)
+                else list(chain.from_iterable(column[start:stop]))
+                for name, column in columns.items()
+            }
+            named = self._heads.named[names[start]]
+            yield _Piece(
+                int(places[start]), named.key, named.segment,
+                int(heads["since"][start]), int(heads["n_missed"][stop - 1]),
+                n_bytes * len(piece),
+                Columns(index=int(heads["index"][start]), **parts),
+            )  # fmt: skip
+
     def _hold(self, piece: _Piece) -> None:
         held = self._held.get(piece.key)
         form = _form(piece)
@@ -180,61 +195,29 @@ class Merge:
         """Write a block."""
         first, last = held.pieces[0], held.pieces[-1]
         columns = _joined([piece.columns for piece in held.pieces if piece.columns is not None])
-        head = block.head_of(first.key, columns, segment=first.segment, since=last.since, n_missed=last.n_missed)
-        if head.type != first.type:
-            raise DamagedError(f"Expected values of type {first.type!r}, got {head.type!r}")
-        self._put(block.encode(head, columns))
+        self._put(block.encode(first.key, columns, segment=first.segment, since=last.since, n_missed=last.n_missed))
         self._n_held_bytes -= held.n_bytes
         del self._held[first.key]
 
 
-def _behind_head(payload: bytes) -> int:
-    """Return where the columns of a block begin, which `Heads` could read, if it lies as `encode` writes it."""
-    view = memoryview(payload)
-    try:
-        _, place = read_varint(view, 11)
-        n, place = read_varint(view, place + 1)
-    except WireError:
-        return 0
-    return place + n + 5
+def _layouts(heads: Rows, payloads: Sequence[bytes]) -> Numbers:
+    """Number the layouts of blocks."""
+    layouts = np.zeros(len(heads), LAYOUT)
+    first = heads["offsets"][:, 0].astype(np.int64)
+    layouts["n"], layouts["n_dims"], layouts["codes"] = heads["n"], heads["n_dims"], heads["codes"]
+    layouts["size"] = np.fromiter(map(len, payloads), np.int64, len(payloads)) - first
+    layouts["offsets"] = np.where(heads["codes"] != block.ABSENT, heads["offsets"] - first[:, None], 0)
+    return np.unique(layouts.view(f"V{LAYOUT.itemsize}"), return_inverse=True)[1]
 
 
-def _alone(small: _Small, place: int) -> _Piece:
-    """Decode a block by itself; one that would not be written again to the same bytes is copied as it is."""
-    since, n_missed = small.numbers[5:]
-    view = memoryview(small.payload)
-    head = block.decode_head(view)
-    columns: Columns | None = block.decode(view, head)
-    assert columns is not None
-    if b"".join(block.encode(head, columns)) != small.payload:
-        columns = None
-    return _Piece(place, small.key, small.type, small.segment, since, n_missed, len(small.told), columns, small.payload)
+def _split(items: Numbers, breaks: npt.NDArray[np.bool_], n_each: int) -> Iterator[Numbers]:
+    """Cut items where there is a break between two, and into at most `n_each`."""
+    for start, stop in pairwise([0, *(np.flatnonzero(breaks) + 1).tolist(), len(items)]):
+        for place in range(start, stop, n_each):
+            yield items[place : min(stop, place + n_each)]
 
 
-def _pieces(small: list[_Small], table: Any, chosen: Any, columns: dict[int, Any], n: int) -> Iterator[_Piece]:
-    """Cut blocks that were decoded at once, series by series, into pieces in which one record follows the other."""
-    series, place, _, index_, ordinal, since, n_missed = table[chosen].T
-    breaks = (np.diff(series) != 0) | (np.diff(place) != 1) | (np.diff(index_) != n) | (np.diff(since) != 0)
-    n_each = max(1, MERGED_ROWS // n)
-    starts = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(chosen)]
-    cuts = [cut for start, stop in pairwise(starts) for cut in range(start, stop, n_each)]
-    if block.ORDINALS not in columns:
-        columns = {**columns, block.ORDINALS: ordinal[:, None] + np.arange(n)}
-    for start, stop in pairwise([*cuts, len(chosen)]):
-        parts = {
-            _COLUMNS[number]: column[start:stop].flatten()  # a copy: what is held holds nothing else
-            if isinstance(column, np.ndarray)
-            else list(chain.from_iterable(column[start:stop]))
-            for number, column in columns.items()
-        }
-        first = small[int(chosen[start])]
-        yield _Piece(
-            int(chosen[start]), first.key, first.type, first.segment, int(since[start]), int(n_missed[stop - 1]),
-            (stop - start) * len(first.told), Columns(index=int(index_[start]), **parts),
-        )  # fmt: skip
-
-
-def _form(piece: _Piece) -> Any:
+def _form(piece: _Piece) -> object:
     """Return what the pieces of one block have in common."""
     columns = piece.columns
     if columns is None:
@@ -263,4 +246,4 @@ def _joined(parts: list[Columns]) -> Columns:
             return None
         return np.concatenate(columns) if isinstance(columns[0], np.ndarray) else list(chain.from_iterable(columns))
 
-    return Columns(index=parts[0].index, **{name: column(name) for name in _COLUMNS.values()})
+    return Columns(index=parts[0].index, **{name: column(name) for name in COLUMNS})

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,13 +26,13 @@ import numpy as np
 from sightglass.core.clock import Clock, SystemClock
 from sightglass.core.columns import Columns
 from sightglass.core.values import n_bytes
-from sightglass.storage.format import block, protobuf
+from sightglass.storage.format import block
 from sightglass.storage.format.framing import Buffer, frame
+from sightglass.storage.format.summary import SIGHTGLASS_VERSION, encode_version
 from sightglass.storage.run_file import SUFFIX
 
 from .compact import SMALL_BYTES, Compactor, pays, remove_old
 
-VERSION: Final = "Sightglass.Event:1"
 BLOCK_ROWS: Final = 8_192
 BLOCK_BYTES: Final = 64 * 2**20
 SEGMENT_BYTES: Final = 256 * 2**20
@@ -44,7 +43,6 @@ MANY_SMALL: Final = 2**16
 SMALL_EACH: Final = 256
 SHARE: Final = 16
 
-EVENT_WALL, EVENT_VERSION = 1, 3
 _FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_BINARY", 0)
 
 
@@ -89,7 +87,7 @@ class SegmentWriter:
         given_up: Why nothing is written any more, or empty.
     """
 
-    def __init__(self, path: Path, *, wall_time: float | None = None, version: str = VERSION) -> None:
+    def __init__(self, path: Path, *, wall_time: float | None = None) -> None:
         """Make the file, written from a wall time on, by default now; nothing is in it before the first `flush`.
 
         Raises:
@@ -109,11 +107,7 @@ class SegmentWriter:
         self._n_begun = 0
         self._file = os.open(path, _FLAGS, 0o666)
         self._watched = os.fstat(self._file).st_nlink > 0  # some file systems do not tell
-        parts = [
-            protobuf.key(EVENT_WALL, protobuf.FIXED64),
-            struct.pack("<d", SystemClock.wall() if wall_time is None else wall_time),
-            protobuf.key(EVENT_VERSION, protobuf.BYTES), protobuf.varint(len(version)), version.encode(),
-        ]  # fmt: skip
+        parts = encode_version(SIGHTGLASS_VERSION, SystemClock.wall() if wall_time is None else wall_time)
         self._queue([self._frame(parts, None)])
 
     @property
@@ -136,8 +130,8 @@ class SegmentWriter:
         frames = []
         for part in split(columns):
             rows = Rows(key=key, columns=part, since=since, n_missed=n_missed)
-            head = block.head_of(key, part, segment=self._number, since=since, n_missed=n_missed)
-            frames.append(self._frame(block.encode(head, part), rows))
+            payload = block.encode(key, part, segment=self._number, since=since, n_missed=n_missed)
+            frames.append(self._frame(payload, rows))
         self._queue(frames)
         self._keys.add(key)
 

@@ -1,0 +1,38 @@
+"""Blocks as tests look at them: what their heads say, and blocks whose heads lie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sightglass.storage.format.block import CHECKED, COLUMNS, HEAD, HEAD_BYTES
+from sightglass.storage.format.block_entries import BlockEntries, BlockEntry, Heads
+from sightglass.storage.format.framing import checksum
+
+
+def entry_of(payload: bytes | bytearray | memoryview, *, offset: int = 0, length: int | None = None) -> BlockEntry:
+    """Return what the head of a block says."""
+    heads = Heads()
+    named, row = heads.read_one(payload, len(payload) if length is None else length, offset)
+    return BlockEntries(named.key, heads.types, np.array([row]))[0]
+
+
+def changed(payload: bytes | memoryview, **fields: Any) -> bytes:
+    """Return a block whose head says something else, with a checksum that is right.
+
+    Args:
+        payload: The block.
+        fields: Fields of `HEAD`; the code of a column by its name, its offset by its name and "_offset".
+    """
+    data = bytearray(payload)
+    head = np.frombuffer(data, HEAD, 1)
+    for name, value in fields.items():
+        if name in COLUMNS:
+            head["codes"][0, COLUMNS.index(name)] = value
+        elif name.endswith("_offset"):
+            head["offsets"][0, COLUMNS.index(name.removesuffix("_offset"))] = value
+        else:
+            head[name] = value
+    head["checksum"] = checksum(data[CHECKED : HEAD_BYTES + int(head["texts"].sum())])
+    return bytes(data)
