@@ -1,4 +1,4 @@
-"""What the tests of the client share: Hypothesis without a deadline, and a run of this process with a client of it."""
+"""Fixtures of the client's tests: Hypothesis without a deadline, and runs of this process with clients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sightglass as sg
 
 @pytest.fixture
 def begin():
-    """Return a function that begins runs; all are closed in the end."""
+    """Return a function that begins runs; all are closed at the end."""
     begun = []
 
     def begin(name="job", **options):
@@ -23,7 +23,7 @@ def begin():
 
 @pytest.fixture
 def ask():
-    """Return a function that connects to runs; all connections are closed in the end."""
+    """Return a function that connects to runs; all connections are closed at the end."""
     made = []
 
     def ask(target):

@@ -1,4 +1,4 @@
-"""Events and observables by name: what completion shows, and what the names mean."""
+"""Events as attributes of a run: what completion shows, and the queries that the attributes are."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_completion_shows_events_and_observables(run):
     assert "train/loss" in client.log._ipython_key_completions_()
 
 
-def test_a_name_is_a_query(run):
+def test_an_attribute_is_a_query(run):
     client = sg.connect(run)
     client.describe()
     assert str(client.batch.loss) == str(sg.on("batch").map(lambda value: value.loss))
@@ -47,7 +47,7 @@ def test_own_attributes_come_first(run):
     assert client.name == "names"
 
 
-def test_unknown_names_are_told_with_what_is_meant(run):
+def test_an_unknown_name_raises_with_a_suggestion(run):
     client = sg.connect(run)
     client.describe()
     with pytest.raises(KeyError, match=r"Unknown observable 'los' at event 'batch'\. Did you mean 'loss'"):
@@ -57,7 +57,7 @@ def test_unknown_names_are_told_with_what_is_meant(run):
     assert repr(client.batch).startswith("<event 'batch': ")
 
 
-def test_names_keep_up_with_the_run(run):
+def test_attributes_follow_the_run(run):
     client = sg.connect(run)
     dir(client)
     run.observe("epoch", accuracy=0.5)
@@ -67,7 +67,7 @@ def test_names_keep_up_with_the_run(run):
     assert client.epoch.accuracy == sg.parse("epoch.accuracy")
 
 
-def test_completion_finds_them_without_running_anything(run):
+def test_completion_evaluates_no_property(run):
     guarded = pytest.importorskip("IPython.core.guarded_eval")
     client = sg.connect(run)
     dir(client)
@@ -75,7 +75,7 @@ def test_completion_finds_them_without_running_anything(run):
     assert "loss" in dir(guarded.guarded_eval("client.batch", seen))
 
 
-def test_where_somebody_sits_the_names_are_there_at_once(run, monkeypatch):
+def test_in_ipython_the_attributes_are_set_on_connecting(run, monkeypatch):
     import sys
     import types
 
@@ -83,7 +83,7 @@ def test_where_somebody_sits_the_names_are_there_at_once(run, monkeypatch):
     assert sg.connect(run).batch.loss == sg.parse("batch.loss")
 
 
-def test_a_run_that_is_gone_has_its_own_names_still():
+def test_a_lost_run_still_completes_its_own_names():
     run = sg.init("gone")
     client = sg.connect(run)
     run.close()
@@ -92,7 +92,7 @@ def test_a_run_that_is_gone_has_its_own_names_still():
     assert not hasattr(client, "batch")
 
 
-def test_recorded_runs_have_names_too(run):
+def test_recorded_runs_have_attributes_too(run):
     run.flush()
     with sg.open(run.directory) as recorded:
         recorded.describe()

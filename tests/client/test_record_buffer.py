@@ -48,7 +48,7 @@ def test_every_cursor_sees_every_record_once(parts, pauses):
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 6)), max_size=8))
-def test_gaps_are_counted_and_what_came_before_is_left_out(parts):
+def test_gaps_are_counted_and_earlier_records_are_left_out(parts):
     one = RecordBuffer(tag="t", run="job")
     expected, following, lost = [], None, 0
     for index, n in parts:
@@ -62,7 +62,7 @@ def test_gaps_are_counted_and_what_came_before_is_left_out(parts):
     assert one.n_lost == lost
 
 
-def test_a_record_is_whole():
+def test_a_record_has_all_fields():
     part = columns(
         5,
         np.array([1.5, 2.5]),
@@ -87,7 +87,7 @@ def test_latest():
     assert one.latest().value == "x"
 
 
-def test_the_oldest_are_forgotten_and_counted(monkeypatch):
+def test_the_oldest_records_are_dropped_and_counted(monkeypatch):
     monkeypatch.setattr("sightglass.client.record_buffer.MAX_RECORDS", 100)
     one = filled(*(columns(i, np.arange(i, i + 10)) for i in range(0, 300, 10)))
     cursor, records = one.since(0)

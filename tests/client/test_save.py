@@ -1,4 +1,4 @@
-"""Streams that are saved: every record, once, with the steps that were added; and what is said when it fails."""
+"""Saved streams: every record once, with the stages added in the client; and the errors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_what_is_saved_is_what_the_stream_gave(live, tmp_path, name):
+def test_the_file_holds_the_records_of_the_stream(live, tmp_path, name):
     run, client = live
     stream = STEPS[name](client.stream("batch.loss"))
     saving = stream.save(tmp_path / "s.sgr")
@@ -65,7 +65,7 @@ def test_what_is_saved_is_what_the_stream_gave(live, tmp_path, name):
 
 @settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pauses=st.lists(st.integers(1, 30), max_size=4))
-def test_however_records_come_each_is_saved_once(pauses, tmp_path_factory):
+def test_each_record_is_saved_once_whenever_it_arrives(pauses, tmp_path_factory):
     path = tmp_path_factory.mktemp("saved") / "s.sgr"
     with sg.init("job", budget=None) as run, sg.connect(run) as client:
         stream = client.stream("batch.loss")
@@ -79,7 +79,7 @@ def test_however_records_come_each_is_saved_once(pauses, tmp_path_factory):
         assert [r.value for r in old.series("batch.loss")] == list(range(sum(pauses))) if pauses else not old.tags()
 
 
-def test_a_saved_stream_is_asked_further(live, tmp_path):
+def test_a_saved_stream_answers_further_queries(live, tmp_path):
     run, client = live
     with client.stream("batch.loss").save(tmp_path / "s.sgr") as saving:
         train(run)
@@ -107,7 +107,7 @@ def test_a_recorded_stream_is_saved_too(live, tmp_path):
             assert told(again.stream("batch.loss.mean(every=5)")) == told(stream)
 
 
-def test_joined_streams_are_kept_apart(live, tmp_path):
+def test_joined_streams_are_saved_as_separate_series(live, tmp_path):
     run, client = live
     loss = client.stream("batch.loss")
     union = loss.union(loss.map(lambda x: -x))
@@ -121,7 +121,7 @@ def test_joined_streams_are_kept_apart(live, tmp_path):
         assert [r.index for r in old.stream("job/batch.loss")] == list(range(20))
 
 
-def test_it_is_closed_before_the_stream_ends_and_nothing_more_is_saved(live, tmp_path):
+def test_closing_before_the_stream_ends_saves_nothing_more(live, tmp_path):
     run, client = live
     stream = client.stream("batch.loss")
     saving = stream.save(tmp_path / "s.sgr")
@@ -135,7 +135,7 @@ def test_it_is_closed_before_the_stream_ends_and_nothing_more_is_saved(live, tmp
         assert len(old.series("batch.loss")) == saving.n_records == 20
 
 
-def test_places_that_cannot_be_had(live, tmp_path):
+def test_files_that_cannot_be_created(live, tmp_path):
     _, client = live
     stream = client.stream("batch.loss")
     (tmp_path / "there").write_text("x")
@@ -148,7 +148,7 @@ def test_places_that_cannot_be_had(live, tmp_path):
     assert (tmp_path / "there").read_text() == "x"
 
 
-def test_values_that_cannot_be_saved_are_told_when_it_is_closed(live, tmp_path):
+def test_close_raises_for_values_that_cannot_be_saved(live, tmp_path):
     run, client = live
     stream = client.stream("batch.loss").map(lambda x: object())
     with pytest.warns(RuntimeWarning, match="sightglass-saving stopped: UnsendableError"):  # noqa: PT031
@@ -161,7 +161,7 @@ def test_values_that_cannot_be_saved_are_told_when_it_is_closed(live, tmp_path):
     saving.close()
 
 
-def test_a_function_that_fails_is_told_when_it_is_closed(live, tmp_path):
+def test_close_raises_the_error_of_a_stage(live, tmp_path):
     run, client = live
     stream = client.stream("batch.loss").map(lambda x: 1 / (x - 3))
     with pytest.warns(RuntimeWarning, match="ZeroDivisionError"):  # noqa: PT031

@@ -1,4 +1,4 @@
-"""Streams in a client: every consumer gets every record; further steps, windows, zip and union run here."""
+"""Streams in a client: every consumer gets every record; added stages, windows, zip and union run here."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_every_consumer_gets_every_record():
     assert [r.value for r in stream] == [1.0, 2.0, 3.0]
 
 
-def test_iteration_waits_for_what_comes():
+def test_iteration_waits_for_records():
     stream, seen, taken = ManualStream(), [], threading.Semaphore(0)
 
     def consume():
@@ -136,7 +136,7 @@ def test_wait():
     assert len(stream.over().wait(5)) == 1
 
 
-def test_steps_run_here_with_any_function():
+def test_stages_run_here_with_any_function():
     counter = iter(range(100))
     stream = ManualStream().put(1.0, 2.0, 3.0)
     derived = stream.map(lambda x: (next(counter), x)).where(lambda pair: pair[1] > 1.5)
@@ -147,7 +147,7 @@ def test_steps_run_here_with_any_function():
     assert values(stream) == [1.0, 2.0, 3.0, 4.0]
 
 
-def test_a_step_that_raises_costs_its_record():
+def test_a_stage_that_raises_loses_one_record():
     stream = ManualStream().put(1.0, 0.0, 2.0)
     derived = stream.map(lambda x: 1 if x else 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -155,7 +155,7 @@ def test_a_step_that_raises_costs_its_record():
     assert values(derived) == [1, 1]
 
 
-def test_what_is_no_function_is_refused():
+def test_a_stage_refuses_what_is_not_callable():
     with pytest.raises(sg.QueryError, match=r"^Expected a function, got int 5$"):
         ManualStream().map(5)
     with pytest.raises(
@@ -180,7 +180,7 @@ def test_windows_are_the_same_in_any_chunks(numbers, every, sizes):
     assert sum(expected) == pytest.approx(sum(numbers))
 
 
-def test_windows_of_time_condition_and_by_hand():
+def test_windows_by_time_by_condition_and_by_end_group():
     stream = ManualStream().put(1.0, 2.0, 3.0, 4.0, 5.0)
     assert values(stream.sum(every="2 s")) == [3.0, 7.0]
     assert values(stream.sum(when=lambda record: record.value == 3.0)) == [6.0]
@@ -235,7 +235,7 @@ def test_zip_pairs_the_records():
         a.zip(5)
 
 
-def test_a_subscriber_gets_every_record():
+def test_a_subscribed_function_gets_every_record():
     stream, seen = ManualStream().put(1.0), []
     subscription = stream.subscribe(lambda record: seen.append(record.value))
     stream.put(2.0).over()
@@ -245,7 +245,7 @@ def test_a_subscriber_gets_every_record():
 
 
 def called(stream, function):
-    """Return a subscription that has come to its end."""
+    """Return a callback that has handled the last record."""
     subscription = stream.subscribe(function)
     assert subscription.wait(10)
     return subscription
@@ -269,7 +269,7 @@ def test_an_error_of_a_stage_stops_the_callback_and_is_raised_by_close():
         subscription.close()
 
 
-def test_closing_a_subscription_ends_its_calls():
+def test_closing_a_callback_ends_its_calls():
     stream, called = ManualStream().put(1.0), threading.Event()
     subscription = stream.subscribe(lambda record: called.set())
     assert called.wait(10)
@@ -278,7 +278,7 @@ def test_closing_a_subscription_ends_its_calls():
     assert subscription.n_calls == 1
 
 
-def test_close_keeps_what_came():
+def test_close_leaves_the_records():
     stream = ManualStream().put(1.0)
     with stream:
         pass
@@ -307,7 +307,7 @@ def test_without_polars_one_line_says_what_to_install(monkeypatch):
     assert str(caught.value) == "Stream.to_polars needs 'polars': pip install 'sightglass[export]'"
 
 
-def test_statistics_join_what_is_counted_here_and_there():
+def test_statistics_join_the_counts_of_client_and_run():
     stream = ManualStream().put(1.0)
     stream.producer.counts = {"n_events": 7, "n_skipped": 2, "clients": ["a"], "n_records": 99}
     told = stream.statistics()
@@ -315,7 +315,7 @@ def test_statistics_join_what_is_counted_here_and_there():
     assert stream.map(abs).statistics().n_events == 7
 
 
-def test_latest_of_nothing():
+def test_latest_of_an_empty_stream():
     stream = ManualStream()
     assert (stream.latest, stream.ended, values(stream)) == (None, False, [])
 

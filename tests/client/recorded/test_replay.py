@@ -1,4 +1,4 @@
-"""Which series answer which query, and what is said where none does; and the order of groups and records."""
+"""Plans: which series answer which query, and the error where none does; replay: the order of groups and records."""
 
 from __future__ import annotations
 
@@ -124,18 +124,18 @@ def columns(walls, ordinals=None, values=None):
 
 
 def counted(query, happenings, walls, n_each=100):
-    """Return the counts of batches in the groups that a mark ended, as they were, and as the replay finds them."""
-    mark = "epoch" if "per=" in query else ""
-    n, batches, marks, expected = 0, [], [], []
+    """Return the counts of batches in the groups that boundaries ended, as they were, and as the replay finds them."""
+    event = "epoch" if "per=" in query else ""
+    n, batches, boundaries, expected = 0, [], [], []
     for what, wall in zip(happenings, walls, strict=True):
         if what == "batch":
             batches.append(wall)
         else:
-            marks.append((len(batches) if mark == "" else len(marks), wall))
+            boundaries.append((len(batches) if event == "" else len(boundaries), wall))
             expected.append(len(batches) - n)
             n = len(batches)
     replay = Replay(plan(as_query(query), [LOSS, EPOCH, GROUPS]))
-    replay.add_boundaries(mark, np.array([m[0] for m in marks], np.int64), np.array([m[1] for m in marks]))
+    replay.add_boundaries(event, np.array([m[0] for m in boundaries], np.int64), np.array([m[1] for m in boundaries]))
     found = []
     for start in range(0, len(batches), n_each):
         found += replay.post({"": columns(batches).slice(start, start + n_each)})
@@ -146,11 +146,13 @@ def counted(query, happenings, walls, n_each=100):
 
 
 ENDS, EPOCHS = "on('batch').map(lambda b: b.loss).count()", "on('batch').map(lambda b: b.loss).count(per='epoch')"
-happenings = st.lists(st.sampled_from(["batch", "batch", "mark"]), max_size=40).filter(lambda all: all[:1] != ["mark"])
+happenings = st.lists(st.sampled_from(["batch", "batch", "boundary"]), max_size=40).filter(
+    lambda all: all[:1] != ["boundary"]
+)
 
 
 @given(happenings, st.sets(st.integers(1, 39), max_size=3), st.integers(1, 500), st.integers(1, 40))
-def test_ends_of_groups_are_where_they_were_whatever_the_clock_said(happenings, set_back, by, n_each):
+def test_ends_of_groups_stay_in_place_when_the_clock_is_set_back(happenings, set_back, by, n_each):
     walls = np.cumsum([1 - by * (i in set_back) for i in range(len(happenings))]) + 1e9
     expected, found = counted(ENDS, happenings, walls.tolist(), n_each)
     assert found == expected
@@ -164,8 +166,8 @@ def test_other_events_end_groups_where_they_happened(happenings, n_each):
 
 @pytest.mark.parametrize("at", range(10, 30))
 @pytest.mark.parametrize("n_each", [1, 7, 100])
-def test_other_events_end_groups_where_they_happened_when_both_show_that_the_clock_was_set_back(at, n_each):
-    happenings = (["batch"] * 9 + ["mark"]) * 3
+def test_other_events_end_groups_where_they_happened_when_the_clock_is_set_back(at, n_each):
+    happenings = (["batch"] * 9 + ["boundary"]) * 3
     walls = np.arange(30) - 3600.0 * (np.arange(30) >= at)
     assert counted(EPOCHS, happenings, walls.tolist(), n_each) == ([9, 9, 9], [9, 9, 9])
 

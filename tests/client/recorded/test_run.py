@@ -1,4 +1,4 @@
-"""Recorded runs as people use them: asked, followed, closed in any order; and what is said when it fails."""
+"""Recorded runs as users see them: queried, followed, closed in any order; and the errors."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from sightglass.storage.format import framing, summary
 
 
 @pytest.fixture
-def kept(begin, tmp_path):
-    """Return the directory of a run that kept something of every kind."""
-    run = begin("kept", dir=tmp_path / "runs", record=["batch.loss", "epoch.accuracy"])
+def recorded(begin, tmp_path):
+    """Return the directory of a run that recorded series of every kind."""
+    run = begin("job", dir=tmp_path / "runs", record=["batch.loss", "epoch.accuracy"])
     run.observe("init", snapshot=True, params={"w": np.eye(2)}, lr=0.1)
     for step in range(20):
         run.observe("batch", step=step, loss=float(step), lr=0.5)
@@ -42,8 +42,8 @@ def values(stream):
 # Asking
 
 
-def test_what_was_kept_answers_in_every_spelling(kept):
-    with sg.open(kept) as old:
+def test_recorded_series_answer_in_every_spelling(recorded):
+    with sg.open(recorded) as old:
         assert old.tags() == ["batch.loss", "epoch.accuracy", "kernel", "val/loss"]
         assert values(old.stream("batch.loss")) == list(range(20))
         assert values(old.stream(sg.on("batch").map(lambda b: b.loss * 2).sum())) == [90, 290]
@@ -66,13 +66,13 @@ def test_what_was_kept_answers_in_every_spelling(kept):
     (3, r"^Expected a query such as .*, got 3$"),
     (None, r"^Expected a query such as .*, got None$"),
 ])  # fmt: skip
-def test_what_cannot_be_asked_says_why(kept, asked, message):
-    with sg.open(kept) as old, pytest.raises(sg.QueryError, match=message):
+def test_a_query_that_cannot_be_answered_says_why(recorded, asked, message):
+    with sg.open(recorded) as old, pytest.raises(sg.QueryError, match=message):
         old.stream(asked)
 
 
-def test_names_that_do_not_exist(kept, tmp_path):
-    with sg.open(kept) as old:
+def test_names_that_do_not_exist(recorded, tmp_path):
+    with sg.open(recorded) as old:
         with pytest.raises(UnknownNameError, match=r"^Unknown tag 'kernl' in .* Did you mean 'kernel'\?"):
             old.series("kernl")
         with pytest.raises(UnknownNameError, match=r"the nearest steps are: 4 and 5$"):
@@ -80,12 +80,12 @@ def test_names_that_do_not_exist(kept, tmp_path):
         with pytest.raises(UnknownNameError, match=r"^Unknown rank 7 in .* Known: 0\.$"):
             old.rank(7)
     with pytest.raises(UnknownNameError, match=r"^Unknown rank 7 in .* Known: 0\.$"):
-        sg.open(kept, rank=7)
-    with sg.open(kept.parent, rank=7) as runs:
+        sg.open(recorded, rank=7)
+    with sg.open(recorded.parent, rank=7) as runs:
         assert runs.tags() == []
         with pytest.raises(UnknownNameError, match="Unknown rank 7"):
             runs.stream("batch.loss")
-        with pytest.raises(UnknownNameError, match=r"^Unknown run 'nope' in .* Known: kept-"):
+        with pytest.raises(UnknownNameError, match=r"^Unknown run 'nope' in .* Known: job-"):
             runs["nope"]
     with pytest.raises(sg.RunNotFoundError, match=r"nowhere' does not exist$"):
         sg.open(tmp_path / "nowhere")
@@ -97,7 +97,7 @@ def test_names_that_do_not_exist(kept, tmp_path):
         sg.open(tmp_path / "text")
 
 
-def test_snapshots_of_some_events_do_not_hide_what_was_recorded_of_all(begin, tmp_path):
+def test_snapshots_of_some_events_do_not_hide_records_of_all_events(begin, tmp_path):
     run = begin(dir=tmp_path, record=["batch.loss", "epoch.n"])
     for step in range(20):
         run.observe("batch", **({"snapshot": True} if step == 0 else {}), step=step, loss=float(step))
@@ -109,7 +109,7 @@ def test_snapshots_of_some_events_do_not_hide_what_was_recorded_of_all(begin, tm
         assert values(old.stream(sg.on("batch").map(lambda b: b.loss).count(per="epoch"))) == [5, 5, 5, 5]
 
 
-def test_a_series_that_began_later_is_asked_from_there(begin, ask, tmp_path):
+def test_a_series_that_began_later_is_queried_from_there(begin, ask, tmp_path):
     run = begin(dir=tmp_path, record=["batch.loss"])
     client = ask(run)
     for step in range(30):
@@ -130,21 +130,21 @@ def test_a_series_that_began_later_is_asked_from_there(begin, ask, tmp_path):
 # Closing
 
 
-def test_what_was_read_before_it_was_closed_stays_and_the_rest_is_an_error(kept):
-    old = sg.open(kept)
+def test_records_read_before_closing_stay_and_the_rest_is_an_error(recorded):
+    old = sg.open(recorded)
     read, unread = old.stream("batch.loss"), old.stream("val/loss")
     assert len(list(read)) == 20
     old.close()
     old.close()
     assert len(list(read)) == len(read.to_arrays().values) == 20
-    with pytest.raises(sg.RunLostError, match=r"^Recorded run 'kept' was closed before all of 'val/loss' was read$"):
+    with pytest.raises(sg.RunLostError, match=r"^Recorded run 'job' was closed before all of 'val/loss' was read$"):
         list(unread)
     for use in (old.tags, old.describe, lambda: old.series("kernel"), lambda: old.stream("batch.loss"),
                 lambda: old.history):  # fmt: skip
-        with pytest.raises(sg.RunLostError, match=r"^Recorded run 'kept' in .* was closed: open it again$"):
+        with pytest.raises(sg.RunLostError, match=r"^Recorded run 'job' in .* was closed: open it again$"):
             use()
-    assert repr(old) == f"<RecordedRun 'kept' in {str(kept)!r}, closed>"
-    assert (old.name, old.config, old.ended) == ("kept", {}, True)
+    assert repr(old) == f"<RecordedRun 'job' in {str(recorded)!r}, closed>"
+    assert (old.name, old.config, old.ended) == ("job", {}, True)
 
 
 def test_runs_may_be_closed_recorded_and_written_in_any_order(begin, ask, tmp_path):
@@ -164,7 +164,7 @@ def test_runs_may_be_closed_recorded_and_written_in_any_order(begin, ask, tmp_pa
 
 
 @pytest.mark.parametrize("options", [{"mode": "disabled", "record": ["batch.loss"]}, {}, {"record": ["batch.loss"]}])
-def test_a_run_that_keeps_nothing_leaves_nothing(begin, tmp_path, options):
+def test_a_run_that_records_nothing_leaves_no_files(begin, tmp_path, options):
     run = begin(dir=tmp_path / "runs", **options)
     run.observe("other", snapshot=options.get("mode") == "disabled", x=1)
     run.end_group("other")
@@ -175,7 +175,7 @@ def test_a_run_that_keeps_nothing_leaves_nothing(begin, tmp_path, options):
     assert not (tmp_path / "runs").exists()
 
 
-def test_an_exception_in_the_training_is_told(tmp_path):
+def test_an_exception_in_the_training_is_recorded(tmp_path):
     for error in (RuntimeError, KeyboardInterrupt):
         with pytest.raises(error), sg.init("bad", dir=tmp_path) as run:  # noqa: PT012
             run.log({"x": 1})
@@ -221,7 +221,7 @@ def test_after_flush_another_process_sees_everything(begin, tmp_path):
 
 
 def test_joined_series_with_gaps_are_followed_without_a_record_twice(begin, ask, tmp_path, monkeypatch):
-    """What is held back until other series are known begins behind a gap."""
+    """Records that wait for other series begin after a gap."""
     monkeypatch.setattr("sightglass.client.recorded.run.SETTLED_S", 0.3)
     run = begin(dir=tmp_path, record=["batch.loss"])
     client = ask(run)
@@ -252,7 +252,7 @@ def _begun(run):
 # Folders
 
 
-def test_runs_of_a_folder_are_asked_together(begin, tmp_path):
+def test_the_runs_of_a_folder_are_queried_together(begin, tmp_path):
     for name in "abc":
         with sg.init(name, dir=tmp_path) as run:
             run.log({f"only/{name}": 1.0, "all": name})
@@ -346,7 +346,7 @@ TAGS = ["", " ", "a'b", 'a"b', "new\nline", "ünï/✓", "x" * 5_000, "[red]", "
         "on('batch')", "a{b}", "\\", "\x00", "step2", "a/b/c", "lambda"]  # fmt: skip
 
 
-def test_odd_tags_are_answered_by_their_names(begin, tmp_path):
+def test_odd_tags_are_queried_by_name(begin, tmp_path):
     run = begin(dir=tmp_path)
     run.log({tag: i for i, tag in enumerate(TAGS)})
     run.close()
@@ -390,7 +390,7 @@ def test_two_runs_of_one_process_write_side_by_side(begin, tmp_path):
             assert values(old.stream("batch.loss")) == [sign * step for step in range(100)]
 
 
-def test_events_of_several_threads_are_kept_in_their_order(begin, tmp_path):
+def test_events_of_several_threads_are_recorded_in_order(begin, tmp_path):
     run = begin(dir=tmp_path, record=["batch.who"])
 
     def train(who):
@@ -452,7 +452,7 @@ def test_names_may_be_long(begin):
         assert values(old.stream("batch.loss")) == [1]
 
 
-def test_records_of_registered_functions_are_computed_on(begin, ask, tmp_path):
+def test_stages_run_on_records_of_registered_functions(begin, ask, tmp_path):
     run = begin(dir=tmp_path)
     run.function("double", lambda x: 2 * x)
     ask(run).record("double(batch.loss)")
@@ -464,7 +464,7 @@ def test_records_of_registered_functions_are_computed_on(begin, ask, tmp_path):
         assert values(old.stream("on('batch').map(lambda b: double(b.loss)).max(every=10)")) == [18, 38]
 
 
-def test_the_directory_that_is_told_is_the_one_that_is_written(begin, ask, tmp_path):
+def test_the_described_directory_is_the_one_that_is_written(begin, ask, tmp_path):
     runs = [begin("same", dir=tmp_path) for _ in range(3)]  # within a second, at least two of them
     for run in runs:
         run.log({"id": run.id})
