@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .core import current_run
+
 __version__ = "0.1.0"
 
 _MODULES = {
@@ -73,6 +75,10 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return [*__all__]
+
+
+# A run shows a card in a notebook, and a card is a client. Clients are above runs, so the link is made here.
+current_run.connect_with(lambda run: __getattr__("connect")(run))  # noqa: PLW0108  loads the client when called  # noqa: PLW0108  loads the client only when called
 
 
 if TYPE_CHECKING:

@@ -20,6 +20,6 @@ def act_on():
     """Return a function that lets an act wait for the next event, as a client's does."""
 
     def act_on(run, kind, name="", value=None):
-        wiring(run).emitter.add(Command(id=1, client="test", kind=kind, name=name, value=value))
+        wiring(run).telemetry.commands.add(Command(id=1, client="test", kind=kind, name=name, value=value))
 
     return act_on

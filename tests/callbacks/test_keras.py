@@ -74,7 +74,7 @@ def test_setting_the_learning_rate(act_on):
     with sg.init("t") as run:
         acting = Acting(lambda: act_on(run, "set", "optimizer.lr", 0.5))
         fit(SightglassCallback(run), acting)
-        assert run._emitter.ledger.controls == {}
+        assert run._telemetry.commands.queue.controls == {}
     assert acting.rates == pytest.approx([0.1] * 2 + [0.5] * 10)
 
 
@@ -83,7 +83,7 @@ def test_a_schedule_is_no_control(act_on):
         names = []
         fit(
             SightglassCallback(run),
-            Acting(lambda: names.extend(run._emitter.ledger.controls)),
+            Acting(lambda: names.extend(run._telemetry.commands.queue.controls)),
             rate=keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5),
         )
     assert names == []

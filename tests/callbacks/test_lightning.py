@@ -129,7 +129,7 @@ def test_an_error_in_the_training_leaves_nothing(tmp_path):
     with sg.init("t") as run:
         with pytest.raises(ArithmeticError):
             fit(tmp_path, SightglassCallback(run), model=Broken())
-        assert run._emitter.steps == []
+        assert list(run._telemetry.steps) == []
 
 
 def test_wrong_arguments():

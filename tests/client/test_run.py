@@ -62,7 +62,7 @@ def test_questions_and_answers_in_one_thread(begin, ask):
     first = loss.since(0)[1][0]
     assert (first.tag, first.run, first.index, first.step) == ("batch.loss", "job", 0, 0)
     assert loss.to_arrays().steps.tolist() == list(range(0, 100, 10))
-    assert (client.name, client.id, client.may_act, client.ended) == ("job", run.id, True, False)
+    assert (client.name, client.id, client.may_command, client.ended) == ("job", run.id, True, False)
     assert repr(client) == f"<RemoteRun 'job' ({run.id})>"
 
 

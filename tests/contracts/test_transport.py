@@ -196,10 +196,10 @@ def test_receive_waits_no_longer_than_told(pair):
         assert end.receive(0) == []
 
 
-def test_controllers_may_act(pair):
+def test_controllers_may_command(pair):
     channel = pair.connect()
     channel.send([b"hello"])
-    assert [d.may_act for d in pair.heard()] == [True]
+    assert [d.may_command for d in pair.heard()] == [True]
 
 
 def test_many_threads_may_wake(pair):
@@ -229,7 +229,7 @@ def test_a_viewers_key_does_not_act():
     listener = ZmqListener(listen="tcp://127.0.0.1:0")
     channel = ZmqChannel(listener.viewer)
     channel.send([b"hello"])
-    assert [d.may_act for d in until(1, listener)] == [False]
+    assert [d.may_command for d in until(1, listener)] == [False]
     channel.close()
     listener.close()
 

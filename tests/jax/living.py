@@ -30,7 +30,7 @@ class Desk:
 
     def __init__(self, **options: Any) -> None:
         self.run = sg.init("t", **{"budget": None, **options})
-        self.emitter = wiring(self.run).emitter
+        self.telemetry = wiring(self.run).telemetry
         self._clients: list[Any] = []
         self._cursors: dict[int, tuple[Any, int]] = {}
 
@@ -71,12 +71,14 @@ class Desk:
 
     def idle(self, step: Any) -> bool:
         """Return whether the step's calls are only counted."""
-        return step._event in self.emitter.demand.resting
+        return step._event in self.telemetry.subscriptions.idle_steps
 
     def take(self, stream: Any) -> list[Any]:
         """Return the records that are new; whatever is under way is waited for."""
         self.run.flush(PATIENCE_S)
-        made = [answer.n_rows for answer in self.emitter.demand.answers.values() if answer.query.key == stream.query]
+        made = [
+            answer.n_rows for answer in self.telemetry.subscriptions.active.values() if answer.query.key == stream.query
+        ]
         if made and made[0]:
             until(lambda: stream.ended or (stream.latest and stream.latest.index + 1 >= made[0]), "the last record")
         _, cursor = self._cursors.get(id(stream), (stream, 0))
@@ -92,7 +94,7 @@ class Desk:
         """Close streams, and wait until the run knows."""
         for stream in streams:
             stream.close()
-        until(lambda: not self.emitter.demand.answers, "the end of the streams")
+        until(lambda: not self.telemetry.subscriptions.active, "the end of the streams")
 
     def close(self) -> None:
         """Leave the run, and end it."""

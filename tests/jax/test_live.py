@@ -798,7 +798,7 @@ def test_a_description_waits_for_what_the_step_logs(desk):
 def test_what_is_kept_from_the_start_is_recorded(tmp_path):
     desk = Desk(dir=tmp_path, record=["batch.loss"])
     step = live(jax.jit(halve), desk.run)
-    answers = desk.emitter.demand.answers
+    answers = desk.telemetry.subscriptions.active
     until(lambda: (step(x3()), any(answer.n_rows for answer in answers.values()))[1])
     step(2 * x3())
     desk.close()
@@ -816,7 +816,7 @@ def test_recording_begins_and_ends_at_run_time(desk):
     step(2 * x3())
     desk.run.flush()
     desk.client.unrecord("batch.loss")
-    until(lambda: not desk.emitter.demand.answers)
+    until(lambda: not desk.telemetry.subscriptions.active)
     step(3 * x3())
     assert desk.idle(step)
     desk.run.close()
@@ -856,8 +856,8 @@ def test_acts_apply_between_calls(desk, asked):
         (lambda: desk.client.set("rate", 3.0, at="batch"), 2.0),
     ):
         thread, box = in_background(act)
-        until(lambda: desk.emitter.ledger.pending or not thread.is_alive())  # noqa: B023
-        n = desk.emitter.demand.channels["batch"].n_events
+        until(lambda: desk.telemetry.commands.queue.pending or not thread.is_alive())  # noqa: B023
+        n = desk.telemetry.subscriptions.sources["batch"].n_events
         assert rate.value == expected
         step(x3(), rate.value)
         thread.join(10)
@@ -881,9 +881,9 @@ def test_a_pause_holds_the_step_between_calls(desk, asked):
 
     def control():
         client.pause()
-        seen.append(desk.emitter.demand.channels["batch"].n_events)
+        seen.append(desk.telemetry.subscriptions.sources["batch"].n_events)
         seen.append(desk.client.describe().state)
-        seen.append(desk.emitter.demand.channels["batch"].n_events)
+        seen.append(desk.telemetry.subscriptions.sources["batch"].n_events)
         client.resume()
         client.stop()
 

@@ -94,10 +94,10 @@ def test_an_act_that_waits_for_an_event_within_waits_for_the_call(desk):
     control = desk.run.control("lr", 0.1)
     step = desk.live(f, 0)
     desk.ask(lambda: step(0), "inner.c")
-    act = desk.emitter.ledger
+    act = desk.telemetry.commands.queue
     from sightglass.training.commands import Command
 
-    desk.emitter.add(Command(id=1, client="c", kind="set", name="lr", value=0.5, at="inner"))
+    desk.telemetry.commands.add(Command(id=1, client="c", kind="set", name="lr", value=0.5, at="inner"))
     assert control.value == 0.1
     step(0)
     assert control.value == 0.5

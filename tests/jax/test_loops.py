@@ -72,13 +72,13 @@ STARTS = [4, 1, 3, 2, 6, 1, 0, 5]
 def test_each_pass_is_an_event_in_order(desk, function):
     step = desk.live(function, 3)
     stream = desk.ask(lambda: step(3), "batch.c")
-    before = desk.emitter.demand.channels["batch"].n_events
+    before = desk.telemetry.subscriptions.sources["batch"].n_events
     for start in STARTS:
         jax.block_until_ready(step(start))
     records = desk.take(stream)
     assert [r.value for r in records] == [v for start in STARTS for v in by_hand(function, start)]
     assert [r.step for r in records] == list(range(before, before + len(records)))
-    assert desk.emitter.demand.channels["batch"].n_events == before + len(records)
+    assert desk.telemetry.subscriptions.sources["batch"].n_events == before + len(records)
 
 
 REDUCED = [
@@ -429,7 +429,7 @@ def test_a_deque_that_is_full_is_counted(desk, monkeypatch):
     step = desk.live(jax.jit(lambda c: lax.scan(logged, c, jnp.arange(50))[0]), 0)
     stream = desk.ask(lambda: step(0), "batch.c")
     n_dropped = stream.statistics().n_dropped
-    with desk.emitter.lock:
+    with desk.telemetry.lock.mutex:
         jax.block_until_ready(step(0))
         jax.effects_barrier()
         loop = step._step._loops["batch"]

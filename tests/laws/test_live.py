@@ -47,7 +47,7 @@ names = count()
 def n_records(run: Any, stream: Any) -> int:
     """Wait until all that was evaluated so far is here, and return how many records that is."""
     run.flush()
-    answers = wiring(run).emitter.demand.answers.values()
+    answers = wiring(run).telemetry.subscriptions.active.values()
     n = next((answer.n_rows for answer in answers if answer.query.key == stream.query), 0)
     until(lambda: stream.ended or len(stream.since(0)[1]) >= n)
     return n

@@ -23,11 +23,11 @@ FROM_CLIENT = [
     messages.EndGroup(request=4, stream=3),
     messages.RunCommand(request=5, kind="set", name="lr", value=b"\x01", at="epoch", hold=True),
     messages.Publish(request=6, event="best"),
-    messages.RecordQuery(request=7, query="batch.loss", keep=False),
+    messages.RecordQuery(request=7, query="batch.loss", record=False),
     messages.Block(stream=1, index=2, n=0, steps=b"d", wall_times=b"", values=b"\x90"),
 ]
 FROM_AGENT = [
-    messages.Welcome(version=1, run="job", id="abc", may_act=True, lease_s=12.0),
+    messages.Welcome(version=1, run="job", id="abc", may_command=True, lease_s=12.0),
     messages.Reply(request=1, value=b"\xc0"),
     messages.Refused(request=1, error="QueryError", reason="no"),
     messages.Opened(request=1, stream=2, tag="batch.loss", note="so"),
@@ -56,9 +56,9 @@ def test_every_type_of_message_is_tried():
 
 
 def test_each_side_speaks_its_own_types():
-    with pytest.raises(WireError, match=r"^Expected a message of version 1, got bytes that are none: "):
+    with pytest.raises(WireError, match=r"^Expected a message of version 1, got other bytes: "):
         messages.decode_from_client(messages.encode(FROM_AGENT[0]))
-    with pytest.raises(WireError, match=r"^Expected a message of version 1, got bytes that are none: "):
+    with pytest.raises(WireError, match=r"^Expected a message of version 1, got other bytes: "):
         messages.decode_from_agent(messages.encode(FROM_CLIENT[0]))
 
 

@@ -169,7 +169,7 @@ def seeds() -> Mapping[str, list[bytes]]:
             values=column, ordinals=np.arange(n) * (1 + i % 3), tracks=[{"epoch": 1.5}] * n if i % 2 else None,
             n_events=np.full(n, 3) if i % 3 else None, flags=np.full(n, 1, np.uint8) if i % 3 else None,
         )  # fmt: skip
-        kind = ("logged", "stream", "groups", "acts", "snapshot")[i % 5]
+        kind = ("logged", "stream", "groups", "commands", "snapshot")[i % 5]
         key = Key(kind=kind, tag=f"t{i}", query="batch.b" if kind == "stream" else "")  # type: ignore[arg-type]
         payloads.append(b"".join(map(bytes, encode(key, columns, segment=3))))
     sayable = {

@@ -36,7 +36,7 @@ class Desk:
 
     def __init__(self, **options: Any) -> None:
         self.run = sg.init("t", **{"budget": None, **options})
-        self.emitter = wiring(self.run).emitter
+        self.telemetry = wiring(self.run).telemetry
         self._numbers = itertools.count(1000)
 
     def ask(self, text: str) -> Subscription:
@@ -44,19 +44,23 @@ class Desk:
         query = parse(text, functions=wiring(self.run).functions)
         evaluation = Evaluation(query, wiring(self.run).functions)
         answer = Subscription(
-            next(self._numbers), query, evaluation, monotonic=self.emitter.now_s, defer=self.emitter.defer
+            next(self._numbers),
+            query,
+            evaluation,
+            monotonic=self.telemetry.clock.monotonic,
+            defer=self.telemetry.deferred.defer,
         )
-        self.emitter.open(answer)
+        self.telemetry.open(answer)
         return answer
 
     def leave(self, *answers: Subscription) -> None:
         """Stop asking, as the agent does when the last client has left."""
         for answer in answers:
-            self.emitter.close_answer(answer)
+            self.telemetry.close_subscription(answer)
 
     def values(self, answer: Subscription) -> list[Any]:
         """Return what the rows of an answer hold; the `io` thread moves them while it is looked."""
-        self.emitter.flush(10.0)
+        self.telemetry.flush(10.0)
         deadline_s = time.monotonic() + 10.0
         while len(rows := sorted({row[0]: row for row in (*answer.backlog.copy(), *answer.rows.copy())}.items())) < (
             answer.n_rows

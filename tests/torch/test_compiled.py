@@ -76,7 +76,7 @@ class Loop:
 def test_names_are_the_modules_own(desk):
     loop = Loop(desk)
     loop.step()
-    assert set(desk.emitter.demand.channels["batch"].offered["params"].fields) == {
+    assert set(desk.telemetry.subscriptions.sources["batch"].observables["params"].fields) == {
         "0.weight", "0.bias", "2.weight", "2.bias",
     }  # fmt: skip
 

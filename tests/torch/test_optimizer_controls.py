@@ -40,7 +40,7 @@ def test_a_client_sets_the_learning_rate_at_the_next_event(desk):
 
 def test_names_with_one_group_and_with_several(desk):
     def names():
-        return sorted(desk.emitter.ledger.controls)
+        return sorted(desk.telemetry.commands.queue.controls)
 
     sgt.watch(*adam()[:1], desk.run, optimizer=adam()[1]).close()
     assert names() == []
@@ -64,7 +64,7 @@ def test_names_with_one_group_and_with_several(desk):
 def test_bounds(desk):
     model, opt = adam()
     sgt.watch(model, desk.run, optimizer=opt, bounds={"lr": (1e-5, 1e-2)})
-    lr, decay = (desk.emitter.ledger.controls[f"optimizer.{key}"] for key in ("lr", "weight_decay"))
+    lr, decay = (desk.telemetry.commands.queue.controls[f"optimizer.{key}"] for key in ("lr", "weight_decay"))
     assert (lr.min, lr.max, decay.min, decay.max) == (1e-5, 1e-2, 0.0, 1.0)
     with pytest.raises(sg.CommandError, match=r"expected at most 0\.0001, got 0\.001"):
         sgt.watch(model, desk.run, optimizer=opt, name="x", bounds={"lr": (0.0, 1e-4)})
@@ -76,7 +76,7 @@ def test_a_learning_rate_that_is_a_tensor_is_filled(desk):
     opt = torch.optim.Adam(model.parameters(), lr=lr, foreach=False)
     sgt.watch(model, desk.run, optimizer=opt)
     answer = desk.ask("batch.optimizer.lr")
-    desk.emitter.ledger.controls["optimizer.lr"].set(0.25)
+    desk.telemetry.commands.queue.controls["optimizer.lr"].set(0.25)
     desk.run.observe("batch")
     assert lr is opt.param_groups[0]["lr"]
     assert lr.item() == 0.25 == desk.one(answer)
@@ -85,7 +85,7 @@ def test_a_learning_rate_that_is_a_tensor_is_filled(desk):
 def test_an_optimizer_that_is_gone(desk):
     model, opt = adam()
     sgt.watch(model, desk.run, optimizer=opt)
-    control = desk.emitter.ledger.controls["optimizer.lr"]
+    control = desk.telemetry.commands.queue.controls["optimizer.lr"]
     answer = desk.ask("batch.optimizer.lr")
     del opt
     gc.collect()
@@ -100,7 +100,7 @@ def test_a_name_that_is_taken(desk):
     model, opt = adam()
     with pytest.raises(ValueError, match=r"Expected a new name for a control, 'optimizer\.lr' is taken in .*test_opt"):
         sgt.watch(model, desk.run, optimizer=opt)
-    assert desk.emitter.steps == []
+    assert list(desk.telemetry.steps) == []
 
 
 def test_an_optimizer_within_another(desk):
@@ -112,5 +112,5 @@ def test_an_optimizer_within_another(desk):
 
     model, opt = adam()
     sgt.watch(model, desk.run, optimizer=Wrapper(Wrapper(opt)))
-    desk.emitter.ledger.controls["optimizer.lr"].set(0.5)
+    desk.telemetry.commands.queue.controls["optimizer.lr"].set(0.5)
     assert opt.param_groups[0]["lr"] == 0.5

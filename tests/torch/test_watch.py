@@ -162,7 +162,7 @@ def test_there_are_hooks_only_while_a_query_needs_that_very_tensor(desk, n_hooks
     desk.leave(grads, loss, params)
     loop.step()
     assert n_hooks(loop.model, loop.opt) == loop.watch.n_hooks == 0
-    assert "batch" in desk.emitter.demand.idle
+    assert "batch" in desk.telemetry.subscriptions.idle
 
 
 def test_hooks_without_an_optimizer_are_on_the_parameter_asked(desk, n_hooks):
@@ -360,7 +360,7 @@ def test_several_modules_of_one_event(desk, n_hooks):
         desk.run.observe("batch")
     assert desk.values(lr) == [(0.1, 0.2)] * 2
     assert len(desk.one(norms)) == 2
-    assert {"generator.optimizer.lr", "critic.optimizer.weight_decay"} <= desk.emitter.ledger.controls.keys()
+    assert {"generator.optimizer.lr", "critic.optimizer.weight_decay"} <= desk.telemetry.commands.queue.controls.keys()
     assert n_hooks(one, opts[0]) == 1 == n_hooks(two, opts[1])
 
 

@@ -1,4 +1,4 @@
-"""What the tests of emit share: a clock that is moved by hand, and an emitter that answers without an agent."""
+"""What the tests of the training side share: a clock that is moved by hand, and telemetry without an agent."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
-from sightglass.training.events import Emitter
 from sightglass.training.subscription import Subscription
+from sightglass.training.telemetry import Telemetry
 
 
 class FakeClock:
@@ -31,33 +31,33 @@ class FakeClock:
 
 
 class Bench:
-    """An emitter, and the answers that were opened on it."""
+    """An telemetry, and the answers that were opened on it."""
 
     def __init__(self, clock: FakeClock, functions: dict[str, Callable[..., Any]], **options: Any) -> None:
         self.clock = clock
         self.functions = functions
-        self.emitter = Emitter(clock=clock, **{"budget": None, **options})
+        self.telemetry = Telemetry(clock=clock, **{"budget": None, **options})
         self._numbers = itertools.count(1)
 
     def ask(self, text: str) -> Subscription:
         query = parse(text, functions=self.functions)
         evaluation = Evaluation(query, self.functions)
         answer = Subscription(
-            next(self._numbers), query, evaluation, monotonic=self.clock.monotonic, defer=self.emitter.defer
+            next(self._numbers), query, evaluation, monotonic=self.clock.monotonic, defer=self.telemetry.deferred.defer
         )
-        self.emitter.open(answer)
+        self.telemetry.open(answer)
         return answer
 
     def observe(self, event: str, /, **observables: Any) -> None:
         """Do what `Run.observe` does."""
-        count = self.emitter.demand.idle.get(event)
+        count = self.telemetry.subscriptions.idle.get(event)
         if count is not None:
             count()
         else:
-            self.emitter.observe(event, observables)
+            self.telemetry.events.observe(event, observables)
 
     def log(self, data: Any, step: Any = None, **steps: Any) -> None:
-        self.emitter.log(data, step, steps)
+        self.telemetry.events.log(data, step, steps)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def bench(clock):
 
     yield make
     for one in made:
-        one.emitter.close()
+        one.telemetry.close()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Acts: they wait, are applied once, by the thread that began the run, and are remembered."""
+"""Commands: they wait, are applied once, by the thread that began the run, and are remembered."""
 
 from __future__ import annotations
 
@@ -15,128 +15,128 @@ from sightglass.training.commands import MAX_PENDING, Command, CommandQueue, agr
 from sightglass.training.controls import Action, Control
 
 
-def act(kind, name="", value=None, *, id=1, client="c", **options):
+def command(kind, name="", value=None, *, id=1, client="c", **options):
     return Command(id=id, client=client, kind=kind, name=name, value=value, **options)
 
 
 @pytest.fixture
 def held(bench):
-    """Return an emitter with a control and two actions, and a list of what became of acts."""
+    """Return a bench with a control and two actions, and a list of what became of commands."""
     b = bench()
-    done = []
-    b.emitter.on_done = done.append
-    b.emitter.ledger.controls["lr"] = Control("lr", 0.1, min=0.0, max=1.0)
-    b.emitter.ledger.actions["double"] = Action("double", lambda x: 2 * x)
-    b.emitter.ledger.actions["fail"] = Action("fail", lambda: 1 / 0)
-    b.emitter.ledger.actions["exit"] = Action("exit", exit)
-    return b, done
+    results = []
+    b.telemetry.commands.on_result = results.append
+    b.telemetry.commands.queue.controls["lr"] = Control("lr", 0.1, min=0.0, max=1.0)
+    b.telemetry.commands.queue.actions["double"] = Action("double", lambda x: 2 * x)
+    b.telemetry.commands.queue.actions["fail"] = Action("fail", lambda: 1 / 0)
+    b.telemetry.commands.queue.actions["exit"] = Action("exit", exit)
+    return b, results
 
 
-def test_an_act_is_applied_once_at_the_next_event(held):
-    b, done = held
+def test_a_command_is_applied_once_at_the_next_event(held):
+    b, results = held
     b.observe("batch", step=5)
-    b.emitter.add(act("set", "lr", 0.5))
-    assert b.emitter.ledger.controls["lr"].value == 0.1
+    b.telemetry.commands.add(command("set", "lr", 0.5))
+    assert b.telemetry.commands.queue.controls["lr"].value == 0.1
     for step in (6, 7):
         b.observe("batch", step=step)
-    assert [(d.event, d.index, d.step, d.old, d.result, d.error) for d in done] == [("batch", 1, 6, 0.1, 0.5, "")]
-    assert list(b.emitter.ledger.history) == done
-    assert b.emitter.ledger.controls["lr"].value == 0.5
+    assert [(d.event, d.index, d.step, d.old, d.result, d.error) for d in results] == [("batch", 1, 6, 0.1, 0.5, "")]
+    assert list(b.telemetry.commands.queue.history) == results
+    assert b.telemetry.commands.queue.controls["lr"].value == 0.5
 
 
 def test_at_waits_for_its_event(held):
-    b, done = held
-    b.emitter.add(act("set", "lr", 0.5, id=1, at="epoch"))
-    b.emitter.add(act("set", "lr", 0.2, id=2))
+    b, results = held
+    b.telemetry.commands.add(command("set", "lr", 0.5, id=1, at="epoch"))
+    b.telemetry.commands.add(command("set", "lr", 0.2, id=2))
     b.observe("batch")
-    assert [d.act.id for d in done] == [2]
+    assert [d.command.id for d in results] == [2]
     b.observe("epoch")
-    assert [(d.act.id, d.event) for d in done] == [(2, "batch"), (1, "epoch")]
+    assert [(d.command.id, d.event) for d in results] == [(2, "batch"), (1, "epoch")]
     b.observe("batch")
-    assert "batch" in b.emitter.demand.idle
+    assert "batch" in b.telemetry.subscriptions.idle
 
 
 def test_actions_answer_or_fail_without_hurting_the_run(held):
-    b, done = held
+    b, results = held
     for number, (name, value) in enumerate(
         [("double", [21]), ("fail", []), ("double", []), ("double", "ab"), ("exit", [])]
     ):
-        b.emitter.add(act("call", name, value, id=number))
+        b.telemetry.commands.add(command("call", name, value, id=number))
     b.observe("batch")
-    assert done[0].result == 42
-    assert [d.error.partition(":")[0] for d in done[1:]] == [
+    assert results[0].result == 42
+    assert [d.error.partition(":")[0] for d in results[1:]] == [
         "call 'fail' failed", "call 'double' failed", "call 'double' failed", "call 'exit' failed",
     ]  # fmt: skip
-    assert done[1].error == "call 'fail' failed: ZeroDivisionError: division by zero"
+    assert results[1].error == "call 'fail' failed: ZeroDivisionError: division by zero"
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (act("set", "rl", 1.0), "Unknown control 'rl'. Did you mean 'lr'? Known: lr."),
-        (act("set", "lr", 5.0), "Control 'lr': expected at most 1.0, got 5.0"),
-        (act("call", "doubel"), "Unknown action 'doubel'. Did you mean 'double'? Known: double, exit, fail."),
+        (command("set", "rl", 1.0), "Unknown control 'rl'. Did you mean 'lr'? Known: lr."),
+        (command("set", "lr", 5.0), "Control 'lr': expected at most 1.0, got 5.0"),
+        (command("call", "doubel"), "Unknown action 'doubel'. Did you mean 'double'? Known: double, exit, fail."),
     ],
 )
 def test_what_cannot_succeed_is_refused_before_it_waits(held, wrong, message):
     b, _ = held
     with pytest.raises(CommandError) as caught:
-        b.emitter.add(wrong)
-    assert (str(caught.value), b.emitter.ledger.pending) == (message, [])
+        b.telemetry.commands.add(wrong)
+    assert (str(caught.value), b.telemetry.commands.queue.pending) == (message, [])
 
 
 def test_a_step_that_cannot_be_read_does_not_hurt_an_act(held):
-    b, done = held
-    b.emitter.add(act("set", "lr", 0.5))
+    b, results = held
+    b.telemetry.commands.add(command("set", "lr", 0.5))
     b.observe("batch", step=object())
-    assert (done[0].step, done[0].result) == (0, 0.5)
+    assert (results[0].step, results[0].result) == (0, 0.5)
 
 
-def test_acts_that_wait_are_bounded():
-    ledger = CommandQueue()
+def test_commands_that_wait_are_bounded():
+    queue = CommandQueue()
     for number in range(MAX_PENDING):
-        ledger.add(act("stop", id=number, at="never"))
-    with pytest.raises(CommandError, match=r"^Expected at most 1000 acts to wait for an event, got more$"):
-        ledger.add(act("stop"))
+        queue.add(command("stop", id=number, at="never"))
+    with pytest.raises(CommandError, match=r"^Expected at most 1000 commands to wait for an event, got more$"):
+        queue.add(command("stop"))
 
 
 @given(st.lists(st.sampled_from([None, "a", "b", "c"])), st.sampled_from(["a", "b"]))
 def test_due_takes_out_in_order_what_waits_for_this_event(places, event):
-    ledger = CommandQueue()
-    acts = [act("stop", value=np.zeros(2), id=number, at=at) for number, at in enumerate(places)]
-    for one in acts:
-        ledger.add(one)
-    due = ledger.due(event)
-    assert [a.id for a in due] == [a.id for a in acts if a.at in (None, event)]
-    assert [a.id for a in ledger.pending] == [a.id for a in acts if a.at not in (None, event)]
+    queue = CommandQueue()
+    commands = [command("stop", value=np.zeros(2), id=number, at=at) for number, at in enumerate(places)]
+    for one in commands:
+        queue.add(one)
+    due = queue.due(event)
+    assert [a.id for a in due] == [a.id for a in commands if a.at in (None, event)]
+    assert [a.id for a in queue.pending] == [a.id for a in commands if a.at not in (None, event)]
 
 
-def test_another_threads_events_do_not_apply_acts(held):
-    b, done = held
-    b.emitter.add(act("set", "lr", 0.5))
+def test_another_threads_events_do_not_apply_commands(held):
+    b, results = held
+    b.telemetry.commands.add(command("set", "lr", 0.5))
     thread = threading.Thread(target=lambda: b.observe("batch"))
     thread.start()
     thread.join()
-    assert done == []
+    assert results == []
     b.observe("batch")
-    assert len(done) == 1
+    assert len(results) == 1
 
 
 class Paused:
     """A training on a thread of its own, paused at its event number `at`."""
 
     def __init__(self, make, n_events: int, prepare=lambda b: None):
-        self.done: queue.Queue = queue.Queue()
+        self.results: queue.Queue = queue.Queue()
         self.begun, self.go = threading.Event(), threading.Event()
 
         def train():
             self.b = make()
-            self.b.emitter.on_done = self.done.put
-            self.b.emitter.ledger.controls["lr"] = Control("lr", 0.1)
+            self.b.telemetry.commands.on_result = self.results.put
+            self.b.telemetry.commands.queue.controls["lr"] = Control("lr", 0.1)
             self.begun.set()
             self.go.wait(10)
             for _ in range(n_events):
-                if self.b.emitter.ledger.stopping:
+                if self.b.telemetry.commands.queue.stopping:
                     break
                 self.b.observe("batch")
 
@@ -148,8 +148,8 @@ class Paused:
         self.go.set()
 
     def add(self, *args, **options):
-        self.b.emitter.add(act(*args, **options))
-        return self.done.get(timeout=10)
+        self.b.telemetry.commands.add(command(*args, **options))
+        return self.results.get(timeout=10)
 
     def ended(self) -> bool:
         self.thread.join(10)
@@ -159,58 +159,58 @@ class Paused:
 @pytest.fixture
 def paused(bench):
     training = Paused(bench, 3)
-    training.b.emitter.add(act("pause", client="owner"))
+    training.b.telemetry.commands.add(command("pause", client="owner"))
     training.start()
-    assert training.done.get(timeout=10).act.kind == "pause"
+    assert training.results.get(timeout=10).command.kind == "pause"
     yield training
-    training.b.emitter.close()
+    training.b.telemetry.close()
     assert training.ended()
 
 
-def test_a_paused_run_applies_acts_and_goes_on_when_resumed(paused):
+def test_a_paused_run_applies_commands_and_goes_on_when_resumed(paused):
     assert paused.add("set", "lr", 0.5).result == 0.5
-    assert paused.b.emitter.demand.channels["batch"].n_events == 1
+    assert paused.b.telemetry.subscriptions.sources["batch"].n_events == 1
     paused.add("resume", client="other")
     assert paused.ended()
-    assert paused.b.emitter.demand.channels["batch"].n_events == 3
-    assert [d.act.kind for d in paused.b.emitter.ledger.history] == ["pause", "set", "resume"]
+    assert paused.b.telemetry.subscriptions.sources["batch"].n_events == 3
+    assert [d.command.kind for d in paused.b.telemetry.commands.queue.history] == ["pause", "set", "resume"]
 
 
 def test_stop_lets_a_paused_run_go(paused):
     paused.add("stop")
     assert paused.ended()
-    assert paused.b.emitter.ledger.stopping
-    assert paused.b.emitter.demand.channels["batch"].n_events == 1
+    assert paused.b.telemetry.commands.queue.stopping
+    assert paused.b.telemetry.subscriptions.sources["batch"].n_events == 1
 
 
 def test_a_pause_ends_with_its_owner(paused):
-    paused.b.emitter.release("somebody else")
+    paused.b.telemetry.commands.release("somebody else")
     paused.add("set", "lr", 0.2)
-    assert paused.b.emitter.ledger.paused_by is not None
-    paused.b.emitter.release("owner")
-    assert paused.done.get(timeout=10).act.kind == "resume"
+    assert paused.b.telemetry.commands.queue.paused_by is not None
+    paused.b.telemetry.commands.release("owner")
+    assert paused.results.get(timeout=10).command.kind == "resume"
     assert paused.ended()
 
 
 def test_a_pause_ends_with_the_run(paused):
-    paused.b.emitter.close()
+    paused.b.telemetry.close()
     assert paused.ended()
 
 
 def test_a_pause_with_hold_outlives_its_owner(bench):
     b = bench()
-    b.emitter.ledger.paused_by = act("pause", client="owner", hold=True)
-    b.emitter.release("owner")
-    assert (b.emitter.ledger.paused_by.client, b.emitter.ledger.pending) == ("owner", [])
+    b.telemetry.commands.queue.paused_by = command("pause", client="owner", hold=True)
+    b.telemetry.commands.release("owner")
+    assert (b.telemetry.commands.queue.paused_by.client, b.telemetry.commands.queue.pending) == ("owner", [])
 
 
 def test_a_pause_that_still_waits_goes_with_its_owner(held):
-    b, done = held
-    b.emitter.add(act("pause", client="owner", at="epoch", id=1))
-    b.emitter.add(act("set", "lr", 0.5, client="owner", at="epoch", id=2))
-    b.emitter.release("owner")
+    b, results = held
+    b.telemetry.commands.add(command("pause", client="owner", at="epoch", id=1))
+    b.telemetry.commands.add(command("set", "lr", 0.5, client="owner", at="epoch", id=2))
+    b.telemetry.commands.release("owner")
     b.observe("epoch")
-    assert [d.act.id for d in done] == [2]
+    assert [d.command.id for d in results] == [2]
 
 
 class Broadcast:
@@ -230,19 +230,19 @@ class Broadcast:
         return agree
 
 
-def test_ranks_apply_the_same_acts_at_the_same_event(bench):
+def test_ranks_apply_the_same_commands_at_the_same_event(bench):
     broadcast = Broadcast(2)
     received = [[], []]
     made, ready = {}, threading.Barrier(3)
 
     def train(rank: int) -> None:
         b = made[rank] = bench(agree=broadcast.of(rank), leads=rank == 0)
-        b.emitter.ledger.controls["lr"] = Control("lr", 0.1)
-        b.emitter.ledger.actions["take"] = Action("take", lambda *values: received[rank].extend(values))
+        b.telemetry.commands.queue.controls["lr"] = Control("lr", 0.1)
+        b.telemetry.commands.queue.actions["take"] = Action("take", lambda *values: received[rank].extend(values))
         ready.wait(10)
         ready.wait(10)
         index = 0
-        while not b.emitter.ledger.stopping and index < 100_000:
+        while not b.telemetry.commands.queue.stopping and index < 100_000:
             b.observe("batch")
             index += 1
 
@@ -250,21 +250,21 @@ def test_ranks_apply_the_same_acts_at_the_same_event(bench):
     for thread in threads:
         thread.start()
     ready.wait(10)
-    done = queue.Queue()
-    lead = made[0].emitter
-    lead.on_done = done.put
+    results = queue.Queue()
+    lead = made[0].telemetry.commands
+    lead.on_result = results.put
     ready.wait(10)
-    lead.add(act("set", "lr", 0.5, id=1))
-    lead.add(act("call", "take", [np.arange(3), 1 + 2j, (1, 2)], id=2))
-    lead.add(act("pause", client="owner", id=3))
-    assert [done.get(timeout=10).act.id for _ in range(3)] == [1, 2, 3]
+    lead.add(command("set", "lr", 0.5, id=1))
+    lead.add(command("call", "take", [np.arange(3), 1 + 2j, (1, 2)], id=2))
+    lead.add(command("pause", client="owner", id=3))
+    assert [results.get(timeout=10).command.id for _ in range(3)] == [1, 2, 3]
     lead.release("owner")
-    assert done.get(timeout=10).act.kind == "resume"
-    lead.add(act("stop", id=4))
+    assert results.get(timeout=10).command.kind == "resume"
+    lead.add(command("stop", id=4))
     for thread in threads:
         thread.join(20)
         assert not thread.is_alive()
-    histories = [[(d.act.kind, d.index) for d in made[rank].emitter.ledger.history] for rank in range(2)]
+    histories = [[(d.command.kind, d.index) for d in made[rank].telemetry.commands.queue.history] for rank in range(2)]
     assert histories[0] == histories[1]
     assert [kind for kind, _ in histories[0]] == ["set", "call", "pause", "resume", "stop"]
     for taken in received:
@@ -274,9 +274,9 @@ def test_ranks_apply_the_same_acts_at_the_same_event(bench):
 
 def test_what_cannot_be_broadcast_is_refused(bench):
     b = bench(agree=lambda told: told)
-    b.emitter.ledger.actions["take"] = Action("take", lambda x: x)
+    b.telemetry.commands.queue.actions["take"] = Action("take", lambda x: x)
     with pytest.raises(CommandError, match=r"^Expected a number, text, array or a container of these, got object at "):
-        b.emitter.add(act("call", "take", [object()]))
+        b.telemetry.commands.add(command("call", "take", [object()]))
     b.observe("batch")
 
 
@@ -289,5 +289,5 @@ def test_what_cannot_be_broadcast_is_refused(bench):
     )
 )
 def test_agreed_hands_over_what_it_is_given(pairs):
-    acts = [act(kind, "x", value, id=number, at="e") for number, (kind, value) in enumerate(pairs)]
-    assert agreed(acts, {}, bytes) == (acts, {})
+    commands = [command(kind, "x", value, id=number, at="e") for number, (kind, value) in enumerate(pairs)]
+    assert agreed(commands, {}, bytes) == (commands, {})

@@ -66,7 +66,7 @@ def test_the_training_thread_does_not_wait(bench, device):
         b.observe("batch", loss=Buffer(device, float(i)))
     assert (list(answer.rows), answer.n_errors) == ([], 0)
     device.gate.set()
-    b.emitter.flush(10)
+    b.telemetry.flush(10)
     assert rows(answer) == [(i, i, float(i)) for i in range(5)]
     assert set(device.readers) == {"sightglass-drain"}
 
@@ -79,7 +79,7 @@ def test_host_values_after_device_values_keep_their_place(bench, device):
         b.observe("batch", loss=float(i))
     assert not answer.rows
     device.gate.set()
-    b.emitter.flush(10)
+    b.telemetry.flush(10)
     assert rows(answer) == [(i, i, float(i)) for i in range(4)]
 
 
@@ -90,7 +90,7 @@ def test_steps_and_conditions_on_the_device(bench, device):
     for i in range(4):
         b.observe("batch", step=Buffer(device, 10 * i), loss=Buffer(device, float(i)))
     device.gate.set()
-    b.emitter.flush(10)
+    b.telemetry.flush(10)
     assert rows(answer) == [(0, 20, 4.0), (1, 30, 6.0)]
     assert rows(group) == [(0, 20, 3.0), (1, 30, 3.0)]
 
@@ -103,10 +103,10 @@ def test_per_end_group_and_the_end_keep_their_place(bench, device):
         for i in range(3):
             b.observe("batch", loss=Buffer(device, float(10 * epoch + i)))
         b.observe("epoch")
-        b.emitter.end_group("batch")
+        b.telemetry.events.end_group("batch")
     b.observe("batch", loss=Buffer(device, 7.0))
     device.gate.set()
-    b.emitter.close()
+    b.telemetry.close()
     for answer in (per, group):
         assert [(float(row[3]), row[4][2]) for row in answer.rows] == [(3.0, True), (33.0, True), (7.0, False)]
 
@@ -118,7 +118,7 @@ def test_the_program_may_overwrite_its_buffers(bench, device):
     b.observe("batch", loss=buffer)
     buffer.value[()] = 99.0
     device.gate.set()
-    b.emitter.flush(10)
+    b.telemetry.flush(10)
     assert rows(answer) == [(0, 0, 1.0)]
 
 
@@ -130,7 +130,7 @@ def test_a_buffer_that_cannot_be_read_costs_its_event(bench, device):
     for i in range(4):
         error = RuntimeError("Array has been deleted.") if i == 1 else None
         b.observe("batch", step=10 * i, loss=Buffer(device, float(i), error))
-    b.emitter.flush(10)
+    b.telemetry.flush(10)
     assert rows(answer) == [(0, 0, 0.0), (1, 20, 2.0), (2, 30, 3.0)]
     assert (answer.n_errors, answer.suspended) == (1, False)
     assert str(answer.last_error) == "RuntimeError: Array has been deleted. (at event 'batch', step 10)"
@@ -143,7 +143,7 @@ def test_a_step_that_cannot_be_read_costs_its_event_and_not_the_drain_thread(ben
     device.gate.set()
     b.observe("batch", step=Buffer(device, 0, RuntimeError("Array has been deleted.")), loss=1.0)
     b.observe("batch", step=5, loss=2.0)
-    b.emitter.flush(10)
+    b.telemetry.flush(10)
     assert (rows(answer), answer.n_errors) == ([(0, 5, 2.0)], 1)
 
 
@@ -153,7 +153,7 @@ def test_three_unreadable_buffers_in_a_row_suspend(bench, device):
     device.gate.set()
     for i, bad in enumerate((True, True, False, True, True, True, False)):
         b.observe("batch", loss=Buffer(device, float(i), RuntimeError("deleted") if bad else None))
-        b.emitter.flush(10)
+        b.telemetry.flush(10)
     assert (answer.n_errors, answer.suspended) == (5, True)
     assert rows(answer) == [(0, 2, 2.0)]
 
@@ -166,12 +166,12 @@ def test_what_waits_is_bounded_and_counted(bench, device, monkeypatch):
     for i in range(40):
         b.observe("batch", loss=Buffer(device, float(i)))
     device.gate.set()
-    b.emitter.flush(10)
+    b.telemetry.flush(10)
     assert rows(answer) == [(i, i, float(i)) for i in range(10)]
     assert (answer.n_dropped, count.n_dropped) == (30, 30)
     assert [(row[3], row[4][1]) for row in count.rows] == [(10, False), (0, False)]
     b.observe("batch", loss=Buffer(device, 40.0))
-    b.emitter.flush(10)
+    b.telemetry.flush(10)
     assert len(answer.rows) == 11
 
 
@@ -181,11 +181,11 @@ def test_a_fork_gets_what_is_on_its_way(bench, device):
     for i in range(3):
         b.observe("batch", loss=Buffer(device, float(i)))
     own = shared.fork(99)
-    b.emitter.open(own)
+    b.telemetry.open(own)
     own.end_group()
     b.observe("batch", loss=Buffer(device, 10.0))
-    b.emitter.end_group("batch")
+    b.telemetry.events.end_group("batch")
     device.gate.set()
-    b.emitter.flush(10)
+    b.telemetry.flush(10)
     assert [float(row[3]) for row in own.rows] == [3.0, 10.0]
     assert [float(row[3]) for row in shared.rows] == [13.0]

@@ -48,15 +48,15 @@ def test_idle_events_are_counted_and_nothing_else(bench, monkeypatch):
     b = bench()
     b.observe("batch", loss=1.0)
     with monkeypatch.context() as patch:
-        patch.setattr(b.emitter, "lock", NoLock())
+        patch.setattr(b.telemetry.events, "_mutex", NoLock())
         for _ in range(10):
             b.observe("batch", bomb=Bomb())
-    assert b.emitter.demand.channels["batch"].n_events == 11
+    assert b.telemetry.subscriptions.sources["batch"].n_events == 11
 
 
 def test_the_lock_stub_would_show_a_lock(bench, monkeypatch):
     b = bench()
-    monkeypatch.setattr(b.emitter, "lock", NoLock())
+    monkeypatch.setattr(b.telemetry.events, "_mutex", NoLock())
     with pytest.raises(AssertionError, match="a lock was taken"):
         b.observe("batch", loss=1.0)
     monkeypatch.undo()
@@ -87,7 +87,7 @@ ODD = {
 def test_a_first_look_never_raises(bench, kind):
     b = bench()
     b.observe("batch", odd=ODD[kind](), loss=1.0)
-    assert set(b.emitter.demand.channels["batch"].offered) == {"odd", "loss", "step"}
+    assert set(b.telemetry.subscriptions.sources["batch"].observables) == {"odd", "loss", "step"}
 
 
 class Unspeakable(Exception):
@@ -138,7 +138,7 @@ def test_a_step_that_is_no_number_costs_its_event(bench, step, values):
     answer = b.ask("batch.loss")
     b.observe("batch", step=step, loss=1.0)
     b.observe("batch", step=3, loss=2.0)
-    b.emitter.flush(5.0)
+    b.telemetry.flush(5.0)
     assert (answer.n_errors, values(answer), answer.rows[0][1]) == (1, [2.0], 3)
     assert str(answer.last_error).startswith("Expected a number as step, got ")
 
@@ -147,12 +147,12 @@ def test_events_after_the_end_are_ignored(bench, values):
     b = bench()
     answer = b.ask("batch.loss")
     b.observe("batch", loss=1.0)
-    b.emitter.close()
-    b.emitter.demand.close(answer)
-    b.emitter.demand.open(answer)
+    b.telemetry.close()
+    b.telemetry.subscriptions.close(answer)
+    b.telemetry.subscriptions.open(answer)
     b.observe("batch", loss=2.0)
     b.observe("fresh", loss=2.0)
-    assert (values(answer), "fresh" in b.emitter.demand.channels) == ([1.0], False)
+    assert (values(answer), "fresh" in b.telemetry.subscriptions.sources) == ([1.0], False)
 
 
 @pytest.mark.parametrize(
@@ -226,11 +226,11 @@ def test_end_group_closes_at_the_last_event_before_it(bench):
     answer = b.ask("on('batch').map(lambda e: e.loss).sum()")
     for loss in (1.0, 2.0):
         b.observe("batch", loss=loss)
-    b.emitter.end_group("batch")
-    b.emitter.end_group("batch")
-    b.emitter.end_group("unknown")
+    b.telemetry.events.end_group("batch")
+    b.telemetry.events.end_group("batch")
+    b.telemetry.events.end_group("unknown")
     b.observe("batch", loss=5.0)
-    b.emitter.close()
+    b.telemetry.close()
     assert [(row[1], row[3], row[4][:3]) for row in answer.rows] == [
         (1, 3.0, (2, True, True)),
         (2, 5.0, (1, False, False)),
@@ -255,7 +255,7 @@ def test_a_kept_event_answers_late_with_the_values_of_its_time(bench, values):
     array[:], step[()] = 99, 99
     answer = b.ask("init.params.w")
     assert [(row[1], list(row[3])) for row in answer.rows] == [(4, [0.0, 1.0, 2.0])]
-    b.emitter.close_answer(answer)
+    b.telemetry.close_subscription(answer)
     b.observe("init", snapshot=True, params={"w": array})
     late = b.ask("init.params.w")
     assert [list(value) for value in values(late)] == [[99.0] * 3]

@@ -35,14 +35,14 @@ def recorder(tmp_path: Path, made: list[Path]) -> Recorder:
     return Recorder(open_directory, rank=0, clock=SystemClock())
 
 
-def act(n: int) -> dict[str, object]:
+def command(n: int) -> dict[str, object]:
     return {"kind": "set", "step": n, "wall_time": n + 0.5, "index": 10 * n, "name": "lr"}
 
 
-def test_nothing_is_made_before_anything_is_given_and_acts_alone_are_nothing(
+def test_nothing_is_made_before_anything_is_given_and_commands_alone_are_nothing(
     recorder: Recorder, made: list[Path]
 ) -> None:
-    recorder.act(act(1))
+    recorder.command(command(1))
     recorder.flush(5)
     assert not recorder.active
     recorder.close(5)
@@ -60,8 +60,8 @@ def test_everything_goes_into_a_series_of_its_own(recorder: Recorder, tmp_path: 
     recorder.group("batch", 17, 4.5)
     params = {"w": np.eye(2), "deep": [SimpleNamespace(lr=0.1, inner=SimpleNamespace(x=1))]}
     recorder.snapshot("init", 3, 30, 1.0, {"net": SimpleNamespace(**params), "n": 1})
-    recorder.act(act(1))
-    recorder.act(act(2))
+    recorder.command(command(1))
+    recorder.command(command(2))
     recorder.log(0, 5, 2.0, {"a": 1.0, "b": "x"}, {"epoch": 0.5})
     assert recorder.active
     recorder.flush(20)
@@ -73,7 +73,7 @@ def test_everything_goes_into_a_series_of_its_own(recorder: Recorder, tmp_path: 
 
     with Recording(tmp_path / "run") as recording:
         assert recording.keys() == [
-            Key(kind="acts", tag="acts"), Key(kind="groups", tag="batch"), Key(kind="groups", tag="other"),
+            Key(kind="commands", tag="commands"), Key(kind="groups", tag="batch"), Key(kind="groups", tag="other"),
             Key(kind="logged", tag="a"), Key(kind="logged", tag="b"), Key(kind="snapshot", tag="init"),
             Key(kind="stream", tag="batch.loss", query=query.key),
         ]  # fmt: skip
@@ -84,9 +84,9 @@ def test_everything_goes_into_a_series_of_its_own(recorder: Recorder, tmp_path: 
         groups = recording.series(Key(kind="groups", tag="batch"))
         assert groups.columns().ordinals.tolist() == groups.steps.tolist() == [13, 17]
         assert [r.index for r in groups] == [0, 1]
-        acts = recording.series(Key(kind="acts", tag="acts")).columns()
-        assert acts.values == [act(1), act(2)]
-        assert acts.ordinals.tolist() == [10, 20]
+        commands = recording.series(Key(kind="commands", tag="commands")).columns()
+        assert commands.values == [command(1), command(2)]
+        assert commands.ordinals.tolist() == [10, 20]
         (init,) = recording.series(Key(kind="snapshot", tag="init"))
         assert init.step == 30
         assert init.value["net"]["w"].tolist() == [[1, 0], [0, 1]]

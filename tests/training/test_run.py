@@ -12,7 +12,6 @@ import pytest
 
 import sightglass as sg
 from sightglass.protocol import discovery
-from sightglass.training import run as run_module
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def test_a_run_has_a_name_an_id_and_a_directory_of_its_own(begin, tmp_path):
 
 
 def test_a_directory_that_is_taken_gets_a_counter(begin, monkeypatch, tmp_path):
-    monkeypatch.setattr(run_module.time, "strftime", lambda form: "2026-01-02-030405")
+    monkeypatch.setattr("sightglass.storage.run_directory.time.strftime", lambda form: "2026-01-02-030405")
     for name in ("job-2026-01-02-030405", "job-2026-01-02-030405-2"):
         (tmp_path / "out" / name).mkdir(parents=True)
     assert str(begin(dir="out").directory) == "out/job-2026-01-02-030405-3"
@@ -134,7 +133,7 @@ def test_a_run_without_a_registry_goes_on(begin, monkeypatch):
     monkeypatch.setattr(discovery, "folder", nowhere)
     with pytest.warns(
         RuntimeWarning,
-        match=r"^Run 'job' goes on, but can be reached by no other process: No folder for live runs: none$",
+        match=r"^Run 'job' continues, but can be reached by no other process: No folder for live runs: none$",
     ):
         run = begin()
     assert not run.reachable
@@ -150,27 +149,27 @@ def test_a_config_of_any_kind_is_shown(begin):
         assert client.describe().config == {"lr": 0.1, "shape": (1, 2), "model": "<class 'object'>", "3": "{1}"}
 
 
-def test_acts_are_refused_in_a_program_of_several_processes(begin, monkeypatch):
+def test_commands_are_refused_in_a_program_of_several_processes(begin, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
     run = begin()
     run.control("lr", 0.1)
-    reason = r"^Acts are refused in a program of 2 processes unless sg.Ranks\(agree=…\) supplies a broadcast$"
+    reason = r"^Commands are refused in a program of 2 processes unless sg.Ranks\(agree=…\) supplies a broadcast$"
     with sg.connect(run) as client:
-        assert not client.may_act
+        assert not client.may_command
         with pytest.raises(sg.RefusedError, match=reason):
             client.set("lr", 0.5)
 
 
-def test_acts_go_to_rank_0(begin, monkeypatch):
+def test_commands_go_to_rank_0(begin, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     with sg.connect(begin(ranks=sg.Ranks(agree=bytes))) as client, pytest.raises(sg.RefusedError) as caught:
         client.stop()
-    assert str(caught.value) == "Acts go to rank 0, whose run hands them to all; this is rank 1"
+    assert str(caught.value) == "Commands go to rank 0, whose run passes them to all; this is rank 1"
 
 
-def test_acts_with_agree(begin, monkeypatch):
+def test_commands_with_agree(begin, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
     run = begin(ranks=sg.Ranks(agree=bytes))

@@ -136,7 +136,7 @@ def test_a_client_stopped_for_a_moment_sees_what_it_lost(start):
         io_thread.MAX_OUTBOX_MESSAGES = 100
         run = sg.init("job", budget=None)
         say("ready")
-        until(lambda: run._emitter.demand.answers)
+        until(lambda: run._telemetry.subscriptions.active)
         time.sleep(0.5)
         for step in range(1_000_000):
             if run.stopping: break
@@ -351,7 +351,7 @@ def test_an_unfinished_message_holds_nobody_up(train):
 
 def test_limits_of_one_client(train):
     child = train()
-    from sightglass.training.agent import MAX_STREAMS
+    from sightglass.training.client_subscriptions import MAX_STREAMS
 
     with Raw(endpoint(child.pid)) as raw:
         raw.hello()

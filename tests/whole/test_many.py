@@ -67,7 +67,7 @@ def test_50_clients_get_every_record(start):
         """
         run = sg.init("job", budget=None)
         say("ready")
-        until(lambda: any(len(peers) == 50 for peers in list(run._agent._subscribers.values())), 60)
+        until(lambda: any(len(peers) == 50 for peers in list(run._wiring.agent._subscriptions._peers.values())), 60)
         for step in range(5_000):
             run.observe("batch", step=step, loss=float(step))
             time.sleep(0.0005)
@@ -94,7 +94,7 @@ def test_a_host_busy_in_python_loses_nothing(start):
         """
         run = sg.init("job", budget=None)
         say("ready")
-        until(lambda: run._emitter.demand.answers)
+        until(lambda: run._telemetry.subscriptions.active)
         began_s = time.monotonic()
         for step in range(3_000):
             while time.monotonic() - began_s < step / 1_000:
@@ -120,7 +120,7 @@ def test_a_client_that_is_slow_gets_every_record_too(start):
         """
         run = sg.init("job", budget=None)
         say("ready")
-        until(lambda: run._emitter.demand.answers)
+        until(lambda: run._telemetry.subscriptions.active)
         for step in range(20_000):
             run.observe("batch", step=step, loss=float(step))
         """.replace("\n        ", "\n")

@@ -47,7 +47,7 @@ def listening(start, tmp_path):
 def test_a_controller_acts_and_a_viewer_looks(listening):
     controller, viewer = listening.files
     with sg.connect(viewer) as run:
-        assert not run.may_act
+        assert not run.may_command
         assert len(run.stream("batch.loss").wait(10, timeout_s=10)) >= 10
         assert run.describe().controls["lr"].value == 0.1
         for act in (lambda: run.set("lr", 0.5), run.pause, run.resume, run.stop, lambda: run.call("nothing")):
@@ -56,7 +56,7 @@ def test_a_controller_acts_and_a_viewer_looks(listening):
         assert run.describe().controls["lr"].value == 0.1
         assert run.history == []
     with sg.connect(str(controller)) as run:
-        assert run.may_act
+        assert run.may_command
         assert run.set("lr", 0.5).applied
         stream = run.stream("batch.loss")
         stream.wait(10, timeout_s=10)
@@ -129,7 +129,7 @@ def test_loopback_with_keys_where_there_are_no_unix_sockets(start, tmp_path):
     assert entry.endpoint.startswith("tcp://127.0.0.1:")
     assert entry.server_key
     with sg.connect("job") as run:
-        assert run.may_act
+        assert run.may_command
         run.stream("batch.loss").wait(10, timeout_s=10)
         channel = ZmqChannel(Address(endpoint=entry.endpoint))
         channel.send(messages.encode(messages.Hello(version=messages.VERSION, client="stranger")))

@@ -35,8 +35,8 @@ def test_a_pause_ends_with_its_owner_within_15_s(train, start, until):
 def test_a_pause_that_holds_stays(start, until):
     child = start(
         """
-        import sightglass.training.agent as agent
-        agent.LEASE_S = 0.5
+        import sightglass.training.clients as clients
+        clients.LEASE_S = 0.5
         run = sg.init("job", budget=None)
         say("ready")
         step = 0
@@ -112,7 +112,7 @@ def test_an_idle_run_answers(start):
         run = sg.init("job", config={"lr": 0.1})
         run.control("lr", 0.1)
         say("ready")
-        until(lambda: len(run._emitter.ledger.pending) == 2, 60)
+        until(lambda: len(run._telemetry.commands.queue.pending) == 2, 60)
         run.observe("batch", loss=1.0)
         """.replace("\n        ", "\n")
     )

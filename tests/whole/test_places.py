@@ -79,7 +79,7 @@ def test_no_place_at_all(start, short, make):
     child = start(TRAINING, str(make(short)), "", "{}")
     assert child.hears("reachable") == ["False"]
     warning = " ".join(child.hears("warning"))
-    assert "RuntimeWarning Run 'job' goes on, but can be reached by no other process: No folder" in warning
+    assert "RuntimeWarning Run 'job' continues, but can be reached by no other process: No folder" in warning
     assert child.hears("n_warnings") == ["1"]
     child.hears("left")
     assert child.ends() == 0
@@ -169,7 +169,7 @@ def test_a_port_that_is_taken(start, short, tmp_path):
         child = start(TRAINING, "", "", repr({"listen": endpoint, "dir": str(tmp_path)}))
         assert child.hears("reachable") == ["True"]
         warning = " ".join(child.hears("warning"))
-        assert "goes on, but can be reached from this machine only" in warning
+        assert "continues, but can be reached from this machine only" in warning
         assert "Address already in use" in warning
         with sg.connect("job") as run:
             run.stop()
@@ -181,7 +181,7 @@ def test_no_folder_but_a_port(start, short, tmp_path):
         TRAINING, str(file_in_the_way(short)), "", repr({"listen": "tcp://127.0.0.1:0", "dir": str(tmp_path)})
     )
     assert child.hears("reachable") == ["True"]
-    assert "goes on, but can be reached over TCP only" in " ".join(child.hears("warning"))
+    assert "continues, but can be reached over TCP only" in " ".join(child.hears("warning"))
     [file] = tmp_path.rglob("connection.json")
     with sg.connect(file) as run:
         run.stop()

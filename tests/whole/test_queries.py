@@ -164,7 +164,7 @@ def test_a_query_that_fails_now_and_then_goes_on(start):
         run = sg.init("job", budget=None)
         run.function("fail", fail)
         say("ready")
-        until(lambda: run._emitter.demand.answers)
+        until(lambda: run._telemetry.subscriptions.active)
         for step in range(300):
             run.observe("batch", step=step, n=step)
         until(lambda: run.stopping or run.observe("other"))

@@ -41,8 +41,8 @@ def broadcast(data):
         return data
     return take(peers[0], struct.unpack("I", take(peers[0], 4))[0])
 
-import sightglass.training.agent as agent
-agent.LEASE_S = 1.0
+import sightglass.training.clients as clients
+clients.LEASE_S = 1.0
 run = sg.init(f"rank{rank}", budget=None, ranks=sg.Ranks(agree=broadcast) if sys.argv[2] == "agree" else None)
 lr = run.control("lr", 0.1)
 calls = []
@@ -84,7 +84,7 @@ def ranks(start, runtime):
 def test_acts_are_applied_at_the_same_event_of_every_rank(ranks):
     children = ranks("agree")
     with sg.connect("rank0") as run:
-        assert run.may_act
+        assert run.may_command
         stream = run.stream("batch.loss")
         stream.wait(10, timeout_s=10)
         acks = [run.set("lr", 0.2), run.set("lr", 0.3, at="epoch"), run.set("lr", 0.4)]
@@ -111,9 +111,11 @@ def test_acts_are_applied_at_the_same_event_of_every_rank(ranks):
 def test_other_ranks_answer_and_refuse_acts(ranks):
     children = ranks("agree")
     with sg.connect("rank1") as run:
-        assert not run.may_act
+        assert not run.may_command
         run.stream("batch.loss").wait(10, timeout_s=10)
-        with pytest.raises(sg.RefusedError, match="Acts go to rank 0, whose run hands them to all; this is rank 1"):
+        with pytest.raises(
+            sg.RefusedError, match="Commands go to rank 0, whose run passes them to all; this is rank 1"
+        ):
             run.stop()
     with sg.connect("rank0") as run:
         run.stop()

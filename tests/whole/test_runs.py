@@ -15,7 +15,7 @@ import sightglass as sg
 COUNTING = """
 run = sg.init("job", budget=None)
 say("ready", run.id)
-until(lambda: run._agent.subscribers and run._emitter.demand.answers)
+until(lambda: run._telemetry.subscriptions.active)
 for step in range(5_000):
     run.observe("batch", step=step, loss=float(step))
 """
@@ -97,11 +97,11 @@ def test_a_stopped_run_is_silent_and_goes_on_when_continued(train):
 def test_a_run_that_held_the_interpreter_for_long_keeps_its_clients(start):
     child = start(
         """
-        import sightglass.training.agent as agent, ctypes
-        agent.LEASE_S = 1.5
+        import sightglass.training.clients as clients, ctypes
+        clients.LEASE_S = 1.5
         run = sg.init("job")
         say("ready")
-        until(lambda: run._emitter.demand.answers)
+        until(lambda: run._telemetry.subscriptions.active)
         run.observe("batch", loss=1.0)
         ctypes.PyDLL(None).sleep(4)  # a call that never lets the interpreter go
         until(lambda: run.stopping or run.observe("batch", loss=2.0))
@@ -124,7 +124,7 @@ FORKED = """
 from sightglass.protocol import discovery
 run = sg.init("job", budget=None)
 say("ready", run.id)
-until(lambda: run._emitter.demand.answers)
+until(lambda: run._telemetry.subscriptions.active)
 children = []
 for _ in range(3):
     pid = os.fork()
@@ -168,7 +168,7 @@ import loader
 if __name__ == "__main__":
     run = loader.run = sg.init("job", budget=None)
     say("ready")
-    until(lambda: run._emitter.demand.answers)
+    until(lambda: run._telemetry.subscriptions.active)
     context = mp.get_context(sys.argv[1])
     with context.Pool(2) as pool:
         for step, batch in enumerate(pool.imap(loader.load, range(200))):

@@ -98,8 +98,8 @@ class SightglassCallback(keras.callbacks.Callback):  # type: ignore[misc]
         run = self._callback_run.run
         if run is not None and self._has_control:
             self._has_control = False
-            with wiring(run).emitter.lock:
-                wiring(run).emitter.ledger.controls.pop(LR_CONTROL, None)
+            with wiring(run).telemetry.lock.mutex:
+                wiring(run).telemetry.commands.queue.controls.pop(LR_CONTROL, None)
         self._callback_run.end()
 
     def _observe(self, event: str, metrics: Mapping[str, object] | None) -> None:

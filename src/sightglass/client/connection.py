@@ -69,14 +69,14 @@ class Connection:
     Attributes:
         run: The run's name.
         id: The run's id.
-        may_act: Whether the run accepts commands from this client.
+        may_command: Whether the run accepts commands from this client.
         ended: Why the connection ended, or empty while it lasts.
     """
 
     def __init__(self, channel: Channel, *, run: str, client: str, alive: Callable[[], bool] | None = None) -> None:
         self.run = run
         self.id = ""
-        self.may_act = False
+        self.may_command = False
         self.ended = ""
         self._channel = channel
         self._client = client
@@ -226,8 +226,8 @@ class Connection:
         match message:
             case messages.Block():
                 self._add_records(message, arrays)
-            case messages.Welcome(run=run, id=id, may_act=may_act, lease_s=lease_s):
-                self.run, self.id, self.may_act = run, id, may_act
+            case messages.Welcome(run=run, id=id, may_command=may_command, lease_s=lease_s):
+                self.run, self.id, self.may_command = run, id, may_command
                 self._ping_s = min(PING_S, lease_s / 4)
                 self._welcome.resolve()
             case messages.Reply(request=request, value=value):

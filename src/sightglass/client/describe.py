@@ -93,7 +93,7 @@ class Description:
     functions: Mapping[str, str]
     streams: Sequence[StreamInfo]
     n_clients: int
-    n_pending_acts: int
+    n_pending_commands: int
 
     def __str__(self) -> str:
         age = time.strftime("%H:%M:%S", time.gmtime(max(0.0, self.wall_time - self.started)))
@@ -135,7 +135,7 @@ def description_of(info: Mapping[str, Any]) -> Description:
     return Description(
         **{
             key: info.get(key)
-            for key in ("name", "id", "pid", "host", "state", "wall_time", "n_clients", "n_pending_acts")
+            for key in ("name", "id", "pid", "host", "state", "wall_time", "n_clients", "n_pending_commands")
         },  # type: ignore[arg-type]
         started=info.get("started", 0.0),
         config=info.get("config") or {},
@@ -189,7 +189,7 @@ def recorded_description(
         for i, (key, (n, _)) in enumerate(series.items())
         if key.kind == "stream"
     ]  # fmt: skip
-    empty: dict[str, Any] = {"controls": {}, "actions": {}, "functions": {}, "n_pending_acts": 0}
+    empty: dict[str, Any] = {"controls": {}, "actions": {}, "functions": {}, "n_pending_commands": 0}
     return description_of({**empty, **info})
 
 

@@ -96,9 +96,9 @@ class RemoteRun(EventAttributes):
         return self._connection.id
 
     @property
-    def may_act(self) -> bool:
+    def may_command(self) -> bool:
         """Whether the run accepts commands from this client."""
-        return self._connection.may_act
+        return self._connection.may_command
 
     @property
     def ended(self) -> bool:
@@ -205,7 +205,7 @@ class RemoteRun(EventAttributes):
     def _set_recording(self, query: Query | str, on: bool, confirm: bool = False) -> Any:
         text = query if isinstance(query, str) else str(as_query(query))
         return self._connection.request(
-            lambda number: messages.RecordQuery(request=number, query=text, keep=on, confirm=confirm)
+            lambda number: messages.RecordQuery(request=number, query=text, record=on, confirm=confirm)
         )
 
     def publish(self, event: str, stream: Stream) -> StreamCallback:

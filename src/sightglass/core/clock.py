@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 UNITS_S = {"ms": 0.001, "s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0,
            "h": 3600.0, "hour": 3600.0, "d": 86400.0, "day": 86400.0}  # fmt: skip
 SHORTEST_S = 0.001
+# How often the machine's clock is read: reading it at each event would cost as much as a small query.
+CLOCK_S: Final = 0.05
+CLOCK_NOISE_S: Final = 0.001  # two readings may differ by this much because the thread was descheduled in between
 
 
 class Clock(Protocol):
@@ -26,6 +29,40 @@ class SystemClock:
 
     wall = staticmethod(time.time)
     monotonic = staticmethod(time.perf_counter)
+
+
+class EventClock:
+    """Wall times for events: they follow a monotonic clock, so they have the order of the events.
+
+    The machine's clock is read every `CLOCK_S`. If it was set by more than `CLOCK_NOISE_S`, wall times follow it.
+
+    Attributes:
+        monotonic: The monotonic clock, in seconds.
+        offset_s: The wall time minus the monotonic time.
+        read_s: When the machine's clock was last read, in monotonic time.
+    """
+
+    __slots__ = ("_wall", "monotonic", "offset_s", "read_s")
+
+    def __init__(self, clock: Clock) -> None:
+        self.monotonic = clock.monotonic
+        self._wall = clock.wall
+        self.offset_s = clock.wall() - clock.monotonic()
+        self.read_s = clock.monotonic()
+
+    def wall(self, now_s: float) -> float:
+        """Return the wall time at a monotonic time, in seconds since the Unix epoch."""
+        if now_s - self.read_s >= CLOCK_S:
+            before_s, wall_s, self.read_s = self.monotonic(), self._wall(), self.monotonic()
+            offset_s = wall_s - before_s
+            settled = self.read_s - before_s < CLOCK_NOISE_S
+            if settled and abs(offset_s - self.offset_s) > CLOCK_NOISE_S:
+                self.offset_s = offset_s
+        return now_s + self.offset_s
+
+    def wall_now(self) -> float:
+        """Return the wall time now, in step with that of the events, without reading the machine's clock."""
+        return self.monotonic() + self.offset_s
 
 
 def duration(text: str) -> float:

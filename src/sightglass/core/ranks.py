@@ -1,4 +1,4 @@
-"""Programs of several processes: which one this is, and whether clients may act on it."""
+"""Programs of several processes: which rank this is, and whether it takes commands."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable
 
 Agree = Callable[[bytes], bytes]
+"""A broadcast: every rank calls it with some bytes, and it returns the bytes of rank 0 to each."""
 
 
 def rank_and_size() -> tuple[int, int]:
-    """Return this process's rank and the number of ranks, as the usual launchers tell them."""
+    """Return the rank of this process and the number of ranks, from JAX or the environment of common launchers."""
     jax = sys.modules.get("jax")
     if jax is not None and "jax._src.distributed" in sys.modules:
         state = getattr(sys.modules["jax._src.distributed"], "global_state", None)
@@ -24,9 +25,13 @@ def rank_and_size() -> tuple[int, int]:
 
 
 def refusal(what: str, rank: int, n_ranks: int, agree: Agree | None) -> str:
-    """Say why something is refused in this process that all ranks must do at once, such as "Acts"; or nothing."""
+    """Return why this process refuses something that all ranks must do together; empty if it does not.
+
+    >>> refusal("Commands", rank=1, n_ranks=2, agree=bytes)
+    'Commands go to rank 0, whose run passes them to all; this is rank 1'
+    """
     if n_ranks <= 1:
         return ""
     if agree is None:
         return f"{what} are refused in a program of {n_ranks} processes unless sg.Ranks(agree=…) supplies a broadcast"
-    return "" if rank == 0 else f"{what} go to rank 0, whose run hands them to all; this is rank {rank}"
+    return "" if rank == 0 else f"{what} go to rank 0, whose run passes them to all; this is rank {rank}"

@@ -1,14 +1,14 @@
 """The messages between a client and an agent, as bytes.
 
 A message is a list of frames: one msgpack header, then raw buffers that it refers to. Each type is a struct below;
-the header is an array that begins with the type's tag. What is not a message of this version, or breaks a limit, is
-refused with a reason.
+the header is an array that begins with the type's tag. Anything else, or a message that exceeds a limit, is refused
+with a reason.
 
-A `Block` carries many records of one stream as columns; index numbers are consecutive in it. Its values are one array
-where they are numbers of one type, else encoded one by one (`core.codec`).
+A `Block` carries consecutive records of one stream as columns. Its values are one array if they are numbers of one
+type, otherwise they are encoded one by one (`core.codec`).
 
-Changing messages: new fields go last and have defaults, so that older readers skip them and older writers leave them
-out. What an older peer could misread needs a new `VERSION`.
+To change a message, add new fields last and give them defaults: older readers skip them, older writers omit them. A
+change that an older peer could misread needs a new `VERSION`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from sightglass.core.columns import FLOAT64, INT64, Columns, Row, of_rows
 from sightglass.core.errors import UnsendableError, WireError
 
 VERSION: Final = 1
-MAX_FRAMES: Final = 4_096
-MAX_BLOCK_ROWS: Final = 4_000
-MAX_HEADER_BYTES: Final = 16 * 2**20
-MAX_MESSAGE_BYTES: Final = 256 * 2**20
-MAX_CLIENT_MESSAGE_BYTES: Final = 64 * 2**20
+MAX_FRAMES: Final = 4_096  # more than `MAX_BLOCK_ROWS`: each record of a block may have a buffer
+MAX_BLOCK_ROWS: Final = 4_000  # large enough that numbers cost nothing, small enough to be decoded in a few ms
+MAX_HEADER_BYTES: Final = 16 * 2**20  # msgpack decodes a header in one go, into memory
+MAX_MESSAGE_BYTES: Final = 256 * 2**20  # a large tensor; clients may be notebooks with little memory
+MAX_CLIENT_MESSAGE_BYTES: Final = 64 * 2**20  # a training process must not be filled up by a client
 
 Buffer = bytes | bytearray | memoryview
 
@@ -58,14 +58,14 @@ class Bye(Message, frozen=True, kw_only=True, array_like=True, tag="bye"):
 
 
 class Ask(Message, frozen=True, kw_only=True, array_like=True, tag="ask"):
-    """Asks something that needs no event: "describe", "statistics" or "history"."""
+    """Requests information that needs no event: "describe", "statistics" or "history"."""
 
     request: int
     what: str
 
 
 class Open(Message, frozen=True, kw_only=True, array_like=True, tag="open"):
-    """Opens a stream; `confirm` says that the price of asking for such an event is known, and accepted."""
+    """Opens a stream; `confirm` accepts the price of its event, if it has one."""
 
     request: int
     query: str
@@ -85,8 +85,8 @@ class EndGroup(Message, frozen=True, kw_only=True, array_like=True, tag="end_gro
     stream: int
 
 
-class RunCommand(Message, frozen=True, kw_only=True, array_like=True, tag="do"):
-    """An act: "set", "call", "pause", "resume" or "stop"; `value` is encoded."""
+class RunCommand(Message, frozen=True, kw_only=True, array_like=True, tag="command"):
+    """A command: "set", "call", "pause", "resume" or "stop"; `value` is encoded."""
 
     request: int
     kind: str
@@ -96,17 +96,17 @@ class RunCommand(Message, frozen=True, kw_only=True, array_like=True, tag="do"):
     hold: bool = False
 
 
-class RecordQuery(Message, frozen=True, kw_only=True, array_like=True, tag="keep"):
-    """Asks that the records of a query be kept from now on, or, with `keep` unset, not any more."""
+class RecordQuery(Message, frozen=True, kw_only=True, array_like=True, tag="record"):
+    """Starts to record a query, or stops if `record` is not set."""
 
     request: int
     query: str
-    keep: bool = True
+    record: bool = True
     confirm: bool = False
 
 
 class Publish(Message, frozen=True, kw_only=True, array_like=True, tag="publish"):
-    """Offers a stream of the client's own as an event of the run; its records follow as blocks."""
+    """Offers a stream of the client as an event of the run; its records follow as blocks."""
 
     request: int
     event: str
@@ -121,7 +121,7 @@ class Welcome(Message, frozen=True, kw_only=True, array_like=True, tag="welcome"
     version: int
     run: str
     id: str
-    may_act: bool
+    may_command: bool
     lease_s: float
 
 
@@ -141,7 +141,7 @@ class Refused(Message, frozen=True, kw_only=True, array_like=True, tag="refused"
 
 
 class Opened(Message, frozen=True, kw_only=True, array_like=True, tag="opened"):
-    """Answers `Open`: blocks of this stream follow. `note` is for a person: such as that the event is unknown."""
+    """Answers `Open`: blocks of this stream follow. `note` is a remark for the user, such as "Unknown event"."""
 
     request: int
     stream: int
@@ -150,21 +150,21 @@ class Opened(Message, frozen=True, kw_only=True, array_like=True, tag="opened"):
 
 
 class Moved(Message, frozen=True, kw_only=True, array_like=True, tag="moved"):
-    """Says that a stream goes on under another number; its index numbers go on too."""
+    """Gives a stream another number; its index numbers continue."""
 
     stream: int
     to: int
 
 
 class Waiting(Message, frozen=True, kw_only=True, array_like=True, tag="waiting"):
-    """Says that an act is accepted and waits for an event."""
+    """Accepts a command, which waits for an event."""
 
     request: int
     note: str
 
 
 class Ended(Message, frozen=True, kw_only=True, array_like=True, tag="ended"):
-    """Ends a stream; `error` as in `Refused`, empty if the run ended. `counts` is its encoded entry of "statistics"."""
+    """Ends a stream; `error` as in `Refused`, empty if the run ended. `counts` is its encoded "statistics" entry."""
 
     stream: int
     error: str = ""
@@ -181,7 +181,7 @@ class Block(Message, frozen=True, kw_only=True, array_like=True, tag="block"):
     Attributes:
         stream: The stream's number.
         index: The first record's number.
-        n: How many there are.
+        n: The number of records.
         steps: Column of int64 or float64, shape (n,), its type's letter first.
         wall_times: float64 column, shape (n,).
         values: Encoded column: an array of shape (n,), or a list.
@@ -212,22 +212,22 @@ _from_agent = msgspec.msgpack.Decoder(FromAgent)
 
 
 def encode(message: Message, buffers: Frames = ()) -> list[Buffer]:
-    """Encode a message; the buffers go beside it as they are."""
+    """Encode a message; the buffers follow unchanged, without a copy."""
     return [_encoder.encode(message), *buffers]
 
 
 def decode_from_client(frames: Frames) -> tuple[FromClient, Frames]:
-    """Decode what a client sent.
+    """Decode a message from a client, and return it with its buffers.
 
     Raises:
-        WireError: It is no message, or breaks a limit.
+        WireError: The frames are not a valid message, or exceed a limit.
     """
     _check(frames, MAX_CLIENT_MESSAGE_BYTES)
     return _decode(_from_client, frames), frames[1:]
 
 
 def decode_from_agent(frames: Frames) -> tuple[FromAgent, Frames]:
-    """Decode what an agent sent. Errors as in `decode_from_client`."""
+    """Decode a message from an agent. Errors as in `decode_from_client`."""
     _check(frames, MAX_MESSAGE_BYTES)
     return _decode(_from_agent, frames), frames[1:]
 
@@ -248,14 +248,14 @@ def _decode(decoder: Any, frames: Frames) -> Any:
     try:
         return decoder.decode(frames[0])
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise WireError(f"Expected a message of version {VERSION}, got bytes that are none: {error}") from error
+        raise WireError(f"Expected a message of version {VERSION}, got other bytes: {error}") from error
 
 
 def encode_block(stream: int, rows: Sequence[Row]) -> list[Buffer]:
     """Encode consecutive rows of a stream, at least one.
 
     Raises:
-        UnsendableError: A value has a type that cannot travel.
+        UnsendableError: A value cannot be serialised.
     """
     columns = of_rows(rows)
     blob, buffers = codec.encode(columns.values)
@@ -277,7 +277,7 @@ def encode_blocks(stream: int, rows: Sequence[Row]) -> Iterator[list[Buffer]]:
     """Encode consecutive rows of a stream in as few blocks as the limits of a message allow.
 
     Raises:
-        UnsendableError: A value has a type that cannot travel, or is too large for a message.
+        UnsendableError: A value cannot be serialised, or is too large for a message.
     """
     frames = encode_block(stream, rows)
     try:
@@ -309,7 +309,7 @@ def decode_block(block: Block, buffers: Frames) -> Columns:
     for name, column in (("steps", steps), ("wall_times", wall_times), ("values", values), ("n_events", n_events),
                          ("flags", flags), ("tracks", tracks)):  # fmt: skip
         if column is not None and _length(column) != block.n:
-            raise WireError(f"Expected {block.n} {name} in a block, got another number")
+            raise WireError(f"Expected {block.n} {name} in a block, got another length")
     if tracks is not None and not all(isinstance(track, dict) for track in tracks):
         raise WireError("Expected a mapping of step tracks for each record")
     return Columns(index=block.index, steps=steps, wall_times=wall_times, values=values, n_events=n_events,

@@ -30,12 +30,12 @@ class Delivery:
     Attributes:
         peer: Who sent it; good for `send`.
         frames: The message.
-        may_act: Whether the peer has a controller's key.
+        may_command: Whether the peer has a controller's key.
     """
 
     peer: bytes
     frames: Frames
-    may_act: bool
+    may_command: bool
 
 
 class Listener(Protocol):

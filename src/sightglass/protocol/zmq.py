@@ -171,10 +171,10 @@ class ZmqListener:
                 except zmq.Again:
                     break
                 peer = bytes([number]) + parts[0].bytes
-                may_act = number == 0 and self.address is not None and not self.address.server
-                if not may_act and len(parts) > 1:
-                    may_act = _user(parts[-1]) == "controller"
-                deliveries.append(Delivery(peer, [part.bytes for part in parts[1:]], may_act))
+                may_command = number == 0 and self.address is not None and not self.address.server
+                if not may_command and len(parts) > 1:
+                    may_command = _user(parts[-1]) == "controller"
+                deliveries.append(Delivery(peer, [part.bytes for part in parts[1:]], may_command))
         return deliveries
 
     def send(self, peer: bytes, frames: Frames) -> Sent:

@@ -22,7 +22,7 @@ import torch
 
 from sightglass.core.errors import RefusedError, UnknownNameError
 from sightglass.query.query import Query
-from sightglass.training.commands import VariantPlan
+from sightglass.training.compiled import VariantPlan
 from sightglass.training.run import Run, wiring
 from sightglass.training.subscription import Subscription
 from sightglass.training.subscriptions import ObservableFacts
@@ -63,7 +63,7 @@ class Watched:
 
     Attributes:
         event: The event that its observables belong to.
-        restless: Whether what is asked has changed, and hooks are to be changed at the next event.
+        wants_event: Whether what is asked has changed, and hooks are to be changed at the next event.
     """
 
     def __init__(
@@ -79,10 +79,10 @@ class Watched:
         where: str,
     ) -> None:
         self.event = event
-        self.restless = False
+        self.wants_event = False
         self.name = name
-        self._emitter = wiring(run).emitter
-        self._lock = self._emitter.lock
+        self._telemetry = wiring(run).telemetry
+        self._lock = self._telemetry.lock.mutex
         self._recompile = recompile
         self._compiled = Compiled(is_sure=any(map(is_compiled, module.modules())))
         self._module = weakref.ref(inner(module))
@@ -103,29 +103,29 @@ class Watched:
         self._controls: list[str] = []
         self._closed = False
         made = [] if optimizer is None else [*controls(optimizer, prefix=self._prefix, bounds=bounds, where=where)]
-        with self._emitter.turn():
+        with self._telemetry.lock.turn():
             self._attach(made)
 
     def _attach(self, made: Iterable[Any]) -> None:
         """Take the place of an earlier watch of this name, and offer what there is."""
-        emitter = self._emitter
-        channel = emitter.demand.channel(self.event)
-        for other in channel.brings:
+        telemetry = self._telemetry
+        channel = telemetry.subscriptions.source(self.event)
+        for other in channel.providers:
             if isinstance(other, Watched) and other.name == self.name:
                 other.close()
         for control in made:
-            if control.name in emitter.ledger.controls:
-                taken = emitter.ledger.controls[control.name]
+            if control.name in telemetry.commands.queue.controls:
+                taken = telemetry.commands.queue.controls[control.name]
                 raise ValueError(f"Expected a new name for a control, {control.name!r} is taken in {taken.where}")
         for control in made:
-            emitter.ledger.controls[control.name] = control
+            telemetry.commands.queue.controls[control.name] = control
             self._controls.append(control.name)
-        channel.brings = (*channel.brings, self)
+        channel.providers = (*channel.providers, self)
         channel.describe_next = True
         self._channel = channel
-        emitter.steps.append(self)
-        self.asked()
-        emitter.demand.refresh()
+        telemetry.steps.add(self)
+        self.subscriptions_changed()
+        telemetry.subscriptions.refresh()
 
     @property
     def _prefix(self) -> str:
@@ -136,16 +136,16 @@ class Watched:
         """How many hooks there are on the module and its optimizer now."""
         return 0 if self._hooks is None else self._hooks.n_hooks
 
-    # For the emitter
+    # For the run
 
     def survey(self) -> bool:
         """Return that what the module offers is known."""
         return True
 
-    def asked(self) -> None:
+    def subscriptions_changed(self) -> None:
         """See that what is asked has changed: hooks are changed at the next event."""
-        self.restless = self._wanted or any(self._reads(answer) for answer in self._channel.answers)
-        self._emitter.demand.refresh()
+        self.wants_event = self._wanted or any(self._reads(answer) for answer in self._channel.subscriptions)
+        self._telemetry.subscriptions.refresh()
 
     def propose(self) -> VariantPlan:
         """Return no plan: each process looks into its own tensors, and none waits for another."""
@@ -159,23 +159,22 @@ class Watched:
 
     def close(self) -> None:
         """Leave the module as it was; nothing is offered any more. Calling it again does nothing."""
-        with self._emitter.turn():
+        with self._telemetry.lock.turn():
             if self._closed:
                 return
             self._closed = True
             self._rest()
-            self.restless = False
+            self.wants_event = False
             for name in self._controls:
-                self._emitter.ledger.controls.pop(name, None)
+                self._telemetry.commands.queue.controls.pop(name, None)
             channel = self._channel
-            channel.brings = tuple(other for other in channel.brings if other is not self)
-            if self in self._emitter.steps:
-                self._emitter.steps = [other for other in self._emitter.steps if other is not self]
-            self._emitter.demand.refresh()
+            channel.providers = tuple(other for other in channel.providers if other is not self)
+            self._telemetry.steps.remove(self)
+            self._telemetry.subscriptions.refresh()
 
     # For the event
 
-    def tell(self) -> dict[str, ObservableFacts]:
+    def describe(self) -> dict[str, ObservableFacts]:
         """Say what the module offers; nothing is computed."""
         module = self._module()
         named = {name: told(p) for name, p in parameters(module).items()}
@@ -202,9 +201,9 @@ class Watched:
         fields |= {f"{kind}.{path}": type_ for kind, one in offered.items() for path, type_ in one.fields.items()}
         return {self.name: ObservableFacts(f"mapping of {len(offered)}", fields=fields)}
 
-    def bring(self, index: int, observables: Mapping[str, Any]) -> Mapping[str, Any]:
+    def provide(self, index: int, observables: Mapping[str, Any]) -> Mapping[str, Any]:
         """Add the module's observables to an event that somebody asks for, and what was computed ahead of it."""
-        if self.restless:
+        if self.wants_event:
             self._renew()
         if not self._wanted:
             return observables
@@ -226,15 +225,15 @@ class Watched:
         """Compute what is asked of several tensors of one kind."""
         with self._lock, torch.no_grad():
             self._heard = self._heard or kind == ACTIVATIONS
-            if self._emitter.closed:
+            if self._telemetry.closed:
                 return
-            started_s = self._emitter.now_s()
+            started_s = self._telemetry.clock.monotonic()
             for name, value in named:
                 works = [work for work in self._by_place.get((kind, name), ()) if not work.rests]
                 plain = bare(value) if works else None
                 for work in works:
                     work.take(self._observables, name, plain)
-                    ended_s = self._emitter.now_s()
+                    ended_s = self._telemetry.clock.monotonic()
                     for answer in work.answers:
                         answer.spent_s += (ended_s - started_s) / len(work.answers)
                     started_s = ended_s
@@ -254,15 +253,15 @@ class Watched:
 
     def _renew(self) -> None:
         """Change the hooks to those that are needed now; on the thread that observes."""
-        answers = [answer for answer in self._channel.answers if self._reads(answer)]
+        answers = [answer for answer in self._channel.subscriptions if self._reads(answer)]
         try:
             self._wanted = bool(answers)
             self._use(answers)
         except Exception as error:  # noqa: BLE001  modules are the program's own, and a query must never hurt the run
             self._rest()
             self._refuse(answers, RefusedError(f"The module cannot be watched: {type(error).__name__}: {error}"))
-        self.restless = self._hooks is not None and bool(self._works) and not self._hooks.is_made
-        self._emitter.demand.refresh()
+        self.wants_event = self._hooks is not None and bool(self._works) and not self._hooks.is_made
+        self._telemetry.subscriptions.refresh()
 
     def _use(self, answers: Iterable[Subscription]) -> None:
         module = self._module()
@@ -307,7 +306,7 @@ class Watched:
         key = answer.query.key
         if key not in self._prepared:
             rest, mine = answer.query, tuple[PrecomputedPart, ...]()
-            for other in self._channel.brings:
+            for other in self._channel.providers:
                 if isinstance(other, Watched):
                     rest, parts = split(rest, other._offers)
                     mine = parts if other is self else mine
@@ -335,7 +334,7 @@ class Watched:
     def _refuse(self, answers: Iterable[Subscription], error: Any) -> None:
         for answer in answers:
             answer.refuse(error)
-        self._emitter.wake()
+        self._telemetry.wake()
 
     def _listen(self) -> None:
         """Find out whether hooks are not heard of because the module is compiled."""
@@ -349,8 +348,8 @@ class Watched:
             self._refuse(
                 {a for w in self._works if w.part.kind == ACTIVATIONS for a in w.answers}, RefusedError(SILENT)
             )
-            self.restless = True
-            self._emitter.demand.refresh()
+            self.wants_event = True
+            self._telemetry.subscriptions.refresh()
 
     def _rest(self) -> None:
         """Leave no hook, and forget what was asked."""

@@ -1,22 +1,58 @@
-"""The budget of a run: how much of its time queries may take, and who is thinned when they take more.
+"""The budget of a run: which share of its time queries may take, and which streams are thinned when they take more.
 
-The account is a bucket that fills with `budget` seconds per second up to `CREDIT_S` and is drained by what evaluation
-costs, so that a short burst is free and the long run is bounded. When it is empty, the most expensive streams are
-thinned first: a stream of stride n is evaluated on each n-th event.
+The account is a bucket. It fills with `budget` seconds per second, up to `CREDIT_S`, and evaluation drains it: a short
+burst is free, and in the long run the share is bounded. When it is empty, the most expensive streams are thinned first:
+a stream of stride n is evaluated on every n-th event.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
-CREDIT_S: Final = 1.0
-REVIEW_S: Final = 0.25
-MAX_STRIDE: Final = 2**20
+from .subscription import Subscription
+
+CREDIT_S: Final = 1.0  # enough for the first evaluation of a query, which may compile or load a library
+REVIEW_S: Final = 0.25  # often enough to stop an expensive query soon, long enough to average over some events
+MAX_STRIDE: Final = 2**20  # beyond a million events the stream is as good as off
+
+
+class Budget:
+    """The budget of a run. Recorded streams have an account of their own: they are never thinned, but given up."""
+
+    def __init__(self, share: float | None, *, now_s: float) -> None:
+        """Start with full accounts; `share` is the part of the run's time that queries may take, `None` for any."""
+        self._share = share
+        self._accounts = None if share is None else (Account(share, now_s=now_s), Account(share, now_s=now_s))
+
+    def due(self, now_s: float) -> bool:
+        """Return whether it is time for a review."""
+        return self._accounts is not None and self._accounts[0].due(now_s)
+
+    def review(self, subscriptions: Collection[Subscription], now_s: float) -> None:
+        """Thin subscriptions until they are within the budget; beyond it, stop recording those that are recorded."""
+        if self._accounts is None:
+            return
+        for account, recorded in zip(self._accounts, (False, True), strict=True):
+            several = [subscription for subscription in subscriptions if subscription.recorded == recorded]
+            elapsed_s = account.elapsed(now_s)
+            strides = account.review(now_s, [s.spent_s for s in several], [s.stride for s in several])
+            for subscription, stride in zip(several, strides, strict=True):
+                subscription.share = subscription.spent_s * subscription.stride / elapsed_s
+                subscription.stride = stride
+                subscription.recorded = recorded and stride == 1
+        for subscription in subscriptions:
+            subscription.total_spent_s += subscription.spent_s
+            subscription.spent_s = 0.0
+
+    def cost(self, subscription: Subscription) -> str:
+        """Return which part of the run's time a subscription takes, and the budget, as text."""
+        budget = "no budget" if self._share is None else f"the budget is {self._share:.1%}"
+        return f"{subscription.share:.1%} of the run's time ({budget})"
 
 
 class Account:
-    """The bucket of a run."""
+    """A bucket of seconds."""
 
     __slots__ = ("_credit_s", "_reviewed_s", "budget")
 
@@ -26,7 +62,7 @@ class Account:
         self._reviewed_s = now_s
 
     def due(self, now_s: float) -> bool:
-        """Tell whether it is time for a review."""
+        """Return whether it is time for a review."""
         return now_s - self._reviewed_s >= REVIEW_S
 
     def elapsed(self, now_s: float) -> float:
@@ -34,12 +70,12 @@ class Account:
         return max(now_s - self._reviewed_s, 1e-9)
 
     def review(self, now_s: float, spent_s: Sequence[float], strides: Sequence[int]) -> list[int]:
-        """Settle the account and return the streams' new strides.
+        """Charge the account and return the new strides of the streams.
 
         Args:
-            now_s: The time.
-            spent_s: What each stream took since the last review.
-            strides: Each stream's stride until now.
+            now_s: The monotonic time.
+            spent_s: For each stream, the seconds that it took since the last review.
+            strides: For each stream, its stride until now.
         """
         elapsed_s = self.elapsed(now_s)
         self._reviewed_s = now_s
@@ -57,11 +93,11 @@ class Account:
 
 
 def thinned(shares: Sequence[float], budget: float) -> list[int]:
-    """Return strides under which streams stay within a budget: the most expensive are thinned first.
+    """Return strides under which streams stay within a budget. The most expensive streams are thinned first.
 
     Args:
-        shares: What part of the run's time each stream would take if it were evaluated on every event.
-        budget: What part they may take together.
+        shares: For each stream, the part of the run's time that it would take if it were evaluated on every event.
+        budget: The part that they may take together.
 
     >>> thinned([0.2, 0.01], 0.05)
     [8, 1]

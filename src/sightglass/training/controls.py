@@ -16,6 +16,7 @@ import numpy as np
 from sightglass.core.errors import CommandError
 
 Number = int | float
+Scalar = bool | int | float | str
 
 
 class Control:

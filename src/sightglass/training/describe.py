@@ -1,54 +1,60 @@
-"""What a run tells of itself, as values that travel: its events, controls, actions, functions, streams, history."""
+"""What a run reports about itself, as values that can be sent: events, controls, actions, functions, history."""
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from sightglass.core import codec
 from sightglass.core.clock import Clock
-from sightglass.training.commands import CommandResult
-from sightglass.training.controls import Control
-from sightglass.training.events import Emitter
-from sightglass.training.subscription import Subscription
 
-if TYPE_CHECKING:
-    from .agent import Agent
+from .commands import CommandQueue, CommandResult
+from .controls import Control
+from .subscription import Subscription
+from .subscriptions import EventSource
+from .telemetry import Telemetry
 
-MAX_TEXT: Final = 1_000
+MAX_TEXT: Final = 1_000  # of the repr that stands for a value that cannot be sent
 
 
-def run(agent: Agent, emitter: Emitter, functions: Mapping[str, Callable[..., Any]], clock: Clock) -> dict[str, Any]:
-    """Describe a run; the caller holds the emitter's lock. The names are those of `client.describe.Description`."""
-    ledger = emitter.ledger
-    state = "stopping" if ledger.stopping else "paused" if ledger.paused_by else "running"
-    for channel in emitter.demand.channels.values():
-        # The next event refreshes types and examples.
-        channel.describe_next = channel.origin not in ("live", "attached")
-    emitter.demand.refresh()
+def run(
+    telemetry: Telemetry, functions: Mapping[str, Callable[..., Any]], *, about: Mapping[str, Any], clock: Clock
+) -> dict[str, Any]:
+    """Describe a run; the caller holds the lock. The keys are the fields of `client.describe.Description`."""
+    sources = telemetry.subscriptions.sources
+    for source in sources.values():  # the next event refreshes types and examples
+        source.describe_next = source.origin not in ("live", "attached")
+    telemetry.subscriptions.refresh()
+    queue = telemetry.commands.queue
     return {
-        "name": agent.run,
-        "id": agent.id,
         "pid": os.getpid(),
         "host": socket.gethostname(),
-        "state": state,
+        "state": "stopping" if queue.stopping else "paused" if queue.paused_by else "running",
         "wall_time": clock.wall(),
-        **agent.about,
-        "events": {
-            channel.name: {
-                "origin": channel.origin,
-                "n_events": channel.n_events,
-                "kept": channel.kept is not None,
-                "note": channel.note or channel.price,
-                "observables": {
-                    name: {"type": offered.type, "example": offered.example, "fields": dict(offered.fields)}
-                    for name, offered in channel.offered.items()
-                },
-            }
-            for channel in emitter.demand.channels.values()
+        **about,
+        "events": {source.name: _event(source) for source in sources.values()},
+        **_commands(queue),
+        "functions": {name: first_line(function) for name, function in list(functions.items())},
+    }
+
+
+def _event(source: EventSource) -> dict[str, Any]:
+    return {
+        "origin": source.origin,
+        "n_events": source.n_events,
+        "kept": source.snapshot is not None,
+        "note": source.note or source.price,
+        "observables": {
+            name: {"type": facts.type, "example": facts.example, "fields": dict(facts.fields)}
+            for name, facts in source.observables.items()
         },
+    }
+
+
+def _commands(queue: CommandQueue) -> dict[str, Any]:
+    return {
         "controls": {
             control.name: {
                 "type": control.type,
@@ -58,48 +64,38 @@ def run(agent: Agent, emitter: Emitter, functions: Mapping[str, Callable[..., An
                 "choices": sendable(control.choices),
                 "where": control.where,
             }
-            for control in list(ledger.controls.values())
+            for control in list(queue.controls.values())
         },
-        "actions": {
-            action.name: {"doc": action.doc, "where": action.where} for action in list(ledger.actions.values())
-        },
-        "functions": {name: first_line(function) for name, function in list(functions.items())},
-        "streams": streams(agent, emitter),
-        "n_clients": len(agent.clients),
-        "n_pending_acts": len(ledger.pending),
+        "actions": {action.name: {"doc": action.doc, "where": action.where} for action in list(queue.actions.values())},
+        "n_pending_commands": len(queue.pending),
     }
 
 
-def streams(agent: Agent, emitter: Emitter) -> list[dict[str, Any]]:
-    """Describe the streams that are being answered; the caller holds the emitter's lock."""
-    return [stream(agent, answer) for answer in emitter.demand.answers.values()]
-
-
-def stream(agent: Agent, answer: Subscription) -> dict[str, Any]:
-    """Describe a stream: who asks, what came of it, what it costs."""
+def stream(subscription: Subscription, clients: Sequence[str]) -> dict[str, Any]:
+    """Describe a subscription: the clients that it goes to, its records, its cost; the caller holds the lock."""
     return {
-        "stream": answer.id,
-        "query": str(answer.query),
-        "tag": answer.query.tag,
-        "clients": agent.subscribers(answer),
-        "n_records": answer.n_rows,
-        "n_events": answer.n_seen,
-        "n_skipped": answer.n_skipped,
-        "n_dropped": answer.n_dropped,
-        "n_errors": answer.n_errors,
-        "last_error": str(answer.last_error or ""),
-        "stride": answer.stride,
-        "kept": answer.kept,
-        "spent_s": answer.total_spent_s + answer.spent_s,
+        "stream": subscription.id,
+        "query": str(subscription.query),
+        "tag": subscription.query.tag,
+        "clients": list(clients),
+        "n_records": subscription.n_rows,
+        "n_events": subscription.n_seen,
+        "n_skipped": subscription.n_skipped,
+        "n_dropped": subscription.n_dropped,
+        "n_errors": subscription.n_errors,
+        "last_error": str(subscription.last_error or ""),
+        "stride": subscription.stride,
+        "kept": subscription.recorded,
+        "spent_s": subscription.total_spent_s + subscription.spent_s,
     }
 
 
-def done(entry: CommandResult) -> dict[str, Any]:
-    """Describe what became of an act."""
+def result(entry: CommandResult) -> dict[str, Any]:
+    """Describe the result of a command, as an entry of the history."""
     return {
-        "kind": entry.act.kind,
-        "name": entry.act.name,
-        "value": sendable(entry.act.value),
+        "kind": entry.command.kind,
+        "name": entry.command.name,
+        "value": sendable(entry.command.value),
         "event": entry.event,
         "index": entry.index,
         "step": entry.step,
@@ -107,32 +103,32 @@ def done(entry: CommandResult) -> dict[str, Any]:
         "old": sendable(entry.old),
         "result": sendable(entry.result),
         "error": entry.error,
-        "client": entry.act.by,
+        "client": entry.command.by,
     }
 
 
 def sendable(value: Any) -> Any:
-    """Return a value that travels: of what cannot, its text."""
+    """Return a value that can be sent, or its text if it cannot."""
     try:
         codec.encode(value)
-    except Exception:  # noqa: BLE001  values are the program's own
+    except Exception:  # noqa: BLE001  values are the user's own
         return text(value)
     return value
 
 
 def text(value: Any) -> str:
-    """Return a value's text, or its type where it has none."""
+    """Return the repr of a value, or its type if the repr fails."""
     try:
         return f"{value!r:.{MAX_TEXT}}"
-    except Exception:  # noqa: BLE001  values are the program's own
+    except Exception:  # noqa: BLE001  values are the user's own
         return type(value).__name__
 
 
 def _value(control: Control) -> Any:
-    """Read a control, which may be an attribute of anything."""
+    """Read a control, which may be an attribute of any object."""
     try:
         value = control.value
-    except Exception:  # noqa: BLE001  values are the program's own
+    except Exception:  # noqa: BLE001  values are the user's own
         return None
     return value if isinstance(value, bool | int | float | str) else sendable(value)
 

@@ -22,7 +22,8 @@ from sightglass.core.threads import Background
 from sightglass.protocol import messages
 from sightglass.protocol.transport import Frames, Listener
 
-from .agent import Agent, Outgoing
+from .agent import Agent
+from .clients import Outgoing
 
 IDLE_S: Final = 0.25
 RETRY_S: Final = 0.005

@@ -1,4 +1,4 @@
-"""What a run gives its records to: it names the series they belong to, and hands them to the `RecordWriter`."""
+"""The recorder of a run: it assigns records to series, and passes them to the `RecordWriter`."""
 
 from __future__ import annotations
 
@@ -16,66 +16,68 @@ from sightglass.training.subscription import Subscription
 
 
 class Recorder:
-    """Gives the records of a run to a keeper; nothing is written before there is one to be kept."""
+    """Records a run. Nothing is written, and no directory is made, before the first record."""
 
     def __init__(self, open_directory: Callable[[], Path], *, rank: int, clock: Clock) -> None:
-        """Begin with nothing; `open_directory` makes the run directory when the first record comes."""
-        self._keeper = RecordWriter(open_directory, rank=rank, clock=clock)
+        """Start empty; `open_directory` makes the run directory for the first record."""
+        self._writer = RecordWriter(open_directory, rank=rank, clock=clock)
         self._n_rows: dict[Key, int] = {}
-        self.log = self._keeper.log
+        self.log = self._writer.log
 
     @property
     def active(self) -> bool:
-        """Whether anything was given yet."""
-        return self._keeper.active
+        """Whether anything was recorded yet."""
+        return self._writer.active
 
-    def record(self, answer: Subscription, rows: Sequence[Row], since: int) -> None:
-        """Keep the records of a query that is answered anyway."""
-        key = Key(kind="stream", tag=answer.query.tag, query=answer.query.key)
-        n_missed = answer.n_errors + answer.n_skipped + answer.n_dropped
-        self._keeper.rows(key, rows, since=since, n_missed=n_missed)
+    def record(self, subscription: Subscription, rows: Sequence[Row], since: int) -> None:
+        """Record rows of a subscription; `since` is the number of the event since which it is recorded."""
+        key = Key(kind="stream", tag=subscription.query.tag, query=subscription.query.key)
+        n_missed = subscription.n_errors + subscription.n_skipped + subscription.n_dropped
+        self._writer.rows(key, rows, since=since, n_missed=n_missed)
 
     def snapshot(self, event: str, index: int, step: Any, wall_time: float, observables: Mapping[str, Any]) -> None:
-        """Keep the snapshot of an event."""
+        """Record the snapshot of an event."""
         self._put(Key(kind="snapshot", tag=event), step, wall_time, _plain(observables), index)
 
     def group(self, event: str, ordinal: int, wall_time: float) -> None:
-        """Keep that the groups of an event ended before its event number `ordinal`."""
+        """Record that the groups of an event ended before its event number `ordinal`."""
         self._put(Key(kind="groups", tag=event), ordinal, wall_time, True, ordinal)
 
-    def act(self, done: Mapping[str, Any]) -> None:
-        """Keep that an act was applied, if anything is kept."""
-        if self._keeper.active:
-            self._put(Key(kind="acts", tag="acts"), done["step"], done["wall_time"], dict(done), done["index"])
+    def command(self, entry: Mapping[str, Any]) -> None:
+        """Record an entry of the history, if anything else is recorded."""
+        if self._writer.active:
+            self._put(
+                Key(kind="commands", tag="commands"), entry["step"], entry["wall_time"], dict(entry), entry["index"]
+            )
 
     def flush(self, timeout_s: float) -> None:
-        """Wait until all that was given is written.
+        """Wait until all records are written.
 
         Raises:
-            StorageError: Something could not be.
+            StorageError: A record could not be written.
         """
-        self._keeper.flush(timeout_s)
+        self._writer.flush(timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Write what is left. Errors as in `flush`."""
-        self._keeper.close(timeout_s)
+        """Write the remaining records. Errors as in `flush`."""
+        self._writer.close(timeout_s)
 
     def abandon(self) -> None:
         """Become a no-op in a forked child."""
-        self._keeper.abandon()
+        self._writer.abandon()
 
     def statistics(self) -> WriterStatistics:
-        """Return what was counted."""
-        return self._keeper.statistics()
+        """Return how much was written and lost."""
+        return self._writer.statistics()
 
     def _put(self, key: Key, step: Any, wall_time: float, value: Any, ordinal: int) -> None:
         n = self._n_rows.get(key, 0)
         self._n_rows[key] = n + 1
-        self._keeper.rows(key, [(n, step, wall_time, value, None, ordinal)])
+        self._writer.rows(key, [(n, step, wall_time, value, None, ordinal)])
 
 
 def _plain(value: Any) -> Any:
-    """Make mappings of the namespaces that a snapshot holds in place of objects."""
+    """Replace the namespaces that stand for objects in a snapshot by mappings."""
     if isinstance(value, SimpleNamespace):
         value = vars(value)
     return rebuild(value, _plain) if is_container(value) else value

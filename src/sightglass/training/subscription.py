@@ -1,11 +1,11 @@
-"""An answer: one query being answered inside the run, whoever asked for it.
+"""A subscription: one query that a run evaluates, for all clients that asked for it.
 
-Rows leave an answer in the order of their events. As long as values are on the host they are complete when `post`
-returns. Once a value rests on a device, the rest of every event's evaluation goes through `defer`, to be taken up by
-the drain thread, which calls `settle` in the same order.
+Rows leave a subscription in the order of their events. As long as values are on the host, `post` evaluates the whole
+query. Once a value is on a device, `post` evaluates the head only, and the rest of each event goes through `defer` to
+the drain thread, in the same order.
 
-Rule 1: an error costs the event, and is remembered; `MAX_ERRORS` in a row suspend the answer.
-Rule 2: nothing is lost uncounted: `n_skipped` by the budget, `n_dropped` by a full buffer, `n_errors` by errors.
+Rule 1: An error costs its event. `MAX_ERRORS` in a row suspend the subscription.
+Rule 2: Every loss is counted: `n_skipped` by the budget, `n_dropped` by a full buffer, `n_errors` by errors.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from sightglass.query.windows import PipelineItem
 from .options import Limits
 
 LOG: Final = "log"
-MAX_ERRORS: Final = 3
-MAX_UNSENT_ROWS: Final = 200_000
-MAX_UNSENT_BYTES: Final = 128 * 2**20
-MAX_DEFERRED: Final = 1_024
+MAX_ERRORS: Final = 3  # one bad event is forgiven; a query that always fails must not cost the run for long
+MAX_UNSENT_ROWS: Final = 200_000  # some seconds of the fastest stream while the io thread is held up
+MAX_UNSENT_BYTES: Final = 128 * 2**20  # the same for arrays; it is host memory of the training process
+MAX_DEFERRED: Final = 1_024  # each pins its values on the device, where memory is scarce
 
 Defer = Callable[[Callable[[], None] | None, Callable[[BaseException | None], None]], None]
 """Takes (wait, settle): calls `wait` without the lock, then `settle` under it, with the error of `wait`; in order."""
@@ -41,19 +41,25 @@ NUMBERS: Final = (int, float, np.integer, np.floating)
 
 
 class Subscription:
-    """One query being answered; equal queries of all clients share it.
+    """One query that a run evaluates; equal queries of all clients share it.
 
-    `rows` is filled by the training thread (and the drain thread) and emptied by the `io` thread, without a lock:
-    appending to a deque and popping from its other end are atomic. Each row carries its index, so that a hole in them
-    shows. While an answer is `kept`, it is not thinned. `within` is the event of the compiled step in whose loops its
-    events happen.
+    The training thread and the drain thread append to `rows`, and the `io` thread takes them away, without a lock:
+    appending to a deque and popping from its other end are atomic. Each row carries its index, which shows a gap.
+
+    Attributes:
+        recorded: Whether its records are written to the run directory; it is then never thinned.
+        within: The event of the compiled step in whose loops its events happen; empty if there is none.
+        stride: It is evaluated on every n-th event.
+        share: The part of the run's time that it would take on every event, as of the last review of the budget.
+        spent_s: The seconds that it took since that review; `total_spent_s` has the seconds before it.
+        suspended: Whether it is not evaluated any more; `last_error` has the reason.
     """
 
     __slots__ = (
         "_backlog_bytes", "_defer", "_evaluation", "_full", "_has_tail", "_heavy", "_limits", "_monotonic",
-        "_n_deferred", "_only", "backlog", "deferred", "event", "id", "kept", "last_error", "n_dropped", "n_errors",
-        "n_in_row", "n_rows", "n_seen", "n_skipped", "query", "rows", "share", "spent_s", "stride", "suspended",
-        "total_spent_s", "unsent_bytes", "windows", "within",
+        "_n_deferred", "_only", "backlog", "deferred", "event", "id", "last_error", "n_dropped", "n_errors",
+        "n_in_row", "n_rows", "n_seen", "n_skipped", "query", "recorded", "rows", "share", "spent_s", "stride",
+        "suspended", "total_spent_s", "unsent_bytes", "windows", "within",
     )  # fmt: skip
 
     def __init__(
@@ -80,7 +86,7 @@ class Subscription:
         self.n_seen = self.n_skipped = self.n_dropped = self.n_errors = self.n_in_row = 0
         self.last_error: SightglassError | None = None
         self.suspended = False
-        self.kept = False
+        self.recorded = False
         self.within = ""
         self._limits = limits or Limits()
         self._backlog_bytes = 0
@@ -95,7 +101,7 @@ class Subscription:
     def post(  # noqa: PLR0917  the hot path: keywords would cost
         self, index: int, step: Any, wall_time: float, observables: Mapping[str, Any], steps: Any, started_s: float
     ) -> float:
-        """Evaluate the query on an event that began at `started_s`; returns the time, and never raises."""
+        """Evaluate the query on an event that began at `started_s`; return the time. Never raises."""
         if self.stride > 1 and index % self.stride:
             self._skip(index, wall_time)
             return started_s
@@ -121,7 +127,7 @@ class Subscription:
         except (Exception, SystemExit) as error:  # noqa: BLE001  a query must never hurt the run
             unlogged = self.event == LOG and isinstance(error, UnknownNameError) and error.what == "observable"
             if unlogged or isinstance(error, AbsentError):
-                # Not every `log` gives every name: the event is held back, as by a condition.
+                # A call of `log` may lack names that others have: it is skipped, as if filtered by `where`.
                 self._take(PerEventResult(None, False, (), (), False), index, step, wall_time, steps)
             else:
                 self._failed(error, step)
@@ -134,7 +140,7 @@ class Subscription:
     def post_head(  # noqa: PLR0917  see `post`
         self, index: int, step: Any, wall_time: float, head: PerEventResult, steps: Any, started_s: float
     ) -> float:
-        """Take in an event whose head was evaluated where it happened, such as in a compiled step; as `post`."""
+        """Take in an event whose head was evaluated in a compiled step; otherwise as `post`."""
         if self.stride > 1 and index % self.stride:
             self._skip(index, wall_time)
             return started_s
@@ -145,7 +151,7 @@ class Subscription:
         return ended_s
 
     def settle_heads(self, heads: Iterable[tuple[int, Any, float, PerEventResult, Any]]) -> None:
-        """Take in events, on the drain thread, that are on the host already: (index, step, wall time, head, steps)."""
+        """Take in events that are on the host already, on the drain thread: (index, step, wall time, head, steps)."""
         self.deferred = self._evaluation.holds = True
         self._only = None
         for index, step, wall_time, head, steps in heads:
@@ -163,7 +169,7 @@ class Subscription:
                 self.n_in_row = 0
 
     def begin_group(self) -> None:
-        """See a group of the run's own begin, on the drain thread, in order with `settle_heads`."""
+        """Begin a group of the run, on the drain thread, in order with `settle_heads`."""
         self._evaluation.begin_group()
 
     def settle_boundary(self, event: str) -> None:
@@ -171,16 +177,16 @@ class Subscription:
         self._settle(partial(self._evaluation.boundary, event), None)
 
     def settle_group(self) -> None:
-        """Close the groups that no window was named for, on the drain thread, in order with `settle_heads`."""
+        """Close the groups of reducers without a named window, on the drain thread, in order with `settle_heads`."""
         self._settle(self._evaluation.end_group, None)
 
     def look(self, query: Query, *, is_new: bool) -> None:
-        """Evaluate the head of another query on events; it has the same steps, see `Evaluation.looking`."""
+        """Evaluate the head of another query with the same stages from now on, see `Evaluation.with_per_event_of`."""
         self._evaluation = self._evaluation.with_per_event_of(query, is_new=is_new)
         self._only = None if self.deferred else self._evaluation.only
 
     def refuse(self, error: SightglassError) -> None:
-        """Give the query up: it cannot be answered, whatever comes."""
+        """Suspend the query: it cannot be evaluated here."""
         self.last_error = error
         self.suspended = True
 
@@ -189,7 +195,7 @@ class Subscription:
         self._in_order(lambda: self._evaluation.boundary(event))
 
     def end_group(self) -> None:
-        """Close the groups that no window was named for."""
+        """Close the groups of reducers without a named window."""
         self._in_order(lambda: self._evaluation.end_group())  # noqa: PLW0108  see `fork`
 
     def finish(self) -> None:
@@ -198,15 +204,15 @@ class Subscription:
 
     @property
     def functions(self) -> Mapping[str, Callable[..., Any]]:
-        """What else the query may call, by name."""
+        """The functions of the run that the query may call, by name."""
         return self._evaluation.functions
 
     def look_for_room(self) -> None:
-        """Stop adding rows while nobody takes them away; called every now and then."""
+        """Drop rows from now on if too many wait for the io thread; called every few milliseconds."""
         self._full = len(self.rows) > MAX_UNSENT_ROWS or self.unsent_bytes > MAX_UNSENT_BYTES
 
     def take_rows(self) -> list[Row]:
-        """Hand over the rows that were not handed over yet; they move to the backlog. For the `io` thread alone."""
+        """Return the rows since the last call, and add them to the backlog. Only the `io` thread may call this."""
         rows = [self.rows.popleft() for _ in range(len(self.rows))]
         self.unsent_bytes = 0
         self._full = False
@@ -223,7 +229,7 @@ class Subscription:
         return rows
 
     def fork(self, id: int) -> Subscription:
-        """Return an answer of its own in the same state, for a client that closes a group by itself."""
+        """Return a copy in the same state, for a client that closes a group by itself."""
         evaluation = self._evaluation.fork(deepcopy)
         other = Subscription(
             id, self.query, evaluation, monotonic=self._monotonic, defer=self._defer, limits=self._limits
@@ -231,7 +237,7 @@ class Subscription:
         for name in ("deferred", "stride", "n_rows", "n_seen", "n_skipped", "n_dropped", "n_errors", "_only"):
             setattr(other, name, getattr(self, name))
         other.rows = self.rows.copy()
-        if self.deferred:  # what is on its way to the tail belongs to both
+        if self.deferred:  # events on their way to the tail belong to both
             n_rows = self.n_rows
 
             def catch_up(error: BaseException | None) -> None:
@@ -267,7 +273,7 @@ class Subscription:
         self._defer(head.read, settle)
 
     def _tail(self, head: PerEventResult, index: int, step: Any, wall_time: float, steps: Any) -> list[PipelineItem]:
-        """Take up the rest of an event; its steps may rest on a device as well."""
+        """Evaluate the rest of an event; its steps may be on a device as well."""
         at = host_step(step)
         steps = steps and {name: host_step(value) for name, value in steps.items()}
         return self._evaluation.across_events(head, ordinal=index, step=at, wall_time=wall_time, steps=steps)
@@ -293,7 +299,7 @@ class Subscription:
         self._pass_by(index, wall_time)
 
     def _pass_by(self, index: int, wall_time: float) -> None:
-        """Tell the windows of an event without a value: they close in time and say that they are incomplete."""
+        """Count an event without a value: windows still close in time, and say that they are incomplete."""
         if self._has_tail:
             self._in_order(lambda: self._evaluation.miss(ordinal=index, wall_time=wall_time))
 
@@ -318,24 +324,24 @@ class Subscription:
         self.suspended = self.n_in_row >= MAX_ERRORS
 
 
-def host_step(step: Any) -> Any:
-    """Return a step as a number on the host; waits for the device.
+def host_step(step: Any) -> float:
+    """Return a step as a number on the host; wait for the device if need be.
 
     Raises:
-        EvaluationError: It is no number.
+        EvaluationError: `step` is not a number.
     """
     number = to_host(step)
     if not isinstance(number, NUMBERS):
         raise EvaluationError(f"Expected a number as step, got {type_name(number)}")
-    return number
+    return number  # type: ignore[return-value]
 
 
 def _evaluation_error(error: BaseException, event: str, step: Any) -> EvaluationError:
-    """Say what failed, at which event and step."""
+    """Return an error that names the event and the step at which a query failed."""
     at = f"at event {event!r}"
     try:
         message = str(error) or type(error).__name__
-    except Exception:  # noqa: BLE001  an error of somebody's own that cannot say what it is
+    except Exception:  # noqa: BLE001  a user's error class may be broken, too
         message = type(error).__name__
     if isinstance(step, NUMBERS):
         message += f" ({at}, step {step})" if at not in message else f" (step {step})"

@@ -1,9 +1,8 @@
-"""What is being asked right now: for each event of the run, the answers that want it, and what is known of it.
+"""The events of a run, and the subscriptions that read them.
 
-`idle` is the heart of it: a table from the events that nobody asks for to the function that counts them. `observe`
-calls that function and is done; an event that is missing from the table takes the long way. `resting` is the same for
-steps that are watched from inside. `busy` has the channels that somebody asks for, and about which nothing else is to
-be done.
+`idle` maps the events without subscriptions to the function that counts them: `observe` calls that function and
+returns. An event that is not in the table takes the long way. `idle_steps` is the same for compiled steps. `busy` maps
+the events that have subscriptions, and need nothing else, to their source.
 """
 
 from __future__ import annotations
@@ -11,28 +10,30 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from sightglass.core.values import type_name
 from sightglass.query.stages import Per
 
 from .subscription import Subscription
 
-MAX_OBSERVABLES_SHOWN = 1_000
-MAX_EXAMPLE_CHARS = 60
-MAX_DEPTH_SHOWN = 4
+MAX_OBSERVABLES_SHOWN: Final = 1_000  # a description of more is larger than anybody reads, and slow to send
+MAX_EXAMPLE_CHARS: Final = 60  # fits a column of a terminal
+MAX_DEPTH_SHOWN: Final = 4  # enough for model / layer / parameter / statistic
 
 Origin = Literal["observe", "log", "live", "attached", "publish"]
+Snapshot = tuple[int, Any, float, Mapping[str, Any]]
+"""A copy of an event: index, step, wall time, observables."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObservableFacts:
-    """What is known of an observable.
+    """The description of an observable.
 
     Attributes:
         type: Its type, with dtype and shape for arrays.
-        example: A number or text that was seen, as text; empty for anything larger.
-        fields: What is inside a mapping, by paths such as "dense.kernel".
+        example: A number or text that was seen, as text; empty for larger values.
+        fields: For a mapping, the types of the values inside, by paths such as "dense.kernel".
     """
 
     type: str
@@ -41,16 +42,16 @@ class ObservableFacts:
 
 
 class Provider(Protocol):
-    """What adds observables of its own to an event, such as the tensors of a watched module."""
+    """Adds observables to an event, such as the tensors of a watched module."""
 
-    restless: bool
-    """Whether it wants to see the next event, though nobody may ask for it."""
+    wants_event: bool
+    """Whether it needs to see the next event, even without subscriptions."""
 
-    def bring(self, index: int, observables: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the observables of an event with its own among them; called under the lock where the event happens."""
+    def provide(self, index: int, observables: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the observables of an event with its own added; called under the lock, where the event happens."""
 
-    def tell(self) -> Mapping[str, ObservableFacts]:
-        """Say what it brings."""
+    def describe(self) -> Mapping[str, ObservableFacts]:
+        """Return the description of the observables that it adds."""
 
 
 class EventSource:
@@ -59,55 +60,43 @@ class EventSource:
     Attributes:
         name: Its name.
         origin: Where it comes from.
-        next_index: Counts it, and returns its number.
-        counted: Says how often it happened, where the counter does not.
-        parts: The events that happen within it, where it is a step of JAX's.
-        brings: What adds observables to it.
-        answers: The queries about it.
-        delimits: The queries whose groups it closes.
-        describe_next: Whether the next event is to be described.
-        offered: What it offers, by name.
-        kept: Its snapshot: index, step, wall time, observables.
-        note: What else a client should know of it.
-        price: What it costs the run to be asked for it, beyond the query; empty if nothing.
+        next_index: Counts an event, and returns its number.
+        counted: Returns how often it happened, where the counter does not know.
+        nested: For a compiled step, the events that happen within it.
+        providers: Add observables to it.
+        subscriptions: The subscriptions that read it.
+        delimits: The subscriptions whose groups it closes.
+        describe_next: Whether to describe the observables of the next event.
+        observables: What it offers, by name.
+        snapshot: The copy of an event that was observed with `snapshot=True`.
+        note: A remark for clients.
+        price: What a subscription costs the run beyond the query; empty if nothing.
     """
 
     __slots__ = (
-        "_counter",
-        "answers",
-        "brings",
-        "counted",
-        "delimits",
-        "describe_next",
-        "kept",
-        "name",
-        "next_index",
-        "note",
-        "offered",
-        "origin",
-        "parts",
-        "price",
-    )
+        "_counter", "counted", "delimits", "describe_next", "name", "nested", "next_index", "note", "observables",
+        "origin", "price", "providers", "snapshot", "subscriptions",
+    )  # fmt: skip
 
     def __init__(self, name: str, origin: Origin) -> None:
         self.name = name
         self.origin = origin
         self._counter = itertools.count()
         self.next_index: Callable[[], int] = self._counter.__next__
-        self.answers: list[Subscription] = []
+        self.subscriptions: list[Subscription] = []
         self.delimits: list[Subscription] = []
         self.describe_next = True
-        self.offered: dict[str, ObservableFacts] = {}
-        self.kept: tuple[int, Any, float, Mapping[str, Any]] | None = None
+        self.observables: dict[str, ObservableFacts] = {}
+        self.snapshot: Snapshot | None = None
         self.note = self.price = ""
-        self.parts: tuple[EventSource, ...] = ()
-        self.brings: tuple[Provider, ...] = ()
+        self.nested: tuple[EventSource, ...] = ()
+        self.providers: tuple[Provider, ...] = ()
         self.counted: Callable[[], int] | None = None
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody asks for the event, or for one that happens within it."""
-        return bool(self.answers or self.delimits) or any(part.wanted for part in self.parts)
+        """Whether a subscription reads the event, or one that happens within it."""
+        return bool(self.subscriptions or self.delimits) or any(inner.wanted for inner in self.nested)
 
     @property
     def n_events(self) -> int:
@@ -116,25 +105,26 @@ class EventSource:
 
     @property
     def n_counted(self) -> int:
-        """How far the counter is. It is read by its text: the only way that does not advance it."""
+        """The value of the counter, read from its repr: the only way that does not advance it."""
         return int(repr(self._counter)[len("count(") : -1])
 
     def describe(self, observables: Mapping[str, Any]) -> None:
-        """Note names, types and examples; no value is kept."""
+        """Note names, types and examples; no value is retained."""
         self.describe_next = False
         for name, value in observables.items():
-            if len(self.offered) >= MAX_OBSERVABLES_SHOWN and name not in self.offered:
+            if len(self.observables) >= MAX_OBSERVABLES_SHOWN and name not in self.observables:
                 break
             try:
-                self.offered[name] = _offered(value)
-            except Exception as error:  # noqa: BLE001  values are the program's own
-                self.offered[name] = ObservableFacts(type(value).__name__, f"(not described: {type(error).__name__})")
-        for bringer in self.brings:
-            self.offered.update(bringer.tell())
+                self.observables[name] = _facts(value)
+            except Exception as error:  # noqa: BLE001  values are the user's own
+                problem = f"(not described: {type(error).__name__})"
+                self.observables[name] = ObservableFacts(type(value).__name__, problem)
+        for provider in self.providers:
+            self.observables.update(provider.describe())
 
 
-def _offered(value: Any) -> ObservableFacts:
-    """Look at a value, but not into mappings other than `dict`, which may compute their items."""
+def _facts(value: Any) -> ObservableFacts:
+    """Describe a value. Mappings other than `dict` are not read: they may compute their items."""
     inside = _leaves(value, "", MAX_DEPTH_SHOWN) if type(value) is dict else iter(())
     return ObservableFacts(type_name(value), _example(value), dict(itertools.islice(inside, MAX_OBSERVABLES_SHOWN)))
 
@@ -146,7 +136,7 @@ def _example(value: Any) -> str:
 
 
 def _leaves(value: dict[Any, Any], prefix: str, depth: int) -> Iterator[tuple[str, str]]:
-    """Yield the paths and types of what is inside a mapping."""
+    """Yield the paths and types of the values inside a mapping."""
     for key, item in value.items():
         path = f"{prefix}{key}"
         if type(item) is dict and item and depth > 1:
@@ -156,75 +146,85 @@ def _leaves(value: dict[Any, Any], prefix: str, depth: int) -> Iterator[tuple[st
 
 
 class Subscriptions:
-    """All events of a run, and who wants them."""
+    """All events of a run, and all subscriptions.
+
+    Attributes:
+        sources: The events, by name.
+        active: The subscriptions that are evaluated, by number.
+        idle: For events from `observe` without subscriptions: the function that counts them.
+        idle_steps: The same for compiled steps.
+        busy: The events from `observe` that have subscriptions, and need nothing else.
+    """
 
     def __init__(self) -> None:
-        self.channels: dict[str, EventSource] = {}
-        self.answers: dict[int, Subscription] = {}
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Forget all events and subscriptions, without touching the tables: a forked child shares them."""
+        self.sources: dict[str, EventSource] = {}
+        self.active: dict[int, Subscription] = {}
         self.idle: dict[str, Callable[[], int]] = {}
-        self.resting: dict[str, Callable[[], int]] = {}
+        self.idle_steps: dict[str, Callable[[], int]] = {}
         self.busy: dict[str, EventSource] = {}
         self._alert = False
 
-    def channel(self, name: str, origin: Origin = "observe") -> EventSource:
-        """Return the channel of an event, making it if the event is new.
-
-        What the run offers itself displaces what a client publishes.
+    def source(self, name: str, origin: Origin = "observe") -> EventSource:
+        """Return an event, which is made if it is new. The run's own events replace those that clients publish.
 
         Raises:
-            ValueError: The event comes from elsewhere already: an event name has one source.
+            ValueError: Another source already produces events of this name.
         """
-        channel = self.channels.get(name)
-        if channel is None:
-            channel = self.channels[name] = EventSource(name, origin)
-            for answer in self.answers.values():
-                self._connect(channel, answer)
-        elif channel.origin == "publish":
-            channel.origin, channel.describe_next = origin, channel.describe_next or origin != "publish"
-        elif channel.origin != origin:
-            raise ValueError(f"Event {name!r} comes from {channel.origin} already; an event name has one source")
-        return channel
+        source = self.sources.get(name)
+        if source is None:
+            source = self.sources[name] = EventSource(name, origin)
+            for subscription in self.active.values():
+                self._connect(source, subscription)
+        elif source.origin == "publish":
+            source.origin, source.describe_next = origin, source.describe_next or origin != "publish"
+        elif source.origin != origin:
+            raise ValueError(f"Event {name!r} comes from {source.origin} already; an event name has one source")
+        return source
 
-    def open(self, answer: Subscription) -> None:
-        """Let an answer see the events it asks for, from now on."""
-        self.answers[answer.id] = answer
-        for channel in self.channels.values():
-            self._connect(channel, answer)
+    def open(self, subscription: Subscription) -> None:
+        """Let a subscription see its events from now on."""
+        self.active[subscription.id] = subscription
+        for source in self.sources.values():
+            self._connect(source, subscription)
         self.refresh()
 
-    def close(self, answer: Subscription) -> None:
-        """Forget an answer; its events cost nothing any more."""
-        self.answers.pop(answer.id, None)
-        for channel in self.channels.values():
-            channel.answers = [other for other in channel.answers if other is not answer]
-            channel.delimits = [other for other in channel.delimits if other is not answer]
+    def close(self, subscription: Subscription) -> None:
+        """Forget a subscription; its events cost nothing from now on."""
+        self.active.pop(subscription.id, None)
+        for source in self.sources.values():
+            source.subscriptions = [other for other in source.subscriptions if other is not subscription]
+            source.delimits = [other for other in source.delimits if other is not subscription]
         self.refresh()
 
     def alert(self, on: bool) -> None:
-        """Send every event the long way, or stop doing so: something is to be done at the next one."""
+        """Send every event the long way, or stop doing so: commands or the end of the run need the next one."""
         self._alert = on
         self.refresh()
 
     def refresh(self) -> None:
-        """Bring the table of idle events up to date."""
-        for name, channel in self.channels.items():
-            observed = channel.origin == "observe"
-            restless = any(bringer.restless for bringer in channel.brings)
-            special = self._alert or channel.describe_next or channel.kept is not None or restless
-            wanted = channel.wanted
-            for table, listed in ((self.idle, observed), (self.resting, channel.origin == "live")):
+        """Update the tables of idle and busy events."""
+        for name, source in self.sources.items():
+            observed = source.origin == "observe"
+            needed = any(provider.wants_event for provider in source.providers)
+            special = self._alert or source.describe_next or source.snapshot is not None or needed
+            wanted = source.wanted
+            for table, listed in ((self.idle, observed), (self.idle_steps, source.origin == "live")):
                 if listed and not (special or wanted):
-                    table[name] = channel.next_index
+                    table[name] = source.next_index
                 else:
                     table.pop(name, None)
             if observed and wanted and not special:
-                self.busy[name] = channel
+                self.busy[name] = source
             else:
                 self.busy.pop(name, None)
 
     @staticmethod
-    def _connect(channel: EventSource, answer: Subscription) -> None:
-        if answer.event == channel.name and answer not in channel.answers:
-            channel.answers = [*channel.answers, answer]
-        if any(isinstance(window, Per) and window.event == channel.name for window in answer.windows):
-            channel.delimits = [*channel.delimits, answer]
+    def _connect(source: EventSource, subscription: Subscription) -> None:
+        if subscription.event == source.name and subscription not in source.subscriptions:
+            source.subscriptions = [*source.subscriptions, subscription]
+        if any(isinstance(window, Per) and window.event == source.name for window in subscription.windows):
+            source.delimits = [*source.delimits, subscription]

@@ -27,7 +27,7 @@ LOSS = Key(kind="logged", tag="loss")
 STREAM = Key(kind="stream", tag="batch.loss", query="on('batch').map(lambda e: e.loss)")
 OTHER = Key(kind="stream", tag="batch.acc", query="on('batch').map(lambda e: e.acc)")
 GROUPS = Key(kind="groups", tag="batch")
-ACTS = Key(kind="acts", tag="acts")
+COMMANDS = Key(kind="commands", tag="commands")
 numbers = itertools.count(1)
 
 
@@ -280,11 +280,11 @@ def test_a_run_that_begins_anew_counts_anew(written: Written, opened: Recording)
 
 
 def test_the_history_of_acts_is_never_hidden(written: Written, opened: Recording) -> None:
-    written.write([100, 200], name=ACTS)
-    written.write([50], name=ACTS, started=2)
+    written.write([100, 200], name=COMMANDS)
+    written.write([50], name=COMMANDS, started=2)
     opened.refresh()
-    assert [(step, index) for step, _, index in seen(opened, ACTS)] == [(100, 0), (200, 1), (50, 2)]
-    assert opened.series(ACTS).columns().ordinals.tolist() == [0, 1, 2]
+    assert [(step, index) for step, _, index in seen(opened, COMMANDS)] == [(100, 0), (200, 1), (50, 2)]
+    assert opened.series(COMMANDS).columns().ordinals.tolist() == [0, 1, 2]
 
 
 # Series

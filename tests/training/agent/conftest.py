@@ -1,4 +1,4 @@
-"""What the tests of move share: a clock that is moved by hand, and an agent driven by messages, without a thread."""
+"""An agent driven by messages, without a thread; the clock is in the conftest above."""
 
 from __future__ import annotations
 
@@ -10,49 +10,33 @@ from sightglass.core import codec
 from sightglass.protocol import messages
 from sightglass.protocol.transport import Delivery
 from sightglass.training.agent import Agent
-from sightglass.training.events import Emitter
-
-
-class FakeClock:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.now_s = 1_000.0
-
-    def wall(self) -> float:
-        return self.now_s + 1_000_000.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def pass_(self, seconds: float) -> None:
-        self.now_s += seconds
+from sightglass.training.telemetry import Telemetry
 
 
 class Desk:
-    """An agent, its emitter, and what it sent to whom."""
+    """An agent, its telemetry, and what it sent to whom."""
 
-    def __init__(self, clock: FakeClock, **options: Any) -> None:
+    def __init__(self, clock: Any, **options: Any) -> None:
         self.clock = clock
         self.functions: dict[str, Any] = options.pop("functions", {})
-        self.emitter = Emitter(clock=clock, budget=None, agree=options.pop("agree", None))
+        self.telemetry = Telemetry(clock=clock, budget=None, agree=options.pop("agree", None))
         self.agent = Agent(
-            self.emitter, run="job", id="abc", clock=clock, functions=self.functions, about={"config": {}}, **options
+            self.telemetry, run="job", id="abc", clock=clock, functions=self.functions, about={"config": {}}, **options
         )
         self.sent: dict[bytes, list[Any]] = {}
 
-    def hello(self, *peers: bytes, may_act: bool = True) -> None:
+    def hello(self, *peers: bytes, may_command: bool = True) -> None:
         for peer in peers:
-            self.say(peer, messages.Hello(version=messages.VERSION, client=peer.decode()), may_act=may_act)
+            self.say(peer, messages.Hello(version=messages.VERSION, client=peer.decode()), may_command=may_command)
             self.sent[peer].clear()
 
-    def say(self, peer: bytes, message: messages.Message, buffers: Any = (), *, may_act: bool = True) -> list[Any]:
+    def say(self, peer: bytes, message: messages.Message, buffers: Any = (), *, may_command: bool = True) -> list[Any]:
         """Send a message; returns what came back to the same peer."""
-        return self.frames(peer, messages.encode(message, buffers), may_act=may_act)
+        return self.frames(peer, messages.encode(message, buffers), may_command=may_command)
 
-    def frames(self, peer: bytes, frames: Any, *, may_act: bool = True) -> list[Any]:
+    def frames(self, peer: bytes, frames: Any, *, may_command: bool = True) -> list[Any]:
         n = len(self.sent.setdefault(peer, []))
-        self._take(self.agent.receive(Delivery(peer, frames, may_act)))
+        self._take(self.agent.receive(Delivery(peer, frames, may_command)))
         return self.sent[peer][n:]
 
     def flush(self) -> None:
@@ -71,15 +55,15 @@ class Desk:
         assert isinstance(reply, messages.Reply), reply
         return codec.decode(reply.value)
 
-    def act(self, peer: bytes, kind: str, name: str = "", value: Any = None, **options: Any) -> list[Any]:
+    def command(self, peer: bytes, kind: str, name: str = "", value: Any = None, **options: Any) -> list[Any]:
         blob = b"" if value is None else codec.encode(value)[0]
-        may_act = options.pop("may_act", True)
+        may_command = options.pop("may_command", True)
         return self.say(
-            peer, messages.RunCommand(request=5, kind=kind, name=name, value=blob, **options), may_act=may_act
+            peer, messages.RunCommand(request=5, kind=kind, name=name, value=blob, **options), may_command=may_command
         )
 
     def observe(self, event: str, /, **observables: Any) -> None:
-        self.emitter.observe(event, observables)
+        self.telemetry.events.observe(event, observables)
 
     def values(self, peer: bytes, stream: int) -> list[Any]:
         """Return the values of a stream that a peer was sent so far."""
@@ -106,11 +90,6 @@ class Records:
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 def desk(clock):
     """Return a function that makes agents."""
     made = []
@@ -121,4 +100,4 @@ def desk(clock):
 
     yield make
     for one in made:
-        one.emitter.close()
+        one.telemetry.close()

@@ -7,7 +7,8 @@ import pytest
 
 from sightglass.core import codec
 from sightglass.protocol import messages
-from sightglass.training.agent import LEASE_S, MAX_STREAMS, consecutive
+from sightglass.training.client_subscriptions import MAX_STREAMS, consecutive
+from sightglass.training.clients import LEASE_S
 from sightglass.training.controls import Action, BoundControl, Control
 
 A, B = b"a", b"b"
@@ -24,15 +25,15 @@ def refused(answers):
 
 
 def test_a_hello_is_welcomed(desk):
-    welcome = messages.Welcome(version=messages.VERSION, run="job", id="abc", may_act=True, lease_s=LEASE_S)
+    welcome = messages.Welcome(version=messages.VERSION, run="job", id="abc", may_command=True, lease_s=LEASE_S)
     assert desk().say(A, messages.Hello(version=messages.VERSION, client="me")) == [welcome]
 
 
 def test_another_version_is_refused(desk):
-    reason = f"Expected protocol version {messages.VERSION}, got 99: use the same sightglass on both sides"
+    reason = f"Expected protocol version {messages.VERSION}, got 99: use the same version of sightglass on both sides"
     d = desk()
     assert refused(d.say(A, messages.Hello(version=99, client="me"))) == ("RefusedError", reason)
-    assert d.agent.clients == {}
+    assert len(d.agent.clients) == 0
 
 
 def test_a_stranger_is_asked_for_a_hello(desk):
@@ -70,15 +71,15 @@ def test_a_lease_that_ends_frees_its_streams_and_their_cost(desk, clock):
     clock.pass_(LEASE_S)
     d.say(B, messages.Ping())
     d.tick()
-    assert set(d.agent.clients) == {A, B}
+    assert set(d.agent.clients.peers) == {A, B}
     clock.pass_(0.001)
     d.tick()
-    assert set(d.agent.clients) == {B}
+    assert set(d.agent.clients.peers) == {B}
     assert d.sent[A][-1] == messages.Bye(reason="lease ended")
     d.observe("batch", loss=2.0)
     assert calls == [1.0]
-    assert d.emitter.demand.answers == {}
-    assert "batch" in d.emitter.demand.idle
+    assert d.telemetry.subscriptions.active == {}
+    assert "batch" in d.telemetry.subscriptions.idle
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_a_goodbye_frees_at_once(desk):
     d.hello(A)
     d.open(A, "batch.loss")
     d.say(A, messages.Bye())
-    assert (d.agent.clients, d.emitter.demand.answers) == ({}, {})
+    assert (d.agent.clients.peers, d.telemetry.subscriptions.active) == ([], {})
 
 
 def test_the_end_is_told_to_all(desk):
@@ -200,7 +201,7 @@ def test_a_query_that_fails_three_times_ends_with_the_reason(desk):
         assert (ended.stream, ended.error, ended.reason) == (stream, "EvaluationError", reason)
         assert codec.decode(ended.counts)["n_errors"] == 3
         assert d.agent.clients[peer].streams == set()
-    assert d.emitter.demand.answers == {}
+    assert d.telemetry.subscriptions.active == {}
     assert d.open(A, "batch.los") != stream
 
 
@@ -268,7 +269,7 @@ def test_end_group_of_the_only_subscriber(desk):
     other = d.open(B, SUM)
     assert other != stream
     d.observe("batch", loss=4.0)
-    d.emitter.end_group("batch")
+    d.telemetry.events.end_group("batch")
     assert (d.values(A, stream), d.values(B, other)) == ([1.0, 6.0], [4.0])
 
 
@@ -281,7 +282,7 @@ def test_end_group_parts_a_shared_stream(desk):
     moved, reply = d.say(A, messages.EndGroup(request=9, stream=stream))
     assert moved == messages.Moved(stream=stream, to=codec.decode(reply.value))
     d.observe("batch", loss=2.0)
-    d.emitter.end_group("batch")
+    d.telemetry.events.end_group("batch")
     assert (d.values(A, moved.to), d.values(B, stream), d.values(A, stream)) == ([1.0, 2.0], [3.0], [])
     assert [message.index for message in d.sent[A] if hasattr(message, "index")] == [0]
 
@@ -300,19 +301,19 @@ def test_end_group_without_such_a_group_is_refused(desk, query, error, reason):
     told = refused(d.say(A, messages.EndGroup(request=9, stream=stream)))
     assert (told[0], told[1][: len(reason)]) == (error, reason)
     told = refused(d.say(B, messages.EndGroup(request=9, stream=stream)))
-    assert told == ("RefusedError", f"Expected an open stream of yours, got number {stream}")
+    assert told == ("RefusedError", f"Expected the number of a stream that you opened, got {stream}")
 
 
-# Acts
+# Commands
 
 
-def test_an_act_waits_and_is_acknowledged(desk):
+def test_a_command_waits_and_is_acknowledged(desk):
     d = desk()
     d.hello(A)
-    d.emitter.ledger.controls["lr"] = Control("lr", 0.1)
-    (waiting,) = d.act(A, "set", "lr", 0.5)
+    d.telemetry.commands.queue.controls["lr"] = Control("lr", 0.1)
+    (waiting,) = d.command(A, "set", "lr", 0.5)
     assert waiting.note == "Waiting for the next event of the thread that began run 'job'"
-    (waiting,) = d.act(A, "set", "lr", 0.25, at="epoch")
+    (waiting,) = d.command(A, "set", "lr", 0.25, at="epoch")
     assert waiting.note == "Waiting for the next event 'epoch' of the thread that began run 'job'"
     d.observe("batch", step=4)
     d.flush()
@@ -324,31 +325,31 @@ def test_an_act_waits_and_is_acknowledged(desk):
 
 def test_viewers_do_not_act(desk):
     d = desk()
-    d.hello(A, may_act=False)
-    reason = "Expected a controller's key to stop; a viewer's key may look, not act"
-    assert refused(d.act(A, "stop", may_act=False)) == ("RefusedError", reason)
+    d.hello(A, may_command=False)
+    reason = "Expected a controller's key to stop; a viewer's key is read-only"
+    assert refused(d.command(A, "stop", may_command=False)) == ("RefusedError", reason)
 
 
-def test_acts_are_refused_with_the_reason_of_the_process(desk):
-    d = desk(refuse_acts="Acts are refused here")
+def test_commands_are_refused_with_the_reason_of_the_process(desk):
+    d = desk(refuse_commands="Commands are refused here")
     d.hello(A)
-    assert refused(d.act(A, "stop")) == ("RefusedError", "Acts are refused here")
+    assert refused(d.command(A, "stop")) == ("RefusedError", "Commands are refused here")
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "error", "reason"),
     [
-        ("fly", "", "RefusedError", "Unknown act 'fly'."),
+        ("fly", "", "RefusedError", "Unknown command 'fly'."),
         ("set", "lrr", "CommandError", "Unknown control 'lrr'."),
         ("call", "save", "CommandError", "Unknown action 'save'."),
         ("set", "lr", "CommandError", "Control 'lr': expected float, got NoneType None"),
     ],
 )
-def test_acts_that_cannot_succeed_are_refused(desk, kind, name, error, reason):
+def test_commands_that_cannot_succeed_are_refused(desk, kind, name, error, reason):
     d = desk()
     d.hello(A)
-    d.emitter.ledger.controls["lr"] = Control("lr", 0.1)
-    told = refused(d.act(A, kind, name))
+    d.telemetry.commands.queue.controls["lr"] = Control("lr", 0.1)
+    told = refused(d.command(A, kind, name))
     assert (told[0], told[1][: len(reason)]) == (error, reason)
 
 
@@ -356,42 +357,42 @@ def test_acts_that_cannot_succeed_are_refused(desk, kind, name, error, reason):
 def test_values_of_any_kind_are_refused_by_a_control(desk, value):
     d = desk()
     d.hello(A)
-    d.emitter.ledger.controls["lr"] = Control("lr", 0.1)
-    assert refused(d.act(A, "set", "lr", value))[0] == "CommandError"
+    d.telemetry.commands.queue.controls["lr"] = Control("lr", 0.1)
+    assert refused(d.command(A, "set", "lr", value))[0] == "CommandError"
 
 
 def test_results_that_cannot_travel_are_told_as_text(desk):
     d = desk()
     d.hello(A)
-    d.emitter.ledger.actions["make"] = Action("make", lambda: {1, 2})
-    d.act(A, "call", "make", [])
+    d.telemetry.commands.queue.actions["make"] = Action("make", lambda: {1, 2})
+    d.command(A, "call", "make", [])
     d.observe("batch")
     d.flush()
     assert codec.decode(d.sent[A][-1].value)["result"] == "{1, 2}"
     assert d.ask(A, "history")[0]["result"] == "{1, 2}"
 
 
-def test_what_an_act_came_to_is_not_told_to_who_has_left(desk):
+def test_what_a_command_came_to_is_not_told_to_who_has_left(desk):
     d = desk()
     d.hello(A)
-    d.emitter.ledger.controls["lr"] = Control("lr", 0.1)
-    d.act(A, "set", "lr", 0.5)
+    d.telemetry.commands.queue.controls["lr"] = Control("lr", 0.1)
+    d.command(A, "set", "lr", 0.5)
     d.say(A, messages.Bye())
     n = len(d.sent[A])
     d.observe("batch")
     d.flush()
     assert len(d.sent[A]) == n
-    assert d.emitter.ledger.controls["lr"].value == 0.5
+    assert d.telemetry.commands.queue.controls["lr"].value == 0.5
 
 
 def test_a_lease_that_ends_lifts_the_pause_of_its_client(desk, clock):
     d = desk()
     d.hello(A)
-    d.act(A, "pause", at="never")
-    assert len(d.emitter.ledger.pending) == 1
+    d.command(A, "pause", at="never")
+    assert len(d.telemetry.commands.queue.pending) == 1
     clock.pass_(LEASE_S + 1)
     d.tick()
-    assert d.emitter.ledger.pending == []
+    assert d.telemetry.commands.queue.pending == []
 
 
 # Publishing
@@ -429,7 +430,7 @@ def test_the_runs_own_event_displaces_a_published_one(desk):
     for event in ("batch", "log"):
         d.say(A, messages.Publish(request=4, event=event))
     d.observe("batch", loss=1.0)
-    d.emitter.log({"a": 1}, None, {})
+    d.telemetry.events.log({"a": 1}, None, {})
     d.observe("batch", loss=2.0)
     told = refused(d.say(A, *block(4, 2.5)))
     assert told == ("RefusedError", "Event 'log' comes from log already; an event name has one source")
@@ -455,8 +456,10 @@ def test_describe(desk):
     d.hello(A)
     d.observe("batch", loss=1.5, grads={"dense": np.zeros((2, 3), np.float32)})
     d.observe("init", snapshot=True, note="hello")
-    d.emitter.ledger.controls["lr"] = Control("lr", 0.1, min=0.0, max=1.0, choices=[0.1, 0.2], where="train.py:3")
-    d.emitter.ledger.actions["save"] = Action("save", save, where="train.py:4")
+    d.telemetry.commands.queue.controls["lr"] = Control(
+        "lr", 0.1, min=0.0, max=1.0, choices=[0.1, 0.2], where="train.py:3"
+    )
+    d.telemetry.commands.queue.actions["save"] = Action("save", save, where="train.py:4")
     stream = d.open(A, "batch.loss")
     d.observe("batch", loss=2.5)
     told = d.ask(A, "describe")
@@ -475,7 +478,7 @@ def test_describe(desk):
     )  # fmt: skip
     d.observe("batch", loss=3.5)
     assert d.ask(A, "describe")["events"]["batch"]["observables"]["loss"]["example"] == "3.5"
-    d.emitter.ledger.stopping = True
+    d.telemetry.commands.queue.stopping = True
     assert d.ask(A, "describe")["state"] == "stopping"
     assert d.ask(A, "statistics")[0]["n_events"] == 2
 
@@ -501,8 +504,8 @@ def test_describe_survives_bound_controls_of_any_kind(desk):
     d = desk()
     d.hello(A)
     moody, group = Moody(), {"lr": 0.1}
-    d.emitter.ledger.controls["moody"] = BoundControl("moody", (moody, "value"))
-    d.emitter.ledger.controls["lr"] = BoundControl("lr", (group, "lr"))
+    d.telemetry.commands.queue.controls["moody"] = BoundControl("moody", (moody, "value"))
+    d.telemetry.commands.queue.controls["lr"] = BoundControl("lr", (group, "lr"))
     moody.n, group["lr"] = 1, object
     controls = d.ask(A, "describe")["controls"]
     assert (controls["moody"]["value"], controls["lr"]["value"]) == (None, "<class 'object'>")
@@ -530,8 +533,8 @@ def test_long_rows_are_split():
 
 def test_a_viewers_key_may_not_publish(desk):
     d = desk()
-    d.hello(A, may_act=False)
+    d.hello(A, may_command=False)
     d.say(A, messages.Publish(request=7, event="best"))
-    reason = "Expected a controller's key to publish 'best'; a viewer's key may look, not act"
+    reason = "Expected a controller's key to publish 'best'; a viewer's key is read-only"
     assert d.sent[A][-1] == messages.Refused(request=7, error="RefusedError", reason=reason)
-    assert "best" not in d.emitter.demand.channels
+    assert "best" not in d.telemetry.subscriptions.sources

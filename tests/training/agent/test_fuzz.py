@@ -92,15 +92,15 @@ frames = st.one_of(
 @given(st.lists(frames, max_size=12))
 def test_nothing_a_client_sends_raises_or_hurts_another(desk, sequence):
     d = desk(functions={"f": lambda x: x})
-    d.emitter.ledger.controls["lr"] = Control("lr", 0.1)
-    d.emitter.ledger.actions["f"] = Action("f", lambda *values: values)
+    d.telemetry.commands.queue.controls["lr"] = Control("lr", 0.1)
+    d.telemetry.commands.queue.actions["f"] = Action("f", lambda *values: values)
     d.hello(b"good", b"bad")
     stream = d.open(b"good", "batch.loss")
     for i, one in enumerate(sequence):
         d.frames(b"bad", one)
         d.flush()
         d.tick()
-        if not d.emitter.ledger.paused_by:
+        if not d.telemetry.commands.queue.paused_by:
             d.observe("batch", loss=float(i))
     d.say(b"bad", messages.Bye())
     n = len(sequence)

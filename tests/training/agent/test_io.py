@@ -13,8 +13,8 @@ from sightglass.protocol import messages
 from sightglass.protocol.transport import MAX_QUEUED, MemoryListener
 from sightglass.training import io_thread
 from sightglass.training.agent import Agent
-from sightglass.training.events import Emitter
 from sightglass.training.io_thread import IoThread, SendQueue, is_block
+from sightglass.training.telemetry import Telemetry
 
 ROW = (0, 0, 0.0, 1.0, None, 0)
 BLOCK = messages.encode_block(7, [ROW])
@@ -33,7 +33,7 @@ def test_blocks_are_told_from_all_other_messages():
         messages.Moved(stream=1, to=2),
         messages.Opened(request=1, stream=1, tag="block"),
         messages.Waiting(request=1, note="block"),
-        messages.Welcome(version=1, run="block", id="block", may_act=True, lease_s=1.0),
+        messages.Welcome(version=1, run="block", id="block", may_command=True, lease_s=1.0),
     ):
         assert not is_block(messages.encode(message))
 
@@ -71,12 +71,12 @@ def test_an_outbox_is_bounded_in_bytes(monkeypatch):
 @pytest.fixture
 def served():
     clock, listener = SystemClock(), MemoryListener()
-    emitter = Emitter(clock=clock, budget=None)
-    agent = Agent(emitter, run="job", id="abc", clock=clock, functions={})
+    telemetry = Telemetry(clock=clock, budget=None)
+    agent = Agent(telemetry, run="job", id="abc", clock=clock, functions={})
     thread = IoThread(listener, agent, clock=clock)
-    emitter.wake = thread.wake
-    yield listener, emitter, thread
-    emitter.close()
+    telemetry.wake = thread.wake
+    yield listener, telemetry, thread
+    telemetry.close()
     thread.close("the run has ended")
 
 
@@ -101,13 +101,13 @@ def n_records(received):
 
 
 def test_a_peer_that_does_not_read_holds_nobody_up(served):
-    listener, emitter, thread = served
+    listener, telemetry, thread = served
     ask = messages.Open(request=1, query="batch.loss")
     lazy, eager = begin(listener, ask), begin(listener, ask)
     read(eager, lambda frames: len(frames) >= 2)
     n = MAX_QUEUED + 15
     for i in range(n):
-        emitter.observe("batch", {"loss": float(i)})
+        telemetry.events.observe("batch", {"loss": float(i)})
         thread.wake()
         read(eager, lambda frames: n_records(frames) == 1)
     assert len(lazy._inbox) == MAX_QUEUED
@@ -115,11 +115,11 @@ def test_a_peer_that_does_not_read_holds_nobody_up(served):
 
 
 def test_the_end_is_told_and_the_last_records_come_first(served):
-    listener, emitter, thread = served
+    listener, telemetry, thread = served
     channel = begin(listener, messages.Open(request=1, query="on('batch').map(lambda e: e.loss).sum()"))
     read(channel, lambda frames: len(frames) >= 2)
-    emitter.observe("batch", {"loss": 2.0})
-    emitter.close()
+    telemetry.events.observe("batch", {"loss": 2.0})
+    telemetry.close()
     thread.close("the run has ended")
     received = read(channel, lambda frames: frames and isinstance(frames[-1][0], messages.Bye))
     assert [type(message).__name__ for message, _ in received] == ["Block", "Ended", "Bye"]

@@ -171,7 +171,7 @@ class RecordedRun(EventAttributes):
     @property
     def history(self) -> list[HistoryEntry]:
         """The commands that the run applied while it recorded, the oldest first."""
-        key = Key(kind="acts", tag="acts")
+        key = Key(kind="commands", tag="commands")
         if key not in self._keys():
             return []
         entries = self._recording.series(key).columns().values

@@ -55,7 +55,7 @@ class _InRun:
         self._prefix = prefix
 
     def write(self, records: Sequence[Record]) -> None:
-        if self._run._emitter.closed and not self._run.disabled:
+        if self._run._telemetry.closed and not self._run.disabled:
             raise StorageError(f"Run {self._run.name!r} has ended")
         for moment in moments(records):
             values = {self._prefix + tag: value for tag, value in moment.values.items()}

@@ -30,7 +30,7 @@ from sightglass.jax.tap import LogSpec, tap_p
 from sightglass.query.pipeline import PerEventResult
 from sightglass.query.query import Query
 from sightglass.query.stages import Group, Per, Reduce
-from sightglass.training.commands import VariantPlan
+from sightglass.training.compiled import VariantPlan
 from sightglass.training.run import Run, current, when_begun, wiring
 
 from .event_queries import EventQueries, StepQuery
@@ -56,22 +56,22 @@ class AttachedLogs:
 
     def __init__(self, run: Run) -> None:
         wires = wiring(run)
-        self._emitter = wires.emitter
+        self._telemetry = wires.telemetry
         self._clock_s = wires.clock.monotonic
         self._compiled: frozenset[str] = frozenset()
         self._changed_s = -math.inf
         self._worker = Worker("attach", self._switch)
-        with self._emitter.turn():
-            self._channel = self._emitter.demand.channel(EVENT, "attached")
+        with self._telemetry.lock.turn():
+            self._channel = self._telemetry.subscriptions.source(EVENT, "attached")
             self._channel.describe_next = False
             self._channel.price = wires.refuse_variants or PRICE
             self._refusal = wires.refuse_variants
-            self._emitter.steps.append(self)
-            self._emitter.demand.refresh()
+            self._telemetry.steps.add(self)
+            self._telemetry.subscriptions.refresh()
 
-    def asked(self) -> None:
+    def subscriptions_changed(self) -> None:
         """Begin to switch if the subscriptions have changed."""
-        if self._compiled != frozenset(answer.query.key for answer in self._channel.answers):
+        if self._compiled != frozenset(answer.query.key for answer in self._channel.subscriptions):
             self._worker.wake()
 
     def survey(self) -> bool:
@@ -100,15 +100,15 @@ class AttachedLogs:
         wait_s = self._changed_s + PAUSE_S - self._clock_s()
         if wait_s > 0:
             return wait_s
-        with self._emitter.turn():
-            answers = [answer for answer in self._channel.answers if not answer.suspended]
+        with self._telemetry.lock.turn():
+            answers = [answer for answer in self._channel.subscriptions if not answer.suspended]
             for answer in answers:
                 problem = self._refusal or _problem(answer.query)
                 if problem:
                     answer.refuse(QueryError(problem))
             queries = {a.query.key: StepQuery(query=a.query, functions=a.functions) for a in answers if not a.suspended}
-        self._emitter.wake()
-        if self._compiled != frozenset(queries) and not self._emitter.closed:
+        self._telemetry.wake()
+        if self._compiled != frozenset(queries) and not self._telemetry.closed:
             self._compiled = frozenset(queries)
             self._changed_s = self._clock_s()
             listener = _QueryListener(self, tuple(queries.values()))
@@ -117,37 +117,37 @@ class AttachedLogs:
 
     def describe(self, values: Mapping[str, Any]) -> None:
         """Describe the observables of a log that is traced."""
-        with self._emitter.turn():
+        with self._telemetry.lock.turn():
             for name, value in values.items():
-                self._channel.offered[name] = facts_of(value)
+                self._channel.observables[name] = facts_of(value)
 
     def deliver(self, queries: EventQueries, outputs: Sequence[npt.NDArray[Any]]) -> None:
         """Pass on what a callback received; called by threads of XLA's."""
-        wall_time = self._emitter.wall_time()
+        wall_time = self._telemetry.clock.wall_now()
 
         def settle(error: BaseException | None) -> None:
             index = self._channel.next_index()
             step, steps = queries.steps(outputs)
             step = index if step is None else np.ravel(step)[0]
             results = {}
-            for answer in self._channel.answers:
+            for answer in self._channel.subscriptions:
                 key = answer.query.key
                 result = (
                     queries.result(key, outputs) if key in queries.keys else PerEventResult(None, False, (), (), False)
                 )
                 results[answer] = [(index, step, wall_time, result, steps)]
-            self._emitter.settle(self._channel, results, n_events=1)
+            self._telemetry.events.settle(self._channel, results, n_events=1)
 
-        self._emitter.defer_loop(settle)
+        self._telemetry.deferred.defer_loop(settle)
 
     def refuse(self, queries: EventQueries) -> None:
         """Refuse the queries that cannot be evaluated."""
         if queries.refused:
-            with self._emitter.turn():
-                for answer in self._channel.answers:
+            with self._telemetry.lock.turn():
+                for answer in self._channel.subscriptions:
                     if answer.query.key in queries.refused:
                         answer.refuse(queries.refused[answer.query.key])
-            self._emitter.wake()
+            self._telemetry.wake()
 
 
 def _problem(query: Query) -> str:
@@ -218,7 +218,7 @@ def _single(value: Any) -> Track:
 
 def attach(run: Run) -> None:
     """Let a run's clients query the logs of all jitted functions, if the run wants it; else wait for the next run."""
-    if wiring(run).jax_attach == "global" and not run.disabled:
+    if wiring(run).settings.jax_attach == "global" and not run.disabled:
         AttachedLogs(run)
     else:
         when_begun(attach)

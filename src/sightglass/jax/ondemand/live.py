@@ -88,7 +88,7 @@ class Live(Generic[P, R]):
     def _attach_to_next(self) -> LiveStep | None:
         """Attach to the run that began, if it has not ended."""
         run = None if self._next is None else self._next()
-        if run is None or run.disabled or wiring(run).emitter.closed:
+        if run is None or run.disabled or wiring(run).telemetry.closed:
             self._detach()
         else:
             self._attach(run)
@@ -97,7 +97,7 @@ class Live(Generic[P, R]):
     def _attach(self, run: Run) -> None:
         ended = weakref.WeakMethod(self._detach)
         self._step = LiveStep(self._function, self._event, run, ended, can_query=self._can_query)
-        self._idle = wiring(run).emitter.demand.resting
+        self._idle = wiring(run).telemetry.subscriptions.idle_steps
 
 
 def live(f: Callable[P, R], run: Run | None = None, event: str = "batch") -> Live[P, R]:

@@ -18,11 +18,11 @@ from sightglass.core.threads import Background
 from sightglass.core.values import type_name
 from sightglass.query.parser import parse
 from sightglass.query.query import on
-from sightglass.training.commands import VariantPlan
-from sightglass.training.events import Emitter
+from sightglass.training.compiled import VariantPlan
 from sightglass.training.run import Run, wiring
 from sightglass.training.subscription import Subscription
 from sightglass.training.subscriptions import EventSource, ObservableFacts
+from sightglass.training.telemetry import Telemetry
 
 from .arguments import AbstractCall, Arguments, Signature
 from .event_queries import StepQuery
@@ -51,7 +51,7 @@ class LiveStep:
         self._function = function
         self.event = self._event = event
         wires = wiring(run)
-        self._emitter: Emitter = wires.emitter
+        self._telemetry: Telemetry = wires.telemetry
         self._functions = wires.functions
         self._plan = VariantPlan()
         self._signature = 0
@@ -63,16 +63,16 @@ class LiveStep:
         self._wants_events = False
         self._loops: dict[str, LoopEvent] = {}
         self._last: QueryOutputs | None = None
-        with self._emitter.turn():
+        with self._telemetry.lock.turn():
             self._channel: EventSource = self._claim(event)
-            self._channel.describe_next, self._channel.parts, self._channel.counted = True, (), None
-            self._channel.offered.clear()
+            self._channel.describe_next, self._channel.nested, self._channel.counted = True, (), None
+            self._channel.observables.clear()
             self._channel.note = "" if can_query else AHEAD
-            self._emitter.steps.append(self)
-            self._emitter.demand.refresh()
+            self._telemetry.steps.add(self)
+            self._telemetry.subscriptions.refresh()
         self._compiler = (
             VariantCompiler(
-                function, event, receive=self._receive, on_events=self._on_events, on_done=self._emitter.wake
+                function, event, receive=self._receive, on_events=self._on_events, on_done=self._telemetry.wake
             )
             if can_query
             else None
@@ -80,14 +80,14 @@ class LiveStep:
 
     def call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call the step while it is queried, while commands wait, or for the first time."""
-        emitter, channel = self._emitter, self._channel
-        signature = None if emitter.closed else self._arguments.signature(args, kwargs)
+        telemetry, channel = self._telemetry, self._channel
+        signature = None if telemetry.closed else self._arguments.signature(args, kwargs)
         if signature is None:  # the run has ended, or JAX traces the call as a part of another function
             return self._function(*args, **kwargs)
         answers = self._answers()
         self._signature = self._index_of(signature)
         abstract = functools.partial(self._arguments.abstract, args, kwargs)
-        if emitter.agrees:
+        if telemetry.commands.agrees:
             variant = self._planned(abstract)
         else:
             variant = self._variant(answers, abstract) if answers else None
@@ -97,10 +97,10 @@ class LiveStep:
         if variant is None:
             result = self._function(*args, **kwargs)
             if self._event not in self._loops:
-                emitter.happened(channel, index)
+                telemetry.events.post_heads(channel, index)
         else:
             result = self._run(variant, index, answers, args, kwargs)
-        emitter.between(self._event, index)
+        telemetry.events.after(self._event, index)
         return result
 
     def _claim(self, event: str) -> EventSource:
@@ -109,19 +109,20 @@ class LiveStep:
         Raises:
             ValueError: Another live step produces events of this name.
         """
-        steps = self._emitter.steps
+        steps = self._telemetry.steps
         for step in list(steps):
             if isinstance(step, LiveStep) and step is not self and step.event == event and step.is_of(self._function):
                 step.close()  # the same cell of a notebook, run again
                 steps.remove(step)
-        steps[:] = [step for step in steps if not isinstance(step, LiveStep) or step._ended() is not None]
+            elif isinstance(step, LiveStep) and step._ended() is None:
+                steps.remove(step)
         others = (step for step in steps if isinstance(step, LiveStep) and step is not self)
-        if any(event == step.event or event in {part.name for part in step._channel.parts} for step in others):
+        if any(event == step.event or event in {part.name for part in step._channel.nested} for step in others):
             raise ValueError(
                 f"Another live step already produces events named {event!r}, and an event has one source: "
                 "choose another name for this one"
             )
-        return self._emitter.demand.channel(event, "live")
+        return self._telemetry.subscriptions.source(event, "live")
 
     def is_of(self, function: Callable[..., Any]) -> bool:
         """Return whether this step's function is another one, defined under the same name at the same place."""
@@ -129,7 +130,7 @@ class LiveStep:
         definitions = {(getattr(f, "__module__", ""), getattr(f, "__qualname__", id(f))) for f in (mine, other)}
         return mine is not other and len(definitions) == 1
 
-    # Called by the emitter
+    # Called by the run
 
     def survey(self) -> bool:
         """Begin to find the step's events; returns whether they are known, or cannot be before the first call."""
@@ -139,7 +140,7 @@ class LiveStep:
         self._compiler.find_events(self._example)
         return False
 
-    def asked(self) -> None:
+    def subscriptions_changed(self) -> None:
         """Do nothing when subscriptions change: each call reads them."""
 
     def flush(self, timeout_s: float) -> None:
@@ -160,22 +161,22 @@ class LiveStep:
 
     def _answers(self) -> list[Subscription]:
         """Return the active subscriptions to the step's events."""
-        answers = list(self._channel.answers)
-        for part in self._channel.parts:
-            answers += part.answers
+        answers = list(self._channel.subscriptions)
+        for nested in self._channel.nested:
+            answers += nested.subscriptions
         answers = [answer for answer in answers if not answer.suspended]
         reason = self._refusal or ("" if self._compiler else f"Event {self._event!r} {self._channel.note}")
         if reason:
             for answer in answers:
                 answer.refuse(RefusedError(reason))
-            self._emitter.wake()
+            self._telemetry.wake()
             return []
         return answers
 
     def _queries(self, answers: Sequence[Subscription]) -> dict[str, StepQuery]:
         """Return the queries to compile, by key."""
         queries = {a.query.key: StepQuery(query=a.query, functions=a.functions) for a in answers}
-        for channel in (self._channel, *self._channel.parts):
+        for channel in (self._channel, *self._channel.nested):
             if channel.delimits and channel.name in self._loops:  # each event in the loop closes a window: count them
                 each = on(channel.name).count(every=1)
                 queries.setdefault(each.key, StepQuery(query=each, functions={}))
@@ -208,7 +209,7 @@ class LiveStep:
             error = compiled.refused.get(answer.query.key)
             if error is not None:
                 answer.refuse(error)
-                self._emitter.wake()
+                self._telemetry.wake()
 
     # Several processes: all of them run the same variant at the same call
 
@@ -248,18 +249,18 @@ class LiveStep:
     def _describe(self, abstract: Callable[[], AbstractCall]) -> None:
         """Remember the arguments of the first call; from now on, the step's events can be found."""
         self._example = abstract()
-        emitter = self._emitter
-        with emitter.lock:
+        telemetry = self._telemetry
+        with telemetry.lock.mutex:
             self._channel.describe_next = False
-            emitter.demand.refresh()
-        if self._wants_events or emitter.demand.answers:
+            telemetry.subscriptions.refresh()
+        if self._wants_events or telemetry.subscriptions.active:
             self.survey()
 
     def _on_events(self, events: Events) -> None:
         """Describe the step's events to clients; runs on the compiler's thread."""
         assert self._compiler is not None
-        demand = self._emitter.demand
-        with self._emitter.turn():
+        subscriptions = self._telemetry.subscriptions
+        with self._telemetry.lock.turn():
             self._channel.note = self._compiler.problem
             for event, occurrence in list(events.items()):
                 try:
@@ -270,17 +271,20 @@ class LiveStep:
                     continue
                 channel.describe_next = False
                 for name, value in occurrence.observables.items():
-                    channel.offered[name] = facts_of(value)
+                    channel.observables[name] = facts_of(value)
                 for name, problem in occurrence.unavailable.items():
-                    channel.offered[name] = ObservableFacts("cannot be queried", problem)
+                    channel.observables[name] = ObservableFacts("cannot be queried", problem)
                 if occurrence.body is not None:
                     loop = LoopEvent(
-                        emitter=self._emitter, channel=channel, calls=self._channel, n_per_call=occurrence.n_per_call
+                        telemetry=self._telemetry,
+                        channel=channel,
+                        calls=self._channel,
+                        n_per_call=occurrence.n_per_call,
                     )
                     self._loops[event] = loop
                     channel.counted = loop.n_events
-            self._channel.parts = tuple(demand.channels[event] for event in events if event != self._event)
-            demand.refresh()
+            self._channel.nested = tuple(subscriptions.sources[event] for event in events if event != self._event)
+            subscriptions.refresh()
 
     # Calls of a variant
 
@@ -292,7 +296,7 @@ class LiveStep:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> Any:
-        emitter = self._emitter
+        telemetry = self._telemetry
         for buffer in variant.buffers:
             if buffer.counts_events:
                 event = buffer.queries.event
@@ -309,9 +313,9 @@ class LiveStep:
                 if answer.event == queries.event and answer.query.key in queries.keys
             ]
             step, steps = queries.steps(arrays)
-            emitter.happened(emitter.demand.channels[queries.event], index, results, step, steps)
+            telemetry.events.post_heads(telemetry.subscriptions.sources[queries.event], index, results, step, steps)
         if self._event not in self._loops and not any(queries.event == self._event for queries in variant.once):
-            emitter.happened(self._channel, index)
+            telemetry.events.post_heads(self._channel, index)
         return result
 
     def _receive(self, delivery: CallbackDelivery) -> None:

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from sightglass.training.events import Emitter, Settled
+from sightglass.training.events import Settled
 from sightglass.training.subscription import Subscription
 from sightglass.training.subscriptions import EventSource
+from sightglass.training.telemetry import Telemetry
 
 from .loop_buffer import CallbackDelivery
 
@@ -37,13 +38,13 @@ class LoopEvent:
     """An event that happens in a loop.
 
     Attributes:
-        emitter: The run's events.
+        telemetry: The run's events.
         channel: The event.
         calls: The event of the step itself, which counts calls.
         n_per_call: How often it happens in a call; `None` if the program decides.
     """
 
-    emitter: Emitter
+    telemetry: Telemetry
     channel: EventSource
     calls: EventSource
     n_per_call: int | None
@@ -68,8 +69,8 @@ class LoopEvent:
         if len(self._waiting) >= MAX_WAITING and not delivery.is_last:
             delivery.buffer.n_lost += delivery.n
             return
-        self._waiting.append((self.emitter.wall_time(), delivery))
-        self.emitter.defer_loop(self._settle)
+        self._waiting.append((self.telemetry.clock.wall_now(), delivery))
+        self.telemetry.deferred.defer_loop(self._settle)
 
     def _settle(self, error: BaseException | None) -> None:
         wall_time, delivery = self._waiting.popleft()
@@ -78,7 +79,7 @@ class LoopEvent:
             call.first = self._n_before
         first = call.first + delivery.n_before
         buffer = delivery.buffer
-        answers = [a for a in self.channel.answers if not a.suspended and a.query.key in buffer.queries.keys]
+        answers = [a for a in self.channel.subscriptions if not a.suspended and a.query.key in buffer.queries.keys]
         lost, buffer.n_lost = buffer.n_lost, 0
         for answer in answers:
             answer.n_dropped += lost
@@ -86,16 +87,16 @@ class LoopEvent:
             if delivery.n_before == 0:
                 answer.begin_group()
         results = {answer: _results(answer, delivery, first, wall_time) for answer in answers}
-        self.emitter.settle(self.channel, results, n_events=delivery.n if buffer.counts_events else 0)
+        self.telemetry.events.settle(self.channel, results, n_events=delivery.n if buffer.counts_events else 0)
         if delivery.is_last:
             call.n_buffers -= 1
         if delivery.is_last and not call.n_buffers:  # all events of the call have arrived
             del self._calls[delivery.call]
             self._n_before = max(self._n_before, first + delivery.n)
-            for answer in self.channel.answers:
+            for answer in self.channel.subscriptions:
                 if answer.within and answer in self.calls.delimits:
                     answer.settle_boundary(self.calls.name)
-            self.emitter.settle_group(self.channel, first + delivery.n)
+            self.telemetry.events.settle_group(self.channel, first + delivery.n)
 
 
 def _results(answer: Subscription, delivery: CallbackDelivery, first: int, wall_time: float) -> Iterator[Settled]:

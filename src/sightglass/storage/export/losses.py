@@ -49,7 +49,7 @@ class Losses:
 
     def not_values(self, run: str, recording: Recording) -> None:
         """Tell what there is beside logged values and the records of queries."""
-        told = {"groups": "ends of groups", "acts": "the history of acts", "snapshot": "snapshots of events"}
+        told = {"groups": "ends of groups", "commands": "the history of commands", "snapshot": "snapshots of events"}
         for key in recording.keys():  # noqa: SIM118  no mapping
             if key.kind in told:
                 self.add(run, key.tag, f"{told[key.kind]} are not exported", recording.series(key).n)

@@ -26,7 +26,7 @@ from .framing import Buffer, checksum
 from .protobuf import BYTES, FIXED64, key
 from .tensor_proto import DATA_TYPES, DTYPES, from_raw, itemsize, raw
 
-Kind = Literal["logged", "stream", "groups", "acts", "snapshot"]
+Kind = Literal["logged", "stream", "groups", "commands", "snapshot"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 BLOCK: Final = 1001
@@ -86,7 +86,7 @@ class Key:
 
     Attributes:
         kind: "logged" under a tag, the records of a query ("stream"), the ends of groups of an event, the commands
-            ("acts"), the snapshots of an event.
+            ("commands"), the snapshots of an event.
         tag: Its name; of "groups" and "snapshot" the event.
         query: The canonical text of a stream's query, else empty.
     """

@@ -224,7 +224,7 @@ class Restarts:
         n = len(groups)
         if n == 1 or all(not sources for _, sources in groups[:-1]):
             return make(groups, [math.inf] * n, self._shifts(key)[0] if n > 1 else [0])
-        if key.kind == "acts":
+        if key.kind == "commands":
             return _counting(groups)
         shifts, cuts = self._shifts(key)
         if key.kind == "groups":
@@ -239,7 +239,7 @@ class Restarts:
         if self._keys is None:
             self._keys = {}
             for other in self._groups:
-                if other.kind not in ("groups", "acts"):
+                if other.kind not in ("groups", "commands"):
                     self._keys.setdefault(event_of(other), []).append(other)
         if event not in self._counted:
             self._counted[event] = self._count(self._keys.get(event, []), len(self._groups[key]))

@@ -187,7 +187,7 @@ def info_of(run: Any, *, before: Mapping[str, Any] | None = None) -> dict[str, A
         ended = bool(run.ended)
         state = "ended" if ended else "silent"
         return {**before, "state": state, "ended": ended, "takes_commands": False, "problem": str(error)}
-    takes_commands = all(hasattr(type(run), name) for name in COMMANDS) and getattr(run, "may_act", True)
+    takes_commands = all(hasattr(type(run), name) for name in COMMANDS) and getattr(run, "may_command", True)
     info = {
         "name": about.name, "id": about.id, "state": about.state, "host": about.host, "pid": about.pid,
         "age_s": round(max(0.0, about.wall_time - about.started), 1), "directory": about.directory,
@@ -196,7 +196,7 @@ def info_of(run: Any, *, before: Mapping[str, Any] | None = None) -> dict[str, A
         "controls": [_control(name, one) for name, one in about.controls.items()],
         "actions": [{"name": name, "doc": one.doc, "where": one.where} for name, one in about.actions.items()],
         "streams": [_stream(one) for one in list(about.streams)[:MAX_LISTED]],
-        "n_clients": about.n_clients, "n_pending": about.n_pending_acts,
+        "n_clients": about.n_clients, "n_pending": about.n_pending_commands,
         "takes_commands": takes_commands and not run.ended, "ended": bool(run.ended), "problem": "",
     }  # fmt: skip
     plain: dict[str, Any] = encoding.jsonable(info)

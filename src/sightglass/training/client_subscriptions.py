@@ -1,0 +1,226 @@
+"""The streams of clients: equal queries share one subscription, whose records go to all that opened it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from sightglass.core import codec
+from sightglass.core.clock import Clock
+from sightglass.core.columns import Row
+from sightglass.core.errors import QueryError, UnconfirmedError, UnsendableError, unknown
+from sightglass.protocol import messages
+from sightglass.query.parser import parse
+from sightglass.query.pipeline import Evaluation
+from sightglass.query.query import Query
+from sightglass.query.stages import Group, Per, Reduce
+
+from . import describe
+from .clients import Client, Clients, Outbox
+from .options import Limits
+from .recording import RecordedSubscriptions
+from .subscription import LOG, Subscription
+from .subscriptions import EventSource
+from .telemetry import Telemetry
+
+MAX_STREAMS: Final = 256  # a page of charts needs a few dozen; each stream costs the run time at every event
+
+
+class ClientSubscriptions:
+    """The subscriptions of a run, and the clients that opened each of them.
+
+    A client that closes a group by itself gets a subscription of its own from there on.
+    """
+
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        *,
+        clients: Clients,
+        outbox: Outbox,
+        recorded: RecordedSubscriptions,
+        functions: Mapping[str, Callable[..., Any]],
+        clock: Clock,
+        limits: Limits | None,
+    ) -> None:
+        self._telemetry = telemetry
+        self._clients = clients
+        self._outbox = outbox
+        self._recorded = recorded
+        self._functions = functions
+        self._clock = clock
+        self._limits = limits
+        self._numbers = itertools.count(1)
+        self._by_key: dict[str, Subscription] = {}
+        self._peers: dict[int, set[bytes]] = {}
+
+    def find(self, query: Query) -> Subscription | None:
+        """Return the subscription of a query, if there is one."""
+        return self._by_key.get(query.key)
+
+    def names(self, subscription: Subscription) -> list[str]:
+        """Return the names of the clients that a subscription goes to."""
+        return self._clients.names(self._peers.get(subscription.id, ()))
+
+    def open(self, peer: bytes, client: Client, message: messages.Open) -> None:
+        """Open a stream; a late client first gets the latest records."""
+        request = message.request
+        if len(client.streams) >= MAX_STREAMS:
+            reason = f"Expected at most {MAX_STREAMS} streams of a client, got more"
+            self._outbox.refuse(peer, request, "RefusedError", reason)
+            return
+        try:
+            query = parse(message.query, functions=self._functions)
+            self.check_price(query, confirm=message.confirm)
+            subscription = self.find(query) or self.start(query)
+        except (QueryError, UnconfirmedError, LookupError) as error:
+            self._outbox.refuse(peer, request, error)
+            return
+        client.streams.add(subscription.id)
+        self._peers[subscription.id].add(peer)
+        note = self.note(query)
+        self._outbox.send(peer, messages.Opened(request=request, stream=subscription.id, tag=query.tag, note=note))
+        self._send_rows(subscription, list(subscription.backlog), [peer])
+
+    def close(self, peer: bytes, stream: int) -> None:
+        """Close a stream of a client; the subscription ends when nobody else needs it."""
+        peers = self._peers.get(stream, set())
+        peers.discard(peer)
+        subscription = self._telemetry.subscriptions.active.get(stream)
+        if subscription is not None:
+            self.release(subscription)
+
+    def end_group(self, peer: bytes, client: Client, request: int, stream: int) -> None:
+        """Close the open group of a client's stream."""
+        subscription = self._telemetry.subscriptions.active.get(stream)
+        if subscription is None or stream not in client.streams:
+            reason = f"Expected the number of a stream that you opened, got {stream}"
+            self._outbox.refuse(peer, request, "RefusedError", reason)
+            return
+        if not any(isinstance(window, Group) for window in subscription.windows):
+            reason = f"Expected a reducer without a named window to close, got {subscription.query}"
+            self._outbox.refuse(peer, request, "QueryError", reason)
+            return
+        shared = self._peers[stream] != {peer} or subscription in self._recorded
+        if self.find(subscription.query) is subscription and shared:
+            subscription = self._split_off(peer, client, subscription)
+        elif self.find(subscription.query) is subscription:
+            del self._by_key[subscription.query.key]  # its groups differ from now on
+        with self._telemetry.lock.turn():
+            subscription.end_group()
+        self._outbox.reply(peer, request, subscription.id)
+
+    def check_price(self, query: Query, *, confirm: bool) -> None:
+        """Refuse a query whose event, or whose groups' event, has a price that the client has not confirmed.
+
+        Raises:
+            UnconfirmedError: `confirm` is not set.
+        """
+        sources = self._telemetry.subscriptions.sources
+        windows = (stage.window for stage in query.stages if isinstance(stage, Reduce))
+        for event in (query.event, *(window.event for window in windows if isinstance(window, Per))):
+            if event in sources and sources[event].price and not (confirm or query.key in self._by_key):
+                raise UnconfirmedError(f"{sources[event].price} Ask again with confirm=True to go on")
+
+    def start(self, query: Query) -> Subscription:
+        """Start to evaluate a query that has no subscription yet.
+
+        Raises:
+            QueryError: The query calls a function that does not exist.
+        """
+        evaluation = Evaluation(query, self._functions)
+        subscription = Subscription(
+            next(self._numbers), query, evaluation, monotonic=self._clock.monotonic,
+            defer=self._telemetry.deferred.defer, limits=self._limits,
+        )  # fmt: skip
+        self._by_key[query.key] = subscription
+        self._peers[subscription.id] = set()
+        self._telemetry.open(subscription)
+        return subscription
+
+    def note(self, query: Query) -> str:
+        """Return a remark for the user: that the event, or the logged name, is unknown so far."""
+        return _note(query, self._telemetry.subscriptions.sources)
+
+    def flush(self, subscription: Subscription) -> None:
+        """Record the rows since the last call, and send them to the clients."""
+        rows = subscription.take_rows()
+        self._recorded.store(subscription, rows)
+        self._send_rows(subscription, rows, self._peers.get(subscription.id, set()))
+
+    def release(self, subscription: Subscription) -> None:
+        """End a subscription that no client has open, and that is not recorded."""
+        if not self._peers.get(subscription.id) and subscription not in self._recorded:
+            self._drop(subscription)
+
+    def fail(self, subscription: Subscription, error: Exception) -> None:
+        """End a subscription that failed, and send the error to its clients."""
+        self._recorded.discard(subscription, str(error))
+        counts = self._counts(subscription)
+        for peer in self._peers.pop(subscription.id, set()):
+            self._clients[peer].streams.discard(subscription.id)
+            kind = type(error).__name__
+            ended = messages.Ended(stream=subscription.id, error=kind, reason=str(error), counts=counts)
+            self._outbox.send(peer, ended)
+        self._drop(subscription)
+
+    def finish(self, peer: bytes, stream: int) -> None:
+        """Tell a client that a stream has ended with the run."""
+        subscription = self._telemetry.subscriptions.active.get(stream)
+        counts = self._counts(subscription) if subscription else b""
+        self._outbox.send(peer, messages.Ended(stream=stream, counts=counts))
+
+    def _split_off(self, peer: bytes, client: Client, subscription: Subscription) -> Subscription:
+        """Give a client a subscription of its own, which continues from the state of the shared one."""
+        with self._telemetry.lock.turn():
+            own = subscription.fork(next(self._numbers))
+            self._telemetry.open(own, replay=False)
+        self._peers[own.id] = {peer}
+        self._peers[subscription.id].discard(peer)
+        client.streams.discard(subscription.id)
+        client.streams.add(own.id)
+        self._outbox.send(peer, messages.Moved(stream=subscription.id, to=own.id))
+        return own
+
+    def _send_rows(self, subscription: Subscription, rows: Sequence[Row], peers: Collection[bytes]) -> None:
+        """Send rows in blocks, each encoded once for all clients."""
+        if not peers:
+            return
+        try:
+            for block in consecutive(rows):
+                for frames in messages.encode_blocks(subscription.id, block):
+                    for peer in peers:
+                        self._outbox.put(peer, frames)
+        except UnsendableError as error:
+            self.fail(subscription, error)
+
+    def _counts(self, subscription: Subscription) -> bytes:
+        return codec.encode(describe.stream(subscription, self.names(subscription)))[0]
+
+    def _drop(self, subscription: Subscription) -> None:
+        if self.find(subscription.query) is subscription:
+            del self._by_key[subscription.query.key]
+        self._peers.pop(subscription.id, None)
+        self._recorded.discard(subscription)
+        self._telemetry.close_subscription(subscription)
+
+
+def _note(query: Query, sources: Mapping[str, EventSource]) -> str:
+    if query.event not in sources:
+        return unknown("event", query.event, sources, where="so far") + " Waiting for the first."
+    if query.event == LOG:
+        logged = sources[LOG].observables
+        for name in query.names:
+            if name not in logged:
+                return unknown("name", name, logged, where="in the log so far") + " Waiting for it to be logged."
+    return ""
+
+
+def consecutive(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """Split rows at gaps in their index numbers, and where a block would be too long."""
+    start = 0
+    for i in range(1, len(rows) + 1):
+        if i == len(rows) or rows[i][0] != rows[i - 1][0] + 1 or i - start >= messages.MAX_BLOCK_ROWS:
+            yield rows[start:i]
+            start = i

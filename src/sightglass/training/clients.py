@@ -1,0 +1,117 @@
+"""The clients of a run: their leases, and the messages that wait to be sent to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sightglass.core import codec
+from sightglass.core.clock import Clock
+from sightglass.protocol import messages
+from sightglass.protocol.transport import Frames
+
+LEASE_S: Final = 12.0  # four pings: a client may be busy in Python for seconds without losing its streams
+MAX_CLIENTS: Final = 1_000  # each costs a queue; libzmq's own limits are not far above
+
+Outgoing = list[tuple[bytes, Frames]]
+"""Messages to send, each with the client it is for."""
+
+
+@dataclass(slots=True)
+class Client:
+    """A client that said hello.
+
+    Attributes:
+        name: What it calls itself.
+        may_command: Whether it has a controller's key.
+        lease_until_s: When its lease ends, in monotonic time.
+        streams: The numbers of its streams.
+        published: The events that it publishes, by the number of the request.
+    """
+
+    name: str
+    may_command: bool
+    lease_until_s: float
+    streams: set[int] = field(default_factory=set)
+    published: dict[int, str] = field(default_factory=dict)
+
+
+class Clients:
+    """The clients of a run. Each holds a lease, which every message renews."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.lease_s = LEASE_S
+        self._clock = clock
+        self._clients: dict[bytes, Client] = {}
+
+    def __contains__(self, peer: object) -> bool:
+        return peer in self._clients
+
+    def __getitem__(self, peer: bytes) -> Client:
+        return self._clients[peer]
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    @property
+    def peers(self) -> list[bytes]:
+        """The ids of all clients."""
+        return list(self._clients)
+
+    def add(self, peer: bytes, name: str, *, may_command: bool) -> None:
+        """Add a client, or replace it."""
+        self._clients[peer] = Client(name=name[:200], may_command=may_command, lease_until_s=self._lease_until_s())
+
+    def renew(self, peer: bytes) -> Client:
+        """Renew the lease of a client, and return the client."""
+        client = self._clients[peer]
+        client.lease_until_s = self._lease_until_s()
+        return client
+
+    def pop(self, peer: bytes) -> Client | None:
+        """Forget a client, and return it if it was there."""
+        return self._clients.pop(peer, None)
+
+    def expired(self) -> list[bytes]:
+        """Return the clients whose leases have ended."""
+        now_s = self._clock.monotonic()
+        return [peer for peer, client in self._clients.items() if client.lease_until_s < now_s]
+
+    def names(self, peers: Iterable[bytes]) -> list[str]:
+        """Return the names of those of these clients that are still there, sorted."""
+        return sorted(self._clients[peer].name for peer in peers if peer in self._clients)
+
+    def _lease_until_s(self) -> float:
+        return self._clock.monotonic() + self.lease_s
+
+
+class Outbox:
+    """The messages that an agent wants to send."""
+
+    def __init__(self) -> None:
+        self._outgoing: Outgoing = []
+
+    def put(self, peer: bytes, frames: Frames) -> None:
+        """Send an encoded message."""
+        self._outgoing.append((peer, frames))
+
+    def send(self, peer: bytes, message: messages.Message) -> None:
+        """Send a message without buffers."""
+        self.put(peer, messages.encode(message))
+
+    def reply(self, peer: bytes, request: int, value: Any) -> None:
+        """Answer a request with a value."""
+        blob, buffers = codec.encode(value)
+        self.put(peer, messages.encode(messages.Reply(request=request, value=blob), buffers))
+
+    def refuse(self, peer: bytes, request: int, error: str | Exception, reason: str = "") -> None:
+        """Refuse a request with the name of an error and a reason, or with an error that was raised."""
+        if isinstance(error, Exception):
+            error, reason = type(error).__name__, str(error)
+        self.send(peer, messages.Refused(request=request, error=error, reason=reason))
+
+    def take(self) -> Outgoing:
+        """Return the messages since the last call."""
+        outgoing, self._outgoing = self._outgoing, []
+        return outgoing

@@ -1,0 +1,111 @@
+"""Where clients reach a run: in memory, over a Unix socket and over TCP, with its entry in the registry."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+import warnings
+from pathlib import Path
+
+from sightglass.core.errors import SightglassError
+from sightglass.protocol import discovery
+from sightglass.protocol.transport import Both, Listener, MemoryListener
+from sightglass.protocol.zmq import ZmqListener, write_connection
+from sightglass.storage.run_directory import RunDirectory
+
+
+class Endpoints:
+    """The listeners of a run. What cannot be opened is reported as a warning, and the run continues without it.
+
+    Attributes:
+        memory: The listener for clients in the same process.
+        listener: The listener for all clients.
+        reachable: Whether other processes can connect.
+        connection_file: The address and keys of a controller, if the run listens on TCP.
+        viewer_file: The same for viewers.
+    """
+
+    def __init__(self, name: str, id: str, *, files: RunDirectory, listen: str | None) -> None:
+        """Open a Unix socket, and TCP if `listen` is not `None`; the warnings point to the caller of `init`."""
+        self.connection_file: Path | None = None
+        self.viewer_file: Path | None = None
+        self._name = name
+        self._id = id
+        self._files = files
+        self._registered: Path | None = None
+        attempts = [(True, listen, "")]
+        if listen is not None:
+            attempts += [(True, None, "from this machine only"), (False, listen, "over TCP only")]
+        outer: ZmqListener | None = None
+        reach, problem = "by no other process", ""
+        for local, endpoint, how in attempts:
+            try:
+                outer, reach = self._listen(endpoint, local=local), how
+                break
+            except (OSError, SightglassError) as error:
+                problem = problem or str(error)
+        if problem:
+            message = f"Run {name!r} continues, but can be reached {reach}: {problem}"
+            warnings.warn(message, RuntimeWarning, stacklevel=4)
+        if outer is not None:
+            self._write_connections(outer)
+        self.reachable = outer is not None
+        both = None if outer is None else Both(outer)
+        self.memory = MemoryListener() if both is None else both.memory
+        self.listener: Listener = both or self.memory
+
+    def close(self) -> None:
+        """Remove the entry in the registry and the connection files; the io thread closes the listeners."""
+        if self._registered is not None:
+            discovery.unregister(self._id, self._registered)
+        for file in (self.connection_file, self.viewer_file):
+            if file is not None:
+                file.unlink(missing_ok=True)
+
+    def _listen(self, endpoint: str | None, *, local: bool) -> ZmqListener:
+        if not local:
+            return ZmqListener(listen=endpoint)
+        with contextlib.ExitStack() as undo:
+            path = discovery.folder()
+            discovery.hold(self._id, path)
+            undo.callback(discovery.unregister, self._id, path)
+            listener = ZmqListener(path=path / f"{self._id}.sock", listen=endpoint)
+            undo.callback(listener.close)
+            self._register(listener, path)
+            undo.pop_all()
+        return listener
+
+    def _register(self, listener: ZmqListener, path: Path) -> None:
+        address = listener.address
+        assert address is not None
+        keys = address.client
+        entry = discovery.LiveRun(
+            name=self._name,
+            id=self._id,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            started=time.time(),
+            endpoint=address.endpoint,
+            directory=str(self._files.path),
+            server_key=address.server,
+            client_public=keys.public if keys else "",
+            client_secret=keys.secret if keys else "",
+        )
+        discovery.register(entry, path)
+        self._registered = path
+
+    def _write_connections(self, listener: ZmqListener) -> None:
+        if listener.controller is None or listener.viewer is None:
+            return
+        try:
+            folder = self._files.open()
+            controller, viewer = folder / "connection.json", folder / "connection-viewer.json"
+            write_connection(controller, listener.controller, run=self._name, id=self._id)
+            write_connection(viewer, listener.viewer, run=self._name, id=self._id)
+        except OSError as error:
+            message = f"Cannot write the connection files of run {self._name!r}: {error}"
+            warnings.warn(message, RuntimeWarning, stacklevel=5)
+            return
+        self.connection_file, self.viewer_file = controller, viewer

@@ -1,0 +1,61 @@
+"""The figures of a run: drawn in another process, and logged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sightglass.figures.plotter import Plotter
+    from sightglass.figures.sinks import RunSink
+
+
+class RunFigures:
+    """Makes the plotter of a run, and the sink through which other plotters add figures to it, on first use."""
+
+    def __init__(
+        self, name: str, *, log: Callable[..., None], ended: Callable[[], bool], folder: Callable[[], Path]
+    ) -> None:
+        """Start without a plotter.
+
+        Args:
+            name: The run's name.
+            log: Logs a figure.
+            ended: Returns whether the run has ended.
+            folder: Returns the run directory, which is made if need be.
+        """
+        self._name = name
+        self._log = log
+        self._ended = ended
+        self._folder = folder
+        self._sink: RunSink | None = None
+        self._plotter: Plotter | None = None
+        self._steps: dict[str, int] = {}
+
+    @property
+    def sink(self) -> RunSink:
+        """The sink for figures that belong to the run."""
+        if self._sink is None:
+            from sightglass.figures.sinks import RunSink
+
+            self._sink = RunSink(self._log, ended=self._ended, folder=self._folder, name=self._name)
+        return self._sink
+
+    def plot(self, name: str, fn: Callable[..., Any], *arrays: Any, step: float | None) -> None:
+        """Draw a figure and log it; the default step counts the figures of a name."""
+        if step is None:
+            step = self._steps.get(name, 0)
+            self._steps[name] = int(step) + 1
+        if self._plotter is None:
+            from sightglass.figures.plotter import Plotter
+
+            self._plotter = Plotter.of_run(self.sink)
+        self._plotter.plot(fn, *arrays, step=step, name=name)
+
+    def close(self) -> None:
+        """Wait for the figures that are being drawn."""
+        if self._sink is not None:
+            self._sink.drain()
+        if self._plotter is not None:
+            self._plotter.close()

@@ -1,0 +1,129 @@
+"""The inside of a run: events, subscriptions, commands, deferred work and compiled steps around one lock."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from sightglass.core.clock import Clock, EventClock
+from sightglass.core.ranks import Agree
+
+from .budget import Budget
+from .commands import CommandRunner
+from .compiled import CompiledSteps
+from .deferred import DeferredWork
+from .events import EventIntake
+from .lock import TurnLock
+from .subscription import Subscription
+from .subscriptions import Subscriptions
+
+# Python's default, 5 ms, is how long a host that is busy in Python would keep the io thread waiting.
+SWITCH_INTERVAL_S: Final = 0.001
+
+
+class Telemetry:
+    """What a run is made of, without clients, sockets and files.
+
+    Attributes:
+        lock: Held while queries are evaluated and while subscriptions change.
+        subscriptions: The events of the run, and who reads them.
+        steps: The compiled steps.
+        deferred: The work that waits for devices.
+        commands: The commands of clients.
+        budget: What queries may cost.
+        clock: The time of the events.
+        events: Where events enter.
+        wake: Called when there are new records or results.
+    """
+
+    def __init__(self, *, clock: Clock, budget: float | None, agree: Agree | None = None, leads: bool = True) -> None:
+        """Start without events.
+
+        Args:
+            clock: The time.
+            budget: The share of the run's time that queries may take; `None` for any.
+            agree: The broadcast of a program of several processes.
+            leads: Whether this is rank 0.
+        """
+        self.wake: Callable[[], None] = lambda: None
+        self.lock = TurnLock()
+        self.subscriptions = Subscriptions()
+        self.steps = CompiledSteps()
+        self.deferred = DeferredWork(self.lock, wake=self._wake)
+        self.commands = CommandRunner(
+            lock=self.lock, subscriptions=self.subscriptions, steps=self.steps, clock=clock, wake=self._wake,
+            agree=agree, leads=leads,
+        )  # fmt: skip
+        self.clock = EventClock(clock)
+        self.budget = Budget(budget, now_s=clock.monotonic())
+        self.events = EventIntake(
+            lock=self.lock, subscriptions=self.subscriptions, commands=self.commands, clock=self.clock,
+            budget=self.budget, wake=self._wake,
+        )  # fmt: skip
+        self._switch_interval_s: float | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether the run has ended."""
+        return self.events.closed
+
+    def open(self, subscription: Subscription, *, replay: bool = True) -> None:
+        """Start to evaluate a subscription, first on the snapshot of its event."""
+        with self.lock.turn():
+            source = self.subscriptions.sources.get(subscription.event)
+            if replay and source is not None and source.snapshot is not None:
+                index, step, wall_time, observables = source.snapshot
+                subscription.post(index, step, wall_time, observables, None, self.clock.monotonic())
+            self.subscriptions.open(subscription)
+            self.steps.subscriptions_changed()
+            if self._switch_interval_s is None:
+                self._switch_interval_s = sys.getswitchinterval()
+                sys.setswitchinterval(min(SWITCH_INTERVAL_S, self._switch_interval_s))
+
+    def close_subscription(self, subscription: Subscription) -> None:
+        """Stop evaluating a subscription."""
+        with self.lock.turn():
+            self.subscriptions.close(subscription)
+            self.steps.subscriptions_changed()
+            if not self.subscriptions.active:
+                self._restore_switch_interval()
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until all deferred work is settled."""
+        self.steps.flush(timeout_s)
+        self.deferred.flush(timeout_s)
+
+    def close(self, *, timeout_s: float = 2.0) -> None:
+        """End the run: emit what is open in windows, and ignore events from now on."""
+        if self.steps:
+            self.flush(timeout_s)
+        with self.lock.mutex:
+            if self.closed:
+                return
+            for subscription in self.subscriptions.active.values():
+                subscription.finish()
+        self.flush(timeout_s)
+        with self.lock.mutex:
+            self.events.closed = True
+            self.subscriptions.alert(True)
+            self.subscriptions.busy.clear()
+            self.commands.close()
+            self._restore_switch_interval()
+        self.steps.close()
+        self.deferred.close()
+
+    def abandon(self) -> None:
+        """Become a no-op in a forked child, where the threads that hold the lock do not exist."""
+        self.lock.abandon()
+        self.subscriptions.abandon()
+        self.deferred.abandon()
+        self.events.abandon()
+
+    def _wake(self) -> None:
+        self.wake()
+
+    def _restore_switch_interval(self) -> None:
+        if self._switch_interval_s is not None:
+            sys.setswitchinterval(self._switch_interval_s)
+            self._switch_interval_s = None

@@ -1,0 +1,194 @@
+"""The wiring of a run: telemetry, agent, io thread, sockets and files, and the order in which they close.
+
+A run works without a network: what cannot be opened is reported as a warning. In a forked child the run is dead: every
+call is a no-op, and the parent's sockets and files stay untouched.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sightglass.core import codec
+from sightglass.core.clock import SystemClock
+from sightglass.core.errors import SightglassError
+from sightglass.core.ranks import Agree, rank_and_size, refusal
+from sightglass.query.parser import as_query
+from sightglass.query.query import Query
+from sightglass.storage.run_directory import RunDirectory
+from sightglass.storage.run_file import RunFile, State
+
+from .agent import Agent
+from .endpoints import Endpoints
+from .io_thread import IoThread
+from .options import Limits
+from .recorder import Recorder
+from .telemetry import Telemetry
+
+CLOSE_S: Final = 10.0  # for the last records: a slow network file system gets this long, a dead one no longer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """The arguments of `init`, checked.
+
+    Attributes:
+        name: The run's name.
+        directory: The run directory.
+        shared: Whether the directory may exist already.
+        config: The run's configuration.
+        record: Queries to record from the start.
+        listen: A TCP endpoint to open.
+        budget: The share of the run's time that queries may take.
+        limits: How much subscriptions retain for late clients.
+        agree: The broadcast of a program of several processes.
+        jax_attach: Whether clients may query the logs of every jitted function: "global" or `None`.
+        disabled: Whether every call is a no-op.
+    """
+
+    name: str
+    directory: Path
+    shared: bool = False
+    config: Mapping[str, Any]
+    record: Sequence[Query | str] = ()
+    listen: str | None = None
+    budget: float | None = None
+    limits: Limits | None = None
+    agree: Agree | None = None
+    jax_attach: str | None = None
+    disabled: bool = False
+
+
+class Wiring:
+    """The parts of a run, for the packages that add events of their own.
+
+    Attributes:
+        settings: The arguments of `init`.
+        id: The run's id.
+        telemetry: Events, subscriptions and commands.
+        clock: The clock of the run.
+        functions: The functions that queries may call besides the library's own, by name.
+        refuse_variants: Why compiled steps cannot be queried in this process; empty if they can.
+        files: The run directory.
+        agent: Answers the clients; `None` in a disabled run, as are the next three.
+        io: The thread that serves the clients.
+        recorder: Records the run.
+        endpoints: Where clients reach the run.
+        state: What `run.json` will say about the end.
+        closed: Whether everything is closed.
+    """
+
+    def __init__(self, settings: RunSettings) -> None:
+        self.settings = settings
+        self.id = secrets.token_hex(6)
+        self.clock = SystemClock()
+        self.functions: dict[str, Callable[..., Any]] = {}
+        self.agent: Agent | None = None
+        self.io: IoThread | None = None
+        self.recorder: Recorder | None = None
+        self.endpoints: Endpoints | None = None
+        self.state: State = "ended"
+        self.closed = settings.disabled
+        self._started = time.time()
+        self._rank, n_ranks = rank_and_size()
+        self.refuse_variants = ""
+        self.files = RunDirectory(settings.directory, shared=settings.shared, about=self._run_file, moved=self._moved)
+        self.telemetry = Telemetry(
+            clock=self.clock, budget=settings.budget, agree=settings.agree, leads=self._rank == 0
+        )
+        if settings.disabled:
+            self.telemetry.close()
+            return
+        self.refuse_variants = refusal("Queries of compiled steps", self._rank, n_ranks, settings.agree)
+        self.recorder = self.telemetry.events.recorder = Recorder(self.files.open, rank=self._rank, clock=self.clock)
+        about = {"started": self._started, "config": plain(settings.config), "directory": str(settings.directory)}
+        self.agent = Agent(
+            self.telemetry, run=settings.name, id=self.id, clock=self.clock, functions=self.functions, about=about,
+            refuse_commands=refusal("Commands", self._rank, n_ranks, settings.agree), recorder=self.recorder,
+            limits=settings.limits,
+        )  # fmt: skip
+        for query in settings.record:
+            self.agent.record(as_query(query))
+        self.endpoints = Endpoints(settings.name, self.id, files=self.files, listen=settings.listen)
+        self.io = IoThread(self.endpoints.listener, self.agent, clock=self.clock)
+        self.telemetry.wake = self.io.wake
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until deferred work is settled and records are written.
+
+        Raises:
+            StorageError: A record could not be written.
+        """
+        self.telemetry.flush(timeout_s)
+        if self.io is not None and not self.closed:
+            self.io.settle(timeout_s)
+        if self.recorder is not None:
+            self.recorder.flush(timeout_s)
+
+    def close(self) -> None:
+        """Emit what is open in windows, tell the clients, write the last records, then note the end in `run.json`.
+
+        Readers that follow the files wait for that note, so it comes last.
+
+        Raises:
+            StorageError: A record could not be written.
+        """
+        self.telemetry.close()
+        if self.io is not None:
+            self.io.close("the run has ended")
+        try:
+            if self.recorder is not None:
+                self.recorder.close(CLOSE_S)
+        finally:
+            try:
+                self.files.end(self._run_file_at_end)
+            except OSError as error:
+                message = f"Cannot note the end of run {self.settings.name!r}: {error}"
+                warnings.warn(message, RuntimeWarning, stacklevel=3)
+            if self.endpoints is not None:
+                self.endpoints.close()
+            self.closed = True  # last: an interrupted close is done again at exit
+
+    def abandon(self) -> None:
+        """Become a no-op in a forked child, without touching the parent's locks, threads and sockets."""
+        self.closed = True
+        if self.recorder is not None:
+            self.recorder.abandon()
+        self.telemetry.abandon()
+
+    def _moved(self, path: Path) -> None:
+        if self.agent is not None:
+            self.agent.about["directory"] = str(path)
+
+    def _run_file(self, **at_end: Any) -> RunFile:
+        """Return the content of `run.json`."""
+        return RunFile(
+            name=self.settings.name, id=self.id, config=plain(self.settings.config), started=self._started,
+            host=socket.gethostname(), pid=os.getpid(), rank=self._rank, **at_end,
+        )  # fmt: skip
+
+    def _run_file_at_end(self) -> RunFile:
+        assert self.agent is not None
+        with self.telemetry.lock.mutex:
+            described = self.agent.describe()
+        events = {name: event["n_events"] for name, event in described["events"].items()}
+        return self._run_file(ended=self.clock.wall(), state=self.state, events=events, described=described)
+
+
+def plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config that can be sent: values that are not numbers, texts or containers are replaced by their repr."""
+    sent = {}
+    for key, value in config.items():
+        try:
+            codec.encode(value)
+            sent[str(key)] = value
+        except SightglassError:
+            sent[str(key)] = repr(value)
+    return sent
