@@ -39,7 +39,7 @@ for step in range(10**9):
 def fresh(monkeypatch):
     """Let the server look at the directories whenever it is asked, and keep nothing open for that."""
     monkeypatch.setattr(run_table, "FRESH_S", 0.0)
-    monkeypatch.setattr(served_run, "LONG_S", 100.0)
+    monkeypatch.setattr(served_run, "SLOW_OPEN_S", 100.0)
 
 
 def error(answer):
@@ -289,11 +289,11 @@ def test_a_directory_that_may_not_be_entered(page):
 def test_runs_come_and_go_without_a_trace(monkeypatch):
     record()
     runs = Runs([Path("runs")])
-    assert [run.name for run in runs.told()] == ["mnist"]
+    assert [run.name for run in runs.summaries()] == ["mnist"]
     shutil.rmtree("runs")
-    assert [run.problem.endswith("is gone") for run in runs.told()] == [True]
+    assert [run.problem.endswith("is gone") for run in runs.summaries()] == [True]
     monkeypatch.setattr(run_table, "GONE_S", -1.0)
-    assert runs.told() == []
+    assert runs.summaries() == []
     runs.close()
 
 

@@ -106,7 +106,7 @@ def test_who_comes_while_a_recorded_stream_waits_for_an_acknowledgement(page):
     other.hears("ended", id=1)
     slow.hears("ended", id=1)
     wait_until(lambda: len(page.hub.streams) == 0)
-    sources = list(page.hub._runs._sources.values())
+    sources = list(page.hub._runs._served.values())
     wait_until(lambda: all(source._files is None or source._files.n_borrowed == 0 for source in sources))
 
 

@@ -73,16 +73,16 @@ class Tokens:
     viewer: str = field(default_factory=_token, repr=False)
 
     @classmethod
-    def kept(cls, path: Path, *, anew: bool = False) -> Tokens:
+    def stored(cls, path: Path, *, renew: bool = False) -> Tokens:
         """Return the tokens in a file that only this user reads, so that links stay good when a server starts again.
 
         Args:
             path: Where they are kept, in a folder that nobody else enters; new ones are put there if there are none.
-            anew: Whether to make new ones in any case.
+            renew: Whether to make new ones in any case.
         """
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-            told = {} if anew else json.loads(path.read_text())
-            one, other = str(told["controller"]), str(told["viewer"])
+            stored = {} if renew else json.loads(path.read_text())
+            one, other = str(stored["controller"]), str(stored["viewer"])
             if one != other and min(len(one), len(other)) >= TOKEN_BYTES:
                 return cls(controller=one, viewer=other)
         tokens = cls()
@@ -97,9 +97,9 @@ class Tokens:
         """Return what the bearer of a token may do, `None` if it is no token of this server."""
         given = token[: MAX_TOKEN + 1].encode("utf-8", "replace")
         # Both are compared whatever the first gives, so that time tells nothing.
-        acts = hmac.compare_digest(given, self.controller.encode())
-        looks = hmac.compare_digest(given, self.viewer.encode())
-        return "controller" if acts else "viewer" if looks else None
+        is_controller = hmac.compare_digest(given, self.controller.encode())
+        is_viewer = hmac.compare_digest(given, self.viewer.encode())
+        return "controller" if is_controller else "viewer" if is_viewer else None
 
     def bearer(self, authorization: str) -> Role:
         """Return what the header `Authorization` gives a right to.
@@ -253,8 +253,8 @@ def _with_headers(send: Send) -> Send:
 
 
 async def _refuse(problem: Problem, send: Send) -> None:
-    status, told = error_reply(problem)
-    body = encode_json({"error": told})
+    status, reply = error_reply(problem)
+    body = encode_json({"error": reply})
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": [*headers, *HEADERS]})
     await send({"type": "http.response.body", "body": body})

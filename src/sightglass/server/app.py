@@ -118,7 +118,7 @@ def make_server(
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.create_server((host.strip("[]"), port), family=family, reuse_port=False)
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # what is accepted has it from here
-    tokens = _kept_tokens(port, anew=new_links) if port else Tokens()
+    tokens = _tokens_of_port(port, renew=new_links) if port else Tokens()
     port = listening.getsockname()[1]
 
     def cut(client: Any) -> None:
@@ -136,12 +136,12 @@ def make_server(
     return Server(host=host, port=port, tokens=tokens, _socket=listening, _server=server)
 
 
-def _kept_tokens(port: int, *, anew: bool) -> Tokens:
+def _tokens_of_port(port: int, *, renew: bool) -> Tokens:
     try:
         folder = discovery.folder()
     except TransportError:
         return Tokens()
-    return Tokens.kept(folder / f"page-{port}.tokens", anew=anew)
+    return Tokens.stored(folder / f"page-{port}.tokens", renew=renew)
 
 
 def make_app(
@@ -173,7 +173,7 @@ def make_app(
 
 
 def _endpoint(methods: dict[str, schema.Route], runs: Runs, tokens: Tokens, hub: Hub) -> Callable[[Request], Any]:
-    async def answer(request: Request) -> Response:
+    async def respond(request: Request) -> Response:
         route = methods.get("GET" if request.method == "HEAD" else request.method)
         try:
             role = tokens.bearer(request.headers.get("authorization", ""))
@@ -183,15 +183,15 @@ def _endpoint(methods: dict[str, schema.Route], runs: Runs, tokens: Tokens, hub:
             if route.controllers_only and role != "controller":
                 raise schema.read_only()
             call = ApiRequest(runs=runs, role=role, key=request.path_params.get("key", ""))
-            hub.looked()
-            return await _answer(request, route, call)
+            hub.note_request()
+            return await _respond(request, route, call)
         except Exception as error:  # noqa: BLE001  the one place where requests fail: each becomes an answer
             return failed(error)
 
-    return answer
+    return respond
 
 
-async def _answer(request: Request, route: schema.Route, call: ApiRequest) -> Response:
+async def _respond(request: Request, route: schema.Route, call: ApiRequest) -> Response:
     query = schema.read_query(request.query_params.multi_items(), route.query)
     given = [] if route.body is None else [schema.read_body(await _body(request), route.body)]
     headers = {"cache-control": ASK_AGAIN}
@@ -202,13 +202,13 @@ async def _answer(request: Request, route: schema.Route, call: ApiRequest) -> Re
         known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
         if stamp and headers["etag"] in known:
             return Response(status_code=304, headers=headers)
-    told = await route.handler(call, query, *given)
-    if isinstance(told, Raw):
+    reply = await route.handler(call, query, *given)
+    if isinstance(reply, Raw):
         headers["content-security-policy"] = MEDIA_CSP
-        if told.name:
-            headers["content-disposition"] = f'attachment; filename="{told.name}"'
-        return Response(told.data, media_type=told.media_type, headers=headers)
-    data = await call.read(encoding.encode_json, told)
+        if reply.name:
+            headers["content-disposition"] = f'attachment; filename="{reply.name}"'
+        return Response(reply.data, media_type=reply.media_type, headers=headers)
+    data = await call.read(encoding.encode_json, reply)
     return Response(data, media_type=JSON, headers=headers)
 
 
@@ -224,11 +224,11 @@ async def _body(request: Request) -> bytes:
 
 def failed(error: BaseException) -> Response:
     """Return the answer that tells of an error."""
-    status, told = error_reply(error)
+    status, reply = error_reply(error)
     headers = {"cache-control": "no-store"}
     if status == 401:
         headers["www-authenticate"] = "Bearer"
-    return Response(encoding.encode_json({"error": told}), status_code=status, media_type=JSON, headers=headers)
+    return Response(encoding.encode_json({"error": reply}), status_code=status, media_type=JSON, headers=headers)
 
 
 def _unforeseen(request: Request, error: Exception) -> Response:

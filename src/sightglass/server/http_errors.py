@@ -13,7 +13,7 @@ from typing import Any, Final
 from sightglass.core import errors
 
 INTERNAL: Final = 503
-MAX_TOLD: Final = 20
+MAX_SHOWN: Final = 20
 """How many unforeseen errors are told in full; a fault that comes again and again is not to fill the disk."""
 
 STATUS: Final[dict[type[BaseException], int]] = {
@@ -34,7 +34,7 @@ STATUS: Final[dict[type[BaseException], int]] = {
     errors.SightglassError: 409,
 }
 
-_told: dict[str, int] = {}
+_logged: dict[str, int] = {}
 
 
 class Problem(Exception):
@@ -73,10 +73,10 @@ def error_reply(error: BaseException) -> tuple[int, dict[str, Any]]:
         return error.status, {"type": error.kind, "message": error.message}
     for kind in type(error).__mro__:
         if kind in STATUS:
-            told: dict[str, Any] = {"type": type(error).__name__, "message": str(error)}
+            reply: dict[str, Any] = {"type": type(error).__name__, "message": str(error)}
             if isinstance(error, errors.QuerySyntaxError):
-                told["position"] = error.column
-            return STATUS[kind], told
+                reply["position"] = error.column
+            return STATUS[kind], reply
     log_error(error)
     message = "Something went wrong in the server, not in the run; what it was stands in the server's terminal"
     return INTERNAL, {"type": "InternalError", "message": message}
@@ -86,6 +86,6 @@ def log_error(error: BaseException) -> None:
     """Print the traceback of an error that was not expected, once for each line that raises it."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "nowhere"
-    _told[place] = n = _told.get(place, 0) + 1
-    if n == 1 and len(_told) <= MAX_TOLD:
+    _logged[place] = n = _logged.get(place, 0) + 1
+    if n == 1 and len(_logged) <= MAX_SHOWN:
         traceback.print_exception(error, file=sys.stderr)

@@ -123,7 +123,7 @@ def _check(source: ServedRun, text: str) -> Checked:
 async def send_command(call: ApiRequest, query: Request, body: CommandRequest) -> Acknowledged:
     """Set a control, call an action, pause, resume or stop a live run."""
     source = await call.read(call.runs.find, call.key)
-    done = await call.ask(_send, source, body)
+    done = await call.query(_send, source, body)
     return Acknowledged(**{name: getattr(done, name) for name in Acknowledged.__struct_fields__})
 
 
@@ -155,7 +155,7 @@ def _applied(run: RemoteRun, body: CommandRequest) -> Acknowledgement:
 async def record(call: ApiRequest, query: Request, body: RecordRequest) -> Recorded:
     """Write the records of a query to the run's directory from now on, or stop doing so."""
     source = await call.read(call.runs.find, call.key)
-    return await call.ask(_record, source, body)
+    return await call.query(_record, source, body)
 
 
 def _record(source: ServedRun, body: RecordRequest) -> Recorded:
@@ -183,10 +183,10 @@ def _kind(name: str) -> Kind:
 
 
 ROUTES: Final = (
-    Route(method="POST", path="/runs/{key}/check", handler=check_query, body=CheckRequest, answer=Checked),
-    Route(method="POST", path="/runs/{key}/commands", handler=send_command, body=CommandRequest, answer=Acknowledged,
+    Route(method="POST", path="/runs/{key}/check", handler=check_query, body=CheckRequest, response=Checked),
+    Route(method="POST", path="/runs/{key}/commands", handler=send_command, body=CommandRequest, response=Acknowledged,
           controllers_only=True),
-    Route(method="POST", path="/runs/{key}/record", handler=record, body=RecordRequest, answer=Recorded,
+    Route(method="POST", path="/runs/{key}/record", handler=record, body=RecordRequest, response=Recorded,
           controllers_only=True),
-    Route(method="POST", path="/view", handler=choose_view, body=ChooseRequest, answer=Chosen),
+    Route(method="POST", path="/view", handler=choose_view, body=ChooseRequest, response=Chosen),
 )  # fmt: skip

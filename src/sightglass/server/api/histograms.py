@@ -86,11 +86,11 @@ def _histograms(runs: Runs, key: str, query: HistogramsQuery) -> HistogramsReply
             )
         except TypeError as error:
             raise bad_request(str(error)) from None
-    told = found.series
+    counted = found.series
     return HistogramsReply(
-        steps=found.steps, wall_times=found.wall_times, counts=told.counts, percentiles=told.percentiles,  # type: ignore[arg-type]
-        edges=[told.edges.tolist()] * len(found.steps),
-        n_nan=told.n_nan, n_posinf=told.n_posinf, n_neginf=told.n_neginf,  # type: ignore[arg-type]
+        steps=found.steps, wall_times=found.wall_times, counts=counted.counts, percentiles=counted.percentiles,  # type: ignore[arg-type]
+        edges=[counted.edges.tolist()] * len(found.steps),
+        n_nan=counted.n_nan, n_posinf=counted.n_posinf, n_neginf=counted.n_neginf,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -108,6 +108,6 @@ def _rows(series: Series, low: float | None, high: float | None) -> Any:
 ROUTES: Final = (
     Route(
         method="GET", path="/runs/{key}/histograms", handler=get_histograms, query=HistogramsQuery,
-        answer=HistogramsReply, cached=True,
+        response=HistogramsReply, cached=True,
     ),
 )  # fmt: skip

@@ -125,7 +125,7 @@ def _pictures(runs: Runs, key: str, query: PicturesQuery) -> PictureList:
         raise bad_request(f"Expected a step, got {query.step}")
     with series_of(runs.find(key), query.tag) as (_, series):
         record = series[-1] if query.step is None else series[_place(series, query.step)]
-    return PictureList(step=record.step, wall_time=record.wall_time, pictures=_seen(query.tag, record.value))
+    return PictureList(step=record.step, wall_time=record.wall_time, pictures=_infos(query.tag, record.value))
 
 
 def _place(series: Series, step: float) -> int:
@@ -135,18 +135,18 @@ def _place(series: Series, step: float) -> int:
     return int(places[-1])
 
 
-def _seen(tag: str, value: Any) -> list[PictureInfo]:
+def _infos(tag: str, value: Any) -> list[PictureInfo]:
     if isinstance(value, Images):
         pixels = np.asarray(value.value)
         captions = value.captions or ("",) * len(pixels)
-        return [_told(Image(one, caption)) for one, caption in zip(pixels, captions, strict=True)]
+        return [_info(Image(one, caption)) for one, caption in zip(pixels, captions, strict=True)]
     pictures = value if isinstance(value, tuple | list) else [value]
     if not all(isinstance(one, Image | Figure) for one in pictures):
         raise Problem(400, "QueryError", f"Expected a picture under {tag!r}, got {type_name(value)}")
-    return [_told(one) for one in pictures]
+    return [_info(one) for one in pictures]
 
 
-def _told(picture: Image | Figure) -> PictureInfo:
+def _info(picture: Image | Figure) -> PictureInfo:
     if isinstance(picture, Figure):
         return PictureInfo(media_type=picture.media_type, caption="", width=None, height=None)
     height, width = np.asarray(picture.value).shape[:2]
@@ -185,11 +185,11 @@ def _chosen(series: Series, query: TextsQuery) -> Any:
 
 ROUTES: Final = (
     Route(
-        method="GET", path="/runs/{key}/media", handler=get_media, query=MediaQuery, answer=KNOWN, cached=True,
+        method="GET", path="/runs/{key}/media", handler=get_media, query=MediaQuery, response=KNOWN, cached=True,
     ),
     Route(
-        method="GET", path="/runs/{key}/pictures", handler=list_pictures, query=PicturesQuery, answer=PictureList,
+        method="GET", path="/runs/{key}/pictures", handler=list_pictures, query=PicturesQuery, response=PictureList,
         cached=True,
     ),
-    Route(method="GET", path="/runs/{key}/texts", handler=list_texts, query=TextsQuery, answer=TextList, cached=True),
+    Route(method="GET", path="/runs/{key}/texts", handler=list_texts, query=TextsQuery, response=TextList, cached=True),
 )  # fmt: skip

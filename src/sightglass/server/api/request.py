@@ -33,11 +33,11 @@ class ApiRequest:
 
     async def read(self, work: Callable[..., T], *arguments: Any) -> T:
         """Do what reads files, in the pool for that."""
-        return await asyncio.get_running_loop().run_in_executor(self.runs.files, work, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self.runs.file_pool, work, *arguments)
 
-    async def ask(self, work: Callable[..., T], *arguments: Any) -> T:
+    async def query(self, work: Callable[..., T], *arguments: Any) -> T:
         """Do what asks a live run, in the pool for that."""
-        return await asyncio.get_running_loop().run_in_executor(self.runs.asks, work, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self.runs.live_pool, work, *arguments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from sightglass.query.stages import REDUCERS, Chain
 from sightglass.server.access import Role
 from sightglass.server.runs.details import Origin
 from sightglass.server.runs.open_files import OpenFiles
-from sightglass.server.runs.series_index import Brief, briefs, is_scalar
+from sightglass.server.runs.series_index import SeriesInfo, is_scalar, series_infos
 from sightglass.server.runs.served_run import RunSummary, ServedRun
 from sightglass.storage.format.block import Key
 
@@ -86,31 +86,31 @@ async def session(call: ApiRequest, query: Nothing) -> SessionInfo:
 
 async def list_runs(call: ApiRequest, query: Nothing) -> RunList:
     """List all runs, live and recorded, the newest first."""
-    return RunList(runs=await call.read(call.runs.told))
+    return RunList(runs=await call.read(call.runs.summaries))
 
 
 async def describe_run(call: ApiRequest, query: Nothing) -> RunDetail:
     """Describe a run: events, observables, controls, actions, acts, and the streams that it answers."""
     source = await call.read(call.runs.find, call.key)
-    told: tuple[Any, list[HistoryEntry]] | None = None
+    found: tuple[Any, list[HistoryEntry]] | None = None
     if source.live:
         with contextlib.suppress(SightglassError):
-            told = await call.ask(_live, source)
-    if told is None:
-        told = await call.read(_recorded, source)
-    description, history = told
+            found = await call.query(_of_live, source)
+    if found is None:
+        found = await call.read(_of_recorded, source)
+    description, history = found
     streams = list(description.streams) if description is not None else []
     return RunDetail(
-        **{name: getattr(source.told(), name) for name in RunSummary.__struct_fields__},
+        **{name: getattr(source.summary(), name) for name in RunSummary.__struct_fields__},
         description=description, history=history, streams=streams,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
-def _live(source: ServedRun) -> tuple[Any, list[HistoryEntry]]:
+def _of_live(source: ServedRun) -> tuple[Any, list[HistoryEntry]]:
     return source.describe(), source.remote().history
 
 
-def _recorded(source: ServedRun) -> tuple[Any, list[HistoryEntry]]:
+def _of_recorded(source: ServedRun) -> tuple[Any, list[HistoryEntry]]:
     try:
         with source.borrow() as files:
             return files.run.describe(), files.run.history
@@ -132,18 +132,18 @@ def _tags(source: ServedRun) -> TagList:
         with recording.lock:
             if recording.changed():
                 recording.refresh()
-            known = briefs(recording)
-        origin = source.told().source
+            known = series_infos(recording)
+        origin = source.summary().source
         tags = [_tag(files, key, known[key], origin) for key in known if key.kind in ("logged", "stream")]
     return TagList(tags=sorted(tags, key=lambda tag: tag.tag))
 
 
-def _tag(files: OpenFiles, key: Key, brief: Brief, origin: Origin) -> Tag:
+def _tag(files: OpenFiles, key: Key, info: SeriesInfo, origin: Origin) -> Tag:
     query = f"log[{json.dumps(key.tag, ensure_ascii=False)}]" if key.kind == "logged" else key.query
-    kind = tag_type(brief.type, origin)
-    if kind == "other" and brief.type.startswith(("tuple of", "list of")) and _are_pictures(files, key):
+    kind = tag_type(info.type, origin)
+    if kind == "other" and info.type.startswith(("tuple of", "list of")) and _are_pictures(files, key):
         kind = "image"
-    return Tag(tag=key.tag, type=kind, n=brief.n, first_step=brief.first_step, last_step=brief.last_step, query=query)
+    return Tag(tag=key.tag, type=kind, n=info.n, first_step=info.first_step, last_step=info.last_step, query=query)
 
 
 def _are_pictures(files: OpenFiles, key: Key) -> bool:
@@ -153,9 +153,9 @@ def _are_pictures(files: OpenFiles, key: Key) -> bool:
     return False
 
 
-def tag_type(told: str, origin: Origin) -> TagType:
+def tag_type(type: str, origin: Origin) -> TagType:
     """Tell by the type of its latest value which page shows a series."""
-    match told:
+    match type:
         case "Histogram":
             return "histogram"
         case "Image" | "Images":
@@ -164,9 +164,9 @@ def tag_type(told: str, origin: Origin) -> TagType:
             return "text"
         case "Figure":
             return "figure" if origin == "sightglass" else "image"
-        case _ if is_scalar(told):
+        case _ if is_scalar(type):
             return "scalar"
-        case _ if TENSOR.fullmatch(told):
+        case _ if TENSOR.fullmatch(type):
             return "tensor"
     return "other"
 
@@ -192,9 +192,9 @@ def _signature(name: str) -> str:
 
 
 ROUTES: Final = (
-    Route(method="GET", path="/session", handler=session, answer=SessionInfo),
-    Route(method="GET", path="/runs", handler=list_runs, answer=RunList),
-    Route(method="GET", path="/runs/{key}", handler=describe_run, answer=RunDetail),
-    Route(method="GET", path="/runs/{key}/tags", handler=list_tags, answer=TagList, cached=True),
-    Route(method="GET", path="/functions", handler=list_functions, answer=list[FunctionInfo]),
+    Route(method="GET", path="/session", handler=session, response=SessionInfo),
+    Route(method="GET", path="/runs", handler=list_runs, response=RunList),
+    Route(method="GET", path="/runs/{key}", handler=describe_run, response=RunDetail),
+    Route(method="GET", path="/runs/{key}/tags", handler=list_tags, response=TagList, cached=True),
+    Route(method="GET", path="/functions", handler=list_functions, response=list[FunctionInfo]),
 )

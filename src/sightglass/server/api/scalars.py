@@ -70,8 +70,8 @@ async def post_scalars(call: ApiRequest, query: Request, body: ScalarsRequests) 
     Each is a map `{run, tag, n, thinned, x, y, wall, step}`, whose columns are float64, little endian, or
     `{run, tag, error: {type, message}}`.
     """
-    told = await asyncio.gather(*(call.read(_packed, call.runs, request) for request in body.requests))
-    return Raw(data=encoding.encode_msgpack(told), media_type=MSGPACK)
+    packed = await asyncio.gather(*(call.read(_packed, call.runs, request) for request in body.requests))
+    return Raw(data=encoding.encode_msgpack(packed), media_type=MSGPACK)
 
 
 def _packed(runs: Runs, request: ScalarsRequest) -> dict[str, Any]:
@@ -91,17 +91,17 @@ def _line(runs: Runs, key: str, query: ScalarsQuery) -> ScalarLine:
         raise bad_request("Expected numbers as 'from' and 'to', got NaN")
     source = runs.find(key)
     with series_of(source, query.tag) as (files, series), files.recording.lock:
-        told = series.type
-        if told and not _may_be_numbers(told):
-            raise Problem(400, "QueryError", f"Expected a series of numbers, got {told} under {query.tag!r}")
+        type = series.type
+        if type and not _may_be_numbers(type):
+            raise Problem(400, "QueryError", f"Expected a series of numbers, got {type} under {query.tag!r}")
         overview = runs.overviews.get(source.key, series, files.generation)
         origin = files.recording.info.started or overview.first_wall
         return overview.line(series, x=query.x, low=low, high=high, points=query.points, origin=origin)
 
 
-def _may_be_numbers(told: str) -> bool:
+def _may_be_numbers(type: str) -> bool:
     """Tell whether a type, that of the latest value, is one that numbers may have had before it."""
-    return "[" not in told and told not in ("Histogram", "Image", "Images", "Figure", "str", "Text")
+    return "[" not in type and type not in ("Histogram", "Image", "Images", "Figure", "str", "Text")
 
 
 ROUTES: Final = (
@@ -110,8 +110,8 @@ ROUTES: Final = (
         path="/runs/{key}/scalars",
         handler=get_scalars,
         query=ScalarsQuery,
-        answer=ScalarPoints,
+        response=ScalarPoints,
         cached=True,
     ),
-    Route(method="POST", path="/scalars", handler=post_scalars, body=ScalarsRequests, answer=(MSGPACK,)),
+    Route(method="POST", path="/scalars", handler=post_scalars, body=ScalarsRequests, response=(MSGPACK,)),
 )

@@ -48,7 +48,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, kw_only=True):
     position: int | None = None
 
 
-class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class ErrorReply(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to what cannot be answered."""
 
     error: ErrorInfo
@@ -67,7 +67,7 @@ class Route:
         answer: The struct of the JSON that it gives, or a list of it, or its media types.
         files: The media types of the files that it gives instead, when it is asked to.
         controllers_only: Whether the endpoint refuses viewers.
-        cached: Whether answers of recorded runs have an ETag.
+        cached: Whether responses of recorded runs have an ETag.
     """
 
     method: Method
@@ -75,7 +75,7 @@ class Route:
     handler: Callable[..., Awaitable[Any]]
     query: type[Request] = Nothing
     body: type[Request] | None = None
-    answer: Any = None
+    response: Any = None
     files: tuple[str, ...] = ()
     controllers_only: bool = False
     cached: bool = False
@@ -92,15 +92,15 @@ def read_query(pairs: Sequence[tuple[str, str]], kind: type[Request]) -> Any:
     Raises:
         Problem: They are none of this endpoint.
     """
-    told = dict(pairs)
-    if len(told) < len(pairs):
+    given = dict(pairs)
+    if len(given) < len(pairs):
         twice = next(name for name, _ in pairs if [other for other, _ in pairs].count(name) > 1)
         raise bad_request(f"Expected each parameter once, got {twice!r:.100} several times")
     known = [field.encode_name for field in msgspec.structs.fields(kind)]
-    for name in told:
+    for name in given:
         if name not in known:
             raise bad_request(f"Unknown parameter {name!r:.100}. Known: {', '.join(known) or 'none'}.")
-    return _converted(lambda: msgspec.convert(told, kind, strict=False))
+    return _converted(lambda: msgspec.convert(given, kind, strict=False))
 
 
 def read_body(data: bytes, kind: type[Request]) -> Any:
@@ -121,16 +121,16 @@ def _converted(convert: Callable[[], Any]) -> Any:
 
 def openapi(routes: Sequence[Route], *, version: str) -> dict[str, Any]:
     """Write the API down as an OpenAPI document."""
-    answers = [route.answer for route in routes if _is_json(route.answer)]
+    responses = [route.response for route in routes if _is_json(route.response)]
     bodies = [route.body for route in routes if route.body is not None]
-    kinds = list(dict.fromkeys([*answers, *bodies, ErrorAnswer]))
+    kinds = list(dict.fromkeys([*responses, *bodies, ErrorReply]))
     schemas, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
-    named = dict(zip(kinds, schemas, strict=True))
-    taken = {body.__name__ for body in bodies} | set(_referred(components, [named[body] for body in bodies]))
+    schemas_of = dict(zip(kinds, schemas, strict=True))
+    taken = {body.__name__ for body in bodies} | set(_referred(components, [schemas_of[body] for body in bodies]))
     components = {name: part if name in taken else _loosened(part) for name, part in components.items()}
     paths: dict[str, Any] = {}
     for route in routes:
-        paths.setdefault(PREFIX + route.path, {})[route.method.lower()] = _operation(route, named)
+        paths.setdefault(PREFIX + route.path, {})[route.method.lower()] = _operation(route, schemas_of)
     return {
         "openapi": OPENAPI,
         "info": {
@@ -167,31 +167,34 @@ def _loosened(schema: Any) -> Any:
     return [_loosened(part) for part in schema] if isinstance(schema, list) else schema
 
 
-def _operation(route: Route, named: Mapping[Any, Any]) -> dict[str, Any]:
+def _operation(route: Route, schemas_of: Mapping[Any, Any]) -> dict[str, Any]:
     summary, _, rest = (inspect.getdoc(route.handler) or "").partition("\n\n")
-    told: dict[str, Any] = {"operationId": route.id, "summary": " ".join(summary.split()), "responses": {}}
+    operation: dict[str, Any] = {"operationId": route.id, "summary": " ".join(summary.split()), "responses": {}}
     description = rest.partition("Raises:")[0].partition("Args:")[0].strip()
     if route.controllers_only:
         description = f"{description}\n\nFor controllers only.".strip()
     if description:
-        told["description"] = description
-    told["parameters"] = [*_in_path(route), *_in_query(route)]
+        operation["description"] = description
+    operation["parameters"] = [*_in_path(route), *_in_query(route)]
     if route.body is not None:
-        told["requestBody"] = {"required": True, "content": {"application/json": {"schema": named[route.body]}}}
-    told["responses"]["200"] = {"description": "The answer.", "content": _content(route, named)}
+        operation["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": schemas_of[route.body]}},
+        }
+    operation["responses"]["200"] = {"description": "The answer.", "content": _content(route, schemas_of)}
     if route.cached:
-        told["responses"]["304"] = {"description": "Nothing has changed since the ETag in If-None-Match."}
+        operation["responses"]["304"] = {"description": "Nothing has changed since the ETag in If-None-Match."}
     for status, text in ERRORS.items():
-        content = {"application/json": {"schema": named[ErrorAnswer]}}
-        told["responses"][str(status)] = {"description": text, "content": content}
-    return told
+        content = {"application/json": {"schema": schemas_of[ErrorReply]}}
+        operation["responses"][str(status)] = {"description": text, "content": content}
+    return operation
 
 
-def _content(route: Route, named: Mapping[Any, Any]) -> dict[str, Any]:
-    if _is_json(route.answer):
+def _content(route: Route, schemas_of: Mapping[Any, Any]) -> dict[str, Any]:
+    if _is_json(route.response):
         files: dict[str, Any] = {media_type: {"schema": {}} for media_type in route.files}
-        return {"application/json": {"schema": named[route.answer]}} | files
-    return {media_type: {"schema": {}} for media_type in route.answer}
+        return {"application/json": {"schema": schemas_of[route.response]}} | files
+    return {media_type: {"schema": {}} for media_type in route.response}
 
 
 def _in_path(route: Route) -> list[dict[str, Any]]:
@@ -203,10 +206,10 @@ def _in_path(route: Route) -> list[dict[str, Any]]:
 
 def _in_query(route: Route) -> list[dict[str, Any]]:
     schema = msgspec.json.schema(route.query)
-    told = schema["$defs"][route.query.__name__]
+    properties = schema["$defs"][route.query.__name__]
     return [
-        {"name": name, "in": "query", "required": name in told.get("required", ()), "schema": part}
-        for name, part in told["properties"].items()
+        {"name": name, "in": "query", "required": name in properties.get("required", ()), "schema": part}
+        for name, part in properties["properties"].items()
     ]
 
 

@@ -40,7 +40,7 @@ class TagQuery(Request, frozen=True, kw_only=True):
     tag: Text
 
 
-class PartQuery(TagQuery, frozen=True, kw_only=True):
+class SliceQuery(TagQuery, frozen=True, kw_only=True):
     """A part of a tensor: which one, in which format, and of JSON which window and which statistics.
 
     `fit` makes a slice that was written for another shape fit: see `_fitted`. `rows` and `columns`, as in `100:200`,
@@ -99,8 +99,8 @@ class TableReply(msgspec.Struct, frozen=True, kw_only=True):
     statistics: TableStatistics | None
 
 
-def part(
-    load: Load, shape: tuple[int, ...], step: float, query: PartQuery, *, whole: Callable[[], StatisticsInfo] | None
+def table_reply(
+    load: Load, shape: tuple[int, ...], step: float, query: SliceQuery, *, whole: Callable[[], StatisticsInfo] | None
 ) -> TableReply | Raw:
     """Make the table, or the file, of a part of a tensor.
 
@@ -129,7 +129,7 @@ def part(
     statistics = None
     if query.statistics:
         found = table.statistics if window == index else _statistics(load, index, shape)
-        statistics = TableStatistics(slice=statistics_told(found), whole=None if whole is None else whole())
+        statistics = TableStatistics(slice=statistics_info(found), whole=None if whole is None else whole())
     n_rows, n_columns = (*counts, None, None)[:2]
     return TableReply(
         shape=list(shape), dtype=table.values.dtype.name, slice=text or slices.write_index(table.index), step=step,
@@ -176,7 +176,7 @@ def _within(index: slices.Resolved, shape: tuple[int, ...], windows: Sequence[st
     return tuple(narrowed)
 
 
-def statistics_told(found: statistics.TensorStatistics) -> StatisticsInfo:
+def statistics_info(found: statistics.TensorStatistics) -> StatisticsInfo:
     """Return statistics as they are told."""
     return StatisticsInfo(**{name: getattr(found, name) for name in StatisticsInfo.__struct_fields__})
 
@@ -185,7 +185,7 @@ def _size(index: slices.Resolved, shape: tuple[int, ...]) -> int:
     return math.prod(len(range(n)[entry]) for entry, n in zip(index, shape, strict=True) if isinstance(entry, slice))
 
 
-def _file(load: Load, shape: tuple[int, ...], step: float, text: str, query: PartQuery) -> Raw:
+def _file(load: Load, shape: tuple[int, ...], step: float, text: str, query: SliceQuery) -> Raw:
     name = f"{re.sub(r'[^A-Za-z0-9._-]+', '-', query.tag)[:80]}-{step:.15g}.{query.format}"
     csv_wanted = query.format == "csv"
     index = slices.cells(text, shape, max_cells=2**62) if csv_wanted or query.thin else slices.resolve(text, shape)

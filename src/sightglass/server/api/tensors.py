@@ -18,20 +18,20 @@ from sightglass.storage.tensors.statistics import Place
 
 from .request import ApiRequest, Raw, series_of
 from .schema import Route
-from .tables import Load, PartQuery, StatisticsInfo, TableReply, TagQuery, Text, part, statistics_told
+from .tables import Load, SliceQuery, StatisticsInfo, TableReply, TagQuery, Text, statistics_info, table_reply
 
 MAX_STEPS: Final = 100_000
 N_REMEMBERED: Final = 256
 
 
-class TensorQuery(PartQuery, frozen=True, kw_only=True):
+class TensorQuery(SliceQuery, frozen=True, kw_only=True):
     """A part of a tensor at a step, by default the last; `whole` adds the statistics of the whole tensor."""
 
     step: float | None = None
     whole: bool = True
 
 
-class DifferenceQuery(PartQuery, frozen=True, kw_only=True):
+class DifferenceQuery(SliceQuery, frozen=True, kw_only=True):
     """A part of a tensor, and which step, of which run, to subtract from it; by default the same one's."""
 
     step: float
@@ -76,7 +76,7 @@ def _tensor(runs: Runs, key: str, query: TensorQuery) -> TableReply | Raw:
         step = _step(series, query.step)
         place = (key, files.generation, series.tag, len(series), step)
         whole = (lambda: _whole(series, step, place)) if query.whole else None
-        return part(_loader(series, step), series.shape_at(step), step, query, whole=whole)
+        return table_reply(_loader(series, step), series.shape_at(step), step, query, whole=whole)
 
 
 def _loader(series: Series, step: float) -> Load:
@@ -89,12 +89,12 @@ def _whole(series: Series, step: float, place: tuple[Any, ...]) -> StatisticsInf
         known = _remembered.get(place)
     if known is not None:
         return known
-    told = statistics_told(series.statistics(step))
+    info = statistics_info(series.statistics(step))
     with _remembering:
-        _remembered[place] = told
+        _remembered[place] = info
         while len(_remembered) > N_REMEMBERED:
             _remembered.popitem(last=False)
-    return told
+    return info
 
 
 def _step(series: Series, step: float | None) -> float:
@@ -130,7 +130,7 @@ def _difference(runs: Runs, key: str, query: DifferenceQuery) -> TableReply | Ra
         if (found := other.shape_at(other_step)) != shape:
             raise ViewError(f"Expected two tensors of one shape, got {shape} and {found}")
         minuend, subtrahend = _loader(series, step), _loader(other, other_step)
-        return part(
+        return table_reply(
             lambda index: statistics.difference(minuend(index), subtrahend(index)), shape, step, query, whole=None
         )
 
@@ -163,13 +163,13 @@ def _find(runs: Runs, key: str, query: FindQuery) -> FoundInfo:
 
 ROUTES: Final = (
     Route(
-        method="GET", path="/runs/{key}/tensor", handler=get_tensor, query=TensorQuery, answer=TableReply,
+        method="GET", path="/runs/{key}/tensor", handler=get_tensor, query=TensorQuery, response=TableReply,
         files=("application/octet-stream", "text/csv"), cached=True,
     ),
-    Route(method="GET", path="/runs/{key}/steps", handler=list_steps, query=TagQuery, answer=Steps, cached=True),
+    Route(method="GET", path="/runs/{key}/steps", handler=list_steps, query=TagQuery, response=Steps, cached=True),
     Route(
-        method="GET", path="/runs/{key}/difference", handler=get_difference, query=DifferenceQuery, answer=TableReply,
+        method="GET", path="/runs/{key}/difference", handler=get_difference, query=DifferenceQuery, response=TableReply,
         files=("application/octet-stream", "text/csv"),
     ),
-    Route(method="GET", path="/runs/{key}/find", handler=find_place, query=FindQuery, answer=FoundInfo, cached=True),
+    Route(method="GET", path="/runs/{key}/find", handler=find_place, query=FindQuery, response=FoundInfo, cached=True),
 )  # fmt: skip

@@ -25,7 +25,7 @@ from .page_socket import PageSocket, list_runs
 from .shared_stream import SharedStreams
 
 WATCH_S: Final = 1.0
-LOOKED_S: Final = 10.0  # the page asks again within seconds, so this long after its last request it is closed
+WATCHED_S: Final = 10.0  # the page asks again within seconds, so this long after its last request it is closed
 MAX_SOCKETS: Final = 256  # one per tab; a page that reconnects without end must not use up the file descriptors
 
 
@@ -43,13 +43,13 @@ class Hub:
         self._runs = runs
         self._tokens = tokens
         self._cut = cut
-        self._looked_s = -LOOKED_S
+        self._requested_s = -WATCHED_S
         self._listed: list[RunSummary] = []
         self._describing: set[str] = set()
 
-    def looked(self) -> None:
-        """Note that a request came: the live runs are described for `LOOKED_S` from now on."""
-        self._looked_s = time.monotonic()
+    def note_request(self) -> None:
+        """Note that a request came: the live runs are described for `WATCHED_S` from now on."""
+        self._requested_s = time.monotonic()
 
     async def __aenter__(self) -> Hub:
         """Start to watch the runs."""
@@ -94,20 +94,20 @@ class Hub:
     async def _look(self) -> None:
         """Describe the live runs in use, send the list of runs if it changed, and leave the live runs not in use."""
         loop = asyncio.get_running_loop()
-        watched = any(client.wants_runs for client in self.sockets) or time.monotonic() - self._looked_s < LOOKED_S
+        watched = any(client.wants_runs for client in self.sockets) or time.monotonic() - self._requested_s < WATCHED_S
         for run in self._runs.live():
             if (run.holders or watched) and run.key not in self._describing:
                 self._describing.add(run.key)
-                described = loop.run_in_executor(self._runs.polls, _describe, run)
+                described = loop.run_in_executor(self._runs.describe_pool, _describe, run)
                 described.add_done_callback(functools.partial(self._described, run.key))
         if watched:
-            listed, frame = await loop.run_in_executor(self._runs.files, list_runs, self._runs)
+            listed, frame = await loop.run_in_executor(self._runs.file_pool, list_runs, self._runs)
             if listed != self._listed:
                 self._listed = listed
                 for client in self.sockets:
                     if client.wants_runs:
                         client.queue.put(frame)
-        await loop.run_in_executor(self._runs.asks, self._runs.sweep)
+        await loop.run_in_executor(self._runs.live_pool, self._runs.disconnect_idle)
 
     def _described(self, key: str, _: asyncio.Future[None]) -> None:
         self._describing.discard(key)

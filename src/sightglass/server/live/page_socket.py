@@ -146,7 +146,7 @@ class PageSocket:
 
     async def _join(self, cursor: StreamCursor, message: OpenStream) -> None:
         try:
-            loop, files = asyncio.get_running_loop(), self._streams.runs.files
+            loop, files = asyncio.get_running_loop(), self._streams.runs.file_pool
             run, key = await loop.run_in_executor(files, self._found, message)
         except Exception as error:  # noqa: BLE001  whatever it is, the client gets it as its answer
             if not cursor.closed:
@@ -158,7 +158,7 @@ class PageSocket:
     async def _send_runs(self) -> None:
         runs = self._streams.runs
         try:
-            _, frame = await asyncio.get_running_loop().run_in_executor(runs.files, list_runs, runs)
+            _, frame = await asyncio.get_running_loop().run_in_executor(runs.file_pool, list_runs, runs)
         except Exception as error:  # noqa: BLE001  the list is sent when it changes
             log_error(error)
         else:
@@ -174,5 +174,5 @@ class PageSocket:
 
 def list_runs(runs: Runs) -> tuple[list[RunSummary], str]:
     """Return the list of runs, and the message with it; reads files."""
-    listed = runs.told()
+    listed = runs.summaries()
     return listed, encoding.encode_json({"type": "runs", "runs": listed}).decode()

@@ -228,7 +228,13 @@ class SharedStream:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         runs = self._table.runs
-        threads = runs.files if not self.reader.live else self._table.puller if work == self.reader.pull else runs.asks
+        threads = (
+            runs.file_pool
+            if not self.reader.live
+            else self._table.puller
+            if work == self.reader.pull
+            else runs.live_pool
+        )
         return await asyncio.get_running_loop().run_in_executor(threads, work)
 
 

@@ -115,7 +115,7 @@ class StreamReader:
             else:
                 self.end(error)
         elif self._files is not None and self._files.retired:
-            self.end(RunLostError(f"The directory of run {self.run.told().name!r} was moved or replaced"))
+            self.end(RunLostError(f"The directory of run {self.run.summary().name!r} was moved or replaced"))
 
     def end(self, error: Exception | None) -> None:
         """Note that no more records will come."""

@@ -20,11 +20,11 @@ from sightglass.storage.run_file import OWN_NAME, SUFFIX, RunEntry
 
 from .hyperparameters import read_settings
 from .open_files import unreadable
-from .series_index import briefs
+from .series_index import series_infos
 
 Origin = Literal["sightglass", "mindspore", "tensorboard"]
 
-MAX_TOLD: Final = 3
+MAX_SHOWN: Final = 3
 
 
 class Details(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,12 +61,12 @@ class Details(msgspec.Struct, frozen=True, kw_only=True):
 def read_outside(entry: RunEntry, known: Details) -> Details:
     """Read what can be known without opening record files, keeping what was known of them."""
     own = {name: run_file.read(entry.path / name) for name in _names(entry.path) if OWN_NAME.fullmatch(name)}
-    told = run_file.together(sorted((one for one in own.values() if one is not None), key=lambda one: one.started))
+    file = run_file.together(sorted((one for one in own.values() if one is not None), key=lambda one: one.started))
     origin = known.origin or _origin(entry.path)
     return msgspec.structs.replace(
-        known, stamp=(entry.changed, entry.n_bytes), origin=origin, host=told.host, looked=False,
-        config=told.config or read_settings(entry.path, origin or "sightglass"),
-        faults="; ".join(_faults(entry, [name for name, one in own.items() if one is None])[:MAX_TOLD]),
+        known, stamp=(entry.changed, entry.n_bytes), origin=origin, host=file.host, looked=False,
+        config=file.config or read_settings(entry.path, origin or "sightglass"),
+        faults="; ".join(_faults(entry, [name for name, one in own.items() if one is None])[:MAX_SHOWN]),
     )  # fmt: skip
 
 
@@ -75,9 +75,9 @@ def read_inside(details: Details, recording: Recording, *, over: bool) -> Detail
     with recording.lock:
         if recording.changed():
             recording.refresh()
-        steps = (brief.last_step for brief in briefs(recording).values())
+        steps = (info.last_step for info in series_infos(recording).values())
         last_step = max((step for step in steps if step is not None), default=None)
-        faults = [f"{path.name}: {why}" for path, why in recording.refused.items()][:MAX_TOLD]
+        faults = [f"{path.name}: {why}" for path, why in recording.refused.items()][:MAX_SHOWN]
         faults += [str(damage) for damage in recording.damages[:1]]
         if over and recording.torn:
             faults.append(f"The last {recording.torn:,} bytes are no whole record: writing them was cut off")
@@ -90,8 +90,8 @@ def read_inside(details: Details, recording: Recording, *, over: bool) -> Detail
 def _faults(entry: RunEntry, senseless: list[str]) -> list[str]:
     faults = unreadable(entry.path)
     refused = {fault.partition(":")[0] for fault in faults}
-    told = "Expected what a run says of itself, got something else"
-    faults += [f"{name}: {told}" for name in senseless if name not in refused]
+    problem = "Expected what a run says of itself, got something else"
+    faults += [f"{name}: {problem}" for name in senseless if name not in refused]
     with contextlib.suppress(OSError):
         for name in _names(entry.path) if entry.state != "running" else ():
             if run_file.is_record_file(name) and not (entry.path / name).stat().st_size:

@@ -2,7 +2,7 @@
 
 Sources: tensorboard/plugins/hparams/plugin_data.proto and api.proto (`HParamsPluginData`, `SessionStartInfo`, whose
 values are `google.protobuf.Value`); MindSpore's lineage.proto (`TrainLineage`, `UserDefinedInfo`), in files beside the
-record files. Both stand at the beginnings of files. What cannot be read counts as not told.
+record files. Both stand at the beginnings of files. What cannot be read counts as not found.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ ALGORITHM: Final = {1: "network"}
 def read_settings(directory: Path, dialect: Dialect) -> dict[str, Any]:
     """Return what the files in a directory tell of how the run was configured; nothing of our own, which have more."""
     lineage = dialect == "mindspore"
-    told: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     with contextlib.suppress(OSError):
         names = sorted(os.listdir(directory)) if dialect != "sightglass" else []
         chosen = [name for name in names if (name.endswith(LINEAGE) if lineage else is_record_file(name))]
         for name in chosen[:MAX_FILES]:
             for payload in _payloads(directory / name):
                 with contextlib.suppress(WireError):
-                    told |= _lineage(payload) if lineage else _hparams(payload)
-    return told
+                    found |= _lineage(payload) if lineage else _hparams(payload)
+    return found
 
 
 def _payloads(path: Path) -> Iterator[memoryview]:
@@ -57,14 +57,14 @@ def _payloads(path: Path) -> Iterator[memoryview]:
 
 
 def _hparams(payload: memoryview) -> dict[str, Any]:
-    told: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for value in read_event(payload).values:
         for plugin in (data for metadata in messages(value, METADATA) for data in messages(metadata, 1)):
             if b"hparams" not in [bytes(name) for name in messages(plugin, 1)]:
                 continue
             for start in (one for content in messages(plugin, 2) for one in messages(content, SESSION_START)):
-                told |= {name: _value(item) for name, item in _entries(start, 1)}
-    return told
+                found |= {name: _value(item) for name, item in _entries(start, 1)}
+    return found
 
 
 def _entries(message: memoryview, number: int) -> Iterator[tuple[str, memoryview]]:
@@ -79,8 +79,8 @@ def _value(message: memoryview) -> Any:
     for number, kind, value in walk(message):
         match number, kind:
             case 2, 1:
-                number_told = double(value)  # type: ignore[arg-type]
-                return int(number_told) if number_told.is_integer() and abs(number_told) < 2**53 else number_told
+                real = double(value)  # type: ignore[arg-type]
+                return int(real) if real.is_integer() and abs(real) < 2**53 else real
             case 3, 2:
                 return text(value)  # type: ignore[arg-type]
             case 4, 0:
@@ -89,14 +89,14 @@ def _value(message: memoryview) -> Any:
 
 
 def _lineage(payload: memoryview) -> dict[str, Any]:
-    told: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for train in messages(payload, TRAIN):
         for number, names in ((1, HYPER_PARAMETERS), (2, TRAIN_DATASET), (3, ALGORITHM)):
             for part in messages(train, number):
-                told |= _named(part, names)
+                found |= _named(part, names)
     for user in messages(payload, USER_DEFINED):
-        told |= _user_defined(user)
-    return told
+        found |= _user_defined(user)
+    return found
 
 
 def _named(message: memoryview, names: dict[int, str]) -> dict[str, Any]:
@@ -116,15 +116,15 @@ def _plain(kind: int, value: Any) -> Any:
 
 def _user_defined(message: memoryview, depth: int = 0) -> dict[str, Any]:
     """Read a `UserDefinedInfo`: more of its kind, and maps of texts, integers and numbers."""
-    told: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     if depth > MAX_DEPTH:
-        return told
+        return found
     for one in messages(message, 1):
-        told |= _user_defined(one, depth + 1)
-    told |= {name: _user_defined(inner, depth + 1) for name, inner in _entries(message, 2)}
+        found |= _user_defined(one, depth + 1)
+    found |= {name: _user_defined(inner, depth + 1) for name, inner in _entries(message, 2)}
     for number in (3, 4, 5):
         for entry in messages(message, number):
             fields = {place: _plain(kind, value) for place, kind, value in walk(entry)}
             if isinstance(fields.get(1), str):
-                told[fields[1]] = fields.get(2)
-    return told
+                found[fields[1]] = fields.get(2)
+    return found

@@ -35,14 +35,14 @@ from .scalar_lines import Overviews
 from .served_run import RunSummary, ServedRun
 
 FILE_THREADS: Final = 4
-ASK_THREADS: Final = 16
-POLL_THREADS: Final = 4
+LIVE_THREADS: Final = 16
+DESCRIBE_THREADS: Final = 4
 MAX_OPEN: Final = 64
 FRESH_S: Final = 1.0
 FRESH_REST: Final = 3
 """After a look that took a second there is none for so many times `FRESH_S`."""
 
-LOOK_S: Final = 0.25
+DETAILS_S: Final = 0.25
 """For how long one look at the directories may go on to open runs for their details; the others come next time."""
 
 LARGE_BYTES: Final = 64 * 2**20
@@ -72,25 +72,25 @@ class Runs:
 
     def __init__(self, directories: Sequence[Path]) -> None:
         self.directories = tuple(Path(os.path.realpath(path)) for path in directories)
-        self.files = pool("files", FILE_THREADS)
-        self.asks = pool("asks", ASK_THREADS)
-        self.polls = pool("polls", POLL_THREADS)
+        self.file_pool = pool("files", FILE_THREADS)
+        self.live_pool = pool("live", LIVE_THREADS)
+        self.describe_pool = pool("describe", DESCRIBE_THREADS)
         self.overviews = Overviews()
-        self._sources: dict[str, ServedRun] = {}
+        self._served: dict[str, ServedRun] = {}
         self._named: dict[str, _Named] = {}
         self._next_s = 0.0
         self._n_opened = itertools.count(1)
         self._lock = threading.Lock()
 
-    def told(self) -> list[RunSummary]:
+    def summaries(self) -> list[RunSummary]:
         """Return all runs, the newest first; looks for new ones if that was not done just now."""
         self.refresh()
-        told = titled([source.told() for source in list(self._sources.values())])
-        return sorted(told, key=lambda run: (-(run.started or run.changed or 0.0), run.key))
+        found = titled([source.summary() for source in list(self._served.values())])
+        return sorted(found, key=lambda run: (-(run.started or run.changed or 0.0), run.key))
 
     def live(self) -> list[ServedRun]:
         """Return the live runs that were found."""
-        return [source for source in list(self._sources.values()) if source.live]
+        return [source for source in list(self._served.values()) if source.live]
 
     def find(self, key: str) -> ServedRun:
         """Return a run.
@@ -98,11 +98,11 @@ class Runs:
         Raises:
             UnknownNameError: No run has this key.
         """
-        if key not in self._sources:
+        if key not in self._served:
             self.refresh()
-        source = self._sources.get(key)
+        source = self._served.get(key)
         if source is None:
-            raise UnknownNameError("run", key, list(self._sources))
+            raise UnknownNameError("run", key, list(self._served))
         entry = source.entry
         if entry is not None and not discovery.alive(entry.id):
             self.refresh(at_once=True)
@@ -116,7 +116,7 @@ class Runs:
                 return
             living = {entry.id: entry for entry in discovery.entries()}
             self._take(self._found(living), living)
-            self._look()
+            self._read_details()
             self._close_files()
             now_s = time.monotonic()
             self._next_s = now_s + FRESH_S * max(1.0, FRESH_REST * (now_s - began_s))
@@ -141,21 +141,21 @@ class Runs:
         present = {named.key: found[place] for place, named in self._named.items()}
         lives = self._owners(living)
         for key in [*present, *lives]:
-            if key not in self._sources:
-                self._sources[key] = ServedRun(key, on_open=self._opened)
+            if key not in self._served:
+                self._served[key] = ServedRun(key, on_open=self._opened)
         now_s = time.monotonic()
-        for key, source in list(self._sources.items()):
+        for key, source in list(self._served.items()):
             source.entry = lives.get(key)
             if key in present:
                 source.recorded, source.gone_s = present[key], None
             elif source.recorded is not None and source.gone_s is None:
-                source.lose(now_s)
+                source.note_gone(now_s)
             kept_nothing = source.recorded is None
             long_gone = source.gone_s is not None and now_s - source.gone_s > GONE_S
             if source.entry is None and (kept_nothing or long_gone):
-                source.leave(now=True)
+                source.disconnect(now=True)
                 source.close_files()
-                del self._sources[key]
+                del self._served[key]
 
     def _owners(self, living: dict[str, discovery.LiveRun]) -> dict[str, discovery.LiveRun]:
         """Return the live runs by key: that of the directory which they write into, or else their id."""
@@ -182,13 +182,13 @@ class Runs:
                 taken.add(key)
         return named
 
-    def _look(self) -> None:
+    def _read_details(self) -> None:
         """Read what there is to know, of the newest first, of large ones last."""
-        deadline_s = time.monotonic() + LOOK_S
-        recorded = [(source, source.recorded) for source in self._sources.values() if source.recorded is not None]
+        deadline_s = time.monotonic() + DETAILS_S
+        recorded = [(source, source.recorded) for source in self._served.values() if source.recorded is not None]
         recorded.sort(key=lambda one: (one[1].n_bytes > LARGE_BYTES, -one[1].started))
         for source, _ in recorded:
-            source.look(deadline_s)
+            source.read_details(deadline_s)
 
     def _opened(self) -> None:
         if next(self._n_opened) % MAX_OPEN == 0:
@@ -196,23 +196,23 @@ class Runs:
 
     def _close_files(self) -> None:
         """Close the files that were not used for longest, where too many are open."""
-        sources = list(self._sources.values())
+        sources = list(self._served.values())
         used = [(used_s, source) for source in sources if (used_s := source.used_s()) is not None]
         used.sort(key=lambda one: one[0])
         for _, source in used[: max(0, len(used) - MAX_OPEN)]:
             source.close_files()
 
-    def sweep(self) -> None:
+    def disconnect_idle(self) -> None:
         """Leave the live runs that nobody needs."""
-        for source in list(self._sources.values()):
-            source.leave()
+        for source in list(self._served.values()):
+            source.disconnect()
 
     def close(self) -> None:
         """Leave all runs, and close all files."""
-        for threads in (self.asks, self.files, self.polls):
+        for threads in (self.live_pool, self.file_pool, self.describe_pool):
             threads.shutdown(wait=False, cancel_futures=True)
-        for source in list(self._sources.values()):
-            source.leave(now=True)
+        for source in list(self._served.values()):
+            source.disconnect(now=True)
             source.close_files()
 
 
@@ -239,7 +239,7 @@ def _is_same(known: _Named, entry: RunEntry) -> bool:
     """Tell whether the run at a place is the one that was there: it says so, or goes on in its directory."""
     if known.id in ("", entry.id):
         return True
-    return known.id in {told.id for told in run_file.read_all(entry.path)}
+    return known.id in {file.id for file in run_file.read_all(entry.path)}
 
 
 def _digest(text: str) -> str:

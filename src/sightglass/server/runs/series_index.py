@@ -16,7 +16,7 @@ SCALAR: Final = re.compile(r"bool|u?int\d*|b?float\w*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Brief:
+class SeriesInfo:
     """A series.
 
     Attributes:
@@ -37,7 +37,7 @@ def is_scalar(type: str) -> bool:
     return SCALAR.fullmatch(type) is not None
 
 
-def briefs(recording: Recording) -> dict[Key, Brief]:
+def series_infos(recording: Recording) -> dict[Key, SeriesInfo]:
     """Tell of all series; the caller holds the recording's lock."""
     if len({part.started for part in recording.parts}) > 1:  # the later process hides rows of the earlier
         keys = recording.keys()
@@ -50,9 +50,9 @@ def briefs(recording: Recording) -> dict[Key, Brief]:
     return {key: _of_entries(found[key]) for key in sorted(found, key=lambda key: (key.kind, key.tag, key.query))}
 
 
-def _of_entries(several: Sequence[BlockEntries]) -> Brief:
+def _of_entries(several: Sequence[BlockEntries]) -> SeriesInfo:
     rows, last = [entries.rows for entries in several], several[-1]
-    return Brief(
+    return SeriesInfo(
         n=sum(int(part["n"].sum()) for part in rows),
         first_step=float(rows[0]["first_step"][0]),
         last_step=max(float(part["max_step"].max()) for part in rows),
@@ -60,6 +60,6 @@ def _of_entries(several: Sequence[BlockEntries]) -> Brief:
     )
 
 
-def _of_series(series: Series) -> Brief:
+def _of_series(series: Series) -> SeriesInfo:
     first, last = series.span or (None, None)
-    return Brief(n=len(series), first_step=first, last_step=last, type=series.type)
+    return SeriesInfo(n=len(series), first_step=first, last_step=last, type=series.type)

@@ -32,13 +32,13 @@ State = Literal["running", "paused", "stopping", "ended", "failed", "died", "unk
 
 CONNECT_S: Final = 3.0
 IDLE_S: Final = 15.0
-MAX_LOOKED_INTO_BYTES: Final = 2**30
+MAX_DETAILS_BYTES: Final = 2**30
 """How large the files of a run may be that is opened only to tell how far it came."""
 
-LONG_S: Final = 0.05
+SLOW_OPEN_S: Final = 0.05
 """Files that took longer to open stay open after they were looked into."""
 
-LOOK_REST: Final = 20
+DETAILS_REST: Final = 20
 """A run whose files took long to look into is left alone for so many times that long."""
 
 
@@ -104,10 +104,10 @@ class ServedRun:
         self.gone_s: float | None = None
         self.holders = 0
         self._details = Details()
-        self._look_s = 0.0
+        self._next_details_s = 0.0
         self._lock = threading.Lock()
         self._files: OpenFiles | None = None
-        self._link_lock = threading.Lock()
+        self._connection_lock = threading.Lock()
         self._holding = threading.Lock()
         self._remote: RemoteRun | None = None
         self._used_s = 0.0
@@ -125,7 +125,7 @@ class ServedRun:
         """Whether it can be asked."""
         return self.entry is not None
 
-    def told(self) -> RunSummary:
+    def summary(self) -> RunSummary:
         """Return what the list of runs tells of it; reads nothing."""
         entry, recorded, about, details = self.entry, self.recorded, self.description, self._details
         directory = str(recorded.path) if recorded is not None else entry.directory if entry is not None else ""
@@ -151,8 +151,8 @@ class ServedRun:
 
     def _state(self) -> State:
         if self.entry is not None:
-            told = self.description.state if self.description is not None else "running"
-            return "unknown" if self.silent else told if told in ("paused", "stopping") else "running"  # type: ignore[return-value]
+            live = self.description.state if self.description is not None else "running"
+            return "unknown" if self.silent else live if live in ("paused", "stopping") else "running"  # type: ignore[return-value]
         state = self.recorded.state if self.recorded is not None else "unknown"
         return "unknown" if state == "recorded" else state
 
@@ -187,7 +187,7 @@ class ServedRun:
             fresh = self._files is None
             if self._files is None:
                 if path is None or not there or not path.is_dir():
-                    raise RunLostError(f"Nothing was recorded of run {self.told().name!r}, or its directory is gone")
+                    raise RunLostError(f"Nothing was recorded of run {self.summary().name!r}, or its directory is gone")
                 self._files = OpenFiles(path)
             files = self._files
             files.n_borrowed += 1
@@ -199,13 +199,13 @@ class ServedRun:
         finally:
             if files.found_damage():
                 self._details = msgspec.structs.replace(self._details, looked=False)
-                self._look_s = 0.0
+                self._next_details_s = 0.0
             with self._lock:
                 files.n_borrowed -= 1
                 if files.retired and not files.n_borrowed:
                     files.close()
 
-    def lose(self, now_s: float) -> None:
+    def note_gone(self, now_s: float) -> None:
         """Note that its directory is gone; what is open stays so, unless something else is in its place."""
         self.gone_s = now_s
         if self.path is not None and self.path.exists() and self._lock.acquire(blocking=False):
@@ -237,18 +237,18 @@ class ServedRun:
 
     def stamp(self) -> str:
         """Return a text that changes when its files do; empty if it has none."""
-        path, told = self.path, hashlib.blake2b(digest_size=12)
+        path, digest = self.path, hashlib.blake2b(digest_size=12)
         if path is None:
             return ""
         with contextlib.suppress(OSError), os.scandir(path) as entries:
-            told.update(str(path.stat().st_ino).encode())
+            digest.update(str(path.stat().st_ino).encode())
             for entry in sorted(entries, key=lambda entry: entry.name):
                 with contextlib.suppress(OSError):
                     status = entry.stat()
-                    told.update(f"{entry.name}\0{status.st_mtime_ns}\0{status.st_size}\0".encode("utf-8", "replace"))
-        return told.hexdigest()
+                    digest.update(f"{entry.name}\0{status.st_mtime_ns}\0{status.st_size}\0".encode("utf-8", "replace"))
+        return digest.hexdigest()
 
-    def look(self, deadline_s: float) -> None:
+    def read_details(self, deadline_s: float) -> None:
         """Read the details of what was recorded, if they changed; what takes longer only until a deadline."""
         recorded, details = self.recorded, self._details
         if recorded is None or self.gone_s is not None:
@@ -256,10 +256,10 @@ class ServedRun:
         if details.stamp != (recorded.changed, recorded.n_bytes):
             details = self._details = read_outside(recorded, details)
         began_s = time.monotonic()
-        if details.looked or began_s > deadline_s or began_s < self._look_s or self._lock.locked():
+        if details.looked or began_s > deadline_s or began_s < self._next_details_s or self._lock.locked():
             return
         was_open = self._files is not None
-        if recorded.n_bytes > MAX_LOOKED_INTO_BYTES and not was_open:
+        if recorded.n_bytes > MAX_DETAILS_BYTES and not was_open:
             return
         over = recorded.state != "running"
         try:
@@ -268,9 +268,9 @@ class ServedRun:
         except (SightglassError, OSError) as error:
             self._details = msgspec.structs.replace(details, damages=str(error), looked=True)
         took_s = time.monotonic() - began_s
-        if over and not was_open and took_s < LONG_S:
+        if over and not was_open and took_s < SLOW_OPEN_S:
             self.close_files()
-        self._look_s = began_s + LOOK_REST * took_s
+        self._next_details_s = began_s + DETAILS_REST * took_s
 
     # The live run
 
@@ -292,13 +292,13 @@ class ServedRun:
             RunLostError: It has ended, or does not answer.
             RefusedError: It does not want us.
         """
-        with self._link_lock:
+        with self._connection_lock:
             self._used_s = time.monotonic()
             if self._remote is not None and not self._remote.ended:
                 return self._remote
             entry = self.entry
             if entry is None:
-                raise RunLostError(f"Run {self.told().name!r} has ended: it can be looked at, not asked")
+                raise RunLostError(f"Run {self.summary().name!r} has ended: it can be looked at, not asked")
             if self._remote is not None:
                 self._remote.close()
                 self._remote = None
@@ -318,9 +318,9 @@ class ServedRun:
             raise
         return self.description
 
-    def leave(self, *, now: bool = False) -> None:
+    def disconnect(self, *, now: bool = False) -> None:
         """Leave the live run, if nobody has needed it for a while."""
-        if not self._link_lock.acquire(blocking=now):
+        if not self._connection_lock.acquire(blocking=now):
             return  # somebody is connecting
         try:
             idle = self.holders == 0 and time.monotonic() - self._used_s > IDLE_S
@@ -328,4 +328,4 @@ class ServedRun:
                 self._remote.close()
                 self._remote = None
         finally:
-            self._link_lock.release()
+            self._connection_lock.release()
