@@ -242,7 +242,8 @@ def decode(payload: memoryview) -> Columns:
         if found["steps"] is None or found["wall_times"] is None:
             raise WireError("Expected columns of steps and of wall times")
         if found["ordinals"] is None:
-            found["ordinals"] = _even(ordinal, 1, n)
+            steps = codes[0] & EVEN and _PAIR.unpack_from(payload, offsets[0]) == (ordinal, 1)
+            found["ordinals"] = found["steps"] if steps else _even(ordinal, 1, n)  # one call of `log` for each step
         shape, offset = _shape(payload[offsets[-1] :], n_dims), offsets[-1] + 8 * n_dims
         return Columns(index=index, values=_column(payload, codes[-1], offset, n, shape), **found)
     except (WireError, KeyError, ValueError, TypeError, OverflowError, struct.error) as error:

@@ -6,6 +6,7 @@ made of a row on demand. `Heads` reads the heads of many blocks at once.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, overload
@@ -25,6 +26,7 @@ ROW: Final = np.dtype(
 """Where a block's frame begins, how long its payload is, the number of its type, and what its head says."""
 NUMBERS_BYTES: Final = block.NUMBERS.stop - block.NUMBERS.start  # how a row ends, and what a head has at `NUMBERS`
 
+_TEXTS: Final = struct.Struct("<3I")  # `HEAD["texts"]`
 MAX_COUNT: Final = 2**62  # counts below can be added in 64 bits
 
 Rows = npt.NDArray[np.void]
@@ -212,8 +214,7 @@ class Heads:
         """Return what an intact block has in common with others; `None` if its names cannot be read."""
         if len(payload) < HEAD_BYTES:
             return None
-        texts = np.frombuffer(payload, HEAD, 1)["texts"]
-        names = bytes(payload[block.NAMES : HEAD_BYTES + int(texts.sum(dtype=np.int64))])
+        names = bytes(payload[block.NAMES : HEAD_BYTES + sum(_TEXTS.unpack_from(payload, block.NAMES + 1))])
         number = self._numbers.get(names)
         number = self._learn(names) if number is None else number
         return self.named[number] if number >= 0 else None

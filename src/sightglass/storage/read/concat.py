@@ -39,7 +39,8 @@ class Join:
         self._values: Any = None
         self._tracks: list[Any] | None = None
         self._wall_times = np.empty(room, np.float64)
-        self._ordinals: Any = np.empty(room, np.int64)
+        self._ordinals: Any = None
+        self._ordinals_are = "steps"  # as long as they are the same array; else "numbers", or "unknown"
         self._others: dict[str, Any] = dict.fromkeys(USUAL)
 
     def add(self, columns: Columns) -> None:
@@ -48,12 +49,9 @@ class Join:
         if columns.index != self._next:
             self._cuts.append((start, columns.index))
         self._next = columns.index + len(columns)
+        self._add_ordinals(columns, start, stop)
         self._add_steps(columns.steps, start, stop)
         self._wall_times[start:stop] = columns.wall_times
-        if columns.ordinals is None:
-            self._ordinals = None
-        elif self._ordinals is not None:
-            self._ordinals[start:stop] = columns.ordinals
         for name, (dtype, usual) in USUAL.items():
             column = getattr(columns, name)
             if column is not None and self._others[name] is None:
@@ -67,6 +65,19 @@ class Join:
         self._add_values(columns.values, start, stop)
         self.n = stop
 
+    def _add_ordinals(self, columns: Columns, start: int, stop: int) -> None:
+        """Append ordinals, which are not copied as long as they are the steps: making room takes most of the time."""
+        if columns.ordinals is None or self._ordinals_are == "unknown":
+            self._ordinals_are, self._ordinals = "unknown", None
+            return
+        if self._ordinals_are == "steps":
+            if columns.ordinals is columns.steps:
+                return
+            self._ordinals_are, self._ordinals = "numbers", np.empty(self._room, np.int64)
+            if start:
+                self._ordinals[:start] = self._steps[:start]
+        self._ordinals[start:stop] = columns.ordinals
+
     def columns(self) -> Columns:
         """Return all the records, numbered from the first one's index whatever gaps there are."""
         return self._part(0, self.n, self._cuts[0][1] if self._cuts else self._index)
@@ -79,7 +90,8 @@ class Join:
     def _part(self, start: int, stop: int, index: int) -> Columns:
         parts: dict[str, Any] = {
             "steps": self._steps, "wall_times": self._wall_times, "values": self._values,
-            "ordinals": self._ordinals, "tracks": self._tracks, **self._others,
+            "ordinals": self._steps if self._ordinals_are == "steps" else self._ordinals,
+            "tracks": self._tracks, **self._others,
         }  # fmt: skip
         if not self.n:
             parts["steps"], parts["values"] = np.empty(0, np.int64), []

@@ -144,6 +144,10 @@ class Recording:
             raise UnknownNameError("tag", name, self.tags(), where=f"in {str(self.path)!r}")
         return self._series[found[0]]
 
+    def view(self, key: Key) -> VisibleRows:
+        """Return the rows of a series that are visible."""
+        return self._restarts.view(key)
+
     def changed(self) -> bool:
         """Tell whether it may be that there is something new, at the price of a few looks at the file system."""
         return bool(self._look() != self._stamp)
@@ -239,9 +243,6 @@ class Recording:
             if key not in self._series:
                 self._series[key] = Series(self, key)
         self._restarts = Restarts(found)
-
-    def _view(self, key: Key) -> VisibleRows:
-        return self._restarts.view(key)
 
 
 def rank_of(path: Path) -> int | None:

@@ -7,7 +7,8 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from threading import RLock
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
@@ -16,14 +17,12 @@ from sightglass.core.errors import DamagedError, UnknownNameError
 from sightglass.core.record import Record
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.framing import Damage
+from sightglass.storage.run_file import RunFile
 from sightglass.storage.tensors import browse, slices
 from sightglass.storage.tensors.statistics import Place, TensorStatistics
 
 from .concat import Join
 from .visible_rows import VisibleRows
-
-if TYPE_CHECKING:
-    from .recording import Recording
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,12 +32,31 @@ SHAPE: Final = re.compile(r"\w+\[([\d, ]*)\]")
 MAX_WHOLE: Final = 2.0**53
 
 
+class SeriesFiles(Protocol):
+    """The files that a series is read from.
+
+    Attributes:
+        lock: Held while they are read or looked for growth.
+        generation: Raised when rows get other numbers.
+    """
+
+    lock: RLock
+    generation: int
+
+    @property
+    def info(self) -> RunFile:
+        """What the run says about itself."""
+
+    def view(self, key: Key) -> VisibleRows:
+        """Return the rows of a series that are visible."""
+
+
 def _locked(method: Callable[Concatenate[Series, P], T]) -> Callable[Concatenate[Series, P], T]:
-    """Let one thread at a time read a recording: its files are one place, and may be found to have grown meanwhile."""
+    """Let one thread at a time read the files, which may be found to have grown meanwhile."""
 
     @functools.wraps(method)
     def alone(self: Series, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self._recording.lock:
+        with self._files.lock:
             return method(self, *args, **kwargs)
 
     return alone
@@ -51,9 +69,9 @@ class Series:
         key: What makes the series.
     """
 
-    def __init__(self, recording: Recording, key: Key) -> None:
+    def __init__(self, files: SeriesFiles, key: Key) -> None:
         self.key = key
-        self._recording = recording
+        self._files = files
         self._places: tuple[int, int, Any, Any] = (-1, 0, None, None)
         self._last: tuple[Any, Columns] | None = None
 
@@ -188,10 +206,10 @@ class Series:
         ((piece),) = view.between(i, i + 1)
         columns = self._block(view, piece)
         low, index = int(piece["low"]), int(piece["index"])
-        return columns.moved(index - low - columns.index).record(low, tag=self.tag, run=self._recording.info.name)
+        return columns.moved(index - low - columns.index).record(low, tag=self.tag, run=self._files.info.name)
 
     def __iter__(self) -> Iterator[Record]:
-        run = self._recording.info.name
+        run = self._files.info.name
         for start, stop in itertools.pairwise([0, *self._view.ends.tolist()]):
             for columns in self.parts(start, stop):
                 yield from (columns.record(i, tag=self.tag, run=run) for i in range(len(columns)))
@@ -253,7 +271,7 @@ class Series:
 
     @property
     def _view(self) -> VisibleRows:
-        return self._recording._view(self.key)
+        return self._files.view(self.key)
 
     def _first(self, name: str) -> Any:
         view = self._view
@@ -269,7 +287,7 @@ class Series:
 
     def _read_places(self) -> tuple[Any, Any]:
         """Return the steps and wall times, reading those that are new."""
-        view, generation = self._view, self._recording.generation
+        view, generation = self._view, self._files.generation
         known, n, steps, wall_times = self._places
         if known != generation:
             n, steps, wall_times = 0, np.empty(0, np.int64), np.empty(0)
