@@ -627,12 +627,13 @@ def test_a_query_that_fails_later_costs_its_events_and_not_the_step(desk):
 
 @pytest.mark.parametrize("wrong", [halve, 3, "step", lambda x: x, functools.partial(halve), jax.vmap(halve)])
 def test_what_jax_jit_did_not_return_is_refused(wrong):
-    with pytest.raises(LogError, match=r"Expected a function of jax\.jit's, such as live\(jax\.jit\(f\)\), got "):
+    expected = r"Expected a function that jax\.jit returned, as in live\(jax\.jit\(f\)\), got "
+    with pytest.raises(LogError, match=expected):
         live(wrong)
 
 
 def test_a_step_that_is_live_already_is_refused():
-    with pytest.raises(LogError, match=r"Expected a function of jax\.jit's"):
+    with pytest.raises(LogError, match=r"Expected a function that jax\.jit returned"):
         live(live(jax.jit(halve)))
 
 

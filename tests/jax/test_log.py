@@ -76,9 +76,9 @@ def test_texts_are_refused_with_the_users_line():
         log({"x": {"name": "abc"}})
         return x
 
-    with pytest.raises(LogError, match=r"Cannot log the text 'abc' of 'x' in the log at .*test_log.py:\d+"):
+    with pytest.raises(LogError, match=r"Cannot log the string 'abc' of 'x' in the log at .*test_log.py:\d+"):
         spool(f)(1.0)
-    with pytest.raises(LogError, match="takes a mapping from names to values"):
+    with pytest.raises(LogError, match="Expected a mapping of names to values"):
         spool(log)(1.0)
     with pytest.raises(LogError, match="Cannot log a object of 'x'"):
         spool(lambda x: log({"x": object()}))(1.0)

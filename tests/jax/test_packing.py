@@ -14,7 +14,7 @@ from jax import lax
 from sightglass.jax import log, spool, strip, tap
 from sightglass.jax.program import packing, traced_function
 from sightglass.jax.program.compat import opened
-from sightglass.jax.program.primitive import demand
+from sightglass.jax.program.primitive import wanted_logs
 
 from .programs import program, read, watch
 
@@ -91,7 +91,7 @@ def names(jaxpr):
 
 
 def traced(f):
-    return traced_function.traced(f, [X], demand(None))[0]
+    return traced_function.traced(f, [X], wanted_logs(None))[0]
 
 
 def test_stretches_become_one_equation():

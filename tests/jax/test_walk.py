@@ -126,7 +126,7 @@ def test_what_cannot_be_walked_is_refused_by_name():
 
         return lax.custom_linear_solve(lambda y: 2 * y, x, solve, solve)
 
-    with pytest.raises(LogError, match=r"Logs inside 'custom_linear_solve' cannot be taken \(.*test_walk.py:\d+"):
+    with pytest.raises(LogError, match=r"Cannot collect logs inside 'custom_linear_solve' \(.*test_walk.py:\d+"):
         spool(f)(1.0)
 
 

@@ -5,7 +5,7 @@ from sightglass.jax import batching as _batching  # noqa: F401
 from sightglass.jax.logs.logdict import logdict as logdict
 from sightglass.jax.logs.tagged import stepdict as stepdict
 
-# What these two register is in force from here on: the event "jax", and what a log means under `vmap`.
+# Importing these two registers the event "jax" and the rules for logs under `vmap`.
 from sightglass.jax.ondemand import attach as _attach  # noqa: F401
 from sightglass.jax.ondemand.agree import agree as agree
 from sightglass.jax.ondemand.live import live as live

@@ -1,8 +1,8 @@
-"""Logs under `jax.vmap` inside branches and loops that its lanes leave at different times.
+"""Logs under `jax.vmap` inside branches and loops whose lanes differ.
 
 JAX runs all branches of a `cond` whose predicate differs between lanes, and all lanes of a `while` until the last one
-is done, and selects afterwards. A log there would happen for lanes for which it does not. So the two batching rules are
-wrapped: where a log is inside, it is given a mask first. All other programs go to JAX's own rules untouched.
+has finished, and selects the results afterwards. Without a mask, a log would happen for the wrong lanes. So the two
+batching rules are wrapped: logs inside get a mask first. JAX's own rules handle all other programs.
 """
 
 from __future__ import annotations
@@ -19,54 +19,55 @@ from jax.extend.core.primitives import cond_p, while_p
 from jax.interpreters import batching
 
 from sightglass.core.errors import LogError
+from sightglass.jax.pytree import PyTree
 
 from .program import compat
 from .program.primitive import LogEvent, Site
 from .program.survey import Survey
-from .program.walk import Tracks, Values, Walk
+from .program.walk import CollectedLogs, Values, Walk
 from .tap import tap_p
 
-Masked = tuple[Values, Tracks, Any]
+Masked = tuple[Values, CollectedLogs, Any]
 
 
 class _Masking:
-    """The collector that logs again, under a mask: its state."""
+    """Logs each event again, under a mask, which is the state."""
 
-    def take(self, events: Sequence[LogEvent], state: Any) -> tuple[Tracks, Any]:
+    def take(self, events: Sequence[LogEvent], state: PyTree) -> tuple[CollectedLogs, Any]:
         for event in events:
             event.masked_by(state).bind()
         return {}, state
 
-    def track(self, key: str, site: Site) -> str | None:
+    def collected_as(self, key: str, site: Site) -> str | None:
         return None
 
     def completed(self, found: Survey) -> Survey:
         return found
 
-    def enter(self, jaxpr: Any) -> None:
+    def enter(self, jaxpr: compat.AnyJaxpr) -> None:
         pass
 
-    def leave(self, jaxpr: Any, tracks: Tracks, state: Any) -> tuple[Tracks, Any]:
-        return tracks, state
+    def leave(self, jaxpr: compat.AnyJaxpr, collected: CollectedLogs, state: PyTree) -> tuple[CollectedLogs, Any]:
+        return collected, state
 
-    def fork(self, state: Any) -> Any:
+    def fork(self, state: PyTree) -> Any:
         return state
 
-    def merge(self, state: Any, shards: Any, n_shards: int) -> Any:
+    def merge(self, state: PyTree, shards: PyTree, n_shards: int) -> Any:
         return state
 
 
-def _mask_tap(walk: Walk, eqn: Any, values: Values, state: Any) -> Masked:
-    kinds, operands, start = [], [values[0]], 1
-    for kind in eqn.params["kinds"]:
-        own = values[start : start + kind.n_leaves]
-        start += kind.n_leaves
-        mask = jnp.broadcast_to(state, np.shape(own[-1])[: kind.n_batch])
-        if kind.masked:
+def _mask_tap(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> Masked:
+    specs, operands, start = [], [values[0]], 1
+    for spec in eqn.params["specs"]:
+        own = values[start : start + spec.n_leaves]
+        start += spec.n_leaves
+        mask = jnp.broadcast_to(state, np.shape(own[-1])[: spec.n_batch])
+        if spec.masked:
             mask, own = jnp.logical_and(own[0], mask), own[1:]
         operands += [mask, *own]
-        kinds.append(replace(kind, masked=True, n_leaves=len(own) + 1))
-    return tap_p.bind(*operands, **{**eqn.params, "kinds": tuple(kinds)}), {}, state
+        specs.append(replace(spec, masked=True, n_leaves=len(own) + 1))
+    return tap_p.bind(*operands, **{**eqn.params, "specs": tuple(specs)}), {}, state
 
 
 def _walk() -> Walk:
@@ -76,7 +77,7 @@ def _walk() -> Walk:
 def _cond(batch: Callable[..., Any]) -> Callable[..., Any]:
     def rule(axis: Any, args: Sequence[Any], dims: Sequence[Any], *, branches: Any, **params: Any) -> Any:
         walk = _walk()
-        if dims[0] is None or not any(map(walk.holds, branches)):
+        if dims[0] is None or not any(map(walk.contains_log, branches)):
             return batch(axis, args, dims, branches=branches, **params)
 
         def masked(number: int, branch: Any) -> Any:
@@ -101,18 +102,18 @@ def _while(batch: Callable[..., Any]) -> Callable[..., Any]:
     def rule(axis: Any, args: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
         walk, test, body = _walk(), params["cond_jaxpr"], params["body_jaxpr"]
         n_test, n_body = params["cond_nconsts"], params["body_nconsts"]
-        if not (walk.holds(test) or walk.holds(body)) or not _differs(dims, test, body, n_test, n_body):
+        if not (walk.contains_log(test) or walk.contains_log(body)) or not _differs(dims, test, body, n_test, n_body):
             return batch(axis, args, dims, **params)
-        if walk.holds(test):
+        if walk.contains_log(test):
             raise LogError(
-                f"Logs in the test of a while loop ({walk.place(test)}) cannot be taken under vmap when its lanes "
+                f"Cannot collect logs in the test of a while loop ({walk.first_log(test)}) under vmap when its lanes "
                 "end at different times: log at the end of the loop's body instead"
             )
 
         def masked(*values: Any) -> Values:
             consts, carry = values[: n_test + n_body], values[n_test + n_body :]
-            (going,) = jax.core.eval_jaxpr(*compat.opened(test), *consts[:n_test], *carry)
-            return walk.run(body, [*consts[n_test:], *carry], going)[0]
+            (active,) = jax.core.eval_jaxpr(*compat.opened(test), *consts[:n_test], *carry)
+            return walk.run(body, [*consts[n_test:], *carry], active)[0]
 
         operands = [*compat.opened(test)[0].invars[:n_test], *compat.opened(body)[0].invars]
         params |= {"body_jaxpr": jax.make_jaxpr(masked)(*_avals(operands)), "body_nconsts": n_test + n_body}
@@ -123,7 +124,7 @@ def _while(batch: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _differs(dims: Sequence[Any], test: Any, body: Any, n_test: int, n_body: int) -> bool:
-    """Tell whether the test of a while loop may differ between lanes."""
+    """Return whether the test of a while loop may differ between lanes."""
     batched = [dim is not None for dim in dims]
     consts, carry = batched[n_test : n_test + n_body], batched[n_test + n_body :]
     while True:
@@ -134,8 +135,8 @@ def _differs(dims: Sequence[Any], test: Any, body: Any, n_test: int, n_body: int
         carry = grown
 
 
-def _reached(jaxpr: Any, inputs: Sequence[bool]) -> list[bool]:
-    """Tell which outputs depend on some of the inputs."""
+def _reached(jaxpr: compat.AnyJaxpr, inputs: Sequence[bool]) -> list[bool]:
+    """Return which outputs depend on some of the inputs."""
     inner, _ = compat.opened(jaxpr)
     reached = {v for v, is_ in zip(inner.invars, inputs, strict=True) if is_}
     for eqn in inner.eqns:

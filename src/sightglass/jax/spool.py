@@ -1,13 +1,13 @@
-"""`spool`: a function that returns what it logged next to its results.
+"""`spool`: return a function's logs next to its results.
 
 Theory of operation:
 
-1. A key is *stacked*, or *accumulated*. Stacked values leave loops as further outputs, and cost what metrics cost that
-   are plumbed by hand. What is to be reduced, thinned by `every`, or was logged in a while loop is accumulated: a state
-   of constant size is threaded through the program (`accumulate.py`).
-2. Which keys there are, and how many events each can have, is read off the program before it is emitted (`survey.py`).
-3. What a spool takes is gone: a transformation further out sees only what it leaves, or everything with `keep_logs`.
-4. Events stand in program order. Each device of a `shard_map` has rows of its own, next to each other for each event.
+1. A key is either *stacked* or *accumulated*. Stacked values leave loops as additional outputs, and cost as much as
+   metrics that you return by hand. Values that are reduced, thinned by `every`, or logged in a while loop are
+   accumulated: the program carries a state of constant size (`accumulate.py`).
+2. The keys, and the largest number of events of each, are found in the program before it is emitted (`survey.py`).
+3. A spool consumes the logs it collects: an outer transformation sees only the others, unless `keep_logs` is set.
+4. Events are in program order. Each device of a `shard_map` has rows of its own, next to each other for each event.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ import jax.numpy as jnp
 from jax import lax
 
 from sightglass.core.errors import LogError, UnknownNameError
+from sightglass.jax.program import compat
+from sightglass.jax.pytree import PyTree
 
 from .logs.columns import no_step
 from .logs.logdict import logdict
 from .program.compat import Aval
-from .program.primitive import LogEvent, Site, WantedLogs, demand, wanted
-from .program.survey import Expected, Survey, survey
-from .program.traced_function import Staged, traced
-from .program.walk import Track, Tracks, Walk, joined
+from .program.primitive import LogEvent, Site, WantedLogs, wanted, wanted_logs
+from .program.survey import ExpectedLog, Survey, survey
+from .program.traced_function import TransformedFunction, traced
+from .program.walk import CollectedLog, CollectedLogs, Walk, joined
 from .reducers.accumulate import every as every_nth
 from .reducers.accumulate import last_k
 from .reducers.accumulate import plan as planned
@@ -50,76 +52,76 @@ class Spool:
     """
 
     def __init__(
-        self, demanded: WantedLogs, found: Survey, accumulators: Mapping[str, Accumulator], *, passes_on: bool
+        self, wants: WantedLogs, found: Survey, accumulators: Mapping[str, Accumulator], *, keeps_logs: bool
     ) -> None:
-        self._demanded = demanded
+        self._wants = wants
         self._found = found
         self._accumulators = accumulators
-        self._passes_on = passes_on
+        self._keeps_logs = keeps_logs
 
     def start(self) -> State:
-        """Return the accumulators' states before any event."""
+        """Return the initial states of the accumulators."""
         return {key: self._start(key) for key, how in self._accumulators.items() if not how.stacks}
 
-    def take(self, events: Sequence[LogEvent], state: State) -> tuple[Tracks, State]:
-        """Take events: make tracks of them, or put them into accumulators."""
-        parts: list[Tracks] = []
+    def take(self, events: Sequence[LogEvent], state: State) -> tuple[CollectedLogs, State]:
+        """Stack events, or put them into accumulators."""
+        parts: list[CollectedLogs] = []
         for event in events:
             self._pass_on(event)
             for key, value in event.data.items():
-                if not self._demanded.wants(key, explicit=event.site.explicit):
+                if not self._wants.include(key, explicit=event.site.explicit):
                     continue
                 steps = _all_steps(event.steps, self._found[key])
                 if key in state:
                     state = {**state, key: self._step(key, state[key], value, steps, event.mask)}
                 else:
                     value, steps, mask = jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 0), (value, steps, event.mask))
-                    parts.append({key: Track(value, steps, mask)})
+                    parts.append({key: CollectedLog(value, steps, mask)})
         return joined(parts), state
 
-    def track(self, key: str, site: Site) -> str | None:
-        """Return the key as the name of its track, if it makes one."""
+    def collected_as(self, key: str, site: Site) -> str | None:
+        """Return the key, if it is stacked."""
         how = self._accumulators.get(key)
-        stacks = self._demanded.wants(key, explicit=site.explicit) and (how is None or how.stacks)
+        stacks = self._wants.include(key, explicit=site.explicit) and (how is None or how.stacks)
         return key if stacks else None
 
     def completed(self, found: Survey) -> Survey:
-        """Return what tracks will be like: each has all steps that are logged anywhere under its key."""
+        """Add to each key all steps that are logged anywhere under it."""
         return {key: dataclasses.replace(e, steps=self._found[key].steps) for key, e in found.items()}
 
-    def enter(self, jaxpr: Any) -> None:
-        """Begin with a jaxpr: nothing is to be done."""
+    def enter(self, jaxpr: compat.AnyJaxpr) -> None:
+        """Do nothing."""
 
-    def leave(self, jaxpr: Any, tracks: Tracks, state: State) -> tuple[Tracks, State]:
-        """Go out of a jaxpr with what it logged, unchanged."""
-        return tracks, state
+    def leave(self, jaxpr: compat.AnyJaxpr, collected: CollectedLogs, state: State) -> tuple[CollectedLogs, State]:
+        """Return both unchanged."""
+        return collected, state
 
     def fork(self, state: State) -> State:
-        """Return empty accumulators: each device of a `shard_map` has its own."""
+        """Return empty accumulators for each device of a `shard_map`."""
         return self.start()
 
     def merge(self, state: State, shards: State, n_shards: int) -> State:
-        """Put what the devices of a `shard_map` accumulated behind what was accumulated before."""
+        """Merge the states of the devices of a `shard_map` into the state before it."""
         merged: State = {}
         for key in state:
             how = self._accumulators[key]
             if not how.mergeable:
                 raise LogError(
-                    f"The logs under {key!r} ({self._found[key].where}) cannot be reduced by {how!r} within a "
-                    "shard_map: what the devices reduced apart cannot be merged. Reduce them after spool(), or by "
+                    f"The logs under {key!r} ({self._found[key].where}) cannot be reduced by {how!r} inside a "
+                    "shard_map: the results of its devices cannot be merged. Reduce them after spool(), or use "
                     "another function"
                 )
             merged[key] = self._merge(key, state[key], shards[key])
         return merged
 
-    def logs(self, tracks: Tracks, state: State, prefix: str) -> logdict:
+    def logs(self, collected: CollectedLogs, state: State, prefix: str) -> logdict:
         """Make what is handed out of what was collected."""
         data: dict[str, Any] = {}
         steps: dict[str, dict[str, Any]] = {}
         valid: dict[str, Any] = {}
         dropped: dict[str, Any] = {}
         for key in self._found:
-            done, of_steps = self._finish(key, state[key]) if key in state else self._over(key, tracks[key])
+            done, of_steps = self._finish(key, state[key]) if key in state else self._over(key, collected[key])
             data[prefix + key], mask, lost = done
             for name in self._found[key].steps:
                 steps.setdefault(name, {})[prefix + key] = of_steps[name]
@@ -136,9 +138,9 @@ class Spool:
         data = {
             key: value
             for key, value in event.data.items()
-            if self._passes_on or not self._demanded.wants(key, explicit=event.site.explicit)
+            if self._keeps_logs or not self._wants.include(key, explicit=event.site.explicit)
         }
-        if data or not event.data:  # a mark has none, and goes on
+        if data or not event.data:  # a mark has no data, and is passed on
             event.with_data(data).bind()
 
     def _start(self, key: str) -> Any:
@@ -154,16 +156,16 @@ class Spool:
         )
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*expected.batch, *jnp.shape(leaf))), start)
 
-    def _step(self, key: str, state: Any, value: Any, steps: dict[str, Any], mask: Any) -> Any:
+    def _step(self, key: str, state: PyTree, value: Any, steps: dict[str, Any], mask: Any) -> Any:
         how = self._accumulators[key]
 
-        def step(state: Any, value: Any, steps: dict[str, Any], ok: Any) -> Any:
+        def step(state: PyTree, value: Any, steps: dict[str, Any], ok: Any) -> Any:
             return how.step(state[0], value, ok), {k: how.steps.step(state[1][k], v, ok) for k, v in steps.items()}
 
         ok = True if mask is None else mask
         return self._on_lanes(key, step, (0, 0, 0, None if mask is None else 0))(state, value, steps, ok)
 
-    def _merge(self, key: str, state: Any, shards: Any) -> Any:
+    def _merge(self, key: str, state: PyTree, shards: PyTree) -> Any:
         how = self._accumulators[key]
 
         def merge(a: Any, b: Any) -> Any:
@@ -172,11 +174,11 @@ class Spool:
         on_lanes = self._on_lanes(key, merge, (0, 0))
         return lax.scan(lambda state, shard: (on_lanes(state, shard), None), state, shards)[0]
 
-    def _finish(self, key: str, state: Any) -> tuple[Finished, dict[str, Any]]:
+    def _finish(self, key: str, state: PyTree) -> tuple[Finished, dict[str, Any]]:
         expected, how = self._found[key], self._accumulators[key]
         n_events = None if expected.masked else expected.n_events
 
-        def finish(state: Any) -> Any:
+        def finish(state: PyTree) -> Any:
             done = how.finish(state[0], n_events=n_events)
             steps = {name: how.steps.finish(s, n_events=n_events).value for name, s in state[1].items()}
             return (done.value, done.valid, steps), done.n_dropped
@@ -185,24 +187,24 @@ class Spool:
         value, valid, steps = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, expected.n_batch, 0), done)
         return Finished(value, valid, dropped), steps
 
-    def _over(self, key: str, track: Track) -> tuple[Finished, dict[str, Any]]:
-        """Reduce what had to be stacked for it."""
+    def _over(self, key: str, log: CollectedLog) -> tuple[Finished, dict[str, Any]]:
+        """Reduce stacked logs."""
         how = self._accumulators.get(key)
         if how is None:
-            return Finished(track.value, track.valid), track.steps
-        return how.over(track.value, track.valid), {
-            name: how.steps.over(step, track.valid).value for name, step in track.steps.items()
+            return Finished(log.value, log.valid), log.steps
+        return how.over(log.value, log.valid), {
+            name: how.steps.over(step, log.valid).value for name, step in log.steps.items()
         }
 
     def _on_lanes(self, key: str, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
-        """Lift a function on an accumulator's state over the batch axes of a key."""
+        """Map a function on an accumulator's state over the batch axes of a key."""
         for _ in range(self._found[key].n_batch):
             function = jax.vmap(function, in_axes=axes)
         return function
 
 
-def _all_steps(steps: dict[str, Any], expected: Expected) -> dict[str, Any]:
-    """Fill in the steps that other logs under the key have."""
+def _all_steps(steps: dict[str, Any], expected: ExpectedLog) -> dict[str, Any]:
+    """Fill in placeholders for steps that only other logs under the key have."""
     return {
         name: steps[name] if name in steps else jnp.full(aval.shape, no_step(aval), aval.dtype)
         for name, aval in expected.steps.items()
@@ -212,10 +214,10 @@ def _all_steps(steps: dict[str, Any], expected: Expected) -> dict[str, Any]:
 def _plan(
     found: Survey, reduce: Reduce | Mapping[str, Reduce] | None, every: int | None, capacity: int | None
 ) -> dict[str, Accumulator]:
-    """Decide which keys are accumulated, and how.
+    """Return the accumulator of each key that is accumulated.
 
     Raises:
-        LogError: What is logged in a while loop is neither reduced nor bounded.
+        LogError: A log in a while loop is neither reduced nor bounded by `capacity`.
         UnknownNameError: `reduce` names a key that is not logged.
     """
     asked = planned(reduce)
@@ -233,7 +235,7 @@ def _plan(
         if expected.n_events is None and (key not in plan or plan[key].stacks):
             raise LogError(
                 f"The log under {key!r} at {expected.where} is in a while loop (or a fori_loop with traced bounds): "
-                f"how often it happens is not known beforehand, so it cannot be stacked. Keep the last n with "
+                f"how often it happens is not known in advance, so it cannot be stacked. Keep the last n with "
                 f"spool(f, capacity=n), or reduce it in the loop with spool(f, reduce={{{key!r}: 'mean'}})"
             )
     return plan
@@ -248,30 +250,29 @@ def spool(  # noqa: PLR0917  the signature users know from lox
     prefix: str = "",
     capacity: int | None = None,
 ) -> Callable[..., tuple[Any, logdict]]:
-    """Return what a function logs next to what it returns.
+    """Return a function's logs next to its results.
 
     Args:
         f: Any function that JAX can trace, jitted or not.
-        argnames: The keys to take; `None` for all but explicit ones.
-        keep_logs: Whether a `spool` or `tap` further out sees these logs as well.
-        every: Keep each k-th event of a key only, in constant memory.
+        argnames: The keys to collect; `None` for all except explicit ones.
+        keep_logs: Whether an outer `spool` or `tap` sees these logs as well.
+        every: Keep only each k-th event of a key, in constant memory.
         reduce: Reduce each key inside the loops, in constant memory: "mean", "sum", "min", "max", "first", "last",
             "count", "var", "std", `every(k)`, `last_k(k)`, `histogram(bins)`, or a function over the event axis, such
-            as `jnp.mean`; for all keys, or by key. A function that is none of these well-known ones needs all events at
-            once.
-        prefix: What to put in front of each key.
-        capacity: How many events to keep of what is logged in a while loop: the last ones; `n_dropped` tells how many
-            went before them.
+            as `jnp.mean`; for all keys, or by key. Functions other than those of `jax.numpy` and NumPy with these names
+            need all events at once.
+        prefix: A text to put in front of each key.
+        capacity: How many events to keep of logs in a while loop: the last ones. `n_dropped` counts the earlier ones.
 
     Returns:
         A function that returns `(f(...), logs)`. In `logs`, a `logdict`, each leaf has the events along its first axis,
-        in program order; a `jax.vmap` inside `f` puts its axis second, one around the function in front. The function
-        is compiled as one program, and traced again only for other shapes, dtypes or static arguments.
+        in program order; a `jax.vmap` inside `f` puts its axis second, one around the function puts it first. The
+        function is compiled as one program, and traced again only for other shapes, dtypes or static arguments.
 
     Raises:
         LogError: At the call: logs under one key differ in shape, are in a while loop without `capacity`, or are inside
-            a primitive that cannot be run again.
-        UnknownNameError: At the call: `argnames` or `reduce` name a key that is not logged.
+            a primitive that cannot be emitted again.
+        UnknownNameError: At the call: `argnames` or `reduce` names a key that is not logged.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -285,15 +286,15 @@ def spool(  # noqa: PLR0917  the signature users know from lox
         >>> logs["total"].tolist()
         [0, 1, 3, 6]
     """
-    demanded = demand(argnames)
+    wants = wanted_logs(argnames)
 
     def program(call: Callable[..., Any], arrays: Sequence[Any]) -> tuple[Any, logdict]:
-        jaxpr, tree = traced(call, arrays, demanded)
-        found = survey(jaxpr, lambda key, site: key if demanded.wants(key, explicit=site.explicit) else None)
-        for key in demanded.names - set(found):
+        jaxpr, tree = traced(call, arrays, wants)
+        found = survey(jaxpr, lambda key, site: key if wants.include(key, explicit=site.explicit) else None)
+        for key in wants.names - set(found):
             raise UnknownNameError("log", key, found, where="in argnames=")
-        collector = Spool(demanded, found, _plan(found, reduce, every, capacity), passes_on=keep_logs)
-        outputs, tracks, state = Walk(collector).run(jaxpr, arrays, collector.start())
-        return jax.tree.unflatten(tree, outputs), collector.logs(tracks, state, prefix)
+        collector = Spool(wants, found, _plan(found, reduce, every, capacity), keeps_logs=keep_logs)
+        outputs, collected, state = Walk(collector).run(jaxpr, arrays, collector.start())
+        return jax.tree.unflatten(tree, outputs), collector.logs(collected, state, prefix)
 
-    return Staged(f, program)
+    return TransformedFunction(f, program)

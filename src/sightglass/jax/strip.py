@@ -1,4 +1,4 @@
-"""`strip`: a function as if no log had been written into it."""
+"""`strip`: a function without its logs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ R = TypeVar("R")
 
 
 def strip(f: Callable[P, R]) -> Callable[P, R]:
-    """Hide a function's logs from whoever wants logs further out.
+    """Hide a function's logs from outer transformations.
 
-    A `log` that nobody wants leaves nothing in the program anyway; `strip` makes it so inside `spool`, `tap` and `live`
-    too. The backward pass of a `jax.custom_vjp` function is traced by JAX after the call, where the logs of its rule
-    are seen again.
+    A `log` outside of any transformation leaves nothing in the program; under `strip`, this holds inside `spool`, `tap`
+    and `live` too. JAX traces the backward pass of a `jax.custom_vjp` function after the call, so logs in that rule
+    are not hidden.
 
     Args:
         f: Any function, jitted or not.
 
     Returns:
-        A function with the same results, and the same program as if no log had been written.
+        A function with the same results, and the same program as without any log.
     """
 
     @functools.wraps(f)

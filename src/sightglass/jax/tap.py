@@ -1,14 +1,13 @@
-"""`tap`: see each log as it happens, while the compiled program runs.
+"""`tap`: pass each log to a callback as it happens, while the compiled program runs.
 
 Theory of operation:
 
-1. The walk puts one raw callback in the place of the logs that follow upon each other in one body: NumPy arrays in, no
-   JAX in between.
+1. The walk replaces consecutive logs of one body by one raw callback, which receives NumPy arrays directly from XLA.
 2. Each callback takes a number and returns it, increased by the number of its events; the next callback takes that one.
-   So the program's own data flow keeps callbacks in program order, through loops, branches and calls, with nothing to
-   sort on the host. Each device of a `shard_map` counts for itself.
-3. A callback of the user's that raises is counted, and warned of once; XLA never sees the error.
-4. Watching takes nothing away: what a tap sees is passed on to a `spool` or a `tap` further out.
+   So the program's own data flow keeps callbacks in program order, through loops, branches and calls, and the host
+   sorts nothing. Each device of a `shard_map` counts separately.
+3. Errors in the user's callback are counted, and the first one is reported as a warning; XLA never sees them.
+4. A tap consumes nothing: an outer `spool` or `tap` sees the same logs.
 """
 
 from __future__ import annotations
@@ -26,23 +25,24 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from sightglass.jax.program import compat
+from sightglass.jax.pytree import PyTree
 
 from .logs.columns import EventColumns
 from .logs.logdict import logdict
-from .program.primitive import LogEvent, Site, WantedLogs, demand, wanted
+from .program.primitive import LogEvent, Site, WantedLogs, wanted, wanted_logs
 from .program.survey import Survey
-from .program.traced_function import Staged, traced
-from .program.walk import Tracks, Walk
+from .program.traced_function import TransformedFunction, traced
+from .program.walk import CollectedLogs, Walk
 
 Callback = Callable[[logdict], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TapStatistics:
-    """What a tap has delivered.
+    """Counters of a tap.
 
     Attributes:
-        n_events: How many logs were handed to the callback.
+        n_events: How many logs were passed to the callback.
         n_errors: How many times the callback raised.
     """
 
@@ -52,7 +52,7 @@ class TapStatistics:
 
 @dataclass(frozen=True, slots=True)
 class LogSpec:
-    """What is known of an event before it happens."""
+    """The static part of an event, and the layout of its arrays among the operands."""
 
     site: Site
     keys: tuple[str, ...]
@@ -60,97 +60,97 @@ class LogSpec:
     n_batch: int
     masked: bool
     n_leaves: int
-    tree: Any
+    tree: PyTree
 
 
-class Tapped(Staged):
-    """A function that hands each of its logs to a callback."""
+class Tapped(TransformedFunction):
+    """A function that passes each of its logs to a callback."""
 
-    def __init__(self, function: Callable[..., Any], callback: Callback, demanded: WantedLogs, prefix: str) -> None:
+    def __init__(self, function: Callable[..., Any], callback: Callback, wants: WantedLogs, prefix: str) -> None:
         self._callback = callback
-        self._demanded = demanded
+        self._wants = wants
         self._prefix = prefix
         self._n_events = self._n_errors = 0
         super().__init__(function, self._tap)
 
     def statistics(self) -> TapStatistics:
-        """Return how many logs were delivered so far, and how often the callback failed."""
+        """Return how many logs were delivered, and how often the callback raised."""
         return TapStatistics(n_events=self._n_events, n_errors=self._n_errors)
 
     def _tap(self, call: Callable[..., Any], arrays: Sequence[Any]) -> Any:
-        jaxpr, tree = traced(call, arrays, self._demanded)
+        jaxpr, tree = traced(call, arrays, self._wants)
         outputs, _, _ = Walk(self).run(jaxpr, arrays, jnp.int32(0))
         return jax.tree.unflatten(tree, outputs)
 
-    def take(self, events: Sequence[LogEvent], state: Any) -> tuple[Tracks, Any]:
-        """Put a callback in the place of events."""
-        kinds, operands = [], []
+    def take(self, events: Sequence[LogEvent], state: PyTree) -> tuple[CollectedLogs, Any]:
+        """Replace events by a callback."""
+        specs, operands = [], []
         for event in events:
             if wanted.value is not None:
                 event.bind()
-            kind, leaves = self._described(event)
-            if kind.keys:
-                kinds.append(kind)
+            spec, leaves = self._described(event)
+            if spec.keys:
+                specs.append(spec)
                 operands += leaves
-        if kinds:
-            (state,) = tap_p.bind(state, *operands, kinds=tuple(kinds), tap=self)
+        if specs:
+            (state,) = tap_p.bind(state, *operands, specs=tuple(specs), tap=self)
         return {}, state
 
-    def track(self, key: str, site: Site) -> str | None:
-        """Return that no key makes a track."""
+    def collected_as(self, key: str, site: Site) -> str | None:
+        """Return `None`: a tap collects nothing."""
         return None
 
     def completed(self, found: Survey) -> Survey:
         """Return what was found, unchanged."""
         return found
 
-    def enter(self, jaxpr: Any) -> None:
-        """Begin with a jaxpr: nothing is to be done."""
+    def enter(self, jaxpr: compat.AnyJaxpr) -> None:
+        """Do nothing."""
 
-    def leave(self, jaxpr: Any, tracks: Tracks, state: Any) -> tuple[Tracks, Any]:
-        """Go out of a jaxpr, with no track."""
-        return tracks, state
+    def leave(self, jaxpr: compat.AnyJaxpr, collected: CollectedLogs, state: PyTree) -> tuple[CollectedLogs, Any]:
+        """Return both unchanged."""
+        return collected, state
 
-    def fork(self, state: Any) -> Any:
-        """Return the number with which each device of a `shard_map` begins."""
+    def fork(self, state: PyTree) -> Any:
+        """Return the initial number of each device of a `shard_map`."""
         return state
 
-    def merge(self, state: Any, shards: Any, n_shards: int) -> Any:
-        """Return the number after a `shard_map`: that of the device that logged most."""
+    def merge(self, state: PyTree, shards: PyTree, n_shards: int) -> Any:
+        """Return the number after a `shard_map`: the largest of its devices."""
         return jnp.max(shards)
 
     def _described(self, event: LogEvent) -> tuple[LogSpec, list[Any]]:
-        data = {k: v for k, v in event.data.items() if self._demanded.wants(k, explicit=event.site.explicit)}
+        data = {k: v for k, v in event.data.items() if self._wants.include(k, explicit=event.site.explicit)}
         leaves, tree = jax.tree.flatten((list(data.values()), list(event.steps.values())))
         leaves = [_raw(leaf) for leaf in leaves]
         masks = [] if event.mask is None else [event.mask]
         keys = tuple(self._prefix + key for key in data)
         n_leaves = len(masks) + len(leaves)
-        kind = LogSpec(event.site, keys, tuple(event.steps), event.n_batch, bool(masks), n_leaves, tree)
-        return kind, masks + leaves
+        spec = LogSpec(event.site, keys, tuple(event.steps), event.n_batch, bool(masks), n_leaves, tree)
+        return spec, masks + leaves
 
-    def deliver(self, kinds: Sequence[LogSpec], arrays: Sequence[Any]) -> None:
-        """Hand events to the callback, on the host; nothing that it raises gets out."""
+    def deliver(self, specs: Sequence[LogSpec], arrays: Sequence[Any]) -> None:
+        """Pass events to the callback, on the host; never raises."""
         start = 0
-        for kind in kinds:
-            leaves = arrays[start : start + kind.n_leaves]
-            start += kind.n_leaves
-            if kind.masked and not np.any(leaves[0]):
+        for spec in specs:
+            leaves = arrays[start : start + spec.n_leaves]
+            start += spec.n_leaves
+            if spec.masked and not np.any(leaves[0]):
                 continue
             self._n_events += 1
             try:
-                self._callback(self._logs(kind, leaves))
-            except Exception as error:  # noqa: BLE001  a user's callback: XLA must not see what it raises
-                self._failed(error, kind.site)
+                self._callback(self._logs(spec, leaves))
+            except Exception as error:  # noqa: BLE001  a user's callback: XLA must not see its errors
+                self._failed(error, spec.site)
 
-    def _logs(self, kind: LogSpec, leaves: Sequence[Any]) -> logdict:
-        values, steps = kind.tree.unflatten([leaf[None] for leaf in leaves[kind.masked :]])
-        # The parts fit together: checking them again would double the price of an event.
+    def _logs(self, spec: LogSpec, leaves: Sequence[Any]) -> logdict:
+        values, steps = spec.tree.unflatten([leaf[None] for leaf in leaves[spec.masked :]])
+        # These columns fit together; checking them would double the cost of an event.
         return logdict._of(
             EventColumns(
-                dict(zip(kind.keys, values, strict=True)),
-                {name: dict.fromkeys(kind.keys, step) for name, step in zip(kind.steps, steps, strict=True)},
-                dict.fromkeys(kind.keys, leaves[0][None]) if kind.masked and kind.n_batch else {},
+                dict(zip(spec.keys, values, strict=True)),
+                {name: dict.fromkeys(spec.keys, step) for name, step in zip(spec.steps, steps, strict=True)},
+                dict.fromkeys(spec.keys, leaves[0][None]) if spec.masked and spec.n_batch else {},
                 {},
             )
         )
@@ -161,22 +161,22 @@ class Tapped(Staged):
             return
         try:
             warnings.warn(
-                f"The callback of tap() raised {type(error).__name__}: {error} at the log of {site.where}; the "
-                "program goes on, further errors are counted in statistics() and not shown",
+                f"The callback of tap() raised {type(error).__name__}: {error} at the log in {site.where}. The "
+                "program continues; statistics() counts further errors, which are not shown",
                 RuntimeWarning,
                 stacklevel=2,
             )
         except RuntimeWarning:
-            pass  # warnings are errors here, and XLA must not see one; it is counted
+            pass  # warnings are errors here, and XLA must not see one; the error is counted
 
 
 def _raw(leaf: Any) -> Any:
-    """Return what of a value a raw callback can take: a PRNG key's data."""
+    """Return the value, or the data of a PRNG key, as raw callbacks accept no keys."""
     return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
 
 
 def show(logs: logdict) -> None:
-    """Print a log, as `tap` does when it is given no callback."""
+    """Print a log; the default callback of `tap`."""
     sys.stdout.write(f"{logs}\n")
 
 
@@ -186,20 +186,20 @@ def tap(
     argnames: str | Sequence[str] | None = None,
     prefix: str = "",
 ) -> Tapped:
-    """Hand each log of a function to a callback as it happens.
+    """Pass each log of a function to a callback as it happens.
 
     Args:
         f: Any function that JAX can trace, jitted or not.
-        callback: Called with a `logdict` of NumPy arrays for each log, in program order; the event axis in front has
-            length 1. It runs in a thread of XLA's and must not call JAX. `jax.effects_barrier()` waits for what is
-            under way.
-        argnames: The keys to take; `None` for all but explicit ones.
-        prefix: What to put in front of each key.
+        callback: Called with a `logdict` of NumPy arrays for each log, in program order; the leading event axis has
+            length 1. It runs in a thread of XLA's and must not call JAX. `jax.effects_barrier()` waits for pending
+            callbacks.
+        argnames: The keys to collect; `None` for all except explicit ones.
+        prefix: A text to put in front of each key.
 
     Returns:
         A function with the same results. It may be transformed further. PRNG keys are delivered as their data.
     """
-    return Tapped(f, callback, demand(argnames), prefix)
+    return Tapped(f, callback, wanted_logs(argnames), prefix)
 
 
 tap_p: Any = Primitive("tap")
@@ -210,11 +210,11 @@ def _abstract(number: Any, *avals: Any, **params: Any) -> Any:
     return [number], {compat.effect}
 
 
-def _lower(context: Any, *operands: Any, kinds: Sequence[LogSpec], tap: Tapped) -> Any:
-    n_events = np.int32(max(1, len(kinds)))
+def _lower(context: Any, *operands: Any, specs: Sequence[LogSpec], tap: Tapped) -> Any:
+    n_events = np.int32(max(1, len(specs)))
 
     def callback(number: Any, *arrays: Any) -> tuple[Any]:
-        tap.deliver(kinds, arrays)
+        tap.deliver(specs, arrays)
         return (number + n_events,)
 
     return compat.emit_callback(context, callback, operands)
@@ -225,23 +225,23 @@ def _jvp(primals: Any, tangents: Any, **params: Any) -> Any:
     return [number], [ad.Zero(jax.typeof(number).to_tangent_aval())]
 
 
-def _batch(values: Any, axes: Any, *, kinds: Sequence[LogSpec], tap: Tapped) -> Any:
+def _batch(values: Any, axes: Any, *, specs: Sequence[LogSpec], tap: Tapped) -> Any:
     n = next(value.shape[axis] for value, axis in zip(values, axes, strict=True) if axis is not None)
     number = values[0] if axes[0] is None else jnp.max(values[0])
     operands, batched, start = [], [], 1
-    for kind in kinds:
-        own = list(zip(values, axes, strict=True))[start : start + kind.n_leaves]
-        start += kind.n_leaves
+    for spec in specs:
+        own = list(zip(values, axes, strict=True))[start : start + spec.n_leaves]
+        start += spec.n_leaves
         if all(axis is None for _, axis in own):
             operands += [value for value, _ in own]
-            batched.append(kind)
+            batched.append(spec)
             continue
         operands += [
             jnp.broadcast_to(value, (n, *value.shape)) if axis is None else jnp.moveaxis(value, axis, 0)
             for value, axis in own
         ]
-        batched.append(replace(kind, n_batch=kind.n_batch + 1))
-    return tap_p.bind(number, *operands, kinds=tuple(batched), tap=tap), [None]
+        batched.append(replace(spec, n_batch=spec.n_batch + 1))
+    return tap_p.bind(number, *operands, specs=tuple(batched), tap=tap), [None]
 
 
 tap_p.def_impl(lambda *operands, **params: jax.jit(lambda *values: tap_p.bind(*values, **params))(*operands))

@@ -29,7 +29,7 @@ import numpy as np
 from sightglass.core.errors import LogError, StorageError
 from sightglass.jax.logs.logdict import logdict
 from sightglass.jax.logs.reading import read
-from sightglass.jax.program.primitive import demand
+from sightglass.jax.program.primitive import wanted_logs
 from sightglass.jax.spool import Reduce
 from sightglass.jax.spool import spool as spooled
 from sightglass.storage.delivery_queue import DeliveryStatistics
@@ -133,7 +133,7 @@ class Logger(ABC):
         Raises:
             LogError: The state has several lanes, or the logger is closed.
         """
-        return Routed(f, self._receive, demand(argnames), prefix).at(self._one_lane(state))
+        return Routed(f, self._receive, wanted_logs(argnames), prefix).at(self._one_lane(state))
 
     def spool(
         self,

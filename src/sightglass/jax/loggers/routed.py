@@ -24,9 +24,10 @@ import numpy as np
 
 from sightglass.jax.logs.columns import EventColumns
 from sightglass.jax.logs.logdict import logdict
-from sightglass.jax.program.primitive import LogEvent, WantedLogs, log, under, wanted
-from sightglass.jax.program.traced_function import Staged, traced
-from sightglass.jax.program.walk import Tracks, Walk
+from sightglass.jax.program.primitive import LogEvent, WantedLogs, call_wanting, log, wanted
+from sightglass.jax.program.traced_function import TransformedFunction, traced
+from sightglass.jax.program.walk import CollectedLogs, Walk
+from sightglass.jax.pytree import PyTree
 from sightglass.jax.tap import Tapped
 
 LANE: Final = "sightglass.lane:"
@@ -47,28 +48,28 @@ class Routed(Tapped):
         other._lane = lane
         return other
 
-    def like(self, other: Staged) -> Routed:
+    def like(self, other: TransformedFunction) -> Routed:
         """Take over what the arguments of another function are: static, or donated."""
         self._static, self._donated = other._static, other._donated
         return self
 
-    def take(self, events: Sequence[LogEvent], state: Any) -> tuple[Tracks, Any]:
+    def take(self, events: Sequence[LogEvent], state: PyTree) -> tuple[CollectedLogs, Any]:
         """Put a callback in the place of events, and pass on what is not the loggers' own."""
         number, lane = state
         if wanted.value is not None:
             for event in events:
                 if LOGS not in event.data:
                     event.bind()
-        _, number = under(None, super().take, [_of_lane(event, lane) for event in events], number)
+        _, number = call_wanting(None, super().take, [_of_lane(event, lane) for event in events], number)
         return {}, (number, lane)
 
-    def merge(self, state: Any, shards: Any, n_shards: int) -> Any:
+    def merge(self, state: PyTree, shards: PyTree, n_shards: int) -> Any:
         """Return the state after a `shard_map`; the lane is the same on all devices."""
         return super().merge(state[0], shards[0], n_shards), state[1]
 
     def _tap(self, call: Callable[..., Any], arrays: Sequence[Any]) -> Any:
         lane, *own = arrays
-        jaxpr, tree = traced(call, own, self._demanded)
+        jaxpr, tree = traced(call, own, self._wants)
         outputs, _, _ = Walk(self).run(jaxpr, own, (jnp.int32(0), lane))
         return jax.tree.unflatten(tree, outputs)
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from sightglass.core.errors import QueryError
 from sightglass.core.threads import Worker
 from sightglass.jax.program.primitive import MARK, Site, WantedLogs, arrays, wanted
-from sightglass.jax.program.walk import Track
+from sightglass.jax.program.walk import CollectedLog
 from sightglass.jax.tap import LogSpec, tap_p
 from sightglass.query.pipeline import PerEventResult
 from sightglass.query.query import Query
@@ -168,7 +168,7 @@ class _QueryListener:
         self._attached = attached
         self._queries = queries
 
-    def hear(self, data: Mapping[str, Any], steps: Mapping[str, Any], *, explicit: bool, where: str) -> None:
+    def on_log(self, data: Mapping[str, Any], steps: Mapping[str, Any], *, explicit: bool, where: str) -> None:
         """Add a callback to the program where a log is, if the log has what a query reads."""
         matching = [
             query for query in self._queries if query.is_satisfied_by(data) and not (explicit and query.names is None)
@@ -179,19 +179,19 @@ class _QueryListener:
         names = data if reads_all else {name for query in matching for name in query.names or ()}
         values = {name: arrays(data[name], f"of {name!r} in the log at {where}") for name in names}
         values = {name: value for name, value in values.items() if jax.tree.leaves(value)}
-        tracks = {name: _single(value) for name, value in values.items()}
+        collected = {name: _single(value) for name, value in values.items()}
         if steps:
-            tracks[MARK] = _single(
+            collected[MARK] = _single(
                 {name: arrays(value, f"of step {name!r} at {where}") for name, value in steps.items()}
             )
         queries = EventQueries(Occurrence(event=EVENT, body=None, n_per_call=None, logs={}, unavailable={}), matching)
-        outputs = queries.evaluate(tracks)
+        outputs = queries.evaluate(collected)
         self._attached.describe(values)
         self._attached.refuse(queries)
         if queries.keys:
             tree = jax.tree.structure(outputs)
-            kind = LogSpec(SITE, (), (), 0, False, len(outputs), tree)
-            tap_p.bind(jnp.int32(0), *outputs, kinds=(kind,), tap=_Callback(self._attached, queries))
+            spec = LogSpec(SITE, (), (), 0, False, len(outputs), tree)
+            tap_p.bind(jnp.int32(0), *outputs, specs=(spec,), tap=_Callback(self._attached, queries))
 
 
 class _Callback:
@@ -201,19 +201,19 @@ class _Callback:
         self._attached = attached
         self._queries = queries
 
-    def deliver(self, kinds: Sequence[LogSpec], operands: Sequence[npt.NDArray[Any]]) -> None:
+    def deliver(self, specs: Sequence[LogSpec], operands: Sequence[npt.NDArray[Any]]) -> None:
         """Pass the arrays on; of a masked log, those of the lanes for which it happened."""
-        (kind,) = kinds
-        if kind.masked:
+        (spec,) = specs
+        if spec.masked:
             mask, *operands = operands
             if not np.any(mask):
                 return
-            operands = [operand[mask] for operand in operands] if kind.n_batch else operands
+            operands = [operand[mask] for operand in operands] if spec.n_batch else operands
         self._attached.deliver(self._queries, list(operands))
 
 
-def _single(value: Any) -> Track:
-    return Track(jax.tree.map(lambda leaf: leaf[None], value), {}, None)
+def _single(value: Any) -> CollectedLog:
+    return CollectedLog(jax.tree.map(lambda leaf: leaf[None], value), {}, None)
 
 
 def attach(run: Run) -> None:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from sightglass.core.errors import SightglassError
 from sightglass.core.values import to_host
 from sightglass.jax.program.primitive import MARK
-from sightglass.jax.program.walk import Track
+from sightglass.jax.program.walk import CollectedLog
 from sightglass.query.pipeline import Evaluation, PerEventResult
 from sightglass.query.query import Query
 from sightglass.query.stages import Every, Group, Reduce
@@ -95,12 +95,12 @@ class EventQueries:
         marks = frozenset(key for key in logged if key.startswith(MARK))
         return marks | (logged if None in named else frozenset().union(*filter(None, named)))
 
-    def evaluate(self, tracks: Mapping[str, Track]) -> list[jax.Array]:
+    def evaluate(self, collected: Mapping[str, CollectedLog]) -> list[jax.Array]:
         """Evaluate the queries on the values logged under each key; return the arrays that leave the program."""
         outputs: list[jax.Array] = []
-        steps = _steps(tracks)
+        steps = _steps(collected)
         observables = {name: _Observable(step, None, True) for name, step in steps.items()}
-        observables |= {key: _observable(track) for key, track in tracks.items() if not key.startswith(MARK)}
+        observables |= {key: _observable(log) for key, log in collected.items() if not key.startswith(MARK)}
         for key, (one, evaluation) in self._queries.items():
             reads = observables if one.names is None else {n: observables[n] for n in one.names if n in observables}
             try:
@@ -178,21 +178,21 @@ class _Observable(NamedTuple):
     is_single: bool
 
 
-def _observable(track: Track) -> _Observable:
+def _observable(log: CollectedLog) -> _Observable:
     """Remove the event axis of a value that was logged once; leave it where it was logged several times."""
-    leaf = jax.tree.leaves(track.value)[0]
-    if leaf.shape[0] == 1 and (track.valid is None or track.valid.ndim == 1):
-        value = jax.tree.map(lambda a: a[0], track.value)
-        return _Observable(value, None if track.valid is None else track.valid[0], True)
-    return _Observable(track.value, track.valid, track.valid is None)
+    leaf = jax.tree.leaves(log.value)[0]
+    if leaf.shape[0] == 1 and (log.valid is None or log.valid.ndim == 1):
+        value = jax.tree.map(lambda a: a[0], log.value)
+        return _Observable(value, None if log.valid is None else log.valid[0], True)
+    return _Observable(log.value, log.valid, log.valid is None)
 
 
-def _steps(tracks: Mapping[str, Track]) -> dict[str, jax.Array]:
+def _steps(collected: Mapping[str, CollectedLog]) -> dict[str, jax.Array]:
     """Return each step from the first log that certainly happened once; under `vmap`, that of the first lane."""
     steps: dict[str, jax.Array] = {}
-    for key, track in tracks.items():
-        if key.startswith(MARK) and track.valid is None:
-            for name, step in track.value.items():
+    for key, log in collected.items():
+        if key.startswith(MARK) and log.valid is None:
+            for name, step in log.value.items():
                 if step.shape[0] == 1 and jnp.issubdtype(step.dtype, jnp.number):
                     steps.setdefault(name, step.ravel()[0])
     return steps

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from jax import lax
 
 from sightglass.jax.program import compat
-from sightglass.jax.program.walk import Track
+from sightglass.jax.program.walk import CollectedLog
 from sightglass.jax.tap import tap_p
 
 from .event_queries import EventQueries
@@ -104,7 +104,7 @@ class LoopBuffer:
         """Return an empty buffer; its shapes come from evaluating the queries on shapes."""
         occurrence = self.queries.occurrence
         expected = {
-            key: Track(e.stacked, {}, compat.Aval((e.n_events, *e.batch), np.bool_) if e.masked else None)
+            key: CollectedLog(e.stacked, {}, compat.Aval((e.n_events, *e.batch), np.bool_) if e.masked else None)
             for key, e in occurrence.logs.items()
             if key in self.queries.reads
         }
@@ -115,11 +115,11 @@ class LoopBuffer:
         phase = call * (occurrence.n_per_call or 0) % self.window_events
         return BufferState(call, phase, zero, zero, zero, [jnp.zeros((self.size, *a.shape), a.dtype) for a in avals])
 
-    def append(self, state: BufferState, tracks: Mapping[str, Track]) -> BufferState:
+    def append(self, state: BufferState, collected: Mapping[str, CollectedLog]) -> BufferState:
         """Append the queries' results for an event; send the buffer if it is full or a window closes."""
         outputs = [
             lax.dynamic_update_index_in_dim(old, new.astype(old.dtype), state.n_waiting, 0)
-            for old, new in zip(state.outputs, self.queries.evaluate(tracks), strict=True)
+            for old, new in zip(state.outputs, self.queries.evaluate(collected), strict=True)
         ]
         state = state._replace(outputs=outputs, n_seen=state.n_seen + 1, n_waiting=state.n_waiting + 1)
         if self.size == 1:
@@ -137,10 +137,10 @@ class LoopBuffer:
         """Send the buffer, even if it is empty; the last one of a call says so."""
         n_before = state.n_seen - state.n_waiting
         operands = (state.token, state.call, n_before, state.n_waiting, *state.outputs)
-        (token,) = tap_p.bind(*operands, kinds=(END,) if is_last else (), tap=self)
+        (token,) = tap_p.bind(*operands, specs=(END,) if is_last else (), tap=self)
         return state._replace(token=token, n_waiting=jnp.zeros_like(state.n_waiting))
 
-    def deliver(self, kinds: Sequence[str], operands: Sequence[npt.NDArray[Any]]) -> None:
+    def deliver(self, specs: Sequence[str], operands: Sequence[npt.NDArray[Any]]) -> None:
         """Pass on what the callback received; `tap_p` calls this."""
         call, n_before, n, *outputs = operands
         self._receive(
@@ -150,6 +150,6 @@ class LoopBuffer:
                 n_before=int(n_before),
                 n=int(n),
                 outputs=outputs,
-                is_last=kinds == (END,),
+                is_last=specs == (END,),
             )
         )

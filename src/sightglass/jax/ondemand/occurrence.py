@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from sightglass.core.errors import LogError
 from sightglass.jax.program import compat
 from sightglass.jax.program.primitive import MARK, Site, log_p
-from sightglass.jax.program.survey import Expected, Survey, survey
+from sightglass.jax.program.survey import ExpectedLog, Survey, survey
 
 UNNAMED = "log"
 LevelKind = Literal["loop", "branch", "devices", "call"]
@@ -29,8 +29,11 @@ class _Level(NamedTuple):
     eqn: int
     part: int
     kind: LevelKind
-    jaxpr: Any
+    jaxpr: compat.AnyJaxpr
     n: int | None
+
+
+_Located = tuple[Site, tuple[_Level, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,7 @@ class Occurrence:
     """
 
     event: str
-    body: Any
+    body: compat.AnyJaxpr | None
     n_per_call: int | None
     logs: Survey
     unavailable: dict[str, str]
@@ -66,7 +69,7 @@ class Occurrence:
         return {**{name: compat.Aval((), a.dtype) for name, a in steps.items()}, **known}
 
 
-def surely_once(expected: Expected) -> bool:
+def surely_once(expected: ExpectedLog) -> bool:
     """Return whether a log happens exactly once each time its event does."""
     return expected.n_events == 1 and not expected.masked
 
@@ -76,20 +79,20 @@ def event_of(site: Site, own: str) -> str:
     return own if site.event == UNNAMED else site.event
 
 
-def occurrences(jaxpr: Any, own: str) -> dict[str, Occurrence]:
+def occurrences(jaxpr: compat.AnyJaxpr, own: str) -> dict[str, Occurrence]:
     """Find the events of a step.
 
     Args:
         jaxpr: The step's program, traced with all its logs in it.
         own: The step's own event, which is always in the result.
     """
-    found: dict[str, list[tuple[Site, tuple[_Level, ...]]]] = {own: []}
+    found: dict[str, list[_Located]] = {own: []}
     for site, path in _sites(jaxpr, ()):
         found.setdefault(event_of(site, own), []).append((site, path))
     return {event: _occurrence(event, several, jaxpr, own) for event, several in found.items()}
 
 
-def _sites(jaxpr: Any, path: tuple[_Level, ...]) -> Iterator[tuple[Site, tuple[_Level, ...]]]:
+def _sites(jaxpr: compat.AnyJaxpr, path: tuple[_Level, ...]) -> Iterator[_Located]:
     for eqn in compat.opened(jaxpr)[0].eqns:
         if eqn.primitive is log_p:
             yield eqn.params["site"], path
@@ -98,7 +101,7 @@ def _sites(jaxpr: Any, path: tuple[_Level, ...]) -> Iterator[tuple[Site, tuple[_
             yield from _sites(inner, (*path, _level(eqn, part, compat.opened(inner)[0])))
 
 
-def _level(eqn: Any, part: int, inner: Any) -> _Level:
+def _level(eqn: compat.Equation, part: int, inner: compat.AnyJaxpr) -> _Level:
     match eqn.primitive.name:
         case "scan":
             return _Level(id(eqn), part, "loop", inner, eqn.params["length"])
@@ -111,8 +114,10 @@ def _level(eqn: Any, part: int, inner: Any) -> _Level:
     return _Level(id(eqn), part, "call", inner, 1)
 
 
-def _occurrence(event: str, several: Sequence[tuple[Site, tuple[_Level, ...]]], jaxpr: Any, own: str) -> Occurrence:
-    body: Any = None
+def _occurrence(
+    event: str, several: Sequence[tuple[Site, tuple[_Level, ...]]], jaxpr: compat.AnyJaxpr, own: str
+) -> Occurrence:
+    body: compat.AnyJaxpr | None = None
     n: int | None = 1
     n_per_call: int | None = 1
     for level in _shared([path for _, path in several]):
@@ -135,7 +140,7 @@ def _shared(paths: Sequence[tuple[_Level, ...]]) -> list[_Level]:
     return shared
 
 
-def _logs_of(jaxpr: Any, event: str, own: str, keys: Sequence[str]) -> tuple[Survey, dict[str, str]]:
+def _logs_of(jaxpr: compat.AnyJaxpr, event: str, own: str, keys: Sequence[str]) -> tuple[Survey, dict[str, str]]:
     logs: Survey = {}
     unavailable: dict[str, str] = {}
     for key in dict.fromkeys(keys):

@@ -21,7 +21,8 @@ from sightglass.jax.program import compat
 from sightglass.jax.program.primitive import MARK, LogEvent, Site, WantedLogs
 from sightglass.jax.program.survey import Survey
 from sightglass.jax.program.traced_function import traced
-from sightglass.jax.program.walk import Track, Tracks, Walk, joined
+from sightglass.jax.program.walk import CollectedLog, CollectedLogs, Walk, joined
+from sightglass.jax.pytree import PyTree
 
 from .event_queries import EventQueries, StepQuery
 from .loop_buffer import LoopBuffer, Receive
@@ -44,17 +45,17 @@ class _QueryCollector:
             self._reads[queries.event] = self._reads.get(queries.event, frozenset()) | queries.reads
         self._open: list[int] = []
 
-    def take(self, events: Sequence[LogEvent], state: Any) -> tuple[Tracks, Any]:
-        made: list[Tracks] = []
+    def take(self, events: Sequence[LogEvent], state: PyTree) -> tuple[CollectedLogs, Any]:
+        made: list[CollectedLogs] = []
         for event in events:
             for key, value in event.data.items():
-                name = self.track(key, event.site)
+                name = self.collected_as(key, event.site)
                 if name is not None:
                     value, mask = jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 0), (value, event.mask))
-                    made.append({name: Track(value, {}, mask)})
+                    made.append({name: CollectedLog(value, {}, mask)})
         return joined(made), state
 
-    def track(self, key: str, site: Site) -> str | None:
+    def collected_as(self, key: str, site: Site) -> str | None:
         event = event_of(site, self._own)
         if key not in self._reads.get(event, ()):
             return None
@@ -64,31 +65,31 @@ class _QueryCollector:
     def completed(self, found: Survey) -> Survey:
         return {name: dataclasses.replace(expected, steps={}) for name, expected in found.items()}
 
-    def enter(self, jaxpr: Any) -> None:
+    def enter(self, jaxpr: compat.AnyJaxpr) -> None:
         self._open.append(id(jaxpr))
 
-    def leave(self, jaxpr: Any, tracks: Tracks, state: Any) -> tuple[Tracks, Any]:
+    def leave(self, jaxpr: compat.AnyJaxpr, collected: CollectedLogs, state: PyTree) -> tuple[CollectedLogs, Any]:
         self._open.pop()
-        rest = dict(tracks)
+        rest = dict(collected)
         for i, buffer in enumerate(self._buffers):
             if buffer.queries.occurrence.body is jaxpr:
-                of_event = _of_event(buffer.queries.event, tracks)
+                of_event = _of_event(buffer.queries.event, collected)
                 state = {**state, i: buffer.append(state[i], of_event)}
                 for key in of_event:
                     rest.pop(f"{buffer.queries.event}{MARK}{key}", None)
         return rest, state
 
-    def fork(self, state: Any) -> Any:
+    def fork(self, state: PyTree) -> Any:
         return state
 
-    def merge(self, state: Any, shards: Any, n_shards: int) -> Any:
+    def merge(self, state: PyTree, shards: PyTree, n_shards: int) -> Any:
         return state  # an event never happens within a shard_map
 
 
-def _of_event(event: str, tracks: Tracks) -> dict[str, Track]:
+def _of_event(event: str, collected: CollectedLogs) -> dict[str, CollectedLog]:
     """Return what was logged for an event, by key."""
     prefix = f"{event}{MARK}"
-    return {name.removeprefix(prefix): track for name, track in tracks.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): log for name, log in collected.items() if name.startswith(prefix)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,8 +166,8 @@ class Variant:
         self._divide(found)
         state = {i: buffer.start(call) for i, buffer in enumerate(self.buffers)}
         collector = _QueryCollector(self._own, found, self.once, self.buffers)
-        results, tracks, state = Walk(collector).run(jaxpr, arrays, state)
-        once = [queries.evaluate(_of_event(queries.event, tracks)) for queries in self.once]
+        results, collected, state = Walk(collector).run(jaxpr, arrays, state)
+        once = [queries.evaluate(_of_event(queries.event, collected)) for queries in self.once]
         tokens = [buffer.send(state[i], is_last=True).token for i, buffer in enumerate(self.buffers)]
         return jax.tree.unflatten(structure, results), QueryOutputs(once=once, tokens=tokens)
 

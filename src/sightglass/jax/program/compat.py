@@ -1,11 +1,11 @@
-"""What JAX keeps to itself, or changes from one release to the next; everything else stands on its public modules.
+"""The parts of JAX that are private, or differ between releases; all other code uses its public modules.
 
 Rules:
 
-1. Whatever differs between the releases we support, or is not public, is in this file, and `tests/jax/test_compat.py`
-   says so when it goes.
-2. Nothing here edits what JAX keeps: equations and jaxprs are only read, and others made of them (`as_one`).
-3. Importing this file touches no device.
+1. Everything private or different between releases is in this file, and `tests/jax/test_compat.py` fails when it
+   disappears.
+2. Nothing here edits JAX's objects: equations and jaxprs are only read, and new ones made from them (`as_one`).
+3. Importing this file does not initialize a device.
 """
 
 from __future__ import annotations
@@ -13,18 +13,21 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
-from jax.extend.core import ClosedJaxpr, Jaxpr, Var
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 from jax.extend.source_info_util import current_name_stack, register_exclusion, summarize, user_context
 from jax.interpreters import mlir
 
 from sightglass.core.errors import LogError
+from sightglass.jax.pytree import PyTree
 
 _MAX_DEPTH = 3
 
 Aval: Any = jax.ShapeDtypeStruct
+AnyJaxpr: TypeAlias = Jaxpr | ClosedJaxpr
+Equation: TypeAlias = JaxprEqn
 _PLAIN = (type, jax.sharding.Sharding, jax.sharding.Mesh, jax.Array)
 
 
@@ -32,16 +35,16 @@ def _debugging() -> None:
     jax.debug.callback(lambda: None)
 
 
-# JAX permits this effect in control flow, remat and custom rules; a subclass inherits each of these permissions.
+# JAX allows this effect in control flow, remat and custom rules, and so any subclass of it.
 _DebugEffect: Any = type(next(iter(jax.make_jaxpr(_debugging)().effects)))
 
 
-# The user's line is the first one outside of this package.
+# JAX reports the first line outside of the excluded folders as the user's.
 register_exclusion(str(Path(__file__).parent))
 
 
 class LogEffect(_DebugEffect):  # type: ignore[misc]
-    """The effect that keeps a log in a program: unordered, and allowed wherever `jax.debug.callback` is."""
+    """The effect that keeps a log in a program: unordered, and allowed where `jax.debug.callback` is."""
 
     def __str__(self) -> str:
         return "Sightglass"
@@ -50,13 +53,13 @@ class LogEffect(_DebugEffect):  # type: ignore[misc]
 effect = LogEffect()
 
 
-def opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
-    """Return a jaxpr and its constants, whether it is a closed one or not (JAX 0.11 made them one)."""
+def opened(jaxpr: AnyJaxpr) -> tuple[Any, Sequence[Any]]:
+    """Return the open jaxpr and its constants of a closed or open one (one class since JAX 0.11)."""
     return (jaxpr.jaxpr, jaxpr.consts) if hasattr(jaxpr, "consts") else (jaxpr, ())
 
 
 def subjaxprs(params: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield every jaxpr in an equation's parameters, in tuples and in the objects of JAX's newer primitives too."""
+    """Yield every jaxpr in an equation's parameters, including those in tuples and in JAX's parameter objects."""
     for value in params.values():
         yield from _jaxprs_of(value, 0)
 
@@ -72,8 +75,8 @@ def _jaxprs_of(value: Any, depth: int) -> Iterator[Any]:
             yield from _jaxprs_of(item, depth + 1)
 
 
-def bind(eqn: Any, values: Sequence[Any]) -> list[Any]:
-    """Bind an equation's primitive again, to other values."""
+def bind(eqn: Equation, values: Sequence[Any]) -> list[Any]:
+    """Bind an equation's primitive again, with other values."""
     parameters = eqn.primitive.get_bind_params(eqn.params)
     if isinstance(parameters, tuple):  # up to JAX 0.10: the functions, then the rest
         functions, rest = parameters
@@ -84,11 +87,11 @@ def bind(eqn: Any, values: Sequence[Any]) -> list[Any]:
 
 
 class SourceContext:
-    """The user's place of an equation, for everything traced within: its line, its name stack, its context."""
+    """Enters the source line, name stack and context of an equation, for everything traced within."""
 
     __slots__ = ("_context", "_source")
 
-    def __init__(self, eqn: Any) -> None:
+    def __init__(self, eqn: Equation) -> None:
         info = eqn.source_info
         self._source: Any = user_context(info.traceback, name_stack=current_name_stack() + info.name_stack)
         self._context: Any = eqn.ctx.manager
@@ -102,37 +105,37 @@ class SourceContext:
         self._source.__exit__(*error)
 
 
-def where(eqn: Any) -> str:
+def where(eqn: Equation) -> str:
     """Return the user's file and line of an equation."""
     return str(summarize(eqn.source_info))
 
 
 def static_arguments(function: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Return the static positions and names of a jitted function; none of a plain one."""
+    """Return the static positions and names of a jitted function; empty for any other function."""
     info = getattr(function, "_jit_info", None)
     return (tuple(info.static_argnums), tuple(info.static_argnames)) if info else ((), ())
 
 
 def donated_arguments(function: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Return the donated positions and names of a jitted function; none of a plain one."""
+    """Return the donated positions and names of a jitted function; empty for any other function."""
     info = getattr(function, "_jit_info", None)
     return (tuple(info.donate_argnums), tuple(info.donate_argnames)) if info else ((), ())
 
 
 def options_around(function: Any, n_args: int = 0, sharding: Any = None) -> dict[str, Any]:
-    """Return what `jax.jit` is to be given for a function that takes one more argument in front, and returns a pair.
+    """Return the options of `jax.jit` for a wrapper with one more leading argument that returns a pair.
 
     Args:
-        function: The function that it is made from.
+        function: The jitted function that is wrapped.
         n_args: How many positional arguments it is called with that are not static.
-        sharding: Of what it returns besides; `None` for any.
+        sharding: The sharding of the second result; `None` for any.
 
     Raises:
-        LogError: It is no function of `jax.jit`'s.
+        LogError: `function` is not a function that `jax.jit` returned.
     """
     info = getattr(function, "_jit_info", None)
     if info is None:
-        raise LogError(f"Expected a function of jax.jit's, such as live(jax.jit(f)), got {function!r:.200}")
+        raise LogError(f"Expected a function that jax.jit returned, as in live(jax.jit(f)), got {function!r:.200}")
     options: dict[str, Any] = {
         "static_argnums": tuple(i + 1 if i >= 0 else i for i in info.static_argnums),
         "static_argnames": tuple(info.static_argnames),
@@ -155,8 +158,8 @@ def options_around(function: Any, n_args: int = 0, sharding: Any = None) -> dict
     return options
 
 
-def varied(tree: Any, axes: frozenset[str]) -> Any:
-    """Mark arrays as ones that differ between the devices along mesh axes, where they are not marked so already."""
+def varied(tree: PyTree, axes: frozenset[str]) -> Any:
+    """Mark arrays as varying between the devices along mesh axes, where they are not marked already."""
     vary: Any = jax.lax.pvary if not hasattr(jax.lax, "pcast") else lambda a, over: jax.lax.pcast(a, over, to="varying")
 
     def one(array: Any) -> Any:
@@ -169,7 +172,7 @@ def varied(tree: Any, axes: frozenset[str]) -> Any:
 
 
 def settings() -> Callable[[], contextlib.AbstractContextManager[Any]]:
-    """Return what brings another thread into the settings of this one that a program is compiled for."""
+    """Return a function that enters this thread's settings in another thread, as far as they affect compilation."""
     mesh = jax.sharding.get_mesh()
     values: dict[Any, Any] = {
         jax.enable_x64: jax.config.jax_enable_x64,
@@ -194,8 +197,8 @@ def manual_axes(params: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(params["newly_manual_axes"] if "newly_manual_axes" in params else params["manual_axes"])
 
 
-def scan_arity(eqn: Any) -> tuple[int, int]:
-    """Return how many constants and carried values a scan has: their axes tell (JAX 0.11 renamed the parameters)."""
+def scan_arity(eqn: Equation) -> tuple[int, int]:
+    """Return how many constants and carried values a scan has, from their axes (JAX 0.11 renamed the parameters)."""
     inner, _ = opened(eqn.params["jaxpr"])
     n_xs = sum(a.aval.ndim != b.aval.ndim for a, b in zip(eqn.invars, inner.invars, strict=True))
     n_carry = sum(a.aval.ndim == b.aval.ndim for a, b in zip(eqn.outvars, inner.outvars, strict=True))
@@ -203,7 +206,7 @@ def scan_arity(eqn: Any) -> tuple[int, int]:
 
 
 def jit_options(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `jax.jit` is to be given for an inner jit to stay what it was, its shardings aside."""
+    """Return the options of an inner jit, except its shardings, for `jax.jit`."""
     return {
         "inline": params["inline"],
         "keep_unused": params["keep_unused"],
@@ -212,7 +215,7 @@ def jit_options(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def specified(shardings: Sequence[Any]) -> bool:
-    """Return whether any of an inner jit's shardings was asked for."""
+    """Return whether any of an inner jit's shardings was specified."""
     return any(type(sharding).__name__ != "UnspecifiedValue" for sharding in shardings)
 
 
@@ -234,7 +237,7 @@ def emit_callback(context: Any, callback: Callable[..., tuple[Any, ...]], operan
 
 
 def _callback_sharding(context: Any) -> Any:
-    """Return where a callback runs: on each device inside `shard_map`, else once, on the first."""
+    """Return the devices a callback runs on: each one inside `shard_map`, else only the first."""
     from jax._src.callback import _callback_op_sharding
 
     axes = context.module_context.axis_context
@@ -247,37 +250,37 @@ def is_jaxpr(value: Any) -> bool:
 
 
 def variables(atoms: Sequence[Any]) -> set[Any]:
-    """Return those of an equation's or a jaxpr's inputs or outputs that are no constants."""
+    """Return the inputs or outputs of an equation or jaxpr that are not constants."""
     return {atom for atom in atoms if isinstance(atom, Var)}
 
 
-def with_equations(jaxpr: Any, eqns: Sequence[Any]) -> Any:
+def with_equations(jaxpr: AnyJaxpr, eqns: Sequence[Any]) -> Any:
     """Return a jaxpr, closed or open as it was, with other equations."""
     inner, consts = opened(jaxpr)
     inner = inner.replace(eqns=list(eqns))
     return ClosedJaxpr(inner, consts) if isinstance(jaxpr, ClosedJaxpr) else inner
 
 
-def _part(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 
-_jitted_part = jax.jit(_part)
+_jitted_identity = jax.jit(_identity)
 
 
 def call_like() -> Any:
-    """Return a jaxpr whose one equation is an inner jit, as JAX makes one here and now."""
+    """Return a jaxpr whose only equation is an inner jit, as this release of JAX makes it in this context."""
     with jax.disable_jit(False):
-        return opened(jax.make_jaxpr(_jitted_part)(0.0))[0]
+        return opened(jax.make_jaxpr(_jitted_identity)(0.0))[0]
 
 
 def as_one(eqns: Sequence[Any], needed: set[Any], like: Any) -> Any:
-    """Make one equation, an inner jit, of equations without effects; nothing is traced.
+    """Return one equation, an inner jit, made of equations without effects; traces nothing.
 
     Args:
         eqns: The equations.
-        needed: The variables that are used behind them: its outputs are those of these that the equations make.
-        like: What `call_like` returned.
+        needed: The variables that are used after them; those that the equations make are the outputs.
+        like: The result of `call_like`.
     """
     made = dict.fromkeys(v for eqn in eqns for v in eqn.outvars)
     used = dict.fromkeys(v for eqn in eqns for v in eqn.invars if isinstance(v, Var))
@@ -294,5 +297,5 @@ def as_one(eqns: Sequence[Any], needed: set[Any], like: Any) -> Any:
 
 
 def value_holder(context: Any) -> Any:
-    """Return the object in which a user context has its `value`: the context itself takes three times as long."""
+    """Return the object that holds a user context's `value`: reading it there takes a third of the time."""
     return getattr(context, "_obj", context)

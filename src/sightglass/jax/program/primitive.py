@@ -1,17 +1,17 @@
-"""`log`: a place in a JAX program at which values can be taken; nothing at all until somebody takes them.
+"""`log`: offers values of a JAX program, and leaves nothing in the program until a transformation wants them.
 
 Theory of operation:
 
-1. What is wanted stands in a `jax.make_user_context` value, a `WantedLogs`, which is part of JAX's own cache keys: a
-   function traced with a demand and the same function traced without one never share a program.
-2. With no demand, `log` leaves nothing in the program: no equation, no effect, no value.
-3. With one, `log` binds a primitive that has operands and an unordered effect, but no results. So no equation depends
-   on it, and `log` itself hands the values back. (The design document's primitive returns its inputs; that keeps values
-   alive which nobody needs.)
-4. The primitive lowers to nothing. It is `spool` and `tap` that find it and put something in its place.
+1. The logs that are wanted are the value of a `jax.make_user_context`, a `WantedLogs`, which is part of JAX's own cache
+   keys: a function traced with logs and the same function traced without them never share a program.
+2. If nothing is wanted, `log` leaves nothing in the program: no equation, no effect, no value.
+3. Otherwise, `log` binds a primitive with operands and an unordered effect, but without results. So no equation depends
+   on it, and `log` itself returns the values. (A primitive that returned its inputs, as in lox, would keep values alive
+   that nothing else needs.)
+4. The primitive lowers to nothing. `spool` and `tap` find it and replace it.
 5. `jax.vmap` puts its axis in front of all values and steps of a log whose values it batches, outermost first. Under
-   differentiation a log stays with the primal computation.
-6. A log may carry a mask (see `batching.py`): a boolean of the shape of the batch axes, saying for which lanes it
+   differentiation, a log stays with the primal computation.
+6. A log may carry a mask (see `batching.py`): a boolean of the shape of the batch axes that says for which lanes it
    happened.
 """
 
@@ -30,31 +30,33 @@ from jax.interpreters import ad, batching, mlir
 
 from sightglass.core.errors import LogError
 from sightglass.jax.logs.logdict import NO_LEAVES, logdict
+from sightglass.jax.program import compat
+from sightglass.jax.pytree import PyTree
 
 from .compat import effect, value_holder
 
 T = TypeVar("T")
 
 MARK = "\0"
-"""With what the key begins under which a marked log has its steps."""
+"""Begins the key under which a marked log has its steps."""
 
 
 class LogListener(Protocol):
-    """Who hears of each log while the program is traced, where the log stands."""
+    """Is called at each log while JAX traces the program."""
 
-    def hear(self, data: Mapping[str, Any], steps: Mapping[str, Any], *, explicit: bool, where: str) -> None:
-        """Hear of a log: its values by key, which may be functions; its steps; the user's file and line."""
+    def on_log(self, data: Mapping[str, Any], steps: Mapping[str, Any], *, explicit: bool, where: str) -> None:
+        """Handle a log: its values by key, which may be functions; its steps; the user's file and line."""
 
 
 class WantedLogs(NamedTuple):
     """Which logs are wanted.
 
     Attributes:
-        all: Whether every log is, but for explicit ones.
+        all: Whether all logs are wanted, except explicit ones.
         names: The keys that are wanted by name, explicit or not.
-        explicit: Whether `all` means explicit ones too.
-        marks: Whether the place of a log is wanted even if none of its keys is.
-        listener: Who else hears of each log where it stands, whatever is wanted.
+        explicit: Whether `all` includes explicit logs.
+        marks: Whether the position and steps of a log are wanted even if none of its keys is.
+        listener: Called at each log, whatever is wanted.
     """
 
     all: bool
@@ -63,8 +65,8 @@ class WantedLogs(NamedTuple):
     marks: bool = False
     listener: LogListener | None = None
 
-    def wants(self, key: str, *, explicit: bool) -> bool:
-        """Return whether a key of a log is wanted; the steps of a mark are, by whoever wants marks."""
+    def include(self, key: str, *, explicit: bool) -> bool:
+        """Return whether a key of a log is wanted; `marks` decides on the keys of marks."""
         if key.startswith(MARK):
             return self.marks
         return key in self.names or (self.all and (self.explicit or not explicit))
@@ -77,8 +79,8 @@ class WantedLogs(NamedTuple):
         return WantedLogs(self.all or other.all, self.names | other.names, explicit, marks, listener)
 
 
-def demand(argnames: str | Sequence[str] | None) -> WantedLogs:
-    """Make the demand of a transformation's `argnames`: everything that is not explicit, or these keys."""
+def wanted_logs(argnames: str | Sequence[str] | None) -> WantedLogs:
+    """Return the logs that `argnames` select: all that are not explicit, or those with these keys."""
     if argnames is None:
         return WantedLogs(True, frozenset())
     return WantedLogs(False, frozenset((argnames,) if isinstance(argnames, str) else argnames))
@@ -86,20 +88,20 @@ def demand(argnames: str | Sequence[str] | None) -> WantedLogs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """One `log` in a user's code, as far as it is known before anything runs.
+    """The static part of one `log` in the user's code.
 
     Attributes:
         keys: The keys, in the user's order.
         steps: The names of the steps.
         tree: The structure of `(values, steps)`, two lists.
-        explicit: Whether it is taken only when asked for by name.
+        explicit: Whether it is collected only if its key is named.
         event: The event's name.
         where: The user's file and line.
     """
 
     keys: tuple[str, ...]
     steps: tuple[str, ...]
-    tree: Any
+    tree: PyTree
     explicit: bool
     event: str
     where: str
@@ -118,22 +120,21 @@ log_p.multiple_results = True
 def log(
     data: Mapping[str, Any], *, event: str = "log", prefix: str = "", explicit: bool = False, **steps: Any
 ) -> logdict:
-    """Offer values of a JAX program to whoever wants them, at any depth of it.
+    """Offer values of a JAX program to `spool`, `tap`, `live` and clients, at any depth of it.
 
     Args:
-        data: A value for each key: anything with JAX arrays or numbers at its leaves, nested as deep as you like. A
-            leaf may be a function without arguments, which is called, and so traced, only where its value is taken.
-            `None` is left out.
+        data: A value for each key: any pytree of JAX arrays and numbers. A leaf may be a function without arguments,
+            which is called, and so traced, only if its value is collected. `None` is ignored.
         event: The event's name, for clients of `live`.
-        prefix: What to put in front of each key.
-        explicit: Take it only where it is asked for by name (`argnames`).
-        **steps: Where this happened: numbers, by name, such as `step=state.step`.
+        prefix: A text to put in front of each key.
+        explicit: Whether to collect it only where its key is named (`argnames`).
+        **steps: The steps at which this happened, by name, for example `step=state.step`.
 
     Returns:
-        What was given, each leaf with a leading event axis of length 1; a leaf that nobody uses is never built.
+        The same values, each leaf with a leading event axis of length 1. A leaf that you do not read is never built.
 
     Raises:
-        LogError: The data are no mapping from names, or hold what JAX has no array for, such as a string.
+        LogError: `data` is not a mapping, or a leaf is not an array or number, for example a string.
 
     Example:
         >>> import jax.numpy as jnp
@@ -141,10 +142,10 @@ def log(
         >>> logs["loss"].shape
         (1,)
     """
-    demanded = _wanted.value
-    if demanded is not None:
-        data = _bind(data, steps, demanded, event=event, prefix=prefix, explicit=explicit)
-    # This is logdict.of(data, steps): the call would cost a quarter of what a log costs that nobody wants.
+    wants = _wanted.value
+    if wants is not None:
+        data = _bind(data, steps, wants, event=event, prefix=prefix, explicit=explicit)
+    # This is logdict.of(data, steps), inlined: the call would add a quarter to the cost of a log that is not wanted.
     logs = _new(logdict)
     logs._is_lazy = True
     logs._data = {prefix + key: value for key, value in data.items()} if prefix else data
@@ -154,38 +155,38 @@ def log(
 
 
 def _bind(
-    data: Mapping[str, Any], steps: Mapping[str, Any], demanded: WantedLogs, *, event: str, prefix: str, explicit: bool
+    data: Mapping[str, Any], steps: Mapping[str, Any], wants: WantedLogs, *, event: str, prefix: str, explicit: bool
 ) -> Mapping[str, Any]:
-    """Bind what is wanted of a log; return its data, with functions replaced by the values they returned."""
+    """Bind what is wanted of a log; return its data, with functions replaced by their values."""
     if not isinstance(data, Mapping):
-        raise LogError(f"log() takes a mapping from names to values, such as {{'loss': loss}}; got {data!r:.120}")
+        raise LogError(f"Expected a mapping of names to values, such as {{'loss': loss}}, in log(), got {data!r:.120}")
     frame = sys._getframe(2)
     where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-    if demanded.listener is not None:
+    if wants.listener is not None:
         named = {prefix + str(key): value for key, value in data.items()}
-        demanded.listener.hear(named, steps, explicit=explicit, where=where)
+        wants.listener.on_log(named, steps, explicit=explicit, where=where)
     taken = {
         key: arrays(value, f"of {key!r} in the log at {where}")
         for key, value in data.items()
-        if demanded.wants(prefix + str(key), explicit=explicit)
+        if wants.include(prefix + str(key), explicit=explicit)
     }
     values = {prefix + str(key): value for key, value in taken.items() if jax.tree.leaves(value)}
-    if values or demanded.marks:
-        places = {name: arrays(value, f"of step {name!r} in the log at {where}") for name, value in steps.items()}
-        if demanded.marks and places:
-            values[f"{MARK}{where}"] = places
-        flat, tree = jax.tree.flatten((list(values.values()), list(places.values())))
-        keys, names = tuple(values), tuple(places)
+    if values or wants.marks:
+        step_values = {name: arrays(value, f"of step {name!r} in the log at {where}") for name, value in steps.items()}
+        if wants.marks and step_values:
+            values[f"{MARK}{where}"] = step_values
+        flat, tree = jax.tree.flatten((list(values.values()), list(step_values.values())))
+        keys, names = tuple(values), tuple(step_values)
         site = Site(keys=keys, steps=names, tree=tree, explicit=explicit, event=event, where=where)
         log_p.bind(*flat, site=site, n_batch=0, masked=False)
     return {**data, **taken}
 
 
 def arrays(value: Any, what: str) -> Any:
-    """Make arrays of the leaves of a value, calling those that are functions.
+    """Convert the leaves of a value to arrays; call those that are functions.
 
     Raises:
-        LogError: A leaf is nothing that JAX has arrays for.
+        LogError: A leaf is not an array or number.
     """
 
     def array(leaf: Any) -> Any:
@@ -194,7 +195,7 @@ def arrays(value: Any, what: str) -> Any:
         if callable(leaf) and not hasattr(leaf, "__jax_array__"):
             return arrays(leaf(), what)
         if isinstance(leaf, str | bytes):
-            raise LogError(f"Cannot log the text {leaf!r:.80} {what}: JAX has no strings; log a number instead")
+            raise LogError(f"Cannot log the string {leaf!r:.80} {what}: JAX has no strings; log a number instead")
         try:
             return jnp.asarray(leaf)
         except TypeError as error:
@@ -222,14 +223,14 @@ mlir.register_lowering(log_p, lambda context, *values, **params: [])
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """A log that is being met in a program.
+    """A log found in a program.
 
     Attributes:
-        site: Which log it is.
+        site: The log in the user's code.
         data: A value for each key.
         steps: A value for each step.
         n_batch: How many leading axes of each value are batch axes.
-        mask: For which lanes it happened, or `None` for all; shape: that of the batch axes.
+        mask: The lanes for which it happened, of the shape of the batch axes; `None` for all.
     """
 
     site: Site
@@ -239,8 +240,8 @@ class LogEvent:
     mask: Any = None
 
     @classmethod
-    def of(cls, eqn: Any, values: Sequence[Any]) -> LogEvent:
-        """Read an equation of the primitive, given what stands for its operands."""
+    def of(cls, eqn: compat.Equation, values: Sequence[Any]) -> LogEvent:
+        """Return the log of an equation, given the values of its operands."""
         site, masked = eqn.params["site"], eqn.params["masked"]
         values = [
             value if hasattr(value, "dtype") and hasattr(value, "shape") else jnp.asarray(value, operand.aval.dtype)
@@ -256,7 +257,7 @@ class LogEvent:
         )
 
     def bind(self) -> None:
-        """Log it again, for a transformation further out."""
+        """Log it again, for an outer transformation."""
         flat = jax.tree.leaves((list(self.data.values()), list(self.steps.values())))
         mask = [] if self.mask is None else [self.mask]
         log_p.bind(*mask, *flat, site=self.site, n_batch=self.n_batch, masked=bool(mask))
@@ -267,7 +268,7 @@ class LogEvent:
         return replace(self, data=data, site=replace(self.site, keys=tuple(data), tree=tree))
 
     def masked_by(self, mask: Any) -> LogEvent:
-        """Return the same log for those lanes only for which a mask holds; it is broadcast to the batch axes."""
+        """Return the same log for the lanes where a mask is true; the mask is broadcast to the batch axes."""
         if not self.data:
             return self
         shape = np.shape(jax.tree.leaves(self.data)[0])[: self.n_batch]
@@ -275,7 +276,7 @@ class LogEvent:
         return replace(self, mask=jnp.broadcast_to(both, shape))
 
 
-def under(demanded: WantedLogs | None, function: Callable[..., T], *args: Any) -> T:
-    """Call a function with a demand in force; `None` for none."""
-    with wanted(demanded):
+def call_wanting(wants: WantedLogs | None, function: Callable[..., T], *args: Any) -> T:
+    """Call a function while certain logs are wanted; `None` for none."""
+    with wanted(wants):
         return function(*args)

@@ -1,6 +1,6 @@
-"""What a program will log, read off its jaxpr before anything is traced again: how often, of which shapes, where.
+"""Find what a program will log from its jaxpr, before it is traced again: how often, with which shapes, and where.
 
-Loops and branches need it: a scan's carry must exist before the scan, and the branches of a `cond` must give equal
+Loops and branches need this: a scan's carry must exist before the scan, and the branches of a `cond` must return equal
 trees.
 """
 
@@ -15,24 +15,25 @@ from typing import Any
 import jax
 
 from sightglass.core.errors import LogError
+from sightglass.jax.pytree import PyTree
 
 from . import compat
 from .primitive import LogEvent, Site, log_p
 
-Takes = Callable[[str, Site], str | None]
-"""Names the track of a key of a log; `None` where it makes none."""
+CollectedAs = Callable[[str, Site], str | None]
+"""Returns the name under which a key of a log is collected; `None` if it is not."""
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
-    """What will be logged under one key.
+class ExpectedLog:
+    """The logs under one key.
 
     Attributes:
-        value: Shapes and dtypes of the value, its batch axes included.
-        steps: Those of the steps, by name.
+        value: Shapes and dtypes of the value, including its batch axes.
+        steps: Shapes and dtypes of the steps, by name.
         n_batch: How many leading axes are batch axes.
-        n_events: How many events there will be at most; `None` if a while loop decides.
-        masked: Whether some of these may not happen.
+        n_events: The largest number of events; `None` if a while loop decides.
+        masked: Whether some of them may not happen.
         where: The user's file and line of the first of them.
     """
 
@@ -45,7 +46,7 @@ class Expected:
 
     @property
     def stacked(self) -> Any:
-        """Shapes and dtypes of the value with the event axis in front; for what is not in a while loop."""
+        """Shapes and dtypes of the value with the event axis in front; only outside of while loops."""
         return jax.tree.map(lambda a: compat.Aval((self.n_events, *a.shape), a.dtype), self.value)
 
     @property
@@ -54,11 +55,11 @@ class Expected:
         return tuple(jax.tree.leaves(self.value)[0].shape[: self.n_batch])
 
 
-Survey = dict[str, Expected]
+Survey = dict[str, ExpectedLog]
 
 
-def survey(jaxpr: Any, takes: Takes) -> Survey:
-    """Tell what a jaxpr will log in each track, in the order in which they first appear.
+def survey(jaxpr: compat.AnyJaxpr, takes: CollectedAs) -> Survey:
+    """Return what a jaxpr will log under each name, in order of first appearance.
 
     Raises:
         LogError: Two logs under one key differ in structure, shape, dtype or steps.
@@ -70,7 +71,7 @@ def survey(jaxpr: Any, takes: Takes) -> Survey:
     return found
 
 
-def _of(eqn: Any, takes: Takes) -> Survey:
+def _of(eqn: compat.Equation, takes: CollectedAs) -> Survey:
     if eqn.primitive is log_p:
         return _logged(eqn, takes)
     inner = [survey(jaxpr, takes) for jaxpr in compat.subjaxprs(eqn.params)]
@@ -87,12 +88,12 @@ def _of(eqn: Any, takes: Takes) -> Survey:
     return inner[0] if inner else {}
 
 
-def _logged(eqn: Any, takes: Takes) -> Survey:
+def _logged(eqn: compat.Equation, takes: CollectedAs) -> Survey:
     avals = [compat.Aval(v.aval.shape, v.aval.dtype) for v in eqn.invars]
     event = LogEvent.of(eqn, avals)
     masked = event.mask is not None
     return {
-        name: Expected(value, event.steps, event.n_batch, 1, masked, event.site.where)
+        name: ExpectedLog(value, event.steps, event.n_batch, 1, masked, event.site.where)
         for key, value in event.data.items()
         if (name := takes(key, event.site)) is not None
     }
@@ -105,7 +106,7 @@ def _times(found: Survey, n: int) -> Survey:
 
 
 def branches(found: Iterable[Survey]) -> Survey:
-    """Tell what a `cond` will log, given its branches: as often as the most talkative one, masked if they differ."""
+    """Return what a `cond` will log: as often as the branch that logs most, masked if the branches differ."""
     every = list(found)
     result: Survey = {}
     for key in dict.fromkeys(key for one in every for key in one):
@@ -120,10 +121,10 @@ def branches(found: Iterable[Survey]) -> Survey:
     return result
 
 
-def _joined(key: str, first: Expected, second: Expected) -> Expected:
-    """Return what two places log under one key together."""
+def _joined(key: str, first: ExpectedLog, second: ExpectedLog) -> ExpectedLog:
+    """Return what two logs under one key add up to."""
     shared = first.steps.keys() & second.steps.keys()
-    a, b = _kind(first, shared), _kind(second, shared)
+    a, b = _type_of(first, shared), _type_of(second, shared)
     if a != b:
         raise LogError(
             f"Two logs under the key {key!r} cannot be stacked: {a} at {first.where}, but {b} at {second.where}. "
@@ -134,10 +135,10 @@ def _joined(key: str, first: Expected, second: Expected) -> Expected:
     return dataclasses.replace(first, steps=steps, n_events=n, masked=first.masked or second.masked)
 
 
-def _kind(expected: Expected, steps: Iterable[str]) -> str:
-    """Name the structure, shapes and dtypes of a value and of some of its steps."""
+def _type_of(expected: ExpectedLog, steps: Iterable[str]) -> str:
+    """Return the structure, shapes and dtypes of a value and of some of its steps, as text."""
 
-    def name(tree: Any) -> str:
+    def name(tree: PyTree) -> str:
         return str(jax.tree.map(lambda a: f"{a.dtype}{list(a.shape)}", tree)).replace("'", "")
 
     batch = f" of which {expected.n_batch} axes are of vmap" if expected.n_batch else ""

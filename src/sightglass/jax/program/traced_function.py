@@ -1,9 +1,9 @@
-"""Functions that are read before they run: what `spool` and `tap` have in common.
+"""Functions that are traced and transformed before they run; shared by `spool` and `tap`.
 
 A transformed function is one `jax.jit` of the program that the transformation makes of the user's function. So JAX's
-own caches decide when to trace again (shapes, dtypes, shardings, the demand further out), and a second call goes
-through the fast dispatch. What the user's own `jax.jit` was told about static and donated arguments stays in force. A
-leaf of the arguments that is neither an array nor a number is static, and must be hashable.
+own caches decide when to trace again (shapes, dtypes, shardings, logs wanted by outer transformations), and a second
+call takes JAX's fast path. Static and donated arguments of the user's own `jax.jit` stay static and donated. A leaf of
+the arguments that is neither an array nor a number is static and must be hashable.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from . import compat
 from .packing import packed
-from .primitive import WantedLogs, under, wanted
+from .primitive import WantedLogs, call_wanting, wanted
 
 NUMBERS = (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
 _HOLE = object()
@@ -26,50 +26,50 @@ _HOLE = object()
 
 @dataclass(frozen=True, slots=True)
 class _Static:
-    """An argument that a user's `jax.jit` declared static: a leaf, whatever it holds."""
+    """An argument that the user's `jax.jit` declared static: a leaf, whatever its type."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ArgumentTemplate:
     """The arguments of a call without their arrays.
 
     Attributes:
         tree: The structure of `(args, kwargs)`.
-        leaves: The static leaves, and a hole for each array.
+        leaves: The static leaves, with a hole in place of each array.
     """
 
     tree: Any
     leaves: tuple[Any, ...]
 
-    def filled(self, arrays: Sequence[Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        """Return the arguments with arrays in the holes."""
+    def fill(self, arrays: Sequence[Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """Return the arguments with these arrays in the holes."""
         rest = iter(arrays)
         leaves = [next(rest) if leaf is _HOLE else leaf for leaf in self.leaves]
         args, kwargs = jax.tree.unflatten(self.tree, leaves)
-        return [_bare(a) for a in args], {name: _bare(a) for name, a in kwargs.items()}
+        return [_unwrapped(a) for a in args], {name: _unwrapped(a) for name, a in kwargs.items()}
 
 
-def _bare(argument: Any) -> Any:
+def _unwrapped(argument: Any) -> Any:
     return argument.value if isinstance(argument, _Static) else argument
 
 
 def is_array(leaf: Any) -> bool:
-    """Return whether a leaf of the arguments is traced, as opposed to static."""
+    """Return whether a leaf of the arguments is traced; all others are static."""
     return isinstance(leaf, NUMBERS) or hasattr(leaf, "__jax_array__")
 
 
 Program = Callable[[Callable[..., Any], Sequence[Any]], Any]
 
 
-class Staged:
-    """A function whose program is made by a transformation.
+class TransformedFunction:
+    """A function whose program is the result of a transformation.
 
     Args:
         function: The user's function.
-        program: Makes the results of `call(*arrays)`, where `call` is the user's function of its arrays; runs while JAX
-        traces.
+        program: Returns the results of the transformed program, given `call`, the user's function of its arrays, and
+            these arrays; runs while JAX traces.
     """
 
     def __init__(self, function: Callable[..., Any], program: Program) -> None:
@@ -89,13 +89,13 @@ class Staged:
         return compiled(shape, *arrays)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """Bind like a function, when it stands in a class."""
+        """Bind like a function when it is an attribute of a class."""
         return self if instance is None else functools.partial(self, instance)
 
     def _jitted(self, donated: tuple[int, ...]) -> Any:
-        def program(shape: Shape, *arrays: Any) -> Any:
+        def program(shape: ArgumentTemplate, *arrays: Any) -> Any:
             def call(*arrays: Any) -> Any:
-                args, kwargs = shape.filled(arrays)
+                args, kwargs = shape.fill(arrays)
                 return self._function(*args, **kwargs)
 
             return self._program(call, arrays)
@@ -103,14 +103,14 @@ class Staged:
         program.__name__ = program.__qualname__ = getattr(self._function, "__name__", "program")
         return jax.jit(program, static_argnums=0, inline=True, donate_argnums=tuple(i + 1 for i in donated))
 
-    def _split(self, args: Any, kwargs: Any) -> tuple[Shape, list[Any], tuple[int, ...]]:
+    def _split(self, args: Any, kwargs: Any) -> tuple[ArgumentTemplate, list[Any], tuple[int, ...]]:
         positions, names = self._static
         if positions or names:
             args = tuple(_Static(a) if i in positions else a for i, a in enumerate(args))
             kwargs = {name: _Static(a) if name in names else a for name, a in kwargs.items()}
         leaves, tree = jax.tree.flatten((args, kwargs))
         traced = [is_array(leaf) for leaf in leaves]
-        shape = Shape(tree, tuple(_HOLE if is_ else leaf for leaf, is_ in zip(leaves, traced, strict=True)))
+        shape = ArgumentTemplate(tree, tuple(_HOLE if is_ else leaf for leaf, is_ in zip(leaves, traced, strict=True)))
         arrays = [leaf for leaf, is_ in zip(leaves, traced, strict=True) if is_]
         return shape, arrays, self._donations(args, kwargs) if any(self._donated) else ()
 
@@ -124,11 +124,11 @@ class Staged:
         return tuple(i for i, given in enumerate(each) if given)
 
 
-def traced(call: Callable[..., Any], arrays: Sequence[Any], demanded: WantedLogs) -> tuple[Any, Any]:
-    """Trace a function with a demand in force, next to what is demanded further out.
+def traced(call: Callable[..., Any], arrays: Sequence[Any], wants: WantedLogs) -> tuple[Any, Any]:
+    """Trace a function with these logs, and with those that outer transformations want.
 
     Returns:
         Its closed jaxpr, packed, and the structure of its results.
     """
-    jaxpr, results = under(demanded | wanted.value, jax.make_jaxpr(call, return_shape=True), *arrays)
+    jaxpr, results = call_wanting(wants | wanted.value, jax.make_jaxpr(call, return_shape=True), *arrays)
     return packed(jaxpr), jax.tree.structure(results)

@@ -1,18 +1,17 @@
-"""Run a jaxpr forwards with something in the place of its logs: the program is emitted anew.
+"""Emit a program again from its jaxpr, with something else in place of its logs.
 
 Theory of operation:
 
-1. A jaxpr is read, never edited. An equation that holds no log is bound again as it is; one that does is emitted
-   through `jax.lax.scan`, `while_loop`, `switch`, `jax.jit`, `jax.checkpoint`, `jax.shard_map`, `jax.custom_jvp`,
+1. A jaxpr is read, never edited. An equation without a log is bound again as it is; one with a log is emitted through
+   `jax.lax.scan`, `while_loop`, `switch`, `jax.jit`, `jax.checkpoint`, `jax.shard_map`, `jax.custom_jvp`,
    `jax.custom_vjp`.
-2. Two things are threaded through. A *state* is a pytree that goes in and comes out: a carry of loops. A *track* is
-   what one key has logged so far, with a leading event axis; a scan stacks tracks, and what comes after is appended, so
-   that a track stands in program order.
-3. Events of one body that follow upon each other, with no loop or branch in between, are taken together
-   (`Collector.take`).
-4. Branches that log differently are padded to the most talkative one; a mask says what happened.
-5. An outer derivative of the emitted program uses the user's custom rules: the primal's logs are what is collected.
-6. A primitive that holds logs and has no rule here is refused by name.
+2. Two values pass through the whole program. A *state* is a pytree: loops carry it. *Collected logs* are the values
+   logged so far under each key, with a leading event axis: a scan stacks them, later ones are appended, so they stay in
+   program order.
+3. Consecutive events of one body, without a loop or branch between them, are taken together (`Collector.take`).
+4. Branches that log a different number of events are padded to the longest; a mask marks what happened.
+5. An outer derivative of the emitted program uses the user's custom rules and collects the logs of the primal.
+6. A primitive that contains logs and has no rule here raises an error with its name.
 """
 
 from __future__ import annotations
@@ -29,19 +28,20 @@ from jax import lax
 from jax.extend.core import Literal
 
 from sightglass.core.errors import LogError
+from sightglass.jax.pytree import PyTree
 
 from . import compat
 from .primitive import LogEvent, Site, log_p
 from .survey import Survey, branches, survey
 
 
-class Track(NamedTuple):
-    """What one key has logged.
+class CollectedLog(NamedTuple):
+    """The values logged under one key.
 
     Attributes:
         value: The values; each leaf has shape (n_events, *batch, *shape).
         steps: The steps, by name, of shapes (n_events, *batch, *shape).
-        valid: Which of them happened, shape (n_events, *batch); `None` if all did.
+        valid: A mask of those that happened, shape (n_events, *batch); `None` if all did.
     """
 
     value: Any
@@ -49,41 +49,41 @@ class Track(NamedTuple):
     valid: Any
 
 
-Tracks = dict[str, Track]
+CollectedLogs = dict[str, CollectedLog]
 Values = list[Any]
-Rule = Callable[["Walk", Any, Values, Any], tuple[Values, Tracks, Any]]
+Rule = Callable[["Walk", Any, Values, Any], tuple[Values, CollectedLogs, Any]]
 NONE: Mapping[str, Rule] = {}
 
 
 class Collector(Protocol):
-    """What is put in the place of logs."""
+    """Decides what replaces the logs of a program."""
 
-    def take(self, events: Sequence[LogEvent], state: Any) -> tuple[Tracks, Any]:
-        """Take events that follow upon each other in one body; return the tracks they make, and the new state."""
+    def take(self, events: Sequence[LogEvent], state: PyTree) -> tuple[CollectedLogs, Any]:
+        """Take consecutive events of one body; return the logs they add, and the new state."""
         ...
 
-    def track(self, key: str, site: Site) -> str | None:
-        """Return the name of the track that a key makes; `None` if it is kept in the state, or not taken."""
+    def collected_as(self, key: str, site: Site) -> str | None:
+        """Return the name under which a key is collected; `None` if the state holds it, or if it is ignored."""
         ...
 
     def completed(self, found: Survey) -> Survey:
-        """Return what tracks will be like, given what was found in a part of the program."""
+        """Return the logs that a part of the program will collect, given what it logs."""
         ...
 
-    def enter(self, jaxpr: Any) -> None:
-        """See that an open jaxpr is begun."""
+    def enter(self, jaxpr: compat.AnyJaxpr) -> None:
+        """Note that the walk enters an open jaxpr."""
         ...
 
-    def leave(self, jaxpr: Any, tracks: Tracks, state: Any) -> tuple[Tracks, Any]:
-        """Return the tracks with which an open jaxpr is left, and the state."""
+    def leave(self, jaxpr: compat.AnyJaxpr, collected: CollectedLogs, state: PyTree) -> tuple[CollectedLogs, Any]:
+        """Return the collected logs and the state with which the walk leaves an open jaxpr."""
         ...
 
-    def fork(self, state: Any) -> Any:
-        """Return the state with which each device of a `shard_map` begins."""
+    def fork(self, state: PyTree) -> Any:
+        """Return the initial state of each device of a `shard_map`."""
         ...
 
-    def merge(self, state: Any, shards: Any, n_shards: int) -> Any:
-        """Return the state after a `shard_map`, given the states of its devices along a new leading axis."""
+    def merge(self, state: PyTree, shards: PyTree, n_shards: int) -> Any:
+        """Return the state after a `shard_map`, given its devices' states along a new leading axis."""
         ...
 
 
@@ -91,30 +91,30 @@ class Walk:
     """One walk over a program and all the programs within it.
 
     Args:
-        collector: What is put in the place of logs.
-        also: Rules for further primitives that are to be replaced, by name.
+        collector: Decides what replaces the logs.
+        also: Rules for other primitives to replace, by name.
     """
 
     def __init__(self, collector: Collector, also: Mapping[str, Rule] = NONE) -> None:
         self.collector = collector
         self._also = also
-        self._holds: dict[int, tuple[Any, bool]] = {}
+        self._contains: dict[int, tuple[Any, bool]] = {}
         self._varying: frozenset[str] = frozenset()
 
-    def run(self, jaxpr: Any, values: Sequence[Any], state: Any) -> tuple[Values, Tracks, Any]:
+    def run(self, jaxpr: compat.AnyJaxpr, values: Sequence[Any], state: PyTree) -> tuple[Values, CollectedLogs, Any]:
         """Run a jaxpr on values.
 
         Args:
             jaxpr: Closed, or open without constants.
-            values: What its inputs stand for.
-            state: The state to go in with.
+            values: The values of its inputs.
+            state: The state before.
 
         Returns:
-            Its outputs, the tracks of what it logged, and the state to go on with.
+            Its outputs, the logs it collected, and the state after.
         """
         inner, consts = compat.opened(jaxpr)
         env: dict[Any, Any] = dict(zip((*inner.constvars, *inner.invars), (*consts, *values), strict=True))
-        parts: list[Tracks] = []
+        parts: list[CollectedLogs] = []
         pending: list[LogEvent] = []
         self.collector.enter(inner)
         for eqn in inner.eqns:
@@ -123,101 +123,105 @@ class Walk:
                 pending.append(LogEvent.of(eqn, [self.varied(value) for value in inputs]))
                 continue
             with compat.SourceContext(eqn):
-                if self._touches(eqn):
+                if self._contains_log(eqn):
                     if pending:
-                        tracks, state = self.collector.take(pending, state)
-                        parts.append(tracks)
+                        collected, state = self.collector.take(pending, state)
+                        parts.append(collected)
                         pending = []
-                    outputs, tracks, state = self._emit(eqn, inputs, state)
-                    parts.append(tracks)
+                    outputs, collected, state = self._emit(eqn, inputs, state)
+                    parts.append(collected)
                 else:
                     outputs = compat.bind(eqn, inputs)
             env.update(zip(eqn.outvars, outputs, strict=True))
         if pending:
-            tracks, state = self.collector.take(pending, state)
-            parts.append(tracks)
-        tracks, state = self.collector.leave(inner, joined(parts), state)
-        return [v.val if isinstance(v, Literal) else env[v] for v in inner.outvars], tracks, state
+            collected, state = self.collector.take(pending, state)
+            parts.append(collected)
+        collected, state = self.collector.leave(inner, joined(parts), state)
+        return [v.val if isinstance(v, Literal) else env[v] for v in inner.outvars], collected, state
 
-    def holds(self, jaxpr: Any) -> bool:
-        """Return whether there is a log anywhere in a jaxpr."""
+    def contains_log(self, jaxpr: compat.AnyJaxpr) -> bool:
+        """Return whether a jaxpr contains a log, at any depth."""
         inner, _ = compat.opened(jaxpr)
-        known = self._holds.get(id(inner))
+        known = self._contains.get(id(inner))
         if known is None:
-            found = any(eqn.primitive is log_p or self._touches(eqn) for eqn in inner.eqns)
-            known = self._holds[id(inner)] = (inner, found)
+            found = any(eqn.primitive is log_p or self._contains_log(eqn) for eqn in inner.eqns)
+            known = self._contains[id(inner)] = (inner, found)
         return known[1]
 
-    def place(self, jaxpr: Any) -> str:
+    def first_log(self, jaxpr: compat.AnyJaxpr) -> str:
         """Return the user's file and line of the first log in a jaxpr."""
         eqns = compat.opened(jaxpr)[0].eqns
-        return next(compat.where(eqn) for eqn in eqns if eqn.primitive is log_p or self._touches(eqn))
+        return next(compat.where(eqn) for eqn in eqns if eqn.primitive is log_p or self._contains_log(eqn))
 
-    def expects(self, jaxpr: Any) -> Survey:
-        """Tell which tracks a jaxpr will make."""
-        return self.collector.completed(survey(jaxpr, self.collector.track))
+    def expected_logs(self, jaxpr: compat.AnyJaxpr) -> Survey:
+        """Return the logs that a jaxpr will collect."""
+        return self.collector.completed(survey(jaxpr, self.collector.collected_as))
 
-    def varied(self, tree: Any) -> Any:
-        """Return values as ones that differ between the devices of the `shard_map` that is walked through, if any."""
+    def varied(self, tree: PyTree) -> Any:
+        """Mark values as varying between the devices of the `shard_map` that the walk is in, if any."""
         return compat.varied(tree, self._varying) if self._varying else tree
 
     @contextlib.contextmanager
     def within(self, axes: frozenset[str]) -> Iterator[None]:
-        """Walk through a `shard_map` over such axes that checks what differs between its devices."""
+        """Enter a `shard_map` over these axes that checks which values vary between its devices."""
         outer, self._varying = self._varying, self._varying | axes
         try:
             yield
         finally:
             self._varying = outer
 
-    def _touches(self, eqn: Any) -> bool:
-        return eqn.primitive.name in self._also or any(map(self.holds, compat.subjaxprs(eqn.params)))
+    def _contains_log(self, eqn: compat.Equation) -> bool:
+        return eqn.primitive.name in self._also or any(map(self.contains_log, compat.subjaxprs(eqn.params)))
 
-    def _emit(self, eqn: Any, values: Values, state: Any) -> tuple[Values, Tracks, Any]:
+    def _emit(self, eqn: compat.Equation, values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
         rule = self._also.get(eqn.primitive.name) or RULES.get(eqn.primitive.name)
         if rule is None:
             raise LogError(
-                f"Logs inside {eqn.primitive.name!r} cannot be taken ({compat.where(eqn)}): "
-                f"move the log out of it, or run it under strip()"
+                f"Cannot collect logs inside {eqn.primitive.name!r} ({compat.where(eqn)}): "
+                f"move the log out of it, or call it under strip()"
             )
         return rule(self, eqn, values, state)
 
 
-def joined(parts: Iterable[Tracks]) -> Tracks:
-    """Append tracks to each other, key by key."""
-    every: dict[str, list[Track]] = {}
+def joined(parts: Iterable[CollectedLogs]) -> CollectedLogs:
+    """Concatenate collected logs, key by key."""
+    every: dict[str, list[CollectedLog]] = {}
     for part in parts:
-        for key, track in part.items():
-            every.setdefault(key, []).append(track)
-    return {key: _appended(tracks) for key, tracks in every.items()}
+        for key, log in part.items():
+            every.setdefault(key, []).append(log)
+    return {key: _appended(logs) for key, logs in every.items()}
 
 
-def _appended(tracks: list[Track]) -> Track:
-    if len(tracks) == 1:
-        return tracks[0]
-    if any(track.valid is not None for track in tracks):
-        shape = next(track.valid.shape[1:] for track in tracks if track.valid is not None)
-        tracks = [t if t.valid is not None else t._replace(valid=jnp.ones((_n(t), *shape), bool)) for t in tracks]
-    return Track(*jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *map(tuple, tracks)))
+def _appended(logs: list[CollectedLog]) -> CollectedLog:
+    if len(logs) == 1:
+        return logs[0]
+    shape = next((log.valid.shape[1:] for log in logs if log.valid is not None), None)
+    if shape is not None:
+        logs = [log if log.valid is not None else _all_valid(log, shape) for log in logs]
+    return CollectedLog(*jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *map(tuple, logs)))
 
 
-def _n(track: Track) -> int:
-    return int(jax.tree.leaves(track.value)[0].shape[0])
+def _all_valid(log: CollectedLog, shape: tuple[int, ...]) -> CollectedLog:
+    return log._replace(valid=jnp.ones((_n_events(log), *shape), bool))
 
 
-def _stacked(tracks: Tracks, *, reverse: bool = False) -> Tracks:
-    """Make one event axis of the two in front, in the order in which things happened."""
+def _n_events(log: CollectedLog) -> int:
+    return int(jax.tree.leaves(log.value)[0].shape[0])
+
+
+def _stacked(collected: CollectedLogs, *, reverse: bool = False) -> CollectedLogs:
+    """Merge the two leading axes into one event axis, in the order in which the events happened."""
 
     def flat(leaf: Any) -> Any:
         leaf = jnp.flip(leaf, 0) if reverse else leaf
         return leaf.reshape((-1 if leaf.size else leaf.shape[0] * leaf.shape[1], *leaf.shape[2:]))
 
-    stacked: Tracks = jax.tree.map(flat, tracks)
+    stacked: CollectedLogs = jax.tree.map(flat, collected)
     return stacked
 
 
-def _jit(walk: Walk, eqn: Any, values: Values, state: Any) -> tuple[Values, Tracks, Any]:
-    def inner(state: Any, *values: Any) -> tuple[Values, Tracks, Any]:
+def _jit(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
+    def inner(state: PyTree, *values: Any) -> tuple[Values, CollectedLogs, Any]:
         return walk.run(eqn.params["jaxpr"], values, state)
 
     params = eqn.params
@@ -231,52 +235,52 @@ def _jit(walk: Walk, eqn: Any, values: Values, state: Any) -> tuple[Values, Trac
     return jax.jit(inner, **options)(state, *values)  # type: ignore[no-any-return]
 
 
-def _call(walk: Walk, eqn: Any, values: Values, state: Any) -> tuple[Values, Tracks, Any]:
+def _call(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
     return walk.run(next(compat.subjaxprs(eqn.params)), values, state)
 
 
-def _checkpoint(walk: Walk, eqn: Any, values: Values, state: Any) -> tuple[Values, Tracks, Any]:
-    def inner(values: Values, state: Any) -> tuple[Values, Tracks, Any]:
+def _checkpoint(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
+    def inner(values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
         return walk.run(eqn.params["jaxpr"], values, state)
 
     again = jax.checkpoint(inner, policy=eqn.params["policy"], prevent_cse=eqn.params["prevent_cse"])
     return again(values, state)  # type: ignore[no-any-return]
 
 
-def _scan(walk: Walk, eqn: Any, values: Values, state: Any) -> tuple[Values, Tracks, Any]:
+def _scan(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
     n_consts, n_carry = compat.scan_arity(eqn)
     consts, carry, xs = values[:n_consts], values[n_consts : n_consts + n_carry], values[n_consts + n_carry :]
 
     def body(carry: Any, x: Values) -> Any:
-        outputs, tracks, state = walk.run(eqn.params["jaxpr"], [*consts, *carry[0], *x], carry[1])
-        return (outputs[:n_carry], state), (outputs[n_carry:], tracks)
+        outputs, collected, state = walk.run(eqn.params["jaxpr"], [*consts, *carry[0], *x], carry[1])
+        return (outputs[:n_carry], state), (outputs[n_carry:], collected)
 
     params = {name: eqn.params[name] for name in ("length", "reverse", "unroll")}
-    (carry, state), (ys, tracks) = lax.scan(body, (carry, state), xs, **params)
-    return [*carry, *ys], _stacked(tracks, reverse=params["reverse"]), state
+    (carry, state), (ys, collected) = lax.scan(body, (carry, state), xs, **params)
+    return [*carry, *ys], _stacked(collected, reverse=params["reverse"]), state
 
 
-def _while(walk: Walk, eqn: Any, values: Values, state: Any) -> tuple[Values, Tracks, Any]:
+def _while(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
     params = eqn.params
     n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
     cond_consts, body_consts, carry = values[:n_cond], values[n_cond : n_cond + n_body], values[n_cond + n_body :]
 
-    def test(carry: Values, state: Any) -> tuple[Any, Any]:
+    def test(carry: Values, state: PyTree) -> tuple[Any, Any]:
         (going,), _, state = walk.run(params["cond_jaxpr"], [*cond_consts, *carry], state)
         return going, state
 
-    def body(carry: Values, state: Any) -> tuple[Values, Any]:
+    def body(carry: Values, state: PyTree) -> tuple[Values, Any]:
         carry, _, state = walk.run(params["body_jaxpr"], [*body_consts, *carry], state)
         return carry, state
 
     n_lane_axes = compat.opened(params["cond_jaxpr"])[0].outvars[0].aval.ndim
-    if not (n_lane_axes or walk.holds(params["cond_jaxpr"])):
+    if not (n_lane_axes or walk.contains_log(params["cond_jaxpr"])):
         carry, state = lax.while_loop(lambda s: test(*s)[0], lambda s: body(*s), (carry, state))
         return carry, {}, state
 
-    # What the test logs can only leave through the carry, so the test of the next round is made at the end of this one.
-    # Under vmap the test may differ between lanes: those that are done keep what they have, as in JAX's own lowering.
-    def round_(loop: Any) -> Any:
+    # Logs in the test can leave the loop only through the carry, so each iteration ends with the test for the next one.
+    # Under vmap the test may differ between lanes: finished lanes keep their values, as in JAX's own lowering.
+    def iteration(loop: Any) -> Any:
         going, old, state = loop
         carry, state = body(old, state)
         carry = [_select(going, new, kept) for new, kept in zip(carry, old, strict=True)] if n_lane_axes else carry
@@ -284,7 +288,7 @@ def _while(walk: Walk, eqn: Any, values: Values, state: Any) -> tuple[Values, Tr
         return going, carry, state
 
     going, state = test(carry, state)
-    _, carry, state = lax.while_loop(lambda loop: jnp.any(loop[0]), round_, (going, carry, state))
+    _, carry, state = lax.while_loop(lambda loop: jnp.any(loop[0]), iteration, (going, carry, state))
     return carry, {}, state
 
 
@@ -293,14 +297,14 @@ def _select(mask: Any, new: Any, old: Any) -> Any:
     return jnp.where(mask.reshape(mask.shape + (1,) * (new.ndim - mask.ndim)), new, old)
 
 
-def _cond(walk: Walk, eqn: Any, values: Values, state: Any) -> tuple[Values, Tracks, Any]:
-    found = [walk.expects(branch) for branch in eqn.params["branches"]]
+def _cond(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
+    found = [walk.expected_logs(branch) for branch in eqn.params["branches"]]
     together = branches(found)
 
-    def branch(jaxpr: Any) -> Callable[..., tuple[Values, Tracks, Any]]:
-        def inner(values: Values, state: Any) -> tuple[Values, Tracks, Any]:
-            outputs, tracks, state = walk.run(jaxpr, values, state)
-            return outputs, walk.varied(_padded(tracks, together)), state
+    def branch(jaxpr: compat.AnyJaxpr) -> Callable[..., tuple[Values, CollectedLogs, Any]]:
+        def inner(values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
+            outputs, collected, state = walk.run(jaxpr, values, state)
+            return outputs, walk.varied(_padded(collected, together)), state
 
         return inner
 
@@ -308,33 +312,34 @@ def _cond(walk: Walk, eqn: Any, values: Values, state: Any) -> tuple[Values, Tra
     return lax.switch(index, [branch(jaxpr) for jaxpr in eqn.params["branches"]], operands, state)  # type: ignore[no-any-return]
 
 
-def _padded(tracks: Tracks, together: Survey) -> Tracks:
-    """Bring the tracks of a branch to the shape that all branches share."""
-    padded: Tracks = {}
+def _padded(collected: CollectedLogs, together: Survey) -> CollectedLogs:
+    """Pad the logs of a branch to the shape that all branches share."""
+    padded: CollectedLogs = {}
     for key, expected in together.items():
-        missing = (expected.n_events or 0) - (_n(tracks[key]) if key in tracks else 0)
+        missing = (expected.n_events or 0) - (_n_events(collected[key]) if key in collected else 0)
         valid = jnp.zeros((missing, *expected.batch), bool) if expected.masked else None
         blank = jax.tree.map(
-            lambda a, n=missing: lax.full((n, *a.shape), 0, a.dtype), Track(expected.value, expected.steps, None)
+            lambda a, n=missing: lax.full((n, *a.shape), 0, a.dtype), CollectedLog(expected.value, expected.steps, None)
         )
-        parts = [tracks[key]] if key in tracks else []
+        parts = [collected[key]] if key in collected else []
         if expected.masked and parts and parts[0].valid is None:
-            parts = [parts[0]._replace(valid=jnp.ones((_n(parts[0]), *expected.batch), bool))]
+            parts = [_all_valid(parts[0], expected.batch)]
         padded[key] = _appended([*parts, blank._replace(valid=valid)]) if missing else parts[0]
     return padded
 
 
-def _shard_map(walk: Walk, eqn: Any, values: Values, state: Any) -> tuple[Values, Tracks, Any]:
+def _shard_map(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
     params = eqn.params
     spec: Any = jax.sharding.PartitionSpec
     axes = compat.manual_axes(params)
     order = tuple(axis for axis in params["mesh"].axis_names if axis in axes)
     n_shards = math.prod(params["mesh"].shape[axis] for axis in order)
 
-    def inner(state: Any, *values: Any) -> Any:
+    def inner(state: PyTree, *values: Any) -> Any:
         with walk.within(axes if params["check_vma"] else frozenset()):
-            outputs, tracks, state = walk.run(params["jaxpr"], values, walk.varied(state))
-        return outputs, jax.tree.map(lambda a: a[:, None], tracks), jax.tree.map(lambda a: jnp.asarray(a)[None], state)
+            outputs, collected, state = walk.run(params["jaxpr"], values, walk.varied(state))
+        collected = jax.tree.map(lambda a: a[:, None], collected)
+        return outputs, collected, jax.tree.map(lambda a: jnp.asarray(a)[None], state)
 
     mapped = jax.shard_map(
         inner,
@@ -344,32 +349,32 @@ def _shard_map(walk: Walk, eqn: Any, values: Values, state: Any) -> tuple[Values
         axis_names=set(axes),
         check_vma=params["check_vma"],
     )
-    outputs, tracks, states = mapped(walk.collector.fork(state), *values)
-    return outputs, _stacked(tracks), walk.collector.merge(state, states, n_shards)
+    outputs, collected, states = mapped(walk.collector.fork(state), *values)
+    return outputs, _stacked(collected), walk.collector.merge(state, states, n_shards)
 
 
-def _custom_jvp(walk: Walk, eqn: Any, values: Values, state: Any) -> tuple[Values, Tracks, Any]:
-    def primal(values: Values, state: Any) -> tuple[Values, Tracks, Any]:
+def _custom_jvp(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
+    def primal(values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
         return walk.run(eqn.params["call_jaxpr"], values, state)
 
     def rule(primals: Any, tangents: Any) -> Any:
         outputs, slopes = jax.jvp(lambda *values: compat.bind(eqn, values), tuple(primals[0]), tuple(tangents[0]))
-        _, tracks, state = inner(*primals)
-        return (outputs, tracks, state), (slopes, *jax.tree.map(_no_tangent, (tracks, state)))
+        _, collected, state = inner(*primals)
+        return (outputs, collected, state), (slopes, *jax.tree.map(_no_tangent, (collected, state)))
 
     inner: Any = jax.custom_jvp(primal)
     inner.defjvp(rule)
     return inner(values, state)  # type: ignore[no-any-return]
 
 
-def _custom_vjp(walk: Walk, eqn: Any, values: Values, state: Any) -> tuple[Values, Tracks, Any]:
-    def primal(values: Values, state: Any) -> tuple[Values, Tracks, Any]:
+def _custom_vjp(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
+    def primal(values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
         return walk.run(eqn.params["call_jaxpr"], values, state)
 
-    def forward(values: Values, state: Any) -> Any:
+    def forward(values: Values, state: PyTree) -> Any:
         outputs, pullback = jax.vjp(lambda *values: compat.bind(eqn, values), *values)
-        _, tracks, state = inner(values, state)
-        return (outputs, tracks, state), pullback
+        _, collected, state = inner(values, state)
+        return (outputs, collected, state), pullback
 
     inner: Any = jax.custom_vjp(primal)
     inner.defvjp(forward, lambda pullback, cotangents: (list(pullback(cotangents[0])), None))
