@@ -184,7 +184,7 @@ def nested(depth: int) -> Any:
         (object(), "Expected a number, text, array or a container of these, got object at $"),
         ({"a": [1, {2, 3}]}, "Expected a number, text, array or a container of these, got set at $.a[1]"),
         ({"a": print}, "Expected a number, text, array or a container of these, got builtin_function_or_method at $.a"),
-        ({(1,): 2}, "Expected text as the keys of a mapping, got tuple at $"),
+        ({(1,): 2}, "Expected strings as the keys of a mapping, got tuple at $"),
         (np.array([object()]), "Expected an array of numbers or text, got dtype object at $"),
         (np.zeros(2, "i4,f4"), "Expected an array of numbers or text, got dtype [('f0', '<i4'), ('f1', '<f4')] at $"),
         (["\ud800"], "Expected text that UTF-8 can write, got surrogates not allowed at $[0]"),

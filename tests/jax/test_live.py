@@ -567,7 +567,7 @@ def test_a_result_that_is_too_big(desk):
 
     step = desk.live(f, x3())
     good = desk.ask(lambda: step(x3()), "batch.small", "on('batch').map(lambda b: b.big.max())")[0]
-    expected = "RefusedQueryError: Expected a result of at most 64 MiB, got one of 95 MiB"
+    expected = "RefusedQueryError: Expected a result of at most 64 MiB, got 95 MiB"
     assert desk.refused(lambda: step(x3()), "batch.big") == expected
     desk.take(good)
     step(x3())

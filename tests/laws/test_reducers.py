@@ -124,7 +124,7 @@ def test_integers_accumulate_in_64_bits() -> None:
     assert type(run(reducer("sum", {}), [np.int8(1)])) is int
     sums = run(reducer("sum", {}), [np.full(2, 200, np.uint8)] * 3)
     assert (sums.tolist(), sums.dtype) == ([600, 600], np.uint64)
-    with pytest.raises(RefusedQueryError, match=r"^Expected integers of at most 64 bits, got one of 65 bits$"):
+    with pytest.raises(RefusedQueryError, match=r"^Expected integers of at most 64 bits, got 65 bits$"):
         run(reducer("sum", {}), [2**64 - 1, 2**64 - 1])
 
 
@@ -153,8 +153,8 @@ def test_names_may_come_and_go() -> None:
     ("values", "message"),
     [
         ([{"a": 1.0}, 2.0], "Expected values of one kind to reduce, got float after a container"),
-        ([1.0, {"a": 1.0}], "Expected values of one kind to reduce, got mapping of 1 after another"),
-        ([(1.0,), {"a": 1.0}], "Expected values of one kind to reduce, got mapping of 1 after another"),
+        ([1.0, {"a": 1.0}], "Expected values of one kind to reduce, got mapping of 1 after another kind"),
+        ([(1.0,), {"a": 1.0}], "Expected values of one kind to reduce, got mapping of 1 after another kind"),
         (["text"], "Expected a number or an array to reduce, got str"),
         ([np.array(["a"])], "Expected a number or an array to reduce, got <U1[1]"),
         ([np.zeros(3), np.zeros(2)], "Expected arrays of one shape to reduce, got (3,) and (2,)"),
@@ -240,7 +240,7 @@ def test_top_keeps_the_earlier_of_equals_and_never_compares_values() -> None:
     rows = [{"rank": 1, "at": 0}, {"rank": 2, "at": 1}, {"rank": 2, "at": 2}, {"rank": 2, "at": 3}]
     assert [row["at"] for row in run(reducer("top", by), rows)] == [1, 2]
     assert run(reducer("top", {"k": 3}), [1.0, math.nan, 3.0, 2.0]) == [3.0, 2.0, 1.0]
-    with pytest.raises(EvaluationError, match=r"^Expected one number to rank by, got float64\[2\]: name it with by="):
+    with pytest.raises(EvaluationError, match=r"^Expected one number to rank by, got float64\[2\]: use by="):
         run(reducer("top", {"k": 1}), [np.zeros(2)])
 
 
@@ -268,7 +268,7 @@ def test_reduce_keeps_structure_shape_and_type(init: Any) -> None:
 )
 def test_reduce_refuses_another_structure(init: Any, fn: Any) -> None:
     with pytest.raises(
-        EvaluationError, match=r"Expected the accumulator to stay .*, got .*: its structure, shape and type"
+        EvaluationError, match=r"Expected the accumulator to stay .*, got .*: the function must return the structure"
     ):
         run(reducer("reduce", {"fn": fn, "init": init}), [1])
 
@@ -303,23 +303,23 @@ def deep_size(state: Any) -> int:
 def test_what_is_kept_is_bounded(name: str) -> None:
     args = {"collect": {"limit": 1000}, "top": {"k": 1000, "by": lambda x: 1}, "sample": {"k": 1000}}[name]
     value = np.broadcast_to(np.float64(1), (1024, 1024))
-    with pytest.raises(RefusedQueryError, match=r"^Expected a result of at most 64 MiB, got one of 72 MiB$"):
+    with pytest.raises(RefusedQueryError, match=r"^Expected a result of at most 64 MiB, got 72 MiB$"):
         run(reducer(name, args), [value] * 20)
 
 
 @pytest.mark.parametrize("name", ["mean", "sum", "var", "min", "first", "last"])
 def test_an_enormous_array_is_not_accumulated(name: str) -> None:
     value = np.broadcast_to(np.int8(1), (2**27,))
-    with pytest.raises(RefusedQueryError, match=r"^Expected a result of at most 64 MiB, got one of "):
+    with pytest.raises(RefusedQueryError, match=r"^Expected a result of at most 64 MiB, got "):
         run(reducer(name, {}), [value])
 
 
 @pytest.mark.parametrize(
     ("name", "args", "message"),
     [
-        ("quantile", {"q": 2}, "Expected q between 0 and 1, or a list of such, got 2"),
-        ("quantile", {"q": True}, "Expected q between 0 and 1, or a list of such, got True"),
-        ("quantile", {"q": ()}, "Expected q between 0 and 1, or a list of such, got ()"),
+        ("quantile", {"q": 2}, "Expected q between 0 and 1, or a list of them, got 2"),
+        ("quantile", {"q": True}, "Expected q between 0 and 1, or a list of them, got True"),
+        ("quantile", {"q": ()}, "Expected q between 0 and 1, or a list of them, got ()"),
         ("histogram", {"bins": 0}, "Expected bins to be an integer from 1 to 1000000, got 0"),
         ("histogram", {"bins": 10**7}, "Expected bins to be an integer from 1 to 1000000, got 10000000"),
         ("top", {"k": 1.5}, "Expected k to be an integer from 1 to 1000000, got 1.5"),

@@ -275,7 +275,7 @@ OFFERED: dict[str, Any] = {
         ("b.m['b']", UnknownNameError, "Unknown key 'b'."),
         ("b.m[b.array]", UnknownNameError, "Unknown key "),
         ("b.lazy.b", UnknownNameError, "Unknown key 'b'. Known: a."),
-        ("b.os", RefusedQueryError, "Expected 'os' to be a value, got a module: queries do not reach modules,"),
+        ("b.os", RefusedQueryError, "Expected 'os' to be a value, got a module: queries cannot read modules,"),
         ("b.cls", RefusedQueryError, "Expected 'cls' to be a value, got a type"),
         ("b.fn", RefusedQueryError, "Expected 'fn' to be a value, got a builtin_function_or_method"),
         ("b.method", RefusedQueryError, "Expected 'method' to be a value, got a method"),
@@ -283,10 +283,10 @@ OFFERED: dict[str, Any] = {
         (
             "b.named.map(lambda n, v: v.sep)",
             RefusedQueryError,
-            "Expected 'what .sep is read of' to be a value, got a module",
+            "Expected 'the target of .sep' to be a value, got a module",
         ),
         ("b.listed[0]", RefusedQueryError, "Expected '0' to be a value, got a module"),
-        ("b.listed[0:1].first().sep", RefusedQueryError, "Expected 'what .sep is read of' to be a value, got a module"),
+        ("b.listed[0:1].first().sep", RefusedQueryError, "Expected 'the target of .sep' to be a value, got a module"),
         ("b.objects[0]", RefusedQueryError, "Expected 'an item' to be a value, got a module"),
         ("b.objects + 1", RefusedQueryError, "Expected an array of numbers, got dtype object"),
         ("b.structured + 1", RefusedQueryError, "Expected an array of numbers, got dtype ["),
@@ -301,18 +301,18 @@ OFFERED: dict[str, Any] = {
         ("b.none + 1", RefusedQueryError, "Expected numbers or arrays around '+', got NoneType and int"),
         ("b.m[0:1]", UnknownNameError, "Unknown key "),
         ("[1, 2][5]", EvaluationError, "Expected an index below 2, got 5"),
-        ("5[0]", EvaluationError, "Expected something with items, got int for [0]"),
-        ("len(5)", RefusedQueryError, "Expected something with a length, got int"),
+        ("5[0]", EvaluationError, "Expected a mapping, a sequence or an array before [0], got int"),
+        ("len(5)", RefusedQueryError, "Expected a mapping, a sequence, a string or an array, got int"),
         ("keys(5)", RefusedQueryError, "Expected a mapping, got int"),
-        ("startswith(5, 'a')", RefusedQueryError, "Expected a text, got int"),
+        ("startswith(5, 'a')", RefusedQueryError, "Expected a string, got int"),
         ("b.array.item()", RefusedQueryError, "Expected an array of one item, got float64[2, 3]"),
         (
             "b.array.map(lambda v: v)",
             RefusedQueryError,
-            "Expected a mapping or a sequence to go through, got float64[2, 3]",
+            "Expected a mapping or a sequence to iterate over, got float64[2, 3]",
         ),
-        ("b.array + b.array[:, 0]", RefusedQueryError, "Expected shapes that fit together, got (2, 3) and (2,)"),
-        ("b.array['a']", EvaluationError, "Expected integers, slices or conditions in an index, got str"),
+        ("b.array + b.array[:, 0]", RefusedQueryError, "Expected shapes that broadcast together, got (2, 3) and (2,)"),
+        ("b.array['a']", EvaluationError, "Expected integers, slices or conditions as an index, got str"),
         ("b.arr", UnknownNameError, "Unknown observable 'arr' at event 'batch'. Did you mean 'array'? Known: "),
         ("b.arr + 1", UnknownNameError, "Unknown observable 'arr' at event 'batch'. Did you mean 'array'? Known: "),
     ],
@@ -336,7 +336,7 @@ def test_registered_functions_are_called_with_values_and_give_no_way_out() -> No
     double = evaluator(lambda_of("lambda b: double(b.x, by=3)"), functions=functions, event="batch")
     assert double({"x": 2}) == 6
     away = evaluator(lambda_of("lambda b: module().path"), functions=functions, event="batch")
-    with pytest.raises(RefusedQueryError, match=r"^Expected 'what \.path is read of' to be a value, got a module: "):
+    with pytest.raises(RefusedQueryError, match=r"^Expected 'the target of \.path' to be a value, got a module: "):
         away({})
     with pytest.raises(QueryError, match=r"^Unknown function 'dubble'\. Did you mean 'double'\? Known: "):
         evaluator(lambda_of("lambda b: dubble(b.x)"), functions=functions, event="batch")

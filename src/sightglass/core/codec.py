@@ -147,7 +147,7 @@ def _key(key: Any, path: str) -> str:
         return _text(str.__str__(key), path)
     if isinstance(key, bool | int | float):
         return str(key)
-    raise UnsendableError(f"Expected text as the keys of a mapping, got {type(key).__name__} at {path}")
+    raise UnsendableError(f"Expected strings as the keys of a mapping, got {type(key).__name__} at {path}")
 
 
 def _dtype_name(dtype: np.dtype[Any], path: str) -> str:

@@ -22,6 +22,9 @@ PLAIN = frozenset((float, int, bool, str, type(None)))
 ON_HOST = PLAIN | {np.ndarray, np.float64, np.float32}
 SCALARS = (bool, int, float, str, bytes, complex, type(None), np.generic)
 
+Value = Any
+"""A value that the user offered: a number, a text, an array of any library, a container of these, or any object."""
+
 ArrayKind = Literal["numpy", "torch", "jax", "other"]
 
 BLOCK = 2**18

@@ -1,1 +1,1 @@
-"""Queries: plain data that says what to ask, and the one evaluator that answers it."""
+"""The query language: queries as plain data, and the one evaluator that computes them."""

@@ -1,8 +1,8 @@
-"""What a query may read: what was offered, and nothing beyond.
+"""Read parts of an observable: only data, and never by running the program's code.
 
-Keys of mappings, items of sequences and arrays, fields of dataclasses and named tuples, what instances store under
-plain names or in slots, and `ARRAY_ATTRIBUTES` of arrays. No code of the program is run: properties are not seen.
-Modules, classes and callables are refused.
+A query can read keys of mappings, items of sequences and arrays, fields of dataclasses and named tuples, plain
+attributes and slots of instances, and `ARRAY_ATTRIBUTES` of arrays. Properties are not evaluated. Modules, classes and
+callables are refused.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ STORES: Final = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
 def readable(value: Any, name: str) -> Any:
-    """Return a value that a query may hold.
+    """Return a value that a query may read.
 
     Raises:
-        RefusedQueryError: It is a module, a class or something callable: a query reads what was offered.
+        RefusedQueryError: The value is a module, a class or callable.
     """
     if isinstance(value, types.ModuleType | type) or (callable(value) and not is_array(value)):
         raise RefusedQueryError(
             f"Expected {name!r} to be a value, got a {type(value).__name__}: "
-            "queries do not reach modules, classes and functions"
+            "queries cannot read modules, classes and functions"
         )
     return value
 
 
 def attribute(value: Any, name: str) -> Any:
-    """Read a key of a mapping, a field, a plain attribute of an instance, or one of `ARRAY_ATTRIBUTES`."""
+    """Read a key of a mapping, a field or plain attribute of an instance, or one of `ARRAY_ATTRIBUTES`."""
     if isinstance(value, Mapping):
         if name in value:
             return readable(value[name], name)
@@ -53,7 +53,7 @@ def attribute(value: Any, name: str) -> Any:
         return getattr(value, name)
     if name.startswith("_"):
         raise RefusedQueryError(f"Expected a public name, got {name!r}: a leading underscore is refused")
-    return readable(_stored(readable(value, f"what .{name} is read of"), name), name)
+    return readable(_stored(readable(value, f"the target of .{name}"), name), name)
 
 
 def _array_attribute(array: Any, name: str) -> Any:
@@ -63,13 +63,13 @@ def _array_attribute(array: Any, name: str) -> Any:
         return tuple(int(n) for n in array.shape)
     if name == "size":
         return math.prod(int(n) for n in array.shape)
-    if name == "T" and array_kind(array) == "torch":  # which warns of any number of axes but two
+    if name == "T" and array_kind(array) == "torch":  # its .T warns unless there are two axes
         return array.permute(*reversed(range(array.ndim)))
     return getattr(array, name)
 
 
 def _stored(value: Any, name: str) -> Any:
-    """Return what an object stores under a name, without running code of its class."""
+    """Return an attribute that an object stores, without running code of its class."""
     kinds = type(value).__mro__
     if isinstance(value, tuple) and name in getattr(kinds[0], "_fields", ()):
         return value[kinds[0]._fields.index(name)]  # type: ignore[attr-defined]
@@ -78,7 +78,7 @@ def _stored(value: Any, name: str) -> Any:
     stored = getter.__get__(value) if getter is not None else {}
     if name in stored:
         return stored[name]
-    # Members of the interpreter's own classes, such as the frame of a traceback, are no slots.
+    # Members of the interpreter's own classes, such as the frame of a traceback, are not slots.
     slots = {
         key: member
         for kind in reversed(kinds)
@@ -96,10 +96,10 @@ def _stored(value: Any, name: str) -> Any:
 
 
 def item(value: Any, index: Any) -> Any:
-    """Read an item of a mapping, a sequence, a text or an array."""
+    """Read an item of a mapping, a sequence, a string or an array."""
     if isinstance(value, Mapping):
         try:
-            found = index in value  # before it is read: reading could make it
+            found = index in value  # check first: reading a defaultdict would add the key
         except TypeError:
             found = False
         if found:
@@ -114,7 +114,7 @@ def item(value: Any, index: Any) -> Any:
             if -len(value) <= index < len(value):
                 return readable(value[index], str(index))
             raise EvaluationError(f"Expected an index below {len(value)}, got {index}")
-    raise EvaluationError(f"Expected something with items, got {type_name(value)} for [{index!r:.100}]")
+    raise EvaluationError(f"Expected a mapping, a sequence or an array before [{index!r:.100}], got {type_name(value)}")
 
 
 def _array_item(array: Any, index: Any) -> Any:
@@ -122,47 +122,47 @@ def _array_item(array: Any, index: Any) -> Any:
     picks = [part for part in parts if is_array(part)]
     if picks:
         if any("bool" in str(part.dtype) for part in picks) and on_device(array):
-            raise RefusedQueryError("A condition cannot pick items on a device, their number is unknown: write where")
-        check_bytes(_n_picked(array, parts, picks) * itemsize(array.dtype), allowed=array_bytes(array))
+            raise RefusedQueryError("A condition cannot select items on a device: use where(condition, x, y)")
+        check_bytes(_n_selected(array, parts, picks) * itemsize(array.dtype), allowed=array_bytes(array))
     result = array[tuple(parts)] if isinstance(index, tuple) else array[parts[0]]
     return result if is_array(result) or isinstance(result, np.generic) else readable(result, "an item")
 
 
 def _index(part: Any) -> Any:
-    """Return a part of an index, lists and tuples of integers made arrays."""
+    """Return one part of an index; a list or tuple of integers becomes an array."""
     if part is None or part is ... or (isinstance(part, int | np.integer | slice) and type(part) is not bool):
         return part
     if isinstance(part, list | tuple):
         part = operand(part) if len(part) else np.zeros(0, np.int64)
     if is_array(part) and any(kind in str(part.dtype) for kind in ("int", "bool")):
         return part
-    raise EvaluationError(f"Expected integers, slices or conditions in an index, got {type_name(part)}")
+    raise EvaluationError(f"Expected integers, slices or conditions as an index, got {type_name(part)}")
 
 
-def _n_picked(array: Any, parts: list[Any], picks: list[Any]) -> int:
-    """Bound the items of `array[index]` where arrays pick them, perhaps the same ones many times."""
+def _n_selected(array: Any, parts: list[Any], picks: list[Any]) -> int:
+    """Return an upper bound for the number of items of `array[index]`; index arrays may repeat items."""
     masks = [part for part in picks if "bool" in str(part.dtype)]
     places = [tuple(part.shape) for part in picks if "bool" not in str(part.dtype)]
     try:
         n_places = n_items(np.broadcast_shapes(*places))
     except ValueError:
         shown = " and ".join(map(str, places))
-        raise RefusedQueryError(f"Expected places of shapes that fit together, got {shown}") from None
+        raise RefusedQueryError(f"Expected index arrays whose shapes broadcast together, got {shown}") from None
     n_masked = max((n_items(part.shape) for part in masks), default=1)
     n_rest = len(array.shape) - sum(map(_n_axes, parts))
-    n_kept, axis = 1, 0
+    n_sliced, axis = 1, 0
     for part in (*parts, ...):
         n_axes = _n_axes(part)
         if part is ...:
             n_axes, n_rest = n_rest, 0
         if part is ... or isinstance(part, slice):
-            n_kept *= n_items(array.shape[axis : axis + n_axes])
+            n_sliced *= n_items(array.shape[axis : axis + n_axes])
         axis += n_axes
-    return n_places * n_masked * n_kept
+    return n_places * n_masked * n_sliced
 
 
 def _n_axes(part: Any) -> int:
-    """Return how many axes of an array a part of an index is for."""
+    """Return how many axes of an array one part of an index takes."""
     if part is None or part is ...:
         return 0
     return len(part.shape) if is_array(part) and "bool" in str(part.dtype) else 1

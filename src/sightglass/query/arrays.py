@@ -22,7 +22,7 @@ _namespaces: dict[type, Any] = {}
 
 
 def namespace(value: Any) -> Any:
-    """Return the array library of a value, by the array API standard; NumPy for plain numbers."""
+    """Return the array library of a value as an array API namespace; NumPy for plain numbers."""
     kind = type(value)
     if kind not in _namespaces:
         if array_kind(value) in (None, "numpy"):
@@ -35,20 +35,20 @@ def namespace(value: Any) -> Any:
 
 
 def is_array(value: Any) -> bool:
-    """Tell whether a value is an array of any library."""
+    """Return whether a value is an array of any library."""
     return array_kind(value) is not None
 
 
 def is_numpy(value: Any) -> bool:
-    """Tell whether a value is an array of NumPy's own numbers, for which there are short cuts."""
+    """Return whether a value is a NumPy array of one of NumPy's own numeric dtypes, which have fast paths."""
     return type(value) is np.ndarray and value.dtype.num <= LAST_NUMERIC
 
 
 def operand(value: Any) -> Any:
-    """Return a value that can be computed with: a number, or an array; sequences of numbers become arrays.
+    """Return a number or an array; a sequence of numbers becomes an array.
 
     Raises:
-        RefusedQueryError: It is something else.
+        RefusedQueryError: The value is anything else.
     """
     if type(value) in PLAIN or is_numpy(value) or isinstance(value, NUMBERS):
         return value
@@ -63,7 +63,7 @@ def operand(value: Any) -> Any:
 
 
 def _stack(values: list[Any] | tuple[Any, ...]) -> Any:
-    """Make an array of numbers and arrays side by side."""
+    """Stack numbers or arrays of one shape."""
     check_length(values)
     items = [operand(item) for item in values]
     first = next((item for item in items if is_array(item)), None)
@@ -80,7 +80,7 @@ def _stack(values: list[Any] | tuple[Any, ...]) -> Any:
 
 def _hint(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ". Use .map(lambda name, value: …) to compute with each of its values"
+        return ". Use .map(lambda name, value: …) to compute with each value"
     return ""
 
 
@@ -88,8 +88,8 @@ def truth(value: Any) -> bool:
     """Return whether a condition holds.
 
     Raises:
-        EvaluationError: It is no single value.
+        EvaluationError: The condition is an array of more than one item.
     """
     if is_array(value) and math.prod(value.shape) != 1:
-        raise EvaluationError(f"Expected one truth value, got {type_name(value)}: write .any() or .all()")
+        raise EvaluationError(f"Expected a single boolean, got {type_name(value)}: write .any() or .all()")
     return bool(value)

@@ -1,16 +1,16 @@
-"""The evaluator: an expression tree becomes a function of values. There is no other.
+"""The one evaluator: compiles an expression tree to a function of values.
 
-Trees are compiled to nested closures once, when a query is opened. What a query may read is decided in `access`; what
-it would cost is checked before it is paid (`arrays`), and what an event has cost in all is counted here.
+Trees are compiled to nested closures once, when a query is opened. `access` decides what a query may read, `limits`
+checks the cost of an operation before it runs, and the compiled function counts the work of each event.
 
-Scalars follow IEEE 754, as arrays do: a division by zero gives infinity or NaN, no error.
+Scalars follow IEEE 754, as arrays do: a division by zero gives infinity or NaN instead of an error.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -34,15 +34,16 @@ Closure = Callable[[Env], Any]
 def evaluator(
     tree: e.Lambda, *, functions: Mapping[str, Callable[..., Any]] | None = None, event: str | None = None
 ) -> Callable[..., Any]:
-    """Compile a lambda of a query to a function of as many values.
+    """Compile a lambda to a function of the same number of arguments.
 
     Args:
         tree: The lambda.
-        functions: What the run registered, by name.
-        event: The event whose observables the argument is; named in errors.
+        functions: The functions that the run registered, by name.
+        event: The event whose observables the lambda's argument holds; errors name it. `None` if the argument is
+            another value.
 
     Raises:
-        QueryError: The tree calls a function that does not exist, or with wrong arguments.
+        QueryError: The tree calls an unknown function, or one with arguments that it does not take.
     """
     compiler = _Compiler(functions or {}, event, tree.params[0] if event is not None else None)
     match tree.body:
@@ -64,26 +65,26 @@ def evaluator(
 
 
 class _Compiler:
-    """One tree being compiled, and the work of an event when it runs."""
+    """Compiles one tree, and counts the work of an event when the result runs."""
 
     def __init__(self, functions: Mapping[str, Callable[..., Any]], event: str | None, root: str | None) -> None:
         self.functions = functions
         self.event = event
         self.root = root
-        self.calls = False  # if any, NumPy is told once to be quiet, else at each operator on arrays
+        self.calls = False  # with calls, np.errstate is entered once for an event, else at each operator on arrays
         self.n_operations = 0
         self.n_bytes = 0
 
     def charge(self, value: Any) -> Any:
-        """Count what it costs to go through a value, and return it.
+        """Count the work of reading a value, and return the value.
 
         Raises:
-            RefusedQueryError: The event has cost too much.
+            RefusedQueryError: The work of this event exceeds a limit.
         """
         if type(value) in PLAIN:
             return value
         if array_kind(value):
-            # A device goes through its arrays many times faster than the host through its own, and that through texts.
+            # A device reads its arrays many times faster than the host does; strings are slower still.
             self.n_bytes += array_bytes(value) // (16 if on_device(value) else 1)
         elif isinstance(value, str | Histogram):
             self.n_bytes += 16 * n_bytes(value)
@@ -94,13 +95,13 @@ class _Compiler:
         elif isinstance(value, Mapping):
             self.count(len(value))
         if self.n_bytes > MAX_WORK_BYTES:
-            raise RefusedQueryError(f"Expected work on at most {MAX_WORK_BYTES >> 30} GiB for an event, got more")
+            raise RefusedQueryError(f"Expected to read at most {MAX_WORK_BYTES >> 30} GiB for an event, got more")
         return value
 
     def count(self, n_operations: int) -> None:
         self.n_operations += n_operations
         if self.n_operations > MAX_WORK_OPERATIONS:
-            raise RefusedQueryError(f"Expected work of at most {MAX_WORK_OPERATIONS} operations for an event, got more")
+            raise RefusedQueryError(f"Expected at most {MAX_WORK_OPERATIONS} operations for an event, got more")
 
     def closure(self, tree: e.Expr, scope: tuple[str, ...]) -> Closure:
         match tree:
@@ -136,7 +137,7 @@ class _Compiler:
         raise QuerySyntaxError(f"Expected an expression, got {type(tree).__name__}: {tree}")
 
     def several(self, items: tuple[e.Expr, ...], scope: tuple[str, ...]) -> Callable[[Env], list[Any]]:
-        """Evaluate several values side by side; what is computed, and not only read, must not be large in all."""
+        """Evaluate several values; computed ones, unlike those that are only read, are bounded in all."""
         parts = [(self.closure(part, scope), not isinstance(part, e.Attr | e.Item | e.Var)) for part in items]
 
         def run(env: Env) -> list[Any]:
@@ -245,7 +246,7 @@ class _Compiler:
         return self.functions[tree.name]
 
     def inner(self, tree: e.Lambda, scope: tuple[str, ...]) -> Closure:
-        """Compile a lambda inside the query; it sees the arguments around it."""
+        """Compile a lambda inside the query; it can use the arguments of the lambdas around it."""
         body = self.closure(tree.body, (*scope, *tree.params))
         with_name = len(tree.params) == 2
         n_nodes = e.n_nodes(tree)
@@ -261,9 +262,9 @@ class _Compiler:
 
 
 class UnknownFunctionError(UnknownNameError, QuerySyntaxError):
-    """A query calls a function that neither sightglass nor the run knows."""
+    """A query calls a function that neither sightglass nor the run defines."""
 
-    def __init__(self, what: str, name: object, known: Any) -> None:
+    def __init__(self, what: str, name: object, known: Iterable[str]) -> None:
         UnknownNameError.__init__(self, what, name, known)
 
 

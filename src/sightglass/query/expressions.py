@@ -82,7 +82,7 @@ class Expr:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Const(Expr):
-    """A constant: `None`, a bool, an int of 64 bits, a float, or a text."""
+    """A constant: `None`, a bool, an int of 64 bits, a float, or a string."""
 
     value: bool | int | float | str | None
 
@@ -94,14 +94,14 @@ class Ellipsis_(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Var(Expr):
-    """An argument of a lambda around."""
+    """An argument of an enclosing lambda."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attr(Expr):
-    """`target.name`: an observable, a mapping's key, a field, and so on."""
+    """`target.name`: an observable, a key of a mapping, a field of an object."""
 
     target: Expr
     name: str
@@ -143,7 +143,7 @@ class Binary(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call(Expr):
-    """A named function on values; also every method call, the value then being its first argument."""
+    """A call of a named function; a method call is one with the value as its first argument."""
 
     name: str
     args: tuple[Expr, ...]
@@ -152,7 +152,7 @@ class Call(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lambda(Expr):
-    """A function inside a query, such as the one that `.map` takes."""
+    """A function inside a query, such as the argument of `.map`."""
 
     params: tuple[str, ...]
     body: Expr
@@ -160,60 +160,58 @@ class Lambda(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tuple(Expr):
-    """Several values side by side."""
+    """A tuple of values."""
 
     items: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class List(Expr):
-    """A list of values, as an index or an argument."""
+    """A list of values; also as an index or an argument."""
 
     items: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dict(Expr):
-    """Named values."""
+    """A dict of values with string keys."""
 
     entries: tuple[tuple[str, Expr], ...]
 
 
-def constant(value: Any) -> Const:
-    """Make a constant of a Python or NumPy scalar.
+def constant(value: object) -> Const:
+    """Return the constant for a Python or NumPy scalar.
 
     Raises:
-        RefusedQueryError: The value is no scalar, or an int that needs more than 64 bits.
+        RefusedQueryError: The value is not a scalar, or is an int of more than 64 bits.
     """
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or type(value) is bool:
         return Const(value)
-    # A member of an enumeration, or of another subclass, is taken for its value.
+    # A member of an enumeration, or of another subclass, stands for its value.
     if isinstance(value, float):
         return Const(float.__float__(value))
     if isinstance(value, str):
         if len(value) > MAX_TEXT:
-            raise RefusedQueryError(f"Expected a text of at most {MAX_TEXT} characters, got {len(value)}")
+            raise RefusedQueryError(f"Expected a string of at most {MAX_TEXT} characters, got {len(value)}")
         return Const(str.__str__(value))
     if isinstance(value, int):
         value = int.__int__(value)
         if not -(2 ** (MAX_INT_BITS - 1)) <= value < 2**MAX_INT_BITS:
-            raise RefusedQueryError(
-                f"Expected an integer from -2**63 to 2**64 - 1, got one of {value.bit_length()} bits"
-            )
+            raise RefusedQueryError(f"Expected an integer from -2**63 to 2**64 - 1, got {value.bit_length()} bits")
         return Const(value)
     raise RefusedQueryError(
-        f"Expected a constant (number, text, bool or None) in a query, got {type(value).__name__}. "
-        "A query is data: offer other values as observables, or register a function with run.function(name, fn)."
+        f"Expected a constant (number, string, bool or None) in a query, got {type(value).__name__}. "
+        "Pass other values to `observe`, or register a function with run.function(name, fn)."
     )
 
 
 def check_size(tree: Expr) -> None:
-    """Refuse a tree that is too deep or has too many nodes.
+    """Check the depth of a tree and its number of nodes.
 
     Raises:
-        RefusedQueryError: It is.
+        RefusedQueryError: The tree exceeds `MAX_DEPTH` or `MAX_NODES`.
     """
     n_nodes = 0
     stack = [(tree, 1)]
@@ -228,15 +226,15 @@ def check_size(tree: Expr) -> None:
 
 
 def n_nodes(tree: Expr) -> int:
-    """Count the nodes of a tree."""
+    """Return the number of nodes of a tree."""
     return 1 + sum(map(n_nodes, tree.children()))
 
 
 def check_bound(tree: Expr) -> None:
-    """Refuse a tree that has an argument of another lambda in it: one that was kept beyond its own.
+    """Check that a tree uses no argument of another lambda, such as one stored in a variable while tracing.
 
     Raises:
-        RefusedQueryError: It has.
+        RefusedQueryError: The tree uses one.
     """
     stack: list[tuple[Expr, frozenset[str]]] = [(tree, frozenset())]
     while stack:
@@ -244,7 +242,7 @@ def check_bound(tree: Expr) -> None:
         if isinstance(node, Lambda):
             names |= set(node.params)
         elif isinstance(node, Var) and node.name not in names:
-            raise RefusedQueryError(f"Expected the arguments of this lambda only, got {node.name!r} of another one")
+            raise RefusedQueryError(f"Expected only arguments of this lambda, got {node.name!r} of another lambda")
         stack.extend((child, names) for child in node.children())
 
 
@@ -252,7 +250,7 @@ def literal(tree: Expr) -> Any:
     """Return the Python value of a tree of constants.
 
     Raises:
-        QuerySyntaxError: The tree has something else in it.
+        QuerySyntaxError: The tree contains a node that is not a constant, a tuple, a list or a dict.
     """
     match tree:
         case Const(value):
@@ -270,12 +268,12 @@ def literal(tree: Expr) -> Any:
 
 
 def write(tree: Expr) -> str:
-    """Write a tree as text, with the names its author gave."""
+    """Return a tree as text, with the original names of arguments."""
     return ast.unparse(_node(tree, {}))
 
 
 def write_body(function: Lambda, name: str) -> str | None:
-    """Write what a lambda of one argument computes, its argument called `name`; `None` if that name is taken inside."""
+    """Return the body of a lambda of one argument, renamed to `name`; `None` if the body already binds that name."""
     if len(function.params) != 1 or name in _bound(function.body) or name in NAMES:
         return None
     return ast.unparse(_node(function.body, {function.params[0]: name}))
@@ -287,7 +285,7 @@ def _bound(tree: Expr) -> set[str]:
 
 
 def canonical(tree: Expr) -> str:
-    """Write a tree as the text that equal trees share: bound names are numbered in the order of their binding."""
+    """Return the text that equal trees share: bound names are numbered in the order of their binding."""
     return ast.unparse(_node(tree, {}, numbering=[0]))
 
 

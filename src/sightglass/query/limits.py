@@ -6,7 +6,7 @@ The checks read types, shapes and dtypes only: nothing is copied, moved to anoth
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from typing import Any, Final
 
 import numpy as np
@@ -29,22 +29,22 @@ MAX_LEAVES: Final = 250_000  # at up to 256 bytes of Python objects each, as muc
 PLAIN: Final = frozenset((float, int, bool))
 
 
-def check_length(value: Any) -> None:
-    """Refuse to go through more than `MAX_ITEMS` items."""
+def check_length(value: Sized) -> None:
+    """Refuse to iterate over more than `MAX_ITEMS` items."""
     if len(value) > MAX_ITEMS:
-        raise RefusedQueryError(f"Expected at most {MAX_ITEMS} items to go through, got {len(value)}")
+        raise RefusedQueryError(f"Expected at most {MAX_ITEMS} items to iterate over, got {len(value)}")
 
 
 def check_bytes(n_bytes: int, *, allowed: int = 0) -> None:
-    """Refuse a result over `MAX_RESULT_BYTES`, unless it is no larger than what it is made from."""
+    """Refuse a result over `MAX_RESULT_BYTES`, unless it is at most `allowed` bytes, the size of an operand."""
     if n_bytes > max(MAX_RESULT_BYTES, allowed):
         raise RefusedQueryError(
-            f"Expected a result of at most {MAX_RESULT_BYTES >> 20} MiB, got one of {n_bytes / 2**20:.0f} MiB"
+            f"Expected a result of at most {MAX_RESULT_BYTES >> 20} MiB, got {n_bytes / 2**20:.0f} MiB"
         )
 
 
 class Total:
-    """What several results hold together: bytes and items, both bounded."""
+    """The bytes and items of several results together; both are bounded."""
 
     __slots__ = ("n_bytes", "n_leaves")
 
@@ -52,10 +52,10 @@ class Total:
         self.n_bytes = self.n_leaves = 0
 
     def add(self, value: Any) -> None:
-        """Count all that a value holds; a part that it holds twice counts twice.
+        """Add everything a value contains; a part that it contains twice counts twice.
 
         Raises:
-            RefusedQueryError: It is more than `MAX_LEAVES`.
+            RefusedQueryError: The results have more than `MAX_LEAVES` items.
         """
         stack = [value]
         while stack:
@@ -73,12 +73,12 @@ class Total:
                 self.n_bytes += n_bytes(part)
 
     def check(self) -> None:
-        """Refuse what is over `MAX_RESULT_BYTES`."""
+        """Refuse results of more than `MAX_RESULT_BYTES` in all."""
         check_bytes(self.n_bytes)
 
 
 def check_broadcast(*values: Any) -> None:
-    """Refuse an operation whose broadcast result would be enormous; looks at shapes only."""
+    """Refuse an operation whose broadcast result would be too large; reads shapes only."""
     arrays = [value for value in values if type(value) not in PLAIN and hasattr(value, "shape")]
     if len(arrays) < 2:
         return
@@ -88,31 +88,33 @@ def check_broadcast(*values: Any) -> None:
     try:
         shape = np.broadcast_shapes(*shapes)
     except ValueError:
-        raise RefusedQueryError(f"Expected shapes that fit together, got {' and '.join(map(str, shapes))}") from None
+        raise RefusedQueryError(
+            f"Expected shapes that broadcast together, got {' and '.join(map(str, shapes))}"
+        ) from None
     width = max(itemsize(value.dtype) for value in arrays)
     check_bytes(n_items(shape) * width, allowed=max(map(array_bytes, arrays)))
 
 
 def n_items(shape: Iterable[Any]) -> int:
-    """Return how many items a shape has, an empty axis counted as one: a sum over it brings the others to life."""
+    """Return the number of items of a shape. An empty axis counts as one: a sum over it leaves the other axes."""
     return math.prod(max(1, int(n)) for n in shape)
 
 
 def check_int(value: Any) -> Any:
-    """Refuse a Python integer that outgrew 64 bits."""
+    """Refuse a Python integer of more than 64 bits."""
     if type(value) is int and value.bit_length() > MAX_INT_BITS:
-        raise RefusedQueryError(f"Expected integers of at most 64 bits, got one of {value.bit_length()} bits")
+        raise RefusedQueryError(f"Expected integers of at most 64 bits, got {value.bit_length()} bits")
     return value
 
 
 def check_power(base: Any, exponent: Any) -> None:
-    """Refuse an integer power beyond 64 bits before it is computed."""
+    """Refuse an integer power of more than 64 bits before it is computed."""
     if type(base) is int and type(exponent) is int and exponent * (base.bit_length() - 1) > MAX_INT_BITS:
         raise RefusedQueryError(f"Expected integer powers of at most 64 bits, got {base} ** {exponent}")
 
 
 def check_count(value: Any, *, name: str) -> int:
-    """Return a number of bins or items, refusing what is no integer from 1 to `MAX_BINS`."""
+    """Return a number of bins or items, or refuse a value that is not an integer from 1 to `MAX_BINS`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= MAX_BINS:
         raise RefusedQueryError(f"Expected {name} to be an integer from 1 to {MAX_BINS}, got {value!r}")
     return int(value)

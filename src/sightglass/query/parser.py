@@ -1,13 +1,13 @@
-"""Text as queries and expression trees: the same syntax as the lambdas, read through a whitelist of Python's grammar.
+"""Parse the text of a query: Python's syntax, restricted to a whitelist.
 
-Two forms::
+There are two forms::
 
     on("batch").map(lambda b: abs(b.grads["dense"]).mean()).mean(every=100)
     abs(batch.grads["dense"]).mean()
 
-In the short form the one free name is the event. A reducer with its window named may follow:
-`batch.loss.mean(every=100)`. Nothing is executed: the text becomes a syntax tree, and each node of it is allowed or
-refused, with a caret under the place.
+In the short form the only free name is the event. Reducers that name their window may follow:
+`batch.loss.mean(every=100)`. Nothing is executed: each node of the syntax tree is allowed, or refused with a caret
+under its place.
 """
 
 from __future__ import annotations
@@ -32,38 +32,38 @@ UNARY = {node: op for op, node in e.UNARY_AST.items()}
 INSTEAD: dict[type[ast.AST], str] = {
     ast.BoolOp: "Write `&` and `|` instead of `and` and `or`, with parentheses around comparisons",
     ast.IfExp: "Write where(condition, x, y) instead of `x if condition else y`",
-    ast.NamedExpr: "A query reads and never assigns",
+    ast.NamedExpr: "A query cannot assign",
     ast.ListComp: "Write x.map(lambda name, value: …) instead of a comprehension",
     ast.DictComp: "Write x.map(lambda name, value: …) instead of a comprehension",
     ast.SetComp: "Write x.map(lambda name, value: …) instead of a comprehension",
     ast.GeneratorExp: "Write x.map(lambda name, value: …) instead of a loop",
-    ast.JoinedStr: "A query cannot format text: return the values themselves",
-    ast.Await: "A query cannot wait",
+    ast.JoinedStr: "A query cannot format strings: return the values themselves",
+    ast.Await: "A query cannot await",
     ast.Starred: "A query cannot unpack",
     ast.Set: "Write a list instead of a set",
 }
 
 
 def parse(text: str, *, functions: Collection[str] | None = None) -> Query:
-    """Read a query.
+    """Parse a query.
 
     Args:
         text: The query, in either form.
-        functions: The names that the run registered; then other unknown names are refused. `None` lets any name stand
-            for a registered function.
+        functions: The names of the functions that the run registered; other unknown functions are refused. With
+            `None`, every unknown function is taken for a registered one.
 
     Raises:
-        QuerySyntaxError: The text is no query; the message has a caret under the place.
-        RefusedQueryError: It asks for something queries may not do.
+        QuerySyntaxError: The text is not a query; the message has a caret under the place.
+        RefusedQueryError: The query exceeds a limit, or uses a value that cannot be part of a query.
     """
     return _Reader(text, functions).query()
 
 
 def as_query(query: Query | str) -> Query:
-    """Return a query, reading it if it is text.
+    """Return a query; parse it if it is text.
 
     Raises:
-        QueryError: It is neither, or cannot be read.
+        QueryError: `query` is not a query or a string, or the text is not valid.
     """
     if isinstance(query, Query):
         return query
@@ -73,7 +73,7 @@ def as_query(query: Query | str) -> Query:
 
 
 class _Reader:
-    """One text being read."""
+    """Parses one text."""
 
     def __init__(self, text: str, functions: Collection[str] | None) -> None:
         if not isinstance(text, str):
@@ -90,16 +90,16 @@ class _Reader:
         except SyntaxError as error:
             lines = self.text.split("\n")
             row = min(max(error.lineno or 1, 1), len(lines)) - 1
-            column = error.offset - 1 if error.offset else len(lines[row])  # 0 is its word for the end
+            column = error.offset - 1 if error.offset else len(lines[row])  # Python says 0 for the end
             place = sum(len(line) + 1 for line in lines[:row]) + column
             message = f"Expected a query, found invalid syntax: {error.msg}"
             raise QuerySyntaxError(message, text=self.text, column=min(place, len(self.text))) from None
         except (RecursionError, MemoryError, ValueError, OverflowError) as error:
             what = str(error) or type(error).__name__
-            raise RefusedQueryError(f"Expected a query that can be read, got: {what}") from None
+            raise RefusedQueryError(f"Expected a query that can be parsed, got: {what}") from None
 
     def place(self, node: ast.AST) -> int:
-        """Return where in the text a node begins; Python counts columns in bytes."""
+        """Return the position in the text where a node begins; Python counts columns in bytes."""
         lines = self.text.split("\n")
         row = getattr(node, "lineno", 1) - 1
         column = len(lines[row].encode()[: getattr(node, "col_offset", 0)].decode(errors="ignore"))
@@ -109,7 +109,7 @@ class _Reader:
         raise QuerySyntaxError(message, text=self.text, column=self.place(node))
 
     def refuse(self, error: QueryError, node: ast.AST) -> NoReturn:
-        """Raise an error again, with the place."""
+        """Raise an error again, with a caret under the node."""
         if isinstance(error, RefusedQueryError):
             raise RefusedQueryError(f"{error}\n{caret(self.text, self.place(node))}") from None
         self.fail(str(error), node)
@@ -163,7 +163,7 @@ class _Reader:
         return self.stages(query, reversed(reducers))
 
     def free(self, node: ast.expr) -> dict[str, ast.Name]:
-        """Return the names that stand for a value and belong to no lambda; one of them is the event."""
+        """Return the names of values that no lambda binds; in a valid query, the event alone."""
         parts = list(ast.walk(node))
         bound = {arg.arg for part in parts if isinstance(part, ast.Lambda) for arg in part.args.args}
         called = [part.func for part in parts if isinstance(part, ast.Call)]
@@ -198,7 +198,7 @@ class _Reader:
             names.add(keyword.arg)
 
     def argument(self, node: ast.expr) -> Any:
-        """Read an argument of a stage: a lambda, or a constant."""
+        """Parse an argument of a stage: a lambda or a constant."""
         tree = self.function(node, frozenset()) if isinstance(node, ast.Lambda) else self.expression(node, frozenset())
         try:
             e.check_size(tree)
@@ -240,7 +240,7 @@ class _Reader:
             case ast.Call():
                 return self.call(node, scope)
             case ast.Lambda():
-                self.fail("Expected a value, got a lambda: only stages, and functions such as map, take one", node)
+                self.fail("Expected a value, got a lambda: only stages and functions such as map take lambdas", node)
             case ast.Tuple(elts=items):
                 return e.Tuple(tuple(self.expression(item, scope) for item in items))
             case ast.List(elts=items):
@@ -250,14 +250,14 @@ class _Reader:
         return self.fail(INSTEAD.get(type(node), f"A query cannot use {type(node).__name__}"), node)
 
     def end(self, node: ast.Attribute) -> ast.AST:
-        """Return a place at the attribute's name instead of its target's beginning."""
+        """Return a node that begins at the attribute's name instead of at its target."""
         place = ast.Constant(None)
         place.lineno = node.end_lineno or node.lineno
         place.col_offset = (node.end_col_offset or 0) - len(node.attr.encode())
         return place
 
     def index(self, node: ast.expr, scope: frozenset[str]) -> e.Expr:
-        """Read what stands between brackets: also slices and `...`, alone or side by side."""
+        """Parse an index, which may also be a slice or `...`, or a tuple of them."""
         match node:
             case ast.Tuple(elts=parts):
                 return e.Tuple(
@@ -275,7 +275,7 @@ class _Reader:
 
     def constant(self, node: ast.Constant) -> e.Expr:
         if node.value is Ellipsis:
-            self.fail("Expected `...` inside of an index only, as in x[..., 1:]", node)
+            self.fail("Expected `...` only inside an index, as in x[..., 1:]", node)
         try:
             return e.constant(node.value)
         except QueryError as error:
@@ -326,7 +326,7 @@ class _Reader:
             case ast.Name(id=name):
                 self.known(name, node.func)
             case _:
-                self.fail("A query can call named functions only", node)
+                self.fail("A query can only call named functions", node)
         self.check_keywords(node)
         tree = e.Call(
             name,
@@ -352,11 +352,14 @@ class _Reader:
     def function(self, node: ast.Lambda, scope: frozenset[str]) -> e.Lambda:
         a = node.args
         if a.posonlyargs or a.kwonlyargs or a.vararg or a.kwarg or a.defaults or not 1 <= len(a.args) <= 2:
-            self.fail("Expected a lambda of one or two plain arguments", node)
+            self.fail("Expected a lambda of one or two positional arguments", node)
         params = tuple(arg.arg for arg in a.args)
         for i, param in enumerate(params):
             if param in scope or param in NAMED_CONSTANTS or param in params[:i]:
-                self.fail(f"Expected another name than {param!r} for the lambda's argument: it is taken", a.args[i])
+                self.fail(
+                    f"Expected an unused name for the lambda's argument, got {param!r}",
+                    a.args[i],
+                )
             if param.startswith("_"):
                 self.fail(f"Expected a public name, got {param!r}: a leading underscore is refused", a.args[i])
         return e.Lambda(params, self.expression(node.body, scope | set(params)))
@@ -365,11 +368,11 @@ class _Reader:
         entries = []
         for key, value in zip(keys, values, strict=True):
             if not (isinstance(key, ast.Constant) and isinstance(key.value, str)):
-                self.fail("Expected text as the keys of a mapping", key or node)
+                self.fail("Expected strings as the keys of a mapping", key or node)
             entries.append((key.value, self.expression(value, scope)))
         return e.Dict(tuple(entries))
 
 
 def _is_namespace(function: ast.expr) -> TypeGuard[ast.Attribute]:
-    """Tell whether a function is written as in Python, `fn.sqrt`."""
+    """Return whether a function is written with the prefix of Python code, `fn.sqrt`."""
     return isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.value.id == "fn"

@@ -1,10 +1,11 @@
-"""The postable iterator: events go in one by one, records come out when there are any.
+"""The evaluation of a query: events go in one by one, records come out when there are any.
 
-An event is posted in two halves. `Evaluation.head` runs inside `observe`: it maps and filters up to the first reducer,
-in the arrays' own library, and waits for nothing. `Evaluation.tail` takes what the head gave, on the host, through
-reducers and all that follows. Between them a value may rest on a device for a while; only the tail's order matters.
+An event is evaluated in two halves. `Evaluation.per_event` runs inside `observe`: it maps and filters up to the first
+reducer, in the arrays' own library, and never waits for a device. `Evaluation.across_events` takes its result, on the
+host, through the reducers and the stages after them. Between the two a value may stay on a device for a while; only the
+second half depends on the order of events.
 
-Streams in a client use the same `Pipeline` with Python functions in place of compiled expressions.
+A client's streams use the same `Pipeline`, with Python functions in place of compiled expressions.
 """
 
 from __future__ import annotations
@@ -42,19 +43,19 @@ class _Filtered:
 
 
 class Pipeline:
-    """Steps that values go through, reducers among them; what comes out is in the order it went in.
+    """Stages that values pass in order.
 
     Attributes:
-        folds: The reducers, each with its place among the stages.
+        folds: The reducers, each with its index among the stages.
     """
 
     def __init__(self, stages: Iterable[Stage], *, seed: int = 0, held: bool = False) -> None:
         """Begin before the first event.
 
         Args:
-            stages: Their functions are of Python.
-            seed: What random choices are drawn from.
-            held: Whether events whose numbers are passed over were held back by a condition; by default they failed.
+            stages: The stages; their functions are Python functions.
+            seed: The seed of random choices.
+            held: Whether events whose ordinals are skipped were dropped by a condition; by default they failed.
         """
         self._held = held
         self._operations: list[_Mapped | _Filtered | Fold] = [_operation(stage, seed) for stage in stages]
@@ -66,13 +67,13 @@ class Pipeline:
     def post(
         self, item: PipelineItem | None, *, ordinal: int, wall_time: float, closes: Sequence[bool] = ()
     ) -> list[PipelineItem]:
-        """Take an event in.
+        """Process an event and return the items that come out.
 
         Args:
-            item: Its value, or `None` if there is none.
+            item: The event's value, or `None` without one.
             ordinal: The number of the event.
-            wall_time: When it happened.
-            closes: For each reducer with `when`, whether the condition held; missing ones did not.
+            wall_time: When the event happened.
+            closes: For each reducer with `when`, whether its condition held; missing ones did not.
         """
         out: list[PipelineItem] = []
         with np.errstate(all="ignore"):
@@ -85,8 +86,8 @@ class Pipeline:
         return out
 
     def post_first(self, value: Any, ordinal: int, place: Place) -> Sequence[PipelineItem]:
-        """Take in a value that is for the first reducer, where the pipeline begins with it: `post` without a detour."""
-        if type(value) not in SCALARS_:
+        """Process a value where the first stage is a reducer: a fast path of `post` for plain numbers."""
+        if type(value) not in QUICK_TYPES:
             return self.post(
                 PipelineItem(ordinal, place[0], place[1], value, steps=place[2]), ordinal=ordinal, wall_time=place[1]
             )
@@ -100,7 +101,7 @@ class Pipeline:
         return out
 
     def _pass_to(self, ordinal: int, wall_time: float, out: list[PipelineItem]) -> None:
-        """Close what lies between the last event and this one; an event in between that never came, failed."""
+        """Close the groups that end between the last event and this one; missing events in between failed."""
         for i, fold in self._periods:
             self._push(i + 1, fold.passes(wall_time), out)
         if ordinal > self._next >= 0 and self.folds:
@@ -111,28 +112,28 @@ class Pipeline:
                 self._operate(0, missing, _missed(missing, complete=self._held), out)
 
     def miss(self, *, ordinal: int, wall_time: float) -> list[PipelineItem]:
-        """Pass by an event that was not evaluated: windows close in time, and say that they are incomplete."""
+        """Count an event that was not evaluated: its group is incomplete."""
         return self.post(_missed(ordinal), ordinal=ordinal, wall_time=wall_time)
 
     def boundary(self, event: str) -> list[PipelineItem]:
-        """Close the groups that another event delimits."""
+        """Close the groups whose window is `per` this event."""
         return self._close(lambda fold: isinstance(fold.window, Per) and fold.window.event == event)
 
     def hold(self, *, ordinal: int, wall_time: float) -> list[PipelineItem]:
-        """Pass by an event that a condition held back."""
+        """Count an event that a condition dropped."""
         return self.post(_missed(ordinal, complete=True), ordinal=ordinal, wall_time=wall_time)
 
     def begin_group(self) -> None:
-        """See a group of the run's own begin."""
+        """Begin a group of the run."""
         if self.folds:
             self.folds[0][1].begin()
 
     def end_group(self) -> list[PipelineItem]:
-        """Close the groups that no window was named for."""
+        """End a group of the run: close the groups of reducers that name no window."""
         return self._close(lambda fold: isinstance(fold.window, Group))
 
     def finish(self) -> list[PipelineItem]:
-        """Close what is open at the end, with `closed=False`."""
+        """Close the open groups at the end, with `closed=False`."""
         return self._close(lambda fold: True, closed=False)
 
     def _close(self, which: Callable[[Fold], bool], *, closed: bool = True) -> list[PipelineItem]:
@@ -192,14 +193,14 @@ def _operation(stage: Stage, seed: int) -> _Mapped | _Filtered | Fold:
 
 @dataclass(slots=True)
 class PerEventResult:
-    """What the first half of an event's evaluation gave.
+    """The result of the first half of an event's evaluation.
 
     Attributes:
         value: The value; it may still be on a device.
         passed: Whether the conditions on the host held.
-        pending: Conditions whose values are on a device; all must hold.
-        closes: The values of the windows' conditions, on the host or not.
-        on_device: Whether anything here is on a device.
+        pending: The conditions whose values are on a device; all must hold.
+        closes: The values of the windows' conditions, on the host or on a device.
+        on_device: Whether any of these values is on a device.
     """
 
     value: Any
@@ -209,7 +210,7 @@ class PerEventResult:
     on_device: bool
 
     def read(self) -> None:
-        """Bring everything to the host; waits for the device."""
+        """Copy all values to the host; waits for the device."""
         if self.on_device:
             self.passed = self.passed and all(truth(to_host(condition)) for condition in self.pending)
             self.value = host(self.value) if self.passed else None
@@ -218,29 +219,30 @@ class PerEventResult:
 
 
 class Evaluation:
-    """A query being evaluated on the events of a run.
+    """The evaluation of a query on the events of a run.
 
     Attributes:
-        query: What is evaluated.
-        functions: What else it may call, by name.
-        only: The function of a query whose head is a single map, where no window has a condition; else `None`.
-        has_reducer: Whether there is a reducer.
+        query: The query.
+        functions: The functions that the run registered, by name.
+        only: The function of the map, if a single map is all before the first reducer and no window has a condition;
+            else `None`.
+        has_reducer: Whether the query has a reducer.
         windows: The windows of the reducers.
-        holds: Whether values outlive the event: they are copied then, unless they are new. True without a reducer;
-            whoever takes up tails later than inside the event sets it.
+        holds: Whether values outlive the event, so that they are copied unless they are new. True without a reducer;
+            set it where `across_events` runs after the event.
     """
 
     def __init__(self, query: Query, functions: Functions | None = None) -> None:
         """Compile a query.
 
         Raises:
-            QueryError: It calls a function that does not exist, or with wrong arguments.
+            QueryError: The query calls an unknown function, or one with arguments that it does not take.
         """
         self.query = query
         self.functions = functions = functions or {}
         first = next((i for i, stage in enumerate(query.stages) if isinstance(stage, Reduce)), len(query.stages))
         n_wheres = next((i for i, stage in enumerate(query.stages) if not isinstance(stage, Where)), first)
-        # The first map, and conditions before it, see the event itself.
+        # The first map, and the conditions before it, get the event itself.
         self._before_reducer = [
             _compiled(stage, functions, query.event if i <= n_wheres else None)
             for i, stage in enumerate(query.stages[:first])
@@ -273,12 +275,12 @@ class Evaluation:
                     closes = tuple(when(observables) for when in self._whens)
                     return PerEventResult(None, False, (), closes, any(map(on_device, closes)))
         closes = tuple(when(observables) for when in self._whens) if self._whens else ()
-        if type(value) in SCALARS_:
+        if type(value) in QUICK_TYPES:
             return PerEventResult(value, True, pending, closes, bool(pending) or any(map(on_device, closes)))
         return self._settled(value, pending, closes)
 
     def per_event_traced(self, observables: Mapping[str, Any]) -> PerEventResult:
-        """Map and filter observables that have no values yet, such as JAX's tracers: nothing is decided or copied."""
+        """Map and filter observables without values, such as JAX tracers: nothing is decided or copied."""
         value: Any = observables
         pending: tuple[Any, ...] = ()
         for stage in self._before_reducer:
@@ -293,7 +295,7 @@ class Evaluation:
         return PerEventResult(value, True, pending, tuple(when(observables) for when in self._whens), True)
 
     def _settled(self, value: Any, pending: tuple[Any, ...], closes: tuple[Any, ...]) -> PerEventResult:
-        """Make sure that the program cannot overwrite the value, and see whether it is to be waited for."""
+        """Copy the value if the program could overwrite it, and start its copy to the host if it is on a device."""
         total = Total()
         total.add(value)
         waiting = on_device((value, *pending, *closes))
@@ -307,24 +309,24 @@ class Evaluation:
         return PerEventResult(value if waiting else host(value), True, pending, closes, waiting)
 
     def finish_per_event(self, value: Any) -> PerEventResult:
-        """Finish the head of a query that is a single map, `only`, whose value is known already."""
-        if type(value) in SCALARS_:
+        """Return the result of `per_event` from the value of `only`."""
+        if type(value) in QUICK_TYPES:
             return PerEventResult(value, True, (), (), False)
         return self._settled(value, (), ())
 
     def fork(self, copy: Callable[[Any], Any]) -> Evaluation:
-        """Return an evaluation in the same state, which goes its own way from here."""
+        """Return an independent evaluation in the same state."""
         other = Evaluation.__new__(Evaluation)
         other.__dict__.update(self.__dict__)
         other._pipeline = copy(self._pipeline)
         return other
 
     def with_per_event_of(self, query: Query, *, is_new: bool) -> Evaluation:
-        """Return this evaluation with the head of another query, which has the same stages with other functions.
+        """Return this evaluation with the per-event half of another query.
 
         Args:
-            query: Where the head comes from.
-            is_new: Whether what its last map gives is certainly the query's own.
+            query: A query of the same stages with other functions.
+            is_new: Whether its last map always computes a new value, which the program cannot overwrite.
         """
         other = Evaluation(query, self.functions)
         for name in ("query", "_pipeline", "holds", "windows"):
@@ -341,47 +343,47 @@ class Evaluation:
         wall_time: float,
         steps: Mapping[str, float] | None = None,
     ) -> list[PipelineItem]:
-        """Take the second half of an event's evaluation; waits for the device if the head left something there."""
+        """Evaluate the second half of an event; waits for the device if the first half left values there."""
         result.read()
         item = PipelineItem(ordinal, step, wall_time, result.value, steps=steps, passed=result.passed)
         return self._pipeline.post(item, ordinal=ordinal, wall_time=wall_time, closes=[truth(c) for c in result.closes])
 
     def number(self, value: Any, ordinal: int, place: Place) -> Sequence[PipelineItem]:
-        """Take in the plain number that `only` gave, for a query with a reducer: `rest` and `tail` without a detour."""
+        """Process the value of `only` for a query with a reducer: a fast path of both halves."""
         return self._pipeline.post_first(value, ordinal, place)
 
     def miss(self, *, ordinal: int, wall_time: float) -> list[PipelineItem]:
-        """Pass by an event without evaluating it."""
+        """Count an event without evaluating it."""
         return self._pipeline.miss(ordinal=ordinal, wall_time=wall_time)
 
     def boundary(self, event: str) -> list[PipelineItem]:
-        """Close the groups that this event delimits."""
+        """Close the groups whose window is `per` this event."""
         return self._pipeline.boundary(event)
 
     def begin_group(self) -> None:
-        """See a group of the run's own begin."""
+        """Begin a group of the run."""
         self._pipeline.begin_group()
 
     def end_group(self) -> list[PipelineItem]:
-        """Close the groups that no window was named for."""
+        """End a group of the run: close the groups of reducers that name no window."""
         return self._pipeline.end_group()
 
     def finish(self) -> list[PipelineItem]:
-        """Close what is open at the end of the run."""
+        """Close the open groups at the end of the run."""
         return self._pipeline.finish()
 
 
 def remaining(query: Query, n_done: int, functions: Functions | None = None, *, held: bool = False) -> Pipeline:
-    """Return the stages of a query but for the first, as one pipeline for values on the host.
+    """Return a query's stages after the first `n_done` as one pipeline for values on the host.
 
     Args:
         query: The query.
         n_done: How many of its stages are done already.
-        functions: What else it may call.
-        held: Whether events whose numbers are passed over were held back by a condition, or failed.
+        functions: The functions that the run registered, by name.
+        held: Whether events whose ordinals are skipped were dropped by a condition; by default they failed.
 
     Raises:
-        QueryError: It calls a function that does not exist, or with wrong arguments.
+        QueryError: The query calls an unknown function, or one with arguments that it does not take.
     """
     stages = [
         _compiled(stage, functions or {}, query.event if all(isinstance(s, Where) for s in query.stages[:i]) else None)
@@ -392,7 +394,7 @@ def remaining(query: Query, n_done: int, functions: Functions | None = None, *, 
 
 
 def conditions(query: Query, functions: Functions | None = None, *, n_done: int = 0) -> list[Callable[[Any], Any]]:
-    """Return the conditions of a query's windows, behind the stages that are done, as functions of the event."""
+    """Return the conditions of a query's windows, after the stages that are done, as functions of the event."""
     return [
         evaluator(stage.window.condition, functions=functions or {}, event=query.event)
         for stage in query.stages[n_done:]
@@ -400,16 +402,16 @@ def conditions(query: Query, functions: Functions | None = None, *, n_done: int 
     ]
 
 
-SCALARS_ = frozenset((float, int, bool, str))
+QUICK_TYPES = frozenset((float, int, bool, str))
 
 
 def host(value: Any) -> Any:
-    """Bring a value to the host if it is not a plain number already."""
+    """Return a value on the host; waits for the device if it is on one."""
     return value if isinstance(value, SCALARS) else to_host(value)
 
 
 def _compiled(stage: Stage, functions: Functions, event: str | None) -> Stage:
-    """Replace the lambdas of a stage by functions."""
+    """Return a stage with its lambdas compiled to functions."""
 
     def compiled(value: Any, event: str | None = None) -> Any:
         return evaluator(value, functions=functions, event=event) if isinstance(value, e.Lambda) else value
@@ -423,19 +425,19 @@ def _compiled(stage: Stage, functions: Functions, event: str | None) -> Stage:
             return Reduce(name, tuple((key, compiled(value)) for key, value in args), window)
 
 
-VIEWS = frozenset(
+MAY_RETURN_VIEWS = frozenset(
     ("ravel", "reshape", "item", "first", "last", "values", "items", "keys", "sample", "filter", "map", "where")
 )
 
 
 def _maps_to_new(stages: Sequence[Stage]) -> bool:
-    """Tell whether the last map certainly computes a new value, which the program cannot overwrite."""
+    """Return whether the last map always computes a new value, which the program cannot overwrite."""
     last = next((stage.fn.body for stage in reversed(stages) if isinstance(stage, Map)), None)
     return makes_new(last) if last is not None else False
 
 
 def makes_new(tree: e.Expr) -> bool:
-    """Tell whether an expression certainly computes a new value, which the program cannot overwrite."""
+    """Return whether an expression always computes a new value, which the program cannot overwrite."""
     match tree:
         case e.Binary() | e.Const():
             return True
@@ -444,7 +446,7 @@ def makes_new(tree: e.Expr) -> bool:
         case e.Call(name, args):
             if name == "map" and len(args) == 2 and isinstance(args[1], e.Lambda):
                 return makes_new(args[1].body)
-            return name in FUNCTIONS and name not in VIEWS
+            return name in FUNCTIONS and name not in MAY_RETURN_VIEWS
         case e.Tuple(items) | e.List(items):
             return all(map(makes_new, items))
         case e.Dict(entries):

@@ -29,7 +29,7 @@ from .tracer import as_tree, is_symbol, trace
 
 @dataclass(frozen=True, eq=False)
 class Query(Chain):
-    """A question to a run. Make one with `on`, and refine it with its methods."""
+    """What to compute on an event of a run. Start one with `on`, and add stages with its methods."""
 
     event: str
     stages: tuple[Stage, ...] = ()
@@ -62,7 +62,7 @@ class Query(Chain):
 
     @cached_property
     def tag(self) -> str:
-        """The name of the series that answers this query: a path such as "batch.loss", else its shortest text."""
+        """The tag of the query's records: a path such as "batch.loss", else the query's shortest text."""
         match self.stages:
             case (Map(fn=e.Lambda(params=(name,), body=body)),):
                 path = _path(body, name)
@@ -72,7 +72,7 @@ class Query(Chain):
 
     @property
     def short(self) -> str | None:
-        """The short form, `batch.loss.mean(every=100)`, of a map and reducers with named windows; else `None`."""
+        """The short form, `batch.loss.mean(every=100)`, of one map and reducers that name windows; else `None`."""
         if not self.stages or not self.event.isidentifier() or keyword.iskeyword(self.event):
             return None
         first, *rest = self.stages
@@ -87,7 +87,7 @@ class Query(Chain):
 
     @property
     def names(self) -> list[str]:
-        """The observables of the event that the query reads by name."""
+        """The names of the observables that the query reads."""
         seen: dict[str, None] = {}
         for i, stage in enumerate(self.stages):
             if isinstance(stage, Map | Where) and all(isinstance(before, Where) for before in self.stages[:i]):
@@ -98,7 +98,7 @@ class Query(Chain):
 
     @property
     def reads_all(self) -> bool:
-        """Whether the query reads the event other than by the names of observables."""
+        """Whether the query uses the event as a whole, and not only observables by name."""
         windows = (stage.window for stage in self.stages if isinstance(stage, Reduce))
         conditions = (window.condition for window in windows if isinstance(window, When))
         if any(_reads_whole(condition.body, condition.params[0]) for condition in conditions):
@@ -114,7 +114,7 @@ class Query(Chain):
 
     @property
     def seed(self) -> int:
-        """What random choices of this query are drawn from."""
+        """The seed of the query's random choices."""
         return zlib.crc32(self.key.encode())
 
     def __str__(self) -> str:
@@ -130,12 +130,16 @@ class Query(Chain):
 
 
 def on(event: str) -> Query:
-    """Begin a query: whenever this event happens."""
+    """Start a query on an event.
+
+    Raises:
+        QueryError: `event` is not a string, or is empty.
+    """
     return Query(event_name(event))
 
 
 def _plain(value: Any) -> Any:
-    """Check that an argument of a stage can be part of a query, and make NumPy scalars plain."""
+    """Check that a stage's argument can be part of a query, and convert NumPy scalars to Python's."""
     if isinstance(value, e.Lambda):
         return value
     if is_symbol(value):
@@ -206,7 +210,7 @@ def _write_window(window: Window, write: Callable[[e.Expr], str]) -> list[str]:
         case Every(n):
             return [f"every={n}"]
         case Period(seconds, written):
-            exact = f"{np.format_float_positional(seconds, trim='-')} s"  # '5 min' and '300 s' are one window
+            exact = f"{np.format_float_positional(seconds, trim='-')} s"  # '5 min' and '300 s' are the same window
             return [f"every={(exact if write is e.canonical else written)!r}"]
         case Per(event):
             return [f"per={event!r}"]

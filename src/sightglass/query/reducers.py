@@ -1,12 +1,12 @@
 """Reducers: many values to one, in constant memory.
 
 A reducer is three functions, `start() -> state`, `update(state, value, ordinal) -> state` and `finish(state) -> value`,
-plus `merge(state, state) -> state` where the mathematics allows it. They touch nothing but what they are given; a state
-belongs to who holds it and is used up by `update` and `merge`, so that a sketch can grow in place.
+plus `merge(state, state) -> state` where the mathematics allows it. They use only their arguments. `update` and `merge`
+may change the states they get and return one of them, so that a sketch can grow in place.
 
 Numbers are accumulated in 64 bits, floats as float64. Mappings and tuples of numbers are reduced name by name. NaN is
-never hidden: it makes a mean, a minimum or a quantile NaN. What is random is drawn from a seed and the ordinal of the
-event, so that the same events give the same sample in any order and in any chunks.
+never hidden: it makes a mean, a minimum or a quantile NaN. Random choices depend on a seed and the event's ordinal, so
+that the same events give the same sample in any order and in any chunks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .sketches import Bins, Quantiles
 
 State = Any
 
-MAX_STATE_BYTES = 256 * 2**20
+MAX_STATE_BYTES = 256 * 2**20  # four times `MAX_RESULT_BYTES`; the state lives as long as the window
 QUICK = PLAIN | {np.float64, np.float32}
 CONTAINERS = frozenset((dict, list, tuple))
 WIDE = {"b": np.int64, "i": np.int64, "u": np.uint64, "c": np.complex128}
@@ -46,15 +46,15 @@ class Reducer:
 
 
 def reducer(name: str, args: Mapping[str, Any], *, seed: int = 0) -> Reducer:
-    """Make the reducer of this name.
+    """Return the reducer of a name.
 
     Args:
-        name: One of `BUILDERS`.
-        args: Its arguments; functions of values for `by` and `fn`.
-        seed: What `sample` draws from.
+        name: A key of `BUILDERS`.
+        args: The reducer's arguments; `by` and `fn` are Python functions.
+        seed: The seed of `sample`.
 
     Raises:
-        QueryError: An argument is wrong.
+        QueryError: An argument is not valid.
     """
     if name == "sample":
         return _sample(seed=seed, **args)
@@ -62,10 +62,10 @@ def reducer(name: str, args: Mapping[str, Any], *, seed: int = 0) -> Reducer:
 
 
 def number(value: Any) -> Any:
-    """Return a number or a NumPy array of numbers.
+    """Return a value as a number or a NumPy array of numbers.
 
     Raises:
-        EvaluationError: The value is neither.
+        EvaluationError: The value is not a number or an array of numbers.
     """
     if type(value) in PLAIN:
         return value
@@ -80,15 +80,15 @@ def number(value: Any) -> Any:
 
 
 def real(value: Any) -> Any:
-    """Return a real number or a NumPy array of real numbers."""
+    """Return a value as a real number or a NumPy array of real numbers; raises as `number`."""
     value = number(value)
     if isinstance(value, complex) or (isinstance(value, np.ndarray) and value.dtype.kind == "c"):
-        raise EvaluationError(f"Expected real numbers to reduce, got {type_name(value)}: take .real or abs(…)")
+        raise EvaluationError(f"Expected real numbers to reduce, got {type_name(value)}: use .real or abs(…)")
     return value
 
 
 def wide(value: Any) -> Any:
-    """Return a number or an array in 64 bits."""
+    """Return a value as a number or an array of 64 bits."""
     if type(value) in PLAIN:
         return value
     value = number(value)
@@ -99,22 +99,22 @@ def wide(value: Any) -> Any:
 
 
 def check_alike(a: Any, b: Any) -> None:
-    """Refuse arrays of two shapes in one group: broadcasting them is never meant."""
+    """Refuse arrays of two shapes in one group: broadcasting them would be a mistake."""
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and a.shape != b.shape:
         raise EvaluationError(f"Expected arrays of one shape to reduce, got {a.shape} and {b.shape}")
 
 
-def kept(value: Any, n_kept: int = 1) -> Any:
-    """Copy a value for keeping `n_kept` such.
+def stored(value: Any, n_copies: int = 1) -> Any:
+    """Return a copy of a value, for a state that stores `n_copies` of them.
 
     Raises:
-        RefusedQueryError: They would take more memory than a query may hold.
+        RefusedQueryError: That many values exceed `MAX_RESULT_BYTES`.
     """
     if type(value) in PLAIN:
         return value
     total = Total()
     total.add(value)
-    check_bytes(total.n_bytes * n_kept)
+    check_bytes(total.n_bytes * n_copies)
     return snapshot(value)
 
 
@@ -126,7 +126,7 @@ class Branch(NamedTuple):
 
 
 def by_name(inner: Reducer) -> Reducer:
-    """Lift a reducer of numbers to mappings and sequences of numbers, each name reduced apart."""
+    """Extend a reducer of numbers to mappings and sequences of numbers, reduced name by name."""
     start, of_number = inner.start, inner.update
 
     def update(state: State, value: Any, ordinal: int) -> State:
@@ -145,7 +145,7 @@ def by_name(inner: Reducer) -> Reducer:
         kind = dict if isinstance(value, Mapping) else tuple
         pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
         if not (state is None or (type(state) is Branch and state.kind is kind)):
-            raise EvaluationError(f"Expected values of one kind to reduce, got {type_name(value)} after another")
+            raise EvaluationError(f"Expected values of one kind to reduce, got {type_name(value)} after another kind")
         states = state.states if state is not None else {}
         for key, item in pairs:
             states[key] = quick(states.get(key), item, ordinal)
@@ -186,7 +186,7 @@ def _sum() -> Reducer:
         total = check_int(a + b)
         if isinstance(total, np.ndarray) and total.dtype.kind in "iu" and np.any(_wrapped(a, b, total)):
             raise RefusedQueryError(
-                "Expected sums of at most 64 bits, got larger ones: make floats of the values first"
+                "Expected sums of at most 64 bits, got larger ones: convert the values to floats first"
             )
         return total
 
@@ -197,7 +197,7 @@ def _sum() -> Reducer:
 
 
 def _wrapped(a: Any, b: Any, total: Any) -> Any:
-    """Tell where a sum of integers went past the end of its type: against the sign that both summands have."""
+    """Return where a sum of integers overflowed: its sign differs from the sign of both summands."""
     return total < a if total.dtype.kind == "u" else ((a ^ total) & (b ^ total)) < 0
 
 
@@ -251,7 +251,7 @@ def _extreme(name: str) -> Reducer:
 
     def choose(a: Any, b: Any) -> Any:
         if a is None or b is None:
-            return kept(a if b is None else b)
+            return stored(a if b is None else b)
         if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
             check_alike(a, b)
             return of_arrays(a, b)
@@ -265,7 +265,7 @@ def _first() -> Reducer:
     return Reducer(
         name="first",
         start=lambda: None,
-        update=lambda s, x, i: (i, kept(x)) if s is None else s,
+        update=lambda s, x, i: (i, stored(x)) if s is None else s,
         finish=lambda s: s and s[1],
         merge=lambda a, b: min((s for s in (a, b) if s), key=lambda s: s[0], default=None),
     )
@@ -275,7 +275,7 @@ def _last() -> Reducer:
     return Reducer(
         name="last",
         start=lambda: None,
-        update=lambda s, x, i: (i, kept(x)),
+        update=lambda s, x, i: (i, stored(x)),
         finish=lambda s: s and s[1],
         merge=lambda a, b: max((s for s in (a, b) if s), key=lambda s: s[0], default=None),
     )
@@ -284,7 +284,7 @@ def _last() -> Reducer:
 def _quantile(q: Any) -> Reducer:
     wanted = tuple(q) if isinstance(q, list | tuple) else (q,)
     if not wanted or any(isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p <= 1 for p in wanted):
-        raise QueryError(f"Expected q between 0 and 1, or a list of such, got {q!r}")
+        raise QueryError(f"Expected q between 0 and 1, or a list of them, got {q!r}")
 
     def finish(state: Quantiles) -> Any:
         results = tuple(state.at(p) for p in wanted)
@@ -318,14 +318,14 @@ def _histogram(bins: Any = 64) -> Reducer:
 
 def _keep_largest(state: list[Any], entry: Any, k: int) -> list[Any]:
     if len(state) < k:
-        heapq.heappush(state, RankedValue((*entry[:2], kept(entry[2], len(state) + 1))))
+        heapq.heappush(state, RankedValue((*entry[:2], stored(entry[2], len(state) + 1))))
     elif entry[:2] > state[0][:2]:
-        heapq.heapreplace(state, RankedValue((*entry[:2], kept(entry[2], k))))
+        heapq.heapreplace(state, RankedValue((*entry[:2], stored(entry[2], k))))
     return state
 
 
 class RankedValue(tuple[Any, ...]):
-    """A kept value with its rank; compares by the rank alone, never by the value."""
+    """A value with its rank; compares by the rank alone, never by the value."""
 
     __slots__ = ()
 
@@ -339,7 +339,7 @@ def _top(k: Any, by: Callable[[Any], Any] | None = None) -> Reducer:
     def update(state: list[Any], value: Any, ordinal: int) -> list[Any]:
         rank = real(by(value) if by else value)
         if isinstance(rank, np.ndarray):
-            raise EvaluationError(f"Expected one number to rank by, got {type_name(rank)}: name it with by=lambda x: …")
+            raise EvaluationError(f"Expected one number to rank by, got {type_name(rank)}: use by=lambda x: …")
         return _keep_largest(state, (-math.inf if math.isnan(rank) else rank, -ordinal, value), k)
 
     def merge(a: list[Any], b: list[Any]) -> list[Any]:
@@ -362,7 +362,7 @@ def scramble(seed: int, ordinal: int) -> int:
 
 
 def _sample(k: Any, *, seed: int = 0) -> Reducer:
-    """Keep the k events of the largest random ranks: a uniform sample without replacement, in any order of arrival."""
+    """Store the k events of the largest random ranks: a uniform sample without replacement, in any order of arrival."""
     k = check_count(k, name="k")
 
     def merge(a: list[Any], b: list[Any]) -> list[Any]:
@@ -384,7 +384,7 @@ def _collect(limit: Any = 1000) -> Reducer:
 
     def update(state: list[Any], value: Any, ordinal: int) -> list[Any]:
         if len(state) < limit:
-            state.append((ordinal, kept(value, len(state) + 1)))
+            state.append((ordinal, stored(value, len(state) + 1)))
         return state
 
     return Reducer(
@@ -402,7 +402,7 @@ def _reduce(fn: Callable[[Any, Any], Any], init: Any) -> Reducer:
         if structure(result) != structure(state):
             raise EvaluationError(
                 f"Expected the accumulator to stay {structure(state)}, got {structure(result)}: "
-                "its structure, shape and type are those of `init`"
+                "the function must return the structure, shape and type of `init`"
             )
         return result
 
@@ -410,13 +410,13 @@ def _reduce(fn: Callable[[Any, Any], Any], init: Any) -> Reducer:
 
 
 def _plain(value: Any) -> Any:
-    """Give Python numbers for NumPy scalars, so that `init=0.0` stays a float, and check that integers stay small.
+    """Convert NumPy scalars to Python numbers, so that `init=0.0` stays a float, and check the size of integers.
 
-    Arrays are copied: they may be a part of a value that the program overwrites.
+    Arrays are copied: they may be part of a value that the program overwrites.
     """
     if type(value) in PLAIN:
         return check_int(value)
-    value = kept(to_host(value))
+    value = stored(to_host(value))
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -425,7 +425,7 @@ def _plain(value: Any) -> Any:
 
 
 def structure(value: Any) -> Any:
-    """Describe what must not change in an accumulator: names, lengths, shapes, types."""
+    """Return what must not change in an accumulator: keys, lengths, shapes and types."""
     if isinstance(value, Mapping):
         return {key: structure(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Queries by name: what is asked when only an event and a path into it are given."""
+"""Queries from names: an event, and a path to one of its values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .query import Query, on
 
 
 def query_of(event: str, path: Sequence[str] = ()) -> Query:
-    """Return the query for an observable, or for what is inside it.
+    """Return the query for an event, an observable, or a value inside an observable.
 
     >>> str(query_of("batch", ["grads", "dense"]))
     "on('batch').map(lambda value: value.grads['dense'])"
@@ -29,5 +29,5 @@ def query_of(event: str, path: Sequence[str] = ()) -> Query:
 
 
 def is_plain(name: str) -> bool:
-    """Tell whether a name can stand behind a dot in a query."""
+    """Return whether a query can write a name as an attribute."""
     return name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_")

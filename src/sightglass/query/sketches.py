@@ -1,8 +1,8 @@
 """Distributions of endless streams in constant memory: quantiles and histograms that do not depend on order or chunks.
 
-`Quantiles` is exact up to `EXACT` values and a DDSketch (Masson, Rim and Lee 2019, "DDSketch", VLDB 12) beyond, whose
-answers are off by at most `ACCURACY` of the value. `Bins` is a histogram whose bins are multiples of a power of two:
-bins of one width merge into bins of twice the width without a remainder, so counts stay exact whatever comes.
+`Quantiles` is exact up to `EXACT` values; beyond it is a DDSketch (Masson, Rim and Lee 2019, "DDSketch", VLDB 12),
+whose results are within `ACCURACY` of the value. `Bins` is a histogram whose bins are multiples of a power of two: bins
+of one width merge into bins of twice the width without a remainder, so counts stay exact for any values.
 """
 
 from __future__ import annotations
@@ -15,18 +15,16 @@ import numpy.typing as npt
 
 from sightglass.core.values import Histogram
 
-EXACT: Final = 1024
-ACCURACY: Final = 0.005
-MAX_SKETCH_BINS: Final = 16_384
-MANTISSA_BITS: Final = 50
-MIN_EXPONENT: Final = -1074
-"""Of the smallest float."""
-
-BLOCK: Final = 2**18
+EXACT: Final = 1024  # about 32 KB of Python floats; most groups have fewer values
+ACCURACY: Final = 0.005  # less than a pixel of a chart
+MAX_SKETCH_BINS: Final = 16_384  # 128 KB of counts cover a range of 10^71 at this accuracy
+MANTISSA_BITS: Final = 50  # numbers of bins stay below 2^50, where a float64 is exact
+MIN_EXPONENT: Final = -1074  # of the smallest float64
+BLOCK: Final = 2**18  # 2 MB as float64, so that temporary arrays stay in the cache
 
 
 class Quantiles:
-    """A set of numbers that answers for its quantiles."""
+    """The quantiles of a stream of numbers."""
 
     __slots__ = ("_exact", "_n", "_n_nan", "_n_neginf", "_n_posinf", "_sketch")
 
@@ -46,7 +44,7 @@ class Quantiles:
         return self
 
     def merge(self, other: Quantiles) -> Quantiles:
-        """Add all numbers of another set."""
+        """Add all numbers of another one."""
         for name in ("_n_nan", "_n_posinf", "_n_neginf"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         if other._sketch is None:
@@ -58,7 +56,7 @@ class Quantiles:
         return self
 
     def at(self, q: float) -> float:
-        """Return the q-quantile; NaN of an empty set, or of one that holds NaN."""
+        """Return the q-quantile; NaN without numbers, or if any of them is NaN."""
         n = self._n + self._n_posinf + self._n_neginf
         if self._n_nan or not n:
             return math.nan
@@ -122,16 +120,16 @@ class Quantiles:
 
 
 class Bins:
-    """A histogram that widens its bins as values come; at most a given number of them.
+    """A histogram of at most a given number of bins, which widen as values arrive.
 
-    Bin `k` holds the values from `k * 2**exponent` up to the next. The exponent is the smallest that fits all values so
-    far into the allowed number of bins, so the result depends on the values only.
+    Bin `k` counts the values from `k * 2**exponent` up to the next bin. The exponent is the smallest that fits all
+    values so far into the allowed number of bins, so the result depends on the values only.
     """
 
     __slots__ = ("_counts", "_exponent", "_first", "_high", "_limit", "_low", "_outside")
 
     def __init__(self, limit: int) -> None:
-        self._limit = max(2, limit)  # no single bin of this kind holds both signs
+        self._limit = max(2, limit)  # no single bin covers both signs
         self._low, self._high = math.inf, -math.inf
         self._exponent = MIN_EXPONENT
         self._first = 0
@@ -168,7 +166,7 @@ class Bins:
             self._counts += np.bincount(places - self._first, minlength=len(self._counts))
 
     def merge(self, other: Bins) -> Bins:
-        """Count everything that another histogram of the same limit has counted."""
+        """Add the counts of another histogram of the same limit."""
         self._outside = [a + b for a, b in zip(self._outside, other._outside, strict=True)]
         if len(other._counts):
             self._fit(other._low, other._high)
@@ -187,7 +185,7 @@ class Bins:
         return Histogram.from_counts(self._counts, edges, n_nan=n_nan, n_posinf=n_posinf, n_neginf=n_neginf)
 
     def _fit(self, low: float, high: float) -> None:
-        """Widen the bins until they hold this range too, and regroup what is counted."""
+        """Widen the bins until they cover this range too, and regroup the counts."""
         empty = not len(self._counts)
         self._low, self._high = min(self._low, low), max(self._high, high)
         exponent = fitting_exponent(self._low, self._high, self._limit)
@@ -203,13 +201,13 @@ class Bins:
 
 
 def _place(value: float, exponent: int) -> int:
-    """Return the number of the bin that a value lies in."""
+    """Return the number of the bin of a value."""
     place = math.floor(math.ldexp(value, -exponent))
-    return -1 if place == 0 and value < 0 else place  # it was so small that it became -0.0
+    return -1 if place == 0 and value < 0 else place  # so small that it became -0.0
 
 
 def fitting_exponent(low: float, high: float, limit: int) -> int:
-    """Return the smallest exponent whose bins cover a range with at most `limit` of them; their numbers fit int64."""
+    """Return the smallest exponent with which at most `limit` bins cover a range; their numbers fit int64."""
     largest = max(abs(low), abs(high))
     exponent = max(MIN_EXPONENT, math.frexp(largest)[1] - MANTISSA_BITS if largest else MIN_EXPONENT)
     spread = high / limit - low / limit

@@ -1,9 +1,9 @@
-"""Python lambdas as expression trees, by calling them with a symbolic argument.
+"""Trace Python lambdas: call them with a symbolic argument and record an expression tree.
 
-The argument is a proxy: whatever is done to it is written down. No source is inspected and no code is shipped. What
-Python would decide at once, and so bake into the query unseen, raises and says what to write instead: `if`, `and`,
-`or`, `not`, `in`, `len()`, `for`, `float()`. `is` and `isinstance` cannot be seen by the proxy: don't use them in
-queries.
+The argument is a proxy that records every operation. No source is inspected and no code is sent. Operations that Python
+would decide at once, which would freeze their result into the query, raise an error that says what to write instead:
+`if`, `and`, `or`, `not`, `in`, `len()`, `for`, `float()`. The proxy cannot see `is` and `isinstance`: do not use them
+in queries.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ INSTEAD = {
     "__contains__": "A query cannot use `in`: write .contains(x)",
     "__len__": "A query cannot use len(): write .len(), or sightglass.fn.len(x)",
     "__iter__": "A query cannot loop or unpack: write .map(lambda name, value: …), or x[0], x[1]",
-    "__float__": "A query cannot make a float of what it does not know yet: leave it as it is; "
-    "for math.sqrt(x) and the like write sightglass.fn.sqrt(x)",
-    "__int__": "A query cannot make an int of what it does not know yet: write .round() or sightglass.fn.floor(x)",
-    "__index__": "A query cannot use what it does not know yet as an index of a Python object",
-    "__str__": "A query cannot make a text of what it does not know yet",
-    "__format__": "A query cannot format what it does not know yet: return the value itself",
-    "__array__": "A query cannot make an array of what it does not know yet: use the value's own functions",
-    "__hash__": "A query cannot look up what it does not know yet in a Python set or mapping",
-    "__reduce_ex__": "A query cannot copy or pickle what it does not know yet",
+    "__float__": "A query cannot convert a symbolic value to a float: leave the value as it is; "
+    "instead of math.sqrt(x) and the like write sightglass.fn.sqrt(x)",
+    "__int__": "A query cannot convert a symbolic value to an int: write .round() or sightglass.fn.floor(x)",
+    "__index__": "A query cannot use a symbolic value as the index of a Python object",
+    "__str__": "A query cannot convert a symbolic value to a string",
+    "__format__": "A query cannot format a symbolic value: return the value itself",
+    "__array__": "A query cannot convert a symbolic value to an array: use the value's own methods",
+    "__hash__": "A query cannot look up a symbolic value in a Python set or mapping",
+    "__reduce_ex__": "A query cannot copy or pickle a symbolic value",
     "__matmul__": "A query cannot use @: write (x * y).sum()",
     "__rmatmul__": "A query cannot use @: write (x * y).sum()",
 }
@@ -56,11 +56,11 @@ ARRAY_FUNCTIONS = {"amin": "min", "amax": "max", "around": "round"}
 
 
 class PrivateNameError(QuerySyntaxError, AttributeError):
-    """A name with a leading underscore in a query; an `AttributeError` too, so that `hasattr` says no."""
+    """A name with a leading underscore in a query; also an `AttributeError`, so that `hasattr` returns `False`."""
 
 
 class _Symbol:
-    """A value that is not known yet: remembers what is done to it. Made by `trace`, never by hand."""
+    """A symbolic value: records the operations on it. Only `trace` makes them."""
 
     __slots__ = ("_tree",)
     __array_priority__ = 1000
@@ -76,9 +76,7 @@ class _Symbol:
         return _Symbol(e.Attr(_tree(self), _identifier(name)))
 
     def __setattr__(self, name: str, value: object = None) -> NoReturn:
-        raise RefusedQueryError(
-            f"A query reads and never writes: {name!r} cannot be set. To change the run, use run.set"
-        )
+        raise RefusedQueryError(f"A query cannot set {name!r}: it only reads. To change the run, use run.set")
 
     __delattr__ = __setitem__ = __delitem__ = __setattr__
 
@@ -88,7 +86,7 @@ class _Symbol:
     def __call__(self, *args: Any, **kwargs: Any) -> _Symbol:
         tree = _tree(self)
         if not isinstance(tree, e.Attr):
-            raise RefusedQueryError(f"A query can call named functions only, not {_shown(tree)}")
+            raise RefusedQueryError(f"A query can only call named functions, not {_shown(tree)}")
         if tree.name not in FUNCTIONS:
             raise QuerySyntaxError(unknown("function", tree.name, FUNCTIONS, where="called on a value"))
         return call(tree.name, (_Symbol(tree.target), *args), kwargs)
@@ -99,7 +97,7 @@ class _Symbol:
             raise RefusedQueryError(
                 f"A query can use numpy.{ufunc.__name__} as a plain function only, without {method} or options"
             )
-        if ufunc.__name__ in LOGICAL:  # of numbers, `&` is another thing
+        if ufunc.__name__ in LOGICAL:  # on numbers, `&` is bitwise
             truths = (e.Binary("!=", as_tree(value), e.Const(0)) for value in inputs)
             return _Symbol(e.Binary(LOGICAL[name], *truths))
         if name == "logical_not":
@@ -138,7 +136,7 @@ def _shown(tree: e.Expr) -> str:
 
 
 def _identifier(name: str) -> str:
-    """Return a name that text can carry."""
+    """Check that a name can be written in the text of a query, and return it."""
     if name.isidentifier() and not keyword.iskeyword(name) and unicodedata.normalize("NFKC", name) == name:
         return name
     raise RefusedQueryError(
@@ -177,12 +175,12 @@ for _name, _message in INSTEAD.items():
 
 
 def is_symbol(value: object) -> bool:
-    """Tell whether a value is a symbolic one."""
+    """Return whether a value is symbolic."""
     return type(value) is _Symbol
 
 
 def as_tree(value: Any) -> e.Expr:
-    """Make a tree of a value in a lambda: symbols and constants, and containers and slices of these.
+    """Return the tree of a value in a lambda: a symbolic value, a constant, or a container of these.
 
     Raises:
         RefusedQueryError: The value cannot be part of a query.
@@ -191,11 +189,11 @@ def as_tree(value: Any) -> e.Expr:
         return _tree(value)
     if isinstance(value, np.ndarray) or (hasattr(value, "__array__") and not isinstance(value, np.generic)):
         raise RefusedQueryError(
-            f"A query cannot carry an array ({type(value).__name__}). Offer it as an observable, "
-            "or register a function that knows it: run.function(name, fn)"
+            f"A query cannot contain an array ({type(value).__name__}). Pass it to `observe`, "
+            "or register a function that uses it: run.function(name, fn)"
         )
     if isinstance(value, slice) or value is Ellipsis:
-        raise RefusedQueryError(f"Expected {value!r} inside of an index only, as in x[..., 1:]")
+        raise RefusedQueryError(f"Expected {value!r} only inside an index, as in x[..., 1:]")
     if isinstance(value, tuple):
         return e.Tuple(tuple(map(as_tree, value)))
     if isinstance(value, list):
@@ -203,13 +201,13 @@ def as_tree(value: Any) -> e.Expr:
     if isinstance(value, Mapping):
         bad = next((key for key in value if not isinstance(key, str)), None)
         if bad is not None:
-            raise RefusedQueryError(f"Expected text as the keys of a mapping in a query, got {bad!r}")
+            raise RefusedQueryError(f"Expected strings as the keys of a mapping in a query, got {bad!r}")
         return e.Dict(tuple((str.__str__(key), as_tree(item)) for key, item in value.items()))
     return e.constant(value)
 
 
 def as_index(value: Any) -> e.Expr:
-    """Make a tree of what stands between brackets: also slices and `...`, alone or side by side."""
+    """Return the tree of an index, which may also be a slice or `...`, or a tuple of them."""
     if isinstance(value, tuple):
         return e.Tuple(tuple(as_index(part) if not isinstance(part, tuple) else as_tree(part) for part in value))
     if isinstance(value, slice):
@@ -218,7 +216,7 @@ def as_index(value: Any) -> e.Expr:
 
 
 def call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], *, what: str = "") -> _Symbol:
-    """Write down the call of a named function; its lambdas are traced in turn."""
+    """Record the call of a named function, and trace its lambdas."""
     if name not in FUNCTIONS and what:
         raise QuerySyntaxError(unknown("function", name, FUNCTIONS, where=f"for {what}"))
     if name in FUNCTIONS and FUNCTIONS[name].lambdas:
@@ -234,15 +232,15 @@ _open_names: ContextVar[tuple[str, ...]] = ContextVar("open_names", default=())
 
 
 def trace(function: Callable[..., Any], *, n_params: int | None = 1) -> e.Lambda:
-    """Call a function with symbols and return what it does with them.
+    """Call a function with symbolic values and return the tree of its operations.
 
     Args:
-        function: A lambda, or any function of values: an operator, a NumPy ufunc.
+        function: A lambda, or any other function of values, such as an operator or a NumPy ufunc.
         n_params: How many arguments it must take; `None` for one or two.
 
     Raises:
-        QuerySyntaxError: The function does something that cannot be written down.
-        RefusedQueryError: It uses a value that queries may not carry.
+        QuerySyntaxError: The function uses an operation that queries do not have.
+        RefusedQueryError: The function uses a value that cannot be part of a query, or the tree exceeds a limit.
     """
     if not callable(function) or is_symbol(function):
         raise QuerySyntaxError(f"Expected a function such as lambda b: b.loss, got {function!r:.100}")
@@ -266,11 +264,11 @@ def trace(function: Callable[..., Any], *, n_params: int | None = 1) -> e.Lambda
 
 
 def _params(function: Callable[..., Any], n_params: int | None) -> list[str]:
-    """Return the names of the arguments that a function is to be called with."""
+    """Return names for the arguments to call a function with."""
     wanted = (1, 2) if n_params is None else (n_params,)
     try:
         params = list(inspect.signature(function).parameters.values())
-    except ValueError:  # a builtin that does not tell
+    except ValueError:  # a built-in function without a signature
         return ["x", "y"][: wanted[0]]
     names = [param.name.strip("_") or "x" for param in params if param.kind in POSITIONAL]
     n_needed = sum(param.default is param.empty and param.kind in POSITIONAL for param in params)
@@ -286,14 +284,14 @@ def _params(function: Callable[..., Any], n_params: int | None) -> list[str]:
 
 
 class Functions:
-    """The functions that queries may call, by name: `sg.fn.sqrt(b.loss)`, and those that the run registered.
+    """The functions that queries may call, by name: `sg.fn.sqrt(b.loss)`; also those that the run registered.
 
-    In text they are called by the name alone: `sqrt(batch.loss)`, `confusion(batch.y, batch.pred)`.
+    In the text of a query, call them by name alone: `sqrt(batch.loss)`, `confusion(batch.y, batch.pred)`.
     """
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):
-            raise AttributeError(f"Expected the name of a function, got {name!r}")
+            raise AttributeError(f"Expected a function's name, got {name!r}")
 
         def function(*args: Any, **kwargs: Any) -> Any:
             return call(name, args, kwargs)

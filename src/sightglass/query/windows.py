@@ -1,15 +1,15 @@
-"""Windows: what closes a reducer, and when.
+"""Windows: when a reducer's group closes.
 
-Windows are aligned to the run, not to the moment of asking. What an event is counted by is its ordinal: the number of
-the event in the run for the first reducer of a query, the number of the closed group for a reducer behind another.
+Windows are aligned to the run, not to the moment when the query starts. Events are counted by their ordinal: for the
+first reducer of a query the number of the event in the run, for a later reducer the number of the closed group.
 
-Rule 1: `every=n` closes on ordinal n - 1 modulo n, whether or not that event passed the conditions before.
+Rule 1: `every=n` closes on ordinal n - 1 modulo n, even if a condition dropped that event.
 Rule 2: with `every` and `when` the closing event belongs to the group; an event after a time or a `per` boundary, or
 after the run's own `end_group`, opens the next one.
-Rule 3: the first group is complete only if it began with the run, or at a boundary; a group that missed an event is not
-complete. What is open when the run ends is closed with `closed=False`.
-Rule 4: a group without a value gives no record, but for `count`, which says 0. It is numbered all the same, so that a
-reducer behind it keeps its place.
+Rule 3: the first group is complete only if it began with the run or at a boundary; a group that missed an event is not
+complete. A group that is open when the run ends has `closed=False`.
+Rule 4: a group without a value gives no record, except for `count`, which gives 0. It still has a number, so that a
+later reducer keeps its alignment.
 """
 
 from __future__ import annotations
@@ -23,17 +23,16 @@ from .reducers import Reducer
 from .stages import Every, Group, Period, Window
 
 Place = tuple[float, float, Mapping[str, float] | None]
-"""Where a value came from: step, wall time, and further step tracks."""
+"""The origin of a value: step, wall time, and further step tracks."""
 
 NOWHERE: Place = (math.nan, math.nan, None)
 
 
 @dataclass(slots=True)
 class PipelineItem:
-    """A value on its way through a pipeline; the fields are those of a record.
+    """A value in a pipeline, with the fields of a record.
 
-    `passed` is `False` for an event that a condition held back, and for a group without a value: such an item only
-    counts.
+    `passed` is `False` for an event that a condition dropped and for a group without a value: the item only counts.
     """
 
     ordinal: int
@@ -48,7 +47,7 @@ class PipelineItem:
 
 
 class Fold:
-    """A reducer with its window, and the group that is open."""
+    """A reducer with its window and its open group."""
 
     __slots__ = (
         "_begun",
@@ -83,7 +82,7 @@ class Fold:
         self._touched = False
 
     def begin(self) -> None:
-        """See a boundary of the run's own groups before the first event: the group that begins is complete."""
+        """Take note that a group of the run begins: a first group that begins here is complete."""
         if isinstance(self.window, Group) and not self._begun:
             self._begun = self._complete = True
 
@@ -97,7 +96,7 @@ class Fold:
         if not isinstance(self.window, Period):
             return None
         period = wall_time // self.window.seconds
-        if self._period is not None and period <= self._period:  # a clock that was set back opens no new group
+        if self._period is not None and period <= self._period:  # a clock that was set back does not open a new group
             return None
         crossed, self._period = self._period is not None, period
         return self.close() if crossed else None
@@ -105,7 +104,7 @@ class Fold:
     def offer(
         self, ordinal: int, value: Any, place: Place, n_events: int = 1, complete: bool = True
     ) -> PipelineItem | None:
-        """Take a value in; returns the group, if this closes it."""
+        """Add a value; returns the group if the value closes it."""
         if not self._begun:
             self._begin(ordinal)
         self._state = self._update(self._state, value, ordinal)
@@ -119,7 +118,7 @@ class Fold:
         return None
 
     def skip(self, ordinal: int, place: Place | None, *, complete: bool = True) -> PipelineItem | None:
-        """Take in that an event has no value; returns the group, if this closes it."""
+        """Count an event without a value; returns the group if the event closes it."""
         if not self._begun:
             self._begin(ordinal)
         self._touched = True
@@ -132,7 +131,7 @@ class Fold:
         return None
 
     def close(self, *, closed: bool = True, number: int | None = None) -> PipelineItem | None:
-        """Close the group and return it; one that has nothing to say has not `passed`, one not begun is no group."""
+        """Close the group and return it; `None` at the end if nothing is open. Without a value, it has not `passed`."""
         if not (closed or self._touched or self._n_values):
             return None
         if number is None:

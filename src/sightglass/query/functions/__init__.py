@@ -1,6 +1,6 @@
-"""The functions that queries may call, one docstring each: reference and completion are made from them.
+"""The functions that queries may call. The reference and the completion are generated from their docstrings.
 
-They are written in `numeric` and `containers`; importing those fills the table.
+`numeric` and `containers` define them; importing these modules fills the table.
 """
 
 from . import containers, numeric

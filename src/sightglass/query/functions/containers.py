@@ -1,4 +1,4 @@
-"""Functions of what holds values: mappings, sequences and texts."""
+"""Functions of mappings, sequences and strings."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from .table import function
 
 @function("len(x)")
 def _len(x: Any) -> Any:
-    """Return how many items there are."""
+    """Return the number of items."""
     if isinstance(x, Mapping | list | tuple | str) or is_array(x):
         return len(x)
-    raise RefusedQueryError(f"Expected something with a length, got {type_name(x)}")
+    raise RefusedQueryError(f"Expected a mapping, a sequence, a string or an array, got {type_name(x)}")
 
 
 def _mapping(x: Any) -> Mapping[Any, Any]:
@@ -34,19 +34,19 @@ def _mapping(x: Any) -> Mapping[Any, Any]:
 
 @function("keys(x)")
 def _keys(x: Any) -> Any:
-    """Return the names in a mapping."""
+    """Return the keys of a mapping as a list."""
     return list(_mapping(x))
 
 
 @function("values(x)")
 def _values(x: Any) -> Any:
-    """Return the values of a mapping."""
+    """Return the values of a mapping as a list."""
     return list(_mapping(x).values())
 
 
 @function("items(x)")
 def _items(x: Any) -> Any:
-    """Return the (name, value) pairs of a mapping."""
+    """Return the (key, value) pairs of a mapping as a list."""
     return list(_mapping(x).items())
 
 
@@ -72,7 +72,7 @@ def _last(x: Any) -> Any:
 
 @function("sample(x, k)")
 def _sample(x: Any, k: Any) -> Any:
-    """Return k random items, in their order: the same places for the same number of items."""
+    """Return k random items in their original order. The choice depends on the number of items only."""
     x, k = _sequence(x), check_count(k, name="k")
     if len(x) <= k:
         return x
@@ -87,47 +87,50 @@ def _sample(x: Any, k: Any) -> Any:
 
 @function("contains(x, part)")
 def _contains(x: Any, part: Any) -> Any:
-    """Tell whether a text, a sequence or the names of a mapping contain something."""
+    """Return whether a string, a sequence or the keys of a mapping contain a value."""
     if isinstance(x, str):
         return isinstance(part, str) and part in x
     if isinstance(x, Mapping | list | tuple) and isinstance(part, bool | int | float | str | None):
         if not isinstance(x, Mapping):
             check_length(x)
         return part in x
-    raise RefusedQueryError(f"Expected a text, a sequence or a mapping, got {type_name(x)}")
+    raise RefusedQueryError(f"Expected a string, a sequence or a mapping, got {type_name(x)}")
 
 
 @function("startswith(text, start)")
 def _startswith(text: Any, start: Any) -> Any:
-    """Tell whether a text begins with another."""
+    """Return whether a string starts with another string."""
     return _text(text).startswith(_text(start))
 
 
 @function("endswith(text, end)")
 def _endswith(text: Any, end: Any) -> Any:
-    """Tell whether a text ends with another."""
+    """Return whether a string ends with another string."""
     return _text(text).endswith(_text(end))
 
 
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
-    raise RefusedQueryError(f"Expected a text, got {type_name(value)}")
+    raise RefusedQueryError(f"Expected a string, got {type_name(value)}")
 
 
 def each(x: Any) -> list[tuple[Any, Any]]:
-    """Return the (name, value) pairs that `.map` and `.filter` go through."""
+    """Return the (key, value) or (index, value) pairs that `map` and `filter` iterate over."""
     if isinstance(x, Mapping):
         return list(_mapping(x).items())
     if isinstance(x, list | tuple):
         check_length(x)
         return list(enumerate(x))
-    raise RefusedQueryError(f"Expected a mapping or a sequence to go through, got {type_name(x)}")
+    raise RefusedQueryError(f"Expected a mapping or a sequence to iterate over, got {type_name(x)}")
 
 
 @function("map(x, lambda name, value: …)", lambdas=True)
 def _map(x: Any, body: Callable[[Any, Any], Any]) -> Any:
-    """Compute from each (name, value) of a mapping, or (place, value) of a sequence; one argument is the value."""
+    """Return a mapping or a list of the results of a lambda, called for each item of a mapping or a sequence.
+
+    A lambda of two arguments gets the key, or the index, and the value; a lambda of one argument gets the value.
+    """
     pairs = each(x)
     results, total = [], Total()
     for name, value in pairs:
@@ -141,7 +144,10 @@ def _map(x: Any, body: Callable[[Any, Any], Any]) -> Any:
 
 @function("filter(x, lambda name, value: …)", lambdas=True)
 def _filter(x: Any, body: Callable[[Any, Any], Any]) -> Any:
-    """Keep the (name, value) of a mapping, or the values of a sequence, for which a condition on the host holds."""
+    """Return the items of a mapping or a sequence for which a condition holds.
+
+    The lambda is called as in `map`; its result must be on the host.
+    """
     kept = [(name, value) for name, value in each(x) if _decided(body(name, value))]
     return dict(kept) if isinstance(x, Mapping) else [value for _, value in kept]
 
@@ -149,6 +155,6 @@ def _filter(x: Any, body: Callable[[Any, Any], Any]) -> Any:
 def _decided(condition: Any) -> bool:
     if on_device(condition):
         raise RefusedQueryError(
-            "Expected a condition on the host in filter: one on a device would have to be waited for"
+            "Expected a condition on the host in filter, got one on a device, which filter would have to wait for"
         )
     return truth(condition)

@@ -1,7 +1,7 @@
-"""Functions of numbers and arrays: element by element, as statistics, by shape and place.
+"""Functions of numbers and arrays: element-wise, statistics, shapes and indices.
 
-They compute in the library of the array and on its device, and never wait: shapes and dtypes are known without looking
-at values. Statistics take `axis=None` for the whole array, or an axis.
+They compute in the array's own library, on its device, and never wait for a result: they read shapes and dtypes, not
+values. Statistics take an axis, or `axis=None` for the whole array.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from sightglass.query.limits import check_broadcast, check_count, check_int, che
 
 from .table import function
 
-MAX_DECIMALS: Final = 300
+MAX_DECIMALS: Final = 300  # 10.0 ** 300 is still a float
 SMALL_PLACES: Final = 2**8
-"""Below how many bins a byte tells them, and their end, apart."""
+"""The largest number of bins whose numbers, with one for the right edge, fit one byte."""
 ROUNDINGS: Final = 1e-6
-"""How wide a bin must be, relative to the largest value, for PyTorch to place values by it."""
+"""The smallest width of a bin relative to the largest value: well above float32's rounding of 1e-7, so that PyTorch
+counts a value in the right bin."""
 
 
-# Element by element
+# Element-wise
 
 
 def _elementwise(name: str, doc: str, scalar: Callable[[Any], Any] | None = None) -> None:
@@ -51,7 +52,7 @@ NEEDS_FLOAT = {"sqrt", "exp", "log", "log2", "log10", "log1p", "expm1", "tanh", 
 
 
 def _floating(x: Any) -> Any:
-    """Give integers and bools the library's default float, as NumPy would; PyTorch and the standard do not."""
+    """Convert integers and bools to the library's default float, as NumPy does, but not PyTorch and the array API."""
     if not is_array(x) or getattr(x.dtype, "kind", "") in FLOATING:
         return x
     if not any(kind in str(x.dtype) for kind in ("float", "complex")):
@@ -61,7 +62,7 @@ def _floating(x: Any) -> Any:
 
 
 def _single(x: Any) -> Any:
-    """Give half precision as single."""
+    """Convert half precision to single."""
     if getattr(x.dtype, "num", None) in FULL:
         return x
     half = "float16" in str(x.dtype) or (array_kind(x) == "numpy" and is_extended(x.dtype))
@@ -73,20 +74,20 @@ def _astype(x: Any, dtype: Any) -> Any:
 
 
 _elementwise("abs", "The absolute value.", operator.abs)
-_elementwise("sign", "-1, 0 or 1 by the sign.")
+_elementwise("sign", "-1, 0 or 1, by the sign.")
 _elementwise("square", "The square.", lambda x: check_int(x * x))
 _elementwise("sqrt", "The square root; NaN for negative numbers.")
-_elementwise("exp", "e to the power of x.")
-_elementwise("expm1", "exp(x) - 1, exact near 0.")
+_elementwise("exp", "The exponential, e to the power of x.")
+_elementwise("expm1", "exp(x) - 1, accurate near 0.")
 _elementwise("log", "The natural logarithm.")
 _elementwise("log2", "The logarithm to base 2.")
 _elementwise("log10", "The logarithm to base 10.")
-_elementwise("log1p", "log(1 + x), exact near 0.")
+_elementwise("log1p", "log(1 + x), accurate near 0.")
 _elementwise("tanh", "The hyperbolic tangent.")
-_elementwise("sin", "The sine of radians.")
-_elementwise("cos", "The cosine of radians.")
-_elementwise("floor", "The largest integer not above.")
-_elementwise("ceil", "The smallest integer not below.")
+_elementwise("sin", "The sine of an angle in radians.")
+_elementwise("cos", "The cosine of an angle in radians.")
+_elementwise("floor", "The largest integer not above x.")
+_elementwise("ceil", "The smallest integer not below x.")
 _elementwise("isnan", "Whether a value is NaN.", math.isnan)
 _elementwise("isinf", "Whether a value is infinite.", math.isinf)
 _elementwise("isfinite", "Whether a value is neither NaN nor infinite.", math.isfinite)
@@ -105,7 +106,7 @@ def _round(x: Any, decimals: int = 0) -> Any:
 
 @function("clip(x, low, high)")
 def _clip(x: Any, low: Any = None, high: Any = None) -> Any:
-    """Limit values to a range; either end may be None."""
+    """Limit values to a range; `None` leaves an end open."""
     x, low, high = operand(x), *(None if end is None else operand(end) for end in (low, high))
     check_broadcast(x, *(end for end in (low, high) if is_array(end)))
     return namespace(x).clip(x, low, high)
@@ -113,7 +114,7 @@ def _clip(x: Any, low: Any = None, high: Any = None) -> Any:
 
 @function("where(condition, x, y)")
 def _where(condition: Any, x: Any, y: Any) -> Any:
-    """Choose x where the condition holds, else y."""
+    """Return x where the condition holds, else y, element-wise."""
     condition, x, y = operand(condition), operand(x), operand(y)
     check_broadcast(condition, x, y)
     return _together("where", condition, x, y)
@@ -121,13 +122,13 @@ def _where(condition: Any, x: Any, y: Any) -> Any:
 
 @function("maximum(x, y)")
 def _maximum(x: Any, y: Any) -> Any:
-    """Take the larger of two values, element by element."""
+    """Return the larger of two values, element-wise."""
     return _together("maximum", operand(x), operand(y))
 
 
 @function("minimum(x, y)")
 def _minimum(x: Any, y: Any) -> Any:
-    """Take the smaller of two values, element by element."""
+    """Return the smaller of two values, element-wise."""
     return _together("minimum", operand(x), operand(y))
 
 
@@ -153,10 +154,10 @@ def _statistic(name: str, doc: str, of_numpy: Callable[..., Any], *, floating: b
         xp = namespace(x)
         if floating:
             x = _floating(x)
-        if xp is np and is_extended(x.dtype):  # which would be summed in their own few digits
+        if xp is np and is_extended(x.dtype):  # NumPy would sum them in their own few digits
             x = x.astype(np.float32)
         if floating and not math.prod(x.shape):
-            return xp.sum(x, axis=axis) * math.nan  # what the libraries return, without their warning
+            return xp.sum(x, axis=axis) * math.nan  # as the libraries return, without their warning
         return getattr(xp, name)(x, axis=axis)
 
     call.__doc__ = doc
@@ -164,7 +165,7 @@ def _statistic(name: str, doc: str, of_numpy: Callable[..., Any], *, floating: b
 
 
 def _mean_of_numpy(x: Any, axis: Any) -> Any:
-    """Do what `np.mean` does, at a quarter of its price for a small array."""
+    """Return `np.mean(x)`, in a quarter of its time for a small array."""
     if axis is None and x.dtype.num in FULL:
         return x.dtype.type(np.add.reduce(x, axis=None) / x.size)
     return np.mean(x, axis=axis)
@@ -173,19 +174,19 @@ def _mean_of_numpy(x: Any, axis: Any) -> Any:
 _statistic("sum", "The sum.", np.add.reduce)
 _statistic("prod", "The product.", np.multiply.reduce)
 _statistic("mean", "The arithmetic mean.", _mean_of_numpy, floating=True)
-_statistic("std", "The standard deviation of the population.", np.std, floating=True)
-_statistic("var", "The variance of the population.", np.var, floating=True)
+_statistic("std", "The population standard deviation.", np.std, floating=True)
+_statistic("var", "The population variance.", np.var, floating=True)
 _statistic("min", "The smallest value.", np.minimum.reduce)
 _statistic("max", "The largest value.", np.maximum.reduce)
-_statistic("argmin", "Where the smallest value is.", np.argmin)
-_statistic("argmax", "Where the largest value is.", np.argmax)
-_statistic("any", "Whether any value holds.", np.logical_or.reduce)
-_statistic("all", "Whether all values hold.", np.logical_and.reduce)
+_statistic("argmin", "The index of the smallest value.", np.argmin)
+_statistic("argmax", "The index of the largest value.", np.argmax)
+_statistic("any", "Whether any value is true.", np.logical_or.reduce)
+_statistic("all", "Whether all values are true.", np.logical_and.reduce)
 
 
 @function("norm(x, axis=None)")
 def _norm(x: Any, axis: Any = None) -> Any:
-    """Return the Euclidean (Frobenius) norm: the root of the sum of squares. Half precision is summed in single."""
+    """Return the Euclidean (Frobenius) norm, the root of the sum of squares; half precision is summed in single."""
     x = operand(x)
     if not is_array(x):
         return abs(x)
@@ -193,14 +194,14 @@ def _norm(x: Any, axis: Any = None) -> Any:
     if axis is None and is_numpy(x) and x.dtype.kind == "f":
         return np.sqrt(np.add.reduce(x * x, axis=None))
     if axis is None and array_kind(x) == "torch":
-        return xp.linalg.vector_norm(x)  # one pass over the array, where the line below makes three
+        return xp.linalg.vector_norm(x)  # one pass over the array; the line below makes three
     squares = xp.real(x * xp.conj(x)) if "complex" in str(x.dtype) else x * x
     return xp.sqrt(xp.sum(squares, axis=axis))
 
 
 @function("quantile(x, q)")
 def _quantile(x: Any, q: Any) -> Any:
-    """Return the q-quantile of all values, 0 <= q <= 1, by linear interpolation; a list of q gives a tuple."""
+    """Return the q-quantile of all values, 0 <= q <= 1, by linear interpolation; for a list of q, a tuple."""
     wanted = q if isinstance(q, list | tuple) else (q,)
     check_length(wanted)
     for one in wanted:
@@ -231,13 +232,13 @@ def _sorted_quantiles(x: Any, wanted: Any) -> tuple[Any, ...]:
 
 @function("median(x)")
 def _median(x: Any) -> Any:
-    """Return the middle value."""
+    """Return the median of all values."""
     return _quantile(x, 0.5)
 
 
 @function("histogram(x, bins=64)")
 def _histogram(x: Any, bins: Any = 64) -> Any:
-    """Count the values in equal bins between the smallest and the largest; NaN and infinities are counted apart."""
+    """Count the values in equal bins from the smallest to the largest; NaN and infinities are counted separately."""
     bins = check_count(bins, name="bins")
     x = operand(x)
     if not is_array(x) or array_kind(x) == "numpy" or not math.prod(x.shape):
@@ -250,7 +251,7 @@ def _histogram(x: Any, bins: Any = 64) -> Any:
 
 
 def _torch_histogram(x: Any, bins: int) -> Histogram:
-    """Count on the host by PyTorch, on all its threads; values within a rounding of an edge may be on either side."""
+    """Count with PyTorch on the host, on all its threads; a value within rounding of an edge may be on either side."""
     xp = namespace(x)
     if "float" in str(x.dtype):
         x = x.to(xp.float32) if x.dtype in (xp.float16, xp.bfloat16) else x
@@ -259,7 +260,7 @@ def _torch_histogram(x: Any, bins: int) -> Histogram:
         if width < float(xp.finfo(x.dtype).max) and width > ROUNDINGS * bins * max(abs(low), abs(high)):
             places = x.sub(low).mul_(bins / width).to(xp.uint8 if bins < SMALL_PLACES else xp.int32)
             counts = xp.bincount(xp.reshape(places, (-1,)), minlength=bins + 1).numpy()
-            counts[bins - 1] += counts[bins]  # the largest values themselves
+            counts[bins - 1] += counts[bins]  # the last bin includes its right edge
             return Histogram.from_counts(counts[:bins], np.linspace(low, high, bins + 1))
     histogram = Histogram(to_host(x), bins=bins)
     _ = histogram.counts
@@ -267,12 +268,12 @@ def _torch_histogram(x: Any, bins: int) -> Histogram:
 
 
 def _device_histogram(x: Any, bins: int) -> Any:
-    """Count on the device, by sorting: the array API has no histogram."""
+    """Count on the device by sorting, as the array API has no histogram."""
     xp = namespace(x)
     finite = xp.isfinite(x)
     zero = xp.zeros_like(x)
     low, high = xp.min(xp.where(finite, x, zero + math.inf)), xp.max(xp.where(finite, x, zero - math.inf))
-    # As in np.histogram: 0 to 1 without a value, a range of 1 around a single one.
+    # As in np.histogram: from 0 to 1 without values, a range of 1 around a single value.
     low, high = xp.where(low > high, xp.zeros_like(low), low), xp.where(low > high, xp.ones_like(high), high)
     middle = low == high
     low, high = xp.where(middle, low - 0.5, low), xp.where(middle, high + 0.5, high)
@@ -291,7 +292,7 @@ def _device_histogram(x: Any, bins: int) -> Any:
 
 @function("topk(x, k)")
 def _topk(x: Any, k: Any) -> Any:
-    """Return the k largest values, the largest first."""
+    """Return the k largest values, in descending order."""
     k = check_count(k, name="k")
     x = operand(x)
     xp = namespace(x)
@@ -299,24 +300,24 @@ def _topk(x: Any, k: Any) -> Any:
     return xp.flip(ordered[max(0, ordered.shape[0] - k) :], axis=0)
 
 
-# Shape and place
+# Shapes and indices
 
 
 @function("shape(x)")
 def _shape(x: Any) -> Any:
-    """Return the sizes along each axis."""
+    """Return the size of each axis."""
     return tuple(int(n) for n in getattr(operand(x), "shape", ()))
 
 
 @function("size(x)")
 def _size(x: Any) -> Any:
-    """Return how many items an array has."""
+    """Return the number of items of an array."""
     return math.prod(_shape(x))
 
 
 @function("ravel(x)")
 def _ravel(x: Any) -> Any:
-    """Return all items in one dimension."""
+    """Return all items as an array of one dimension."""
     x = operand(x)
     return namespace(x).reshape(x, (-1,)) if is_array(x) else np.asarray([x])
 
@@ -328,13 +329,13 @@ def _reshape(x: Any, *shape: Any) -> Any:
     sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], list | tuple) else shape
     most = math.prod(getattr(x, "shape", ()))
     if any(not isinstance(n, int) or not -1 <= n <= max(1, most) for n in sizes):
-        raise RefusedQueryError(f"Expected sizes of at most {most} as a shape, got {sizes!r:.100}")
+        raise RefusedQueryError(f"Expected a shape of sizes up to {most}, got {sizes!r:.100}")
     return namespace(x).reshape(x, tuple(sizes))
 
 
 @function("item(x)")
 def _item(x: Any) -> Any:
-    """Return the one item of an array of size 1; numbers as they are."""
+    """Return the only item of an array of size 1; a number is returned as it is."""
     if not is_array(x):
         return operand(x)
     if _size(x) != 1:
@@ -344,14 +345,14 @@ def _item(x: Any) -> Any:
 
 @function("diff(x)")
 def _diff(x: Any) -> Any:
-    """Return the differences between neighbours along the last axis."""
+    """Return the differences of neighbouring items along the last axis."""
     x = operand(x)
     return x[..., 1:] - x[..., :-1]
 
 
 @function("cumsum(x)")
 def _cumsum(x: Any) -> Any:
-    """Return the running sum of all items."""
+    """Return the cumulative sum of all items, in one dimension."""
     x = _ravel(x)
     xp = namespace(x)
     return np.cumsum(x) if xp is np else xp.cumulative_sum(x)

@@ -1,4 +1,4 @@
-"""The table of the functions that queries may call, and what a call of them must look like."""
+"""The table of the functions that queries may call, and the check of a call's arguments."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class QueryFunction:
     """A named function of the query language.
 
     Attributes:
-        name: What it is called by.
-        call: What it does.
-        doc: What it is for, one paragraph.
-        signature: How it is called.
-        method: Whether it is usually written behind its first argument: `x.mean()`.
-        lambdas: Whether it takes a lambda; such functions are evaluated by `evaluate`.
+        name: The name that queries call.
+        call: The implementation.
+        doc: The docstring, one paragraph.
+        signature: The signature for users, such as "mean(x, axis=None)".
+        method: Whether the text of a query writes it as a method of its first argument: `x.mean()`.
+        lambdas: Whether its second argument is a lambda.
     """
 
     name: str
@@ -36,10 +36,10 @@ FUNCTIONS: dict[str, QueryFunction] = {}
 
 
 def check_call(tree: e.Call) -> None:
-    """Refuse the call of one of `FUNCTIONS` with arguments that it does not take.
+    """Check the arguments of a call of one of `FUNCTIONS`.
 
     Raises:
-        QuerySyntaxError: It is.
+        QuerySyntaxError: The function does not take them.
     """
     function = FUNCTIONS[tree.name]
     check_arguments(function.call, tree, function.signature)
@@ -50,21 +50,21 @@ def check_call(tree: e.Call) -> None:
 
 
 def check_arguments(function: Callable[..., Any], tree: e.Call, signature: str) -> None:
-    """Refuse a call with arguments that a function does not take, as far as it tells.
+    """Check the arguments of a call against a function's signature, where it has one.
 
     Raises:
-        QuerySyntaxError: It is.
+        QuerySyntaxError: The function does not take them.
     """
     try:
         inspect.signature(function).bind(*tree.args, **dict(tree.kwargs))
     except TypeError as error:
         raise QuerySyntaxError(f"Wrong arguments for {signature}: {error}") from None
     except ValueError:
-        return  # a builtin without a signature
+        return  # a built-in function without a signature
 
 
 def function(signature: str, *, lambdas: bool = False) -> Callable[[Callable[..., Any]], Any]:
-    """Enter a function into the table under the name that its signature begins with; its docstring is its help."""
+    """Register a function under the name in its signature; its docstring is the users' reference."""
 
     def register(call: Callable[..., Any]) -> Callable[..., Any]:
         name = signature.partition("(")[0]
