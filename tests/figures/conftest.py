@@ -1,4 +1,4 @@
-"""What the tests of figures share: functions that draw, and a sink that remembers."""
+"""Shared by the tests of figures: a sink that collects, and pixels of PNGs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ pytest.importorskip("cloudpickle")
 
 
 class Caught:
-    """A sink that remembers what it was given."""
+    """A sink that collects its records."""
 
     def __init__(self):
         self.records = []

@@ -1,4 +1,4 @@
-"""Ends of all kinds: real trainings, real children, real signals. No figure is lost, and nothing hangs."""
+"""Exits, crashes and kills of real trainings and real children: no figure is lost, and nothing hangs."""
 
 from __future__ import annotations
 
@@ -100,26 +100,26 @@ ALL = [f"slow_step{step}.pdf" for step in range(5)]
 @pytest.mark.parametrize(("end", "status"), [
     ("", 0), ("raise RuntimeError('training')", 1), ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", -2),
 ], ids=["exit", "exception", "interrupt"])  # fmt: skip
-def test_an_end_without_close_loses_nothing(start, tmp_path, renderer, end, status):
+def test_an_exit_without_close_loses_nothing(start, tmp_path, renderer, end, status):
     child = start(QUEUE + end, repr({"renderer": renderer}))
-    _, told = child.communicate(timeout=90)
-    assert (child.returncode == 0) == (status == 0), told
+    _, output = child.communicate(timeout=90)
+    assert (child.returncode == 0) == (status == 0), output
     assert files(tmp_path) == ALL
     assert len(files(tmp_path, "*.npz")) == 5
     assert (tmp_path / "ran").read_text() == "x"  # the script has no guard, and ran once
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_what_was_queued_lands_though_the_training_is_killed(start, tmp_path, number):
+def test_queued_figures_are_drawn_after_the_training_is_killed(start, tmp_path, number):
     child = start(QUEUE + "time.sleep(60)\n")
     os.kill(child.pid, number)
     child.wait(30)
     wait_until(lambda: files(tmp_path) == ALL)
-    assert wait_until(lambda: len(files(tmp_path, "*.png")) >= 4)  # which nobody else has
+    assert wait_until(lambda: len(files(tmp_path, "*.png")) >= 4)  # the training took no more of them
     assert not list((tmp_path / "out").glob(".*"))
 
 
-def test_a_ctrl_c_of_the_terminal_is_for_the_training_alone(start, tmp_path):
+def test_a_ctrl_c_in_the_terminal_interrupts_the_training_alone(start, tmp_path):
     """The signal goes to the whole process group."""
     body = "os.setsid()\n" + QUEUE + "os.killpg(0, signal.SIGINT)\ntime.sleep(60)\n"
     child = start(body)
@@ -142,7 +142,7 @@ def test_a_forked_copy_of_the_training_neither_draws_nor_holds_the_renderer(star
 
 
 def renderers():
-    """Return the renderers that nobody waits for any more, started by this test's training."""
+    """Return the renderers that this test's training has left running."""
     psutil = pytest.importorskip("psutil")
     here = os.getcwd()
     found = []
@@ -161,7 +161,7 @@ def draw(x):
 
 
 def pid_of(plotter):
-    return plotter._desk._main.pid
+    return plotter._queue._renderer.pid
 
 
 def test_a_renderer_that_is_killed_is_replaced_and_nothing_is_lost(caught):
@@ -177,7 +177,7 @@ def test_a_renderer_that_is_killed_is_replaced_and_nothing_is_lost(caught):
     assert plotter.statistics().n_started == 2
 
 
-def test_an_order_that_its_renderers_die_of_is_given_up_and_the_others_are_drawn(caught):
+def test_a_job_that_kills_two_renderers_is_given_up_and_the_others_are_drawn(caught):
     plotter = Plotter(sinks=[caught])
     plotter.plot(draw, [1], step=0)
     plotter.plot(lambda: os.kill(os.getpid(), signal.SIGKILL), step=1, name="poison")
@@ -190,7 +190,7 @@ def test_an_order_that_its_renderers_die_of_is_given_up_and_the_others_are_drawn
     assert [record.step for record in caught.records] == [0, 2]
 
 
-def test_a_renderer_that_cannot_begin_is_not_started_for_ever(caught, monkeypatch):
+def test_a_renderer_that_cannot_start_is_not_restarted_endlessly(caught, monkeypatch):
     from sightglass.figures import child_process
 
     monkeypatch.setitem(child_process.ENVIRONMENT, "PYTHONHOME", "/nowhere")
@@ -198,9 +198,9 @@ def test_a_renderer_that_cannot_begin_is_not_started_for_ever(caught, monkeypatc
     for step in range(3):
         plotter.plot(draw, [1], step=step)
     plotter.close()
-    told = plotter.statistics()
-    assert (told.n_started, told.n_failed, told.n_waiting) == (2, 3, 0)
-    assert "died twice before it drew anything" in told.last_error
+    counts = plotter.statistics()
+    assert (counts.n_started, counts.n_failed, counts.n_waiting) == (2, 3, 0)
+    assert "died twice before it drew anything" in counts.last_error
 
 
 def test_a_figure_that_hangs_is_given_up(caught):
@@ -208,16 +208,16 @@ def test_a_figure_that_hangs_is_given_up(caught):
     plotter.plot(lambda: time.sleep(600), step=0, name="hangs")
     plotter.plot(draw, [1], step=1)
     plotter.close()
-    told = plotter.statistics()
-    assert "'hangs' at step 0: Not drawn: took longer than 4 s" in told.last_error
+    counts = plotter.statistics()
+    assert "'hangs' at step 0: Not drawn: took longer than 4 s" in counts.last_error
     assert [record.step for record in caught.records] == [1]
 
 
-def test_what_hangs_does_not_outlive_the_training(start, tmp_path):
+def test_a_hanging_renderer_does_not_outlive_the_training(start, tmp_path):
     body = """
     plotter = Plotter(save=True, save_dir="out", limit_s=3.0)
     plotter.plot(lambda: time.sleep(600), step=0)
-    print("queued", plotter._desk._main.pid, flush=True)
+    print("queued", plotter._queue._renderer.pid, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
     """
     child = start(body, wait="")
@@ -227,7 +227,7 @@ def test_what_hangs_does_not_outlive_the_training(start, tmp_path):
     wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
-def test_what_cannot_be_pickled_is_drawn_in_a_thread_with_one_warning(caught):
+def test_a_function_that_cannot_be_pickled_is_drawn_in_a_thread_with_one_warning(caught):
     import threading
 
     plotter = Plotter(sinks=[caught])
@@ -237,10 +237,10 @@ def test_what_cannot_be_pickled_is_drawn_in_a_thread_with_one_warning(caught):
         with lock:
             return draw(x)
 
-    with pytest.warns(RuntimeWarning, match="Drawn in a thread instead of a child: Expected a") as told:  # noqa: PT031
+    with pytest.warns(RuntimeWarning, match="Drawing in a thread of this process, because Expected a") as warned:  # noqa: PT031
         plotter.plot(draw_locked, [1], step=0)
         plotter.plot(draw_locked, [1], step=1)
-    assert len(told) == 1
+    assert len(warned) == 1
     plotter.close()
     assert [record.step for record in caught.records] == [0, 1]
     assert (plotter.statistics().n_here, plotter.statistics().n_started) == (2, 0)

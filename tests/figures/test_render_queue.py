@@ -1,4 +1,4 @@
-"""What the desk takes, drops and counts; who draws at all; options that are none. Its renderer does as it is told."""
+"""What the render queue takes, drops and counts; which processes draw; invalid options. A test steps its renderer."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 
 from sightglass.core.errors import FigureErrors, UnknownNameError
-from sightglass.figures import Plotter, no_plot
-from sightglass.figures import render_queue as desks
+from sightglass.figures import Plotter, no_plot, render_queue
 from sightglass.figures.figure_files import FigureFileNames, at_step, read_about, read_inputs, safe
 from sightglass.figures.messages import DrawFinished
 from sightglass.figures.snapshot import PAGE, Arena, Snapshot
 
 
-class Puppet:
-    """A renderer that draws when the test says so."""
+class SteppedRenderer:
+    """A renderer that draws when the test calls `draw`."""
 
     def __init__(self, finished):
         self.finished = finished
@@ -30,11 +29,11 @@ class Puppet:
 
     def put(self, job):
         self.jobs.append(job)
-        self.put_ids.append(job.order.step)
+        self.put_ids.append(job.message.step)
 
     def draw(self):
         job = self.jobs.pop(0)
-        self.finished(job, DrawFinished(id=job.order.id, names=["x"], cards=[False]), {"x": b"png"})
+        self.finished(job, DrawFinished(id=job.message.id, names=["x"], cards=[False]), {"x": b"png"})
 
     def check(self):
         self.n_checks += 1
@@ -49,102 +48,102 @@ class Puppet:
 
 @pytest.fixture
 def make(monkeypatch, caught):
-    """Return a function that makes a plotter, and its puppet."""
+    """Return a function that makes a plotter with a stepped renderer."""
 
     def make(**options):
-        monkeypatch.setattr(desks, "InlineRenderer", Puppet)
+        monkeypatch.setattr(render_queue, "InlineRenderer", SteppedRenderer)
         plotter = Plotter(**{"renderer": "inline", "sinks": [caught], **options})
-        plotter._desk._begin()
-        return plotter, plotter._desk._main
+        plotter._queue._start()
+        return plotter, plotter._queue._renderer
 
     return make
 
 
 def draw():
-    raise AssertionError("the puppet does not draw")
+    raise AssertionError("the stepped renderer calls no function")
 
 
-def test_one_in_work_and_eight_waiting_are_taken_at_once_and_the_next_one_waits(make, caught):
-    plotter, puppet = make()
+def test_one_drawn_and_eight_waiting_jobs_fit_and_the_next_call_blocks(make, caught):
+    plotter, renderer = make()
     for step in range(9):
         plotter.plot(draw, step=step)
-    assert puppet.n_checks == 0
-    puppet.when_checked = puppet.draw  # room comes while it waits
+    assert renderer.n_checks == 0
+    renderer.when_checked = renderer.draw  # room comes while it waits
     plotter.plot(draw, step=9)
-    assert puppet.n_checks == 1
-    assert puppet.put_ids == list(range(10))
-    while puppet.jobs:
-        puppet.draw()
+    assert renderer.n_checks == 1
+    assert renderer.put_ids == list(range(10))
+    while renderer.jobs:
+        renderer.draw()
     plotter.close()
     assert [record.step for record in caught.records] == list(range(10))
     assert plotter.statistics().n_dropped == 0
 
 
-def test_a_wait_for_room_ends(make):
-    plotter, puppet = make(max_jobs=1, limit_s=0.01)
+def test_blocking_ends_at_the_limit(make):
+    plotter, renderer = make(max_jobs=1, limit_s=0.01)
     for step in range(2):
         plotter.plot(draw, step=step)
     with pytest.raises(FigureErrors, match="'draw'") as errors:
         plotter.plot(draw, step=2)
     assert "Figure 'draw' at step 2: Not drawn: no room within 0.01 s" in str(errors.value.exceptions[0])
     assert plotter.statistics().n_dropped == 1
-    while puppet.jobs:
-        puppet.draw()
+    while renderer.jobs:
+        renderer.draw()
 
 
-def test_the_oldest_that_waits_is_dropped(make, caught):
-    plotter, puppet = make(on_full="drop_oldest", max_jobs=3)
+def test_drop_oldest_drops_the_job_that_waited_longest(make, caught):
+    plotter, renderer = make(on_full="drop_oldest", max_jobs=3)
     for step in range(8):
         plotter.plot(draw, step=step)
-    while puppet.jobs:
-        puppet.draw()
+    while renderer.jobs:
+        renderer.draw()
     assert [record.step for record in caught.records] == [0, 1, 6, 7]
-    told = plotter.statistics()
-    assert (told.n_submitted, told.n_drawn, told.n_dropped) == (8, 4, 4)
+    counts = plotter.statistics()
+    assert (counts.n_submitted, counts.n_drawn, counts.n_dropped) == (8, 4, 4)
 
 
-def test_the_newest_is_dropped(make, caught):
-    plotter, puppet = make(on_full="drop_new", max_jobs=3)
+def test_drop_new_drops_the_new_job(make, caught):
+    plotter, renderer = make(on_full="drop_new", max_jobs=3)
     for step in range(8):
         plotter.plot(draw, step=step)
-    while puppet.jobs:
-        puppet.draw()
+    while renderer.jobs:
+        renderer.draw()
     assert [record.step for record in caught.records] == [0, 1, 2, 3]
     assert plotter.statistics().n_dropped == 4
 
 
 @pytest.mark.parametrize("on_full", ["drop_new", "drop_oldest"])
-def test_bytes_are_limited_too(make, on_full):
-    plotter, puppet = make(on_full=on_full, max_bytes=100_000)
+def test_the_queue_is_bounded_in_bytes(make, on_full):
+    plotter, renderer = make(on_full=on_full, max_bytes=100_000)
     for step in range(5):
         plotter.plot(draw, np.zeros(5_000), step=step)
-    told = plotter.statistics()
-    assert (told.n_waiting, told.n_dropped) == (2, 3)
-    while puppet.jobs:
-        puppet.draw()
+    counts = plotter.statistics()
+    assert (counts.n_waiting, counts.n_dropped) == (2, 3)
+    while renderer.jobs:
+        renderer.draw()
     plotter.plot(draw, np.zeros(5_000), step=6)
     assert plotter.statistics().n_waiting == 1
     with pytest.raises(FigureErrors, match="draw") as errors:
         plotter.plot(draw, np.zeros(20_000), step=7)
     assert "Expected at most 100,000 bytes to draw from, got 160,000" in str(errors.value.exceptions[0])
-    puppet.draw()
+    renderer.draw()
 
 
-def test_many_threads(make, caught):
-    plotter, puppet = make(max_jobs=1000)
+def test_many_threads_can_submit(make, caught):
+    plotter, renderer = make(max_jobs=1000)
     threads = [threading.Thread(target=lambda: [plotter.plot(draw, step=s) for s in range(50)]) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    while puppet.jobs:
-        puppet.draw()
+    while renderer.jobs:
+        renderer.draw()
     plotter.close()
     assert len(caught.records) == 200
     assert len({id(record) for record in caught.records}) == 200
 
 
-def test_what_cannot_travel_is_told(make):
+def test_arguments_that_cannot_be_encoded_fail(make):
     plotter, _ = make()
     with pytest.raises(FigureErrors) as errors:
         plotter.plot(draw, {"a": {"b": object()}}, step=1)
@@ -161,13 +160,13 @@ def test_steps_are_numbers(make, step):
         plotter.plot(3, step=1)
 
 
-# Who draws
+# Which processes draw
 
 
-def test_without_an_override_nothing_is_looked_at_imported_or_started():
+def test_without_an_override_nothing_is_read_imported_or_started():
     class Untouchable(dict):
         def __getattribute__(self, name):
-            raise AssertionError("looked at")
+            raise AssertionError("read")
 
     class Base:
         plot = staticmethod(no_plot)
@@ -176,8 +175,8 @@ def test_without_an_override_nothing_is_looked_at_imported_or_started():
         plotter.submit(Untouchable(), 0)
         plotter.flush()
         plotter.close()
-        assert plotter._desk._main is None
-        assert plotter._desk._arena is None
+        assert plotter._queue._renderer is None
+        assert plotter._queue._arena is None
     script = (
         "import sys, threading\nfrom sightglass.figures import Plotter\np = Plotter()\n"
         "p.submit({'a': 1}, 0)\np.close()\n"
@@ -193,12 +192,12 @@ def test_without_an_override_nothing_is_looked_at_imported_or_started():
 def test_only_the_main_process_draws(make, monkeypatch, environment):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    plotter, puppet = make()
+    plotter, renderer = make()
     plotter.plot(draw, step=0)
     plotter.log({"x": 1}, 0)
     plotter._function = draw
     plotter.submit({}, 0)
-    assert not puppet.jobs
+    assert not renderer.jobs
     plotter.close()
     plotter.submit({}, 0)  # closed, and still nothing: other ranks must not fail where rank 0 does not
 
@@ -206,17 +205,17 @@ def test_only_the_main_process_draws(make, monkeypatch, environment):
 # Options
 
 
-@pytest.mark.parametrize(("options", "told"), [
+@pytest.mark.parametrize(("options", "message"), [
     ({"renderer": "proces"}, "Did you mean 'process'"),
     ({"on_full": "drop"}, "Unknown on_full 'drop'"),
     ({"on_error": "rise"}, "Did you mean 'raise'"),
     ({"save": "pfd"}, "Did you mean 'pdf'"),
-    ({"look": "drak"}, "Did you mean 'dark'"),
-    ({"look": {"styel": "dark"}}, "Did you mean 'style'"),
-    ({"look": {"context": "tlak"}}, "Did you mean 'talk'"),
+    ({"theme": "drak"}, "Did you mean 'dark'"),
+    ({"theme": {"styel": "dark"}}, "Did you mean 'style'"),
+    ({"theme": {"context": "tlak"}}, "Did you mean 'talk'"),
 ])  # fmt: skip
-def test_options_that_are_none_name_their_neighbours(options, told):
-    with pytest.raises(UnknownNameError, match=told):
+def test_unknown_option_values_suggest_the_nearest(options, message):
+    with pytest.raises(UnknownNameError, match=message):
         Plotter(**options)
 
 
@@ -226,7 +225,7 @@ def test_numbers_are_above_zero(options):
         Plotter(**options)
 
 
-@pytest.mark.parametrize(("config", "told"), [
+@pytest.mark.parametrize(("config", "message"), [
     ({"logging": {"plots": {"sav": True}}}, "Unknown option 'sav' under logging.plots in .* Did you mean 'save'"),
     ({"logging": {"plot": {"save": True}}}, "Did you mean 'plots'"),
     ({"logging": {"plots": {"save": 3}}}, "Expected bool or str or list as logging.plots.save"),
@@ -234,21 +233,25 @@ def test_numbers_are_above_zero(options):
     ({"logging": []}, "Expected a mapping as logging"),
     ({"cluster": {"root": ["/"]}}, "Expected text as cluster.root"),
 ])  # fmt: skip
-def test_configurations_that_are_none(config, told):
-    with pytest.raises((UnknownNameError, ValueError), match=told):
+def test_invalid_configurations_are_refused(config, message):
+    with pytest.raises((UnknownNameError, ValueError), match=message):
         Plotter.from_config(config)
 
 
-def test_configurations(tmp_path, monkeypatch):
+def test_configurations_set_options(tmp_path, monkeypatch):
     monkeypatch.setenv("PLACE", str(tmp_path))
     tree = {
         "cluster": {"root": "$PLACE", "nodes": 4}, "project": "p", "group": None, "run_name": 7, "optimizer": {"lr": 1},
-        "logging": {"plots": {"save": ["svg"], "max_jobs": 2, "look": {"style": "paper"}}, "level": "info"},
+        "logging": {"plots": {"save": ["svg"], "max_jobs": 2, "theme": {"style": "paper"}}, "level": "info"},
     }  # fmt: skip
     plotter = Plotter.from_config(tree, on_error="warn")
     assert plotter._folder == tmp_path / "p/7"
     assert plotter._output.formats == ("svg",)
-    assert (plotter._output.look.style, plotter._desk._n_jobs, plotter._desk._on_error) == ("paper", 2, "warn")
+    assert (plotter._output.theme.style, plotter._queue._n_jobs, plotter._queue.failures.on_error) == (
+        "paper",
+        2,
+        "warn",
+    )
     file = tmp_path / "c.yaml"
     file.write_text("")
     assert Plotter.from_config(file)._folder is None
@@ -261,7 +264,7 @@ def test_configurations(tmp_path, monkeypatch):
 # Parts
 
 
-def test_an_arena_lends_what_is_free_and_merges_what_comes_back():
+def test_an_arena_reuses_and_merges_free_regions():
     arena = Arena(4 * PAGE)
     lent = [arena.take(PAGE) for _ in range(4)]
     assert [region.start for region in lent] == [0, PAGE, 2 * PAGE, 3 * PAGE]
@@ -272,7 +275,7 @@ def test_an_arena_lends_what_is_free_and_merges_what_comes_back():
     arena.close()
 
 
-def test_a_snapshot_without_room_in_the_arena_is_held_here():
+def test_a_snapshot_without_room_in_the_arena_is_held_in_this_process():
     arena = Arena(PAGE)
     value = {"x": np.arange(2_000.0), "y": np.arange(3_000, dtype=np.int8)}
     for snapshot in (Snapshot(value, arena), Snapshot({"x": np.arange(600.0)[:, None]}, arena)):
@@ -283,7 +286,7 @@ def test_a_snapshot_without_room_in_the_arena_is_held_here():
     arena.close()
 
 
-def test_names_of_files():
+def test_file_names_are_safe_and_distinct():
     names = FigureFileNames()
     assert [names.stem(name) for name in ("a/b", "c", "a/b")] == ["a_b", "c", "a_b"]
     assert names.stem("a_b").startswith("a_b-")
@@ -297,12 +300,12 @@ def test_names_of_files():
     assert at_step("a", 4096.0, "pdf") == "a_step4096.pdf"
 
 
-def test_inputs_come_back_as_they_were(tmp_path, caught):
+def test_inputs_round_trip(tmp_path, caught):
     from .test_renderers import line
 
     value = {
         "plots": {"A/B": (np.arange(3), [1, 2.5, float("inf")]), "file": np.float32(2), "../x": 1j},
-        "order": np.zeros((0, 2)),
+        "figure": np.zeros((0, 2)),
         "text": "é", "none": None, "yes": True,
     }  # fmt: skip
     with Plotter(lambda data: {"x": line([1])}, save_dir=tmp_path, sinks=[caught], renderer="inline") as plotter:
@@ -311,4 +314,4 @@ def test_inputs_come_back_as_they_were(tmp_path, caught):
     assert repr(back) == repr(value)
     assert about == read_about(tmp_path / "x_step3.npz")
     assert (about.step, about.figures) == (3, ["x"])
-    assert msgspec.to_builtins(about.look)["style"] == "light"
+    assert msgspec.to_builtins(about.theme)["style"] == "light"

@@ -86,8 +86,8 @@ def test_figures_come_by_their_names_at_their_steps(make):
     assert sink.names == [(f"scores/{name}", step) for step in (3, 1, 2.5) for name in ("A", "B/C")]
     assert all(pixels(r.value.data).shape[2] == 4 and r.value.media_type == "image/png" for r in sink.records)
     assert sink.n_flushed == 1
-    told = plotter.statistics()
-    assert (told.n_submitted, told.n_drawn, told.n_failed, told.n_waiting) == (3, 6, 0, 0)
+    counts = plotter.statistics()
+    assert (counts.n_submitted, counts.n_drawn, counts.n_failed, counts.n_waiting) == (3, 6, 0, 0)
 
 
 def test_any_function_draws_and_a_single_figure_has_its_name(make):
@@ -101,7 +101,7 @@ def test_any_function_draws_and_a_single_figure_has_its_name(make):
     assert sink.names == [("<lambda>", 1), ("line", 2), ("a", 3), ("b", 3), ("axes", 4)]
 
 
-def test_where_it_is_drawn(make, kind):
+def test_each_renderer_draws_in_its_own_process_and_thread(make, kind):
     plotter, sink = make()
     plotter.plot(lambda: {f"{os.getpid()} {threading.current_thread().name}": line([1])}, step=0)
     plotter.close()
@@ -112,7 +112,7 @@ def test_where_it_is_drawn(make, kind):
     assert plotter.statistics().n_here == (kind != "process")
 
 
-def test_what_is_changed_after_the_call_is_not_seen(make):
+def test_changes_after_the_call_are_not_drawn(make):
     plotter, _ = make(Shows)
     small, large, listed = np.arange(3), np.arange(100_000), [1, 2]
     mapping = {"small": small, "large": large, "listed": listed, "more": {"x": 1}}
@@ -192,10 +192,10 @@ def test_jax(make):
     assert got(plotter, x, then=lambda: donated(x)).startswith("array([0., 0., 0., ..., 0.")
 
 
-def test_every_failure_is_told_with_its_traceback_and_once(make):
+def test_every_failure_is_reported_once_with_its_traceback(make):
     plotter, _ = make(on_error="ignore")
     plotter.flush()
-    plotter._desk._on_error = "raise"
+    plotter._queue.failures.on_error = "raise"
 
     def three():
         return {name: FailsLater(name) for name in "abc"}
@@ -225,8 +225,8 @@ def test_a_card_takes_the_places_of_the_figures_that_are_missing(make):
     plotter.close()
     assert sink.names == [("a/b", 1), ("c", 1), ("a/b", 2), ("c", 2)]
     assert sink.picture("a/b", 2).shape[1] > 1.5 * sink.picture("a/b", 1).shape[1]  # a card is wide
-    told = plotter.statistics()
-    assert (told.n_drawn, told.n_failed) == (2, 1)
+    counts = plotter.statistics()
+    assert (counts.n_drawn, counts.n_failed) == (2, 1)
 
 
 def nonsense():
@@ -281,14 +281,14 @@ def test_nonsense_costs_its_own_figure_only(make, what):
     plotter.plot(line, [1, 2], step=2)
     plotter.close()
     assert sink.names[-1] == ("line", 2)
-    told = plotter.statistics()
+    counts = plotter.statistics()
     if what == "huge numbers":
         assert len(sink.records) == 2
     else:
-        assert told.n_failed >= 1
-        assert told.last_error
+        assert counts.n_failed >= 1
+        assert counts.last_error
         assert len(sink.records) == 2  # a card, and the next figure
-    assert told.n_waiting == 0
+    assert counts.n_waiting == 0
 
 
 def test_one_bad_figure_among_good_ones(make):
@@ -303,7 +303,7 @@ def test_one_bad_figure_among_good_ones(make):
     [np.nan, 1.0], [np.nan] * 3, [np.inf, -np.inf, 0.0], [], [0.0],
 ], ids=["nan", "all nan", "inf", "empty", "zero"])  # fmt: skip
 @pytest.mark.parametrize("how", ["line", "image", "hist"])
-def test_what_is_not_finite_gives_a_figure_or_a_card(make, values, how):
+def test_values_that_are_not_finite_give_a_figure_or_a_card(make, values, how):
     plotter, sink = make(None, on_error="ignore")
 
     def draw(x):
@@ -319,7 +319,7 @@ def test_what_is_not_finite_gives_a_figure_or_a_card(make, values, how):
     assert sink.names == [("draw", 0)]
 
 
-def test_settings_and_registry_are_as_before(make, kind):
+def test_settings_and_open_figures_are_restored(make, kind):
     import matplotlib.pyplot as plt
 
     before, made, init = dict(mpl.rcParams), plt.get_fignums(), mpl.axes.Axes.__init__
@@ -346,8 +346,8 @@ def test_settings_and_registry_are_as_before(make, kind):
     assert mpl.axes.Axes.__init__ is init
 
 
-def test_the_theme_is_in_force_while_it_draws(make):
-    plotter, _ = make(None, look={"style": "dark", "size": "column"})
+def test_the_theme_applies_while_a_function_draws(make):
+    plotter, _ = make(None, theme={"style": "dark", "size": "column"})
 
     def draw():
         import matplotlib as mpl
@@ -376,7 +376,7 @@ def test_closing(make):
 def test_an_error_of_the_training_stays_the_one_that_is_raised(make, kind):
     plotter, _ = make(Shows)
     if kind == "inline":
-        pytest.skip("tells within the call")
+        pytest.skip("raises within the call")
     with pytest.raises(ZeroDivisionError) as caught, plotter:  # noqa: PT012
         plotter.submit(1, 1)
         raise ZeroDivisionError

@@ -50,7 +50,7 @@ def plots(tmp_path, monkeypatch):
 DATA = {"a": {"x": (np.arange(4.0),)}}
 
 
-def test_figures_are_kept_by_the_run_and_seen_live_at_their_steps(plots, tmp_path):
+def test_figures_are_recorded_by_the_run_and_seen_live_at_their_steps(plots, tmp_path):
     with sg.init("job", dir=tmp_path / "runs") as run, sg.connect(run) as client:
         stream = client.stream("log.single")
         with Plotter(plots.draw) as plotter:
@@ -143,7 +143,7 @@ def test_a_vector_file_of_a_large_mesh_is_small(tmp_path, caught):
     assert not list(tmp_path.glob("*.npz"))
 
 
-def test_wandb_keeps_every_late_figure_and_every_row_of_the_training(plots, tmp_path):
+def test_wandb_gets_every_late_figure_and_every_row_of_the_training(plots, tmp_path):
     wandb = pytest.importorskip("wandb")
     from tests.storage.wandb_files import read_all
 
@@ -172,7 +172,7 @@ def test_wandb_keeps_every_late_figure_and_every_row_of_the_training(plots, tmp_
     assert all(pixels(image.read_bytes()).shape[2] == 4 for image in images)
 
 
-def test_a_wandb_run_that_is_over_is_told_of_and_the_next_one_gets_nothing(plots, tmp_path):
+def test_figures_for_a_finished_wandb_run_fail_and_do_not_reach_the_next_one(plots, tmp_path):
     wandb = pytest.importorskip("wandb")
     from tests.storage.wandb_files import read_all
 
@@ -183,7 +183,7 @@ def test_a_wandb_run_that_is_over_is_told_of_and_the_next_one_gets_nothing(plots
     second = wandb.init(dir=str(tmp_path), mode="offline", name="second")
     with (
         pytest.warns(RuntimeWarning, match="W&B"),
-        pytest.raises(FigureErrors, match="could not be drawn or handed on"),
+        pytest.raises(FigureErrors, match="could not be drawn or delivered"),
     ):
         plotter.close()
     second.log({"x": 1})
@@ -203,7 +203,7 @@ def test_tensorboard(plots, tmp_path):
         assert list(old.series("analysis/x").steps) == [3]
 
 
-def test_a_sink_that_fails_is_told_of_and_the_others_get_theirs(plots, caught):
+def test_a_failing_sink_is_reported_and_the_others_get_their_figures(plots, caught):
     class Broken:
         def write(self, records):
             raise OSError("full")
@@ -236,19 +236,19 @@ def test_replot_draws_the_same_again_and_with_another_theme(drawn, tmp_path, cau
     path = replot(drawn, "analysis/x", form="png")
     assert path == tmp_path / "analysis_x_step2.png"
     assert np.array_equal(pixels(path.read_bytes()), caught.picture("analysis/x", 2))
-    dark = replot(drawn, "analysis/x", step=1, look="dark", form="png", out=tmp_path / "dark.png")
+    dark = replot(drawn, "analysis/x", step=1, theme="dark", form="png", out=tmp_path / "dark.png")
     assert pixels(dark.read_bytes())[0, 0].tolist() == [0x16, 0x19, 0x1D, 255]
     assert replot(drawn, "single").read_bytes()[:4] == b"%PDF"
 
 
 def test_replot_at_the_command_line(drawn, tmp_path):
     run = CliRunner()
-    done = run.invoke(
+    result = run.invoke(
         main, ["replot", str(drawn), "analysis/x", "--theme", "dark", "--format", "svg", "--out", "x.svg"]
     )
-    assert (done.exit_code, done.output) == (0, "wrote x.svg\n"), done.output
+    assert (result.exit_code, result.output) == (0, "wrote x.svg\n"), result.output
     assert (tmp_path / "x.svg").read_bytes()[:5] == b"<?xml"
-    for arguments, told in (
+    for arguments, message in (
         (["analysis/y"], "Did you mean 'analysis/x'"),
         (["single", "--step", "4"], "Unknown step '4' of figure 'single'"),
         (["<lambda>"], "--with MODULE:FUNCTION"),
@@ -257,18 +257,18 @@ def test_replot_at_the_command_line(drawn, tmp_path):
         (["single", "--with", "no_such:f"], "Cannot import 'no_such'"),
         (["single", "--theme", "drak"], "Did you mean 'dark'"),
     ):
-        done = run.invoke(main, ["replot", str(drawn), *arguments])
-        assert done.exit_code == 1
-        assert told in done.output
-    done = run.invoke(main, ["replot", str(drawn), "<lambda>", "--with", "my_plots:single"])
-    assert done.exit_code == 0, done.output
+        result = run.invoke(main, ["replot", str(drawn), *arguments])
+        assert result.exit_code == 1
+        assert message in result.output
+    result = run.invoke(main, ["replot", str(drawn), "<lambda>", "--with", "my_plots:single"])
+    assert result.exit_code == 0, result.output
     assert run.invoke(main, ["replot", str(tmp_path), "x"]).exit_code == 1
     assert run.invoke(main, ["replot", "nowhere", "x"]).exit_code == 3
 
 
-def test_replot_runs_nothing_that_a_file_holds(drawn):
+def test_replot_runs_no_code_from_a_file(drawn):
     with pytest.raises(FigureError, match="must not run again"):
         replot(drawn, "single", function="__main__:draw")
-    (drawn / "damaged.npz").write_bytes(b"PK\x03\x04 no archive")
+    (drawn / "damaged.npz").write_bytes(b"PK\x03\x04 not an archive")
     with pytest.raises(UnknownNameError):
         replot(drawn, "nothing")

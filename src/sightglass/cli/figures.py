@@ -50,14 +50,14 @@ def replot(  # noqa: PLR0917  click passes them by name
     from sightglass.figures.replot import find, replot
 
     folder = _folder(run)
-    look = None
+    options = None
     if theme is not None or size is not None:
         import msgspec
 
-        before = msgspec.to_builtins(read_about(find(folder, name, step)).look)
-        look = {**before, **({"style": theme} if theme else {}), **({"size": size} if size else {})}
+        before = msgspec.to_builtins(read_about(find(folder, name, step)).theme)
+        options = {**before, **({"style": theme} if theme else {}), **({"size": size} if size else {})}
     try:
-        path = replot(folder, name, step=step, look=look, form=form, out=out, function=function)
+        path = replot(folder, name, step=step, theme=options, form=form, out=out, function=function)
     except OSError as error:
         raise StorageError(f"Cannot write the figure: {error}") from error
     click.echo(f"wrote {path}")

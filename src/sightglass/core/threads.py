@@ -22,15 +22,25 @@ def pool(name: str, n_threads: int) -> ThreadPoolExecutor:
 
 
 class Background:
-    """One daemon thread that runs a function, and remembers what became of it.
+    """One thread that runs a function, and remembers what became of it.
 
     A failure never reaches the thread that started it: it is warned of once, kept in `error`, and raised by `close`.
     """
 
-    def __init__(self, name: str, work: Callable[[], None]) -> None:
+    def __init__(self, name: str, work: Callable[[], None], *, daemon: bool = True) -> None:
+        """Start the thread.
+
+        Args:
+            name: The thread's name, after "sightglass-".
+            work: What it runs.
+            daemon: Whether the interpreter exits without waiting for it.
+
+        Raises:
+            RuntimeError: The interpreter is exiting, and starts no more threads.
+        """
         self.error: BaseException | None = None
         self._work = work
-        self._thread = threading.Thread(target=self._run, name=f"sightglass-{name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"sightglass-{name}", daemon=daemon)
         self._thread.start()
 
     @property
@@ -38,9 +48,14 @@ class Background:
         """Whether the thread still runs."""
         return self._thread.is_alive()
 
+    @property
+    def is_current(self) -> bool:
+        """Whether this is called on the thread itself."""
+        return self._thread is threading.current_thread()
+
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait for the thread to end, and say whether it has."""
-        if self._thread is not threading.current_thread():
+        if not self.is_current:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
 

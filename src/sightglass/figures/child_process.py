@@ -2,15 +2,15 @@
 
 Theory of operation:
 
-1. The child is started by the first order, with `subprocess`: never by `multiprocessing`, which would run the user's
-   script a second time. It is in a process group of its own, so that a Ctrl-C is for the training alone.
-2. An order is in the pipe when `put` returns, as far as the pipe has room, so that it lands even if this process is
-   killed right after. What has no room goes by a thread. `put` never waits.
-3. A thread receives results. The end of its pipe tells at once that the child has died. Then a new one is started and
-   given everything that is open again, what was being drawn first; an order that a child dies of twice is given up.
-   A child that dies twice before it has begun anything is not started again.
-4. A child that draws one figure for longer than `limit_s`, as seen by whoever waits for it, is killed. That figure is
-   given up, and the others are drawn.
+1. The first job starts the child, with `subprocess`, never `multiprocessing`, which would run the user's script a
+   second time. It has a process group of its own, so a Ctrl-C reaches the training alone.
+2. A job is in the pipe when `put` returns, as far as the pipe has room, so it is drawn even if this process is killed
+   right after. A thread sends the rest. `put` never waits.
+3. A thread receives results. The end of its pipe shows at once that the child has died. A new child then gets every
+   open job again, the interrupted one first; a job that killed two children is given up. A child that dies twice
+   before it has started any job is not started again.
+4. A child that draws one figure for longer than `limit_s` is killed by a thread that waits for it. That figure is given
+   up, and the others are drawn.
 5. In a forked copy of this process, the ends of the pipes are closed: the child must see when this process ends.
 """
 
@@ -25,21 +25,21 @@ import sys
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, Final, Protocol
+from typing import IO, Any, Final
 
 from sightglass.core.codec import Buffer
 from sightglass.core.errors import WireError
 from sightglass.core.threads import Background, Worker
 
 from . import pipe
-from .messages import DrawFigure, DrawFinished, DrawStarted, Failure, StartRenderer, StopRenderer
-from .snapshot import Arena, Snapshot
+from .messages import DrawFinished, DrawStarted, Failure, StartRenderer, StopRenderer
+from .render_job import Finished, RenderJob
+from .snapshot import Arena
 
-MAX_DEATHS: Final = 2
-STARTING_S: Final = 60.0
-WRITABLE_S: Final = 0.5
+MAX_DEATHS: Final = 2  # one death may be an accident, such as a lack of memory
+STARTING_S: Final = 60.0  # importing Matplotlib from a busy network file system takes tens of seconds
+WRITABLE_S: Final = 0.5  # how soon the sender sees that the child has been replaced
 
 ENVIRONMENT: Final = {
     "SIGHTGLASS_MODE": "disabled",
@@ -53,43 +53,28 @@ ENVIRONMENT: Final = {
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
 }
-"""What the child sees: importing a user's module there begins no second run, and takes no accelerator."""
-
-
-class QueuedJob(Protocol):
-    """An order with its arguments, on its way."""
-
-    @property
-    def order(self) -> DrawFigure:
-        """What is to be drawn."""
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """The arguments."""
-
-
-Finished = Callable[[Any, DrawFinished, dict[str, bytes]], None]
+"""The child's environment: importing a user's module there starts no second run, and takes no accelerator."""
 
 
 class ChildRenderer:
     """Draws in a child process."""
 
     def __init__(self, finished: Finished, *, arena: Arena, limit_s: float) -> None:
-        """Begin without a child.
+        """Start no child yet.
 
         Args:
             finished: Called on a thread, once for each job, with its results.
-            arena: Where large arrays are.
-            limit_s: How long one order may take.
+            arena: Holds large arrays.
+            limit_s: How long one job may take.
         """
         self._finished = finished
         self._arena = arena
         self._limit_s = limit_s
         self._lock = threading.RLock()
-        self._jobs: OrderedDict[int, Any] = OrderedDict()
+        self._jobs: OrderedDict[int, RenderJob] = OrderedDict()
         self._deaths: dict[int, int] = {}
-        self._lost: list[tuple[Any, str]] = []
-        self._begun: int | None = None
+        self._lost: list[tuple[RenderJob, str]] = []
+        self._drawing_id: int | None = None
         self._since_s = 0.0
         self._n_fruitless = 0
         self._given_up = ""
@@ -103,45 +88,45 @@ class ChildRenderer:
 
     @property
     def pid(self) -> int | None:
-        """The child's process, if there is one."""
+        """The child's process id, or `None`."""
         return self._child.pid if self._child is not None else None
 
-    def put(self, job: QueuedJob) -> None:
-        """Let a job be drawn, behind those that were put before; never waits."""
+    def put(self, job: RenderJob) -> None:
+        """Draw a job after those that were put before; never waits."""
         with self._lock:
             if not self._given_up:
-                self._jobs[job.order.id] = job
+                self._jobs[job.message.id] = job
                 if self._child is None:
                     self._start()
                 else:
-                    self._write(pipe.frame(job.order, job.snapshot.in_band))
+                    self._write(pipe.frame(job.message, job.copied.in_band))
             else:
                 self._lost.append((job, self._given_up))
-        self._tell()
+        self._report_lost()
 
     def check(self) -> None:
-        """Kill a child that takes too long for one figure; give up if nobody receives what it brings."""
+        """Kill a child that takes too long for one figure; give up if the receiving thread has failed."""
         with self._lock:
             if self._receiver is not None and not self._receiver.alive and self._jobs:
                 self._give_up(f"results cannot be received: {self._receiver.error!r}")
-        self._tell()
+        self._report_lost()
         with self._lock:
             if not self._jobs or self._child is None or self._child.poll() is not None:
                 return
-            limit_s = self._limit_s + (STARTING_S if self._begun is None else 0.0)
+            limit_s = self._limit_s + (STARTING_S if self._drawing_id is None else 0.0)
             if time.monotonic() - self._since_s > limit_s:
                 self._too_long = True
                 self._child.kill()
 
     def close(self, timeout_s: float) -> bool:
-        """Let the child draw what it has and end; say whether it has, in time."""
+        """Let the child draw what it has and end; return whether it has ended in time."""
         with self._lock:
             self._ending = True
             if self._child is None:
                 return True
             self._write(pipe.frame(StopRenderer()))
             if not self._unsent:
-                self._hang_up()
+                self._close_pipe()
             receiver = self._receiver
         return receiver is None or receiver.join(timeout_s)
 
@@ -155,13 +140,13 @@ class ChildRenderer:
                 os.dup2(nothing, file.fileno(), inheritable=False)
         os.close(nothing)
         if child is not None:
-            child.returncode = 0  # it is not ours to wait for
+            child.returncode = 0  # only the parent can wait for it
 
     # Under the lock
 
     def _start(self) -> None:
-        """Start a child, and give it all that is open."""
-        self._begun = None
+        """Start a child, and send it every open job."""
+        self._drawing_id = None
         self._since_s = time.monotonic()
         self._unsent.clear()
         try:
@@ -176,18 +161,19 @@ class ChildRenderer:
             os.set_blocking(self._child.stdin.fileno(), False)
         if self._receiver is None:
             self._receiver = Background("figures-receive", self._receive)
-        hello = StartRenderer(path=list(sys.path), arena=self._arena.descriptor, arena_bytes=self._arena.n_bytes,
-                      limit_s=self._limit_s)  # fmt: skip
-        self._write(pipe.frame(hello))
+        start = StartRenderer(
+            path=list(sys.path), arena=self._arena.descriptor, arena_bytes=self._arena.n_bytes, limit_s=self._limit_s
+        )
+        self._write(pipe.frame(start))
         for job in self._jobs.values():
-            self._write(pipe.frame(job.order, job.snapshot.in_band))
+            self._write(pipe.frame(job.message, job.copied.in_band))
         if self._ending:
             self._write(pipe.frame(StopRenderer()))
             if not self._unsent:
-                self._hang_up()
+                self._close_pipe()
 
     def _write(self, parts: list[Buffer]) -> None:
-        """Write as much as the pipe takes at once, and leave the rest to the sender."""
+        """Write as much as the pipe takes at once, and leave the rest to the sending thread."""
         for part in parts:
             left = memoryview(part).cast("B")
             if not self._unsent and os.name == "posix":
@@ -198,7 +184,7 @@ class ChildRenderer:
             self._sender.wake()
 
     def _written(self, data: memoryview) -> int:
-        """Write what the pipe takes, and return how many bytes those are; a dead child takes everything."""
+        """Write what the pipe takes, and return how many bytes that was; a dead child takes everything."""
         assert self._child is not None
         assert self._child.stdin is not None
         n_written = 0
@@ -211,7 +197,7 @@ class ChildRenderer:
             return len(data)
         return n_written
 
-    def _hang_up(self) -> None:
+    def _close_pipe(self) -> None:
         if self._child is not None and self._child.stdin is not None:
             with contextlib.suppress(OSError):
                 self._child.stdin.close()
@@ -223,15 +209,15 @@ class ChildRenderer:
 
     # Without the lock, and on threads
 
-    def _tell(self) -> None:
-        """Tell of jobs that are lost."""
+    def _report_lost(self) -> None:
+        """Report the jobs that were given up."""
         while self._lost:
             job, why = self._lost.pop(0)
-            told = Failure(figure=job.order.name, kind="", message=f"Not drawn: {why}")
-            self._finished(job, DrawFinished(id=job.order.id, troubles=[told]), {})
+            failure = Failure(figure=job.message.name, kind="", message=f"Not drawn: {why}")
+            self._finished(job, DrawFinished(id=job.message.id, failures=[failure]), {})
 
     def _send(self) -> float | None:
-        """Write what found no room in the pipe."""
+        """Write what the pipe had no room for."""
         while True:
             with self._lock:
                 child = self._child
@@ -244,7 +230,7 @@ class ChildRenderer:
                     if not len(self._unsent[0]):
                         self._unsent.popleft()
                     if not self._unsent and self._ending:
-                        self._hang_up()
+                        self._close_pipe()
                     if n:
                         continue
                     descriptor = child.stdin.fileno()
@@ -260,7 +246,7 @@ class ChildRenderer:
                 child.stdin.flush()
 
     def _receive(self) -> None:
-        """Take what children bring, until there is none any more."""
+        """Receive the results of one child after another, until there is no child."""
         while True:
             child = self._child
             if child is None or child.stdout is None:
@@ -278,33 +264,33 @@ class ChildRenderer:
                 self._child = None
                 ended_well = self._ending and not self._jobs
                 if not ended_well:
-                    self._bury(child.returncode)
+                    self._replace(child.returncode)
                 over = self._child is None
                 if over:
                     self._receiver = None
-            self._tell()
+            self._report_lost()
             if over:
                 return
 
     def _listen(self, file: IO[bytes]) -> None:
         while (got := pipe.read(file)) is not None:
-            message, behind = got
+            message, following = got
             if isinstance(message, DrawStarted):
                 with self._lock:
-                    self._begun, self._since_s = message.id, time.monotonic()
+                    self._drawing_id, self._since_s = message.id, time.monotonic()
             elif isinstance(message, DrawFinished):
                 with self._lock:
                     job = self._jobs.pop(message.id, None)
-                    self._begun, self._since_s, self._n_fruitless = None, time.monotonic(), 0
+                    self._drawing_id, self._since_s, self._n_fruitless = None, time.monotonic(), 0
                     self._deaths.pop(message.id, None)
-                pngs = map(bytes, pipe.parts(behind, message.sizes))
+                pngs = map(bytes, pipe.parts(following, message.sizes))
                 if job is not None:
                     self._finished(job, message, dict(zip(message.names, pngs, strict=True)))
 
-    def _bury(self, status: int) -> None:
-        """Go on after a child's death: with a new one, without the order that it died of, or not at all."""
+    def _replace(self, status: int) -> None:
+        """Start a new child after a death, without the job that it died of; or give up."""
         how = f"signal {-status}" if status < 0 else f"exit status {status}"
-        victim, self._begun = self._begun, None
+        victim, self._drawing_id = self._drawing_id, None
         if self._too_long and victim is not None and victim in self._jobs:
             self._drop(victim, f"took longer than {self._limit_s:g} s, so the renderer was ended")
         elif victim is not None and victim in self._jobs:

@@ -1,10 +1,10 @@
-"""Functions that draw: how they reach whoever calls them.
+"""Send functions that draw to a child process.
 
-Rule 1: what can be imported travels by its name, module:qualname.
-Rule 2: what cannot (closures, and whatever stands in the script itself, which must not run a second time) is pickled by
-value, with `cloudpickle`, for our own child and through its private pipe. Nothing else is ever unpickled: no file, and
-nothing that came over a socket.
-Rule 3: redrawing from a file imports what the file names, so only modules that a user could have written are accepted.
+* A function that can be imported is sent by its name, module:qualname.
+* Closures, and functions of the script itself, which must not run a second time, are pickled by value with
+  `cloudpickle`, for our own child and through its private pipe. Nothing else is ever unpickled: no file, and nothing
+  that came over a socket.
+* Redrawing from a file imports what the file names, so only modules that a user could have written are accepted.
 """
 
 from __future__ import annotations
@@ -30,56 +30,56 @@ SCRIPT: Final = "__main__"
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
-    """A function on its way.
+class PackedFunction:
+    """A function as it is sent to a child.
 
     Attributes:
         name: module:qualname.
-        pickled: The function, where it cannot be imported by its name.
-        source: The file it stands in, or empty.
-        travels: Whether a child can be given it.
+        pickled: The function, if it cannot be imported by its name.
+        source: The file that defines it, or empty.
+        sendable: Whether a child can load it.
     """
 
     name: str
     pickled: bytes
     source: str
-    travels: bool = True
+    sendable: bool = True
 
 
 def name_of(function: Draws) -> str:
-    """Return module:qualname, or something like it for objects that are called."""
+    """Return module:qualname; for callable objects that of their class."""
     module = getattr(function, "__module__", None) or type(function).__module__
     return f"{module}:{getattr(function, '__qualname__', None) or type(function).__qualname__}"
 
 
-def pack(function: Draws) -> Packed:
-    """Make a function travel to our own child.
+def pack(function: Draws) -> PackedFunction:
+    """Pack a function for our own child.
 
     Raises:
         MissingExtraError: `cloudpickle` is needed and not installed.
-        UnsendableError: It cannot be pickled.
+        UnsendableError: The function cannot be pickled.
     """
     name = name_of(function)
     source = _source(function)
     module, _, path = name.partition(":")
     if _importable(module) and _resolves(module, path, function):
-        return Packed(name, b"", source)
+        return PackedFunction(name, b"", source)
     try:
         import cloudpickle
     except ImportError:
         raise MissingExtraError("cloudpickle", extra="plot", purpose=f"Drawing with {name} in a child") from None
     try:
         with _by_value(cloudpickle, function):
-            return Packed(name, cloudpickle.dumps(function), source)
-    except Exception as error:  # whatever the closure holds may raise as it likes
+            return PackedFunction(name, cloudpickle.dumps(function), source)
+    except Exception as error:  # pickling runs the code of whatever the closure holds
         raise UnsendableError(f"Expected a function that can be pickled, got {name}: {error}") from error
 
 
 def load(name: str, pickled: bytes = b"") -> Draws:
-    """Return the function that was packed; in the child.
+    """Load a packed function, in the child; exceptions of importing its module pass through.
 
     Raises:
-        FigureError: There is no such function. Whatever importing its module raises passes through.
+        FigureError: The module has no such function.
     """
     if pickled:
         import cloudpickle
@@ -95,19 +95,17 @@ def load(name: str, pickled: bytes = b"") -> Draws:
 
 
 def load_recorded(name: str) -> Draws:
-    """Return the function that a file names, or a user.
+    """Load the function that a file or a user names.
 
     Raises:
-        FigureError: It stands in the script of a training, is no function of a user's, or cannot be imported.
+        FigureError: It is part of a training script or of Python itself, or cannot be imported.
     """
     module, colon, path = name.partition(":")
     hint = "name one that can be imported: --with MODULE:FUNCTION"
     if not (colon and path) or "<" in path:
         raise FigureError(f"Expected a function such as 'plots:draw', got {name!r}: {hint}", figure=name)
     if module == SCRIPT:
-        raise FigureError(
-            f"{path!r} stands in the script of the training, which must not run again: {hint}", figure=name
-        )
+        raise FigureError(f"{path!r} is defined in the training script, which must not run again: {hint}", figure=name)
     if module.partition(".")[0] in sys.stdlib_module_names:
         raise FigureError(f"Expected a function that draws, got Python's own {name!r}", figure=name)
     try:
@@ -123,7 +121,7 @@ def _source(function: Draws) -> str:
 
 
 def _resolves(module: str, path: str, function: Draws) -> bool:
-    """Tell whether a name leads to this very function."""
+    """Return whether a name leads to this very function."""
     try:
         found = attrgetter(path)(sys.modules[module])
     except (AttributeError, KeyError):
@@ -133,7 +131,7 @@ def _resolves(module: str, path: str, function: Draws) -> bool:
 
 @lru_cache(maxsize=256)
 def _importable(module: str) -> bool:
-    """Tell whether another process with the same path finds the file that this one has imported as a module."""
+    """Return whether another process with the same path would import a module from the same file."""
     loaded = sys.modules.get(module)
     if module == SCRIPT or loaded is None or getattr(loaded, "__file__", None) is None:
         return False
@@ -153,7 +151,7 @@ def _importable(module: str) -> bool:
 
 @contextlib.contextmanager
 def _by_value(cloudpickle: Any, function: Draws) -> Iterator[None]:
-    """Let a function's own module be pickled by value, though it has been imported here."""
+    """Pickle a function's own module by value, though it was imported here."""
     module = sys.modules.get(getattr(function, "__module__", None) or "")
     if module is None or module.__name__ == SCRIPT or module.__name__ in cloudpickle.list_registry_pickle_by_value():
         yield

@@ -1,6 +1,6 @@
-"""A plotter's options from a configuration file.
+"""Read a plotter's options from a configuration file.
 
-Only what concerns figures is read, and there every key is checked; what else stands in the file is others'.
+Every key that concerns figures is checked; all other keys are ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ OPTIONS: Final[Mapping[str, tuple[type, ...]]] = {
     "on_full": (str,),
     "on_error": (str,),
     "inputs": (bool,),
-    "look": (str, dict),
+    "theme": (str, dict),
     "dpi": (int, float),
     "max_jobs": (int,),
     "max_bytes": (int,),
@@ -26,16 +26,16 @@ OPTIONS: Final[Mapping[str, tuple[type, ...]]] = {
 }
 
 
-def read(config: Any) -> dict[str, Any]:
-    """Return the options that a configuration names, and where its files go.
+def read(config: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of `Plotter` that a configuration sets, and its `save_dir`.
 
     Args:
         config: A YAML file's path, or a mapping.
 
     Raises:
         MissingExtraError: PyYAML is needed and not installed.
-        UnknownNameError: Something under `logging.plots` is no option.
-        ValueError: A value has the wrong type, or the file is no mapping.
+        UnknownNameError: A key under `logging.plots` is not an option.
+        ValueError: A value has the wrong type, or the file is not a mapping.
     """
     where = "the configuration" if isinstance(config, Mapping) else str(config)
     tree = config if isinstance(config, Mapping) else _parsed(Path(config))
@@ -58,7 +58,7 @@ def read(config: Any) -> dict[str, Any]:
 
 
 def _folder(tree: Mapping[str, Any], where: str) -> Path | None:
-    """Return {root}/{project}/{group}/{run_name}, without the parts that are not given; `None` without a root."""
+    """Return {root}/{project}/{group}/{run_name}, without the parts that are missing; `None` without a root."""
     root = _part(tree, "cluster", where).get("root")
     parts = [tree.get(name) for name in ("project", "group", "run_name")]
     for name, part in zip(("cluster.root", "project", "group", "run_name"), (root, *parts), strict=True):

@@ -1,10 +1,9 @@
-"""Files of figures: their names, and how they come to be whole.
+"""Files of figures: their names, and how they are written.
 
-Rule 1: `{name with / as _}_step{step}.pdf`. Two names that would become the same are told apart by a few digits behind
-the later one.
-Rule 2: a file appears when it is complete, under its final name; a full disk leaves nothing behind.
-Rule 3: beside the pictures lie the arguments that they were drawn from, as an npz that NumPy opens too: arrays by their
-paths, and an entry `order` that says which function drew what of them.
+* `{name with / as _}_step{step}.pdf`. If two names would give the same file, the later one gets a few hex digits.
+* A file appears under its final name when it is complete; a full disk leaves nothing behind.
+* Beside the figures lie the arguments that they were drawn from, as an npz that NumPy opens, too: arrays by their
+  paths, and an entry `figure` that says which function drew which figures from them.
 """
 
 from __future__ import annotations
@@ -20,29 +19,30 @@ from typing import IO, Any, Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from sightglass.core.errors import DamagedError
 
 from .messages import FigureTheme
 
-MAX_STEM_BYTES: Final = 150
-ORDER: Final = "order"
+MAX_STEM_BYTES: Final = 150  # file systems allow 255 bytes; the step, the suffix and a temporary name need room
+ABOUT: Final = "figure"
 VERSION: Final = 1
 
 _parts = itertools.count()
 
 
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):
-    """What an npz says of itself.
+    """The description in an npz of arguments.
 
     Attributes:
-        version: Of the format.
-        function: What drew, as module:qualname.
-        source: The file it stood in.
+        version: The version of the format.
+        function: The function that drew, as module:qualname.
+        source: The file that defined it.
         step: The step.
-        figures: What it drew.
-        look: The theme.
-        tree: The arguments: containers, and by their entries in the file the arrays in them.
+        figures: The figures that it drew.
+        theme: Their theme.
+        tree: The arguments as nested containers; arrays are named by their entries in the file.
     """
 
     version: int
@@ -50,18 +50,18 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     step: int | float
     figures: list[str]
-    look: FigureTheme
+    theme: FigureTheme
     tree: Any
 
 
 class FigureFileNames:
-    """The names of files by those of figures."""
+    """Gives figures the names of their files."""
 
     def __init__(self) -> None:
         self._stems: dict[str, str] = {}
 
     def stem(self, name: str) -> str:
-        """Return the beginning of a figure's files."""
+        """Return the name of a figure's files, without step and suffix."""
         stem = safe(name)
         if self._stems.setdefault(stem.casefold(), name) != name:
             stem = f"{stem}-{hashlib.blake2s(name.encode(), digest_size=3).hexdigest()}"
@@ -69,7 +69,7 @@ class FigureFileNames:
 
 
 def safe(name: str) -> str:
-    """Return a name that every file system takes.
+    """Return a name that every file system accepts.
 
     >>> safe("analysis/cum_scores"), safe("../a b")
     ('analysis_cum_scores', '_a b')
@@ -92,7 +92,7 @@ def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
     """Write a file that appears when it is complete.
 
     Raises:
-        OSError: It cannot be written; nothing of it is left then.
+        OSError: The file cannot be written; no part of it is left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}-{next(_parts)}.part")
@@ -107,20 +107,19 @@ def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
 
 
 def write_inputs(path: Path, arguments: tuple[Any, ...], about: Callable[[Any], Inputs]) -> None:
-    """Keep the arguments of a function.
+    """Write the arguments of a function.
 
     Args:
-        path: Where.
-        arguments: As they were decoded.
-        about: Makes what the file says of itself, given the tree of the arguments.
+        path: The file.
+        arguments: The arguments, on the host.
+        about: Makes the description of the file from the tree of the arguments.
 
     Raises:
         OSError: The file cannot be written.
     """
-    arrays: dict[str, Any] = {}
+    arrays: dict[str, npt.NDArray[Any]] = {}
     tree = [_flat(value, str(i) if len(arguments) > 1 else "", arrays) for i, value in enumerate(arguments)]
-    told = msgspec.json.encode(about(tree))
-    arrays[ORDER] = np.frombuffer(told, np.uint8)
+    arrays[ABOUT] = np.frombuffer(msgspec.json.encode(about(tree)), np.uint8)
 
     def fill(file: IO[bytes]) -> None:
         with zipfile.ZipFile(file, "w") as archive:
@@ -132,19 +131,19 @@ def write_inputs(path: Path, arguments: tuple[Any, ...], about: Callable[[Any], 
 
 
 def read_about(path: Path) -> Inputs:
-    """Read what an npz says of itself.
+    """Read the description in an npz of arguments.
 
     Raises:
-        DamagedError: It is none of ours.
+        DamagedError: The file is not such an npz.
     """
     with _opened(path) as file:
-        return msgspec.json.decode(file[ORDER].tobytes(), type=Inputs)
+        return msgspec.json.decode(file[ABOUT].tobytes(), type=Inputs)
 
 
 def read_inputs(path: Path) -> tuple[Inputs, tuple[Any, ...]]:
     """Read the arguments of a function. Errors as in `read_about`."""
     with _opened(path) as file:
-        about = msgspec.json.decode(file[ORDER].tobytes(), type=Inputs)
+        about = msgspec.json.decode(file[ABOUT].tobytes(), type=Inputs)
         return about, tuple(_built(item, file) for item in about.tree)
 
 
@@ -157,8 +156,8 @@ def _opened(path: Path) -> Iterator[Any]:
         raise DamagedError(f"Expected the inputs of a figure in {str(path)!r}: {error}") from error
 
 
-def _flat(value: Any, path: str, arrays: dict[str, Any]) -> Any:
-    """Return a value as JSON has it; its arrays are put aside."""
+def _flat(value: object, path: str, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
+    """Return a value as JSON; its arrays go to `arrays`."""
     match value:
         case Mapping():
             return {"dict": {str(k): _flat(v, f"{path}/{k}", arrays) for k, v in value.items()}}
@@ -167,9 +166,9 @@ def _flat(value: Any, path: str, arrays: dict[str, Any]) -> Any:
         case list():
             return {"list": [_flat(v, f"{path}/{i}", arrays) for i, v in enumerate(value)]}
         case np.ndarray() | np.generic():
-            # Members of an archive may not have names that lead elsewhere.
+            # Names of an archive's members must not lead outside of it.
             entry = name = path.strip("/").replace("..", "__") or "value"
-            while entry in arrays or entry == ORDER:
+            while entry in arrays or entry == ABOUT:
                 entry = f"{name}_{len(arrays)}"
             arrays[entry] = np.asarray(value)
             return {"array" if isinstance(value, np.ndarray) else "scalar": entry}
@@ -182,7 +181,7 @@ def _flat(value: Any, path: str, arrays: dict[str, Any]) -> Any:
     return {"value": str(value)}
 
 
-def _built(item: Any, arrays: Mapping[str, Any]) -> Any:
+def _built(item: object, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
     match item:
         case {"dict": dict(items)}:
             return {name: _built(value, arrays) for name, value in items.items()}
@@ -200,4 +199,4 @@ def _built(item: Any, arrays: Mapping[str, Any]) -> Any:
             return complex(text)
         case {"value": value}:
             return value
-    raise ValueError(f"{item!r:.100} is no value")
+    raise ValueError(f"Expected an encoded value, got {item!r:.100}")

@@ -1,10 +1,10 @@
 """Renderers in the training's own process: in a thread, and at once.
 
-Both are for what cannot travel to a child, and for tests. Matplotlib's settings are the process's own, not a thread's:
-while a figure is drawn here, the theme is everybody's, and afterwards all is as before.
+Both are for functions that cannot be sent to a child, and for tests. Matplotlib's settings belong to the process, not
+to a thread: while a figure is drawn here, its theme applies everywhere; afterwards everything is as before.
 
-The thread is no daemon, so that the interpreter waits for it at its exit. It ends when there is nothing left to draw,
-and a new one is started when there is.
+The interpreter waits for the thread at its exit, because it is not a daemon. It ends when there is nothing to draw, and
+the next job starts another one.
 """
 
 from __future__ import annotations
@@ -12,36 +12,35 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from sightglass.core.codec import decode
+from sightglass.core.threads import Background
 
-from .child_process import Finished
-from .closures import load
 from .drawing import Drawer
-from .messages import DrawFinished, trouble
+from .messages import DrawFinished, failure_of
+from .render_job import Finished, RenderJob
 
 _drawing: Final = threading.RLock()
-"""Held while something is drawn in this process: Matplotlib is not made for several threads."""
+"""Held while a figure is drawn in this process: Matplotlib is not safe for several threads."""
 
 
 class InlineRenderer:
-    """Draws at once, on the thread that orders."""
+    """Draws at once, on the calling thread."""
 
     def __init__(self, finished: Finished) -> None:
-        """Begin; `finished` is called with each job and its results."""
+        """Draw with a `Drawer` of its own; `finished` is called with each job and its results."""
         self._finished = finished
         self._drawer = Drawer(alone=True)
 
-    def put(self, job: Any) -> None:
+    def put(self, job: RenderJob) -> None:
         """Draw a job."""
         with _drawing:
-            done, pictures = draw(job, self._drawer)
-        self._finished(job, done, pictures)
+            result, pngs = draw(job, self._drawer)
+        self._finished(job, result, pngs)
 
     def check(self) -> None:
-        """Do nothing: nobody can wait for it."""
+        """Do nothing: no thread can wait for it."""
 
     def close(self, timeout_s: float) -> bool:
         """Do nothing: everything is drawn."""
@@ -55,37 +54,38 @@ class ThreadRenderer:
     """Draws in a thread."""
 
     def __init__(self, finished: Finished) -> None:
-        """Begin without a thread; `finished` is called on it, once for each job, with its results."""
+        """Start no thread yet; `finished` is called on it, once for each job, with its results."""
         self._finished = finished
         self._drawer = Drawer(alone=False)
         self._lock = threading.RLock()
-        self._jobs: deque[Any] = deque()
-        self._thread: threading.Thread | None = None
+        self._jobs: deque[RenderJob] = deque()
+        self._thread: Background | None = None
 
-    def put(self, job: Any) -> None:
-        """Let a job be drawn, behind those that were put before; never waits."""
+    @property
+    def is_current(self) -> bool:
+        """Whether this is called on its thread."""
+        return self._thread is not None and self._thread.is_current
+
+    def put(self, job: RenderJob) -> None:
+        """Draw a job after those that were put before; never waits."""
         with self._lock:
             self._jobs.append(job)
             if self._thread is not None:
                 return
-            self._thread = threading.Thread(target=self._run, name="sightglass-figures")
             try:
-                self._thread.start()
+                self._thread = Background("figures", self._run, daemon=False)
                 return
-            except RuntimeError:  # the interpreter is ending
-                self._thread = None
+            except RuntimeError:  # the interpreter is exiting: draw here
+                pass
         self._run()
 
     def check(self) -> None:
-        """Do nothing: a thread cannot be ended."""
+        """Do nothing: a thread cannot be killed."""
 
     def close(self, timeout_s: float) -> bool:
-        """Wait until everything is drawn, and say whether it is."""
+        """Wait until everything is drawn, and return whether it is."""
         thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout_s)
-            return not thread.is_alive()
-        return True
+        return thread is None or thread.is_current or thread.join(timeout_s)
 
     def abandon(self) -> None:
         """Forget everything, in a forked child."""
@@ -100,18 +100,17 @@ class ThreadRenderer:
                     return
                 job = self._jobs.popleft()
             with _drawing:
-                done, pictures = draw(job, self._drawer)
-            self._finished(job, done, pictures)
+                result, pngs = draw(job, self._drawer)
+            self._finished(job, result, pngs)
 
 
-def draw(job: Any, drawer: Drawer) -> tuple[DrawFinished, dict[str, bytes]]:
-    """Draw a job in this process; nothing that goes wrong passes through."""
+def draw(job: RenderJob, drawer: Drawer) -> tuple[DrawFinished, dict[str, bytes]]:
+    """Draw a job in this process; never raises an exception of the function."""
     started_s = time.perf_counter()
-    order, snapshot = job.order, job.snapshot
-    function: Callable[[], Any] = lambda: job.function or load(order.function)  # noqa: E731  a choice, not a name
+    message = job.message
     try:
-        drawing = drawer.draw(order, function, lambda: decode(order.blob, snapshot.buffers()))
-    except Exception as error:  # noqa: BLE001  it costs this order only
-        return DrawFinished(id=order.id, troubles=[trouble(order.name, error)]), {}
-    done, _ = drawing.done(order, time.perf_counter() - started_s)
-    return done, drawing.pictures
+        drawing = drawer.draw(message, lambda: job.function, lambda: decode(message.blob, job.copied.buffers()))
+    except Exception as error:  # noqa: BLE001  it costs this job only
+        return DrawFinished(id=message.id, failures=[failure_of(message.name, error)]), {}
+    result, _ = drawing.result(message, time.perf_counter() - started_s)
+    return result, drawing.pngs

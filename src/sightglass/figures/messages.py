@@ -1,25 +1,25 @@
-"""What is to be drawn, and what became of it: the messages between a process and its renderer.
+"""The messages between a process and its renderer: what to draw, and what became of it.
 
-They are plain data, so that every renderer is given the same: the one in a child process, in a thread, and at once.
+They are plain data, so every renderer takes the same ones: a child process, a thread, and the caller's own thread.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from sightglass.core.errors import FigureError
 
 IN_BAND: Final = -1
-"""Where a buffer begins that is not in shared memory, but comes behind its message."""
+"""The offset of a buffer that is not in shared memory: it follows its message."""
 
 MAX_TRACEBACK: Final = 8_000
-"""How many characters of a traceback are kept, from its end."""
+"""How many characters of a traceback are kept, from its end, where the user's own frames are: about a hundred lines."""
 
 
 class FigureTheme(msgspec.Struct, frozen=True, kw_only=True):
-    """The theme that a figure is drawn in; see `sightglass.views.theme.rc`."""
+    """The theme of a figure; see `sightglass.views.theme.rc`."""
 
     style: str = "light"
     size: str | tuple[float, float] | None = None
@@ -28,17 +28,17 @@ class FigureTheme(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):
-    """What is made of a figure.
+    """What to make of a figure.
 
     Attributes:
-        look: The theme.
-        dpi: Dots an inch of the PNG.
-        folder: Where files go; empty for none.
-        formats: The kinds of file, such as "pdf".
-        inputs: Whether the arguments of the function are kept there, too.
+        theme: The theme.
+        dpi: The resolution of the PNG, in dots per inch.
+        folder: Where files go; empty for no files.
+        formats: The file formats, such as "pdf".
+        inputs: Whether the arguments of the function are stored there, too.
     """
 
-    look: FigureTheme = FigureTheme()
+    theme: FigureTheme = FigureTheme()
     dpi: float = 150.0
     folder: str = ""
     formats: tuple[str, ...] = ()
@@ -49,10 +49,10 @@ class StartRenderer(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The first message to a child.
 
     Attributes:
-        path: Where it finds modules.
-        arena: The descriptor of the shared memory, or -1.
-        arena_bytes: How large that is.
-        limit_s: How long it may draw a figure when nobody waits for it any more.
+        path: Its `sys.path`.
+        arena: The file descriptor of the shared memory, or -1.
+        arena_bytes: The size of the shared memory.
+        limit_s: How long it may take for one figure after its parent has gone.
     """
 
     path: list[str]
@@ -65,15 +65,15 @@ class DrawFigure(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """One call of a function that draws.
 
     Attributes:
-        id: Its number.
-        name: What its figure is called if the function does not say.
-        step: The step that the figures are for.
+        id: The number of the job.
+        name: The name of its figure, unless the function returns names.
+        step: The step of the figures.
         function: The function, as module:qualname.
-        pickled: The function itself, where the child cannot import it.
-        source: The file it stands in, or empty.
+        pickled: The function itself, if the child cannot import it.
+        source: The file that defines the function, or empty.
         blob: Its arguments, a tuple, as `core.codec` encodes them.
-        spans: Where the buffers beside the blob are: offset and bytes in the arena, or `IN_BAND` and bytes.
-        output: What is made of the figures.
+        spans: Where the buffers beside the blob are: offset and length in the arena, or `IN_BAND` and length.
+        output: What to make of the figures.
     """
 
     id: int
@@ -88,17 +88,17 @@ class DrawFigure(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class StopRenderer(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The last message to a child: all is well. An end without it means that the training died."""
+    """The last message to a child. If the pipe ends without it, the training has died."""
 
 
 class DrawStarted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The child draws this order now."""
+    """The child has started to draw this job."""
 
     id: int
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """What went wrong with a figure, or with a whole order."""
+    """Why a figure, or a whole job, could not be drawn."""
 
     figure: str
     kind: str
@@ -107,15 +107,15 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DrawFinished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What became of an order; the PNGs come behind it, in this order.
+    """What became of a job; the PNGs follow it.
 
     Attributes:
-        id: The order's number.
+        id: The number of the job.
         names: The figures, error cards among them.
-        sizes: How many bytes the PNG of each has.
-        cards: Which of them are error cards.
+        sizes: The size of each PNG, in bytes.
+        cards: Which figures are error cards.
         files: The files that were written.
-        troubles: What went wrong.
+        failures: What failed.
         pid: The process that drew.
         seconds: How long it took.
     """
@@ -125,28 +125,28 @@ class DrawFinished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     sizes: list[int] = []
     cards: list[bool] = []
     files: list[str] = []
-    troubles: list[Failure] = []
+    failures: list[Failure] = []
     pid: int = 0
     seconds: float = 0.0
 
 
-def error(trouble: Failure, step: float | None) -> FigureError:
-    """Return the error that tells of a trouble."""
+def figure_error(failure: Failure, step: float | None) -> FigureError:
+    """Return a failure as an error."""
     at = "" if step is None else f" at step {step:g}"
-    what = f"{trouble.kind}: {trouble.message}" if trouble.kind else trouble.message
+    what = f"{failure.kind}: {failure.message}" if failure.kind else failure.message
     return FigureError(
-        f"Figure {trouble.figure!r}{at}: {what}", figure=trouble.figure, step=step, kind=trouble.kind,
-        traceback=trouble.traceback,
+        f"Figure {failure.figure!r}{at}: {what}", figure=failure.figure, step=step, kind=failure.kind,
+        traceback=failure.traceback,
     )  # fmt: skip
 
 
-def trouble(figure: str, error: BaseException, told: str = "") -> Failure:
-    """Note an exception, with its traceback as text."""
-    return Failure(figure=figure, kind=type(error).__name__, message=plain(error), traceback=told[-MAX_TRACEBACK:])
+def failure_of(figure: str, error: BaseException, traceback: str = "") -> Failure:
+    """Return an exception as a failure, with its traceback as text."""
+    return Failure(figure=figure, kind=type(error).__name__, message=plain(error), traceback=traceback[-MAX_TRACEBACK:])
 
 
-def plain(value: Any) -> str:
-    """Return a text for anything, whatever its own `__str__` does."""
+def plain(value: object) -> str:
+    """Return the text of any value, even if its `__str__` raises."""
     try:
         return str(value).encode("utf-8", "replace").decode()
     except Exception:  # noqa: BLE001  an exception's text is the user's own code

@@ -1,6 +1,6 @@
-"""Messages on the private pipe between a process and its renderer: a head, a struct, and raw bytes behind it.
+"""Messages on the private pipe between a process and its renderer: a head, a struct, and the buffers that follow it.
 
-Both ends are the same release of this package, so what cannot be read is a bug or a torn pipe, and ends it.
+Both ends are the same release of this package, so a message that cannot be read is a bug or a torn pipe.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from .messages import DrawFigure, DrawFinished, DrawStarted, StartRenderer, Stop
 
 HEAD: Final = struct.Struct("<4sIQ")
 MAGIC: Final = b"SGF1"
-MAX_MESSAGE_BYTES: Final = 2**31
-CHUNK_BYTES: Final = 2**20
+MAX_MESSAGE_BYTES: Final = 2**31  # beyond any real message, so a larger length is a torn head
+CHUNK_BYTES: Final = 2**20  # the most that a pipe holds by default on Linux, so one read returns no more
 
 Message = StartRenderer | DrawFigure | StopRenderer | DrawStarted | DrawFinished
 
@@ -27,36 +27,36 @@ _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Message)
 
 
-def frame(message: Message, behind: Sequence[Buffer] = ()) -> list[Buffer]:
-    """Return a message as parts to be written one behind the other; buffers are not copied."""
+def frame(message: Message, buffers: Sequence[Buffer] = ()) -> list[Buffer]:
+    """Return a message and its buffers as parts to write in order; buffers are not copied."""
     body = _encoder.encode(message)
-    return [HEAD.pack(MAGIC, len(body), sum(map(len, behind))) + body, *behind]
+    return [HEAD.pack(MAGIC, len(body), sum(map(len, buffers))) + body, *buffers]
 
 
 def read(file: IO[bytes]) -> tuple[Message, bytearray] | None:
-    """Read a message and what comes behind it; `None` at the end of the pipe, even if that tears a message.
+    """Read a message and the bytes that follow it; `None` at the end of the pipe, even within a message.
 
     Raises:
-        WireError: These are no messages.
+        WireError: The bytes are not a message.
     """
     head = _exactly(file, HEAD.size)
     if head is None:
         return None
-    magic, n_body, n_behind = HEAD.unpack(head)
+    magic, n_body, n_following = HEAD.unpack(head)
     if magic != MAGIC or n_body > MAX_MESSAGE_BYTES:
         raise WireError(f"Expected a message between a process and its renderer, got {bytes(head)!r}")
     body = _exactly(file, n_body)
-    behind = _exactly(file, n_behind)
-    if body is None or behind is None:
+    following = _exactly(file, n_following)
+    if body is None or following is None:
         return None
     try:
-        return _decoder.decode(body), behind
+        return _decoder.decode(body), following
     except msgspec.MsgspecError as error:
         raise WireError(f"Expected a message between a process and its renderer: {error}") from error
 
 
 def parts(data: bytearray, sizes: Sequence[int]) -> list[memoryview]:
-    """Cut what came behind a message into pieces of these sizes."""
+    """Cut the bytes that followed a message into buffers of these sizes."""
     view, start, found = memoryview(data), 0, []
     for size in sizes:
         found.append(view[start : start + size])

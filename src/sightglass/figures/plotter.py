@@ -1,10 +1,10 @@
-"""The plotter: what a training gives its intermediates to, and has figures drawn from them elsewhere.
+"""The plotter: takes a training's intermediates, and draws figures from them in another process.
 
-Rule 1: whether a model draws anything is found out once, when the plotter is made. If it does not, `submit` is a no-op:
-nothing is copied, imported or started.
-Rule 2: only the main process of a program draws; in all others every call is a no-op. So it is in a run's renderer, and
-with `SIGHTGLASS_MODE=disabled`.
-Rule 3: a call copies what it is given and returns. It waits only for room, if that is wanted (`desk`).
+* Whether a model draws anything is decided once, when the plotter is made. If it does not, `submit` does nothing:
+  nothing is copied, imported or started.
+* Only the main process of a program draws; in all others every call does nothing. The same holds in a run's renderer,
+  and with `SIGHTGLASS_MODE=disabled`.
+* A call copies its arguments and returns. It waits only for room in the queue, with `on_full="block"`.
 """
 
 from __future__ import annotations
@@ -26,56 +26,58 @@ from sightglass.core.values import to_host
 from sightglass.views.theme import CONTEXTS, STYLES
 
 from .closures import Draws
+from .failure_log import OnError
 from .messages import FigureTheme, Output
-from .render_queue import FigureStatistics, OnError, OnFull, RendererKind, RenderQueue, RenderRequest
+from .render_job import FigureStatistics, RenderRequest
+from .render_queue import OnFull, RendererKind, RenderQueue
 from .sinks import FigureSink, RunSink, run_sink, wandb_sink
 
-MAX_JOBS: Final = 8
-MAX_BYTES: Final = 256 * 2**20
-LIMIT_S: Final = 120.0
-DPI: Final = 150.0
+MAX_JOBS: Final = 8  # absorbs a burst; a longer queue would only delay figures that come faster than they are drawn
+MAX_BYTES: Final = 256 * 2**20  # address space only: pages of the arena that were never used take no memory
+LIMIT_S: Final = 120.0  # a figure that takes longer most likely hangs
+DPI: Final = 150.0  # sharp on a screen; 300, for print, has four times the pixels, and PDF is better there
 FORMATS: Final = ("pdf", "svg", "png")
 FOLDER: Final = "figures"
 
 
 def no_plot(intermediates: Any) -> dict[str, Any]:
-    """Draw nothing: what a base class has as its static `plot`, so that a plotter knows a model without figures.
+    """Draw nothing: the static `plot` of a base class whose models draw no figures.
 
     Args:
-        intermediates: Whatever the model gave.
+        intermediates: Ignored.
     """
     return {}
 
 
 class Plotter:
-    """Draws figures in a child process, and hands them to the run, to W&B, and to files.
+    """Draws figures in a child process, and passes them to the run, to W&B, and to files.
 
     Args:
-        model_cls: A class with a static `plot(intermediates)` that returns figures by their names, or such a function.
-            With `None`, or a class that does not override `plot`, `submit` does nothing.
-        save: Whether files are written: `True` for PDF, or "pdf", "svg", "png", or several of them.
-        save_dir: Where; by default the run's directory, or `figures/` where there is no run.
+        model_cls: A class with a static `plot(intermediates)` that returns figures by name, or such a function. With
+            `None`, or a class that does not override `plot`, `submit` does nothing.
+        save: The file formats: `True` for PDF; "pdf", "svg", "png", or several of them; `False` for no files.
+        save_dir: The folder for files; by default the run's directory, or `figures/` without a run.
         sinks: Where figures go; by default the current run, and W&B if one of its runs is active.
-        renderer: "process", "thread", or "inline" for at once.
-        on_full: What happens while too much waits: "block", "drop_oldest" or "drop_new".
-        on_error: What becomes of failures: "raise" by the next call, "warn", or "ignore".
-        inputs: Whether the arguments are kept beside the figures, so that they can be drawn again; by default where
-            there is a run or a `save_dir`.
-        look: The theme: the name of a style, or the arguments of `theme` by name.
-        dpi: Dots an inch of the pictures.
-        max_jobs: How many calls may wait behind the one that is being drawn.
+        renderer: Where figures are drawn: in a child "process", in a "thread", or "inline", at once.
+        on_full: What to do when the queue is full: "block", "drop_oldest" or "drop_new".
+        on_error: How to report failures: "raise" in the next call, "warn", or "ignore".
+        inputs: Whether to store the arguments beside the figures, so that they can be drawn again; by default if there
+            is a run or a `save_dir`.
+        theme: The name of a style, or arguments of `theme` by name.
+        dpi: The resolution of the PNGs, in dots per inch.
+        max_jobs: How many calls may wait behind the one being drawn.
         max_bytes: How many bytes of arguments may wait.
-        limit_s: How long one call may take to draw, and how long "block" waits for room.
+        limit_s: How long one call may take to draw, and how long "block" waits for room, in seconds.
 
     Raises:
         TypeError: `model_cls` is neither a class nor a function.
-        ValueError: An option has a value that it cannot have.
-        UnknownNameError: An option's name is none, with its nearest neighbour.
+        ValueError: A number is not above 0.
+        UnknownNameError: An option has an unknown value; the message names the nearest.
     """
 
     def __init__(
         self,
-        model_cls: Any = None,
+        model_cls: type | Draws | None = None,
         *,
         save: bool | str | Sequence[str] = False,
         save_dir: str | os.PathLike[str] | None = None,
@@ -84,7 +86,7 @@ class Plotter:
         on_full: OnFull = "block",
         on_error: OnError = "raise",
         inputs: bool | None = None,
-        look: str | Mapping[str, Any] = "light",
+        theme: str | Mapping[str, object] = "light",
         dpi: float = DPI,
         max_jobs: int = MAX_JOBS,
         max_bytes: int = MAX_BYTES,
@@ -93,8 +95,8 @@ class Plotter:
         _choose("renderer", renderer, get_args(RendererKind))
         _choose("on_full", on_full, get_args(OnFull))
         _choose("on_error", on_error, get_args(OnError))
-        given: dict[str, Any] = {"dpi": dpi, "max_jobs": max_jobs, "max_bytes": max_bytes, "limit_s": limit_s}
-        for name, value in given.items():
+        numbers = {"dpi": dpi, "max_jobs": max_jobs, "max_bytes": max_bytes, "limit_s": limit_s}
+        for name, value in numbers.items():
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
                 raise ValueError(f"Expected a number above 0 as {name!r}, got {value!r}")
         self._function = override(model_cls)
@@ -104,30 +106,33 @@ class Plotter:
         self._formats = _formats(save)
         self._folder = None if save_dir is None else Path(save_dir)
         self._inputs = inputs
-        self._output = Output(look=look_of(look), dpi=float(dpi), formats=self._formats)
-        self._desk = RenderQueue(renderer, on_full=on_full, on_error=on_error, n_jobs=max_jobs, n_bytes=max_bytes,
-                          limit_s=limit_s)  # fmt: skip
+        self._output = Output(theme=theme_of(theme), dpi=float(dpi), formats=self._formats)
+        self._queue = RenderQueue(
+            renderer, on_full=on_full, on_error=on_error, n_jobs=max_jobs, n_bytes=max_bytes, limit_s=limit_s
+        )
         self._pid = os.getpid()
         self._disabled = os.environ.get("SIGHTGLASS_MODE") == "disabled"
-        weakref.finalize(self, self._desk.hang_up).atexit = False
+        weakref.finalize(self, self._queue.close_later).atexit = False
 
     @classmethod
-    def from_config(cls, config: Any, model_cls: Any = None, **options: Any) -> Plotter:
-        """Make a plotter from a YAML file, or from what one says.
+    def from_config(
+        cls, config: str | os.PathLike[str] | Mapping[str, Any], model_cls: type | Draws | None = None, **options: Any
+    ) -> Plotter:
+        """Make a plotter from a YAML file, or from a mapping of the same structure.
 
         It reads `cluster.root`, `project`, `group`, `run_name` and `logging.plots`; files go to
-        `{root}/{project}/{group}/{run_name}`. Under `logging.plots` may stand `save`, `renderer`, `on_full`,
-        `on_error`, `inputs`, `look`, `dpi`, `max_jobs`, `max_bytes` and `limit_s`.
+        `{root}/{project}/{group}/{run_name}`. Under `logging.plots` you can set `save`, `renderer`, `on_full`,
+        `on_error`, `inputs`, `theme`, `dpi`, `max_jobs`, `max_bytes` and `limit_s`.
 
         Args:
             config: The file's path, or a mapping.
             model_cls: As for `Plotter`.
-            **options: Further options, which come before the file's.
+            **options: Further options, which override the file's.
 
         Raises:
             MissingExtraError: PyYAML is needed and not installed.
-            UnknownNameError: Something under `logging.plots` is no option.
-            ValueError: A value has the wrong type, or the file is no mapping.
+            UnknownNameError: A key under `logging.plots` is not an option.
+            ValueError: A value has the wrong type, or the file is not a mapping.
         """
         from .config import read
 
@@ -135,54 +140,54 @@ class Plotter:
 
     @classmethod
     def of_run(cls, sink: RunSink) -> Plotter:
-        """Make the plotter of a run: for its figures, whichever run is the current one; failures are warned of."""
+        """Make the plotter of one run, whichever run is current; it reports failures as warnings."""
         plotter = cls(on_error="warn")
         plotter._run = sink
         return plotter
 
-    def submit(self, intermediates: Any, step: Any) -> None:
-        """Let the model's `plot` draw from what it gave; the values are copied, and may be overwritten then.
+    def submit(self, intermediates: object, step: object) -> None:
+        """Draw figures with the model's `plot`; the values are copied, so you may overwrite them.
 
         Args:
-            intermediates: Nested mappings and sequences of arrays, numbers and texts.
-            step: The step that the figures are for.
+            intermediates: Nested mappings and sequences of arrays, numbers and strings.
+            step: The step of the figures: a number, or an array of one.
 
         Raises:
-            TypeError: The step is no number.
+            TypeError: `step` is not a number.
             ValueError: The plotter is closed.
-            FigureErrors: Earlier figures failed; these are taken nevertheless.
+            FigureErrors: Earlier figures failed; these are drawn all the same.
         """
         if self._function is not None and self._works():
-            self._take(self._function, (intermediates,), step, f"{self._name}.plot")
+            self._submit(self._function, (intermediates,), step, f"{self._name}.plot")
 
-    def plot(self, fn: Draws, *arrays: Any, step: Any, name: str | None = None) -> None:
-        """Let any function draw: it returns a figure, or figures by their names.
+    def plot(self, fn: Draws, *arrays: object, step: object, name: str | None = None) -> None:
+        """Draw with any function that returns a figure, or figures by name.
 
         Args:
-            fn: The function. It is called elsewhere: what it needs should be among the arguments.
+            fn: The function. It runs in another process, so pass what it needs as arguments.
             *arrays: Its arguments; they are copied.
-            step: The step that the figures are for.
-            name: What a single figure is called; by default as the function.
+            step: The step of the figures: a number, or an array of one.
+            name: The name of a single figure; by default the function's name.
 
         Raises:
-            TypeError: It is no function, or the step is no number.
+            TypeError: `fn` is not callable, or `step` is not a number.
             ValueError: The plotter is closed.
-            FigureErrors: Earlier figures failed; these are taken nevertheless.
+            FigureErrors: Earlier figures failed; these are drawn all the same.
         """
         if not callable(fn):
             raise TypeError(f"Expected a function that draws, got {type(fn).__name__} {fn!r:.80}")
         if self._works():
-            self._take(fn, arrays, step, name or getattr(fn, "__name__", None) or type(fn).__name__)
+            self._submit(fn, arrays, step, name or getattr(fn, "__name__", None) or type(fn).__name__)
 
-    def log(self, data: Mapping[str, Any], step: Any) -> None:
-        """Hand numbers and other values to where the figures go, at the same steps.
+    def log(self, data: Mapping[str, object], step: object) -> None:
+        """Pass numbers and other values to the sinks, at the same steps as figures.
 
         Args:
-            data: Names to values.
-            step: The step.
+            data: Values by name.
+            step: The step: a number, or an array of one.
 
         Raises:
-            TypeError: The data are no mapping, or the step is no number.
+            TypeError: `data` is not a mapping, or `step` is not a number.
             ValueError: The plotter is closed.
             FigureErrors: Earlier figures failed.
         """
@@ -198,35 +203,37 @@ class Plotter:
         for sink in self._current_sinks():
             try:
                 sink.write(records)
-            except Exception as error:  # noqa: BLE001  a sink's failure is its own
-                self._desk.fail(FigureError(f"{type(sink).__name__}: {error}", step=at, kind=type(error).__name__))
-        self._desk.tell()
+            except Exception as error:  # noqa: BLE001  a sink's failure must not cost the other sinks their values
+                self._queue.failures.add(
+                    FigureError(f"{type(sink).__name__}: {error}", step=at, kind=type(error).__name__)
+                )
+        self._queue.failures.report()
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until all figures are drawn, and where they should be.
+        """Wait until every figure is drawn and has reached its sinks.
 
         Args:
-            timeout_s: How long; by default as long as the renderer goes on.
+            timeout_s: How long to wait; by default as long as the renderer makes progress.
 
         Raises:
-            FigureErrors: Some failed, or are not in time.
+            FigureErrors: Some failed, or are late.
         """
         if self._pid == os.getpid():
-            self._desk.flush(timeout_s)
+            self._queue.flush(timeout_s)
 
     def close(self, timeout_s: float | None = None) -> None:
         """Draw what is left, and end. Calling it again does nothing. Arguments and errors as in `flush`."""
         if self._pid == os.getpid():
-            self._desk.close(timeout_s)
+            self._queue.close(timeout_s)
 
     @property
     def closed(self) -> bool:
-        """Whether it takes nothing any more."""
-        return self._desk.closed
+        """Whether it takes no more figures."""
+        return self._queue.closed
 
     def statistics(self) -> FigureStatistics:
-        """Return what became of the figures so far."""
-        return self._desk.statistics()
+        """Return counts of what became of the figures so far."""
+        return self._queue.statistics()
 
     def __enter__(self) -> Plotter:
         return self
@@ -240,18 +247,18 @@ class Plotter:
             error.add_note(str(errors))
 
     def _works(self) -> bool:
-        """Tell whether figures are drawn in this process.
+        """Return whether calls in this process draw figures.
 
         Raises:
             ValueError: The plotter is closed.
         """
         if self._disabled or self._pid != os.getpid() or not main_process():
             return False
-        if self._desk.closed:
+        if self._queue.closed:
             raise ValueError("Expected an open plotter, got one that is closed")
         return True
 
-    def _take(self, function: Draws, arguments: tuple[Any, ...], step: Any, name: str) -> None:
+    def _submit(self, function: Draws, arguments: tuple[object, ...], step: object, name: str) -> None:
         at = _step(step)
         sinks = self._current_sinks()
         output = self._output
@@ -259,7 +266,7 @@ class Plotter:
         if folder:
             inputs = self._inputs if self._inputs is not None else True
             output = msgspec.structs.replace(output, folder=folder, inputs=inputs)
-        self._desk.take(function, arguments, RenderRequest(name=name, step=at, output=output, sinks=sinks))
+        self._queue.submit(function, arguments, RenderRequest(name=name, step=at, output=output, sinks=sinks))
 
     def _current_sinks(self) -> tuple[FigureSink, ...]:
         if self._sinks is not None:
@@ -267,7 +274,7 @@ class Plotter:
         return tuple(sink for sink in (self._run or run_sink(), wandb_sink()) if sink is not None)
 
     def _current_folder(self, sinks: tuple[FigureSink, ...], name: str) -> str:
-        """Return where files go, or nothing."""
+        """Return the folder for files, or an empty string."""
         if self._folder is not None:
             return os.path.abspath(self._folder)
         for sink in sinks:
@@ -275,16 +282,18 @@ class Plotter:
                 try:
                     return os.path.abspath(sink.folder() / FOLDER)
                 except OSError as error:
-                    self._desk.fail(FigureError(f"No files for {name!r}: {error}", figure=name, kind="OSError"))
+                    self._queue.failures.add(
+                        FigureError(f"No files for {name!r}: {error}", figure=name, kind="OSError")
+                    )
                     return ""
         return os.path.abspath(FOLDER) if self._formats else ""
 
 
-def override(model_cls: Any) -> Draws | None:
-    """Return the function that draws for a model, or `None` if it has none of its own.
+def override(model_cls: type | Draws | None) -> Draws | None:
+    """Return the function that draws for a model, or `None` if the model does not override `plot`.
 
     Raises:
-        TypeError: It is neither a class with `plot` nor a function.
+        TypeError: `model_cls` is neither a class with a callable `plot` nor a function.
     """
     if model_cls is None:
         return None
@@ -299,23 +308,23 @@ def override(model_cls: Any) -> Draws | None:
 
 
 def main_process() -> bool:
-    """Tell whether this is the process of its program that draws: rank 0."""
+    """Return whether this process draws for its program: whether it is rank 0."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return bool(distributed.get_rank() == 0)
     return rank_and_size()[0] == 0
 
 
-def _choose(what: str, value: Any, known: Sequence[str]) -> None:
+def _choose(what: str, value: str, known: Sequence[str]) -> None:
     if value not in known:
         raise UnknownNameError(what, value, known)
 
 
-def _step(step: Any) -> int | float:
-    """Return a step as Python's own number.
+def _step(step: object) -> int | float:
+    """Return a step as a Python number.
 
     Raises:
-        TypeError: It is none.
+        TypeError: `step` is not a number.
     """
     value = to_host(step)
     value = value.item() if hasattr(value, "item") and getattr(value, "size", 1) == 1 else value
@@ -324,7 +333,7 @@ def _step(step: Any) -> int | float:
     return value
 
 
-def _formats(save: Any) -> tuple[str, ...]:
+def _formats(save: bool | str | Sequence[str]) -> tuple[str, ...]:
     if isinstance(save, bool):
         return ("pdf",) if save else ()
     formats = (save,) if isinstance(save, str) else tuple(save)
@@ -333,15 +342,15 @@ def _formats(save: Any) -> tuple[str, ...]:
     return formats
 
 
-def look_of(look: str | Mapping[str, Any]) -> FigureTheme:
-    """Return a theme from the name of a style, or from the arguments of `theme` by name.
+def theme_of(theme: str | Mapping[str, object]) -> FigureTheme:
+    """Return a theme from the name of a style, or from arguments of `theme` by name.
 
     Raises:
-        UnknownNameError: Something is unknown, with its nearest neighbour.
+        UnknownNameError: A style, a context or an argument is unknown; the message names the nearest.
     """
-    given: dict[str, Any] = {"style": look} if isinstance(look, str) else dict(look)
-    for name in given:
+    arguments: dict[str, Any] = {"style": theme} if isinstance(theme, str) else dict(theme)
+    for name in arguments:
         _choose("argument of theme", name, FigureTheme.__struct_fields__)
-    _choose("style", given.get("style", "light"), STYLES)
-    _choose("context", given.get("context", "paper"), list(CONTEXTS))
-    return msgspec.convert(given, FigureTheme)
+    _choose("style", arguments.get("style", "light"), STYLES)
+    _choose("context", arguments.get("context", "paper"), list(CONTEXTS))
+    return msgspec.convert(arguments, FigureTheme)

@@ -1,17 +1,17 @@
-"""The desk: takes orders for figures, has them drawn, and hands them on.
+"""The render queue: takes requests for figures, has them drawn, and passes the figures on.
 
 Theory of operation:
 
-1. At most `n_jobs` orders wait behind the one that is being drawn, and at most `n_bytes` of arguments. Beyond that
-   `on_full` says what happens: "block" waits for room, looking whether the renderer lives and goes on, and for at most
-   `limit_s`; "drop_oldest" drops what waits longest, "drop_new" what comes. All that is dropped is counted.
-2. Orders are handed to the renderer as soon as they come, so that they land even if this process is killed; with
-   "drop_oldest" only two are, since what is handed over is not taken back.
-3. What cannot travel to a child is drawn in a thread; that is said once.
-4. Every failure is kept, and told as `on_error` says: raised together by the next order, `flush` and `close`; warned
-   of; or ignored. An order is taken before errors are raised: they never cost a figure.
-5. Whoever ends without `close`, by an exception or an interrupt, is waited for at the interpreter's exit. In a forked
-   copy of the process the desk takes nothing.
+1. At most `n_jobs` jobs wait behind the one being drawn, with at most `n_bytes` of arguments. Beyond that, `on_full`
+   decides: "block" waits for room for at most `limit_s`, and checks meanwhile that the renderer makes progress;
+   "drop_oldest" drops the job that has waited longest, "drop_new" the new one. Dropped jobs are counted.
+2. A job is sent to the renderer at once, so that it is drawn even if this process is killed. With "drop_oldest" only
+   `WINDOW` jobs are sent, because a job that was sent cannot be dropped.
+3. A function that cannot be sent to a child is drawn in a thread, with one warning.
+4. Every failure is kept, and reported by the next request, `flush` and `close`; see `FailureLog`. A request is taken
+   before errors are raised, so they never cost a figure.
+5. If the program ends without `close`, by an exception or an interrupt, the interpreter's exit waits for the figures.
+   In a forked copy of the process the queue takes nothing.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ import time
 import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -34,90 +33,30 @@ from sightglass.core.record import Record
 from sightglass.core.threads import Worker
 from sightglass.core.values import Figure, n_bytes
 
-from .child_process import ChildRenderer, QueuedJob
-from .closures import Draws, Packed, name_of, pack
+from .child_process import ChildRenderer
+from .closures import Draws, PackedFunction, name_of, pack
+from .failure_log import FailureLog, OnError
 from .in_process import InlineRenderer, ThreadRenderer
-from .messages import DrawFigure, DrawFinished, Failure, Output, error, trouble
+from .messages import DrawFigure, DrawFinished, Failure, failure_of, figure_error
+from .render_job import FigureStatistics, Renderer, RenderJob, RenderRequest
 from .sinks import FigureSink, RunSink
-from .snapshot import Arena, PendingTransfer, Snapshot, begin
+from .snapshot import Arena, PendingTransfer, Snapshot, start_transfer
 
 RendererKind = Literal["process", "thread", "inline"]
 OnFull = Literal["block", "drop_oldest", "drop_new"]
-OnError = Literal["raise", "warn", "ignore"]
 
-WINDOW: Final = 2
-LOOK_S: Final = 0.25
-MAX_ERRORS: Final = 1_000
-SINKS_S: Final = 30.0
-
-
-class Renderer(Protocol):
-    """What draws jobs, one after the other."""
-
-    def put(self, job: Any, /) -> None:
-        """Let a job be drawn behind those that were put before."""
-
-    def check(self) -> None:
-        """See that it goes on; called by those who wait."""
-
-    def close(self, timeout_s: float, /) -> bool:
-        """Draw what is there, end, and say whether that was in time."""
-
-    def abandon(self) -> None:
-        """Let go of everything in a forked child."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FigureStatistics:
-    """What became of the figures that were ordered.
-
-    Attributes:
-        n_submitted: How many calls were to be drawn.
-        n_drawn: How many figures were, without error cards.
-        n_failed: How many things went wrong.
-        n_dropped: How many calls were dropped for lack of room.
-        n_waiting: How many calls are not drawn yet.
-        n_files: How many files were written.
-        n_here: How many calls were drawn in this process instead of a child.
-        n_started: How many children were started.
-        last_error: What went wrong last, or empty.
-    """
-
-    n_submitted: int
-    n_drawn: int
-    n_failed: int
-    n_dropped: int
-    n_waiting: int
-    n_files: int
-    n_here: int
-    n_started: int
-    last_error: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenderRequest:
-    """What is wanted of a call of a function: the name of its figure, the step, the files, and who gets it."""
-
-    name: str
-    step: int | float
-    output: Output
-    sinks: tuple[FigureSink, ...]
-
-
-@dataclass(slots=True, kw_only=True)
-class RenderJob:
-    """An order with its arguments, and who gets the figures."""
-
-    order: DrawFigure
-    snapshot: Any
-    function: Draws
-    sinks: tuple[FigureSink, ...]
-    size: int
-    travels: bool
+WINDOW: Final = 2  # one being drawn and one ready, so the renderer never idles
+CHECK_S: Final = 0.25  # a hang is seen within limit_s and this; each check costs a waiting thread microseconds
+SINKS_S: Final = 30.0  # for sinks and a renderer that are done with their figures, when no other timeout is given
 
 
 class RenderQueue:
-    """Takes orders; from any thread."""
+    """Takes requests for figures; from any thread.
+
+    Attributes:
+        failures: The failures that were not reported yet.
+        closed: Whether it takes no more requests.
+    """
 
     def __init__(
         self,
@@ -129,66 +68,64 @@ class RenderQueue:
         n_bytes: int,
         limit_s: float,
     ) -> None:
+        self.failures = FailureLog(on_error)
+        self.closed = False
         self._kind = kind
         self._on_full = on_full
-        self._on_error = on_error
         self._n_jobs = n_jobs
         self._n_bytes = n_bytes
         self._limit_s = limit_s
         self._changed = threading.Condition(threading.RLock())
         self._jobs: OrderedDict[int, RenderJob] = OrderedDict()
-        self._held: deque[RenderJob] = deque()
-        self._size = 0
+        self._unsent: deque[RenderJob] = deque()
+        self._n_bytes_used = 0
         self._arena: Arena | None = None
-        self._main: Renderer | None = None
-        self._thread: ThreadRenderer | None = None
-        self._reader = Worker("figures-read", self._read)
-        self._reading: deque[RenderJob] = deque()
+        self._renderer: Renderer | None = None
+        self._thread_renderer: ThreadRenderer | None = None
+        self._transfers = Worker("figures-read", self._transfer)
+        self._transferring: deque[RenderJob] = deque()
         self._sinks: dict[int, FigureSink] = {}
-        self._errors: list[FigureError] = []
-        self._counts = dict.fromkeys(("submitted", "drawn", "failed", "dropped", "files", "here"), 0)
-        self._last_error = ""
-        self._told_here = False
-        self._next = 0
-        self.closed = False
+        self._counts = dict.fromkeys(("submitted", "drawn", "dropped", "files", "here"), 0)
+        self._warned_of_thread = False
+        self._next_id = 0
         self._finished = False
 
-    def take(self, function: Draws, arguments: tuple[Any, ...], wish: RenderRequest) -> None:
-        """Take an order: copy its arguments, and have it drawn.
+    def submit(self, function: Draws, arguments: tuple[Any, ...], request: RenderRequest) -> None:
+        """Copy the arguments of a function, and have it drawn.
 
         Raises:
-            FigureErrors: Earlier figures failed, and that is to be raised; this order was taken.
+            FigureErrors: Earlier figures failed and `on_error` is "raise"; this request was taken.
         """
         with self._changed:
-            self._begin()
+            self._start()
             self._counts["submitted"] += 1
             try:
                 size = n_bytes(arguments)
-                if self._has_room(size, wish):
-                    self._place(function, arguments, wish, size)
-            except (UnsendableError, MemoryError) as problem:
-                self._fail(error(trouble(wish.name, problem), wish.step))
-        self.tell()
+                if self._has_room(size, request):
+                    self._add(function, arguments, request, size)
+            except (UnsendableError, MemoryError) as error:
+                self.failures.add(figure_error(failure_of(request.name, error), request.step))
+        self.failures.report()
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Wait until everything is drawn and handed on, and say whether it is; nothing is raised."""
+        """Wait until every figure is drawn and passed on, and return whether it is; raises nothing."""
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
             while self._jobs:
                 if deadline_s is not None and time.monotonic() >= deadline_s:
                     return False
-                self._changed.wait(LOOK_S)
+                self._changed.wait(CHECK_S)
                 self._check()
         return True
 
     def flush(self, timeout_s: float | None) -> None:
-        """Wait until all figures are where they should be.
+        """Wait until every figure has reached its sinks.
 
         Raises:
-            FigureErrors: Some failed, or are not in time, and that is to be raised.
+            FigureErrors: Some failed or are late, and `on_error` is "raise".
         """
         self._finish(timeout_s, close=False)
-        self.tell()
+        self.failures.report()
 
     def close(self, timeout_s: float | None) -> None:
         """Draw what is left, and end; closing twice does nothing. Errors as in `flush`."""
@@ -198,272 +135,252 @@ class RenderQueue:
             self._finish(timeout_s, close=True)
             self._finished = True
             _open.discard(self)
-        self.tell()
+        self.failures.report()
 
-    def hang_up(self) -> None:
-        """Take nothing any more, and wait for nothing: what is there is drawn, at the latest at the exit."""
+    def close_later(self) -> None:
+        """Take no more requests, without waiting: what is left is drawn before the interpreter exits."""
         self.closed = True
         if not self._jobs:
             self._end()
 
     def abandon(self) -> None:
-        """Become a no-op in a forked child."""
+        """Do nothing any more, in a forked child."""
         self.closed = True
         self._jobs.clear()
-        self._held.clear()
-        self._reading.clear()
-        self._errors.clear()
+        self._unsent.clear()
+        self._transferring.clear()
+        self.failures.clear()
         self._changed = threading.Condition(threading.RLock())
-        for renderer in (self._main, self._thread):
+        for renderer in (self._renderer, self._thread_renderer):
             if renderer is not None:
                 renderer.abandon()
 
     def statistics(self) -> FigureStatistics:
-        """Return what was counted so far."""
-        n_started = self._main.n_started if isinstance(self._main, ChildRenderer) else 0
-        counts = {f"n_{name}": n for name, n in self._counts.items()}
-        return FigureStatistics(**counts, n_waiting=len(self._jobs), n_started=n_started, last_error=self._last_error)
-
-    def fail(self, problem: FigureError) -> None:
-        """Keep an error that came from elsewhere."""
-        with self._changed:
-            self._fail(problem)
-
-    def tell(self) -> None:
-        """Raise the errors that were kept, or warn of them, or forget them.
-
-        Raises:
-            FigureErrors: That is wanted, and there are some.
-        """
-        with self._changed:
-            errors, self._errors = self._errors, []
-        if not errors or self._on_error == "ignore":
-            return
-        if self._on_error == "raise":
-            figures = ", ".join(dict.fromkeys(repr(e.figure) for e in errors))
-            raise FigureErrors(f"{len(errors)} could not be drawn or handed on: {figures:.300}", errors)
-        for problem in errors:
-            with contextlib.suppress(Warning):  # whoever makes errors of warnings is not to lose figures by it
-                warnings.warn(str(problem.args[0]), RuntimeWarning, stacklevel=4)
+        """Return the counts so far."""
+        return FigureStatistics(
+            **{f"n_{name}": n for name, n in self._counts.items()},
+            n_failed=self.failures.n_failed,
+            n_waiting=len(self._jobs),
+            n_started=self._renderer.n_started if isinstance(self._renderer, ChildRenderer) else 0,
+            last_error=self.failures.last_error,
+        )
 
     # Under the lock
 
-    def _begin(self) -> None:
-        """Make what is needed, with the first order."""
-        if self._main is not None:
+    def _start(self) -> None:
+        """Make the renderer, with the first request."""
+        if self._renderer is not None:
             return
         self._arena = Arena(self._n_bytes)
         if self._kind == "process":
-            self._main = ChildRenderer(self._done, arena=self._arena, limit_s=self._limit_s)
+            self._renderer = ChildRenderer(self._finish_job, arena=self._arena, limit_s=self._limit_s)
         else:
-            self._main = ThreadRenderer(self._done) if self._kind == "thread" else InlineRenderer(self._done)
+            renderer = ThreadRenderer if self._kind == "thread" else InlineRenderer
+            self._renderer = renderer(self._finish_job)
         _open.add(self)
         atexit.unregister(_close_all)
-        atexit.register(_close_all)  # what is registered last runs first: before runs, and W&B's, end
+        atexit.register(_close_all)  # registered last, runs first: before runs, and W&B's, end
 
-    def _has_room(self, size: int, wish: RenderRequest) -> bool:
-        """Make room for an order as `on_full` says, and say whether there is."""
+    def _has_room(self, size: int, request: RenderRequest) -> bool:
+        """Make room for a request as `on_full` says, and return whether there is."""
         if size > self._n_bytes:
             raise UnsendableError(f"Expected at most {self._n_bytes:,} bytes to draw from, got {size:,}: see max_bytes")
         deadline_s = time.monotonic() + self._limit_s
-        while len(self._jobs) > self._n_jobs or self._size + size > self._n_bytes:
-            if self._on_full == "drop_oldest" and self._held:
-                self._release(self._held.popleft())
+        while len(self._jobs) > self._n_jobs or self._n_bytes_used + size > self._n_bytes:
+            if self._on_full == "drop_oldest" and self._unsent:
+                self._release(self._unsent.popleft())
                 self._counts["dropped"] += 1
             elif self._on_full != "block":
                 self._counts["dropped"] += 1
                 return False
-            elif time.monotonic() >= deadline_s or threading.current_thread() is self._own_thread:
+            elif time.monotonic() >= deadline_s or self._in_own_thread():
                 self._counts["dropped"] += 1
-                told = Failure(figure=wish.name, kind="", message=f"Not drawn: no room within {self._limit_s:g} s")
-                self._fail(error(told, wish.step))
+                failure = Failure(
+                    figure=request.name, kind="", message=f"Not drawn: no room within {self._limit_s:g} s"
+                )
+                self.failures.add(figure_error(failure, request.step))
                 return False
             else:
-                self._changed.wait(LOOK_S)
+                self._changed.wait(CHECK_S)
                 self._check()
         return True
 
-    @property
-    def _own_thread(self) -> Any:
-        return self._thread._thread if self._thread is not None else None
+    def _in_own_thread(self) -> bool:
+        return self._thread_renderer is not None and self._thread_renderer.is_current
 
-    def _place(self, function: Draws, arguments: tuple[Any, ...], wish: RenderRequest, size: int) -> None:
-        """Copy the arguments, and let the renderer have them."""
+    def _add(self, function: Draws, arguments: tuple[Any, ...], request: RenderRequest, size: int) -> None:
+        """Copy the arguments, and send the job to the renderer."""
         assert self._arena is not None
-        value = begin(arguments)
+        value = start_transfer(arguments)
         pending = isinstance(value, PendingTransfer)
-        snapshot = value if pending else Snapshot(value, self._arena)
-        packed = self._packed(function)
-        order = DrawFigure(
-            id=self._next, name=wish.name, step=wish.step, function=packed.name, pickled=packed.pickled,
-            source=packed.source, blob=b"", spans=[], output=wish.output,
+        packed = self._pack(function)
+        message = DrawFigure(
+            id=self._next_id, name=request.name, step=request.step, function=packed.name, pickled=packed.pickled,
+            source=packed.source, blob=b"", spans=[], output=request.output,
         )  # fmt: skip
-        self._next += 1
-        job = RenderJob(order=order, snapshot=snapshot, function=function, sinks=wish.sinks, size=size,
-                         travels=packed.travels)  # fmt: skip
-        self._jobs[order.id] = job
-        self._size += size
-        for sink in wish.sinks:
+        self._next_id += 1
+        job = RenderJob(
+            message=message, snapshot=value if pending else Snapshot(value, self._arena), function=function,
+            sinks=request.sinks, n_bytes=size, sendable=packed.sendable,
+        )  # fmt: skip
+        self._jobs[message.id] = job
+        self._n_bytes_used += size
+        for sink in request.sinks:
             self._sinks[id(sink)] = sink
             if isinstance(sink, RunSink):
                 sink.used_by(self)
-        if pending or self._reading:
-            self._reading.append(job)
-            self._reader.wake()
+        if pending or self._transferring:
+            self._transferring.append(job)
+            self._transfers.wake()
         else:
-            self._ready(job)
+            self._send(job)
 
-    def _packed(self, function: Draws) -> Packed:
-        """Return a function as it travels, or what stands for one that does not."""
+    def _pack(self, function: Draws) -> PackedFunction:
+        """Pack a function for a child; one that cannot be packed is drawn in this process."""
         if self._kind == "process":
             try:
                 return pack(function)
-            except (UnsendableError, MissingExtraError) as problem:
-                self._tell_here(problem)
-        return Packed(name_of(function), b"", "", travels=False)
+            except (UnsendableError, MissingExtraError) as error:
+                self._warn_of_thread(error)
+        return PackedFunction(name_of(function), b"", "", sendable=False)
 
-    def _ready(self, job: RenderJob) -> None:
-        """Hand over a job whose arguments are on the host, or hold it while the renderer has enough to do."""
-        job.order = msgspec.structs.replace(job.order, blob=job.snapshot.blob, spans=job.snapshot.spans)
-        self._held.append(job)
-        self._pump()
+    def _send(self, job: RenderJob) -> None:
+        """Send a job whose arguments are on the host, once the renderer takes more."""
+        job.message = msgspec.structs.replace(job.message, blob=job.copied.blob, spans=job.copied.spans)
+        self._unsent.append(job)
+        self._send_next()
 
-    def _pump(self) -> None:
-        while self._held and (self._on_full != "drop_oldest" or self._n_handed() < WINDOW):
-            job = self._held.popleft()
-            if self._kind == "process" and not job.travels:
-                if self._thread is None:
-                    self._thread = ThreadRenderer(self._done)
-                self._thread.put(job)
-            elif self._main is not None:
-                self._main.put(job)
+    def _send_next(self) -> None:
+        while self._unsent and (self._on_full != "drop_oldest" or self._n_sent() < WINDOW):
+            job = self._unsent.popleft()
+            if self._kind == "process" and not job.sendable:
+                if self._thread_renderer is None:
+                    self._thread_renderer = ThreadRenderer(self._finish_job)
+                self._thread_renderer.put(job)
+            elif self._renderer is not None:
+                self._renderer.put(job)
 
-    def _n_handed(self) -> int:
-        return len(self._jobs) - len(self._held) - len(self._reading)
+    def _n_sent(self) -> int:
+        return len(self._jobs) - len(self._unsent) - len(self._transferring)
 
     def _release(self, job: RenderJob) -> None:
-        """Forget a job, and give its memory back."""
-        if self._jobs.pop(job.order.id, None) is not None:
-            self._size -= job.size
+        """Forget a job, and free its memory."""
+        if self._jobs.pop(job.message.id, None) is not None:
+            self._n_bytes_used -= job.n_bytes
         if isinstance(job.snapshot, Snapshot):
             job.snapshot.release()
         self._changed.notify_all()
 
     def _check(self) -> None:
-        if self._main is not None:
-            self._main.check()
+        if self._renderer is not None:
+            self._renderer.check()
 
-    def _fail(self, problem: FigureError) -> None:
-        self._counts["failed"] += 1
-        self._last_error = str(problem.args[0])
-        if len(self._errors) < MAX_ERRORS:
-            self._errors.append(problem)
-
-    def _tell_here(self, problem: Exception) -> None:
-        """Say once that figures are drawn in this process."""
-        if not self._told_here:
-            self._told_here = True
+    def _warn_of_thread(self, error: Exception) -> None:
+        """Warn once that figures are drawn in this process."""
+        if not self._warned_of_thread:
+            self._warned_of_thread = True
             with contextlib.suppress(Warning):
-                warnings.warn(f"Drawn in a thread instead of a child: {problem}", RuntimeWarning, stacklevel=6)
+                warnings.warn(f"Drawing in a thread of this process, because {error}", RuntimeWarning, stacklevel=6)
 
     # On other threads
 
-    def _done(self, job: QueuedJob, done: DrawFinished, pictures: dict[str, bytes]) -> None:
-        """Hand on what became of a job, and forget it."""
-        assert isinstance(job, RenderJob)
-        problems = self._hand_on(job, done, pictures)
+    def _finish_job(self, job: RenderJob, result: DrawFinished, pngs: dict[str, bytes]) -> None:
+        """Pass the figures of a job on, and forget it."""
+        errors = self._write_to_sinks(job, result, pngs)
         with self._changed:
-            self._counts["drawn"] += len(pictures) - sum(done.cards)
-            self._counts["files"] += len(done.files)
-            self._counts["here"] += done.pid == os.getpid()
-            for problem in problems:
-                self._fail(problem)
+            self._counts["drawn"] += len(pngs) - sum(result.cards)
+            self._counts["files"] += len(result.files)
+            self._counts["here"] += result.pid == os.getpid()
+            for error in errors:
+                self.failures.add(error)
             self._release(job)
-            self._pump()
-            idle = not self._jobs and self.closed
-        if problems and self._on_error == "warn":
-            self.tell()
-        if idle:
+            self._send_next()
+            last = not self._jobs and self.closed
+        if errors and self.failures.on_error == "warn":
+            self.failures.report()
+        if last:
             self._end()
 
-    def _hand_on(self, job: RenderJob, done: DrawFinished, pictures: dict[str, bytes]) -> list[FigureError]:
-        """Give pictures to the sinks, and return everything that went wrong."""
-        step, wall_time = job.order.step, time.time()
-        problems = [error(told, step) for told in done.troubles]
-        for name, png in pictures.items():
+    def _write_to_sinks(self, job: RenderJob, result: DrawFinished, pngs: dict[str, bytes]) -> list[FigureError]:
+        """Write figures to the sinks, and return every failure of the job."""
+        step, wall_time = job.message.step, time.time()
+        errors = [figure_error(failure, step) for failure in result.failures]
+        for name, png in pngs.items():
             record = Record(tag=name, index=0, step=step, wall_time=wall_time, value=Figure(png))
             for sink in job.sinks:
                 try:
                     sink.write([record])
-                except Exception as problem:  # noqa: BLE001  a sink's failure is its own
-                    problems.append(error(trouble(name, problem), step))
-        return problems
+                except Exception as error:  # noqa: BLE001  a sink's failure must not cost the other sinks their figures
+                    errors.append(figure_error(failure_of(name, error), step))
+        return errors
 
-    def _read(self) -> float | None:
-        """Bring what rests on devices to the host, in order."""
-        while self._reading:
-            job = self._reading[0]
-            problem: FigureError | None = None
+    def _transfer(self) -> float | None:
+        """Read arguments from devices, in order."""
+        while self._transferring:
+            job = self._transferring[0]
+            failed: FigureError | None = None
             try:
                 if isinstance(job.snapshot, PendingTransfer):
                     assert self._arena is not None
                     job.snapshot = Snapshot(job.snapshot.read(), self._arena)
-            except Exception as failure:  # noqa: BLE001  such as a device's; it costs this order
-                problem = error(trouble(job.order.name, failure), job.order.step)
+            except Exception as error:  # noqa: BLE001  a device's failure costs this job only
+                failed = figure_error(failure_of(job.message.name, error), job.message.step)
             with self._changed:
-                self._reading.popleft()
-                if problem is None:
-                    self._ready(job)
+                self._transferring.popleft()
+                if failed is None:
+                    self._send(job)
                 else:
-                    self._fail(problem)
+                    self.failures.add(failed)
                     self._release(job)
         return None
 
     def _end(self) -> None:
-        """Let the renderer end; nobody waits for it."""
-        if self._main is not None:
-            self._main.close(0.0)
+        """Let the renderer end, without waiting for it."""
+        if self._renderer is not None:
+            self._renderer.close(0.0)
         _open.discard(self)
 
     def _finish(self, timeout_s: float | None, *, close: bool) -> None:
         """Wait for the figures, then for the sinks."""
         if not self.wait(timeout_s):
-            self._late(f"not within {timeout_s:g} s")
-        if close and self._main is not None and not self._main.close(SINKS_S if timeout_s is None else timeout_s):
-            self._late("the renderer has not ended in time; it goes on, and writes files by itself")
+            self._fail_late(f"not within {timeout_s:g} s")
+        sinks_s = SINKS_S if timeout_s is None else timeout_s
+        if close and self._renderer is not None and not self._renderer.close(sinks_s):
+            self._fail_late("the renderer has not ended in time; it continues, and writes files by itself")
         for sink in list(self._sinks.values()):
             flush: Callable[[float], None] = getattr(sink, "push", sink.flush) if close else sink.flush
             try:
-                flush(SINKS_S if timeout_s is None else timeout_s)
-            except Exception as problem:  # noqa: BLE001  a sink's failure is its own
-                self.fail(FigureError(f"{type(sink).__name__}: {problem}", kind=type(problem).__name__))
+                flush(sinks_s)
+            except Exception as error:  # noqa: BLE001  a sink's failure must not keep the others from flushing
+                self.failures.add(FigureError(f"{type(sink).__name__}: {error}", kind=type(error).__name__))
         if close:
             self._sinks.clear()
             if self._arena is not None and not self._jobs:
                 self._arena.close()
 
-    def _late(self, why: str) -> None:
+    def _fail_late(self, why: str) -> None:
         with self._changed:
-            names = ", ".join(dict.fromkeys(repr(job.order.name) for job in self._jobs.values()))
+            names = ", ".join(dict.fromkeys(repr(job.message.name) for job in self._jobs.values()))
             if self._jobs:
-                self._fail(FigureError(f"{len(self._jobs)} orders are not drawn, {why}: {names:.300}", figure=names))
+                message = f"{len(self._jobs)} calls are not drawn, {why}: {names:.300}"
+                self.failures.add(FigureError(message, figure=names))
 
 
 _open: set[RenderQueue] = set()
 
 
 def _close_all() -> None:
-    for desk in list(_open):
+    for queue in list(_open):
         try:
-            desk.close(None)
+            queue.close(None)
         except FigureErrors as errors:
-            for problem in errors.exceptions:
-                warnings.warn(str(problem), RuntimeWarning, stacklevel=1)
+            for error in errors.exceptions:
+                warnings.warn(str(error), RuntimeWarning, stacklevel=1)
 
 
 def _abandon_all() -> None:
-    for desk in list(_open):
-        desk.abandon()
+    for queue in list(_open):
+        queue.abandon()
     _open.clear()
 
 

@@ -1,16 +1,16 @@
-"""The renderer: `python -m sightglass.figures.renderer`, a child that draws what its parent orders.
+"""The renderer: `python -m sightglass.figures.renderer`, a child process that draws its parent's jobs.
 
 Theory of operation:
 
-1. Orders come by the standard input, results leave by the standard output. Both are put aside at once, so that a
-   user's function can neither read orders nor write between results; what it prints goes to the standard error output.
-2. A thread reads ahead from the first moment on, so that whatever was ordered is here even if the parent is killed
-   while Matplotlib is still being imported.
+1. Jobs arrive on the standard input, results leave on the standard output. Both are moved aside at once, so that a
+   user's function can neither read jobs nor write between results; what it prints goes to the standard error output.
+2. A thread reads ahead from the start, so every job is here even if the parent is killed while Matplotlib is still
+   being imported.
 3. The end of the input means: draw what is left, and end. If it comes without a `StopRenderer`, the parent has died:
-   pictures that it may not have kept are written as PNG files beside the others.
-4. It is out of the way: low priority, one thread for numerical libraries, no accelerator, no second run (see the
-   environment in `process`). Interrupts are for the parent alone.
-5. When nobody waits any more, a figure that hangs is given up, so that no process stays behind for ever.
+   figures that it may not have stored are written as PNG files beside the others.
+4. It stays out of the way: low priority, one thread for numerical libraries, no accelerator, no second run (see the
+   environment in `child_process`). Interrupts are for the parent alone.
+5. After the parent has gone, a figure that hangs is given up, so that no process stays behind.
 """
 
 from __future__ import annotations
@@ -28,69 +28,71 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from sightglass.core.threads import Background
+
 from . import pipe
-from .messages import IN_BAND, DrawFigure, DrawFinished, DrawStarted, StartRenderer, StopRenderer, trouble
+from .messages import IN_BAND, DrawFigure, DrawFinished, DrawStarted, StartRenderer, StopRenderer, failure_of
 
 if TYPE_CHECKING:
     from sightglass.core.codec import Buffer
 
     from .drawing import Drawer
 
-NICE: Final = 10
-RECENT_S: Final = 3.0
-MAX_RECENT_BYTES: Final = 64 * 2**20
-COLLECT_EVERY: Final = 8
+NICE: Final = 10  # half way to the lowest priority: it yields to the training, and still runs on a busy machine
+RECENT_S: Final = 3.0  # a run writes its records to disk every second; with a margin
+MAX_RECENT_BYTES: Final = 64 * 2**20  # a hundred figures of usual size
+COLLECT_EVERY: Final = 8  # figures hold reference cycles; collecting after each would cost as much as a small figure
 
 Item = tuple[DrawFigure, bytearray]
 
 
 class JobReceiver:
-    """What was ordered and is not drawn yet; read ahead on a thread.
+    """The jobs that are not drawn yet; a thread reads ahead.
 
     Attributes:
-        hello: The first message, once it has come.
-        said_bye: Whether the parent ended well.
+        start: The first message, once it has arrived.
+        stopped: Whether the parent has sent `StopRenderer`.
         ended_s: When the input ended, on the monotonic clock.
-        drawn: Set when there is nothing left to be drawn.
+        drawn: Set when there is nothing left to draw.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
-        self.hello: StartRenderer | None = None
-        self.said_bye = False
+        self.start: StartRenderer | None = None
+        self.stopped = False
         self.ended_s = 0.0
         self.drawn = threading.Event()
-        self._greeted = threading.Event()
+        self._started = threading.Event()
         self._items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._file = file
         self._progress = 0
-        threading.Thread(target=self._read, name="sightglass-orders", daemon=True).start()
+        self._thread = Background("jobs", self._read)
 
-    def greeting(self) -> StartRenderer | None:
-        """Wait for the first message; `None` if the parent is gone before it."""
-        self._greeted.wait()
-        return self.hello
+    def first(self) -> StartRenderer | None:
+        """Wait for the first message; `None` if the parent has gone before it."""
+        self._started.wait()
+        return self.start
 
     def next(self) -> Item | None:
-        """Wait for the next order; `None` when there is none any more."""
+        """Wait for the next job; `None` at the end."""
         self._progress += 1
         return self._items.get()
 
     def _read(self) -> None:
         try:
             while (got := pipe.read(self._file)) is not None:
-                message, behind = got
+                message, following = got
                 if isinstance(message, DrawFigure):
-                    self._items.put((message, behind))
+                    self._items.put((message, following))
                 elif isinstance(message, StartRenderer):
-                    self.hello = message
-                    self._greeted.set()
+                    self.start = message
+                    self._started.set()
                 elif isinstance(message, StopRenderer):
-                    self.said_bye = True
+                    self.stopped = True
         finally:
             self.ended_s = time.monotonic()
             self._items.put(None)
-            self._greeted.set()
-        limit_s = self.hello.limit_s if self.hello else 0.0
+            self._started.set()
+        limit_s = self.start.limit_s if self.start else 0.0
         before = -1
         while before != self._progress and not self.drawn.is_set():
             before = self._progress
@@ -100,10 +102,10 @@ class JobReceiver:
 
 
 class ResultSender:
-    """What goes to the parent, and what may have been lost with it.
+    """Sends results to the parent, and holds those that may be lost with it.
 
     Attributes:
-        gone: Whether the parent does not take anything any more.
+        gone: Whether the parent has closed its end.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -111,20 +113,20 @@ class ResultSender:
         self._file = file
         self._recent: deque[tuple[float, DrawFigure, Mapping[str, bytes]]] = deque()
 
-    def send(self, message: DrawStarted | DrawFinished, behind: Sequence[Buffer] = ()) -> bool:
-        """Send a message, and say whether the parent took it."""
+    def send(self, message: DrawStarted | DrawFinished, buffers: Sequence[Buffer] = ()) -> bool:
+        """Send a message, and return whether the parent took it."""
         try:
-            for part in pipe.frame(message, behind):
+            for part in pipe.frame(message, buffers):
                 self._file.write(part)
             self._file.flush()
         except OSError:
             self.gone = True
         return not self.gone
 
-    def remember(self, order: DrawFigure, pictures: Mapping[str, bytes]) -> None:
-        """Hold pictures for a moment that the parent took, and may not have kept yet."""
+    def remember(self, message: DrawFigure, pngs: Mapping[str, bytes]) -> None:
+        """Hold figures for a moment that the parent took, but may not have stored yet."""
         now_s = time.monotonic()
-        self._recent.append((now_s, order, pictures))
+        self._recent.append((now_s, message, pngs))
         while self._recent and (
             self._recent[0][0] < now_s - RECENT_S
             or sum(sum(map(len, some.values())) for _, _, some in self._recent) > MAX_RECENT_BYTES
@@ -132,90 +134,92 @@ class ResultSender:
             self._recent.popleft()
 
     def rescue(self, drawer: Drawer, died_s: float) -> None:
-        """Write what the parent took shortly before it died."""
-        for at_s, order, pictures in self._recent:
-            if at_s >= died_s - RECENT_S and order.output.folder:
-                drawer.write_pictures(order.output.folder, order.step, pictures)
+        """Write the figures that the parent took shortly before it died."""
+        for at_s, message, pngs in self._recent:
+            if at_s >= died_s - RECENT_S and message.output.folder:
+                drawer.write_pngs(message.output.folder, message.step, pngs)
         self._recent.clear()
 
 
 def main() -> None:
-    """Draw until there is nothing left to be drawn."""
+    """Draw until there is nothing left to draw."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    orders, results = _private_ends()
-    inbox, outbox = JobReceiver(orders), ResultSender(results)
+    jobs, results = _private_ends()
+    receiver, sender = JobReceiver(jobs), ResultSender(results)
     if hasattr(os, "nice"):
         with contextlib.suppress(OSError):
             os.nice(NICE)
-    hello = inbox.greeting()
-    if hello is None:
+    start = receiver.first()
+    if start is None:
         return
-    sys.path[:] = hello.path
-    arena = mmap.mmap(hello.arena, hello.arena_bytes, access=mmap.ACCESS_READ) if hello.arena >= 0 else None
+    sys.path[:] = start.path
+    arena = mmap.mmap(start.arena, start.arena_bytes, access=mmap.ACCESS_READ) if start.arena >= 0 else None
     from .drawing import Drawer
 
     drawer = Drawer()
     drawer.prepare()
     n_drawn = 0
-    while (item := inbox.next()) is not None:
-        _work(*item, arena, drawer, outbox)
+    while (item := receiver.next()) is not None:
+        _draw(*item, arena, drawer, sender)
         n_drawn += 1
         if n_drawn % COLLECT_EVERY == 0:
             gc.collect()
-    if not inbox.said_bye:
-        outbox.rescue(drawer, inbox.ended_s)
-    inbox.drawn.set()
+    if not receiver.stopped:
+        sender.rescue(drawer, receiver.ended_s)
+    receiver.drawn.set()
 
 
-def _work(order: DrawFigure, behind: bytearray, arena: mmap.mmap | None, drawer: Drawer, outbox: ResultSender) -> None:
-    """Draw one order, and hand on what became of it."""
+def _draw(
+    message: DrawFigure, following: bytearray, arena: mmap.mmap | None, drawer: Drawer, sender: ResultSender
+) -> None:
+    """Draw one job, and send what became of it."""
     from sightglass.core.codec import decode
 
     from .closures import load
 
-    outbox.send(DrawStarted(id=order.id))
+    sender.send(DrawStarted(id=message.id))
     started_s = time.perf_counter()
     try:
         drawing = drawer.draw(
-            order,
-            lambda: load(order.function, order.pickled),
-            lambda: decode(order.blob, _buffers(order, behind, arena)),
+            message,
+            lambda: load(message.function, message.pickled),
+            lambda: decode(message.blob, _buffers(message, following, arena)),
         )
-    except BaseException as error:  # noqa: BLE001  such as a lack of memory; it costs this order only
-        outbox.send(DrawFinished(id=order.id, troubles=[trouble(order.name, error)], pid=os.getpid()))
+    except BaseException as error:  # noqa: BLE001  a lack of memory costs this job only
+        sender.send(DrawFinished(id=message.id, failures=[failure_of(message.name, error)], pid=os.getpid()))
         return
-    done, pngs = drawing.done(order, time.perf_counter() - started_s)
-    if outbox.send(done, pngs):
-        outbox.remember(order, drawing.pictures)
+    result, pngs = drawing.result(message, time.perf_counter() - started_s)
+    if sender.send(result, pngs):
+        sender.remember(message, drawing.pngs)
         return
-    outbox.rescue(drawer, time.monotonic())
-    if order.output.folder:
-        drawer.write_pictures(order.output.folder, order.step, drawing.pictures)
-    for told in done.troubles:
-        sys.stderr.write(f"Figure {told.figure!r}: {told.kind}: {told.message}\n")
+    sender.rescue(drawer, time.monotonic())
+    if message.output.folder:
+        drawer.write_pngs(message.output.folder, message.step, drawing.pngs)
+    for failure in result.failures:
+        sys.stderr.write(f"Figure {failure.figure!r}: {failure.kind}: {failure.message}\n")
 
 
-def _buffers(order: DrawFigure, behind: bytearray, arena: mmap.mmap | None) -> list[Any]:
-    in_band = iter(pipe.parts(behind, [size for at, size in order.spans if at == IN_BAND]))
+def _buffers(message: DrawFigure, following: bytearray, arena: mmap.mmap | None) -> list[Buffer]:
+    in_band = iter(pipe.parts(following, [size for at, size in message.spans if at == IN_BAND]))
     return [
         next(in_band) if at == IN_BAND or arena is None else memoryview(arena)[at : at + size]
-        for at, size in order.spans
+        for at, size in message.spans
     ]
 
 
 def _private_ends() -> tuple[IO[bytes], IO[bytes]]:
-    """Put the pipes aside, and leave nothing to read, and the standard error output to write to."""
-    orders = os.fdopen(os.dup(0), "rb")
+    """Move the pipes aside; the standard input becomes empty, the standard output the standard error output."""
+    jobs = os.fdopen(os.dup(0), "rb")
     results = os.fdopen(os.dup(1), "wb", buffering=0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(2, 1)
     os.close(nothing)
-    return orders, _All(results)  # type: ignore[return-value]
+    return jobs, _All(results)  # type: ignore[return-value]
 
 
 class _All:
-    """A file that writes all it is given."""
+    """A file whose `write` writes all of its argument."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -227,7 +231,7 @@ class _All:
             view = view[self._file.write(view) :]
 
     def flush(self) -> None:
-        """Do nothing: nothing is held back."""
+        """Do nothing: the file has no buffer."""
 
 
 if __name__ == "__main__":

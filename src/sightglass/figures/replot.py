@@ -1,7 +1,6 @@
-"""Figures drawn again, from the arguments that were kept beside them.
+"""Draw figures again, from the arguments stored beside them.
 
-The function is imported by its name, as it is now: nothing that a file holds is run, but for what it names (see
-`functions`). Nothing in the run changes.
+The function is imported by its name, as it is now; no code from a file is run (see `closures`). The run stays as it is.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -19,8 +18,8 @@ from sightglass.core.errors import DamagedError, FigureError, UnknownNameError
 from .closures import load_recorded
 from .drawing import Drawer
 from .figure_files import FigureFileNames, Inputs, at_step, read_about, read_inputs, write
-from .messages import DrawFigure, Output, error
-from .plotter import DPI, FOLDER, look_of
+from .messages import DrawFigure, Output, figure_error
+from .plotter import DPI, FOLDER, theme_of
 
 Form = Literal["pdf", "svg", "png"]
 
@@ -30,7 +29,7 @@ def replot(
     name: str,
     *,
     step: float | None = None,
-    look: str | Mapping[str, Any] | None = None,
+    theme: str | Mapping[str, object] | None = None,
     form: Form = "pdf",
     out: str | os.PathLike[str] | None = None,
     function: str | None = None,
@@ -41,22 +40,22 @@ def replot(
     Args:
         folder: A run's directory, or one that a plotter saved into.
         name: The figure.
-        step: At which step; by default at the last one.
-        look: The theme; by default the one that it had.
-        form: The kind of file.
+        step: The step; by default the last one.
+        theme: The name of a style, or arguments of `theme` by name; by default the theme that the figure had.
+        form: The file format.
         out: The file, or the folder for it; by default the working directory.
-        function: What draws, as module:function; by default what did then.
-        dpi: Dots an inch of a PNG.
+        function: The function that draws, as module:function; by default the one that drew the figure.
+        dpi: The resolution of a PNG, in dots per inch.
 
     Raises:
-        UnknownNameError: There is no such figure, or it was not drawn at this step.
-        FigureError: It cannot be drawn.
+        UnknownNameError: The folder has no such figure, or the figure was not drawn at this step.
+        FigureError: The figure cannot be drawn.
         OSError: The file cannot be written.
     """
     path = find(Path(folder), name, step)
     about, arguments = read_inputs(path)
-    output = Output(look=about.look if look is None else look_of(look), dpi=dpi, folder="-", formats=(form,))
-    order = DrawFigure(
+    output = Output(theme=about.theme if theme is None else theme_of(theme), dpi=dpi, folder="-", formats=(form,))
+    message = DrawFigure(
         id=0, name=name, step=about.step, function=function or about.function, blob=b"", spans=[], output=output
     )
     place = Path.cwd() if out is None else Path(out)
@@ -66,17 +65,16 @@ def replot(
     sys.path.insert(0, os.getcwd())
     os.environ["SIGHTGLASS_MODE"] = "disabled"
     try:
-        draws = load_recorded(order.function)
-        forms, problems = Drawer().render(order, name, draws, arguments)
+        draws = load_recorded(message.function)
+        files, failures = Drawer().render(message, name, draws, arguments)
     finally:
         sys.path[:] = before
         os.environ.pop("SIGHTGLASS_MODE")
         if mode is not None:
             os.environ["SIGHTGLASS_MODE"] = mode
-    if problems:
-        raise error(problems[0], about.step)
-    data = forms[form]
-    write(place, lambda file: file.write(data))
+    if failures:
+        raise figure_error(failures[0], about.step)
+    write(place, lambda file: file.write(files[form]))
     return place
 
 
@@ -84,15 +82,15 @@ def find(folder: Path, name: str, step: float | None) -> Path:
     """Find the arguments of a figure.
 
     Raises:
-        UnknownNameError: There is no such figure, or it was not drawn at this step.
-        FigureError: No figures are kept there.
+        UnknownNameError: The folder has no such figure, or the figure was not drawn at this step.
+        FigureError: The folder has no inputs of figures.
     """
     found: dict[str, dict[float, Path]] = {}
-    for path, about in _kept(folder):
+    for path, about in _stored_inputs(folder):
         for figure in about.figures:
             found.setdefault(figure, {})[about.step] = path
     if not found:
-        raise FigureError(f"Expected the inputs of figures in {str(folder)!r}, there are none", figure=name)
+        raise FigureError(f"Expected the inputs of figures in {str(folder)!r}, found none", figure=name)
     if name not in found:
         raise UnknownNameError("figure", name, found)
     steps = found[name]
@@ -103,11 +101,11 @@ def find(folder: Path, name: str, step: float | None) -> Path:
     return steps[step]
 
 
-def _kept(folder: Path) -> list[tuple[Path, Inputs]]:
-    kept = []
+def _stored_inputs(folder: Path) -> list[tuple[Path, Inputs]]:
+    found = []
     for path in [*folder.glob("*.npz"), *(folder / FOLDER).glob("*.npz")]:
         try:
-            kept.append((path, read_about(path)))
+            found.append((path, read_about(path)))
         except (DamagedError, OSError, msgspec.MsgspecError):
             continue
-    return kept
+    return found

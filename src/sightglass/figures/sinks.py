@@ -1,8 +1,8 @@
-"""Where figures go: the current run, Weights & Biases, TensorBoard's files.
+"""Where figures go: the current run, Weights & Biases, TensorBoard event files.
 
-A sink takes records and never waits. Figures come as `core.values.Figure`, one record each, with the step that they
-were ordered for; late ones are as good as others. Sinks are chosen when a figure is ordered, so that it does not land
-in the next run if it is drawn after the first one has ended.
+A sink takes records and never waits. A figure is one record with a `core.values.Figure` and the step that it was
+submitted with, however late it comes. Sinks are chosen when a figure is submitted, so it does not go to the next run if
+it is drawn after the first one has ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any, Final, Protocol
+from typing import IO, Final, Protocol
 
 from sightglass.core import current_run
 from sightglass.core.clock import SystemClock
@@ -26,24 +26,31 @@ from sightglass.storage.foreign.tensorboard import encode_event, file_name
 from sightglass.storage.format.framing import frame
 from sightglass.storage.format.summary import TENSORBOARD_VERSION, encode_version
 
-LAST_STEP: Final = 2**63 - 1
+LAST_STEP: Final = 2**63 - 1  # steps are int64 in an event
 
 
 class FigureSink(Protocol):
-    """What takes figures. It is called on a thread, from one call at a time."""
+    """Takes figures; called on a thread, one call at a time."""
 
     def write(self, records: Sequence[Record], /) -> None:
-        """Take records; must not wait. What it raises is told, and costs nothing else."""
+        """Take records; must not wait. An exception is reported as a failure of the figure."""
 
     def flush(self, timeout_s: float, /) -> None:
-        """Wait until what it took is where it should be."""
+        """Wait until every record has reached its destination."""
+
+
+class Waits(Protocol):
+    """Delivers figures, and can be waited for."""
+
+    def wait(self, timeout_s: float | None, /) -> bool:
+        """Wait until every figure is delivered, and return whether it is."""
 
 
 class RunSink:
-    """Puts figures into a run, as its `log` does: kept, and seen by clients at once.
+    """Logs figures in a run: they are recorded, and clients see them at once.
 
     Attributes:
-        folder: Makes the run's directory, and returns where files of figures go in it.
+        folder: Makes the run's directory, and returns it.
     """
 
     def __init__(
@@ -53,7 +60,7 @@ class RunSink:
         self._log = log
         self._ended = ended
         self._name = name
-        self._users: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._users: weakref.WeakSet[Waits] = weakref.WeakSet()
 
     def write(self, records: Sequence[Record]) -> None:
         """Log records.
@@ -62,25 +69,25 @@ class RunSink:
             StorageError: The run has ended.
         """
         if self._ended():
-            raise StorageError(f"Run {self._name!r} ended before; flush or close the plotter first")
+            raise StorageError(f"Run {self._name!r} has ended; flush or close the plotter first")
         for record in records:
             self._log({record.tag: record.value}, step=record.step)
 
     def flush(self, timeout_s: float) -> None:
-        """Do nothing: the run writes by itself."""
+        """Do nothing: the run writes its records by itself."""
 
-    def used_by(self, desk: Any) -> None:
-        """Remember who may still bring figures."""
-        self._users.add(desk)
+    def used_by(self, queue: Waits) -> None:
+        """Remember a queue that may still deliver figures."""
+        self._users.add(queue)
 
     def drain(self) -> None:
-        """Wait for the figures that are on their way to the run, before it ends."""
-        for desk in list(self._users):
-            desk.wait(None)
+        """Wait for the figures that are still being drawn for the run, before it ends."""
+        for queue in list(self._users):
+            queue.wait(None)
 
 
 class TensorBoard:
-    """Writes figures as images, and numbers, into an event file in a folder; it is made when the first one comes.
+    """Writes figures as images, and numbers, to an event file in a folder, which the first record creates.
 
     Args:
         folder: A log directory.
@@ -96,7 +103,7 @@ class TensorBoard:
 
         Raises:
             OSError: The file cannot be written.
-            UnsendableError: TensorBoard has nothing for a value.
+            UnsendableError: TensorBoard event files do not support a value.
         """
         problems: dict[str, str] = {}
         with self._lock:
@@ -114,7 +121,7 @@ class TensorBoard:
             raise UnsendableError("; ".join(f"{tag!r}: {why}" for tag, why in problems.items()))
 
     def flush(self, timeout_s: float) -> None:
-        """Do nothing: what is written is in the file."""
+        """Do nothing: records are in the file as soon as they are written."""
 
     def close(self) -> None:
         """Close the file."""
@@ -139,13 +146,13 @@ class TensorBoard:
 
 
 def run_sink() -> RunSink | None:
-    """Return the sink of the newest live run, if there is one."""
+    """Return the sink of the newest live run, or `None`."""
     sink: RunSink | None = current_run.current()
     return sink
 
 
-def wandb_sink() -> Any:
-    """Return the sink of the W&B run that is active, if one is; W&B is not imported for that."""
+def wandb_sink() -> FigureSink | None:
+    """Return the sink of the active W&B run, or `None`; does not import W&B."""
     wandb = sys.modules.get("wandb")
     run = getattr(wandb, "run", None)
     if run is None or getattr(run, "disabled", False):

@@ -1,11 +1,10 @@
-"""Copies of what figures are drawn from, taken when they are ordered.
+"""Copies of the arguments that figures are drawn from.
 
-Rule 1: when a snapshot is taken, the program may overwrite its arrays. Small values become part of a message; large
-arrays are copied once, into memory that is used again and again and that the child has before its eyes: nothing of them
-goes through a pipe.
-Rule 2: what rests on a device, or is still being computed, is copied there and its transfer begun (`begin`); nothing is
-waited for. It is read later, on another thread (`PendingTransfer.read`).
-Rule 3: arrays of several devices are gathered whole. What this process cannot see all of is refused.
+* After a snapshot the program may overwrite its arrays. Small values become part of a message; large arrays are copied
+  once, into reused memory that the child shares, so they never pass through a pipe.
+* Arrays on a device, or still being computed, are copied there and their transfer is started without waiting
+  (`start_transfer`). Another thread reads them later (`PendingTransfer.read`).
+* Arrays over several devices are gathered whole. Arrays that this process cannot see all of are refused.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ ALIGNMENT: Final = 64
 
 
 class Arena:
-    """Memory that this process and its child share: pieces are lent, lowest places first, since those are warm.
+    """Memory that this process and its child share, lent in regions, lowest addresses first, since those are warm.
 
     Attributes:
-        descriptor: What the child maps; -1 where memory cannot be shared.
-        n_bytes: How large it is; pages that were never used take no memory.
+        descriptor: The file descriptor that the child maps; -1 where memory cannot be shared.
+        n_bytes: Its size; pages that were never used take no memory.
     """
 
     def __init__(self, n_bytes: int) -> None:
@@ -47,12 +46,12 @@ class Arena:
         try:
             self.descriptor = _shared_memory(self.n_bytes)
             self._map = mmap.mmap(self.descriptor, self.n_bytes)
-        except (OSError, ValueError):  # a limit on files, or a system without
+        except (OSError, ValueError):  # a resource limit, or a system without shared descriptors
             self.close()
             self._free = []
 
     def take(self, n_bytes: int) -> Region | None:
-        """Lend a piece, or return `None` if there is no such room."""
+        """Lend a region, or return `None` if there is no room."""
         size = -(-n_bytes // PAGE) * PAGE
         with self._lock:
             for i, (start, length) in enumerate(self._free):
@@ -62,11 +61,11 @@ class Arena:
         return None
 
     def view(self, start: int, n_bytes: int) -> memoryview:
-        """Return a piece as memory."""
+        """Return a region as memory."""
         return memoryview(self._map)[start : start + n_bytes]
 
     def give_back(self, start: int, size: int) -> None:
-        """Take a piece back."""
+        """Take a region back."""
         with self._lock:
             merged: list[tuple[int, int]] = []
             for piece in sorted([*self._free, (start, size)]):
@@ -77,7 +76,7 @@ class Arena:
             self._free = merged
 
     def close(self) -> None:
-        """Let the memory go, once nobody looks at it any more."""
+        """Release the memory, once no view of it is left."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -85,7 +84,7 @@ class Arena:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A piece of an arena, in bytes."""
+    """A region of an arena, in bytes."""
 
     arena: Arena
     start: int
@@ -93,20 +92,20 @@ class Region:
 
 
 class Snapshot:
-    """The arguments of one function, copied.
+    """A copy of the arguments of one function.
 
     Attributes:
-        blob: Everything but large arrays, as `core.codec` encodes it.
-        spans: Where the large arrays are; see `Order`.
-        in_band: Those that found no room in the arena, in order.
-        n_bytes: How many bytes it takes.
+        blob: Everything except large arrays, as `core.codec` encodes it.
+        spans: Where the large arrays are; see `DrawFigure`.
+        in_band: The large arrays that the arena had no room for, in order.
+        n_bytes: The size of the copy.
     """
 
     def __init__(self, value: Any, arena: Arena) -> None:
         """Copy a value.
 
         Raises:
-            UnsendableError: There is something in it that is neither a number, a text, an array nor a container.
+            UnsendableError: The value holds something other than numbers, strings, arrays and containers.
         """
         self.blob, buffers = encode(value)
         sizes = [len(buffer) for buffer in buffers]
@@ -123,17 +122,17 @@ class Snapshot:
         start = self._region.start
         self.spans = [(start + place, size) for place, size in zip(places, sizes, strict=False)]
         for (at, size), buffer in zip(self.spans, buffers, strict=True):
-            # By NumPy, which lets other threads have Python meanwhile.
+            # NumPy releases the interpreter's lock meanwhile.
             np.copyto(np.frombuffer(arena.view(at, size), np.uint8), np.frombuffer(buffer, np.uint8))
 
     def buffers(self) -> Sequence[Buffer]:
-        """Return the large arrays' bytes."""
+        """Return the bytes of the large arrays."""
         if self._region is None:
             return self.in_band
         return [self._region.arena.view(at, size) for at, size in self.spans]
 
     def release(self) -> None:
-        """Give the memory back; what `buffers` returned must not be used any more."""
+        """Free the memory; the results of `buffers` are invalid after that."""
         if self._region is not None:
             self._region.arena.give_back(self._region.start, self._region.size)
             self._region = None
@@ -142,11 +141,11 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class PendingTransfer:
-    """A value whose transfer from a device has begun.
+    """A value whose transfer from a device has started.
 
     Attributes:
-        value: The value; what was on the host already is a copy.
-        events: What marks the place in the device's work behind which it is complete.
+        value: The value; arrays that were on the host already are copies.
+        events: The CUDA events after which it is complete.
     """
 
     value: Any
@@ -159,8 +158,8 @@ class PendingTransfer:
         return to_host(self.value)
 
 
-def begin(value: Any) -> Any:
-    """Return a value as it is if all of it is on the host, else a `PendingTransfer`; nothing is waited for.
+def start_transfer(value: Any) -> Any:
+    """Return a value unchanged if all of it is on the host, else a `PendingTransfer`; never waits.
 
     Raises:
         UnsendableError: An array is spread over several processes, so that this one cannot see all of it.
@@ -168,11 +167,11 @@ def begin(value: Any) -> Any:
     if not _elsewhere(value):
         return value
     events: dict[Any, Any] = {}
-    return PendingTransfer(_begun(value, events), tuple(events.values()))
+    return PendingTransfer(_copied(value, events), tuple(events.values()))
 
 
 def _elsewhere(value: Any) -> bool:
-    """Tell whether reading a value could mean waiting for a device."""
+    """Return whether reading a value could wait for a device."""
     match array_kind(value):
         case "jax":
             _check_addressable(value)
@@ -192,11 +191,11 @@ def _elsewhere(value: Any) -> bool:
     return False
 
 
-def _begun(value: Any, events: dict[Any, Any]) -> Any:
-    """Copy a value where it is, and begin to bring it to the host."""
+def _copied(value: Any, events: dict[Any, Any]) -> Any:
+    """Copy a value where it is, and start its transfer to the host."""
     match array_kind(value):
         case "jax":
-            copy = value.copy()  # what the program donates later takes its buffers with it
+            copy = value.copy()  # the program may donate the original later
             if copy.is_fully_addressable:
                 copy.copy_to_host_async()
             return copy
@@ -213,7 +212,7 @@ def _begun(value: Any, events: dict[Any, Any]) -> Any:
             return value.copy()
         case "other":
             return value.copy() if hasattr(value, "copy") else value
-    return rebuild(value, lambda item: _begun(item, events)) if is_container(value) else value
+    return rebuild(value, lambda item: _copied(item, events)) if is_container(value) else value
 
 
 def _check_addressable(array: Any) -> None:
@@ -231,13 +230,13 @@ def _items(value: Any) -> list[Any]:
 
 
 def _shared_memory(n_bytes: int) -> int:
-    """Return a descriptor of memory that a child can map.
+    """Return the descriptor of memory that a child can map.
 
     Raises:
-        OSError: There is none.
+        OSError: The system does not offer any.
     """
     if os.name != "posix":
-        raise OSError("descriptors are not handed to children here")
+        raise OSError("children do not inherit descriptors here")
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("sightglass-figures")
     else:
