@@ -111,7 +111,7 @@ def test_parquet_is_read_back_as_it_was(record: Callable[..., Recording], tmp_pa
     folder = Path("mnist-parquet")
     assert {file.path for file in exported.files} == set(folder.iterdir())
     assert losses(exported) == {
-        "nothing": "NoneType is neither numbers nor a histogram, picture or text",
+        "nothing": "NoneType is not a number, array, histogram, picture or text",
         "batch": "ends of groups are not exported",
     }
     table = pl.read_parquet(folder / "scalars.parquet")
@@ -176,7 +176,7 @@ def test_csv_is_read_back_as_it_was(record: Callable[..., Recording], tmp_path: 
     }  # fmt: skip
     assert pl.read_csv(file.path).filter(tag="loss").height == 7
     told = losses(exported)
-    assert (told["z"], told["kernel"]) == ("CSV holds no complex numbers", "CSV holds no arrays")
+    assert (told["z"], told["kernel"]) == ("CSV does not support complex numbers", "CSV does not support arrays")
     assert {"ragged", "mask", "wave", "h", "digit", "digits", "pair", "nothing"} <= told.keys()
 
 
@@ -320,7 +320,7 @@ def test_tensorboard_reads_what_was_written(record: Callable[..., Recording], tm
     changed = {loss.tag: (loss.n, loss.why) for loss in exported.losses if not loss.left_out}
     assert changed == {
         "loss": (1, "numbers beyond float32 became infinite"),
-        "h": (1, "TensorBoard's histograms do not tell how many samples were not finite"),
+        "h": (1, "TensorBoard's histograms do not count the samples that were not finite"),
     }
     assert losses(exported) == {
         "z": "Expected a number, array, histogram, image, figure or text, got complex128",
@@ -454,7 +454,7 @@ def test_damaged_records_are_told(record: Callable[..., Recording], tmp_path: Pa
         exported = export(recording, to="csv")
     assert exported.files[0].n == 3
     assert [str(loss) for loss in exported.losses] == [
-        "left out 'a' of mnist: 1,000 records: they are damaged; `sightglass check` tells where"
+        "left out 'a' of mnist: 1,000 records: they are damaged; `sightglass check` shows where"
     ]
 
 

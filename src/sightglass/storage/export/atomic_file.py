@@ -1,7 +1,7 @@
 """Files that appear when they are complete.
 
-They are written in a directory beside their places and moved there at the end. What is there already is replaced only
-if that is asked for, and nothing is removed.
+They are written in a directory beside their destination and moved there at the end. Existing files are replaced only
+with `overwrite`, and nothing is removed.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class WrittenFile:
 
 
 def count(n: int) -> str:
-    """Say how many records."""
+    """Return a count of records as text."""
     return f"{n:,} record{'s' if n != 1 else ''}"
 
 
-class AtomicFile:
-    """Where files are written before they appear at their places.
+class AtomicFiles:
+    """Files that are written in a temporary folder, and moved to their destination together.
 
     Attributes:
-        out: Where they will be: a file, or a directory.
-        folder: Where they are.
-        written: The files, by their places.
+        out: The destination: a file, or a directory.
+        folder: The temporary folder.
+        written: The files, with the paths that they get.
     """
 
     def __init__(self, out: Path, folder: Path) -> None:
@@ -48,40 +48,44 @@ class AtomicFile:
         self._moves: list[tuple[Path, Path]] = []
 
     def put(self, path: Path, n: int, *, alone: bool = False) -> None:
-        """Take in a file that was written into `folder`; `alone` if it is all of `out`."""
-        place = self.out if alone else self.out / path.relative_to(self.folder)
-        self.written.append(WrittenFile(path=place, n=n))
-        self._moves.append((path, place))
+        """Add a file that was written into `folder`, with `n` records; `alone` if `out` is this one file."""
+        target = self.out if alone else self.out / path.relative_to(self.folder)
+        self.written.append(WrittenFile(path=target, n=n))
+        self._moves.append((path, target))
 
     def check(self) -> None:
-        """Check that nothing would be replaced.
+        """Check that no file would be replaced.
 
         Raises:
-            StorageError: Something would.
+            StorageError: A file exists already.
         """
-        for _, place in self._moves:
-            if place.exists():
-                raise StorageError(f"{place} exists already: choose another place, or allow to overwrite it")
+        for _, target in self._moves:
+            if target.exists():
+                raise StorageError(f"{target} exists already: choose another path, or allow overwriting")
 
     def publish(self) -> None:
-        """Let the files appear."""
-        for path, place in self._moves:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            path.replace(place)
+        """Move the files to their destination."""
+        for path, target in self._moves:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(target)
 
 
 @contextmanager
-def outlet(out: Path, *, overwrite: bool) -> Iterator[AtomicFile]:
-    """Write into a directory beside the place, and move everything when it is complete."""
+def atomic_files(out: Path, *, overwrite: bool) -> Iterator[AtomicFiles]:
+    """Write into a directory beside `out`, and move everything there at the end.
+
+    Raises:
+        StorageError: `out` exists already, and `overwrite` is false.
+    """
     if not overwrite and (out.is_file() or (out.is_dir() and any(out.iterdir()))):
-        raise StorageError(f"{out} exists already: choose another place, or allow to overwrite it")
+        raise StorageError(f"{out} exists already: choose another path, or allow overwriting")
     out.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".export", dir=out.parent))
     try:
-        made = AtomicFile(out, folder)
-        yield made
+        files = AtomicFiles(out, folder)
+        yield files
         if not overwrite:
-            made.check()
-        made.publish()
+            files.check()
+        files.publish()
     finally:
         shutil.rmtree(folder, ignore_errors=True)

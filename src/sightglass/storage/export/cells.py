@@ -1,18 +1,19 @@
-"""Records on their way into tables: by kind of value, whatever they were recorded as.
+"""Sort records for tables by the kind of their values.
 
-Rule 1: mappings become several tags: what is {"a": 1} under "loss" is 1 under "loss/a".
-Rule 2: lists and tuples of numbers are arrays, arrays without a dimension are numbers.
-Rule 3: real numbers of several types are float64, if all of them are the same as float64.
-Rule 4: numbers that NumPy itself lacks, such as bfloat16, are float32, which holds each of them.
+* Mappings become several tags: {"a": 1} under "loss" is 1 under "loss/a".
+* Lists and tuples of numbers are arrays; arrays without a dimension are numbers.
+* Real numbers of several types are float64, if that loses nothing.
+* Numbers of dtypes that NumPy lacks, such as bfloat16, are float32, which holds each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from sightglass.core.columns import CLOSED, COMPLETE, Columns
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text, is_extended, to_host, type_name
@@ -21,11 +22,13 @@ from sightglass.storage.format import png
 
 Kind = Literal["numbers", "arrays", "histograms", "pictures", "texts"]
 
-EXACT: Final = 2**53
+EXACT: Final = 2**53  # float64 holds every integer up to this
 INT64: Final = range(-(2**63), 2**63)
 
+Array = npt.NDArray[Any]
+Rows = npt.NDArray[np.int64]
 Refuse = Callable[[str, str], None]
-"""Is told of a value that is none of these: its tag, and why."""
+"""Called for each value that tables cannot hold, with its tag and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +36,9 @@ class PictureFiles:
     """The picture files of one record.
 
     Attributes:
-        files: Their bytes.
-        media_types: Such as "image/png", one for each.
-        captions: One for each, or none.
+        files: The bytes of each file.
+        media_types: The type of each, such as "image/png".
+        captions: The caption of each; empty if there are no captions.
     """
 
     files: Sequence[bytes]
@@ -48,25 +51,25 @@ class TagCells:
     """Records of one tag whose values are of one kind.
 
     Attributes:
-        tag: The tag; that of a part of a mapping has a slash.
-        kind: What the values are.
-        index: Shape (n,), int64: the numbers of the records in their series.
+        tag: The tag; that of a value in a mapping has a slash.
+        kind: The kind of the values.
+        index: Shape (n,), int64: the index of each record in its series.
         steps: Shape (n,), int64 or float64.
         wall_times: Shape (n,), float64, in seconds since the Unix epoch.
-        tracks: Further step tracks, one mapping for each, or `None`.
-        n_events: Shape (n,), int64: how many events each was made from.
+        tracks: The further step tracks of each record, or `None`.
+        n_events: Shape (n,), int64: how many events each record was made from.
         flags: Shape (n,), uint8; see `Columns`.
         values: Numbers: an array. Arrays: a list of them. Else a list of `Histogram`, `PictureFiles` or str.
     """
 
     tag: str
     kind: Kind
-    index: Any
-    steps: Any
-    wall_times: Any
-    tracks: Any
-    n_events: Any
-    flags: Any
+    index: npt.NDArray[np.int64]
+    steps: npt.NDArray[np.int64 | np.float64]
+    wall_times: npt.NDArray[np.float64]
+    tracks: Sequence[Mapping[str, float]] | None
+    n_events: npt.NDArray[np.int64]
+    flags: npt.NDArray[np.uint8]
     values: Any
 
     def __len__(self) -> int:
@@ -86,13 +89,13 @@ def cells(tag: str, columns: Columns, refuse: Refuse) -> Iterator[TagCells]:
     found: dict[tuple[str, Kind], tuple[list[int], list[Any]]] = {}
     for row, value in enumerate(values):
         for name, leaf in leaves({tag: value}):
-            kind, said = _say(leaf)
+            kind, cell = _cell(leaf)
             if kind is None:
-                refuse(name, said)
+                refuse(name, cell)
                 continue
             rows, several = found.setdefault((name, kind), ([], []))
             rows.append(row)
-            several.append(said)
+            several.append(cell)
     for (name, kind), (rows, several) in found.items():
         if kind == "numbers":
             yield from _numbers(name, columns, np.array(rows), several, refuse)
@@ -100,7 +103,7 @@ def cells(tag: str, columns: Columns, refuse: Refuse) -> Iterator[TagCells]:
             yield _made(name, kind, columns, np.array(rows), several)
 
 
-def widened(array: Any) -> Any:
+def widened(array: Array) -> Array:
     """Return an array in a dtype of NumPy's own that holds all its numbers, little-endian."""
     if is_extended(array.dtype):
         integer = array.dtype.name.lstrip("u").startswith("int")
@@ -108,16 +111,16 @@ def widened(array: Any) -> Any:
     return array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 
-def exact(array: Any) -> bool:
-    """Tell whether numbers are the same as float64."""
+def exact(array: Array) -> bool:
+    """Return whether float64 holds every number of an array."""
     if array.dtype.kind in "iu" and array.dtype.itemsize == 8 and len(array):
         return bool(int(array.min()) >= -EXACT and int(array.max()) <= EXACT)
     return array.dtype.kind in "biuf"
 
 
-def _made(tag: str, kind: Kind, columns: Columns, rows: Any, values: Any) -> TagCells:
-    """Take some rows of columns, or all."""
-    taken: Any = slice(None) if rows is None else rows
+def _made(tag: str, kind: Kind, columns: Columns, rows: Rows | None, values: Array | list[Any]) -> TagCells:
+    """Select some rows of columns, or all."""
+    chosen = slice(None) if rows is None else rows
     n = len(columns)
     tracks = (
         columns.tracks if rows is None or columns.tracks is None else [columns.tracks[row] for row in rows.tolist()]
@@ -125,18 +128,18 @@ def _made(tag: str, kind: Kind, columns: Columns, rows: Any, values: Any) -> Tag
     n_events = np.ones(n, np.int64) if columns.n_events is None else columns.n_events
     flags = np.full(n, COMPLETE | CLOSED, np.uint8) if columns.flags is None else columns.flags
     return TagCells(
-        tag=tag, kind=kind, index=np.arange(columns.index, columns.index + n)[taken], steps=columns.steps[taken],
-        wall_times=columns.wall_times[taken], tracks=tracks if tracks and any(tracks) else None,
-        n_events=n_events[taken], flags=flags[taken], values=values,
+        tag=tag, kind=kind, index=np.arange(columns.index, columns.index + n)[chosen], steps=columns.steps[chosen],
+        wall_times=columns.wall_times[chosen], tracks=tracks if tracks and any(tracks) else None,
+        n_events=n_events[chosen], flags=flags[chosen], values=values,
     )  # fmt: skip
 
 
-def _numbers(tag: str, columns: Columns, rows: Any, values: list[Any], refuse: Refuse) -> Iterator[TagCells]:
-    """Make arrays of numbers: one if that loses nothing, else one for each dtype."""
+def _numbers(tag: str, columns: Columns, rows: Rows, values: list[Any], refuse: Refuse) -> Iterator[TagCells]:
+    """Make one array of numbers if that loses nothing, else one for each dtype."""
     kinds = set(map(type, values))
     if len(kinds) > 1 and kinds <= {bool, int, float} and all(abs(v) <= EXACT for v in values if type(v) is int):
         values = [float(value) for value in values]
-    by_dtype: dict[Any, list[int]] = {}
+    by_dtype: dict[np.dtype[Any], list[int]] = {}
     for i, value in enumerate(values):
         dtype = _dtype(value)
         if dtype is None:
@@ -148,7 +151,7 @@ def _numbers(tag: str, columns: Columns, rows: Any, values: list[Any], refuse: R
         yield _made(tag, "numbers", columns, rows[places], array)
 
 
-def _dtype(value: Any) -> Any:
+def _dtype(value: object) -> np.dtype[Any] | None:
     match value:
         case np.generic():
             return value.dtype
@@ -161,8 +164,8 @@ def _dtype(value: Any) -> Any:
     return np.dtype(type(value))
 
 
-def _say(value: Any) -> tuple[Kind, Any] | tuple[None, str]:
-    """Return the kind of a value and the value, or why it is none."""
+def _cell(value: Any) -> tuple[Kind, Any] | tuple[None, str]:
+    """Return the kind of a value and the value, or why tables cannot hold it."""
     value = to_host(value)
     if isinstance(value, Tensor):
         value = np.asarray(to_host(value.value))
@@ -185,14 +188,14 @@ def _say(value: Any) -> tuple[Kind, Any] | tuple[None, str]:
     if isinstance(value, np.ndarray | np.generic) and (value.dtype.kind in "biufc" or is_extended(value.dtype)):
         array = np.asarray(value)
         return ("arrays", widened(array)) if array.ndim else ("numbers", array[()])
-    return None, f"{type_name(value)} is neither numbers nor a histogram, picture or text"
+    return None, f"{type_name(value)} is not a number, array, histogram, picture or text"
 
 
-def _pictures(values: Sequence[Any]) -> PictureFiles:
-    """Return pictures as files; those that are none become PNG.
+def _pictures(values: Sequence[Figure | Image | Images]) -> PictureFiles:
+    """Return pictures as files; pixels become PNG.
 
     Raises:
-        ValueError: They have no shape of pictures.
+        ValueError: The shape of the pixels is not that of an image.
     """
     files: list[Figure] = []
     captions: list[str] = []

@@ -1,31 +1,32 @@
-"""Files that TensorBoard and MindSpore read, of what was recorded.
+"""Export records to TensorBoard event files and MindSpore summary files.
 
-Numbers come in the order of time, those of one moment and step together, as they were logged: in one event for
-MindSpore, in one each for TensorBoard. After them comes everything else, tag by tag, because of its size.
+Numbers come in order of time, those of one wall time and step together, as they were logged: in one event for
+MindSpore, in one event each for TensorBoard. After them comes everything else, tag by tag, because of its size.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from operator import attrgetter
-from types import ModuleType
 from typing import IO, Any, Final, Literal
 
 import numpy as np
 
+from sightglass.core.codec import Buffer
 from sightglass.core.columns import plain
 from sightglass.core.values import Histogram, Tensor
 from sightglass.storage.foreign import mindspore, tensorboard
 from sightglass.storage.foreign.event_encoding import leaves
+from sightglass.storage.foreign.event_format import EventFormat
 from sightglass.storage.format.framing import frame
 from sightglass.storage.format.summary import MINDSPORE_VERSION, TENSORBOARD_VERSION, encode_version
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.read.series import Series
 
-from .atomic_file import AtomicFile
+from .atomic_file import AtomicFiles
 from .losses import Losses, blocks
 
 LIGHT: Final = frozenset(("float", "int", "bool", "float64", "float32", "int64", "int32"))
@@ -42,7 +43,7 @@ class _Row:
 
 
 def write_events(
-    files: AtomicFile,
+    files: AtomicFiles,
     runs: Mapping[str, Recording],
     chosen: Mapping[str, Mapping[str, Series]],
     losses: Losses,
@@ -52,11 +53,11 @@ def write_events(
     """Write a file for each run; those of several runs in directories of their own.
 
     Args:
-        files: Where to.
+        files: The destination.
         runs: The runs.
-        chosen: The series of each run, by the names that they shall have.
-        losses: Is told what is left out or changed.
-        to: Who shall read it.
+        chosen: The series of each run, by the tags that they get.
+        losses: Counts the values that are left out or changed.
+        to: The format.
     """
     for run, found in chosen.items():
         if not found:
@@ -82,17 +83,17 @@ class _Writer:
     """Writes the events of one file.
 
     Attributes:
-        n: How many records are in it.
+        n: How many records it has.
     """
 
-    def __init__(self, file: IO[bytes], dialect: ModuleType, run: str, losses: Losses) -> None:
+    def __init__(self, file: IO[bytes], format: EventFormat, run: str, losses: Losses) -> None:
         self.n = 0
         self._file = file
-        self._dialect = dialect
+        self._format = format
         self._run = run
         self._losses = losses
 
-    def write(self, parts: Any) -> None:
+    def write(self, parts: Sequence[Buffer]) -> None:
         for part in frame(parts):
             self._file.write(part)
 
@@ -122,15 +123,15 @@ class _Writer:
                 yield _Row(wall_time, step, name, plain(value))
 
     def _log(self, values: Mapping[str, Any], at: tuple[float, float] | None) -> None:
-        """Write the values of one moment."""
+        """Write the values of one wall time and step."""
         wall_time, step = at or (0.0, 0)
         values = dict(leaves(values))
         whole = math.isfinite(step) and step == int(step) and -INT64 <= step < INT64
         if not whole:
             step = 0 if math.isnan(step) else max(-INT64, min(step, INT64 - 1024))
-        each = [values] if self._dialect is mindspore else [{tag: value} for tag, value in values.items()]
+        each = [values] if self._format is mindspore else [{tag: value} for tag, value in values.items()]
         for some in each:
-            parts, left_out = self._dialect.encode_event(some, step=step, wall_time=wall_time)
+            parts, left_out = self._format.encode_event(some, step=step, wall_time=wall_time)
             if parts:
                 self.write(parts)
             self.n += len(some) - len(left_out)
@@ -140,14 +141,14 @@ class _Writer:
                 self._note_changes(tag, some[tag], whole)
 
     def _note_changes(self, tag: str, value: Any, whole: bool) -> None:
-        """Tell what the file does not hold of a value as it was."""
-        changes = [] if whole else ["steps that are no 64-bit integers were cut to such"]
+        """Count how the file changes a value."""
+        changes = [] if whole else ["steps that are not 64-bit integers were cut to such"]
         if (
             isinstance(value, Histogram)
-            and self._dialect is tensorboard
+            and self._format is tensorboard
             and value.n_nan + value.n_posinf + value.n_neginf
         ):
-            changes.append("TensorBoard's histograms do not tell how many samples were not finite")
+            changes.append("TensorBoard's histograms do not count the samples that were not finite")
         if self._overflows(value):
             changes.append("numbers beyond float32 became infinite")
         for why in changes:
@@ -157,7 +158,7 @@ class _Writer:
         if isinstance(value, bool | int | float):
             return LARGEST < abs(value) < math.inf
         array = value.value if isinstance(value, Tensor) else value
-        if self._dialect is tensorboard or not isinstance(array, np.ndarray) or array.dtype != np.float64:
+        if self._format is tensorboard or not isinstance(array, np.ndarray) or array.dtype != np.float64:
             return False
         size = np.abs(array)
         return bool((size > LARGEST).any() and (size[size > LARGEST] < math.inf).any())

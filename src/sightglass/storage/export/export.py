@@ -1,15 +1,15 @@
-"""What was recorded, in other formats.
+"""Export recordings to other formats.
 
-Rule 1: one block is in memory at a time; nothing is loaded whole.
-Rule 2: what a format cannot hold is left out, and what it changes is told, by tag and reason; nothing happens silently.
-Rule 3: a file appears when it is complete. What is there is replaced only if that is asked for, and nothing is removed.
-Rule 4: what was logged and the records of kept queries are exported, under their tags; of several with one tag, the
-others under the text of their query.
+* One block is in memory at a time; nothing is loaded whole.
+* Values that a format cannot hold, or changes, are counted by tag and reason; nothing happens silently.
+* A file appears when it is complete. Existing files are replaced only with `overwrite`, and nothing is removed.
+* Logged values and the records of queries are exported, under their tags. If several series have one tag, the others
+  get the text of their query.
 
-Parquet and CSV: see `tables`; NumPy: see `npz`. TensorBoard and MindSpore: numbers become float32, so those beyond it
-are infinite; steps are integers, so others are cut; mappings become tags with slashes. TensorBoard's files hold arrays
-of every dtype, texts and pictures, but not how many values of a histogram were not finite. MindSpore's hold arrays as
-float32, PNG pictures and histograms, but no texts and no complex numbers.
+Parquet and CSV: see `tables`; NumPy: see `npz`. TensorBoard and MindSpore: numbers become float32, and larger ones
+infinite; steps are integers, so others are cut; mappings become tags with slashes. TensorBoard's files hold arrays of
+every dtype, texts and pictures, but no counts of the values of a histogram that were not finite. MindSpore's files hold
+arrays as float32, PNG pictures and histograms, but no texts and no complex numbers.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from sightglass.core.errors import QueryError, StorageError, UnknownNameError
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.read.series import Series
 
-from .atomic_file import AtomicFile, WrittenFile, outlet
+from .atomic_file import AtomicFiles, WrittenFile, atomic_files
 from .cells import TagCells, cells
 from .event_files import write_events
 from .losses import Loss, Losses, blocks
 from .npz import NpzFile
-from .tables import ParquetFolder, Rows, TableLayout, as_wide_as_needed, write_csv
+from .tables import ParquetFolder, Rows, TableLayout, with_all_columns, write_csv
 
 Form = Literal["parquet", "csv", "npz", "tensorboard", "mindspore"]
 _Chosen = Mapping[str, Mapping[str, Series]]
@@ -40,7 +40,7 @@ FORMS: Final[tuple[Form, ...]] = get_args(Form)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What became of an export."""
+    """The result of an export: the files, and the values that were left out or changed."""
 
     files: Sequence[WrittenFile]
     losses: Sequence[Loss]
@@ -57,22 +57,20 @@ def export(
     tags: Sequence[str] = (),
     overwrite: bool = False,
 ) -> Exported:
-    """Write what was recorded in another format.
+    """Export recordings to another format.
 
     Args:
         recordings: A recording, or several by the names of their runs.
-        to: Which format.
-        out: A file for CSV and NumPy, else a directory. By default in the current directory, named after
-            the run or the folder of runs.
-        tags: Only these; by default all.
-        overwrite: Whether files that are there may be replaced.
-
-    Returns:
-        What was written, what was left out and what was changed.
+        to: The format.
+        out: A file for CSV and NumPy, else a directory. By default in the current directory, named after the run or
+            the folder of runs.
+        tags: Only these tags; by default all.
+        overwrite: Whether existing files may be replaced.
 
     Raises:
-        StorageError: There are such files already, or they cannot be written.
-        UnknownNameError: No recording has a tag.
+        QueryError: `to` is not a format.
+        StorageError: The files exist already, or cannot be written.
+        UnknownNameError: No recording has one of the tags.
         MissingExtraError: Parquet needs pyarrow.
     """
     if to not in FORMS:
@@ -84,9 +82,9 @@ def export(
     for name, recording in runs.items():
         if not tags:
             losses.not_values(name, recording)
-    place = Path(out) if out is not None else _here(list(runs.values()), to)
+    target = Path(out) if out is not None else _here(list(runs.values()), to)
     try:
-        with outlet(place, overwrite=overwrite) as files:
+        with atomic_files(target, overwrite=overwrite) as files:
             match to:
                 case "parquet":
                     _write_parquet(files, chosen, losses)
@@ -98,15 +96,15 @@ def export(
                     write_events(files, runs, chosen, losses, to=to)
     except OSError as error:
         raise (
-            error if isinstance(error, StorageError) else StorageError(f"Cannot export to {place}: {error}")
+            error if isinstance(error, StorageError) else StorageError(f"Cannot export to {target}: {error}")
         ) from error
-    return Exported(files=files.written, losses=losses.told())
+    return Exported(files=files.written, losses=losses.all())
 
 
 def _chosen(recording: Recording, tags: Sequence[str]) -> dict[str, Series]:
-    """Return the series to export, by names of which no two are the same."""
+    """Return the series to export, by distinct names."""
     found: dict[str, Series] = {}
-    for key in recording.keys():  # noqa: SIM118  no mapping
+    for key in recording.keys():  # noqa: SIM118  not a mapping
         if key.kind in ("logged", "stream"):
             name = key.query if key.tag in found else key.tag
             if not tags or key.tag in tags or name in tags:
@@ -138,7 +136,7 @@ def _all_cells(chosen: Mapping[str, Series], run: str, losses: Losses) -> Iterat
             yield from cells(name, columns, partial(losses.add, run))
 
 
-def _write_parquet(files: AtomicFile, chosen: _Chosen, losses: Losses) -> None:
+def _write_parquet(files: AtomicFiles, chosen: _Chosen, losses: Losses) -> None:
     before = losses.save()
 
     def write(layout: TableLayout) -> Sequence[tuple[Path, int]]:
@@ -149,11 +147,11 @@ def _write_parquet(files: AtomicFile, chosen: _Chosen, losses: Losses) -> None:
                     folder.add(run, some)
             return folder.close()
 
-    for path, n in as_wide_as_needed(write):
+    for path, n in with_all_columns(write):
         files.put(path, n)
 
 
-def _write_csv(files: AtomicFile, chosen: _Chosen, losses: Losses) -> None:
+def _write_csv(files: AtomicFiles, chosen: _Chosen, losses: Losses) -> None:
     path, before = files.folder / "table.csv", losses.save()
 
     def write(layout: TableLayout) -> Sequence[tuple[Path, int]]:
@@ -161,11 +159,11 @@ def _write_csv(files: AtomicFile, chosen: _Chosen, losses: Losses) -> None:
         rows: Rows = ((run, some) for run, found in chosen.items() for some in _all_cells(found, run, losses))
         return [(path, write_csv(path, rows, layout, losses.add))]
 
-    for _, n in as_wide_as_needed(write):
+    for _, n in with_all_columns(write):
         files.put(path, n, alone=True)
 
 
-def _write_npz(files: AtomicFile, chosen: _Chosen, losses: Losses) -> None:
+def _write_npz(files: AtomicFiles, chosen: _Chosen, losses: Losses) -> None:
     for run, found in chosen.items():
         path = files.folder / (f"{run}.npz" if len(chosen) > 1 else "arrays.npz")
         path.parent.mkdir(parents=True, exist_ok=True)

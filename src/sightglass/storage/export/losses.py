@@ -1,4 +1,4 @@
-"""What an export left out or changed, counted by tag and reason."""
+"""Counts of the records that an export left out or changed, by tag and reason."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Counts = Mapping[tuple[str, str, str, bool], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """Records that are not in the files, or not as they were.
+    """Records that are missing from the files, or changed in them.
 
     Attributes:
-        run: Whose.
-        tag: Which.
-        n: How many.
-        why: What happened to them.
-        left_out: Whether they are missing; else they were changed.
+        run: The name of the run.
+        tag: The tag.
+        n: How many records.
+        why: The reason.
+        left_out: Whether they are missing; otherwise they were changed.
     """
 
     run: str
@@ -37,44 +37,44 @@ class Loss:
 
 
 class Losses:
-    """Counts what is left out or changed, by run, tag and reason."""
+    """Counts the records that are left out or changed, by run, tag and reason."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str, str, bool], int] = {}
 
     def add(self, run: str, tag: str, why: str, n: int = 1, *, left_out: bool = True) -> None:
         """Count records."""
-        place = run, tag, why, left_out
-        self._counts[place] = self._counts.get(place, 0) + n
+        key = run, tag, why, left_out
+        self._counts[key] = self._counts.get(key, 0) + n
 
     def not_values(self, run: str, recording: Recording) -> None:
-        """Tell what there is beside logged values and the records of queries."""
-        told = {"groups": "ends of groups", "commands": "the history of commands", "snapshot": "snapshots of events"}
-        for key in recording.keys():  # noqa: SIM118  no mapping
-            if key.kind in told:
-                self.add(run, key.tag, f"{told[key.kind]} are not exported", recording.series(key).n)
+        """Count the records that are neither logged values nor records of queries."""
+        kinds = {"groups": "ends of groups", "commands": "the history of commands", "snapshot": "snapshots of events"}
+        for key in recording.keys():  # noqa: SIM118  not a mapping
+            if key.kind in kinds:
+                self.add(run, key.tag, f"{kinds[key.kind]} are not exported", recording.series(key).n)
 
-    def told(self) -> list[Loss]:
-        """Return what was counted."""
+    def all(self) -> list[Loss]:
+        """Return every count."""
         return [
             Loss(run=run, tag=tag, n=n, why=why, left_out=left_out)
             for (run, tag, why, left_out), n in self._counts.items()
         ]
 
     def restore(self, counts: Counts) -> None:
-        """Forget what was told since `counts` was taken by `save`."""
+        """Return to the counts that `save` returned."""
         self._counts = dict(counts)
 
     def save(self) -> Counts:
-        """Return what `restore` takes."""
+        """Return a copy of the counts for `restore`."""
         return dict(self._counts)
 
 
 def blocks(name: str, series: Series, run: str, losses: Losses) -> Iterator[Columns]:
-    """Yield the blocks of a series, and tell how many of its records are damaged."""
+    """Yield the blocks of a series, and count the records that are damaged."""
     n = 0
     for columns in series.blocks():
         n += len(columns)
         yield columns
     if n < series.n:
-        losses.add(run, name, "they are damaged; `sightglass check` tells where", series.n - n)
+        losses.add(run, name, "they are damaged; `sightglass check` shows where", series.n - n)

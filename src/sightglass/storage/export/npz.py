@@ -1,15 +1,15 @@
-"""NumPy's `.npz` of what was recorded, which `numpy.load` reads with `allow_pickle=False`.
+"""Export to NumPy's `.npz`, which `numpy.load` reads with `allow_pickle=False`.
 
-Under each tag there are `{tag}/index`, `{tag}/steps` and `{tag}/wall_times`, and
-    * numbers: `{tag}/values`, in the type they were kept in; float64 if it varies and that loses nothing.
+Each tag has `{tag}/index`, `{tag}/steps` and `{tag}/wall_times`, and
+    * numbers: `{tag}/values`, in the type they were recorded in; float64 if it varies and that loses nothing.
     * arrays: `{tag}/values` with a row for each record if all have one shape and type, else `{tag}/values/0`,
       `{tag}/values/1` and so on. NumPy lacks bfloat16, which becomes float32.
     * histograms: `{tag}/counts` and `{tag}/edges` in the same way; `{tag}/outside` counts NaN, +Inf and -Inf in each.
-    * texts: `{tag}/values/0` and so on, as texts without a dimension.
+    * texts: `{tag}/values/0` and so on, as strings without a dimension.
     * pictures: `{tag}/values/0` and so on, the bytes of the file; of several in a record `{tag}/values/0/0` and so on.
 A tag with several kinds of values has the others under the tag and the kind, such as "loss (texts)".
 
-Columns wait in a file of their own until their tag is complete, because an array's shape comes before its numbers.
+Columns wait in temporary files until their tag is complete, because an array's shape comes before its numbers.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from types import TracebackType
 from typing import IO, Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from .cells import Kind, TagCells, exact
 
-IN_MEMORY_BYTES: Final = 16 * 2**20
+IN_MEMORY_BYTES: Final = 16 * 2**20  # a column of two million numbers; larger ones wait on disk
 COPY_BYTES: Final = 2**20
 
 Form = tuple[np.dtype[Any], tuple[int, ...]]
@@ -38,7 +39,7 @@ class NpzFile:
     """Writes one file, tag after tag.
 
     Attributes:
-        n: How many records are in it.
+        n: How many records it has.
     """
 
     def __init__(self, path: Path) -> None:
@@ -59,14 +60,14 @@ class NpzFile:
 
     def add(self, cells: TagCells) -> None:
         """Add records."""
-        place = cells.tag, cells.kind
-        if place not in self._waiting:
-            self._waiting[place] = _Waiting(cells.kind)
-        self._waiting[place].add(cells)
+        key = cells.tag, cells.kind
+        if key not in self._waiting:
+            self._waiting[key] = _Waiting(cells.kind)
+        self._waiting[key].add(cells)
         self.n += len(cells)
 
     def finish(self) -> None:
-        """Write what waits; no more will come of these tags."""
+        """Write the tags that were added since the last call; they are complete."""
         for (tag, kind), waiting in self._waiting.items():
             name = tag
             while name in self._taken:
@@ -81,8 +82,8 @@ class NpzFile:
     def _write(self, name: str, form: Form, content: Iterator[bytes]) -> None:
         dtype, shape = form
         header = io.BytesIO()
-        told = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(header, told)
+        fields = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(header, fields)
         with self._zip.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
             member.write(header.getvalue())
             for part in content:
@@ -128,7 +129,7 @@ class _Waiting:
 
 
 class _Column:
-    """The bytes of the rows of an array, and of which form they are."""
+    """The bytes of the rows of an array, and their forms."""
 
     def __init__(self, *, ragged: bool = False) -> None:
         self.file: IO[bytes] = tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES)  # noqa: SIM115  closed by the owner
@@ -137,8 +138,8 @@ class _Column:
         self._names: list[str] = []
         self._n = 0
 
-    def add_rows(self, rows: Any) -> None:
-        """Add rows, at least one, all of one form."""
+    def add_rows(self, rows: npt.NDArray[Any]) -> None:
+        """Add one or more rows of one form."""
         form = rows.dtype, rows.shape[1:]
         self.file.write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data if rows.nbytes else b"")
         exactly = exact(rows)
@@ -149,7 +150,7 @@ class _Column:
         self._names += [f"/{self._n + i}" for i in range(len(rows))] if self._ragged else []
         self._n += len(rows)
 
-    def add_several(self, arrays: list[Any]) -> None:
+    def add_several(self, arrays: list[npt.NDArray[np.uint8]]) -> None:
         """Add the arrays of one record."""
         for i, array in enumerate(arrays):
             self.add_rows(array[None])
@@ -157,7 +158,7 @@ class _Column:
             self._n -= i > 0
 
     def arrays(self) -> Iterator[tuple[str, Form, Iterator[bytes]]]:
-        """Yield the arrays: the end of their name, their form with its number of rows, their bytes."""
+        """Yield the suffix of each array's name, its form with the number of rows, and its bytes."""
         self.file.seek(0)
         forms = {form for form, _, _ in self._runs}
         shapes = {shape for _, shape in forms}

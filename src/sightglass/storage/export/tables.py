@@ -1,8 +1,8 @@
-"""Tables of what was recorded: Parquet and CSV.
+"""Export to tables: Parquet and CSV.
 
 Parquet. `scalars.parquet` has a row for each number: run, tag, index, step, wall_time, value (float64), a column for
-each further step track, and n_events, complete and closed, which tell of groups. Everything else has a file for each
-tag, in which the columns behind wall_time are
+each further step track, and n_events, complete and closed, which describe groups. Everything else has a file for each
+tag, whose columns after wall_time are
     * arrays: `value` (a list, in C order), `shape`, `dtype`. float16 and bfloat16 are lists of float32, complex numbers
       of {real, imag}. An array of another type under the same tag has a second file, named after its type.
     * integers that float64 does not hold, and complex numbers: `value` in their own type.
@@ -14,8 +14,8 @@ CSV. One table of numbers and texts: run, tag, index, step, wall_time, value, te
 written so that they are read back as they were; not finite ones as nan, inf and -inf, bools as 1 and 0. Complex numbers
 are left out.
 
-In both, step is an integer unless any step of what is exported is none. What comes first decides about columns; when
-something comes later that they do not hold, writing begins anew with wider ones (`Wider`).
+In both, step is an integer if every exported step is. The first records decide the columns; when a later one needs
+more, writing starts over with more columns (`MoreColumns`).
 """
 
 from __future__ import annotations
@@ -31,25 +31,26 @@ import numpy as np
 
 from sightglass.core.columns import CLOSED, COMPLETE
 from sightglass.core.errors import MissingExtraError
+from sightglass.core.values import Histogram
 
-from .cells import PictureFiles, TagCells, exact
+from .cells import Array, PictureFiles, TagCells, exact
 
-ROW_GROUP_ROWS: Final = 2**17
-ROW_GROUP_BYTES: Final = 32 * 2**20
-MAX_NAME: Final = 100
+ROW_GROUP_ROWS: Final = 2**17  # what Parquet readers prefer: large enough to compress, small enough to skip
+ROW_GROUP_BYTES: Final = 32 * 2**20  # bounds the memory, where rows are arrays
+MAX_NAME: Final = 100  # of a file, which may have 255 bytes: four for a character, with room for a suffix
 RESERVED: Final = frozenset(
     ("run", "tag", "index", "step", "wall_time", "value", "text", "shape", "dtype", "counts", "edges", "n_nan",
      "n_posinf", "n_neginf", "files", "media_types", "captions", "n_events", "complete", "closed")
 )  # fmt: skip
 
 Rows = Iterable[tuple[str, TagCells]]
-"""Cells and the run they are of."""
+"""The name of a run, and cells of it."""
 Refuse = Callable[[str, str, str, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLayout:
-    """What columns a table has.
+    """The columns of a table.
 
     Attributes:
         tracks: The names of further step tracks.
@@ -63,7 +64,7 @@ class TableLayout:
         """Check that cells fit.
 
         Raises:
-            Wider: They do not.
+            MoreColumns: They need other columns.
         """
         wider = self
         if self.whole and cells.steps.dtype.kind == "f" and not (cells.steps == np.trunc(cells.steps)).all():
@@ -72,15 +73,15 @@ class TableLayout:
         if new := tuple(name for name in names if name not in self.tracks):
             wider = replace(wider, tracks=self.tracks + new)
         if wider is not self:
-            raise Wider(wider)
+            raise MoreColumns(wider)
 
 
 def column_of(track: str) -> str:
-    """Return the name of the column of a step track; those that have another meaning already are set apart."""
+    """Return the column's name of a step track; names that have another meaning get a prefix."""
     return f"track_{track}" if track in RESERVED else track
 
 
-class Wider(Exception):
+class MoreColumns(Exception):
     """A table needs other columns."""
 
     def __init__(self, layout: TableLayout) -> None:
@@ -88,27 +89,27 @@ class Wider(Exception):
         self.layout = layout
 
 
-def as_wide_as_needed(write: Callable[[TableLayout], Sequence[tuple[Path, int]]]) -> Sequence[tuple[Path, int]]:
+def with_all_columns(write: Callable[[TableLayout], Sequence[tuple[Path, int]]]) -> Sequence[tuple[Path, int]]:
     """Write with the narrowest layout that holds everything."""
     layout = TableLayout()
     while True:
         try:
             return write(layout)
-        except Wider as wider:
-            layout = wider.layout
+        except MoreColumns as needed:
+            layout = needed.layout
 
 
 def write_csv(path: Path, rows: Rows, layout: TableLayout, refuse: Refuse) -> int:
-    """Write a CSV file, and return how many records it has.
+    """Write a CSV file, and return its number of records.
 
     Args:
         path: The file.
-        rows: What to write.
+        rows: The cells to write.
         layout: Its columns.
-        refuse: Is told of what it cannot hold: the run, the tag, why, and of how many records.
+        refuse: Called for records that CSV cannot hold, with run, tag, reason and number of records.
 
     Raises:
-        Wider: It needs other columns.
+        MoreColumns: The records need other columns.
     """
     n = 0
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -117,7 +118,7 @@ def write_csv(path: Path, rows: Rows, layout: TableLayout, refuse: Refuse) -> in
         for run, cells in rows:
             if cells.kind not in ("numbers", "texts") or (cells.kind == "numbers" and cells.values.dtype.kind == "c"):
                 what = "complex numbers" if cells.kind == "numbers" else cells.kind
-                refuse(run, cells.tag, f"CSV holds no {what}", len(cells))
+                refuse(run, cells.tag, f"CSV does not support {what}", len(cells))
                 continue
             layout.check(cells)
             empty = [""] * len(cells)
@@ -130,20 +131,20 @@ def write_csv(path: Path, rows: Rows, layout: TableLayout, refuse: Refuse) -> in
     return n
 
 
-def _listed(numbers: Any) -> list[Any]:
+def _listed(numbers: Array) -> list[Any]:
     listed: list[Any] = (numbers.astype(np.uint8) if numbers.dtype.kind == "b" else numbers).tolist()
     return listed
 
 
-def _whole(steps: Any) -> Any:
+def _whole(steps: Array) -> Array:
     return steps.astype(np.int64, copy=False)
 
 
 class ParquetFolder:
-    """Writes Parquet files into a directory, each in row groups, as what comes needs them."""
+    """Writes Parquet files into a directory, in row groups; files are made as records need them."""
 
     def __init__(self, folder: Path, layout: TableLayout) -> None:
-        """Begin with no files.
+        """Start without files.
 
         Raises:
             MissingExtraError: pyarrow is not installed.
@@ -171,7 +172,7 @@ class ParquetFolder:
         """Add records.
 
         Raises:
-            Wider: They need other columns.
+            MoreColumns: The records need other columns.
         """
         self._layout.check(cells)
         pa = self._arrow
@@ -184,15 +185,15 @@ class ParquetFolder:
                 "wall_time": self._flat(some.wall_times),
             }  # fmt: skip
             tracks = {column_of(name): self._track(some, name) for name in self._layout.tracks}
-            told = {
+            groups = {
                 "n_events": self._flat(some.n_events),
                 "complete": pa.array((some.flags & COMPLETE).astype(bool)),
                 "closed": pa.array((some.flags & CLOSED).astype(bool)),
             }
-            self._file("" if scalar else some.tag, form).add(pa.table(leading | columns | tracks | told))
+            self._file("" if scalar else some.tag, form).add(pa.table(leading | columns | tracks | groups))
 
     def close(self) -> Sequence[tuple[Path, int]]:
-        """Finish all files, and return each with how many records it has."""
+        """Finish all files, and return each with its number of records."""
         for file in self._files.values():
             file.close()
         return [(file.path, file.n) for file in self._files.values()]
@@ -218,7 +219,7 @@ class ParquetFolder:
         return self._arrow.array([track.get(name) for track in tracks], self._arrow.float64())
 
     def _columns(self, cells: TagCells, scalar: bool) -> Iterator[tuple[TagCells, str, dict[str, Any]]]:
-        """Yield records that go into one file, by the form of their values, with the columns of these."""
+        """Yield the records of each file, with the form of their values and the columns for them."""
         pa, values = self._arrow, cells.values
         match cells.kind:
             case "numbers":
@@ -236,27 +237,27 @@ class ParquetFolder:
                     some = [values[i] for i in rows.tolist()]
                     yield _some(cells, rows, some), dtype.name, self._arrays(some)
 
-    def _flat(self, numbers: Any) -> Any:
-        """Copy numbers, which are valid until the next block is read only."""
+    def _flat(self, numbers: Array) -> Any:
+        """Copy numbers, since the originals are valid only until the next block is read."""
         if numbers.dtype.kind == "c":
             parts = [self._arrow.array(np.array(part)) for part in (numbers.real, numbers.imag)]
             return self._arrow.StructArray.from_arrays(parts, ["real", "imag"])
         return self._arrow.array(np.array(numbers, np.float32 if numbers.dtype == np.float16 else None))
 
-    def _lists(self, arrays: Sequence[Any]) -> Any:
+    def _lists(self, arrays: Sequence[Array]) -> Any:
         offsets = np.cumsum([0, *(array.size for array in arrays)], dtype=np.int64)
         joined = arrays[0].reshape(-1) if len(arrays) == 1 else np.concatenate([a.reshape(-1) for a in arrays])
         return self._arrow.LargeListArray.from_arrays(self._arrow.array(offsets), self._flat(joined))
 
-    def _arrays(self, arrays: Sequence[Any]) -> dict[str, Any]:
+    def _arrays(self, arrays: Sequence[Array]) -> dict[str, Any]:
         shapes = self._arrow.array([array.shape for array in arrays], self._arrow.list_(self._arrow.int64()))
         dtypes = self._arrow.repeat(arrays[0].dtype.name, len(arrays))
         return {"value": self._lists(arrays), "shape": shapes, "dtype": dtypes}
 
-    def _histograms(self, values: Sequence[Any]) -> dict[str, Any]:
-        told = {name: [getattr(value, name) for value in values] for name in ("n_nan", "n_posinf", "n_neginf")}
+    def _histograms(self, values: Sequence[Histogram]) -> dict[str, Any]:
+        outside = {name: [getattr(value, name) for value in values] for name in ("n_nan", "n_posinf", "n_neginf")}
         counts, edges = [value.counts for value in values], [value.edges for value in values]
-        return {"counts": self._lists(counts), "edges": self._lists(edges), **told}
+        return {"counts": self._lists(counts), "edges": self._lists(edges), **outside}
 
     def _pictures(self, values: Sequence[PictureFiles]) -> dict[str, Any]:
         pa = self._arrow
@@ -267,7 +268,7 @@ class ParquetFolder:
         }
 
 
-def _some(cells: TagCells, rows: Any, values: list[Any]) -> TagCells:
+def _some(cells: TagCells, rows: Array, values: list[Array]) -> TagCells:
     names = ("index", "steps", "wall_times", "n_events", "flags")
     tracks = None if cells.tracks is None else [cells.tracks[row] for row in rows.tolist()]
     return replace(cells, values=values, tracks=tracks, **{name: getattr(cells, name)[rows] for name in names})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
@@ -13,6 +13,8 @@ from sightglass.core.errors import WireError
 from sightglass.core.values import Figure, Histogram
 from sightglass.storage.format import png
 from sightglass.storage.format.protobuf import spans
+
+from .event_encoding import Encoded
 
 Kind = Literal["scalar", "tensor", "histogram", "image", "text", "unknown"]
 
@@ -88,6 +90,9 @@ class EventFormat(Protocol):
 
         Returns `None` for anything but one scalar in its plainest form.
         """
+
+    def encode_event(self, values: Mapping[str, Any], *, step: float, wall_time: float) -> Encoded:
+        """Encode an event of values by tag; see `event_encoding.encode_values`."""
 
 
 def fields_once(event: memoryview, begin: int, end: int) -> dict[int, tuple[int, int, int]] | None:
