@@ -1,7 +1,7 @@
 """Watch a Hugging Face `Trainer` with one callback: a tiny transformer of random weights, and nothing is downloaded.
 
-It learns to continue a sequence that goes round. What is kept is asked for at the start, by queries: the norm of every
-gradient, and how even the attention's outputs are; afterwards the recorded run answers.
+The model learns to continue a cyclic sequence. Queries passed at the start say what to record: the norm of every
+gradient, and the spread of an attention layer's outputs. Afterwards the recorded run answers them.
 
     python examples/hf_trainer_tiny.py
 """

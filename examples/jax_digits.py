@@ -1,10 +1,10 @@
 """Look into a compiled training loop while it runs: every gradient, every activation, and nothing of it prepared.
 
 A small network learns handwritten digits; one call of one compiled function is an epoch, a `lax.scan` over its batches.
-All that the loop computes is logged in one line, and while nobody asks, the program is the one without that line. Then
-another process asks: how large are the gradients, layer by layer? Which units are zero for a whole batch? It finds a
-layer half of which is dead, lets the training recycle these units (Sokar et al. 2023, https://arxiv.org/abs/2302.12902),
-sees them live, and ends the run.
+One line logs all that the loop computes; without a query, the compiled program is the one without that line. Then
+another process queries the run: how large are the gradients, layer by layer? Which units are zero for a whole batch? It
+finds a layer whose units are half dead, calls an action that recycles them (Sokar et al. 2023,
+https://arxiv.org/abs/2302.12902), sees that they are alive again, and stops the run.
 
     python examples/jax_digits.py
 """
@@ -35,12 +35,12 @@ BATCH, N_BATCHES, RATE = 50, 30, 0.1
 
 NORM = sg.on("batch").map(lambda b: b.grads.map(lambda layer: layer["kernel"].norm())).mean()
 ONE = sg.on("batch").map(lambda b: (b.params, b.x, b.y, b.grads.map(lambda layer: layer["kernel"].norm()))).first()
-DEAD = sg.on("batch").map(lambda b: b.acts.map(lambda units: (units == 0).all(axis=0).mean())).mean()
-OUTPUTS = sg.on("batch").map(lambda b: b.acts["dense1"].histogram(bins=24)).last()
+DEAD = sg.on("batch").map(lambda b: b.activations.map(lambda units: (units == 0).all(axis=0).mean())).mean()
+OUTPUTS = sg.on("batch").map(lambda b: b.activations["dense1"].histogram(bins=24)).last()
 traced_on = []
 
 
-# The training: as one would write it anyway, and the lines with `sgx` and `run`.
+# The training: an ordinary one, plus the lines with `sgx` and `run`.
 
 
 def draw(rng, layer):
@@ -51,28 +51,28 @@ def draw(rng, layer):
 
 def forward(params, x):
     """Return the logits, and the outputs of the hidden layers by name."""
-    acts = {}
+    activations = {}
     for layer in ("dense1", "dense2"):
-        x = acts[layer] = jax.nn.relu(x @ params[layer]["kernel"] + params[layer]["bias"])
-    return x @ params["out"]["kernel"] + params["out"]["bias"], acts
+        x = activations[layer] = jax.nn.relu(x @ params[layer]["kernel"] + params[layer]["bias"])
+    return x @ params["out"]["kernel"] + params["out"]["bias"], activations
 
 
 def loss_of(params, x, y):
-    logits, acts = forward(params, x)
-    return -jnp.take_along_axis(jax.nn.log_softmax(logits), y[:, None], axis=1).mean(), acts
+    logits, activations = forward(params, x)
+    return -jnp.take_along_axis(jax.nn.log_softmax(logits), y[:, None], axis=1).mean(), activations
 
 
 def train_epoch(params, batches, images, labels, test):
-    """Go once through the images; each of the batches is the numbers of its rows."""
+    """Train one pass over the images; a batch is the row numbers of its images."""
     traced_on.append(threading.current_thread())
 
     def step(params, rows):
         x, y = images[rows], labels[rows]
-        (loss, acts), grads = jax.value_and_grad(loss_of, has_aux=True)(params, x, y)
-        sgx.log({"loss": loss, "grads": grads, "acts": acts, "params": params, "x": x, "y": y})
+        (loss, activations), grads = jax.value_and_grad(loss_of, has_aux=True)(params, x, y)
+        sgx.log({"loss": loss, "grads": grads, "activations": activations, "params": params, "x": x, "y": y})
         return jax.tree.map(lambda p, g: p - RATE * g, params, grads), loss
 
-    def accuracy():  # called only where somebody asks for it
+    def accuracy():  # called only if a query reads it
         return (forward(params, test[0])[0].argmax(axis=1) == test[1]).mean()
 
     params, losses = jax.lax.scan(step, params, batches)
@@ -81,14 +81,14 @@ def train_epoch(params, batches, images, labels, test):
 
 
 def train(name, directory):
-    """Train until somebody stops the run. Half of the first layer's biases are far too low."""
+    """Train until a client stops the run. Half of the first layer's biases are far too low."""
     rng = np.random.default_rng(0)
     images, labels, *test = map(jnp.asarray, digits.load())
     params = {layer: draw(rng, layer) for layer in SIZES}
     params["dense1"]["bias"] = jnp.tile(jnp.array([0.0, -20.0]), SIZES["dense1"][1] // 2)
 
     def recycle(layer):
-        """Draw those units of a layer anew that are zero for all images; return how many."""
+        """Reinitialise the units of a layer that are zero for all images; return how many."""
         dead = (forward(params, images)[1][layer] == 0).all(axis=0)
         params[layer] = jax.tree.map(lambda new, old: jnp.where(dead, new, old), draw(rng, layer), params[layer])
         return int(dead.sum())
@@ -102,11 +102,11 @@ def train(name, directory):
             run.observe("epoch", step=i, loss=loss)  # from here on `params` are the new ones, for actions as well
             if run.stopping:
                 break
-            time.sleep(0.03)  # in place of a larger network
-    assert traced_on.count(threading.main_thread()) == 1, "what was asked was compiled elsewhere"
+            time.sleep(0.03)  # stands for a larger network
+    assert traced_on.count(threading.main_thread()) == 1, "queries are compiled on another thread"
     example = params, batches, images, labels, test
     plain = jax.jit(sgx.strip(train_epoch)).lower(*example).as_text()
-    assert epoch.lower(*example).as_text() == plain, "and the training's own program is as if there were no logs"
+    assert epoch.lower(*example).as_text() == plain, "the training's own program is the one without logs"
 
 
 # The client.
@@ -128,19 +128,19 @@ def main():
                 done = run.call("recycle", "dense1", at="epoch")
                 after = next(record.value for record in dead if record.step > (done.step + 1) * N_BATCHES)
                 run.stop()
-                assert process.wait(timeout=30) == 0, "the training ended in an error"
+                assert process.wait(timeout=30) == 0, "the training failed"
             sg.plot(outputs, title="outputs of dense1, the last batch", height=8)
             sg.plot(dead, title="how many units are zero for a whole batch", view="line", height=8)
         finally:
             process.kill()
-    print(f"{before['dense1']:.0%} of dense1 were dead. Behind epoch {done.step}, {done.result} units were recycled.")
+    print(f"{before['dense1']:.0%} of dense1 were dead. At epoch {done.step}, {done.result} units were recycled.")
 
     grads = jax.jit(jax.grad(lambda params: loss_of(params, x, y)[0]))(params)
     for layer in SIZES:
         np.testing.assert_allclose(norms[layer], np.linalg.norm(grads[layer]["kernel"]), rtol=1e-4)
     assert before["dense1"] >= 0.5 > before["dense2"], "half of the first layer is dead"
-    assert done.result >= SIZES["dense1"][1] // 2, "these units were found in the training, too"
-    assert after["dense1"] < 0.25, "and live again"
+    assert done.result >= SIZES["dense1"][1] // 2, "the action found these units, too"
+    assert after["dense1"] < 0.25, "and they are alive again"
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Look into loops whose length nobody knows: a pole is balanced by trial and error, and at first nobody can do it.
+"""Look into loops of unknown length: a pole is balanced by trial and error, and at first no policy can do it.
 
-A cart pushes to the left or right to keep a pole upright; an episode, a `lax.while_loop`, ends when it falls. Policies
-are tried at random, four a call of one compiled function. You learn how `spool` reduces what such a loop logs, so that
-the environment has no need to count; how a client sees three events at three depths of one program, `generation`,
-`episode` and `env`, each as it happens; and how it finds out why no episode lasts, and turns the knob that mends it.
+A cart pushes to the left or right to keep a pole upright; an episode, a `lax.while_loop`, ends when it falls. Each call
+of one compiled function tries four random policies. You learn how `spool` reduces the logs of such a loop, so that the
+environment need not count; how a client sees three events at three depths of one program, `generation`, `episode` and
+`env`, each as it happens; and how it finds out why every episode is short, and sets the control that cures it.
 
     python examples/jax_rl_loop.py
 """
@@ -71,19 +71,19 @@ def generation(best, i, push):
 
 
 def train(run, watching):
-    """Search until somebody stops the run; return the best policy, and the lengths of the episodes by generation."""
-    push = run.control("push", 0.1, min=0.0, max=20.0)  # newtons: the knob that somebody left too low
+    """Search until a client stops the run; return the best policy, and the lengths of the episodes by generation."""
+    push = run.control("push", 0.1, min=0.0, max=20.0)  # newtons; too low to balance the pole
     step = sgx.live(jax.jit(generation), event="generation")
     best, lengths = (jnp.zeros(4), jnp.float32(0)), []
     while not (run.stopping or watching.done()):
         best, last = step(best, len(lengths), push.value)
         lengths.append(np.asarray(last))
-        run.flush()  # in place of a slower environment: what nobody keeps up with is dropped, and counted
+        run.flush()  # stands for a slower environment: records that are not read in time are dropped
     return best[0], lengths
 
 
 def watch(client, streams):
-    """See that episodes are short, find out why, turn the knob, and stop when the pole stays up."""
+    """See that episodes are short, find out why, set the control, and stop the run when the pole stays up."""
     short = next(iter(streams["lengths"])).value
     reach = next(iter(streams["reach"])).value
     print(f"Episodes last {max(short)} steps at most, and the cart goes no further than {reach:.3f} m: a weak motor?")
@@ -103,7 +103,7 @@ def main():
         "best": "generation.best",
     }
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as threads:
-        with sg.init("jax-rl-loop", dir=folder, budget=None) as run:  # none, so that every event is counted
+        with sg.init("jax-rl-loop", dir=folder, budget=None) as run:  # no budget: every event is evaluated
             client = sg.connect(run)
             streams = {name: client.stream(query) for name, query in questions.items()}
             watching = threads.submit(watch, client, streams)
@@ -113,9 +113,9 @@ def main():
 
     seen = [record.value for record in streams["lengths"]]
     n_steps = sum(record.value for record in streams["steps"])
-    print(f"{len(seen)} generations were looked into: {np.sum(seen)} steps of episodes, {n_steps} events.")
-    assert max(short) < MAX_STEPS / 2, "nobody could balance anything"
-    assert reach < 0.5, "for the motor was too weak"
+    print(f"{len(seen)} generations were observed: {np.sum(seen)} steps of episodes, {n_steps} events.")
+    assert max(short) < MAX_STEPS / 2, "no policy could balance the pole"
+    assert reach < 0.5, "because the motor was too weak"
     np.testing.assert_array_equal(seen, lengths[-len(seen) :], "the client saw what the program returned")
     assert n_steps == np.sum(seen), "and every step of every episode"
 

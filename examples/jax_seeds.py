@@ -1,9 +1,9 @@
-"""Train eight networks at once, and keep eight runs that can be told apart, opened and compared.
+"""Train eight networks at once, and record eight runs that you can open and compare.
 
-`jax.vmap` over seeds makes one compiled program of eight trainings. A logger's state says whose a log is: made of the
-seed inside the program, it has a lane for each, and `MultiLogger` hands every log to two loggers: one writes record
-files, a directory for each seed; the other puts all into a run that clients see. Afterwards the recorded runs answer
-which seed was best, and how far the seeds lie apart, and the answers are those of the program.
+`jax.vmap` over seeds makes one compiled program of eight trainings. The state of a logger carries the seed, so that
+each log is written for its own training. `MultiLogger` passes every log to two loggers: one writes record files, a
+directory for each seed; the other logs to a live run. Afterwards the recorded runs show which seed was best, and how
+much the seeds differ, and they agree with what the program returned.
 
     python examples/jax_seeds.py
 """
@@ -101,7 +101,7 @@ def main():
                 np.testing.assert_array_equal(accuracy.values, accuracies[seed], "the program returned the same")
                 np.testing.assert_array_equal(loss.steps, np.arange(N_EPOCHS * N_STEPS), "no step is missing")
                 same = together.stream(f"{seed}/loss").to_arrays()
-                np.testing.assert_array_equal(loss.values, same.values, "both loggers were given the same")
+                np.testing.assert_array_equal(loss.values, same.values, "both loggers received the same values")
 
     assert finals[best] == accuracies[:, -1].max(), "the best of the runs is the best of the program"
     np.testing.assert_allclose([mean, spread], [accuracies[:, -1].mean(), accuracies[:, -1].std()], rtol=1e-5)

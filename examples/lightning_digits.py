@@ -22,7 +22,7 @@ GOOD = 0.9
 
 
 class Classifier(pl.LightningModule):
-    """One hidden layer, as anybody would write it."""
+    """An ordinary network with one hidden layer."""
 
     def __init__(self):
         super().__init__()
@@ -49,7 +49,7 @@ def loader(images, labels):
 
 
 class Observer(threading.Thread):
-    """Somebody else, anywhere: asks, sets the learning rate, and stops the run when it has learnt."""
+    """A client: queries the run, sets the learning rate, and stops the run when the model has learned."""
 
     def __init__(self, name):
         super().__init__()

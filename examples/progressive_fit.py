@@ -1,9 +1,9 @@
 """Watch the curves of an additive model take shape while it is being fitted, and stop when they are good enough.
 
 A generalised additive model explains y by a sum of unknown curves, one per feature. Backfitting finds them sweep by
-sweep: smooth what the others leave over against one feature, go to the next. That can take long, and the partial
-results are worth seeing. You learn how to offer them with one line in the fit, how to follow them from another process,
-how a reducer closes with each sweep (`end_group`), and how to end the fit from outside.
+sweep: smooth the residuals of all other curves against one feature, then go to the next. That can take long, and the
+partial results are worth seeing. You learn how to observe them with one line in the fit, how to follow them from
+another process, how a reducer closes with each sweep (`end_group`), and how to stop the fit from outside.
 
     python examples/progressive_fit.py
 """
@@ -31,7 +31,7 @@ GRID = (np.arange(N_BINS) + 0.5) / N_BINS
 
 
 def make_data(*, seed=0):
-    """Draw features that hang together, each uniform from 0 to 1, and y = the sum of their curves + noise."""
+    """Draw correlated features, each uniform from 0 to 1, and y = the sum of their curves + noise."""
     rng = np.random.default_rng(seed)
     common = rng.normal(size=N_SAMPLES)
     x = {}
@@ -43,7 +43,7 @@ def make_data(*, seed=0):
 
 
 def smooth(x, residuals, *, stiffness=20.0):
-    """Fit a smooth curve, given at `GRID`: means in bins, with second differences penalised (Whittaker 1923)."""
+    """Fit a smooth curve at the points of `GRID`: means in bins, with second differences penalised (Whittaker 1923)."""
     bins = (x * N_BINS).astype(int)
     counts, sums = np.bincount(bins, minlength=N_BINS), np.bincount(bins, residuals, minlength=N_BINS)
     bend = np.diff(np.eye(N_BINS), 2, axis=0)
@@ -52,7 +52,7 @@ def smooth(x, residuals, *, stiffness=20.0):
 
 
 def fit(name, directory):
-    """Fit by backfitting, for as long as nobody stops it."""
+    """Fit by backfitting, until a client stops the run."""
     x, y = make_data()
     shapes = {feature: np.zeros(N_BINS) for feature in x}
     effects = {feature: np.zeros(N_SAMPLES) for feature in x}
@@ -64,14 +64,14 @@ def fit(name, directory):
                 effects[feature] = np.interp(x[feature], GRID, shapes[feature])
                 left_over = y - y.mean() - sum(effects.values())
                 run.observe("sweep", sweep=sweep, feature=feature, shapes=shapes, r2=1 - left_over.var() / y.var())
-                time.sleep(0.05)  # in place of the minutes that a real one takes
+                time.sleep(0.05)  # stands for the minutes that a real sweep takes
             run.end_group("sweep")
             if run.stopping:
                 break
 
 
 def watch(run):
-    """Follow the fit, stop it once a sweep gains little, and return what was seen after each sweep."""
+    """Follow the fit, stop it when a sweep gains little, and return the value after each sweep."""
     partial = run.stream(sg.on("sweep").map(lambda s: {"sweep": s.sweep, "r2": s.r2, "shapes": s.shapes}).last())
     seen, stopped = [], False
     for record in partial:
@@ -87,7 +87,7 @@ def watch(run):
 
 
 def sparkline(curve):
-    """Draw a curve in one line of text."""
+    """Return a curve as one line of text."""
     levels = (curve - curve.min()) / (np.ptp(curve) or 1.0)
     return "".join("▁▂▃▄▅▆▇█"[int(level * 7.99)] for level in levels)
 
@@ -98,7 +98,7 @@ def main():
         process = subprocess.Popen([sys.executable, __file__, "--fit", name, directory])
         try:
             seen = watch(sg.connect(name, wait_s=20))
-            assert process.wait(timeout=20) == 0, "the fit ended in an error"
+            assert process.wait(timeout=20) == 0, "the fit failed"
         finally:
             process.kill()
     assert len(seen) >= 3, "the sweeps were seen one by one"

@@ -1,13 +1,12 @@
 """Supervise many training jobs on several hosts, and stop the poor ones early.
 
-A grid of 36 networks is trained on handwritten digits, six processes at a time. Nothing is prepared for the occasion:
-each job announces its epochs, and that is all. A monitor of thirty lines finds the jobs, asks each for its accuracy,
-and stops those that fall behind what the others had at the same epoch. Where it may, the example puts a third of the
-jobs on "another host", a network namespace that can be reached over TCP alone, with the keys in each job's connection
-file.
+A grid of 36 networks is trained on handwritten digits, six processes at a time. The jobs only observe their epochs. A
+monitor of thirty lines finds the jobs, queries the accuracy of each, and stops those that are worse than the others
+were at the same epoch. If it is allowed to, the example runs a third of the jobs on "another host", a network
+namespace that only TCP reaches, with the keys in each job's connection file.
 
-You learn how to find runs here and elsewhere (`sg.runs`), how to read many streams as one (`union`), and how to act on
-what they say (`run.stop`).
+You learn how to find runs on this and other machines (`sg.runs`), how to read many streams as one (`union`), and how to
+stop runs by what they report (`run.stop`).
 
     python examples/supervise_jobs.py
 """
@@ -36,7 +35,7 @@ PATIENCE, MARGIN = 5, 0.05
 NETWORK = f"10.217.{os.getpid() % 250}"
 
 
-# A job: a training as one would write it anyway, and two lines for the run.
+# A job: an ordinary training, plus two lines for the run.
 
 
 def train(lr, width, activation, directory, listen):
@@ -45,8 +44,8 @@ def train(lr, width, activation, directory, listen):
     params = network.init([images.shape[1], width, digits.N_CLASSES], seed=0, activation=activation)
     velocity = network.zeros_like(params)
     rng = np.random.default_rng(0)
-    name, kept = job_name(lr, width, activation), ["epoch.accuracy"]
-    with sg.init(name, dir=directory, config={"lr": lr}, listen=listen, record=kept) as run:
+    name, queries = job_name(lr, width, activation), ["epoch.accuracy"]
+    with sg.init(name, dir=directory, config={"lr": lr}, listen=listen, record=queries) as run:
         for epoch in range(N_EPOCHS):
             for rows in rng.permutation(len(images)).reshape(-1, BATCH):
                 _, grads, _ = network.loss_and_grads(params, images[rows], labels[rows], activation=activation)
@@ -65,15 +64,15 @@ def job_name(lr, width, activation):
 
 
 def find(names, shared, *, timeout_s=30.0):
-    """Wait until all of these jobs are there, on this host or another, and connect to those that are not over yet."""
+    """Wait until all of these jobs have started, on this host or another, and connect to those that still run."""
     runs, waiting = {}, set(names)
     end = time.monotonic() + timeout_s
     while waiting:
-        assert time.monotonic() < end, f"not all jobs have begun: {waiting}"
+        assert time.monotonic() < end, f"some jobs have not started: {waiting}"
         for info in sg.runs(connections=shared):
             if info.name in waiting and info.state == "running":
                 file = Path(info.directory) / "connection.json"
-                with contextlib.suppress(sg.RunNotFoundError, sg.RunLostError):  # it has just come to its end
+                with contextlib.suppress(sg.RunNotFoundError, sg.RunLostError):  # it has just ended
                     runs[info.name] = sg.connect(file if file.exists() else info.id)
         waiting -= {*runs, *(info.name for info in sg.runs(shared) if info.state == "ended")}
         time.sleep(0.05)
@@ -84,33 +83,33 @@ def supervise(runs, curves, stopped):
     """Stop each job that lies well below the median of all jobs so far at the same epoch."""
     streams = []
     for run in runs.values():
-        with contextlib.suppress(sg.RunLostError):  # it has come to its end meanwhile
+        with contextlib.suppress(sg.RunLostError):  # it has ended meanwhile
             streams.append(run.stream("epoch.accuracy"))
     for record in streams[0].union(*streams[1:]) if streams else ():
         curves.setdefault(record.run, {})[record.step] = record.value
         peers = [curve[record.step] for curve in curves.values() if record.step in curve]
         poor = record.value < np.median(peers) - MARGIN
         if poor and record.step >= PATIENCE and len(peers) >= N_AT_ONCE // 2 and record.run not in stopped:
-            with contextlib.suppress(sg.RunLostError):  # it may just have come to its end
+            with contextlib.suppress(sg.RunLostError):  # it may just have ended
                 stopped[record.run] = int(runs[record.run].stop().step)
     for run in runs.values():
         run.close()
 
 
 def look_up(shared, curves):
-    """Add what jobs did before the monitor was there: it is in their files."""
+    """Add the epochs before the monitor connected, from the jobs' files."""
     with sg.open(shared) as recorded:
         for job in recorded.values():
             for record in job.stream("epoch.accuracy"):
                 curves.setdefault(job.name, {})[record.step] = record.value
 
 
-# The cluster: this host, and another one if we may make it.
+# The cluster: this host, and another one if we are allowed to make it.
 
 
 @contextlib.contextmanager
 def other_host():
-    """Make a network namespace with a cable to ours; gives its name, or `None` where that is not allowed."""
+    """Make a network namespace with a link to ours; return its name, or `None` if that is not allowed."""
     name = f"sg{os.getpid()}"
     commands = [
         f"ip netns add {name}",
@@ -144,7 +143,7 @@ def start(job, *, host, shared):
 
 
 def show(curves, stopped, remote):
-    """Print what became of each job."""
+    """Print the result of each job."""
     print(f"{'job':20}{'host':>8}{'accuracy':>10}{'epochs':>8}")
     for name, curve in sorted(curves.items(), key=lambda item: -item[1][max(item[1])]):
         epochs = max(curve) + 1

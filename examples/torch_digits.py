@@ -1,8 +1,8 @@
 """Find out that gradients vanish in a PyTorch network, and cure it while it trains, by its learning rate.
 
-Another process trains a deep sigmoid network on handwritten digits. Its only lines for us are `sg.init`, `sgt.watch`
-and `run.observe`. From here we ask how large the gradients are, layer by layer, and how far a step moves the
-weights, which nobody logged; then we set the learning rate of the live optimizer, and see both change.
+Another process trains a deep sigmoid network on handwritten digits; `sg.init`, `sgt.watch` and `run.observe` are its
+only lines for Sightglass. This process queries how large the gradients are, layer by layer, and how far a step moves
+the weights, none of which was logged; then it sets the learning rate of the live optimizer, and sees both change.
 
     python examples/torch_digits.py
 """
@@ -30,7 +30,7 @@ DEAD = sg.on("batch").map(lambda b: (b.activations["1"].std(axis=0) < 1e-3).sum(
 
 
 def train(name, directory):
-    """Train until somebody stops the run; this is what a user's program looks like."""
+    """Train until a client stops the run. A program of yours looks like this."""
     import torch
     from torch import nn
 
@@ -54,8 +54,8 @@ def train(name, directory):
             run.observe("batch", loss=loss.detach())
 
 
-def ask(run, query, n=5):
-    """Ask a run something that it was never asked before; return the first n values."""
+def fetch(run, query, n=5):
+    """Send a new query to a run, and return its first n values."""
     stream = run.stream(query)
     values = [record.value for record in itertools.islice(stream, n)]
     stream.close()
@@ -63,13 +63,13 @@ def ask(run, query, n=5):
 
 
 def reaches(run):
-    """Return how much of the last layer's gradient reaches the first."""
-    return float(np.median([flow[LAYERS[0]] / flow[LAYERS[-1]] for flow in ask(run, FLOW)]))
+    """Return the share of the last layer's gradient that reaches the first."""
+    return float(np.median([flow[LAYERS[0]] / flow[LAYERS[-1]] for flow in fetch(run, FLOW)]))
 
 
 def moves(run):
     """Return how far a step moves the weights of the first layer, relative to their size."""
-    return float(np.median([ratio[LAYERS[0]] for ratio in ask(run, RATIOS)]))
+    return float(np.median([ratio[LAYERS[0]] for ratio in fetch(run, RATIOS)]))
 
 
 def main():
@@ -78,11 +78,11 @@ def main():
         process = subprocess.Popen([sys.executable, __file__, name, directory])
         try:
             run = sg.connect(name, wait_s=60)
-            stuck = ask(run, LOSS)[-1]
+            stuck = fetch(run, LOSS)[-1]
             before, step_before = reaches(run), moves(run)
             print(f"The loss stays at {stuck:.2f}; guessing gives {np.log(10):.2f}.")
-            print(f"Of the last layer's gradient {before:.1e} reaches the first: it vanishes on its way.")
-            print(f"Units of the first layer that give the same for every digit: {ask(run, DEAD, 1)[0]:.0f}.")
+            print(f"Of the last layer's gradient {before:.1e} reaches the first: it vanishes on the way.")
+            print(f"Units of the first layer with the same output for every digit: {fetch(run, DEAD, 1)[0]:.0f}.")
             print(f"A step moves its weights by {step_before:.1e} of their size; 1e-3 is usual. Let us be bolder.")
             assert stuck > 2.2
             assert before < 1e-2

@@ -30,12 +30,12 @@ class Attention(nn.Module):
         logits = jnp.einsum("bihd,bjhd->bhij", q, k) / jnp.sqrt(q.shape[-1]) + bias[:, None, None, :]
         past = jnp.tril(jnp.ones((length, length), bool))
         weights = jax.nn.softmax(jnp.where(past, logits, -jnp.inf))
-        self.sow("plots", "weights", weights[:1])  # what is drawn, and not more of it
+        self.sow("plots", "weights", weights[:1])  # only what is drawn
         return nn.Dense(width)(jnp.einsum("bhij,bjhd->bihd", weights, v).reshape(n, length, width))
 
 
 class Block(nn.Module):
-    """A plain block: it passes on the scores that it is given."""
+    """A plain block: it returns the scores unchanged."""
 
     n_heads: int
 
@@ -60,7 +60,7 @@ class ForkingBlock(nn.Module):
 
 
 class GPT(Module):
-    """Predicts the next character. It is called with characters and those that follow, and returns (logits, loss)."""
+    """Predicts the next character. Called with characters and those that follow, it returns (logits, loss)."""
 
     n_characters: int
     width: int
@@ -81,7 +81,7 @@ class GPT(Module):
 
 
 class Thoughtbubbles(GPT):
-    """A GPT whose blocks judge their tokens, and which draws how they did."""
+    """A GPT whose blocks judge their tokens, and which draws the scores."""
 
     block = ForkingBlock
 

@@ -10,7 +10,7 @@ from sightglass.flax import sown
 
 
 def attention(meta, text):
-    """Draw a map for each head of each block: which characters of a text it looks at.
+    """Draw a map for each head of each block: the characters that it attends to.
 
     Args:
         meta: What a pass captured: `weights` of shape (1, heads, length, length) from each block's attention.

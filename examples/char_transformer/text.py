@@ -1,4 +1,4 @@
-"""A text that everybody has: Python's own help on its topics, half a million characters of it."""
+"""A text that comes with Python: its help on topics, half a million characters."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Train a small GPT on Python's own help, and see inside it: figures come out of the model, off the training's loop.
+"""Train a small GPT on Python's own help, and draw figures of its inside without slowing the training loop.
 
-A validation captures what the model's blocks have sown, and submits it. Then another process draws: the scores that
-the model gives its tokens, what each head of its attention looks at, and in the end the loss around the weights. The
-figures are kept with the run and live for its clients, in Weights & Biases (offline here) at their steps, and as PDFs
-where `config.yaml` says. The loop goes on meanwhile.
+Each validation captures what the model's blocks have sown, and submits it. Another process draws the scores of the
+tokens, what each attention head attends to, and at the end the loss around the weights. The figures are logged to the
+run, where clients see them live, to Weights & Biases (offline here) at their steps, and written as PDFs to the folder
+that `config.yaml` names. Meanwhile the loop continues.
 
     python examples/char_transformer/train.py [--root FOLDER]
 """
@@ -38,7 +38,7 @@ DISTANCES = np.linspace(-0.5, 0.5, 11)
 
 LOSS = sg.on("batch").map(lambda b: b.loss).mean(every=25)
 GOING_ON = sg.on("validation").map(lambda v: np.exp(v.plots["ForkingBlock_3"]["new_cumulative_scores"][0]).mean())
-"""How much of the text goes through all blocks: what was sown is there for clients as well."""
+"""The share of the text that goes through all blocks: clients can query what was sown, too."""
 
 
 @jax.jit
@@ -97,7 +97,7 @@ def train(config, run, plotter):
         if step % options["validate_every"] == 0:
             loss, meta = validate(state, batches)
             losses.append(float(loss))
-            print(f"step {step:4}: a loss of {losses[-1]:.3f} a character on text that it has not learned from")
+            print(f"step {step:4}: a loss of {losses[-1]:.3f} a character on the validation text")
             wandb.log({"validation/loss": losses[-1]}, step=step)
             run.log({"validation/loss": losses[-1]}, step=step)
             run.observe("validation", step=step, loss=loss, **meta)
@@ -130,21 +130,23 @@ def main():
         sg.init(config["run_name"], dir=folder, config=config) as run,
         Plotter.from_config(config, Thoughtbubbles) as plotter,
     ):
-        client = sg.connect(run)  # as it could be from anywhere else
+        client = sg.connect(run)  # or from any other process
         loss, going_on = client.stream(LOSS), client.stream(GOING_ON)
         losses = train(config, run, plotter)
         trained_s = time.monotonic() - begun_s
-    print(f"{trained_s:.0f} s of training, then {time.monotonic() - begun_s - trained_s:.1f} s until all was drawn.")
+    print(f"{trained_s:.0f} s of training, then {time.monotonic() - begun_s - trained_s:.1f} s until all were drawn.")
     sg.plot(loss, title="loss, the mean of 25 batches", height=10)
     sg.plot(going_on, title="how much of the text goes through all blocks", view="line", height=8)
     written = sorted((folder / config["run_name"]).glob("*.pdf"))
     print("Figures:", *written, sep="\n  ")
     print(f"Read them in the recorded run, too: sightglass open {run.directory}")
 
-    assert losses[0] > 4.2, "it began with guesses"
-    assert losses[-1] < 0.6 * losses[0], "and has learned"
+    assert losses[0] > 4.2, "it began by guessing"
+    assert losses[-1] < 0.6 * losses[0], "and it has learned"
     drawn = plotter.statistics()
-    assert (drawn.n_failed, drawn.n_dropped, drawn.n_here) == (0, 0, 0), f"all was drawn, in a child: {drawn}"
+    assert (drawn.n_failed, drawn.n_dropped, drawn.n_here) == (0, 0, 0), (
+        f"all figures were drawn, in the child process: {drawn}"
+    )
     steps = range(0, config["training"]["n_steps"] + 1, config["training"]["validate_every"])
     names = {f"analysis_{name}_step{step}.pdf" for name in ("cum_scores", "attention") for step in steps}
     assert {path.name for path in written} >= names | {f"analysis_landscape_step{steps[-1]}.pdf"}
