@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from sightglass.core.errors import DamagedError
 from sightglass.storage.format.block import CHECKED, COLUMNS, HEAD, HEAD_BYTES
 from sightglass.storage.format.block_entries import BlockEntries, BlockEntry, Heads
-from sightglass.storage.format.framing import checksum
+from sightglass.storage.format.framing import Frame, RandomAccessFile, Scan, checksum, payload
 
 
 def entry_of(payload: bytes | bytearray | memoryview, *, offset: int = 0, length: int | None = None) -> BlockEntry:
@@ -16,6 +18,19 @@ def entry_of(payload: bytes | bytearray | memoryview, *, offset: int = 0, length
     heads = Heads()
     named, row = heads.read_one(payload, len(payload) if length is None else length, offset)
     return BlockEntries(named.key, heads.types, np.array([row]))[0]
+
+
+def whole_frames(file: RandomAccessFile, scan: Scan | None = None) -> Iterator[tuple[Frame, memoryview]]:
+    """Yield the intact frames of a file with their payloads; the scan notes the others as damaged."""
+    scan = scan or Scan(file)
+    for run in scan.runs():
+        for frame in map(Frame, run.offsets, run.lengths):
+            try:
+                body = payload(file, frame)
+            except DamagedError:
+                scan.damage(frame, "the payload is damaged")
+                continue
+            yield frame, body
 
 
 def changed(payload: bytes | memoryview, **fields: Any) -> bytes:

@@ -25,7 +25,7 @@ from sightglass.storage.format.framing import RandomAccessFile, Scan
 from sightglass.storage.write import writer
 from sightglass.storage.write.writer import RecordWriter
 
-from ..storage.blocks import entry_of  # noqa: TID252  tests are not a package
+from ..storage.blocks import entry_of, whole_frames  # noqa: TID252  tests are not a package
 from .conftest import Start
 
 N_KILLS = 100
@@ -62,7 +62,7 @@ def series(directory: Path, *, torn: bool = False) -> dict[str, list[Any]]:
     for path in sorted(directory.glob("*.sgr")):
         file = RandomAccessFile(path)
         scan = Scan(file)
-        for _, payload in scan.frames(whole=True):
+        for _, payload in whole_frames(file, scan):
             if block.is_block(payload):
                 head, columns = entry_of(payload), block.decode(payload)
                 held = values.setdefault(head.key.tag, [])
@@ -238,7 +238,7 @@ def test_a_directory_that_vanishes_is_made_again(tmp_path: Path, told: Told, unt
     keeper.close(60)
     (path,) = directory.iterdir()
     file = RandomAccessFile(path)
-    heads = [entry_of(p) for _, p in Scan(file).frames(whole=True) if block.is_block(p)]
+    heads = [entry_of(p) for _, p in whole_frames(file) if block.is_block(p)]
     file.close()
     assert [(head.index, head.n) for head in heads] == [(1, 99)]
 

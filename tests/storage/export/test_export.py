@@ -25,10 +25,12 @@ from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Tex
 from sightglass.storage.export import tables
 from sightglass.storage.export.export import Exported, Form, export
 from sightglass.storage.format.block import Key
-from sightglass.storage.format.framing import RandomAccessFile, Scan
+from sightglass.storage.format.framing import RandomAccessFile
 from sightglass.storage.format.png import encode_png
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.write.segment import SegmentWriter
+
+from ..blocks import whole_frames  # noqa: TID252  tests are not a package
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 BEGAN = 1_700_000_000.0
@@ -340,7 +342,7 @@ def test_mindspore_reads_what_was_written(record: Callable[..., Recording], tmp_
     (file,) = exported.files
     assert file.path.name == "events.out.events.summary.1700000000.0.sightglass_MS"
     source = RandomAccessFile(file.path)
-    events = [theirs.FromString(bytes(payload)) for _, payload in Scan(source).frames(whole=True)]
+    events = [theirs.FromString(bytes(payload)) for _, payload in whole_frames(source)]
     source.close()
     assert events[0].version == "MindSpore.Event:1"
     first = {value.tag: value.scalar_value for value in events[1].summary.value}

@@ -25,7 +25,7 @@ from sightglass.core.columns import CLOSED, COMPLETE, Columns, of_rows
 from sightglass.core.values import Histogram, Image, Tensor, Text
 from sightglass.storage.format import index
 from sightglass.storage.format.block import HEAD, HEAD_BYTES, Key, decode, decode_alike, encode
-from sightglass.storage.format.framing import RandomAccessFile, Scan
+from sightglass.storage.format.framing import RandomAccessFile
 from sightglass.storage.read.check import check
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.read.segment_reader import SegmentReader
@@ -34,6 +34,8 @@ from sightglass.storage.write import compact, merge, segment, writer
 from sightglass.storage.write.compact import Compactor, pays
 from sightglass.storage.write.segment import Rows, Segments, SegmentWriter
 from sightglass.storage.write.writer import RecordWriter
+
+from ..blocks import whole_frames  # noqa: TID252  tests are not a package
 
 NAME = "1700000000500-rank0-0000.sgr"
 LOSS = Key(kind="logged", tag="loss")
@@ -83,7 +85,7 @@ def rows_of(path: Path) -> dict[Key, list[Any]]:
 
 def frames_of(path: Path) -> list[bytes]:
     file = RandomAccessFile(path)
-    frames = [bytes(payload) for _, payload in Scan(file).frames(whole=True)]
+    frames = [bytes(payload) for _, payload in whole_frames(file)]
     file.close()
     return frames
 
@@ -499,7 +501,9 @@ def test_the_index_of_the_file_before_is_stale(tmp_path: Path) -> None:
     file = RandomAccessFile(path)
     assert index.read(file) is None
     file.close()
-    assert {key: len(old.columns(entries)) for key, entries in old.entries().items()} == dict.fromkeys(before, 600)
+    assert {key: sum(map(len, old.loads(entries))) for key, entries in old.entries().items()} == dict.fromkeys(
+        before, 600
+    )
     assert rows_of(path) == before
     place.unlink()
     old._n_indexed = 0

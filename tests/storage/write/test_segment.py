@@ -26,7 +26,7 @@ from sightglass.storage.format.protobuf import walk
 from sightglass.storage.write import segment
 from sightglass.storage.write.segment import Rows, Segments, SegmentWriter, split
 
-from ..blocks import entry_of  # noqa: TID252  tests are not a package
+from ..blocks import entry_of, whole_frames  # noqa: TID252  tests are not a package
 
 LOSS = Key(kind="logged", tag="loss")
 
@@ -46,7 +46,7 @@ def read(path: Path) -> tuple[list[tuple[BlockEntry, Columns]], Scan]:
     file = RandomAccessFile(path)
     scan = Scan(file)
     blocks = []
-    for i, (_, payload) in enumerate(scan.frames(whole=True)):
+    for i, (_, payload) in enumerate(whole_frames(file, scan)):
         if i == 0:
             assert bytes({n: v for n, _, v in walk(payload)}[3]) == b"Sightglass.Event:2"
             continue
@@ -59,7 +59,7 @@ def read(path: Path) -> tuple[list[tuple[BlockEntry, Columns]], Scan]:
 def segments_of(path: Path) -> set[int]:
     """Return the numbers that the blocks of a file carry."""
     file, found = RandomAccessFile(path), set()
-    for _, payload in Scan(file).frames(whole=True):
+    for _, payload in whole_frames(file):
         if block.is_block(payload):
             found.add(int(np.frombuffer(payload, block.HEAD, 1)["segment"][0]))
     file.close()

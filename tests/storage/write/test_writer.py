@@ -35,7 +35,7 @@ from sightglass.storage.write import column_builder, writer
 from sightglass.storage.write.column_builder import ColumnBuilder, UnstorableValue
 from sightglass.storage.write.writer import RecordWriter
 
-from ..blocks import entry_of  # noqa: TID252  tests are not a package
+from ..blocks import entry_of, whole_frames  # noqa: TID252  tests are not a package
 
 WAIT_S = 60.0
 
@@ -50,7 +50,7 @@ def stored(directory: Path) -> tuple[dict[Key, list[Point]], dict[Key, list[Bloc
     for path in sorted(directory.glob("*.sgr")):
         file = RandomAccessFile(path)
         scan = Scan(file)
-        for _, payload in scan.frames(whole=True):
+        for _, payload in whole_frames(file, scan):
             if not block.is_block(payload):
                 continue
             head, columns = entry_of(payload), block.decode(payload)

@@ -142,10 +142,10 @@ def batches(file: RandomAccessFile, scan: Scan, note: Callable[[Frame, memoryvie
             continue
         length = framing.header(window)
         if length is None:
-            found = next(scan.frames(), None)  # searches for the next intact frame
+            found = next(scan.runs(), None)  # searches for the next intact frame
             if found is None:
                 break
-            scan.position = found[0].offset
+            scan.position = found.offsets[0]
             continue
         frame = Frame(start, length)
         if frame.end > end:

@@ -269,7 +269,7 @@ class Run:
 
     Attributes:
         starts: Where payloads begin in `data`.
-        lengths: How long the payloads are; of a long one, `data` may have the beginning only.
+        lengths: How long the payloads are; of one longer than `HEAD_BYTES`, `data` may have no more than these.
         offsets: Where the frames begin in the file.
         n_bytes: How many bytes `data` has.
     """
@@ -315,20 +315,16 @@ class Scan:
         self._searched = 0
         self._verified = 0
 
-    def runs(self, *, whole: bool = False) -> Iterator[Run]:
-        """Yield the frames up to the end of the file as it is now, many at once.
-
-        Args:
-            whole: Yield whole payloads; else at least the first `HEAD_BYTES` of each.
-        """
+    def runs(self) -> Iterator[Run]:
+        """Yield the frames up to the end of the file as it is now, many at once."""
         end, ahead, is_lost, run = self._file.size(), WINDOW_BYTES, False, Run()
         while self.position + HEADER_BYTES <= end:
             window = bytes(self._file.read(self.position, ahead))
-            starts, lengths, needed = _header_run(window, end - self.position, whole=whole)
+            starts, lengths, needed = _header_run(window, end - self.position, whole=False)
             if starts:
                 run.add(window, self.position, starts, lengths)
                 self.position += starts[-1] + lengths[-1] + FOOTER_BYTES
-                ahead = WINDOW_BYTES if lengths[-1] < LARGE_BYTES or whole else HEADER_BYTES + HEAD_BYTES
+                ahead = WINDOW_BYTES if lengths[-1] < LARGE_BYTES else HEADER_BYTES + HEAD_BYTES
                 if run.n_bytes >= WINDOW_BYTES:
                     yield run
                     run = Run()
@@ -347,22 +343,6 @@ class Scan:
             yield run
         self.torn = max(0, end - self.position)
         self.tail = self._lost(self.torn) if is_lost else None
-
-    def frames(self, *, whole: bool = False) -> Iterator[tuple[Frame, memoryview]]:
-        """Yield the frames up to the end of the file as it is now, each with the first bytes of its payload.
-
-        Args:
-            whole: Yield whole payloads instead, and only intact ones.
-        """
-        for run in self.runs(whole=whole):
-            window = memoryview(run.data)
-            for start, length, offset in zip(run.starts, run.lengths, run.offsets, strict=True):
-                found = Frame(offset, length)
-                body = window[start : start + (length if whole else min(length, HEAD_BYTES))]
-                if whole and checksum(body) != _U32.unpack_from(window, start + length)[0]:
-                    self.damage(found, "the payload is damaged")
-                    continue
-                yield found, body
 
     def damage(self, frame: Frame, what: str, *, tag: str = "", step: float | None = None) -> None:
         """Note that a frame is damaged."""

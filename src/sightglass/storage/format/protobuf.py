@@ -38,16 +38,6 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def zigzag(value: int) -> int:
-    """Map a signed number to an unsigned one, small ones to small ones; `sint64` is written so."""
-    return value << 1 if value >= 0 else (-value << 1) - 1
-
-
-def unzigzag(value: int) -> int:
-    """Undo `zigzag`."""
-    return value >> 1 if not value & 1 else -(value + 1 >> 1)
-
-
 def signed(value: int) -> int:
     """Read a varint as an `int64`."""
     return value - 2**64 if value >= 2**63 else value

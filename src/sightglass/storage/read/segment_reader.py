@@ -33,7 +33,6 @@ from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Damage
 from sightglass.storage.format.protobuf import BYTES, FIXED64, walk
 from sightglass.storage.tensors import partial_read, slices
 
-from .concat import Join
 from .record_file import name_of
 
 __all__ = ["BlockEntry", "SegmentReader", "name_of"]
@@ -295,15 +294,6 @@ class SegmentReader:
             yield columns
             if isinstance(columns.values, list):
                 buffer = memoryview(b"")
-
-    def columns(self, entries: BlockEntries) -> Columns:
-        """Read blocks of a series as one; those that are damaged are left out."""
-        rows = entries.rows
-        join = Join(int(rows["n"].sum()), int(rows["length"].sum()))
-        for columns in self.loads(entries):
-            if columns is not None:
-                join.add(columns)
-        return join.columns()
 
     def _load(self, entries: BlockEntries, row: Any, offset: int, buffer: memoryview) -> Columns:
         n, length = self._file.readinto(offset + HEADER_BYTES, buffer), len(buffer) - FOOTER_BYTES

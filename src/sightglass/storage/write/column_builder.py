@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +19,7 @@ from sightglass.core.columns import FLOAT64, INT64, Columns, Row, of_rows, step_
 from sightglass.core.values import PLAIN, Histogram, n_bytes, to_host
 from sightglass.storage.format.block import Key
 
+from .merge import joined
 from .segment import Rows
 
 FULL_ROWS: Final = 4_096
@@ -236,11 +237,11 @@ def _together(pieces: Iterable[Rows]) -> Iterator[Rows]:
     group: list[Rows] = []
     for piece in pieces:
         if group and not _fit(group[-1].columns, piece.columns):
-            yield _joined(group)
+            yield replace(group[-1], columns=joined([one.columns for one in group]))
             group = []
         group.append(piece)
     if group:
-        yield _joined(group)
+        yield replace(group[-1], columns=joined([one.columns for one in group]))
 
 
 def _fit(one: Columns, other: Columns) -> bool:
@@ -251,18 +252,3 @@ def _form(columns: Columns) -> Any:
     values = columns.values
     form = str(values.dtype) if isinstance(values, np.ndarray) else ""
     return form, columns.steps.dtype, columns.n_events is None, columns.tracks is None
-
-
-def _joined(group: list[Rows]) -> Rows:
-    if len(group) == 1:
-        return group[0]
-    columns = [piece.columns for piece in group]
-
-    def column(name: str) -> Any:
-        parts = [getattr(piece, name) for piece in columns]
-        if parts[0] is None:
-            return None
-        return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else list(chain.from_iterable(parts))
-
-    names = ("steps", "wall_times", "values", "n_events", "flags", "tracks", "ordinals")
-    return replace(group[-1], columns=Columns(index=columns[0].index, **{name: column(name) for name in names}))

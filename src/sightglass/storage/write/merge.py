@@ -194,7 +194,7 @@ class Merge:
     def _emit(self, held: _Held) -> None:
         """Write a block."""
         first, last = held.pieces[0], held.pieces[-1]
-        columns = _joined([piece.columns for piece in held.pieces if piece.columns is not None])
+        columns = joined([piece.columns for piece in held.pieces if piece.columns is not None])
         self._put(block.encode(first.key, columns, segment=first.segment, since=last.since, n_missed=last.n_missed))
         self._n_held_bytes -= held.n_bytes
         del self._held[first.key]
@@ -236,7 +236,8 @@ def _follows(held: _Held, piece: _Piece) -> bool:
     return fits and piece.columns.index == last.index + len(last)
 
 
-def _joined(parts: list[Columns]) -> Columns:
+def joined(parts: Sequence[Columns]) -> Columns:
+    """Join columns of one form, whose records follow each other."""
     if len(parts) == 1:
         return parts[0]
 
