@@ -26,6 +26,7 @@ from .values import (
     Images,
     Tensor,
     Text,
+    Value,
     array_kind,
     is_container,
     is_extended,
@@ -49,7 +50,7 @@ Buffer = bytes | bytearray | memoryview
 _msgpack = msgspec.msgpack.Encoder()
 
 
-def encode(value: Any) -> tuple[bytes, list[Buffer]]:
+def encode(value: object) -> tuple[bytes, list[Buffer]]:
     """Encode a value; returns its msgpack blob and the buffers that go beside it.
 
     Raises:
@@ -75,7 +76,7 @@ def decode(blob: Buffer, buffers: Sequence[Buffer] = ()) -> Any:
         raise WireError(f"Expected an encoded value, got {len(blob)} bytes that are none: {error}") from error
 
 
-def _pack(value: Any, buffers: list[Buffer], path: str, depth: int) -> Any:
+def _pack(value: Value, buffers: list[Buffer], path: str, depth: int) -> Any:
     kind = type(value)
     if kind in (float, bool, bytes, type(None)):
         return value
@@ -142,7 +143,7 @@ def _text(text: str, path: str) -> str:
     return text
 
 
-def _key(key: Any, path: str) -> str:
+def _key(key: object, path: str) -> str:
     if isinstance(key, str):
         return _text(str.__str__(key), path)
     if isinstance(key, bool | int | float):
@@ -158,7 +159,7 @@ def _dtype_name(dtype: np.dtype[Any], path: str) -> str:
     raise UnsendableError(f"Expected an array of numbers or text, got dtype {dtype} at {path}")
 
 
-def _dtype(name: Any) -> np.dtype[Any]:
+def _dtype(name: object) -> np.dtype[Any]:
     """Return the dtype of this name.
 
     Raises:
@@ -181,7 +182,7 @@ def _dtype(name: Any) -> np.dtype[Any]:
     raise WireError(f"Expected a dtype of numbers or text, got {name!r:.100}")
 
 
-def _unpack(code: int, data: memoryview, buffers: Sequence[Buffer], extension: Any) -> Any:
+def _unpack(code: int, data: memoryview, buffers: Sequence[Buffer], extension: Value) -> Any:
     content = msgspec.msgpack.decode(data, ext_hook=extension)
     if not isinstance(content, list):
         raise WireError(f"Expected a list in extension {code}, got {type(content).__name__}")
@@ -201,7 +202,7 @@ def _unpack(code: int, data: memoryview, buffers: Sequence[Buffer], extension: A
     raise WireError(f"Expected an extension from {ARRAY} to {KIND}, got {code} with {len(content)} items")
 
 
-def _unpack_array(name: Any, shape: list[Any], place: Any, buffers: Sequence[Buffer]) -> np.ndarray[Any, Any]:
+def _unpack_array(name: object, shape: list[Any], place: object, buffers: Sequence[Buffer]) -> np.ndarray[Any, Any]:
     if len(shape) > MAX_DIMS or any(type(n) is not int or not 0 <= n < 2**63 for n in shape):
         raise WireError(f"Expected a shape of at most {MAX_DIMS} sizes, got {shape!r:.100}")
     if not (isinstance(place, bytes) or (type(place) is int and 0 <= place < len(buffers))):

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from .record import Record
+from .values import Value
 
 COMPLETE: Final = 1
 CLOSED: Final = 2
@@ -88,7 +89,7 @@ class Columns:
         )
 
 
-def plain(value: Any) -> Any:
+def plain(value: Value) -> Any:
     """Return Python's own bool, int or float for NumPy's default types; others keep their type."""
     return value.item() if type(value) in (np.float64, np.int64, np.bool_) else value
 

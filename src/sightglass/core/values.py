@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -233,12 +233,19 @@ class DeviceHistogram:
         return Histogram.from_counts(np.diff(below), to_host(self.edges), **outside)
 
 
+class Mark(Protocol):
+    """A point in a device's queue of work, such as a CUDA event."""
+
+    def synchronize(self) -> None:
+        """Wait until the device has reached it."""
+
+
 class PendingCopy:
     """A tensor on its way to the host, see `core.departure`; `to_host` waits for it."""
 
     __slots__ = ("_host", "_mark")
 
-    def __init__(self, host: Any, mark: Any) -> None:
+    def __init__(self, host: Value, mark: Mark) -> None:
         self._host = host
         self._mark = mark
 
@@ -248,7 +255,7 @@ class PendingCopy:
         return to_host(self._host)
 
 
-def array_kind(value: Any) -> ArrayKind | None:
+def array_kind(value: object) -> ArrayKind | None:
     """Tell which library an array comes from, without importing any; `None` for what is no array."""
     kind: type = type(value)
     return _kind_of(kind)
@@ -268,12 +275,12 @@ def _kind_of(kind: type) -> ArrayKind | None:
     return "other" if hasattr(kind, "__array_namespace__") else None
 
 
-def is_extended(dtype: Any) -> bool:
+def is_extended(dtype: np.dtype[Any]) -> bool:
     """Tell whether a NumPy dtype is one of `ml_dtypes`, such as bfloat16."""
     return bool(dtype.isbuiltin == 2)  # registered by another package
 
 
-def is_real(dtype: Any) -> bool:
+def is_real(dtype: np.dtype[Any]) -> bool:
     """Tell whether a NumPy dtype is of real numbers or bools."""
     return dtype.kind in "biuf" or is_extended(dtype)
 
@@ -292,7 +299,7 @@ def on_device(value: object) -> bool:
     return kind in ("jax", "other") or (kind == "torch" and value.device.type != "cpu")  # type: ignore[attr-defined]
 
 
-def to_host(value: Any) -> Any:
+def to_host(value: Value) -> Any:
     """Bring a value to the host as Python and NumPy values; waits for the device.
 
     Arrays without a dimension become scalars. PyTorch's bfloat16, which NumPy lacks, becomes float32 without a loss.
@@ -324,7 +331,7 @@ def is_container(value: object) -> bool:
     )
 
 
-def rebuild(value: Any, change: Callable[[Any], Any]) -> Any:
+def rebuild(value: Value, change: Callable[[Any], Any]) -> Any:
     """Build a container anew with each of its values changed; dataclasses become mappings of their fields."""
     if isinstance(value, Mapping):
         return {key: change(item) for key, item in value.items()}
@@ -339,7 +346,7 @@ def rebuild(value: Any, change: Callable[[Any], Any]) -> Any:
     return {field.name: change(getattr(value, field.name)) for field in dataclasses.fields(value)}
 
 
-def snapshot(value: Any) -> Any:
+def snapshot(value: Value) -> Any:
     """Copy whatever the program could still overwrite; arrays stay on their device, and nothing is waited for."""
     if isinstance(value, SCALARS):
         return value
@@ -355,7 +362,7 @@ def snapshot(value: Any) -> Any:
     return rebuild(value, snapshot) if is_container(value) else value
 
 
-def freeze(value: Any, *, depth: int = 8) -> Any:
+def freeze(value: object, *, depth: int = 8) -> Any:
     """Take a deep snapshot for keeping, also of plain objects, whose attributes are copied into a namespace."""
     if isinstance(value, SCALARS) or array_kind(value) or isinstance(value, Histogram):
         return snapshot(value)
@@ -368,7 +375,7 @@ def freeze(value: Any, *, depth: int = 8) -> Any:
     return SimpleNamespace(**{k: freeze(v, depth=depth - 1) for k, v in vars(value).items() if not k.startswith("_")})
 
 
-def n_bytes(value: Any) -> int:
+def n_bytes(value: object) -> int:
     """Estimate how many bytes a value takes when it travels."""
     if isinstance(value, bool | int | float | type(None) | np.generic):
         return 8
@@ -387,14 +394,14 @@ def n_bytes(value: Any) -> int:
     return len(value.data) if isinstance(value, Figure) else sys.getsizeof(value)
 
 
-def array_bytes(array: Any) -> int:
+def array_bytes(array: Value) -> int:
     """Return how many bytes an array of any library takes, from its shape and dtype alone."""
     if isinstance(array, np.ndarray):
         return array.nbytes
     return math.prod(map(int, array.shape)) * itemsize(array.dtype)
 
 
-def itemsize(dtype: Any) -> int:
+def itemsize(dtype: object) -> int:
     """Return the bytes of one item of a dtype of any library."""
     return int(getattr(dtype, "itemsize", None) or 8)
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.core.errors import EvaluationError, RefusedQueryError, UnknownNameError
-from sightglass.core.values import Histogram, array_bytes, array_kind, itemsize, on_device, type_name
+from sightglass.core.values import Histogram, Value, array_bytes, array_kind, itemsize, on_device, type_name
 
 from .arrays import is_array, operand
 from .limits import check_bytes, n_items
@@ -25,7 +25,7 @@ HISTOGRAM_ATTRIBUTES: Final = ("counts", "edges", "n_nan", "n_posinf", "n_neginf
 STORES: Final = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
-def readable(value: Any, name: str) -> Any:
+def readable(value: object, name: str) -> Value:
     """Return a value that a query may read.
 
     Raises:
@@ -39,7 +39,7 @@ def readable(value: Any, name: str) -> Any:
     return value
 
 
-def attribute(value: Any, name: str) -> Any:
+def attribute(value: object, name: str) -> Value:
     """Read a key of a mapping, a field or plain attribute of an instance, or one of `ARRAY_ATTRIBUTES`."""
     if isinstance(value, Mapping):
         if name in value:
@@ -56,7 +56,7 @@ def attribute(value: Any, name: str) -> Any:
     return readable(_stored(readable(value, f"the target of .{name}"), name), name)
 
 
-def _array_attribute(array: Any, name: str) -> Any:
+def _array_attribute(array: Value, name: str) -> Value:
     if name == "dtype":
         return str(array.dtype).removeprefix("torch.")
     if name == "shape":
@@ -68,7 +68,7 @@ def _array_attribute(array: Any, name: str) -> Any:
     return getattr(array, name)
 
 
-def _stored(value: Any, name: str) -> Any:
+def _stored(value: object, name: str) -> Value:
     """Return an attribute that an object stores, without running code of its class."""
     kinds = type(value).__mro__
     if isinstance(value, tuple) and name in getattr(kinds[0], "_fields", ()):
@@ -95,7 +95,7 @@ def _stored(value: Any, name: str) -> Any:
     raise UnknownNameError("attribute", name, known, where=f"of {type_name(value)}")
 
 
-def item(value: Any, index: Any) -> Any:
+def item(value: object, index: object) -> Value:
     """Read an item of a mapping, a sequence, a string or an array."""
     if isinstance(value, Mapping):
         try:
@@ -117,7 +117,7 @@ def item(value: Any, index: Any) -> Any:
     raise EvaluationError(f"Expected a mapping, a sequence or an array before [{index!r:.100}], got {type_name(value)}")
 
 
-def _array_item(array: Any, index: Any) -> Any:
+def _array_item(array: Value, index: Value) -> Value:
     parts = [_index(part) for part in (index if isinstance(index, tuple) else (index,))]
     picks = [part for part in parts if is_array(part)]
     if picks:
@@ -128,7 +128,7 @@ def _array_item(array: Any, index: Any) -> Any:
     return result if is_array(result) or isinstance(result, np.generic) else readable(result, "an item")
 
 
-def _index(part: Any) -> Any:
+def _index(part: Value) -> Value:
     """Return one part of an index; a list or tuple of integers becomes an array."""
     if part is None or part is ... or (isinstance(part, int | np.integer | slice) and type(part) is not bool):
         return part
@@ -139,7 +139,7 @@ def _index(part: Any) -> Any:
     raise EvaluationError(f"Expected integers, slices or conditions as an index, got {type_name(part)}")
 
 
-def _n_selected(array: Any, parts: list[Any], picks: list[Any]) -> int:
+def _n_selected(array: Value, parts: list[Any], picks: list[Any]) -> int:
     """Return an upper bound for the number of items of `array[index]`; index arrays may repeat items."""
     masks = [part for part in picks if "bool" in str(part.dtype)]
     places = [tuple(part.shape) for part in picks if "bool" not in str(part.dtype)]
@@ -161,7 +161,7 @@ def _n_selected(array: Any, parts: list[Any], picks: list[Any]) -> int:
     return n_places * n_masked * n_sliced
 
 
-def _n_axes(part: Any) -> int:
+def _n_axes(part: Value) -> int:
     """Return how many axes of an array one part of an index takes."""
     if part is None or part is ...:
         return 0

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.core.errors import EvaluationError, RefusedQueryError
-from sightglass.core.values import array_bytes, array_kind, is_extended, type_name
+from sightglass.core.values import Value, array_bytes, array_kind, is_extended, type_name
 
 from .limits import PLAIN, check_bytes, check_length
 
@@ -21,7 +21,7 @@ LAST_NUMERIC: Final = np.dtype(np.clongdouble).num
 _namespaces: dict[type, Any] = {}
 
 
-def namespace(value: Any) -> Any:
+def namespace(value: object) -> Value:
     """Return the array library of a value as an array API namespace; NumPy for plain numbers."""
     kind = type(value)
     if kind not in _namespaces:
@@ -34,17 +34,17 @@ def namespace(value: Any) -> Any:
     return _namespaces[kind]
 
 
-def is_array(value: Any) -> bool:
+def is_array(value: object) -> bool:
     """Return whether a value is an array of any library."""
     return array_kind(value) is not None
 
 
-def is_numpy(value: Any) -> bool:
+def is_numpy(value: object) -> bool:
     """Return whether a value is a NumPy array of one of NumPy's own numeric dtypes, which have fast paths."""
     return type(value) is np.ndarray and value.dtype.num <= LAST_NUMERIC
 
 
-def operand(value: Any) -> Any:
+def operand(value: Value) -> Value:
     """Return a number or an array; a sequence of numbers becomes an array.
 
     Raises:
@@ -62,7 +62,7 @@ def operand(value: Any) -> Any:
     raise RefusedQueryError(f"Expected a number or an array, got {type_name(value)}{_hint(value)}")
 
 
-def _stack(values: list[Any] | tuple[Any, ...]) -> Any:
+def _stack(values: list[Any] | tuple[Any, ...]) -> Value:
     """Stack numbers or arrays of one shape."""
     check_length(values)
     items = [operand(item) for item in values]
@@ -78,13 +78,13 @@ def _stack(values: list[Any] | tuple[Any, ...]) -> Any:
     return xp.stack([item if is_array(item) and namespace(item) is xp else xp.asarray(item) for item in items])
 
 
-def _hint(value: Any) -> str:
+def _hint(value: object) -> str:
     if isinstance(value, Mapping):
         return ". Use .map(lambda name, value: …) to compute with each value"
     return ""
 
 
-def truth(value: Any) -> bool:
+def truth(value: Value) -> bool:
     """Return whether a condition holds.
 
     Raises:

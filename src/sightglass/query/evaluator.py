@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.core.errors import QuerySyntaxError, RefusedQueryError, UnknownNameError
-from sightglass.core.values import Histogram, array_bytes, array_kind, n_bytes, on_device, type_name
+from sightglass.core.values import Histogram, Value, array_bytes, array_kind, n_bytes, on_device, type_name
 
 from . import expressions as e
 from .access import attribute, item, readable
@@ -53,11 +53,11 @@ def evaluator(
             return compiler.observable(name)
     body = compiler.closure(tree.body, tree.params)
 
-    def run(*values: Any) -> Any:
+    def run(*values: object) -> Value:
         compiler.n_operations = compiler.n_bytes = 0
         return body(values)
 
-    def run_quietly(*values: Any) -> Any:
+    def run_quietly(*values: object) -> Value:
         with np.errstate(all="ignore"):
             return run(*values)
 
@@ -75,7 +75,7 @@ class _Compiler:
         self.n_operations = 0
         self.n_bytes = 0
 
-    def charge(self, value: Any) -> Any:
+    def charge(self, value: object) -> Value:
         """Count the work of reading a value, and return the value.
 
         Raises:
@@ -154,7 +154,7 @@ class _Compiler:
         return run
 
     def item(self, of: Closure, place: Closure) -> Closure:
-        def run(env: Env) -> Any:
+        def run(env: Env) -> Value:
             value, index = of(env), place(env)
             if array_kind(value) and not isinstance(index, int | slice):
                 return self.charge(item(value, index))
@@ -172,7 +172,7 @@ class _Compiler:
     def observable(self, name: str) -> Callable[[Mapping[str, Any]], Any]:
         event = self.event
 
-        def observable(observables: Mapping[str, Any]) -> Any:
+        def observable(observables: Mapping[str, Any]) -> Value:
             try:
                 value = observables[name]
             except KeyError:
@@ -188,7 +188,7 @@ class _Compiler:
     def unary(self, op: str, part: Closure) -> Closure:
         apply: Callable[[Any], Any] = getattr(operator, e.UNARY[op])
 
-        def run(env: Env) -> Any:
+        def run(env: Env) -> Value:
             value = part(env)
             if op == "~" and isinstance(value, bool | np.bool_):
                 return not value
@@ -201,7 +201,7 @@ class _Compiler:
     def binary(self, op: str, left: Closure, right: Closure) -> Closure:
         apply = getattr(operator, e.BINARY[op])
 
-        def run(env: Env) -> Any:
+        def run(env: Env) -> Value:
             a, b = left(env), right(env)
             if type(a) in PLAIN and type(b) in PLAIN:
                 return _scalars(op, apply, a, b)
@@ -213,7 +213,7 @@ class _Compiler:
 
         return run
 
-    def quietly(self, apply: Callable[..., Any], *values: Any) -> Any:
+    def quietly(self, apply: Callable[..., Any], *values: object) -> Value:
         if self.calls:
             return apply(*values)
         with np.errstate(all="ignore"):
@@ -252,7 +252,7 @@ class _Compiler:
         n_nodes = e.n_nodes(tree)
 
         def bind(env: Env) -> Callable[[Any, Any], Any]:
-            def run(name: Any, value: Any) -> Any:
+            def run(name: object, value: object) -> Value:
                 self.count(n_nodes)
                 return body((*env, name, value) if with_name else (*env, value))
 
@@ -268,7 +268,7 @@ class UnknownFunctionError(UnknownNameError, QuerySyntaxError):
         UnknownNameError.__init__(self, what, name, known)
 
 
-def _scalars(op: str, apply: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+def _scalars(op: str, apply: Callable[[Any, Any], Any], a: Value, b: Value) -> Value:
     if op == "**":
         check_power(a, b)
     try:
@@ -279,7 +279,7 @@ def _scalars(op: str, apply: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     return math.nan if type(result) is complex else check_int(result)
 
 
-def _texts(op: str, apply: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+def _texts(op: str, apply: Callable[[Any, Any], Any], a: object, b: object) -> Value:
     if op in ("==", "!="):
         same = type(a) is type(b) and a == b
         return same if op == "==" else not same

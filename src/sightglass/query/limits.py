@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.core.errors import RefusedQueryError
-from sightglass.core.values import array_bytes, array_kind, itemsize, n_bytes
+from sightglass.core.values import Value, array_bytes, array_kind, itemsize, n_bytes
 
 MAX_DEPTH: Final = 64  # well below Python's recursion limit: reading, writing and compiling a tree recurse
 MAX_NODES: Final = 1_000  # an expression written by hand has fewer than 100; compiling one of 1,000 takes milliseconds
@@ -51,7 +51,7 @@ class Total:
     def __init__(self) -> None:
         self.n_bytes = self.n_leaves = 0
 
-    def add(self, value: Any) -> None:
+    def add(self, value: object) -> None:
         """Add everything a value contains; a part that it contains twice counts twice.
 
         Raises:
@@ -77,7 +77,7 @@ class Total:
         check_bytes(self.n_bytes)
 
 
-def check_broadcast(*values: Any) -> None:
+def check_broadcast(*values: Value) -> None:
     """Refuse an operation whose broadcast result would be too large; reads shapes only."""
     arrays = [value for value in values if type(value) not in PLAIN and hasattr(value, "shape")]
     if len(arrays) < 2:
@@ -100,20 +100,20 @@ def n_items(shape: Iterable[Any]) -> int:
     return math.prod(max(1, int(n)) for n in shape)
 
 
-def check_int(value: Any) -> Any:
+def check_int(value: object) -> Value:
     """Refuse a Python integer of more than 64 bits."""
     if type(value) is int and value.bit_length() > MAX_INT_BITS:
         raise RefusedQueryError(f"Expected integers of at most 64 bits, got {value.bit_length()} bits")
     return value
 
 
-def check_power(base: Any, exponent: Any) -> None:
+def check_power(base: object, exponent: object) -> None:
     """Refuse an integer power of more than 64 bits before it is computed."""
     if type(base) is int and type(exponent) is int and exponent * (base.bit_length() - 1) > MAX_INT_BITS:
         raise RefusedQueryError(f"Expected integer powers of at most 64 bits, got {base} ** {exponent}")
 
 
-def check_count(value: Any, *, name: str) -> int:
+def check_count(value: object, *, name: str) -> int:
     """Return a number of bins or items, or refuse a value that is not an integer from 1 to `MAX_BINS`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= MAX_BINS:
         raise RefusedQueryError(f"Expected {name} to be an integer from 1 to {MAX_BINS}, got {value!r}")

@@ -13,7 +13,7 @@ under its place.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, NoReturn, TypeGuard
 
 from sightglass.core.errors import MAX_NAMES_SHOWN, QueryError, QuerySyntaxError, RefusedQueryError, caret, unknown
@@ -118,10 +118,10 @@ class _Reader:
 
     def query(self) -> Query:
         node = self.syntax()
-        chain: list[ast.Call] = []
+        chain: list[tuple[ast.Attribute, ast.Call]] = []
         inner: ast.expr = node
         while isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute):
-            chain.append(inner)
+            chain.append((inner.func, inner))
             inner = inner.func.value
         if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id == "on":
             return self.stages(self.on(inner), reversed(chain))
@@ -134,14 +134,14 @@ class _Reader:
         return self.fail('Expected one event name: on("batch")', node)
 
     def short(self, node: ast.expr) -> Query:
-        reducers: list[ast.Call] = []
+        reducers: list[tuple[ast.Attribute, ast.Call]] = []
         while (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
             and node.func.attr in REDUCERS
             and any(keyword.arg in WINDOWS for keyword in node.keywords)
         ):
-            reducers.append(node)
+            reducers.append((node.func, node))
             node = node.func.value
         free = self.free(node)
         if len(free) != 1:
@@ -172,14 +172,14 @@ class _Reader:
         names.sort(key=lambda part: (part.lineno, part.col_offset))
         return {part.id: part for part in names if part.id not in bound and part.id not in NAMED_CONSTANTS}
 
-    def stages(self, query: Query, chain: Any) -> Query:
-        for node in chain:
-            name = node.func.attr
+    def stages(self, query: Query, chain: Iterable[tuple[ast.Attribute, ast.Call]]) -> Query:
+        for method, node in chain:
+            name = method.attr
             if name not in STAGES:
-                self.fail(unknown("stage", name, STAGES, where="of a query"), self.end(node.func))
+                self.fail(unknown("stage", name, STAGES, where="of a query"), self.end(method))
             self.check_keywords(node)
             args = [self.argument(arg) for arg in node.args]
-            kwargs = {keyword.arg: self.argument(keyword.value) for keyword in node.keywords}
+            kwargs = {str(keyword.arg): self.argument(keyword.value) for keyword in node.keywords}
             try:
                 query = getattr(query, name)(*args, **kwargs)
             except TypeError as error:
@@ -245,8 +245,8 @@ class _Reader:
                 return e.Tuple(tuple(self.expression(item, scope) for item in items))
             case ast.List(elts=items):
                 return e.List(tuple(self.expression(item, scope) for item in items))
-            case ast.Dict(keys=keys, values=values):
-                return self.dictionary(node, keys, values, scope)
+            case ast.Dict():
+                return self.dictionary(node, scope)
         return self.fail(INSTEAD.get(type(node), f"A query cannot use {type(node).__name__}"), node)
 
     def end(self, node: ast.Attribute) -> ast.AST:
@@ -364,9 +364,9 @@ class _Reader:
                 self.fail(f"Expected a public name, got {param!r}: a leading underscore is refused", a.args[i])
         return e.Lambda(params, self.expression(node.body, scope | set(params)))
 
-    def dictionary(self, node: ast.AST, keys: list[Any], values: list[ast.expr], scope: frozenset[str]) -> e.Expr:
+    def dictionary(self, node: ast.Dict, scope: frozenset[str]) -> e.Expr:
         entries = []
-        for key, value in zip(keys, values, strict=True):
+        for key, value in zip(node.keys, node.values, strict=True):
             if not (isinstance(key, ast.Constant) and isinstance(key.value, str)):
                 self.fail("Expected strings as the keys of a mapping", key or node)
             entries.append((key.value, self.expression(value, scope)))

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from sightglass.core.device_copy import start_copy
-from sightglass.core.values import SCALARS, on_device, snapshot, to_host
+from sightglass.core.values import SCALARS, Value, on_device, snapshot, to_host
 
 from . import expressions as e
 from .arrays import truth
@@ -85,7 +85,7 @@ class Pipeline:
         self._next = ordinal + 1
         return out
 
-    def post_first(self, value: Any, ordinal: int, place: Place) -> Sequence[PipelineItem]:
+    def post_first(self, value: object, ordinal: int, place: Place) -> Sequence[PipelineItem]:
         """Process a value where the first stage is a reducer: a fast path of `post` for plain numbers."""
         if type(value) not in QUICK_TYPES:
             return self.post(
@@ -294,7 +294,7 @@ class Evaluation:
         total.check()
         return PerEventResult(value, True, pending, tuple(when(observables) for when in self._whens), True)
 
-    def _settled(self, value: Any, pending: tuple[Any, ...], closes: tuple[Any, ...]) -> PerEventResult:
+    def _settled(self, value: object, pending: tuple[Any, ...], closes: tuple[Any, ...]) -> PerEventResult:
         """Copy the value if the program could overwrite it, and start its copy to the host if it is on a device."""
         total = Total()
         total.add(value)
@@ -308,7 +308,7 @@ class Evaluation:
             value, pending, closes = start_copy((value, pending, closes))
         return PerEventResult(value if waiting else host(value), True, pending, closes, waiting)
 
-    def finish_per_event(self, value: Any) -> PerEventResult:
+    def finish_per_event(self, value: object) -> PerEventResult:
         """Return the result of `per_event` from the value of `only`."""
         if type(value) in QUICK_TYPES:
             return PerEventResult(value, True, (), (), False)
@@ -348,7 +348,7 @@ class Evaluation:
         item = PipelineItem(ordinal, step, wall_time, result.value, steps=steps, passed=result.passed)
         return self._pipeline.post(item, ordinal=ordinal, wall_time=wall_time, closes=[truth(c) for c in result.closes])
 
-    def number(self, value: Any, ordinal: int, place: Place) -> Sequence[PipelineItem]:
+    def number(self, value: object, ordinal: int, place: Place) -> Sequence[PipelineItem]:
         """Process the value of `only` for a query with a reducer: a fast path of both halves."""
         return self._pipeline.post_first(value, ordinal, place)
 
@@ -405,7 +405,7 @@ def conditions(query: Query, functions: Functions | None = None, *, n_done: int 
 QUICK_TYPES = frozenset((float, int, bool, str))
 
 
-def host(value: Any) -> Any:
+def host(value: object) -> Value:
     """Return a value on the host; waits for the device if it is on one."""
     return value if isinstance(value, SCALARS) else to_host(value)
 
@@ -413,7 +413,7 @@ def host(value: Any) -> Any:
 def _compiled(stage: Stage, functions: Functions, event: str | None) -> Stage:
     """Return a stage with its lambdas compiled to functions."""
 
-    def compiled(value: Any, event: str | None = None) -> Any:
+    def compiled(value: object, event: str | None = None) -> Value:
         return evaluator(value, functions=functions, event=event) if isinstance(value, e.Lambda) else value
 
     match stage:

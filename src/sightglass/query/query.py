@@ -23,7 +23,7 @@ from sightglass.core.errors import QueryError, QuerySyntaxError, RefusedQueryErr
 from . import expressions as e
 from .limits import MAX_STAGES, MAX_TEXT
 from .reducers import BUILDERS
-from .stages import Chain, Every, Group, Map, Per, Period, Reduce, Stage, When, Where, Window, event_name
+from .stages import Chain, Every, Function, Group, Map, Per, Period, Reduce, Stage, When, Where, Window, event_name
 from .tracer import as_tree, is_symbol, trace
 
 
@@ -45,7 +45,7 @@ class Query(Chain):
             raise RefusedQueryError(f"Expected a query of at most {MAX_TEXT} characters, got {len(str(query))}")
         return query
 
-    def _function(self, fn: Any, n_params: int = 1) -> e.Lambda:
+    def _function(self, fn: Function, n_params: int = 1) -> e.Lambda:
         if isinstance(fn, e.Lambda):
             if len(fn.params) != n_params:
                 raise QuerySyntaxError(
@@ -138,7 +138,7 @@ def on(event: str) -> Query:
     return Query(event_name(event))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Check that a stage's argument can be part of a query, and convert NumPy scalars to Python's."""
     if isinstance(value, e.Lambda):
         return value

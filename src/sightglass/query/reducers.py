@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError
-from sightglass.core.values import is_extended, snapshot, to_host, type_name
+from sightglass.core.values import Value, is_extended, snapshot, to_host, type_name
 
 from .limits import PLAIN, Total, check_bytes, check_count, check_int, check_length
 from .sketches import Bins, Quantiles
@@ -61,7 +61,7 @@ def reducer(name: str, args: Mapping[str, Any], *, seed: int = 0) -> Reducer:
     return BUILDERS[name](**args)
 
 
-def number(value: Any) -> Any:
+def number(value: Value) -> Value:
     """Return a value as a number or a NumPy array of numbers.
 
     Raises:
@@ -79,7 +79,7 @@ def number(value: Any) -> Any:
     raise EvaluationError(f"Expected a number or an array to reduce, got {type_name(value)}")
 
 
-def real(value: Any) -> Any:
+def real(value: object) -> Value:
     """Return a value as a real number or a NumPy array of real numbers; raises as `number`."""
     value = number(value)
     if isinstance(value, complex) or (isinstance(value, np.ndarray) and value.dtype.kind == "c"):
@@ -87,7 +87,7 @@ def real(value: Any) -> Any:
     return value
 
 
-def wide(value: Any) -> Any:
+def wide(value: object) -> Value:
     """Return a value as a number or an array of 64 bits."""
     if type(value) in PLAIN:
         return value
@@ -98,13 +98,13 @@ def wide(value: Any) -> Any:
     return value
 
 
-def check_alike(a: Any, b: Any) -> None:
+def check_alike(a: object, b: object) -> None:
     """Refuse arrays of two shapes in one group: broadcasting them would be a mistake."""
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and a.shape != b.shape:
         raise EvaluationError(f"Expected arrays of one shape to reduce, got {a.shape} and {b.shape}")
 
 
-def stored(value: Any, n_copies: int = 1) -> Any:
+def stored(value: object, n_copies: int = 1) -> Value:
     """Return a copy of a value, for a state that stores `n_copies` of them.
 
     Raises:
@@ -129,19 +129,19 @@ def by_name(inner: Reducer) -> Reducer:
     """Extend a reducer of numbers to mappings and sequences of numbers, reduced name by name."""
     start, of_number = inner.start, inner.update
 
-    def update(state: State, value: Any, ordinal: int) -> State:
+    def update(state: State, value: object, ordinal: int) -> State:
         if type(value) in CONTAINERS or isinstance(value, Mapping | list | tuple):
             return branch(state, value, ordinal)
         if type(state) is Branch:
             raise EvaluationError(f"Expected values of one kind to reduce, got {type_name(value)} after a container")
         return of_number(start() if state is None else state, value, ordinal)
 
-    def quick(state: State, value: Any, ordinal: int) -> State:
+    def quick(state: State, value: object, ordinal: int) -> State:
         if type(value) in QUICK and type(state) is not Branch:
             return of_number(start() if state is None else state, value, ordinal)
         return update(state, value, ordinal)
 
-    def branch(state: State, value: Any, ordinal: int) -> State:
+    def branch(state: State, value: Value, ordinal: int) -> State:
         kind = dict if isinstance(value, Mapping) else tuple
         pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
         if not (state is None or (type(state) is Branch and state.kind is kind)):
@@ -154,7 +154,7 @@ def by_name(inner: Reducer) -> Reducer:
             raise RefusedQueryError(f"Expected fewer names to reduce by {inner.name}, got {len(states)}")
         return Branch(kind, states)
 
-    def finish(state: State) -> Any:
+    def finish(state: State) -> Value:
         if isinstance(state, Branch):
             results = {key: finish(part) for key, part in state.states.items()}
             return results if state.kind is dict else tuple(results[i] for i in sorted(results))
@@ -181,7 +181,7 @@ def _count() -> Reducer:
 
 
 def _sum() -> Reducer:
-    def add(a: Any, b: Any) -> Any:
+    def add(a: Value, b: Value) -> Value:
         check_alike(a, b)
         total = check_int(a + b)
         if isinstance(total, np.ndarray) and total.dtype.kind in "iu" and np.any(_wrapped(a, b, total)):
@@ -190,19 +190,19 @@ def _sum() -> Reducer:
             )
         return total
 
-    def update(state: Any, value: Any, ordinal: int) -> Any:
+    def update(state: object, value: object, ordinal: int) -> Value:
         return add(state, wide(value))
 
     return by_name(Reducer(name="sum", start=lambda: 0, update=update, finish=lambda s: s, merge=add))
 
 
-def _wrapped(a: Any, b: Any, total: Any) -> Any:
+def _wrapped(a: Value, b: Value, total: Value) -> Value:
     """Return where a sum of integers overflowed: its sign differs from the sign of both summands."""
     return total < a if total.dtype.kind == "u" else ((a ^ total) & (b ^ total)) < 0
 
 
 def _mean() -> Reducer:
-    def update(state: State, value: Any, ordinal: int) -> State:
+    def update(state: State, value: object, ordinal: int) -> State:
         x = wide(value)
         check_alike(state[1], x)
         return state[0] + 1, state[1] + x
@@ -211,13 +211,13 @@ def _mean() -> Reducer:
         check_alike(a[1], b[1])
         return a[0] + b[0], a[1] + b[1]
 
-    def finish(state: State) -> Any:
+    def finish(state: State) -> Value:
         return state[1] / state[0] if state[0] else math.nan
 
     return by_name(Reducer(name="mean", start=lambda: (0, 0.0), update=update, finish=finish, merge=merge))
 
 
-def _moments_update(state: State, value: Any, ordinal: int) -> State:
+def _moments_update(state: State, value: object, ordinal: int) -> State:
     """Welford's update; see Chan, Golub and LeVeque (1979), "Updating formulae", for the merge."""
     n, mean, m2 = state
     x = wide(value)
@@ -237,7 +237,7 @@ def _moments_merge(a: State, b: State) -> State:
 
 
 def _var(name: str = "var") -> Reducer:
-    def finish(state: State) -> Any:
+    def finish(state: State) -> Value:
         variance = state[2] / state[0] if state[0] else math.nan
         return variance if name == "var" else variance**0.5
 
@@ -249,7 +249,7 @@ def _var(name: str = "var") -> Reducer:
 def _extreme(name: str) -> Reducer:
     pick, of_arrays = (min, np.minimum) if name == "min" else (max, np.maximum)
 
-    def choose(a: Any, b: Any) -> Any:
+    def choose(a: Value, b: Value) -> Value:
         if a is None or b is None:
             return stored(a if b is None else b)
         if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
@@ -281,12 +281,12 @@ def _last() -> Reducer:
     )
 
 
-def _quantile(q: Any) -> Reducer:
+def _quantile(q: object) -> Reducer:
     wanted = tuple(q) if isinstance(q, list | tuple) else (q,)
     if not wanted or any(isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p <= 1 for p in wanted):
         raise QueryError(f"Expected q between 0 and 1, or a list of them, got {q!r}")
 
-    def finish(state: Quantiles) -> Any:
+    def finish(state: Quantiles) -> Value:
         results = tuple(state.at(p) for p in wanted)
         return results if isinstance(q, list | tuple) else results[0]
 
@@ -302,7 +302,7 @@ def _quantile(q: Any) -> Reducer:
     )
 
 
-def _histogram(bins: Any = 64) -> Reducer:
+def _histogram(bins: object = 64) -> Reducer:
     bins = check_count(bins, name="bins")
     return by_name(
         Reducer(
@@ -316,7 +316,7 @@ def _histogram(bins: Any = 64) -> Reducer:
     )
 
 
-def _keep_largest(state: list[Any], entry: Any, k: int) -> list[Any]:
+def _keep_largest(state: list[Any], entry: Value, k: int) -> list[Any]:
     if len(state) < k:
         heapq.heappush(state, RankedValue((*entry[:2], stored(entry[2], len(state) + 1))))
     elif entry[:2] > state[0][:2]:
@@ -333,10 +333,10 @@ class RankedValue(tuple[Any, ...]):
         return bool(self[:2] < other[:2])
 
 
-def _top(k: Any, by: Callable[[Any], Any] | None = None) -> Reducer:
+def _top(k: object, by: Callable[[Any], Any] | None = None) -> Reducer:
     k = check_count(k, name="k")
 
-    def update(state: list[Any], value: Any, ordinal: int) -> list[Any]:
+    def update(state: list[Any], value: object, ordinal: int) -> list[Any]:
         rank = real(by(value) if by else value)
         if isinstance(rank, np.ndarray):
             raise EvaluationError(f"Expected one number to rank by, got {type_name(rank)}: use by=lambda x: …")
@@ -361,7 +361,7 @@ def scramble(seed: int, ordinal: int) -> int:
     return z ^ (z >> 31)
 
 
-def _sample(k: Any, *, seed: int = 0) -> Reducer:
+def _sample(k: object, *, seed: int = 0) -> Reducer:
     """Store the k events of the largest random ranks: a uniform sample without replacement, in any order of arrival."""
     k = check_count(k, name="k")
 
@@ -379,10 +379,10 @@ def _sample(k: Any, *, seed: int = 0) -> Reducer:
     )
 
 
-def _collect(limit: Any = 1000) -> Reducer:
+def _collect(limit: object = 1000) -> Reducer:
     limit = check_count(limit, name="limit")
 
-    def update(state: list[Any], value: Any, ordinal: int) -> list[Any]:
+    def update(state: list[Any], value: object, ordinal: int) -> list[Any]:
         if len(state) < limit:
             state.append((ordinal, stored(value, len(state) + 1)))
         return state
@@ -396,8 +396,8 @@ def _collect(limit: Any = 1000) -> Reducer:
     )
 
 
-def _reduce(fn: Callable[[Any, Any], Any], init: Any) -> Reducer:
-    def update(state: Any, value: Any, ordinal: int) -> Any:
+def _reduce(fn: Callable[[Any, Any], Any], init: object) -> Reducer:
+    def update(state: object, value: object, ordinal: int) -> Value:
         result = _plain(fn(state, value))
         if structure(result) != structure(state):
             raise EvaluationError(
@@ -409,7 +409,7 @@ def _reduce(fn: Callable[[Any, Any], Any], init: Any) -> Reducer:
     return Reducer(name="reduce", start=lambda: snapshot(init), update=update, finish=lambda s: s)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Value:
     """Convert NumPy scalars to Python numbers, so that `init=0.0` stays a float, and check the size of integers.
 
     Arrays are copied: they may be part of a value that the program overwrites.
@@ -424,7 +424,7 @@ def _plain(value: Any) -> Any:
     return check_int(value.item() if isinstance(value, np.generic) else value)
 
 
-def structure(value: Any) -> Any:
+def structure(value: object) -> Value:
     """Return what must not change in an accumulator: keys, lengths, shapes and types."""
     if isinstance(value, Mapping):
         return {key: structure(item) for key, item in value.items()}

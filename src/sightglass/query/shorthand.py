@@ -6,6 +6,8 @@ import keyword
 from collections.abc import Sequence
 from typing import Any
 
+from sightglass.core.values import Value
+
 from .query import Query, on
 
 
@@ -19,7 +21,7 @@ def query_of(event: str, path: Sequence[str] = ()) -> Query:
     if not path:
         return asked
 
-    def walk(value: Any) -> Any:
+    def walk(value: Value) -> Any:
         for i, name in enumerate(path):
             value = getattr(value, name) if i == 0 and is_plain(name) else value[name]
         return value

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.core.values import Histogram
+from sightglass.core.values import Histogram, Value
 
 EXACT: Final = 1024  # about 32 KB of Python floats; most groups have fewer values
 ACCURACY: Final = 0.005  # less than a pixel of a chart
@@ -33,7 +33,7 @@ class Quantiles:
         self._sketch: Any = None
         self._n = self._n_nan = self._n_posinf = self._n_neginf = 0
 
-    def add(self, value: Any) -> Quantiles:
+    def add(self, value: Value) -> Quantiles:
         """Add a number, or each number of an array."""
         if isinstance(value, np.ndarray):
             flat = value.ravel()
@@ -136,7 +136,7 @@ class Bins:
         self._counts: npt.NDArray[np.int64] = np.zeros(0, np.int64)
         self._outside = [0, 0, 0]
 
-    def add(self, value: Any) -> Bins:
+    def add(self, value: Value) -> Bins:
         """Count a number, or each number of an array."""
         if not isinstance(value, np.ndarray):
             self._add_one(float(value))

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from sightglass.core.errors import QuerySyntaxError, RefusedQueryError, unknown
+from sightglass.core.values import Value
 
 from . import expressions as e
 from .functions import FUNCTIONS, check_call
@@ -80,10 +81,10 @@ class _Symbol:
 
     __delattr__ = __setitem__ = __delitem__ = __setattr__
 
-    def __getitem__(self, index: Any) -> _Symbol:
+    def __getitem__(self, index: object) -> _Symbol:
         return _Symbol(e.Item(_tree(self), as_index(index)))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> _Symbol:
+    def __call__(self, *args: object, **kwargs: object) -> _Symbol:
         tree = _tree(self)
         if not isinstance(tree, e.Attr):
             raise RefusedQueryError(f"A query can only call named functions, not {_shown(tree)}")
@@ -91,7 +92,7 @@ class _Symbol:
             raise QuerySyntaxError(unknown("function", tree.name, FUNCTIONS, where="called on a value"))
         return call(tree.name, (_Symbol(tree.target), *args), kwargs)
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> _Symbol:
+    def __array_ufunc__(self, ufunc: Value, method: str, *inputs: Value, **kwargs: Value) -> _Symbol:
         name = UFUNCS.get(ufunc.__name__, ufunc.__name__)
         if method != "__call__" or kwargs:
             raise RefusedQueryError(
@@ -108,7 +109,7 @@ class _Symbol:
             return _Symbol(e.Binary(name, as_tree(inputs[0]), as_tree(inputs[1])))
         return call(name, inputs, {}, what=f"numpy.{ufunc.__name__}")
 
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> _Symbol:
+    def __array_function__(self, function: Value, types: Value, args: Value, kwargs: Value) -> _Symbol:
         name = ARRAY_FUNCTIONS.get(function.__name__, function.__name__)
         return call(name, args, kwargs, what=f"numpy.{function.__name__}")
 
@@ -145,7 +146,7 @@ def _identifier(name: str) -> str:
 
 
 def _binary(op: str, reflected: bool) -> Callable[[_Symbol, Any], _Symbol]:
-    def method(self: _Symbol, other: Any) -> _Symbol:
+    def method(self: _Symbol, other: object) -> _Symbol:
         sides = (as_tree(other), _tree(self)) if reflected else (_tree(self), as_tree(other))
         return _Symbol(e.Binary(op, *sides))
 
@@ -157,7 +158,7 @@ def _unary(op: str) -> Callable[[_Symbol], _Symbol]:
 
 
 def _raiser(message: str) -> Callable[..., NoReturn]:
-    def method(self: _Symbol, *args: Any, **kwargs: Any) -> NoReturn:
+    def method(self: _Symbol, *args: object, **kwargs: object) -> NoReturn:
         raise QuerySyntaxError(f"{message}. In: {_shown(_tree(self))}")
 
     return method
@@ -179,7 +180,7 @@ def is_symbol(value: object) -> bool:
     return type(value) is _Symbol
 
 
-def as_tree(value: Any) -> e.Expr:
+def as_tree(value: object) -> e.Expr:
     """Return the tree of a value in a lambda: a symbolic value, a constant, or a container of these.
 
     Raises:
@@ -206,7 +207,7 @@ def as_tree(value: Any) -> e.Expr:
     return e.constant(value)
 
 
-def as_index(value: Any) -> e.Expr:
+def as_index(value: object) -> e.Expr:
     """Return the tree of an index, which may also be a slice or `...`, or a tuple of them."""
     if isinstance(value, tuple):
         return e.Tuple(tuple(as_index(part) if not isinstance(part, tuple) else as_tree(part) for part in value))
@@ -293,7 +294,7 @@ class Functions:
         if name.startswith("_"):
             raise AttributeError(f"Expected a function's name, got {name!r}")
 
-        def function(*args: Any, **kwargs: Any) -> Any:
+        def function(*args: object, **kwargs: object) -> Any:
             return call(name, args, kwargs)
 
         function.__name__ = name

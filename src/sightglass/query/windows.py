@@ -102,7 +102,7 @@ class Fold:
         return self.close() if crossed else None
 
     def offer(
-        self, ordinal: int, value: Any, place: Place, n_events: int = 1, complete: bool = True
+        self, ordinal: int, value: object, place: Place, n_events: int = 1, complete: bool = True
     ) -> PipelineItem | None:
         """Add a value; returns the group if the value closes it."""
         if not self._begun:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from sightglass.core.errors import AbsentError
-from sightglass.core.values import is_container, rebuild, snapshot
+from sightglass.core.values import Value, is_container, rebuild, snapshot
 from sightglass.query.limits import Total
 from sightglass.training.subscription import Subscription
 
@@ -49,7 +49,7 @@ class Work:
     error: Exception | None = None
     rests: bool = False
 
-    def take(self, observables: Mapping[str, Any], name: str, value: Any) -> None:
+    def take(self, observables: Mapping[str, Any], name: str, value: object) -> None:
         """Compute the part of one tensor."""
         if self.part.name is None and not isinstance(value, torch.Tensor):
             return  # of each tensor; a module that returns several is asked by its name
@@ -96,7 +96,7 @@ class Brought(dict[str, Any]):
         raise KeyError(name)
 
 
-def bare(value: Any) -> Any:
+def bare(value: Value) -> Any:
     """Return what a module gave without graphs; of sparse tensors their values, of spread ones this process's piece."""
     if isinstance(value, torch.Tensor):
         value = local(value)

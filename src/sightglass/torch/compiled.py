@@ -42,7 +42,7 @@ def _(value: torch.Tensor, calls: torch.Tensor, place: int) -> None:
 def forward_hook(take: Callable[[str, str, Any], None], name: str, place: int) -> Callable[[Any, Any, Any], None]:
     """Return a hook that shows what a module gave."""
 
-    def hook(module: Any, args: Any, output: Any) -> None:
+    def hook(module: object, args: object, output: object) -> None:
         if torch.compiler.is_compiling():
             if isinstance(output, torch.Tensor):
                 look(output.detach(), _calls, place)

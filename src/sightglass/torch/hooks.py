@@ -112,7 +112,7 @@ class Hooks:
         program may not change in place any more.
         """
 
-        def hook(module: Any, args: Any, output: Any) -> None:
+        def hook(module: object, args: object, output: object) -> None:
             if not torch.compiler.is_compiling() and isinstance(output, torch.Tensor) and output.requires_grad:
                 output.register_hook(lambda gradient: self._take(ACTIVATION_GRADS, name, gradient))
 
@@ -142,11 +142,11 @@ class Hooks:
         if self._updates or self._grads:
             self._step.append(self._optimizer.register_step_post_hook(self._made_step))
 
-    def _remember(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _remember(self, optimizer: object, args: object, kwargs: object) -> None:
         named = parameters(self._module)
         self._before = {name: local(named[name]).clone() for name in self._updates if name in named}
 
-    def _made_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _made_step(self, optimizer: object, args: object, kwargs: object) -> None:
         named = parameters(self._module)
         found = [(name, named[name].grad) for name in self._grads if name in named]
         self._take_all(GRADS, [(name, gradient) for name, gradient in found if gradient is not None])

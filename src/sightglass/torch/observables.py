@@ -165,6 +165,6 @@ def _kept(state: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in kept.items() if isinstance(value, (*NUMBERS, torch.Tensor))}
 
 
-def told(value: Any) -> str:
+def told(value: object) -> str:
     """Say what a parameter is."""
     return type_name(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 import torch
 
@@ -66,7 +66,7 @@ def controls(optimizer: torch.optim.Optimizer, *, prefix: str, bounds: Bounds, w
                 yield BoundControl(f"{prefix}optimizer.{path}", (setting, "value"), min=low, max=high, where=where)
 
 
-def unwrapped(optimizer: Any) -> torch.optim.Optimizer:
+def unwrapped(optimizer: object) -> torch.optim.Optimizer:
     """Return the optimizer that others are wrapped around, such as Lightning's and Accelerate's.
 
     Raises:

@@ -198,7 +198,7 @@ class _Cutter:
 def _rebuilt(tree: e.Expr, change: Callable[[e.Expr], e.Expr]) -> e.Expr:
     """Return a node with all the nodes directly below it changed."""
 
-    def changed(value: Any) -> Any:
+    def changed(value: object) -> Any:
         if isinstance(value, e.Expr):
             return change(value)
         if isinstance(value, tuple):

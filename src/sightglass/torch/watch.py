@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from sightglass.training.controls import declaring_line
@@ -17,7 +15,7 @@ def watch(
     module: torch.nn.Module,
     run: Run | None = None,
     *,
-    optimizer: Any = None,
+    optimizer: torch.optim.Optimizer | None = None,
     event: str = "batch",
     name: str = "",
     recompile: bool = True,

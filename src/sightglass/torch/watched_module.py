@@ -217,7 +217,7 @@ class Watched:
             work.rests = all(answer.stride > 1 and (index + 1) % answer.stride for answer in work.answers)
         return brought
 
-    def take(self, kind: str, name: str, value: Any) -> None:
+    def take(self, kind: str, name: str, value: object) -> None:
         """Compute what is asked of a tensor, where it is; for the hooks, on whatever thread they run."""
         self.take_all(kind, ((name, value),))
 
@@ -331,7 +331,7 @@ class Watched:
                 return False
         return True
 
-    def _refuse(self, answers: Iterable[Subscription], error: Any) -> None:
+    def _refuse(self, answers: Iterable[Subscription], error: RefusedError | UnknownNameError) -> None:
         for answer in answers:
             answer.refuse(error)
         self._telemetry.wake()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sightglass.core.errors import RefusedQueryError
-from sightglass.core.values import array_kind, on_device, type_name
+from sightglass.core.values import Value, array_kind, on_device, type_name
 from sightglass.query.arrays import is_array, namespace, truth
 from sightglass.query.limits import Total, check_count, check_length
 
@@ -18,14 +18,14 @@ from .table import function
 
 
 @function("len(x)")
-def _len(x: Any) -> Any:
+def _len(x: Value) -> Value:
     """Return the number of items."""
     if isinstance(x, Mapping | list | tuple | str) or is_array(x):
         return len(x)
     raise RefusedQueryError(f"Expected a mapping, a sequence, a string or an array, got {type_name(x)}")
 
 
-def _mapping(x: Any) -> Mapping[Any, Any]:
+def _mapping(x: Value) -> Mapping[Any, Any]:
     if not isinstance(x, Mapping):
         raise RefusedQueryError(f"Expected a mapping, got {type_name(x)}")
     check_length(x)
@@ -33,24 +33,24 @@ def _mapping(x: Any) -> Mapping[Any, Any]:
 
 
 @function("keys(x)")
-def _keys(x: Any) -> Any:
+def _keys(x: Value) -> Value:
     """Return the keys of a mapping as a list."""
     return list(_mapping(x))
 
 
 @function("values(x)")
-def _values(x: Any) -> Any:
+def _values(x: Value) -> Value:
     """Return the values of a mapping as a list."""
     return list(_mapping(x).values())
 
 
 @function("items(x)")
-def _items(x: Any) -> Any:
+def _items(x: Value) -> Value:
     """Return the (key, value) pairs of a mapping as a list."""
     return list(_mapping(x).items())
 
 
-def _sequence(x: Any) -> Any:
+def _sequence(x: Value) -> Value:
     if isinstance(x, Mapping):
         return list(_mapping(x).values())
     if isinstance(x, list | tuple) or (is_array(x) and len(x.shape)):
@@ -59,19 +59,19 @@ def _sequence(x: Any) -> Any:
 
 
 @function("first(x)")
-def _first(x: Any) -> Any:
+def _first(x: Value) -> Value:
     """Return the first item of a mapping, a sequence or an array."""
     return _sequence(x)[0]
 
 
 @function("last(x)")
-def _last(x: Any) -> Any:
+def _last(x: Value) -> Value:
     """Return the last item of a mapping, a sequence or an array."""
     return _sequence(x)[-1]
 
 
 @function("sample(x, k)")
-def _sample(x: Any, k: Any) -> Any:
+def _sample(x: Value, k: Value) -> Value:
     """Return k random items in their original order. The choice depends on the number of items only."""
     x, k = _sequence(x), check_count(k, name="k")
     if len(x) <= k:
@@ -86,7 +86,7 @@ def _sample(x: Any, k: Any) -> Any:
 
 
 @function("contains(x, part)")
-def _contains(x: Any, part: Any) -> Any:
+def _contains(x: Value, part: Value) -> Value:
     """Return whether a string, a sequence or the keys of a mapping contain a value."""
     if isinstance(x, str):
         return isinstance(part, str) and part in x
@@ -98,24 +98,24 @@ def _contains(x: Any, part: Any) -> Any:
 
 
 @function("startswith(text, start)")
-def _startswith(text: Any, start: Any) -> Any:
+def _startswith(text: Value, start: Value) -> Value:
     """Return whether a string starts with another string."""
     return _text(text).startswith(_text(start))
 
 
 @function("endswith(text, end)")
-def _endswith(text: Any, end: Any) -> Any:
+def _endswith(text: Value, end: Value) -> Value:
     """Return whether a string ends with another string."""
     return _text(text).endswith(_text(end))
 
 
-def _text(value: Any) -> str:
+def _text(value: Value) -> str:
     if isinstance(value, str):
         return value
     raise RefusedQueryError(f"Expected a string, got {type_name(value)}")
 
 
-def each(x: Any) -> list[tuple[Any, Any]]:
+def each(x: Value) -> list[tuple[Any, Any]]:
     """Return the (key, value) or (index, value) pairs that `map` and `filter` iterate over."""
     if isinstance(x, Mapping):
         return list(_mapping(x).items())
@@ -126,7 +126,7 @@ def each(x: Any) -> list[tuple[Any, Any]]:
 
 
 @function("map(x, lambda name, value: …)", lambdas=True)
-def _map(x: Any, body: Callable[[Any, Any], Any]) -> Any:
+def _map(x: Value, body: Callable[[Any, Any], Any]) -> Value:
     """Return a mapping or a list of the results of a lambda, called for each item of a mapping or a sequence.
 
     A lambda of two arguments gets the key, or the index, and the value; a lambda of one argument gets the value.
@@ -143,7 +143,7 @@ def _map(x: Any, body: Callable[[Any, Any], Any]) -> Any:
 
 
 @function("filter(x, lambda name, value: …)", lambdas=True)
-def _filter(x: Any, body: Callable[[Any, Any], Any]) -> Any:
+def _filter(x: Value, body: Callable[[Any, Any], Any]) -> Value:
     """Return the items of a mapping or a sequence for which a condition holds.
 
     The lambda is called as in `map`; its result must be on the host.
@@ -152,7 +152,7 @@ def _filter(x: Any, body: Callable[[Any, Any], Any]) -> Any:
     return dict(kept) if isinstance(x, Mapping) else [value for _, value in kept]
 
 
-def _decided(condition: Any) -> bool:
+def _decided(condition: Value) -> bool:
     if on_device(condition):
         raise RefusedQueryError(
             "Expected a condition on the host in filter, got one on a device, which filter would have to wait for"

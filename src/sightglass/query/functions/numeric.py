@@ -14,7 +14,16 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.core.errors import EvaluationError, RefusedQueryError
-from sightglass.core.values import DeviceHistogram, Histogram, array_kind, is_extended, on_device, to_host, type_name
+from sightglass.core.values import (
+    DeviceHistogram,
+    Histogram,
+    Value,
+    array_kind,
+    is_extended,
+    on_device,
+    to_host,
+    type_name,
+)
 from sightglass.query.arrays import NUMBERS, is_array, is_numpy, namespace, operand
 from sightglass.query.limits import check_broadcast, check_count, check_int, check_length
 
@@ -28,13 +37,16 @@ ROUNDINGS: Final = 1e-6
 counts a value in the right bin."""
 
 
+Axis = int | tuple[int, ...] | None
+
+
 # Element-wise
 
 
 def _elementwise(name: str, doc: str, scalar: Callable[[Any], Any] | None = None) -> None:
     of_numpy, floating = getattr(np, name), name in NEEDS_FLOAT
 
-    def call(x: Any) -> Any:
+    def call(x: Value) -> Value:
         if is_numpy(x):
             return of_numpy(x)
         if scalar is not None and type(x) in (int, float, bool):
@@ -51,7 +63,7 @@ FULL: Final = frozenset(np.dtype(kind).num for kind in (np.float32, np.float64, 
 NEEDS_FLOAT = {"sqrt", "exp", "log", "log2", "log10", "log1p", "expm1", "tanh", "sin", "cos", "floor", "ceil"}
 
 
-def _floating(x: Any) -> Any:
+def _floating(x: Value) -> Value:
     """Convert integers and bools to the library's default float, as NumPy does, but not PyTorch and the array API."""
     if not is_array(x) or getattr(x.dtype, "kind", "") in FLOATING:
         return x
@@ -61,7 +73,7 @@ def _floating(x: Any) -> Any:
     return x
 
 
-def _single(x: Any) -> Any:
+def _single(x: Value) -> Value:
     """Convert half precision to single."""
     if getattr(x.dtype, "num", None) in FULL:
         return x
@@ -69,7 +81,7 @@ def _single(x: Any) -> Any:
     return _astype(x, namespace(x).float32) if half else x
 
 
-def _astype(x: Any, dtype: Any) -> Any:
+def _astype(x: Value, dtype: Value) -> Value:
     return x.astype(dtype) if array_kind(x) == "numpy" else namespace(x).astype(x, dtype)
 
 
@@ -94,7 +106,7 @@ _elementwise("isfinite", "Whether a value is neither NaN nor infinite.", math.is
 
 
 @function("round(x, decimals=0)")
-def _round(x: Any, decimals: int = 0) -> Any:
+def _round(x: Value, decimals: int = 0) -> Value:
     """Round to a number of decimals."""
     if type(decimals) is not int or abs(decimals) > MAX_DECIMALS:
         raise RefusedQueryError(f"Expected decimals from -{MAX_DECIMALS} to {MAX_DECIMALS}, got {decimals!r}")
@@ -105,7 +117,7 @@ def _round(x: Any, decimals: int = 0) -> Any:
 
 
 @function("clip(x, low, high)")
-def _clip(x: Any, low: Any = None, high: Any = None) -> Any:
+def _clip(x: Value, low: Value = None, high: Value = None) -> Value:
     """Limit values to a range; `None` leaves an end open."""
     x, low, high = operand(x), *(None if end is None else operand(end) for end in (low, high))
     check_broadcast(x, *(end for end in (low, high) if is_array(end)))
@@ -113,7 +125,7 @@ def _clip(x: Any, low: Any = None, high: Any = None) -> Any:
 
 
 @function("where(condition, x, y)")
-def _where(condition: Any, x: Any, y: Any) -> Any:
+def _where(condition: Value, x: Value, y: Value) -> Value:
     """Return x where the condition holds, else y, element-wise."""
     condition, x, y = operand(condition), operand(x), operand(y)
     check_broadcast(condition, x, y)
@@ -121,18 +133,18 @@ def _where(condition: Any, x: Any, y: Any) -> Any:
 
 
 @function("maximum(x, y)")
-def _maximum(x: Any, y: Any) -> Any:
+def _maximum(x: Value, y: Value) -> Value:
     """Return the larger of two values, element-wise."""
     return _together("maximum", operand(x), operand(y))
 
 
 @function("minimum(x, y)")
-def _minimum(x: Any, y: Any) -> Any:
+def _minimum(x: Value, y: Value) -> Value:
     """Return the smaller of two values, element-wise."""
     return _together("minimum", operand(x), operand(y))
 
 
-def _together(name: str, *values: Any) -> Any:
+def _together(name: str, *values: Value) -> Value:
     check_broadcast(*values)
     array = next((value for value in values if is_array(value)), values[0])
     xp = namespace(array)
@@ -145,7 +157,7 @@ def _together(name: str, *values: Any) -> Any:
 
 
 def _statistic(name: str, doc: str, of_numpy: Callable[..., Any], *, floating: bool = False) -> None:
-    def call(x: Any, axis: Any = None) -> Any:
+    def call(x: Value, axis: Axis = None) -> Value:
         if is_numpy(x) and x.size:
             return of_numpy(x, axis=axis)
         x = operand(x)
@@ -164,7 +176,7 @@ def _statistic(name: str, doc: str, of_numpy: Callable[..., Any], *, floating: b
     function(f"{name}(x, axis=None)")(call)
 
 
-def _mean_of_numpy(x: Any, axis: Any) -> Any:
+def _mean_of_numpy(x: Value, axis: Axis) -> Value:
     """Return `np.mean(x)`, in a quarter of its time for a small array."""
     if axis is None and x.dtype.num in FULL:
         return x.dtype.type(np.add.reduce(x, axis=None) / x.size)
@@ -185,7 +197,7 @@ _statistic("all", "Whether all values are true.", np.logical_and.reduce)
 
 
 @function("norm(x, axis=None)")
-def _norm(x: Any, axis: Any = None) -> Any:
+def _norm(x: Value, axis: Axis = None) -> Value:
     """Return the Euclidean (Frobenius) norm, the root of the sum of squares; half precision is summed in single."""
     x = operand(x)
     if not is_array(x):
@@ -200,7 +212,7 @@ def _norm(x: Any, axis: Any = None) -> Any:
 
 
 @function("quantile(x, q)")
-def _quantile(x: Any, q: Any) -> Any:
+def _quantile(x: Value, q: Value) -> Value:
     """Return the q-quantile of all values, 0 <= q <= 1, by linear interpolation; for a list of q, a tuple."""
     wanted = q if isinstance(q, list | tuple) else (q,)
     check_length(wanted)
@@ -217,7 +229,7 @@ def _quantile(x: Any, q: Any) -> Any:
     return found if isinstance(q, list | tuple) else found[0]
 
 
-def _sorted_quantiles(x: Any, wanted: Any) -> tuple[Any, ...]:
+def _sorted_quantiles(x: Value, wanted: Value) -> tuple[Any, ...]:
     xp = namespace(x)
     ordered = xp.sort(x)
     has_nan = xp.any(xp.isnan(x))
@@ -231,13 +243,13 @@ def _sorted_quantiles(x: Any, wanted: Any) -> tuple[Any, ...]:
 
 
 @function("median(x)")
-def _median(x: Any) -> Any:
+def _median(x: Value) -> Value:
     """Return the median of all values."""
     return _quantile(x, 0.5)
 
 
 @function("histogram(x, bins=64)")
-def _histogram(x: Any, bins: Any = 64) -> Any:
+def _histogram(x: Value, bins: Value = 64) -> Value:
     """Count the values in equal bins from the smallest to the largest; NaN and infinities are counted separately."""
     bins = check_count(bins, name="bins")
     x = operand(x)
@@ -250,7 +262,7 @@ def _histogram(x: Any, bins: Any = 64) -> Any:
     return _device_histogram(_single(_floating(_ravel(x))), bins)
 
 
-def _torch_histogram(x: Any, bins: int) -> Histogram:
+def _torch_histogram(x: Value, bins: int) -> Histogram:
     """Count with PyTorch on the host, on all its threads; a value within rounding of an edge may be on either side."""
     xp = namespace(x)
     if "float" in str(x.dtype):
@@ -267,7 +279,7 @@ def _torch_histogram(x: Any, bins: int) -> Histogram:
     return histogram
 
 
-def _device_histogram(x: Any, bins: int) -> Any:
+def _device_histogram(x: Value, bins: int) -> Value:
     """Count on the device by sorting, as the array API has no histogram."""
     xp = namespace(x)
     finite = xp.isfinite(x)
@@ -291,7 +303,7 @@ def _device_histogram(x: Any, bins: int) -> Any:
 
 
 @function("topk(x, k)")
-def _topk(x: Any, k: Any) -> Any:
+def _topk(x: Value, k: Value) -> Value:
     """Return the k largest values, in descending order."""
     k = check_count(k, name="k")
     x = operand(x)
@@ -304,26 +316,26 @@ def _topk(x: Any, k: Any) -> Any:
 
 
 @function("shape(x)")
-def _shape(x: Any) -> Any:
+def _shape(x: Value) -> Value:
     """Return the size of each axis."""
     return tuple(int(n) for n in getattr(operand(x), "shape", ()))
 
 
 @function("size(x)")
-def _size(x: Any) -> Any:
+def _size(x: Value) -> Value:
     """Return the number of items of an array."""
     return math.prod(_shape(x))
 
 
 @function("ravel(x)")
-def _ravel(x: Any) -> Any:
+def _ravel(x: Value) -> Value:
     """Return all items as an array of one dimension."""
     x = operand(x)
     return namespace(x).reshape(x, (-1,)) if is_array(x) else np.asarray([x])
 
 
 @function("reshape(x, shape)")
-def _reshape(x: Any, *shape: Any) -> Any:
+def _reshape(x: Value, *shape: Value) -> Value:
     """Return the same items in another shape."""
     x = operand(x)
     sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], list | tuple) else shape
@@ -334,7 +346,7 @@ def _reshape(x: Any, *shape: Any) -> Any:
 
 
 @function("item(x)")
-def _item(x: Any) -> Any:
+def _item(x: Value) -> Value:
     """Return the only item of an array of size 1; a number is returned as it is."""
     if not is_array(x):
         return operand(x)
@@ -344,14 +356,14 @@ def _item(x: Any) -> Any:
 
 
 @function("diff(x)")
-def _diff(x: Any) -> Any:
+def _diff(x: Value) -> Value:
     """Return the differences of neighbouring items along the last axis."""
     x = operand(x)
     return x[..., 1:] - x[..., :-1]
 
 
 @function("cumsum(x)")
-def _cumsum(x: Any) -> Any:
+def _cumsum(x: Value) -> Value:
     """Return the cumulative sum of all items, in one dimension."""
     x = _ravel(x)
     xp = namespace(x)
