@@ -96,8 +96,8 @@ def test_message_of_a_clash():
     with pytest.raises(ViewError) as caught:
         choose([Form(kind="number"), Form(kind="matrix")], names=["loss", "kernel"])
     assert str(caught.value) == (
-        "Streams 'loss' and 'kernel' cannot share a view: 'loss' is a number, seen as line; "
-        "'kernel' is a matrix, seen as heatmap. Plot them apart."
+        "Streams 'loss' and 'kernel' cannot share a view: 'loss' is a number (view 'line'), "
+        "'kernel' is a matrix (view 'heatmap'). Plot them separately."
     )
 
 
@@ -110,12 +110,13 @@ def test_view_that_cannot_show_a_kind_is_refused():
     with pytest.raises(ViewError) as caught:
         choose([Form(kind="number")], view="heatmap", names=["loss"])
     assert str(caught.value) == (
-        "Stream 'loss' is a number, which view='heatmap' cannot show. It can be: line, histogram, bars, log, table."
+        "view='heatmap' cannot show stream 'loss', which is a number. "
+        "Views that can: line, histogram, bars, log, table."
     )
 
 
 def test_no_stream_is_no_view():
-    with pytest.raises(ViewError, match="at least one"):
+    with pytest.raises(ViewError, match="no stream has a value yet"):
         choose([])
 
 
@@ -123,7 +124,7 @@ forms = st.builds(Form, kind=st.sampled_from(sorted(VIEWS_OF_KIND)), length=st.i
 
 
 @given(st.lists(forms, min_size=1, max_size=4))
-def test_a_choice_can_show_every_stream_and_is_what_one_of_them_wants(given_forms):
+def test_the_choice_can_show_all_streams_and_is_the_default_of_one(given_forms):
     try:
         choice = choose(given_forms)
     except ViewError:

@@ -53,7 +53,7 @@ def test_others_are_not(value):
     assert form_of(value).kind != "images"
 
 
-def test_captions_are_what_stands_beside_the_picture():
+def test_captions_join_the_other_items_of_the_tuple():
     assert grid_of([(EIGHT, 3, 0.123456), (EIGHT, np.int64(4), np.float32(0.5))]).captions == ("3, 0.1235", "4, 0.5")
     assert grid_of([EIGHT]).captions == ()
     assert grid_of([Image(EIGHT, "seven")]).captions == ("seven",)

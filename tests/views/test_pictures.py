@@ -43,7 +43,7 @@ def test_the_figure_stays_as_it_is_and_has_the_dots_it_asks_for():
         assert size(encode(made)) == (100, 50)
 
 
-def test_only_what_has_figures_is_made_anew():
+def test_values_without_figures_are_returned_unchanged():
     plain = {"a": 1, "b": {"c": 2}}
     assert encode_figures({"a": 1}) == {"a": 1}
     assert encode_figures(plain) == plain
@@ -71,7 +71,7 @@ def test_logged_figures_are_pictures_of_that_moment(tmp_path):
         assert [picture.data for picture in visible_x] == [first.data, second.data]
 
 
-def test_what_is_no_figure_is_told(tmp_path):
+def test_a_value_that_is_not_a_figure_is_refused(tmp_path):
     made = figure()
     with (  # noqa: PT031
         pytest.warns(RuntimeWarning, match=r"Values of 'axes' cannot be kept: .*got Axes"),

@@ -16,6 +16,8 @@ from sightglass.views.scene import frames_of
 from sightglass.views.smoothing import smooth
 from sightglass.views.stream_set import StreamSet
 
+X = "'step', 'relative', 'wall', 'index'"
+
 
 class Stub:
     """A source that is filled by hand."""
@@ -51,27 +53,27 @@ def xs(scene):
 
 
 @pytest.mark.parametrize(
-    ("given_options", "said"),
+    ("given_options", "expected"),
     [
-        ({"smooth": 1.0}, "Expected smooth from 0 to below 1, such as 0.9, got 1.0"),
-        ({"smooth": float("nan")}, "Expected smooth from 0 to below 1, such as 0.9, got nan"),
+        ({"smooth": 1.0}, "Expected smooth of at least 0 and below 1, for example 0.9, got 1.0"),
+        ({"smooth": float("nan")}, "Expected smooth of at least 0 and below 1, for example 0.9, got nan"),
         ({"over": "ridges"}, "Unknown value of over 'ridges'. Did you mean 'ridge'? Known: heat, latest, ridge."),
-        ({"history": -1}, "Expected history as a count, got -1"),
-        ({"last": 1.5}, "Expected last as a count, got 1.5"),
+        ({"history": -1}, "Expected history as an integer of at least 0, got -1"),
+        ({"last": 1.5}, "Expected last as an integer of at least 0, got 1.5"),
         ({"y_limits": (2, 1)}, "Expected y_limits as (low, high), got (2, 1)"),
         ({"x_limits": (0, float("inf"))}, "Expected x_limits as two finite numbers, got (0, inf)"),
         ({"y_limits": (0, 1), "log_y": True}, "Expected y_limits above zero on a logarithmic axis, got (0, 1)"),
-        ({"x": ""}, "Expected x=step|relative|wall|index, a step track's name, or a stream, got ''"),
-        ({"x": 3}, "Expected x=step|relative|wall|index, a step track's name, or a stream, got 3"),
+        ({"x": ""}, f"Expected x as one of {X}, a step track's name, or a stream, got ''"),
+        ({"x": 3}, f"Expected x as one of {X}, a step track's name, or a stream, got 3"),
     ],
 )
-def test_wrong_options_are_told(given_options, said):
+def test_invalid_options_are_refused(given_options, expected):
     with pytest.raises(ViewError) as caught:
         Options(**given_options)
-    assert str(caught.value) == said
+    assert str(caught.value) == expected
 
 
-def test_unknown_options_are_told_with_what_there_is():
+def test_unknown_options_are_refused_with_the_known_ones():
     with pytest.raises(TypeError, match=r"Unknown option of the terminal surface 'smoth'\. Did you mean 'smooth'"):
         options_of({"smoth": 0.5}, surface="terminal", own=("height",))
 
@@ -89,7 +91,7 @@ def test_unknown_options_are_told_with_what_there_is():
         ("tokens", [1000, 2000, 3000], "tokens"),
     ],
 )
-def test_lines_stand_over_what_is_asked_for(x, places, name):
+def test_x_of_lines_is_as_chosen(x, places, name):
     scene = taken(Stub(1.0, 2.0, 3.0, steps=[10, 20, 30]), x=x)
     assert xs(scene) == [places]
     assert scene.x_name == name
@@ -206,7 +208,7 @@ def test_frames_fade_and_only_the_newest_has_a_name():
     assert alphas[-2] < 0.5
 
 
-def test_frames_of_vectors_stand_over_their_places_and_a_missing_name_is_a_gap():
+def test_frames_of_vectors_have_their_indices_as_categories_and_a_missing_name_is_a_gap():
     assert taken(Stub(np.array([3.0, 1.0])), view="line", frames=True).categories == ("0", "1")
     scene = taken(Stub({"a": 1.0}, {"a": 2.0, "b": 3.0}), view="line", frames=True)
     np.testing.assert_array_equal(scene.series[0].y, [1, np.nan])
@@ -244,7 +246,7 @@ def test_distributions_over_the_steps_keep_every_count():
 # Life
 
 
-def test_what_cannot_share_is_refused_and_leaves_all_as_it_was():
+def test_a_stream_that_cannot_share_the_view_is_refused_and_changes_nothing():
     streams = StreamSet([Stub(1.0)])
     with pytest.raises(SightglassError, match="cannot share a view"):
         streams.add(Stub(np.zeros((2, 2)), tag="kernel"), second=True)

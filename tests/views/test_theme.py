@@ -78,7 +78,7 @@ def test_applying_it_twice_is_applying_it_once_and_replaces_nothing_of_matplotli
     assert dict(mpl.rcParams) == once
 
 
-def test_ticks_stay_what_they_are():
+def test_ticks_are_unchanged():
     apply_theme()
     figure = Figure(figsize=(3, 3))
     categories, dates, logarithm, polar = (figure.add_subplot(2, 2, i + 1, polar=i == 3) for i in range(4))
@@ -121,7 +121,7 @@ def test_sizes():
     (lambda: figure_size("neurps"), "Did you mean 'neurips'"),
     (lambda: figure_size("icml/half"), "Unknown size 'icml/half'"),
 ])  # fmt: skip
-def test_what_is_unknown_names_its_neighbour(call, told):
+def test_unknown_names_get_a_suggestion(call, told):
     with pytest.raises(UnknownNameError, match=told):
         call()
 

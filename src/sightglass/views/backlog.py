@@ -1,8 +1,8 @@
-"""What came of a stream, kept in bounded memory for all browsers that look at it, and taken by each from its place.
+"""The records of a stream in bounded memory, for all browsers that show it; each reads from its own cursor.
 
-Records are numbered as they arrive. Numbers are kept as columns, up to `MAX_POINTS`; beyond, all of them are thinned,
-extremes and gaps kept. Of other values the last `MAX_ITEMS`, or `MAX_ITEM_BYTES` of them, are kept. What viewers with
-the same place and size take is made once. One thread adds, others take.
+Records are numbered as they arrive. Numbers are stored as columns of at most `MAX_POINTS`; then all of them are
+thinned, with extremes and gaps retained. Of other values the last `MAX_ITEMS`, or `MAX_ITEM_BYTES`, are stored. Viewers
+with the same cursor and size share one message. One thread adds, others take.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from .choose import is_number
 from .grid import with_grid
 from .thinning import thin_indices
 
-MAX_POINTS: Final = 2**17
-MAX_ITEMS: Final = 256
+MAX_POINTS: Final = 2**17  # 5 MiB per stream
+MAX_ITEMS: Final = 256  # more frames than a reader steps back through
 MAX_ITEM_BYTES: Final = 32 * 2**20
-MAX_MESSAGE_BYTES: Final = 8 * 2**20
+MAX_MESSAGE_BYTES: Final = 8 * 2**20  # a second of a slow network; what is left goes with the next message
 
 COLUMNS: Final = ("number", "index", "step", "wall", "y")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedValue:
-    """A value that is no number, packed; `number` counts the records as they arrived."""
+    """A packed value other than a number; `number` counts the records in the order in which they arrived."""
 
     number: int
     index: int
@@ -44,7 +44,7 @@ class PackedValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacklogSlice:
-    """What a viewer takes at once: a message, the cursor behind it, how many records it stands for and leaves out."""
+    """One message to a viewer, the cursor after it, and how many records it covers and leaves out."""
 
     message: dict[str, Any]
     cursor: int
@@ -53,12 +53,12 @@ class BacklogSlice:
 
 
 class Backlog:
-    """What is kept of a stream.
+    """The stored records of a stream.
 
     Attributes:
-        n: How many records came.
+        n: How many records arrived.
         numeric: Whether they are numbers; `None` before the first.
-        n_unfit: How many of them were no numbers where numbers were expected.
+        n_unfit: How many of them were expected to be numbers, and were not.
     """
 
     def __init__(self) -> None:
@@ -73,18 +73,18 @@ class Backlog:
 
     @property
     def n_kept(self) -> int:
-        """How many of them are kept."""
+        """How many of them are stored."""
         return self._size if self.numeric else len(self._items)
 
     def add(self, records: Sequence[Record]) -> None:
-        """Add records of any kind. The first value decides whether they are numbers; what is none then is a gap."""
+        """Add records of any kind. The first value decides whether they are numbers; another value is then a gap."""
         if self.numeric is None:
-            first = next((record.value for record in records if record.value is not None), None)
-            self.numeric = first is None or is_number(first)
+            value = next((record.value for record in records if record.value is not None), None)
+            self.numeric = value is None or is_number(value)
         if not self.numeric:
             last = records[-MAX_ITEMS:]
-            behind = self.n + len(records) - len(last)
-            self.add_items(len(records), [packed_value(behind + i, record) for i, record in enumerate(last)])
+            first = self.n + len(records) - len(last)
+            self.add_items(len(records), [packed_value(first + i, record) for i, record in enumerate(last)])
             return
         for start in range(0, len(records), MAX_POINTS // 2):
             some = records[start : start + MAX_POINTS // 2]
@@ -95,7 +95,7 @@ class Backlog:
             self.add_numbers(len(some), np.arange(self.n, self.n + len(some)), index, step, wall, y)
 
     def add_numbers(self, n_records: int, *columns: Any) -> None:
-        """Add numbers as columns, in the order of `COLUMNS`, which stand for so many records."""
+        """Add numbers as columns, in the order of `COLUMNS`, that represent `n_records` records."""
         with self._lock:
             n = len(columns[0])
             if self._size + n > MAX_POINTS:
@@ -110,16 +110,16 @@ class Backlog:
             for name, column in zip(COLUMNS, columns, strict=True):
                 self._columns[name][self._size : self._size + n] = column
             self._size += n
-            self._came(n_records)
+            self._count(n_records)
 
     def add_items(self, n_records: int, items: Sequence[PackedValue]) -> None:
-        """Add values that are no numbers: the last of so many records."""
+        """Add values other than numbers: the last ones of `n_records` records."""
         with self._lock:
             self._items.extend(items)
             self._n_item_bytes += sum(item.n_bytes for item in items)
             while len(self._items) > MAX_ITEMS or (len(self._items) > 1 and self._n_item_bytes > MAX_ITEM_BYTES):
                 self._n_item_bytes -= self._items.popleft().n_bytes
-            self._came(n_records)
+            self._count(n_records)
 
     def _number(self, value: Any) -> float:
         if value is None:
@@ -132,12 +132,12 @@ class Backlog:
         self.n_unfit += 1
         return float("nan")
 
-    def _came(self, n_records: int) -> None:
+    def _count(self, n_records: int) -> None:
         self.n += n_records
         self._taken.clear()
 
     def take(self, cursor: int, points: int) -> BacklogSlice | None:
-        """Return what came after a cursor, thinned if it is more than can be shown; `None` if there is nothing."""
+        """Return the records after a cursor, thinned to `points` runs of points; `None` if there are none."""
         if cursor >= self.n:
             return None
         with self._lock:
@@ -177,10 +177,10 @@ class Backlog:
 
 
 def packed_value(number: int, record: Record) -> PackedValue:
-    """Pack a record's value; what cannot be packed, or is too large, is replaced by the words of why not."""
+    """Pack a record's value. A value that cannot be packed, or is too large, is replaced by the reason."""
     try:
         value = encoding.pack(with_grid(record).value)
-    except Exception as error:  # noqa: BLE001  a picture that cannot be drawn is not to end the stream
+    except Exception as error:  # noqa: BLE001  one bad value must not end the stream
         value = {"problem": f"{type(error).__name__}: {error}"[:500]}
     n_bytes = len(encoding.encode_msgpack(value))
     if n_bytes > MAX_MESSAGE_BYTES:

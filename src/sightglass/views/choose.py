@@ -1,12 +1,12 @@
-"""Which view shows which values: one pure function for every surface.
+"""Which view shows which values: one pure function for all surfaces.
 
 Theory of operation
-    `form_of` reduces a value to its `Form`: a kind ("number", "matrix" …) and a length. It looks at types and shapes
-    only, so it never waits for a device. `choose` takes the forms of the streams that are to share a view, and
-    nothing else, so terminal, browser, notebook and matplotlib agree.
+    `form_of` reduces a value to its `Form`: a kind ("number", "matrix" …) and a length. It reads types and shapes only,
+    so it never waits for a device. `choose` depends only on the forms of the streams that share a view, so the
+    terminal, the browser, the notebook and Matplotlib agree.
 
     ========================== ============================= =======================================
-    value                      kind                          view by itself
+    value                      kind                          default view
     ========================== ============================= =======================================
     number                     number                        line over the steps
     tuple of two numbers       pair                          line in x, y (`view="scatter"`: its points)
@@ -24,13 +24,12 @@ Theory of operation
     anything else              other                         table
     ========================== ============================= =======================================
 
-    Tuples are points and lists are vectors, since that is how queries make them: `(b.x, b.y)` against `collect()`.
-    Nested mappings of numbers (the shape of a tree of parameters) are `numbers` with their names joined by "/".
+    Tuples are points and lists are vectors, because queries produce them this way: `(b.x, b.y)` and `collect()`. Nested
+    mappings of numbers (such as a tree of parameters) are `numbers`, with their names joined by "/".
 
-    Streams share a view when each can be drawn in it, and when it is the view that at least one of them would have by
-    itself: a number and a histogram share a line chart, in which the histogram is a band; nothing is ever drawn in a
-    way that none of the streams asked for. Log and table show anything, and therefore count only among texts and
-    other things.
+    Streams share a view if it can show all of them and is the default view of at least one: a number and a histogram
+    share a line chart, in which the histogram is a band. Log and table can show anything, so they are shared only by
+    texts and values without a drawable kind.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from sightglass.core.values import DeviceHistogram, Figure, Histogram, Image, Im
 
 from .grid import is_grid
 
-MAX_BARS = 32
+MAX_BARS = 32  # as many names as fit beside each other, or as rows of a chart
 MAX_NESTING = 8
 
 Kind = Literal[
@@ -69,7 +68,7 @@ ViewName = Literal[
 ]
 VIEWS: tuple[ViewName, ...] = get_args(ViewName)
 
-# The first view of each kind is the one that it has by itself.
+# The first view of each kind is its default.
 VIEWS_OF_KIND: Mapping[Kind, tuple[ViewName, ...]] = {
     "number": ("line", "histogram", "bars", "log", "table"),
     "pair": ("xy", "scatter", "annotated", "log", "table"),
@@ -99,18 +98,18 @@ KIND_NAMES: Mapping[Kind, str] = {
     "image": "an image",
     "images": "several images",
     "figure": "a figure",
-    "text": "a text",
-    "other": "a value of no drawable kind",
+    "text": "text",
+    "other": "a value that cannot be drawn",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """What a choice needs to know of a value.
+    """The properties of a value that decide its view.
 
     Attributes:
-        kind: What the value is.
-        length: How many numbers, names or images it holds; 1 for what is single.
+        kind: The kind of value.
+        length: How many numbers, names or images it holds; 1 for a single one.
     """
 
     kind: Kind
@@ -119,12 +118,12 @@ class Form:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The view that some streams share.
+    """The view that streams share.
 
     Attributes:
         view: The name of the view.
         kinds: The kind of each stream, in their order.
-        possible: Every view that could show all of them, the chosen one among them.
+        possible: All views that can show all of them, including the chosen one.
     """
 
     view: ViewName
@@ -133,46 +132,46 @@ class Choice:
 
 
 def choose(forms: Sequence[Form], *, view: str | None = None, names: Sequence[str] = ()) -> Choice:
-    """Choose the view for streams that are to be seen together.
+    """Choose the view that streams share.
 
     Args:
         forms: One for each stream, at least one.
-        view: The view to use in any case.
-        names: The streams' names, for messages.
+        view: The view to use; by default the one that suits the values.
+        names: The streams' names, for errors.
 
     Returns:
         The choice; the same for the same forms, in every process.
 
     Raises:
-        ViewError: The view is unknown, cannot show one of the streams, or none can show them all.
+        ViewError: The view is unknown or cannot show one of the streams, or the streams cannot share a view.
 
     >>> choose([Form(kind="number")]).view, choose([Form(kind="number"), Form(kind="histogram")]).view
     ('line', 'line')
     """
     if not forms:
-        raise ViewError("There is no view of nothing: give at least one stream that has a value.")
-    names = tuple(names) or tuple(f"number {i}" for i in range(1, len(forms) + 1))
-    able = [views_of(form) for form in forms]
+        raise ViewError("Cannot choose a view: no stream has a value yet.")
+    names = tuple(names) or tuple(f"stream {i}" for i in range(1, len(forms) + 1))
+    views_each = [views_of(form) for form in forms]
     kinds = tuple(form.kind for form in forms)
-    possible = tuple(name for name in VIEWS if all(name in views for views in able))
+    possible = tuple(name for name in VIEWS if all(name in views for views in views_each))
     if view is not None:
         return Choice(view=_checked(view, forms, names), kinds=kinds, possible=possible)
-    wanted = {views[0] for views in able}
-    shared = [name for name in possible if name in wanted and (name not in TEXT_VIEWS or wanted <= TEXT_VIEWS)]
+    defaults = {views[0] for views in views_each}
+    shared = [name for name in possible if name in defaults and (name not in TEXT_VIEWS or defaults <= TEXT_VIEWS)]
     if not shared:
-        raise ViewError(_clash(forms, names))
-    # A view that all have by themselves wins over one that merely could show them.
-    return Choice(view=able[0][0] if len(wanted) == 1 else shared[0], kinds=kinds, possible=possible)
+        raise ViewError(_clash_message(forms, names))
+    # The default view of all of them wins over a view that merely can show them.
+    return Choice(view=views_each[0][0] if len(defaults) == 1 else shared[0], kinds=kinds, possible=possible)
 
 
 def views_of(form: Form) -> tuple[ViewName, ...]:
-    """Return the views that can show a form, the one it has by itself first."""
+    """Return the views that can show a form, its default first."""
     views = VIEWS_OF_KIND[form.kind]
     return views[1:] if form.kind == "vector" and form.length > MAX_BARS else views
 
 
 def form_of(value: Any) -> Form:
-    """Tell the form of a value from its type and its shape."""
+    """Return the form of a value, from its type and its shape."""
     match value:
         case Histogram() | DeviceHistogram():
             return Form(kind="histogram")
@@ -202,7 +201,7 @@ def form_of(value: Any) -> Form:
 
 
 def is_number(value: Any) -> bool:
-    """Tell whether a value is one real number, a truth value and an array without a dimension included."""
+    """Return whether a value is one real number; booleans and zero-dimensional arrays are."""
     if isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating):
         return True
     if array_kind(value) is not None:
@@ -211,7 +210,7 @@ def is_number(value: Any) -> bool:
 
 
 def flatten(value: Mapping[Any, Any], *, prefix: str = "", depth: int = MAX_NESTING) -> Iterator[tuple[str, Any]]:
-    """Yield the names and values of nested mappings; the names of the levels are joined by "/"."""
+    """Yield the names and values of nested mappings, with the names of the levels joined by "/"."""
     for key, item in value.items():
         name = f"{prefix}{key}"
         if isinstance(item, Mapping) and depth > 1:
@@ -263,21 +262,21 @@ def _checked(view: str, forms: Sequence[Form], names: Sequence[str]) -> ViewName
     for form, name in zip(forms, names, strict=True):
         views = views_of(form)
         if view not in views:
-            because = f" of {form.length}" if form.kind == "vector" else ""
+            length = f" of length {form.length}" if form.kind == "vector" else ""
             raise ViewError(
-                f"Stream {name!r} is {KIND_NAMES[form.kind]}{because}, which view={view!r} cannot show. "
-                f"It can be: {', '.join(views)}."
+                f"view={view!r} cannot show stream {name!r}, which is {KIND_NAMES[form.kind]}{length}. "
+                f"Views that can: {', '.join(views)}."
             )
     return view
 
 
-def _clash(forms: Sequence[Form], names: Sequence[str]) -> str:
+def _clash_message(forms: Sequence[Form], names: Sequence[str]) -> str:
     first = forms[0]
     other = next((i for i, form in enumerate(forms) if not _share(first, form)), len(forms) - 1)
     return (
-        f"Streams {names[0]!r} and {names[other]!r} cannot share a view: {names[0]!r} is {KIND_NAMES[first.kind]}, "
-        f"seen as {views_of(first)[0]}; {names[other]!r} is {KIND_NAMES[forms[other].kind]}, "
-        f"seen as {views_of(forms[other])[0]}. Plot them apart."
+        f"Streams {names[0]!r} and {names[other]!r} cannot share a view: {names[0]!r} is {KIND_NAMES[first.kind]} "
+        f"(view {views_of(first)[0]!r}), {names[other]!r} is {KIND_NAMES[forms[other].kind]} "
+        f"(view {views_of(forms[other])[0]!r}). Plot them separately."
     )
 
 

@@ -1,4 +1,4 @@
-"""Distributions over the steps: the last histograms of a stream, brought to the same bins."""
+"""Distributions over steps: the last histograms of a stream, with common bins."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepHistograms:
-    """Counts over steps and values.
+    """Counts by step and value.
 
     Attributes:
         steps: Shape (n,); the step of each distribution.
-        edges: Shape (n_bins + 1,); the same for all of them, of equal widths.
-        counts: Shape (n, n_bins); how many values lie in each bin, in fractions where bins were divided.
+        edges: Shape (n_bins + 1,); common to all of them, of equal widths.
+        counts: Shape (n, n_bins); how many values lie in each bin, with fractions where bins were divided.
     """
 
     steps: Floats
@@ -33,7 +33,7 @@ class StepHistograms:
 
 
 def as_histogram(value: Any) -> Histogram | None:
-    """Return the histogram of a value, or `None` if it holds no numbers."""
+    """Return a value as a histogram, or `None` if it is a single number."""
     if isinstance(value, Histogram):
         return value
     data = as_floats(value)
@@ -41,11 +41,11 @@ def as_histogram(value: Any) -> Histogram | None:
 
 
 def over_steps(records: Sequence[Record], *, n_bins: int = 64) -> StepHistograms | None:
-    """Bring distributions to the same bins, within which values are taken to be spread evenly.
+    """Convert distributions to common bins, assuming that values are spread evenly within each bin.
 
     Args:
         records: With histograms or vectors as values.
-        n_bins: How many bins.
+        n_bins: The number of bins.
 
     Returns:
         The counts, or `None` if no value is finite.

@@ -1,7 +1,7 @@
-"""How answers are written: JSON for what is read by people and programs, msgpack where there are many numbers.
+"""How responses are encoded: JSON for people and programs, msgpack for many numbers.
 
-JSON has no NaN and no infinities: they are the strings "NaN", "Infinity" and "-Infinity". In msgpack numbers are
-float64, little endian, in byte strings.
+JSON lacks NaN and infinities: they become the strings "NaN", "Infinity" and "-Infinity". In msgpack, columns of numbers
+are byte strings of little-endian float64.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from sightglass.core.values import (
 from sightglass.storage.format import png
 
 MAX_VALUE_BYTES: Final = 4 * 2**20
-"""How large an array may be that goes to the page as one value of a stream."""
+"""The largest array that is sent to the page as one value of a stream: about what a browser draws at once."""
 
 MAX_DEPTH: Final = 64
 LITTLE: Final = "<"
-SAFE_INTEGER: Final = 2**53
+SAFE_INTEGER: Final = 2**53  # JavaScript rounds larger integers
 
 _json = msgspec.json.Encoder()
 _msgpack = msgspec.msgpack.Encoder()
 
 
 def encode_json(value: Any) -> bytes:
-    """Write a value as JSON."""
+    """Encode a value as JSON."""
     return _json.encode(jsonable(value))
 
 
 def encode_msgpack(value: Any) -> bytes:
-    """Write a value as msgpack."""
+    """Encode a value as msgpack."""
     return _msgpack.encode(value)
 
 
 def jsonable(value: Any, depth: int = 0) -> Any:
-    """Make of a value what JSON has: arrays become lists, what is not finite a word, bytes base64, the rest a text.
+    """Convert a value to JSON types: arrays become lists, non-finite numbers strings, bytes base64, the rest its `str`.
 
-    Integers beyond 2**53 become texts, for JavaScript would round them.
+    Integers beyond 2**53 become strings, because JavaScript would round them.
 
     >>> jsonable({"a": (1, float("nan"))})
     {'a': [1, 'NaN']}
@@ -91,7 +91,7 @@ def jsonable(value: Any, depth: int = 0) -> Any:
 
 
 def nonfinite_text(value: float) -> str:
-    """Return the word for a number that JSON lacks."""
+    """Return the string for NaN or an infinity, which JSON lacks."""
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
@@ -111,33 +111,33 @@ def _each(value: Any) -> Any:
 
 
 def portable(array: Any) -> Any:
-    """Return an array in a type that other programs know: that of bfloat16 and its like becomes float32."""
+    """Return an array in a dtype that other programs know: bfloat16 and similar dtypes become float32."""
     return array.astype(np.float32) if is_extended(array.dtype) else array
 
 
 def floats(column: Any) -> bytes:
-    """Write a column of numbers as float64."""
+    """Encode a column of numbers as float64."""
     return np.ascontiguousarray(column, "<f8").tobytes()
 
 
 def integers(column: Any) -> bytes:
-    """Write a column of numbers as int64."""
+    """Encode a column of numbers as int64."""
     return np.ascontiguousarray(column, "<i8").tobytes()
 
 
 def histogram(value: Histogram | DeviceHistogram) -> dict[str, Any]:
-    """Return the parts of a histogram."""
+    """Return the fields of a histogram."""
     parts = value.read() if isinstance(value, DeviceHistogram) else value
     return {"counts": parts.counts, "edges": parts.edges, "n_nan": parts.n_nan, "n_posinf": parts.n_posinf,
             "n_neginf": parts.n_neginf}  # fmt: skip
 
 
 def pack(value: Any, depth: int = 0) -> Any:
-    """Make of a value of a stream what msgpack has, and the page can draw.
+    """Convert a stream's value to msgpack types that the page can draw.
 
-    Arrays are `{dtype, shape, data}`, histograms `{counts, edges, n_nan, n_posinf, n_neginf}`, images `{png, caption}`,
-    several `{images: [{png, caption}]}`, figures `{media_type, data}`; what is larger than `MAX_VALUE_BYTES` is
-    `{too_large: "float32[4096, 4096]"}`.
+    Arrays are `{dtype, shape, data}`, histograms `{counts, edges, n_nan, n_posinf, n_neginf}`, an image
+    `{png, caption}`, several `{images: [{png, caption}]}`, figures `{media_type, data}`; an array larger than
+    `MAX_VALUE_BYTES` is `{too_large: "float32[4096, 4096]"}`.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -179,7 +179,7 @@ def _pack_array(value: Any) -> dict[str, Any]:
         return {"too_large": type_name(value)}
     array = portable(np.asarray(to_host(value)))
     if array.dtype == np.float16:
-        array = array.astype(np.float32)  # browsers are only learning float16
+        array = array.astype(np.float32)  # not every browser has Float16Array
     if array.dtype.kind == "c":
         array = np.abs(array)
     if array.dtype.kind not in "biuf":

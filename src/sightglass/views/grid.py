@@ -1,6 +1,6 @@
-"""Lists of pictures, as `sample(k)` and `top(k)` give them, as one grid of images with captions.
+"""Lists of images, as `sample(k)` and `top(k)` return them, as one grid of images with captions.
 
-An item is a picture (an image, or an array of the shape of one) or a tuple of a picture and what stands below it:
+An item is an image (or an array of an image's shape), or a tuple of an image and its caption's parts:
 `on("batch").map(lambda b: (b.x[0], b.label[0], b.loss)).top(9, by=lambda one: one[2])`.
 """
 
@@ -16,11 +16,11 @@ from sightglass.core.values import Image, Images, Text, array_kind, to_host
 
 from .scales import number
 
-MAX_IMAGES: Final = 1024
+MAX_IMAGES: Final = 1024  # more than any screen can show side by side
 
 
 def is_grid(value: Any) -> bool:
-    """Tell from types and shapes whether a list is one of pictures of one size."""
+    """Return whether a list holds images of one size, judging by types and shapes."""
     if not isinstance(value, list) or not 0 < len(value) <= MAX_IMAGES:
         return False
     shapes = {shape_of(item) for item in value}
@@ -28,7 +28,7 @@ def is_grid(value: Any) -> bool:
 
 
 def shape_of(item: Any) -> tuple[int, ...] | None:
-    """Return the shape of an item's picture, (height, width) or (height, width, channels); `None` if it has none."""
+    """Return the shape of an item's image, (height, width) or (height, width, channels), or `None`."""
     if isinstance(item, tuple) and item:
         return shape_of(item[0]) if all(isinstance(part, str | Text) or _is_scalar(part) for part in item[1:]) else None
     array = item.value if isinstance(item, Image) else item
@@ -40,9 +40,9 @@ def shape_of(item: Any) -> tuple[int, ...] | None:
 
 
 def grid_of(value: list[Any]) -> Images:
-    """Put a list of pictures side by side, with what stands below each.
+    """Return a list of images as one grid with captions.
 
-    Numbers beyond what pictures are made of (0 to 1, or bytes) are scaled to it, all alike.
+    Numbers outside the range of images (0 to 1, or bytes) are scaled to it, all with the same factor.
     """
     arrays = [np.asarray(to_host(_picture(item))) for item in value]
     captions = tuple(_caption(item) for item in value)
@@ -57,7 +57,7 @@ def grid_of(value: list[Any]) -> Images:
 
 
 def with_grid(record: Record) -> Record:
-    """Return a record with its list of pictures as one grid, or as it is."""
+    """Return a record with its list of images as one grid; other records are returned as they are."""
     return replace(record, value=grid_of(record.value)) if is_grid(record.value) else record
 
 

@@ -1,4 +1,4 @@
-"""What the latest values of streams hold, as any surface can draw it: bars, histograms, matrices, pictures."""
+"""The latest values of streams in a form that any surface can draw: bars, histograms, matrices, images."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Bar:
     """One bar.
 
     Attributes:
-        name: What stands beside it.
-        value: How long it is.
+        name: Its label.
+        value: Its length.
         color: Its colour.
-        ages: How strongly older values of it are drawn, and these values, the oldest first.
+        ages: Its older values with their opacity, as (alpha, value), the oldest first.
     """
 
     name: str
@@ -36,12 +36,12 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """From where to where a matrix is coloured.
+    """The limits of a matrix's colour scale.
 
     Attributes:
-        low: The smallest finite entry, or the largest magnitude below zero.
-        high: The largest, or that magnitude above zero.
-        diverging: Whether zero lies in the middle, because signs differ.
+        low: The smallest finite entry; if signs differ, minus the largest magnitude.
+        high: The largest finite entry; if signs differ, the largest magnitude.
+        diverging: Whether signs differ, so that zero lies in the middle.
         n_bad: How many entries are not finite.
     """
 
@@ -56,8 +56,8 @@ def bars_of(item: LatestRecord, *, alone: bool, frames: Sequence[tuple[float, An
 
     Args:
         item: The stream.
-        alone: Whether there is no other, and names need not say which it is.
-        frames: How strongly older values are drawn, and these, the oldest first.
+        alone: Whether it is the only stream, so that names need no prefix.
+        frames: Older values with their opacity, as (alpha, value), the oldest first.
     """
     if item.record is None:
         return []
@@ -75,7 +75,7 @@ def bars_of(item: LatestRecord, *, alone: bool, frames: Sequence[tuple[float, An
 
 
 def latest_histogram(item: LatestRecord) -> Histogram | None:
-    """Return the histogram of a stream's latest value; of a stream of numbers, that of all its numbers."""
+    """Return the histogram of a stream's latest value; for a stream of numbers, of all its numbers."""
     if item.record is None:
         return None
     found = as_histogram(item.record.value)
@@ -83,14 +83,14 @@ def latest_histogram(item: LatestRecord) -> Histogram | None:
 
 
 def density_of(histogram: Histogram) -> Floats:
-    """Return the share of values per unit of each bin, of shape (n_bins,); bins without a width have none."""
+    """Return the density in each bin, of shape (n_bins,); 0 for bins without a width."""
     with np.errstate(divide="ignore", invalid="ignore"):
         density = histogram.counts / np.diff(histogram.edges) / max(histogram.total, 1)
     return np.nan_to_num(density, posinf=0.0)
 
 
 def bounds_of(matrix: Floats) -> Bounds:
-    """Return from where to where a matrix is coloured."""
+    """Return the limits of a matrix's colour scale."""
     finite = matrix[np.isfinite(matrix)]
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
     diverging = low < 0 < high
@@ -101,13 +101,13 @@ def bounds_of(matrix: Floats) -> Bounds:
 
 
 def resample(data: Floats, height: int, width: int, *, mean: bool) -> Floats:
-    """Fit a picture into another number of pixels.
+    """Resample an image or a matrix.
 
     Args:
         data: Shape (rows, columns, …).
-        height: Rows wanted.
-        width: Columns wanted.
-        mean: Average what falls together; otherwise the largest magnitude wins, and NaN over everything.
+        height: The number of rows wanted.
+        width: The number of columns wanted.
+        mean: Average the entries that share a pixel; by default the largest magnitude wins, and NaN over all.
     """
     for axis, n in ((0, height), (1, width)):
         length = data.shape[axis]
@@ -125,7 +125,7 @@ def resample(data: Floats, height: int, width: int, *, mean: bool) -> Floats:
 
 
 def images_of(item: LatestRecord) -> list[tuple[Floats, str]]:
-    """Return the pictures of a stream's latest value, of shape (height, width, 3) from 0 to 1, and their captions."""
+    """Return the images of a stream's latest value, of shape (height, width, 3) from 0 to 1, and their captions."""
     if item.record is None:
         return []
     match item.record.value:
@@ -139,18 +139,18 @@ def images_of(item: LatestRecord) -> list[tuple[Floats, str]]:
 
 
 def is_numbered(scene: Scene) -> bool:
-    """Tell whether bars have no names but numbers: those of vectors."""
+    """Return whether bars are numbered rather than named: those of vectors."""
     values = [item.record.value for item in scene.items if item.record is not None]
     return bool(values) and all(not isinstance(value, Mapping) and as_floats(value).ndim == 1 for value in values)
 
 
 def log_axis_notices(scene: Scene) -> list[str]:
-    """Return a sentence for what the axes of a scene leave out."""
+    """Return a notice of the points that a logarithmic y axis leaves out."""
     if scene.view not in LINE_VIEWS or not scene.options.log_y:
         return []
     n = sum(int((series.y <= 0).sum()) for series in scene.series)
-    was = "1 point is" if n == 1 else f"{n:,} points are"
-    return [f"{was} not above zero, so the log axis has no place for them"] if n else []
+    points = "1 point" if n == 1 else f"{n:,} points"
+    return [f"{points} at or below zero not shown on the logarithmic axis"] if n else []
 
 
 def _named(value: Any, label: str) -> list[tuple[str, float]]:
@@ -163,7 +163,7 @@ def _named(value: Any, label: str) -> list[tuple[str, float]]:
 
 
 def _rgb(picture: npt.NDArray[Any]) -> Floats:
-    """Return a picture of shape (height, width, 3) from 0 to 1; what is transparent shows middle grey."""
+    """Return an image as shape (height, width, 3) from 0 to 1; transparent pixels show middle grey."""
     data = picture.astype(np.float64) / (255 if picture.dtype.kind in "iu" else 1)
     data = np.clip(np.nan_to_num(data if data.ndim == 3 else data[..., None]), 0, 1)
     if data.shape[-1] == 4:

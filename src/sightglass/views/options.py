@@ -1,4 +1,4 @@
-"""How streams are drawn: the options that every surface understands, under one name each."""
+"""How to draw streams: the options that all surfaces share, under the same names."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What can be chosen about a drawing, besides its view.
+    """How to draw a view.
 
     Attributes:
-        x: What a line stands over: "step", "relative" (seconds since the stream's first record), "wall" (the time of
-            day), "index" (the record's number), the name of a further step track, or another stream of numbers, which
-            is matched by step.
+        x: The x axis of lines: "step", "relative" (seconds since the stream's first record), "wall" (the time of day),
+            "index" (the record's number), the name of another step track, or another stream of numbers, which is
+            matched by step.
         smooth: The weight of the past in a debiased exponential average, from 0 (none) to below 1; the raw line stays
-            behind it.
+            visible, faintly.
         log_x: Whether x is logarithmic.
         log_y: Whether y is logarithmic.
-        x_limits: From where to where x is shown; by default what there is.
-        y_limits: The same of y.
-        clip: Whether the most extreme hundredth at each end is left out of the range of y.
-        frames: Whether each record is one complete picture, with older ones fading behind it.
-        history: How many older ones.
-        over: How distributions stand over the steps: "latest" (that one alone), "ridge" (one behind the other) or
+        x_limits: The limits of x; by default those of the data.
+        y_limits: The limits of y; by default those of the data.
+        clip: Whether the limits of y leave out the most extreme 1 % at each end.
+        frames: Whether to draw each record as one complete frame, with older frames fading.
+        history: How many older frames to draw.
+        over: How to draw distributions over steps: "latest" (only the last one), "ridge" (one behind the other) or
             "heat" (a map of counts); by default what suits the surface.
-        last: Draw only so many of the newest points; 0 is all.
-        dark: Whether the ground is dark; by default as the surface's surroundings are.
+        last: How many of the newest points to draw; 0 draws all.
+        dark: Whether the background is dark; by default as around the surface.
     """
 
     x: str | Source = "step"
@@ -54,14 +54,15 @@ class Options:
 
     def __post_init__(self) -> None:
         if not isinstance(self.x, str | Source) or not self.x:
-            raise ViewError(f"Expected x={'|'.join(X_KINDS)}, a step track's name, or a stream, got {self.x!r}")
+            known = ", ".join(map(repr, X_KINDS))
+            raise ViewError(f"Expected x as one of {known}, a step track's name, or a stream, got {self.x!r}")
         if not 0 <= self.smooth < 1:
-            raise ViewError(f"Expected smooth from 0 to below 1, such as 0.9, got {self.smooth!r}")
+            raise ViewError(f"Expected smooth of at least 0 and below 1, for example 0.9, got {self.smooth!r}")
         if self.over is not None and self.over not in OVER:
             raise ViewError(unknown("value of over", self.over, OVER))
         for name in ("history", "last"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 0:
-                raise ViewError(f"Expected {name} as a count, got {getattr(self, name)!r}")
+                raise ViewError(f"Expected {name} as an integer of at least 0, got {getattr(self, name)!r}")
         for name in ("x_limits", "y_limits"):
             _check_limits(name, getattr(self, name), log=self.log_x if name == "x_limits" else self.log_y)
 
@@ -70,16 +71,16 @@ OPTION_NAMES: Final = tuple(field.name for field in fields(Options))
 
 
 def options_of(given: dict[str, Any], *, surface: str, own: tuple[str, ...] = ()) -> Options:
-    """Make options of what `plot` was called with.
+    """Return the options that `plot` was called with.
 
     Args:
-        given: By name.
-        surface: Where it is drawn, for the message.
-        own: What else this surface takes.
+        given: The options by name.
+        surface: The name of the surface, for the error.
+        own: The names of the surface's own options.
 
     Raises:
         TypeError: A name is unknown.
-        ViewError: A value is out of bounds.
+        ViewError: A value is invalid.
     """
     for name in given:
         if name not in OPTION_NAMES:

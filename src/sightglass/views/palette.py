@@ -1,9 +1,8 @@
-"""Colours that can be read on dark and on light grounds, and by people who see colours differently.
+"""Colours that are legible on dark and light backgrounds, also for colour-blind readers.
 
-A terminal does not tell its ground. The colours of lines therefore lie between the two: each has a contrast of at
-least 3 (WCAG 2.1, 1.4.11) to white and to near-black. Colour never stands alone: whatever it says, a label says too.
-The sequential scale is viridis; the diverging one is dark at zero, since most of a matrix of weights is, and no
-ground is dazzling then.
+A program cannot find out a terminal's background. Each line colour therefore has a contrast of at least 3 (WCAG 2.1,
+1.4.11) to both white and near-black. Colour never carries meaning alone: a label repeats it. The sequential scale is
+viridis. The diverging scale is dark at zero: most entries of a weight matrix are near zero, and bright cells dazzle.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ Rgb = npt.NDArray[np.uint8]
 
 
 def line_color(index: int) -> str:
-    """Return the colour of the n-th line; they repeat after eight."""
+    """Return the colour of the n-th line; colours repeat after eight."""
     return LINES[index % len(LINES)]
 
 
 def color_map(values: npt.ArrayLike, *, diverging: bool) -> Rgb:
-    """Turn values from 0 to 1 into colours; NaN becomes the colour for what is missing.
+    """Convert values from 0 to 1 to colours; NaN becomes `MISSING`.
 
     Args:
         values: Any shape.
-        diverging: Whether 0.5 stands for zero.
+        diverging: Whether 0.5 represents zero.
 
     Returns:
-        The shape of the values and a last dimension of 3.
+        The shape of the values, with a last dimension of 3.
     """
     stops = np.array([rgb(color) for color in (DIVERGING if diverging else SEQUENTIAL)], np.float64)
     data = np.asarray(values, np.float64)
@@ -50,11 +49,11 @@ def color_map(values: npt.ArrayLike, *, diverging: bool) -> Rgb:
 
 
 def rgb(color: str) -> tuple[int, int, int]:
-    """Read "#rrggbb"."""
+    """Parse "#rrggbb"."""
     return int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
 
 
 def hex_of(color: Any) -> str:
-    """Write three numbers from 0 to 255 as "#rrggbb"."""
+    """Format three numbers from 0 to 255 as "#rrggbb"."""
     red, green, blue = (int(part) for part in color)
     return f"#{red:02x}{green:02x}{blue:02x}"

@@ -1,4 +1,4 @@
-"""Matplotlib's figures as pictures."""
+"""Matplotlib figures as encoded figures: PNG, SVG, PDF."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ MEDIA_TYPES = {"png": "image/png", "svg": "image/svg+xml", "pdf": "application/p
 
 
 def encode(figure: Any, *, format: Literal["png", "svg", "pdf"] = "png", dpi: float | None = None) -> Figure:
-    """Draw a Matplotlib figure as a picture; the figure stays as it is, whatever backend it belongs to.
+    """Render a Matplotlib figure to a file format, without changing the figure, on any backend.
 
     Args:
         figure: A `matplotlib.figure.Figure`.
-        format: The kind of picture.
-        dpi: Dots an inch; by default the figure's own.
+        format: The file format.
+        dpi: Dots per inch; by default the figure's.
     """
     data = io.BytesIO()
     figure.savefig(data, format=format, dpi="figure" if dpi is None else dpi)
@@ -25,7 +25,7 @@ def encode(figure: Any, *, format: Literal["png", "svg", "pdf"] = "png", dpi: fl
 
 
 def encode_figures(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Draw the Matplotlib figures among named values; what has none is returned as it is."""
+    """Encode the Matplotlib figures among named values; other values are returned as they are."""
     from matplotlib.figure import Figure as MatplotlibFigure
 
     def encode_nested(value: Any) -> Any:

@@ -1,8 +1,7 @@
-"""`plot`: one verb for looking, and the table of the places where one can look.
+"""`plot`, and the table of surfaces.
 
-A surface is a class that takes sources, `view=`, `title=`, `second=` and what `options.Options` names, and has the
-methods of `View`. It is imported when it is first drawn on, so that a terminal needs no notebook and a notebook no
-terminal.
+A surface is a class that takes sources, `view=`, `title=`, `second=` and the fields of `options.Options`, and has the
+methods of `View`. It is imported on first use, so that each surface needs only its own packages.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from sightglass.core.errors import ViewError, unknown
 from sightglass.core.source import Source
@@ -26,29 +25,29 @@ SURFACES: Mapping[str, tuple[str, str]] = {
 
 
 class View(Protocol):
-    """A live drawing of some streams, wherever it is drawn."""
+    """A live drawing of some streams, on any surface."""
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """The streams that are drawn."""
+        """The streams of the view."""
 
     def add(self, source: Source, *, second: bool = False) -> None:
-        """Draw another stream too; with `second` on a y axis of its own, at the right."""
+        """Draw another stream too; with `second` against a second y axis, on the right."""
 
     def remove(self, source: Source) -> None:
-        """Draw a stream no more."""
+        """Stop drawing a stream."""
 
-    def start(self) -> Any:
-        """Begin to draw in the background."""
+    def start(self) -> Self:
+        """Draw in the background from now on."""
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the streams have ended, and say whether they have."""
+        """Wait until the streams have ended, and return whether they have."""
 
     def show(self) -> None:
-        """Draw until the streams end or the viewer has enough."""
+        """Draw until the streams end or the user stops it."""
 
     def close(self) -> None:
-        """Stop drawing; the last drawing stays."""
+        """Stop drawing. The last drawing stays."""
 
 
 def plot(
@@ -59,52 +58,53 @@ def plot(
     second: Source | Iterable[Source] = (),
     **options: Any,
 ) -> View:
-    """Draw streams, live, together in one view.
+    """Draw streams live, together in one view.
 
     Args:
         *sources: The streams, live or recorded.
-        view: The view to use, such as "histogram"; by default what the values ask for.
-        surface: Where to draw: "terminal", "notebook", "matplotlib" or "plotly"; by default where it is called.
-        title: What stands above it; by default the streams' tags.
-        second: Streams to draw as well, or those of `sources`, that are read on a second y axis.
-        **options: How to draw, such as `smooth=0.9` and `log_y=True`: see `options.Options`; and what the surface
-            takes further, such as `height=12` in the terminal.
+        view: The view to use, for example "histogram"; by default the one that suits the values.
+        surface: Where to draw: "terminal", "notebook", "matplotlib" or "plotly"; by default the notebook if called
+            from one, else the terminal.
+        title: The title; by default the streams' tags.
+        second: Streams to draw against a second y axis, in `sources` or in addition to them.
+        **options: How to draw, for example `smooth=0.9` and `log_y=True`: see `options.Options`. Also the surface's
+            own options, for example `height=12` in the terminal.
 
     Returns:
-        The view, which is being drawn in the background from now on.
+        The view. It draws in the background from now on.
 
     Raises:
-        TypeError: Something is no stream, or an option is unknown.
+        TypeError: An argument is not a stream, or an option is unknown.
         ViewError: The view or the surface is unknown, or the streams cannot share a view; the message says why.
     """
     second = (second,) if isinstance(second, Source) else tuple(second)
     if not sources and not second:
-        raise TypeError("plot() takes the streams to draw, such as plot(run.stream('batch.loss')), got none")
+        raise TypeError("Expected at least one stream to plot, for example plot(run.stream('batch.loss')), got none")
     for position, source in enumerate((*sources, *second), 1):
         if not isinstance(source, Source):
-            raise TypeError(_no_source(source, position))
+            raise TypeError(_not_a_source(source, position))
     name = surface or surface_here()
     if name not in SURFACES:
         raise ViewError(unknown("surface", name, SURFACES))
     module, attribute = SURFACES[name]
-    drawn: View = getattr(import_module(module), attribute)(sources, view=view, title=title, second=second, **options)
-    drawn.start()
-    return drawn
+    started: View = getattr(import_module(module), attribute)(sources, view=view, title=title, second=second, **options)
+    started.start()
+    return started
 
 
 def surface_here() -> str:
-    """Return the surface for where we are called from: in a Jupyter kernel the notebook, else the terminal."""
-    if "IPython" not in sys.modules:  # nobody is in a notebook who has not loaded it
+    """Return the default surface: the notebook in a Jupyter kernel, else the terminal."""
+    if "IPython" not in sys.modules:  # a notebook's kernel has always imported it
         return "terminal"
     from .surfaces.notebook.cells import in_notebook
 
     return "notebook" if in_notebook() else "terminal"
 
 
-def _no_source(given: Any, position: int) -> str:
+def _not_a_source(given: object, position: int) -> str:
     message = f"Expected a stream as argument {position} of plot(), got {type_name(given)}."
     if isinstance(given, list | tuple) and given and all(isinstance(item, Source) for item in given):
-        return f"{message} Unpack it: plot(*streams)."
+        return f"{message} Unpack the list: plot(*streams)."
     if isinstance(given, str):
-        return f"{message} Ask a run for it: plot(run.stream({given!r}))."
-    return f"{message} Streams come from run.stream(…); they have `tag`, `ended` and `since`."
+        return f"{message} Get the stream from a run: plot(run.stream({given!r}))."
+    return f"{message} Get streams from run.stream(…), or implement `tag`, `ended` and `since`."

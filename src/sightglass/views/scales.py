@@ -1,8 +1,7 @@
-"""Axes: limits, ticks at nice numbers, and numbers written for people.
+"""Axes: limits, ticks at round numbers, and numbers formatted for people.
 
-Ticks stand at 1, 2 or 5 times a power of ten (Heckbert, "Nice Numbers for Graph Labels", Graphics Gems, 1990). The
-limits are those of the data, not of the ticks: room is scarce in a terminal, and the largest value belongs into the
-top row.
+Ticks are at 1, 2 or 5 times a power of ten (Heckbert, "Nice Numbers for Graph Labels", Graphics Gems, 1990). The limits
+are those of the data, not of the ticks: room is scarce in a terminal, and the largest value belongs in the top row.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy.typing as npt
 
 SUFFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 MAX_TICK_DECIMALS = 8
-# Below this, powers of ten lose their digits: a logarithmic axis begins here.
+# Below this, powers of ten lose digits: logarithmic axes start here.
 MIN_LOG = 1e-300
 
 Floats = npt.NDArray[np.float64]
@@ -26,12 +25,12 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """One axis: from where to where, and how values are placed on it.
+    """One axis: its limits and its scale.
 
     Attributes:
         low: The smallest value shown.
-        high: The largest; more than `low`.
-        log: Whether equal ratios take equal room; `low` is positive then.
+        high: The largest value shown; greater than `low`.
+        log: Whether the axis is logarithmic; `low` is then positive.
     """
 
     low: float
@@ -39,19 +38,19 @@ class Axis:
     log: bool = False
 
     def to_pixels(self, values: npt.ArrayLike, n_pixels: int) -> Floats:
-        """Return where values stand, from 0 to `n_pixels` - 1; NaN for what cannot be placed."""
+        """Return the positions of values, from 0 to `n_pixels` - 1; NaN for values the axis cannot show."""
         data = np.asarray(values, np.float64)
         low, high = self.low, self.high
         if self.log:
             with np.errstate(divide="ignore", invalid="ignore"):
                 data = np.where(data >= min(MIN_LOG, low), np.log10(np.where(data > 0, data, 1.0)), np.nan)
             low, high = math.log10(low), math.log10(high)
-        # Halves, because the whole span of two large numbers can be infinite.
+        # Halves, because the difference of two large numbers can overflow.
         share: Floats = (data / 2 - low / 2) / (high / 2 - low / 2)
         return share * (n_pixels - 1)
 
     def ticks(self, n_max: int) -> list[tuple[float, str]]:
-        """Return at most about `n_max` nice values within the limits, with their labels."""
+        """Return about `n_max` round values within the limits, at most, with their labels."""
         values = self._log_ticks(n_max) if self.log else []
         if len(values) >= 2:
             return [(value, number(value)) for value in values]
@@ -80,14 +79,14 @@ def axis_of(
     clip: bool = False,
     limits: tuple[float, float] | None = None,
 ) -> Axis | None:
-    """Make the axis that shows every finite value of some columns; `None` where there is none.
+    """Return the axis that shows all finite values of some columns; `None` if there are none.
 
     Args:
         columns: Arrays of one dimension.
-        log: Show equal ratios as equal; only positive values count.
-        zero: Show zero too.
-        clip: Leave out the most extreme hundredth at each end, where there are more than 20 values.
-        limits: Show this in any case, and nothing else.
+        log: Whether the axis is logarithmic; only positive values count then.
+        zero: Whether to include zero.
+        clip: Leave out the most extreme 1 % at each end, if there are more than 20 values.
+        limits: The limits to use, whatever the values are.
     """
     if limits is not None:
         return Axis(low=limits[0], high=limits[1], log=log)
@@ -114,7 +113,7 @@ def axis_of(
 
 
 def nice_step(span: float, n: float) -> float:
-    """Return the smallest of 1, 2, 5 · 10ᵏ that divides a span into at most `n` steps."""
+    """Return the smallest of 1, 2, 5 · 10ᵏ that divides a span into at most `n` intervals."""
     rough = span / max(n, 1e-9)
     if not math.isfinite(rough) or rough <= 0:
         return math.inf
@@ -123,7 +122,7 @@ def nice_step(span: float, n: float) -> float:
 
 
 def tick_labels(values: Sequence[float], step: float) -> list[str]:
-    """Write ticks alike: with the same decimals and the same suffix, as few as tell them apart."""
+    """Format ticks with common decimals and a common suffix, no more digits than needed to distinguish them."""
     largest = max((abs(value) for value in values), default=0.0)
     if largest >= 1e15 or (largest < 1e-2 and step < 1e-3):
         return [_exponent(value, step) for value in values]
@@ -133,7 +132,7 @@ def tick_labels(values: Sequence[float], step: float) -> list[str]:
 
 
 def number(value: Any, *, digits: int = 4) -> str:
-    """Write a number for people.
+    """Format a number for people.
 
     >>> number(0.123456), number(1234567), number(0.00001234), number(12), number(float("nan"))
     ('0.1235', '1,234,567', '1.234e-5', '12', 'NaN')

@@ -1,8 +1,7 @@
-"""What there is to draw: a picture of a view's state that never changes, handed from whoever pulls to whoever paints.
+"""The immutable state of a view, passed from the thread that pulls to the thread that paints.
 
-`scene_of` takes it from the traces; the painters (`charts`, `blocks`, `pages`) turn it into rows of text for the room
-there is. The points in it are thinned to far more than a terminal is wide, so it is small, and taking it costs a
-millisecond.
+`scene_of` takes it from the buffers; each surface's painters draw it. Its points are thinned to more than the width of
+a terminal, so a scene is small, and taking it costs about a millisecond.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from .series_buffer import Points, SeriesBuffer, as_floats, one_line
 from .smoothing import smooth
 from .thinning import thin, thin_path
 
-# Twice the dots of the widest terminal that anybody has, and half as many as a line has on a large screen.
+# Twice the dots of a very wide terminal, and half the pixels of a large screen.
 MAX_PIXELS = 2000
 LINE_VIEWS: frozenset[ViewName] = frozenset({"line", "xy", "scatter", "annotated", "line3d"})
 
@@ -38,19 +37,19 @@ class LineSeries:
     """One line.
 
     Attributes:
-        label: What the legend calls it; "" for a line that is not in the legend.
+        label: Its name in the legend; "" for a line that is not in the legend.
         color: Its colour.
         x: Shape (n,).
         y: Shape (n,); NaN is a gap.
-        z: Shape (n,), of a line in space.
-        raw: Shape (n,): y as it was before it was smoothed.
-        low: Shape (n,): where the band around it begins; NaN is a gap.
-        high: Shape (n,): where that ends.
-        value: The last value, in words.
-        state: What is to be said about the last value, such as "open".
-        dash: How it is dashed, a number from 0 (not at all): what tells tags apart where colours tell runs apart.
-        second: Whether it is read on the axis at the right.
-        alpha: How strongly it is drawn, from 0 to 1: older frames fade.
+        z: Shape (n,), for a 3-D line.
+        raw: Shape (n,): y before smoothing.
+        low: Shape (n,): the lower edge of the band around it; NaN is a gap.
+        high: Shape (n,): the upper edge.
+        value: The last value, as text.
+        state: A remark about the last value, for example "open".
+        dash: The index of its dash pattern, 0 for solid: distinguishes tags if colours distinguish runs.
+        second: Whether it is drawn against the y axis on the right.
+        alpha: Its opacity, from 0 to 1: older frames fade.
     """
 
     label: str
@@ -70,15 +69,15 @@ class LineSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatestRecord:
-    """The latest record of one stream, and its last ones in words.
+    """The latest record of one stream, and its last records as text.
 
     Attributes:
         label: The stream's name.
         color: Its colour.
         record: The last record that could be drawn, or `None`.
-        values: The last records of values that are pictures by themselves, the newest last.
+        values: The last records, if their values fill a frame each; the newest last.
         rows: Step and text of the last records.
-        trails: The points of its lines, by name.
+        points: The points of its lines, x and y, by name.
     """
 
     label: str
@@ -94,17 +93,17 @@ class Scene:
     """Everything that one drawing shows.
 
     Attributes:
-        view: Which view it is drawn as; `None` while nothing came.
-        title: What stands above it.
-        where: What stands at the right above it: run and step.
-        options: How it is drawn.
-        x_name: What x counts.
-        places: The names along x, where it counts places in a frame.
+        view: The view; `None` before the first value.
+        title: The title.
+        subtitle: The run and the step, shown opposite the title.
+        options: How to draw.
+        x_name: The label of x.
+        categories: The labels along x, if x counts the entries of a frame.
         series: The lines, for views made of lines.
         items: The streams, for views of their latest values.
         texts: Annotations: x, y, text, colour.
-        marks: Where on x values stand that were made from a part of their window.
-        notices: What the reader has to know, one sentence each.
+        marks: The x of values that were computed from a part of their window.
+        notices: Notices for the reader, one sentence each.
     """
 
     view: ViewName | None
@@ -149,12 +148,12 @@ def scene_of(
     labels = label_streams(buffers)
     view = choice.view if choice else None
     frames = options.frames and view in ("line", "bars")
-    take = _LineReader(options=options, x_buffer=x_buffer, visible_x=visible_x, n_pixels=n_pixels)
+    reader = _LineReader(options=options, x_buffer=x_buffer, visible_x=visible_x, n_pixels=n_pixels)
     series: list[LineSeries] = []
     for buffer, label, style in zip(buffers, labels, styles_of(buffers), strict=True):
         if view not in LINE_VIEWS or (frames and buffer.values):
             continue
-        found = take.series(buffer, label, style=style, single=len(buffers) == 1)
+        found = reader.series(buffer, label, style=style, single=len(buffers) == 1)
         series += [replace(one, second=any(buffer.source is source for source in second)) for one in found]
     texts = [(x, y, text, line_color(i)) for i, buffer in enumerate(buffers) for x, y, text in buffer.texts]
     items = [
@@ -192,16 +191,16 @@ def scene_of(
 
 
 def label_streams(buffers: Sequence[SeriesBuffer]) -> list[str]:
-    """Name streams so that they can be told apart: by tag, with the run where two tags are the same."""
+    """Return distinct names of streams: the tag, with the run where two tags are equal."""
     tags = [one_line(buffer.source.tag) for buffer in buffers]
     runs = [_run(buffer) for buffer in buffers]
     return [f"{run} · {tag}" if tags.count(tag) > 1 and run else tag for run, tag in zip(runs, tags, strict=True)]
 
 
 def frames_of(item: LatestRecord, history: int) -> list[tuple[float, Record]]:
-    """Return the last frames of a stream, the oldest first, and how strongly each is drawn.
+    """Return the last frames of a stream with their opacity, the oldest first.
 
-    The newest counts in full; older ones fade from half to an eighth, as in every other surface.
+    The newest is opaque; older ones fade from a half to an eighth, as on every other surface.
     """
     shown = item.values[-1 - history :]
     n = len(shown)
@@ -209,7 +208,7 @@ def frames_of(item: LatestRecord, history: int) -> list[tuple[float, Record]]:
 
 
 def frame_values(record: Record) -> dict[str, float]:
-    """Return the numbers of a frame by their names, or by their places in a vector."""
+    """Return the numbers of a frame by name, or by index for a vector."""
     value = record.value
     if isinstance(value, Histogram):
         middles = (value.edges[1:] + value.edges[:-1]) / 2
@@ -220,7 +219,7 @@ def frame_values(record: Record) -> dict[str, float]:
 
 
 def categories_of(items: Sequence[LatestRecord]) -> tuple[str, ...]:
-    """Return the names along x of frames: those of the newest frame of each stream, in their order."""
+    """Return the labels along x of frames: the names in the newest frame of each stream, in their order."""
     found: dict[str, None] = {}
     for item in items:
         if item.values:
@@ -229,7 +228,7 @@ def categories_of(items: Sequence[LatestRecord]) -> tuple[str, ...]:
 
 
 def frame_lines(item: LatestRecord, categories: Sequence[str], history: int) -> list[LineSeries]:
-    """Return the last frames of a stream as lines over the places, the oldest first."""
+    """Return the last frames of a stream as lines over the categories, the oldest first."""
     lines = []
     for alpha, record in frames_of(item, history):
         values = frame_values(record)
@@ -242,7 +241,7 @@ def frame_lines(item: LatestRecord, categories: Sequence[str], history: int) -> 
 
 
 def styles_of(buffers: Sequence[SeriesBuffer]) -> list[tuple[int, int]]:
-    """Return for each stream its colour's number and its dashes': a colour for each run where tags come again."""
+    """Return the colour index and the dash index of each stream: a colour per run if tags repeat across runs."""
     tags, runs = [buffer.source.tag for buffer in buffers], [_run(buffer) for buffer in buffers]
     if len(set(runs)) > 1 and len(set(tags)) < len(tags):
         at_run, at_tag = [list(dict.fromkeys(names)) for names in (runs, tags)]
@@ -257,7 +256,7 @@ def _run(buffer: SeriesBuffer) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LineReader:
-    """How lines are taken from traces."""
+    """Reads lines from buffers."""
 
     options: Options
     x_buffer: SeriesBuffer | None
@@ -279,14 +278,14 @@ class _LineReader:
                 full = one_line(name) if single else f"{label} · {one_line(name)}"
             over_steps = buffer.kind in ("number", "numbers")
             made = self._over_steps(columns) if over_steps else self._path(columns)
-            # The last of all, whatever is in view, and as it came.
+            # The last value of all, unsmoothed, whatever is in view.
             last = points.columns[:, -1]
             value = number(last[1]) if over_steps else f"({', '.join(map(number, last))})"
             found.append(LineSeries(label=full, color=color, dash=style[1], value=value, state=state, **made))
         return found
 
     def _columns_on_x(self, points: Points) -> Floats:
-        """Return the columns of a line, over what x is, and no more of them than asked for."""
+        """Return the columns of a line, with x as the options say, and only the last `options.last` points."""
         columns = points.columns[:, -self.options.last :] if self.options.last else points.columns
         if self.x_buffer is None:
             return columns
@@ -305,7 +304,7 @@ class _LineReader:
         x, y = thin(x, y, self.n_pixels)
         if self.options.smooth:
             return {"x": x.copy(), "y": smooth(y, self.options.smooth), "raw": y.copy()}
-        # Copies: the trace goes on writing where a view of its columns would look.
+        # Copies: the buffer overwrites its columns.
         return {"x": x.copy(), "y": y.copy()}
 
     def _path(self, columns: Floats) -> dict[str, Any]:
@@ -317,7 +316,7 @@ class _LineReader:
         return {"x": x.copy(), "y": y.copy()}
 
     def _band(self, columns: Floats, *, label: str, color: str, dash: int, state: str) -> LineSeries:
-        """Return a distribution over the steps: its middle, and where most of it lies."""
+        """Return a distribution over steps: its median, and the band of its inner 80 %."""
         x, low, middle, high = _cut(columns, self.visible_x)
         kept = np.linspace(0, len(x) - 1, min(len(x), 2 * self.n_pixels)).astype(np.intp)
         y = middle[kept]
@@ -329,7 +328,7 @@ class _LineReader:
 
 
 def _cut(columns: Floats, visible_x: Span | None) -> Floats:
-    """Return the columns within what is in view, and one point at each side; all where x goes back."""
+    """Return the columns in view and one point on each side; all columns if x is not sorted."""
     x = columns[0]
     if visible_x is None or len(x) < 2 or (np.diff(x) < 0).any():
         return columns
@@ -351,7 +350,7 @@ def _points_by_name(buffer: SeriesBuffer) -> dict[str, tuple[Floats, Floats]]:
 
 def _thinned(points: Points) -> tuple[Floats, Floats]:
     x, y = thin(points.columns[0], points.columns[1], MAX_PIXELS)
-    # Copies: the trace goes on writing where a view of its columns would look.
+    # Copies: the buffer overwrites its columns.
     return x.copy(), y.copy()
 
 
@@ -367,26 +366,26 @@ def _subtitle(buffers: Sequence[SeriesBuffer]) -> str:
         return ""
     runs = list(dict.fromkeys(one_line(record.run) for record in records if record.run))
     step = max(record.step for record in records)
-    x_buffer = " · ended" if all(buffer.ended for buffer in buffers) else ""
-    return f"{', '.join(runs[:3])}{' · ' if runs else ''}step {number(step)}{x_buffer}"
+    ended = " · ended" if all(buffer.ended for buffer in buffers) else ""
+    return f"{', '.join(runs[:3])}{' · ' if runs else ''}step {number(step)}{ended}"
 
 
 def notices_of(buffer: SeriesBuffer, label: str, view: str | None = None) -> list[str]:
-    """Say what of a stream is not drawn as it came."""
+    """Return notices of records that are missing, thinned or not drawn."""
     found = []
     if buffer.failure:
         found.append(f"{label}: {one_line(buffer.failure)}")
     if buffer.n_unfit:
-        was = "1 value is" if buffer.n_unfit == 1 else f"{buffer.n_unfit:,} values are"
+        values = "1 value" if buffer.n_unfit == 1 else f"{buffer.n_unfit:,} values"
         last = f" (last: {one_line(buffer.unfit)})" if buffer.unfit else ""
         expected = KIND_NAMES[buffer.kind or "other"]
-        found.append(f"{label}: {was} not drawn: expected {expected}{last}")
+        found.append(f"{label}: {values} not drawn: expected {expected}{last}")
     if buffer.n_missed:
         found.append(f"{label}: {buffer.n_missed:,} record{'s' if buffer.n_missed > 1 else ''} missed")
     if any(points.thinned for points in buffer.lines.values()):
         n_kept = sum(points.columns.shape[1] for points in buffer.lines.values())
         n_seen = sum(points.n_seen for points in buffer.lines.values())
-        found.append(f"{label}: {n_kept:,} of {n_seen:,} points kept, all extremes among them")
+        found.append(f"{label}: {n_kept:,} of {n_seen:,} points shown, including all extremes")
     if buffer.n_lines_left_out and view == "line":
-        found.append(f"{label}: more names than the {len(buffer.lines)} drawn")
+        found.append(f"{label}: only the first {len(buffer.lines)} names are drawn")
     return found

@@ -1,14 +1,14 @@
-"""What a view remembers of one stream, in bounded memory.
+"""The records of one stream that a view draws, in bounded memory.
 
 Theory of operation
-    A trace pulls the records that are new, and keeps of them what views draw: the points of lines, the latest value
-    that can be drawn, the last lines of text. The first value that has a drawable kind decides what the stream is; a
-    later value of another kind is counted and told, and the drawing goes on. `None` is a gap in a line.
+    A buffer pulls new records and stores what views draw: the points of lines, the latest drawable value, the last
+    lines of text. The first value of a drawable kind decides the kind of the stream; a later value of another kind is
+    counted and reported in a notice, and drawing continues. `None` is a gap in a line.
 
-    Points stand over what x counts: the step, the time, the record's number or a further step track. They are kept up
-    to `MAX_POINTS` to a line; then all of them are thinned to at most half, extremes and gaps
-    kept, and the trace says so. A stream that never ends is drawn from constant memory, in amortised constant time to
-    a record. Of values that are pictures by themselves the last ones are kept, for those who draw how they changed.
+    The x of a point is the step, the time, the record's number or another step track. A line has at most `MAX_POINTS`
+    points; then all of them are thinned to at most half, with extremes and gaps retained, and a notice says so. An
+    endless stream is drawn from constant memory, in amortised constant time per record. Of values that fill a frame
+    each (vectors, matrices, images …) the last ones are stored, for views that show how they change.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from .grid import grid_of, is_grid
 from .scales import number
 from .thinning import thin_indices
 
-MAX_POINTS = 1 << 20
-MAX_LINES = 64
-MAX_ROWS = 200
-MAX_TEXT = 400
-MAX_NOTES = 50
-MAX_MARKS = 500
-MAX_VALUES = 256
+MAX_POINTS = 1 << 20  # 16 MiB per line
+MAX_LINES = 64  # beyond, neither colours nor a legend distinguish them
+MAX_ROWS = 200  # a few screens of a log
+MAX_TEXT = 400  # a few lines of a terminal
+MAX_NOTES = 50  # beyond, annotations cover each other
+MAX_MARKS = 500  # about one for each column of a chart
+MAX_VALUES = 256  # more frames than any view shows at once
 MAX_VALUE_BYTES = 32 * 2**20
 BAND = (0.1, 0.5, 0.9)
 
 Floats = npt.NDArray[np.float64]
 
-# What one record adds: the line's name and its numbers.
+# One point of a record: the line's name and its numbers.
 Point = tuple[str, tuple[float, ...]]
 
 
 class Points:
-    """Columns of numbers that grow, up to a limit.
+    """Columns of numbers that grow up to a limit, and are then thinned.
 
     Attributes:
-        n_seen: How many points came.
+        n_seen: How many points were appended.
         thinned: Whether some were dropped to stay within the limit.
     """
 
@@ -66,7 +66,7 @@ class Points:
 
     @property
     def columns(self) -> Floats:
-        """The points kept, of shape (n_columns, n)."""
+        """The stored points, of shape (n_columns, n)."""
         return self._data[:, : self._size]
 
     def extend(self, columns: npt.ArrayLike) -> None:
@@ -82,7 +82,7 @@ class Points:
 
     def _append(self, new: Floats) -> None:
         if self._size + new.shape[1] > self._max:
-            # Around infinities and gaps a run keeps up to ten points: a sixteenth as many runs stay below a half or so.
+            # A run retains up to ten points around infinities and gaps: a sixteenth as many runs make about a half.
             kept = [
                 thin_indices(column, max(self._max // 16 // (len(self._data) - 1), 1))
                 for column in self._data[1:, : self._size]
@@ -101,21 +101,21 @@ class Points:
 
 
 class SeriesBuffer:
-    """One stream as a view sees it.
+    """The records of one stream, for a view.
 
     Attributes:
-        source: Where the records come from.
-        form: What its values are; `None` before the first.
+        source: The stream.
+        form: The form of its values; `None` before the first.
         lines: The points of each line: by name for mappings, under "" for numbers and points.
-        texts: The notes of annotated points: x, y, text.
-        latest: The last record that could be drawn.
-        values: The last records that could be drawn and are more than a number, the newest last.
-        rows: The last records in words: step, text.
-        marks: The steps of records that were made from a part of their window.
-        n_records: How many records came.
+        texts: The annotations of points: x, y, text.
+        latest: The last record that can be drawn.
+        values: The last drawable records whose values are more than a number, the newest last.
+        rows: The last records as text: step, text.
+        marks: The x of records that were computed from a part of their window.
+        n_records: How many records arrived.
         n_unfit: How many had a value of another kind; `unfit` describes the last.
-        n_missed: How many are missing, by the numbers of those that came.
-        failure: Why the source cannot be read any more, or "".
+        n_missed: How many are missing, judging by the indices of the others.
+        failure: Why the source can no longer be read, or "".
     """
 
     def __init__(self, source: Source, *, x: str = "step", max_points: int = MAX_POINTS) -> None:
@@ -138,15 +138,15 @@ class SeriesBuffer:
 
     @property
     def kind(self) -> Kind | None:
-        """The kind of its values; `None` before the first."""
+        """The kind of its values; `None` before the first value."""
         return self.form.kind if self.form else None
 
     def pull(self) -> bool:
-        """Take what is new, and say whether anything is."""
+        """Read new records, and return whether there are any, or the stream ended."""
         if self.failure:
             return False
         try:
-            # Asked before the records: what comes between the two is then found at the next pull.
+            # Read before the records: records that arrive in between are then found at the next pull.
             ended = self.source.ended
             self._cursor, records = self.source.since(self._cursor)
         except SightglassError as error:
@@ -166,7 +166,7 @@ class SeriesBuffer:
         self.rows.extend((record.step, summary(record.value)) for record in records[-MAX_ROWS:])
         self.marks.extend(self._at(record) for record in records if not record.complete)
         if self.kind in (None, "number") and all(type(record.value) is float for record in records):
-            # The common case, and a hundred times faster than one by one.
+            # The common case: a hundred times faster than one record at a time.
             self.form = self.form or Form(kind="number")
             self.latest = records[-1]
             self._extend("", [[*map(self._at, records)], [record.value for record in records]])
@@ -200,14 +200,14 @@ class SeriesBuffer:
         self._n_other += form.kind == "other"
         self.latest = replace(record, value=value)
         if form.kind not in SMALL:
-            self._keep(self.latest)
+            self._store_value(self.latest)
         reader = READERS.get(form.kind)
         if form.kind == "note":
             self.texts.append((float(value[0]), float(value[1]), one_line(value[2])))
         return reader(self._at(record), value) if reader else []
 
     def _reader_of(self, x: str) -> Callable[[Record], float]:
-        """Return what tells where a record stands on the x axis; NaN if it has no such step."""
+        """Return the function that returns a record's x; NaN if it lacks that step track."""
         match x:
             case "step" | "index":
                 return attrgetter(x)
@@ -222,21 +222,21 @@ class SeriesBuffer:
             self._first_s = record.wall_time
         return record.wall_time - self._first_s
 
-    def _keep(self, record: Record) -> None:
+    def _store_value(self, record: Record) -> None:
         self.values.append(record)
         self._n_value_bytes += size_of(record.value)
         while len(self.values) > MAX_VALUES or (self._n_value_bytes > MAX_VALUE_BYTES and len(self.values) > 1):
             self._n_value_bytes -= size_of(self.values.popleft().value)
 
     def _fits(self, form: Form) -> bool:
-        """Settle what the stream is, and say whether a value of this form belongs to it."""
-        mine = self.kind
-        if mine is None or (mine == "other" and form.kind != "other"):
-            # What came before the first drawable value is no reason to draw nothing for ever.
+        """Return whether a value of this form belongs to the stream, and update the stream's form."""
+        known = self.kind
+        if known is None or (known == "other" and form.kind != "other"):
+            # Values before the first drawable one must not prevent drawing.
             self.n_unfit += 0 if form.kind == "text" else self._n_other
             self.form = form
-        elif mine == form.kind or {mine, form.kind} in ({"pair", "note"}, {"image", "images"}, {"text", "other"}):
-            wider = "note" if form.kind == "note" else "images" if form.kind == "images" else mine
+        elif known == form.kind or {known, form.kind} in ({"pair", "note"}, {"image", "images"}, {"text", "other"}):
+            wider = "note" if form.kind == "note" else "images" if form.kind == "images" else known
             length = max(self.form.length, form.length) if self.form else form.length
             self.form = Form(kind=wider, length=length)
         else:
@@ -245,14 +245,14 @@ class SeriesBuffer:
 
 
 def one_line(value: object) -> str:
-    """Write a text so that it cannot move the cursor: one line, no control characters."""
+    """Return a text as one line without control characters, so that it cannot move a terminal's cursor."""
     text = value.value if isinstance(value, Text) else str(value)
     line = " ".join(text[: 4 * MAX_TEXT].split())
     return "".join(char if char.isprintable() else "�" for char in line)[:MAX_TEXT]
 
 
 def summary(value: Any) -> str:
-    """Say in one line what a value is."""
+    """Describe a value in one line."""
     match value:
         case str() | Text():
             return one_line(value)
@@ -265,7 +265,7 @@ def summary(value: Any) -> str:
         case tuple() | list() if len(value) <= 8:
             return f"({', '.join(summary(item) for item in value)})"
         case Mapping() if len(value) <= 8:
-            return ", ".join(f"{one_line(key)}={summary(item)}" for key, item in value.items()) or "nothing"
+            return ", ".join(f"{one_line(key)}={summary(item)}" for key, item in value.items()) or "empty"
         case Histogram():
             return repr(value)
     name = type_name(value)
@@ -273,7 +273,7 @@ def summary(value: Any) -> str:
 
 
 def size_of(value: Any) -> int:
-    """Return about how many bytes a value on the host takes."""
+    """Return the approximate size in bytes of a value on the host."""
     match value:
         case Histogram():
             return int(value.counts.nbytes + value.edges.nbytes)
@@ -296,10 +296,10 @@ def _read_band(at: float, value: Any) -> list[Point]:
     return [("", (at, *quantiles(value)))]
 
 
-# What is kept as points or as rows of text, and needs no place among the values.
+# Kinds that are stored as points or rows of text, and not among the values.
 SMALL: Final[frozenset[Kind]] = frozenset({"number", "pair", "triple", "note", "text", "other"})
 
-# How a record becomes points; kinds that are not listed are drawn from the latest record alone.
+# How a record becomes points; other kinds are drawn from their latest records alone.
 READERS: dict[Kind, Callable[[float, Any], list[Point]]] = {
     "number": lambda at, value: [("", (at, float(value[0] if isinstance(value, tuple) else value)))],
     "pair": lambda at, value: [("", (float(value[0]), float(value[1])))],
@@ -312,7 +312,7 @@ READERS: dict[Kind, Callable[[float, Any], list[Point]]] = {
 
 
 def quantiles(value: Any) -> tuple[float, float, float]:
-    """Return the 10 %, 50 % and 90 % quantiles of the finite values; NaN where there is none."""
+    """Return the 10 %, 50 % and 90 % quantiles of the finite values; NaN if there are none."""
     if isinstance(value, Histogram):
         below = np.concatenate([[0], np.cumsum(value.counts)]) / max(value.total, 1)
         low, middle, high = np.interp(BAND, below, value.edges) if value.total else (np.nan,) * 3
@@ -324,5 +324,5 @@ def quantiles(value: Any) -> tuple[float, float, float]:
 
 
 def as_floats(value: Any) -> Floats:
-    """Return a vector's or a tensor's numbers as float64, on the host."""
+    """Return an array's or a tensor's numbers as float64, on the host."""
     return np.asarray(to_host(value.value if isinstance(value, Tensor) else value)).astype(np.float64)

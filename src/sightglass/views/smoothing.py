@@ -1,7 +1,7 @@
 """Debiased exponential smoothing of lines (Kingma & Ba, "Adam", ICLR 2015, section 3).
 
-The average is s = w·s + (1 − w)·y, divided by 1 − wⁿ, so that the first points are not drawn towards zero. Each point
-that is drawn counts once, as in other dashboards: a closer look is smoothed less.
+The average is s = w·s + (1 − w)·y, divided by 1 − wⁿ, so that the first points are not biased towards zero. Each drawn
+point counts once, as in other dashboards: a zoomed line is smoothed less.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ Floats = npt.NDArray[np.float64]
 
 
 def smooth(y: npt.ArrayLike, weight: float) -> Floats:
-    """Smooth a line; what is no finite number stays as it is, and is not mixed in.
+    """Smooth a line. NaN and infinities stay as they are, and do not affect other points.
 
     Args:
         y: Shape (n,).
-        weight: That of the past, from 0 (y itself) to below 1.
+        weight: The weight of the past, from 0 (y itself) to below 1.
 
     >>> smooth([4.0, 0.0, float("nan"), 0.0], 0.5).round(3).tolist()
     [4.0, 1.333, nan, 0.571]

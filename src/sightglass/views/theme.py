@@ -1,9 +1,9 @@
-"""The look of figures: packaged style sheets, sizes of columns in papers, letters on panels.
+"""Themes for Matplotlib figures: style sheets, column widths of journals and conferences, panel labels.
 
-Rule 1: a theme is a mapping of Matplotlib's rcParams and nothing else. Nothing of Matplotlib is replaced or wrapped, so
-that ticks of dates, categories and logarithms stay what they are, and applying a theme twice is applying it once.
-Rule 2: `theme` puts everything back; `apply_theme` sets the process's own defaults, as `matplotlib.style.use` does.
-Rule 3: no backend is chosen, and nothing is drawn.
+Rule 1: a theme is a mapping of rcParams and nothing else. Nothing in Matplotlib is replaced or wrapped, so ticks of
+dates, categories and logarithms keep working, and applying a theme twice equals applying it once.
+Rule 2: `theme` restores the previous settings; `apply_theme` sets the process's defaults, like `matplotlib.style.use`.
+Rule 3: a theme selects no backend and draws nothing.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Context = Literal["paper", "notebook", "talk", "poster"]
 
 STYLES: Final = ("light", "dark", "paper")
 CONTEXTS: Final[Mapping[str, float]] = {"paper": 1.0, "notebook": 1.25, "talk": 1.75, "poster": 2.5}
-"""How much larger than on paper everything is that has a size."""
+"""The factor for all sizes, relative to paper."""
 
 GOLDEN: Final = (math.sqrt(5) - 1) / 2
 
 SIZES: Final[Mapping[str, tuple[float, float]]] = {
-    # The width of one column, and of the whole text, in inches.
+    # The widths of one column and of the full text, in inches.
     "column": (3.25, 6.75),  # most conferences with two columns, as ICML's
     "neurips": (5.5, 5.5),  # neurips.sty: textwidth 5.5in
     "iclr": (5.5, 5.5),  # iclr_conference.sty: textwidth 5.5in
@@ -43,7 +43,7 @@ SIZES: Final[Mapping[str, tuple[float, float]]] = {
     "nature": (89 / 25.4, 183 / 25.4),  # Nature's guide to authors: 89 mm and 183 mm
     "pnas": (8.7 / 2.54, 17.8 / 2.54),  # PNAS's digital art guidelines: 8.7 cm and 17.8 cm
 }
-"""Widths by where they are printed; of pages with one column both are the same."""
+"""Widths by venue; both are equal for layouts with one column."""
 
 SCALED: Final = (
     "font.size", "figure.titlesize", "axes.titlesize", "axes.labelsize", "axes.titlepad", "axes.labelpad",
@@ -52,7 +52,7 @@ SCALED: Final = (
     "ytick.minor.size", "ytick.minor.width", "lines.linewidth", "lines.markersize", "patch.linewidth", "grid.linewidth",
     "legend.fontsize", "legend.title_fontsize",
 )  # fmt: skip
-"""What grows with the context: everything that a style sheet gives in points."""
+"""The parameters scaled by the context: all that style sheets give in points."""
 
 FONT_SIZES: Final = (
     "font.size", "figure.titlesize", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize",
@@ -73,16 +73,16 @@ def rc(
     """Return the rcParams of a theme.
 
     Args:
-        style: Which style sheet: "light", "dark" or "paper".
-        size: The size of new figures: a name as for `figure_size`, "icml/full" for the width of the whole text, or
+        style: The style sheet: "light", "dark" or "paper".
+        size: The size of new figures: a name as for `figure_size`, for example "icml/full" for the full text width, or
             width and height in inches; by default the style sheet's.
-        context: Where it will be seen: "paper", "notebook", "talk" or "poster"; everything that has a size grows.
-        font_scale: A factor for all sizes of type.
+        context: Where the figure is shown: "paper", "notebook", "talk" or "poster"; scales all sizes.
+        font_scale: A factor for all font sizes.
 
     Raises:
         MissingExtraError: Matplotlib is not installed.
-        UnknownNameError: There is no such style, context or size.
-        ValueError: The factor or a size is not above 0.
+        UnknownNameError: The style, the context or the size is unknown.
+        ValueError: `font_scale` or a size is not above 0.
     """
     if style not in STYLES:
         raise UnknownNameError("style", style, STYLES)
@@ -102,15 +102,15 @@ def rc(
 
 @contextmanager
 def theme(style: Style = "light", **options: Any) -> Iterator[None]:
-    """Let figures look so within a `with` block; everything is as before behind it.
+    """Apply a theme within a `with` block, and restore the previous settings after it.
 
     Args:
-        style: Which style sheet: "light", "dark" or "paper".
+        style: The style sheet: "light", "dark" or "paper".
         **options: `size`, `context` and `font_scale`, as for `rc`.
 
     Raises:
         MissingExtraError: Matplotlib is not installed.
-        UnknownNameError: There is no such style, context or size.
+        UnknownNameError: The style, the context or the size is unknown.
     """
     params: Any = rc(style, **options)
     import matplotlib as mpl
@@ -120,16 +120,16 @@ def theme(style: Style = "light", **options: Any) -> Iterator[None]:
 
 
 def apply_theme(axes: Any = None, *, style: Style = "light", **options: Any) -> None:
-    """Let all figures look so that are made from now on in this process; calling it again changes nothing.
+    """Apply a theme to all figures created from now on in this process. Applying it again changes nothing.
 
     Args:
-        axes: Axes, or an array or a sequence of them, whose panels are labelled (a), (b), (c) …
-        style: Which style sheet: "light", "dark" or "paper".
+        axes: Axes, or an array or a sequence of them, to label (a), (b), (c) …
+        style: The style sheet: "light", "dark" or "paper".
         **options: `size`, `context` and `font_scale`, as for `rc`.
 
     Raises:
         MissingExtraError: Matplotlib is not installed.
-        UnknownNameError: There is no such style, context or size.
+        UnknownNameError: The style, the context or the size is unknown.
     """
     params: Any = rc(style, **options)
     import matplotlib as mpl
@@ -140,21 +140,21 @@ def apply_theme(axes: Any = None, *, style: Style = "light", **options: Any) -> 
 
 
 def label_panels(axes: Any, *, form: str = "({})", first: str = "a") -> None:
-    """Put a letter at the upper left corner of each panel: (a), (b), … (z), (aa), and so on.
+    """Label each panel with a letter at its upper left corner: (a), (b), … (z), (aa), and so on.
 
     Args:
-        axes: Axes, or an array, a sequence or a mapping of them, as `subplots` and `subplot_mosaic` give them. Labels
-            that they have from before are replaced.
-        form: What stands around the letter.
+        axes: Axes, or an array, a sequence or a mapping of them, as `subplots` and `subplot_mosaic` return them.
+            Earlier labels are replaced.
+        form: The format of a label.
         first: The first letter, "a" or "A".
 
     Raises:
-        TypeError: Something else than axes is among them.
+        TypeError: `axes` contains something other than axes.
     """
     panels = list(axes.values()) if isinstance(axes, Mapping) else list(np.asarray(axes, object).ravel())
     for index, panel in enumerate(panels):
         if not hasattr(panel, "annotate"):
-            raise TypeError(f"Expected Matplotlib's axes to label, got {type(panel).__name__}")
+            raise TypeError(f"Expected Matplotlib axes to label, got {type(panel).__name__}")
         for text in [text for text in panel.texts if text.get_gid() == PANEL_GID]:
             text.remove()
         letters = _letters(index)
@@ -167,17 +167,17 @@ def label_panels(axes: Any, *, form: str = "({})", first: str = "a") -> None:
 
 
 def figure_size(venue: str, *, ratio: float = GOLDEN, rows: int = 1, columns: int = 1) -> tuple[float, float]:
-    """Return the width and height, in inches, of a figure that fits a column without being scaled.
+    """Return the width and height, in inches, of a figure that fits a column without scaling.
 
     Args:
-        venue: Where it is printed: a name among `SIZES`, which is one column wide, or with "/full" as wide as the text.
-        ratio: The height of a panel over its width; by default the golden ratio.
-        rows: How many rows of panels it has.
-        columns: How many columns of panels.
+        venue: Where it is printed: a name in `SIZES` for one column, or with "/full" appended for the full text width.
+        ratio: The height of a panel divided by its width; by default the golden ratio.
+        rows: The number of rows of panels.
+        columns: The number of columns of panels.
 
     Raises:
-        UnknownNameError: There is no such place.
-        ValueError: A number is not above 0.
+        UnknownNameError: The venue is unknown.
+        ValueError: `ratio`, `rows` or `columns` is not above 0.
 
     >>> figure_size("icml", ratio=0.5), figure_size("icml/full", ratio=0.5, columns=2)
     ((3.25, 1.625), (6.75, 1.6875))
@@ -201,7 +201,7 @@ def _size(size: str | tuple[float, float]) -> tuple[float, float]:
 
 
 def _letters(index: int) -> str:
-    """Return a, b, … z, aa, and so on."""
+    """Return a, b, … z, aa, … for 0, 1, 2, and so on."""
     letters = ""
     index += 1
     while index:

@@ -1,17 +1,17 @@
-"""Thinning: as many points as there are pixels, and no extreme lost.
+"""Thinning of lines to what the pixels can show, without losing extremes.
 
 Theory of operation
     A line chart of n points in p pixels shows, in every pixel column, the vertical span of the points that fall
-    there. So of each of p equal runs of points the smallest and the largest are kept, in their order: a spike of one
-    point in a million stays.
+    there. Thinning therefore retains the smallest and the largest of each of p equal runs of points, in their order: a
+    spike of one point in a million stays.
 
-    * The first and the last point are always kept, so the range of x stays too.
-    * NaN is a gap. Wherever a NaN lies between two kept points, one NaN is kept between them: no line is ever drawn
-      across a gap, however narrow.
-    * ±Inf is an extreme, and never hides the finite ones: both are kept.
-    * No more than `2 * n_pixels` points are returned as they are.
+    * The first and the last point always stay, so the range of x stays too.
+    * NaN is a gap. Wherever a NaN lies between two retained points, one NaN stays between them: a line never crosses a
+      gap, however narrow.
+    * ±Inf is an extreme, and never hides the finite extremes: both stay.
+    * Up to `2 * n_pixels` points are returned unchanged.
 
-    Everything is O(n) and without a Python loop over points: two passes where all is finite.
+    It is O(n), without a Python loop over points: two passes if all points are finite.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ def thin(x: npt.ArrayLike, y: npt.ArrayLike, n_pixels: int) -> tuple[Array, Arra
     """Thin a line to what a number of pixels can show.
 
     Args:
-        x: Shape (n,); where the points stand. Not looked at.
+        x: Shape (n,); not used to choose points.
         y: Shape (n,); real.
-        n_pixels: How many pixels the line is wide; at least 1.
+        n_pixels: The width of the line in pixels; at least 1.
 
     Returns:
-        The x and the y of the kept points: two for each pixel, and a few more around gaps and infinities.
+        The x and y of the retained points: two for each pixel, and a few more around gaps and infinities.
 
     Raises:
-        ValueError: The shapes differ, or there is no pixel.
+        ValueError: The shapes differ, or `n_pixels` is below 1.
     """
     xs, ys = np.asarray(x), np.asarray(y)
     if xs.shape != ys.shape or xs.ndim != 1:
-        raise ValueError(f"Expected x and y of one shape (n,), got {xs.shape} and {ys.shape}")
+        raise ValueError(f"Expected x and y of the same shape (n,), got {xs.shape} and {ys.shape}")
     if len(ys) <= 2 * n_pixels and n_pixels > 0:
         return xs, ys
     kept = thin_indices(ys, n_pixels)
@@ -49,7 +49,7 @@ def thin(x: npt.ArrayLike, y: npt.ArrayLike, n_pixels: int) -> tuple[Array, Arra
 
 
 def thin_path(x: npt.ArrayLike, y: npt.ArrayLike, n_pixels: int) -> tuple[Array, Array]:
-    """Thin a line whose x goes anywhere: the extremes of x are kept as well as those of y."""
+    """Thin a line whose x is not sorted: retains the extremes of x as well as those of y."""
     xs, ys = np.asarray(x), np.asarray(y)
     if len(ys) <= 2 * n_pixels:
         return xs, ys
@@ -58,14 +58,14 @@ def thin_path(x: npt.ArrayLike, y: npt.ArrayLike, n_pixels: int) -> tuple[Array,
 
 
 def thin_indices(y: npt.ArrayLike, n_pixels: int) -> Indices:
-    """Return the indices of the points that a thinned line keeps, increasing.
+    """Return the indices of the points that thinning retains, increasing.
 
     Args:
         y: Shape (n,); real.
-        n_pixels: How many runs the points are divided into; at least 1.
+        n_pixels: The number of runs; at least 1.
 
     Raises:
-        ValueError: There is no pixel.
+        ValueError: `n_pixels` is below 1.
     """
     if n_pixels < 1:
         raise ValueError(f"Expected n_pixels of at least 1, got {n_pixels}")
@@ -88,7 +88,7 @@ def _extremes(rows: Array, offset: int) -> Indices:
     low, high = rows.argmin(axis=1), rows.argmax(axis=1)
     found = [starts + low, starts + high]
     if rows.dtype.kind not in "biu":
-        # argmin and argmax stop at a NaN, and an infinity hides the finite extremes: such runs are looked at again.
+        # argmin and argmax return a NaN, and an infinity hides the finite extremes: search such runs again.
         at = np.arange(len(rows))
         odd = np.flatnonzero(~(np.isfinite(rows[at, low]) & np.isfinite(rows[at, high])))
         if len(odd):
@@ -106,7 +106,7 @@ def _odd_extremes(rows: Array) -> list[Indices]:
 
 
 def _with_gaps(values: Array, kept: Indices) -> Indices:
-    # Two passes less where there is no NaN at all, which is nearly always: a NaN in a run was met by argmin.
+    # Saves two passes if there is no NaN, the usual case: argmin found the NaN of every run that has one.
     if not np.isnan(values[kept]).any():
         return kept
     gaps = np.flatnonzero(np.isnan(values))

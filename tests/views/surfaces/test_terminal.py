@@ -125,23 +125,23 @@ def test_latest_value_is_worth_more_room_than_the_name_of_the_run():
     assert first.endswith("ended")
 
 
-def test_equal_tags_are_told_apart_by_run():
+def test_equal_tags_are_distinguished_by_run():
     text = str(TerminalView([Stub(1.0, run="a"), Stub(2.0, run="b")]))
     assert "a · loss 1" in text
     assert "b · loss 2" in text
 
 
-def test_log_axis_is_straight_for_an_exponential_and_says_what_it_hides():
+def test_an_exponential_is_straight_on_a_log_axis_and_hidden_points_are_counted():
     values = np.exp(-np.arange(60) / 6.0).tolist()
     rows = plot_rows(str(TerminalView(Stub(*values), log_y=True)))
     middle = [np.mean(drawn(row)) for row in rows]
     assert np.ptp(np.diff(middle)) < 2
     hidden = str(TerminalView(Stub(*values, 0.0, -1.0), log_y=True))
-    assert "2 points are not above zero" in hidden
+    assert "2 points at or below zero" in hidden
 
 
 @pytest.mark.parametrize(("closed", "complete", "said"), [(False, True, "(open)"), (True, False, "(partial)")])
-def test_open_and_partial_records_say_so(closed, complete, said):
+def test_open_and_partial_records_are_labelled(closed, complete, said):
     assert said in str(TerminalView(Stub(1.0, 2.0, closed=closed, complete=complete)))
     assert said not in str(TerminalView(Stub(1.0, 2.0)))
 
@@ -249,7 +249,7 @@ def test_path_ends_in_a_dot_and_carries_its_notes():
     assert "walk (2, 0)" in text
 
 
-def test_triple_says_that_it_is_a_projection():
+def test_a_notice_says_that_a_triple_is_projected():
     assert "projection onto x and y" in str(TerminalView(Stub((0.0, 0.0, 1.0), (1.0, 1.0, 2.0))))
 
 
@@ -261,7 +261,7 @@ def test_log_shows_the_newest_text_last_and_cannot_move_the_cursor():
     assert "\x1b" not in text
 
 
-def test_table_shows_what_nothing_else_can():
+def test_table_shows_values_without_another_view():
     text = str(TerminalView(Stub({"a": "x"}, object)))
     assert "a=x" in text
     assert "value" in text
@@ -281,12 +281,12 @@ def test_view_waits_before_the_first_value_and_then_draws():
     assert view.pull()
 
 
-def test_value_of_another_kind_is_counted_and_the_drawing_goes_on():
+def test_a_value_of_another_kind_is_counted_and_drawing_continues():
     source = Stub(1.0, 2.0)
     view = TerminalView(source)
     source.put("oops", np.ones((2, 2)), 3.0)
     text = str(view)
-    assert "2 values are not drawn: expected a number (last: float64[2, 2] at step 3)" in " ".join(text.split())
+    assert "2 values not drawn: expected a number (last: float64[2, 2] at step 3)" in " ".join(text.split())
     assert "loss 3" in text
 
 
@@ -296,7 +296,7 @@ def test_first_drawable_value_decides():
     source.put(1.0, 2.0, 3.0)
     text = str(view)
     assert any(drawn(row) for row in plot_rows(text))
-    assert "1 value is not drawn" in text
+    assert "1 value not drawn" in text
 
 
 def test_streams_that_cannot_share_raise_at_the_call_and_are_left_out_later():
@@ -328,7 +328,7 @@ def test_add_and_remove():
     assert view.sources == (other,)
 
 
-def test_lost_source_is_told():
+def test_a_lost_source_is_reported():
     class Lost(Stub):
         def since(self, cursor):
             raise RunLostError("Run 'mnist' does not answer any more")
@@ -336,13 +336,13 @@ def test_lost_source_is_told():
     assert "does not answer any more" in str(TerminalView(Lost()))
 
 
-def test_missed_records_are_told():
+def test_missed_records_are_counted():
     source = Stub(1.0, 2.0, 3.0)
     del source.records[1]
     assert "1 record missed" in str(TerminalView(source))
 
 
-def test_memory_is_bounded_and_the_drawing_says_so():
+def test_memory_is_bounded_and_thinning_is_reported():
     trace = SeriesBuffer(Stub(), max_points=1000)
     source = trace.source
     for start in range(0, 10_000, 500):
@@ -352,7 +352,7 @@ def test_memory_is_bounded_and_the_drawing_says_so():
     assert points.columns.shape[1] <= 1000
     assert points.n_seen == 10_000
     notices = scene_of([trace], choice=choose([trace.form])).notices
-    assert notices == (f"loss: {points.columns.shape[1]:,} of 10,000 points kept, all extremes among them",)
+    assert notices == (f"loss: {points.columns.shape[1]:,} of 10,000 points shown, including all extremes",)
 
 
 @given(st.lists(st.lists(st.floats(allow_nan=True, width=32), max_size=300), max_size=20))
@@ -454,12 +454,12 @@ def test_plot_gives_a_view():
     assert len(str(view).split("\n")) == 9
 
 
-def test_plot_refuses_what_is_no_stream():
+def test_plot_refuses_values_that_are_not_streams():
     with pytest.raises(
-        TypeError, match=r"argument 1 of plot\(\), got str. Ask a run for it: plot\(run.stream\('loss'\)\)"
+        TypeError, match=r"argument 1 of plot\(\), got str. Get the stream from a run: plot\(run.stream\('loss'\)\)"
     ):
         plot("loss")
-    with pytest.raises(TypeError, match=r"Unpack it: plot\(\*streams\)"):
+    with pytest.raises(TypeError, match=r"Unpack the list: plot\(\*streams\)"):
         plot([Stub(1.0)])
     with pytest.raises(TypeError, match="got none"):
         plot()
@@ -476,7 +476,7 @@ def test_plot_guesses_surfaces_and_views():
 
 
 @given(st.floats(-1e300, 1e300), st.floats(-1e300, 1e300), st.integers(2, 10), st.booleans())
-def test_ticks_are_within_the_limits_and_told_apart(one, other, n, log):
+def test_ticks_are_within_the_limits_and_distinct(one, other, n, log):
     axis = axis_of([[one, other]], log=log)
     if axis is None:
         assert log

@@ -20,14 +20,14 @@ def blue(path):
 
 
 @pytest.mark.parametrize(("suffix", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
-def test_the_suffix_says_which_kind_of_file(stub, tmp_path, suffix, start):
+def test_the_suffix_selects_the_format(stub, tmp_path, suffix, start):
     path = tmp_path / f"loss.{suffix}"
     plot(stub(1.0, 2.0), surface="matplotlib", path=path).close()
     assert path.read_bytes().startswith(start)
     assert os.listdir(tmp_path) == [path.name]
 
 
-def test_a_file_shows_what_came(stub, tmp_path):
+def test_a_file_shows_new_records(stub, tmp_path):
     path, source = tmp_path / "loss.png", stub(ended=False)
     view = MatplotlibView(source, path=path).start()
     assert blue(path) == 0
@@ -70,20 +70,20 @@ def test_a_reader_never_sees_half_a_picture(stub, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(type(view.figure), "savefig", fails)
-    with pytest.raises(ViewError, match=r"Cannot write the picture .*No space left"):
+    with pytest.raises(ViewError, match=r"Cannot write .*No space left"):
         view.save(path)
     assert path.read_bytes() == whole
     assert os.listdir(tmp_path) == ["a.png"]
 
 
-def test_save_draws_what_there_is_by_now(stub, tmp_path):
+def test_save_writes_the_current_state(stub, tmp_path):
     view = MatplotlibView(stub(*[1.0, 2.0] * 20), window=False)
     view.save(tmp_path / "a.png")
     assert blue(tmp_path / "a.png") > 1000
 
 
-def test_misuse_is_told_at_the_call(stub, tmp_path):
-    with pytest.raises(ViewError, match="Unknown kind of picture 'pgn'"):
+def test_misuse_raises_at_the_call(stub, tmp_path):
+    with pytest.raises(ViewError, match="Unknown figure format 'pgn'"):
         MatplotlibView(stub(1.0), path="a.pgn")
-    with pytest.raises(ViewError, match="There is no folder 'nowhere'"):
+    with pytest.raises(ViewError, match="the directory 'nowhere' does not exist"):
         MatplotlibView(stub(1.0), path="nowhere/a.png")

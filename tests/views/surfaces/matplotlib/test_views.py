@@ -126,7 +126,7 @@ def test_records_made_of_a_part_of_their_window_are_marked(stub):
     assert marks(drawn(stub(1.0, 2.0)), "o") == []
 
 
-def test_the_raw_line_stands_behind_the_smoothed_one(stub):
+def test_the_raw_line_is_drawn_under_the_smoothed_one(stub):
     values = [4.0, 0.0, 4.0, 0.0]
     raw, smooth = sorted(lines(drawn(stub(*values), smooth=0.9)), key=lambda line: line.get_zorder())
     assert raw.get_ydata().tolist() == values
@@ -153,13 +153,13 @@ def test_the_second_axis_has_a_scale_of_its_own_at_the_right(stub):
     assert "tokens (right)" in texts(view)
 
 
-def test_limits_and_logarithms_are_as_asked_for(stub):
+def test_limits_and_log_scales_are_as_chosen(stub):
     source = stub(0.001, 0.1, 10.0, -1.0)
     view = drawn(source, log_y=True, x_limits=(1, 2), y_limits=(0.01, 100))
     axes = main_axes(view)
     assert (axes.get_xlim(), axes.get_ylim()) == ((1, 2), (0.01, 100))
     assert axes.get_yscale() == "log"
-    assert "1 point is not above zero, so the log axis has no place for them" in texts(view)
+    assert "1 point at or below zero not shown on the logarithmic axis" in texts(view)
     assert main_axes(drawn(source, log_x=True)).get_xscale() == "log"
 
 
@@ -224,7 +224,7 @@ def test_lines_in_space_have_three_dimensions(stub):
 # Other views
 
 
-def test_bars_are_as_long_as_their_values_and_say_them(stub):
+def test_bars_have_the_length_and_the_text_of_their_values(stub):
     view = drawn(stub({"a": 1.5, "b": -2.0, "c": float("nan")}))
     assert [bar.get_width() for bar in main_axes(view).patches] == [1.5, -2.0, 0.0]
     for text in ("a", "b", "c", "1.5", "-2", "NaN"):
@@ -299,7 +299,7 @@ def test_a_matrix_of_both_signs_diverges_from_zero(stub):
     assert "2 x 2" in texts(view)
 
 
-def test_what_is_missing_in_a_matrix_has_a_color_and_is_counted(stub):
+def test_non_finite_entries_of_a_matrix_have_a_color_and_are_counted(stub):
     view = drawn(stub(np.array([[1.0, np.nan], [0.5, 2.0]])))
     (image,) = main_axes(view).images
     assert image.get_clim() == (0.5, 2)
@@ -324,20 +324,20 @@ def test_images_stand_in_a_grid_with_their_captions(stub):
     assert has_color(view, (0.25, 0.25, 0.25), n=500, within=2)
 
 
-def test_more_images_than_have_room_are_counted(stub):
+def test_images_that_do_not_fit_are_counted(stub):
     view = drawn(stub(Images(ANY.random((900, 8, 8)))))
     n = len(main_axes(view).images)
     assert 30 < n < 900
-    assert f"900 images of 8 × 8 · {900 - n} more have no room" in texts(view)
+    assert f"900 images of 8 × 8 · {900 - n} more do not fit" in texts(view)
 
 
-def test_a_figure_is_shown_as_the_picture_it_is(stub):
+def test_encoded_figures_are_shown(stub):
     data = io.BytesIO()
     plt.imsave(data, np.full((40, 60, 3), (0.2, 0.8, 0.4)), format="png")
     view = drawn(stub(Figure(data.getvalue())))
     assert has_color(view, (0.2, 0.8, 0.4), n=10_000, within=2)
     told = " ".join(texts(drawn(stub(Figure(b"<svg/>", "image/svg+xml")))))
-    assert "cannot read image/svg+xml" in told
+    assert "cannot show image/svg+xml" in told
 
 
 def test_logs_and_tables_show_the_last_rows(stub):
@@ -347,11 +347,11 @@ def test_logs_and_tables_show_the_last_rows(stub):
     assert {"step", "value", "a=1, b=x"} <= {*texts(drawn(stub({"a": 1, "b": "x"})))}
 
 
-def test_nothing_yet_is_said(stub):
+def test_a_view_without_values_says_so(stub):
     assert "waiting for values …" in texts(drawn(stub(ended=False)))
-    assert "nothing came" in texts(drawn(stub()))
-    assert "no finite value so far …" in texts(drawn(stub(float("nan"), float("nan"))))
-    assert "no finite value above zero so far …" in texts(drawn(stub(-1.0), log_y=True))
+    assert "no values" in texts(drawn(stub()))
+    assert "no finite value yet …" in texts(drawn(stub(float("nan"), float("nan"))))
+    assert "no finite value above zero yet …" in texts(drawn(stub(-1.0), log_y=True))
 
 
 def test_every_view_is_drawn(stub):
@@ -378,16 +378,16 @@ def test_names_are_never_read_as_mathematics_or_markup(stub):
     assert any(label.get_text().startswith("$") for label in main_axes(frames).get_xticklabels())
 
 
-def test_characters_that_no_font_has_warn_nobody(stub):
+def test_characters_that_no_font_has_do_not_warn(stub):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         view = drawn(stub(1.0, tag="a\U000e0fffb"))
     assert "a□b" in texts(view) or "a�b" in texts(view)
 
 
-def test_what_the_reader_has_to_know_stands_below(stub):
+def test_notices_are_shown_below_the_plot(stub):
     view = drawn(stub(1.0, "text", 2.0))
-    assert any("1 value is not drawn: expected a number" in text for text in texts(view))
+    assert any("1 value not drawn: expected a number" in text for text in texts(view))
 
 
 def test_dark_and_light_grounds(stub):
@@ -420,7 +420,7 @@ def test_settings_of_the_user_stay_and_do_not_matter(stub, tmp_path):
 # Live
 
 
-def test_what_comes_is_drawn_into_the_same_artists(stub):
+def test_new_records_update_the_same_artists(stub):
     source = stub(1.0, 2.0, ended=False)
     view = drawn(source)
     (line,) = lines(view)
@@ -554,7 +554,7 @@ def test_a_part_of_a_figure_will_do(stub):
 # Errors
 
 
-def test_an_unknown_option_is_told_with_those_there_are(stub):
+def test_an_unknown_option_is_refused_with_the_known_ones(stub):
     with pytest.raises(TypeError, match="Did you mean 'smooth'"):
         MatplotlibView(stub(1.0), smoth=1)
     with pytest.raises(ViewError, match="Unknown view 'lines'"):
@@ -572,11 +572,11 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch):
         importlib.import_module("sightglass.views.surfaces.matplotlib")
 
 
-def test_without_a_display_the_way_out_is_named(stub):
+def test_without_a_display_the_error_names_the_alternative(stub):
     view = MatplotlibView(stub(1.0))
     with pytest.warns(UserWarning, match="path="):
         view.start()
-    with pytest.raises(ViewError, match="There is no display to open a window on"):
+    with pytest.raises(ViewError, match="Cannot open a window"):
         view.show()
     with pytest.raises(ViewError, match="--out"):
         MatplotlibView(stub(1.0), window=True)

@@ -35,7 +35,7 @@ def until(true, *, view):
     deadline = time.monotonic() + 30
     while not true():
         assert time.monotonic() < deadline, "in vain"
-        view._turn(0.05)
+        view._run(0.05)
 
 def lines(view):
     frame = view._painter.layout.frame
@@ -77,16 +77,16 @@ view.close()
     assert text.split() == ["1", "True"]
 
 
-def test_what_is_painted_over_the_still_parts_equals_a_whole_repaint(display):
+def test_blitting_equals_a_full_repaint(display):
     in_window(
         display,
         """
 left, right = Stub(1.0, 9.0, float("nan"), *[5.0] * 100), Stub(2.0, *[3.0] * 100, tag="other")
 view = MatplotlibView([left, right], smooth=0.5).start()
-until(lambda: view._window._still is not None, view=view)
+until(lambda: view._window._background is not None, view=view)
 left.put(*[6.0] * 30); right.put(*[3.0] * 32)  # room ahead is left from the first growth on
 until(lambda: len(lines(view)[0].get_xdata()) > 130 or len(lines(view)[1].get_xdata()) > 130, view=view)
-until(lambda: view._window._still is not None, view=view)
+until(lambda: view._window._background is not None, view=view)
 repaint = view._window.repaint
 view._window.repaint = lambda *, whole: (kinds.append(whole), repaint(whole=whole))
 kinds = []
@@ -164,10 +164,10 @@ def test_a_window_can_be_resized_and_its_picture_saved(display, tmp_path):
         f"""
 source = Stub(1.0, 2.0, 3.0)
 view = MatplotlibView(source).start()
-until(lambda: view._window._still is not None, view=view)
+until(lambda: view._window._background is not None, view=view)
 view.figure.canvas.manager.window.geometry("500x350")
 until(lambda: seen(view).shape[1] == 500, view=view)
-until(lambda: view._window._still is not None, view=view)
+until(lambda: view._window._background is not None, view=view)
 view.figure.savefig({str(tmp_path / "a.png")!r})
 saved = plt.imread({str(tmp_path / "a.png")!r})
 blue = np.array([0x3f, 0x8f, 0xc4]) / 255

@@ -63,7 +63,7 @@ def texts(figure):
 # Lines
 
 
-def test_line_holds_the_points_and_says_the_last():
+def test_line_has_the_points_and_its_name_the_last_value():
     figure = PlotlyView(Stub(3.0, 2.0, 1.5, steps=[10, 20, 30], tag="batch.loss")).figure
     (line,) = figure.data
     assert (line.type, line.mode) == ("scatter", "lines+markers")
@@ -114,7 +114,7 @@ def test_values_from_a_part_of_their_window_are_marked():
     source = Stub(1.0, 2.0)
     source.put(3.0, complete=False)
     marks = PlotlyView(source).figure.data[-1]
-    assert (list(marks.x), list(marks.text)) == ([2.0], ["made from a part of its window"])
+    assert (list(marks.x), list(marks.text)) == ([2.0], ["computed from a part of its window"])
 
 
 def test_distribution_over_the_steps_is_a_band_that_stops_at_gaps():
@@ -136,15 +136,15 @@ def test_second_axis_is_at_the_right_and_both_are_named():
     assert figure.layout.yaxis2.title.text == "&lt;accuracy&gt;"
 
 
-def test_log_axes_and_limits_are_given_as_powers_of_ten():
+def test_limits_of_log_axes_are_exponents_of_ten():
     view = PlotlyView(Stub(1.0, 10.0, 0.0, -1.0, steps=[1, 2, 3, 4]), log_x=True, log_y=True, y_limits=(0.1, 100.0),
                       x_limits=(1, 10))  # fmt: skip
     layout = view.figure.layout
     assert (layout.xaxis.type, layout.yaxis.type) == ("log", "log")
     assert list(layout.yaxis.range) == pytest.approx([-1, 2])
     assert list(layout.xaxis.range) == pytest.approx([0, 1])
-    assert "2 points are not above zero" in view.notices[0]
-    assert "2 points are not above zero" in layout.annotations[-1].text
+    assert "2 points at or below zero" in view.notices[0]
+    assert "2 points at or below zero" in layout.annotations[-1].text
 
 
 def test_clip_leaves_outliers_out_of_the_range_but_not_out_of_the_line():
@@ -233,13 +233,13 @@ def test_vector_is_bars_by_place():
     assert (list(bars.x), bars.y.tolist(), bars.orientation) == (["0", "1", "2"], [1, 2, 4], "v")
 
 
-def test_histogram_has_the_counts_at_its_bins_and_names_what_is_outside():
+def test_histogram_has_the_counts_at_its_bins_and_a_notice_of_non_finite_values():
     view = PlotlyView(Stub(Histogram([0.0] * 2 + [5.0] * 10 + [10.0] * 3 + [np.nan, np.inf], bins=10), tag="w"))
     (bars,) = view.figure.data
     assert bars.y.sum() == 15
     assert bars.y.max() == 10
     assert (bars.x[0] - bars.width[0] / 2, bars.x[-1] + bars.width[-1] / 2) == (0, 10)
-    assert view.notices == ("w: besides 15 values, 1 NaN, 1 +Inf",)
+    assert view.notices == ("w: 15 values, and 1 NaN, 1 +Inf not shown",)
 
 
 def test_several_histograms_are_densities_of_one_area():
@@ -289,7 +289,7 @@ def test_large_matrix_is_shrunk_and_keeps_its_largest():
     (heat,) = view.figure.data
     assert heat.z.shape == (512, 512)
     assert heat.z.min() == -9
-    assert "share 512 x 512 cells" in view.notices[0]
+    assert "reduced to 512 x 512 cells" in view.notices[0]
 
 
 def test_images_stand_in_a_grid_with_captions():
@@ -330,7 +330,7 @@ def test_figure_is_put_into_the_page():
     assert figure.layout.images[0].source.startswith("data:image/png;base64,")
     view = PlotlyView(Stub(Figure(b"%PDF", "application/pdf"), tag="f"))
     assert not view.figure.layout.images
-    assert view.notices == ("f: application/pdf, 0.0 kB, at step 0, which a page cannot show",)
+    assert view.notices == ("f: application/pdf, 0.0 kB, at step 0, which browsers cannot embed",)
 
 
 # Words
@@ -376,7 +376,7 @@ def test_every_view_escapes_names(view):
 # Updates
 
 
-def test_update_brings_the_figure_to_what_a_new_one_is():
+def test_an_updated_figure_equals_a_new_one():
     source = Stub(1.0, 2.0, ended=False)
     view = PlotlyView(source)
     source.put(np.nan, 5.0, np.inf)
@@ -447,7 +447,7 @@ def test_streams_come_and_go():
         view.add(Stub(np.eye(3), tag="kernel"))
 
 
-def test_waiting_says_so_until_something_comes():
+def test_a_view_without_records_says_that_it_waits():
     source = Stub(ended=False)
     view = PlotlyView(source)
     assert view.figure.layout.annotations[0].text == "waiting for values …"
@@ -568,9 +568,9 @@ def test_save_writes_one_file_that_needs_no_network(tmp_path):
     assert "</script><b>x" not in text
 
 
-def test_save_says_what_it_can_write(tmp_path, monkeypatch):
+def test_save_refuses_other_formats(tmp_path, monkeypatch):
     view = PlotlyView(Stub(1.0))
-    with pytest.raises(ViewError, match=r"Expected a path that ends with one of \.html, .*, got '\.docx'"):
+    with pytest.raises(ViewError, match=r"Expected a path ending in one of \.html, .*, got '\.docx'"):
         view.save(tmp_path / "loss.docx")
     monkeypatch.setattr(surface, "find_spec", lambda name: None)
     with pytest.raises(ViewError, match=r"Writing 'loss\.png' needs kaleido: pip install kaleido"):
@@ -604,5 +604,5 @@ def test_odd_values_everywhere_do_not_stop_it():
         for options in ({}, {"log_y": True}, {"clip": True}, {"smooth": 0.9}, {"view": "histogram"}, {"view": "table"}):
             PlotlyView(Stub(*value), **options).figure.to_json()
     changing = PlotlyView(Stub(1.0, "text", np.eye(2), 2.0))
-    assert any("2 values are not drawn" in notice for notice in changing.notices)
+    assert any("2 values not drawn" in notice for notice in changing.notices)
     assert SeriesBuffer(Stub()).kind is None

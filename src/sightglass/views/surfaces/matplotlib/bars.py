@@ -1,4 +1,4 @@
-"""One bar for each name."""
+"""Bars: one for each name."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from .layout import Layout, Margins, remove_artists
 from .style import fitted, plain, width_in
 from .ticks import bounded, ends_of, set_categories, set_ticks
 
-BAR_IN: Final = 0.17
+BAR_IN: Final = 0.17  # the height of a row of text
 
 
 class BarPlot:
-    """The painter of one bar for each name: lying where they have names, standing where they are numbered."""
+    """Draws one bar for each name: horizontal bars if named, vertical bars if numbered."""
 
     animated_artists: Any = ()
 
     def __init__(self, layout: Layout, scene: Scene) -> None:
         self._layout = layout
         self.axes = layout.axes()
-        self._standing = is_numbered(scene)
+        self._vertical = is_numbered(scene)
         self._artists: list[Any] = []
-        self.axes.spines["left"].set_visible(self._standing)
-        self.axes.tick_params(left=self._standing, labelleft=self._standing)
+        self.axes.spines["left"].set_visible(self._vertical)
+        self.axes.tick_params(left=self._vertical, labelleft=self._vertical)
         self.axes.grid(visible=False)
-        self.axes.grid(visible=True, axis="y" if self._standing else "x")
+        self.axes.grid(visible=True, axis="y" if self._vertical else "x")
 
     def margins(self, scene: Scene) -> Margins:
-        """Return the room beside the axes: as much as the names need, and the values."""
-        if self._standing:
+        """Return the margins of the axes: as wide as the names and the values."""
+        if self._vertical:
             return Margins()
         bars, _ = self._shown(scene)
         points = self._points(len(bars))
@@ -45,11 +45,11 @@ class BarPlot:
         return Margins(left=min(widest, self._layout.width_in / 3) + 0.3, right=values + 0.35, below=0.35)
 
     def fits(self, scene: Scene) -> bool:
-        """Tell whether these axes can show a scene."""
-        return scene.view == "bars" and self._standing == is_numbered(scene)
+        """Return whether these axes can show a scene."""
+        return scene.view == "bars" and self._vertical == is_numbered(scene)
 
     def arrange(self) -> None:
-        """Follow the place."""
+        """Adapt to the layout."""
         if self.axes is not self._layout.given:
             self.axes.set_position(self._layout.frame.get_position())
 
@@ -57,18 +57,18 @@ class BarPlot:
         """Show a scene."""
         remove_artists(self._artists)
         self._artists = []
-        if self._standing:
-            self._paint_standing(scene)
+        if self._vertical:
+            self._paint_vertical(scene)
         else:
-            self._paint_lying(scene)
+            self._paint_horizontal(scene)
         return True
 
     def remove(self) -> None:
-        """Take everything away."""
+        """Remove all artists."""
         remove_artists(self._artists)
         self._layout.drop(self.axes)
 
-    def _paint_lying(self, scene: Scene) -> None:
+    def _paint_horizontal(self, scene: Scene) -> None:
         axes, (bars, n_left) = self.axes, self._shown(scene)
         points = self._points(len(bars))
         values = np.array([bar.value for bar in bars])
@@ -106,13 +106,13 @@ class BarPlot:
             self._artists.append(more)
 
     def _beside(self, row: int, x: float, text: str, *, left: bool, **style: Any) -> Any:
-        """Write beside a bar, at a distance in inches from the edge of the axes."""
+        """Write next to a bar, at a distance in inches from the edge of the axes."""
         return self.axes.annotate(
             text, (0 if left else 1, row), xycoords=self.axes.get_yaxis_transform(), xytext=(x * 72, 0),
             textcoords="offset points", ha="right" if left else "left", va="center", annotation_clip=False, **style,
         )  # fmt: skip
 
-    def _paint_standing(self, scene: Scene) -> None:
+    def _paint_vertical(self, scene: Scene) -> None:
         axes = self.axes
         groups = [bars for item in scene.items if (bars := bars_of(item, alone=True, frames=_older(item, scene)))]
         values = [np.array([bar.value for bar in bars]) for bars in groups]
@@ -152,7 +152,7 @@ class BarPlot:
 
 
 def _past(bar: Bar) -> list[tuple[float, float]]:
-    """Return where a bar ended before, and how strongly that is drawn."""
+    """Return the earlier values of a bar with their opacity, as (alpha, value)."""
     return [(alpha, float(bounded(value))) for alpha, value in bar.ages[:-1] if np.isfinite(value)]
 
 

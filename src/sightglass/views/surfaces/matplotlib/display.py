@@ -1,9 +1,9 @@
-"""How a painted figure gets before somebody's eyes: a window, a file, a notebook.
+"""Where a figure is shown: in a window, or in a file that is rewritten.
 
 Theory of operation
-    A window belongs to the thread that made it, and everything is done there: its own timer asks for what is new.
-    While only values change, the still parts of the picture are put back from a copy and what moves is painted over
-    them; a whole repaint makes a new copy.
+    A window belongs to the thread that created it, and all work is done in that thread: the window's timer calls for
+    updates. While only values change, the window blits: it restores the background from a copy and draws the animated
+    artists over it. A full repaint makes a new copy.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from sightglass.core.errors import ViewError, unknown
 
 from .style import FILE_DPI
 
-REFRESH_MS: Final = 50
-SLICE_S: Final = 0.1
-FILE_PERIOD_S: Final = 0.5
+REFRESH_MS: Final = 50  # 20 updates a second look continuous
+SLICE_S: Final = 0.1  # how long Ctrl-C or a closed window may go unnoticed
+FILE_PERIOD_S: Final = 0.5  # encoding takes about 0.1 s; viewers of files rarely reload faster
 FORMATS: Final = ("png", "svg", "pdf", "jpg", "jpeg", "webp", "tiff", "eps", "ps")
 
 
 def is_live(canvas: Any) -> bool:
-    """Tell whether a canvas is shown by a loop of events, which has timers."""
+    """Return whether a canvas belongs to an interactive backend: one whose event loop has timers."""
     return type(canvas.new_timer(REFRESH_MS)) is not TimerBase
 
 
 class Window:
-    """A figure that is shown by a loop of events.
+    """A figure in an interactive backend's window.
 
     Args:
         figure: The figure.
-        moving: Returns the artists that change with the values.
-        tick: Is called again and again by the figure's own timer.
-        resized: Is called when the figure has another size.
+        animated_artists: Returns the artists that change with the values.
+        tick: Called periodically by the window's timer.
+        resized: Called after the window was resized.
 
     Attributes:
-        closed: Whether the user closed it.
+        closed: Whether the user closed the window.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Window:
         self._figure = figure
         self._animated_artists = animated_artists
         self._tick, self._resized = tick, resized
-        self._still: Any = None
+        self._background: Any = None
         self._timer: Any = None
         self._callbacks = [
             self._canvas.mpl_connect("draw_event", self._drawn),
@@ -69,11 +69,11 @@ class Window:
 
     @property
     def blits(self) -> bool:
-        """Whether parts of the figure can be painted alone."""
+        """Whether the canvas supports blitting."""
         return bool(getattr(self._canvas, "supports_blit", False))
 
     def open(self) -> None:
-        """Show the window, and begin to ask for what is new."""
+        """Show the window, and start its timer."""
         manager = self._canvas.manager
         if manager is not None:
             manager.show()
@@ -83,34 +83,34 @@ class Window:
         self._timer.start()
 
     def repaint(self, *, whole: bool) -> None:
-        """Bring what was painted before the viewer's eyes."""
+        """Show the changed artists: all of the figure, or only the animated artists."""
         if self.closed:
             return
-        if whole or self._still is None or not self.blits:
-            self._still = None
+        if whole or self._background is None or not self.blits:
+            self._background = None
             self._canvas.draw_idle()
             return
-        self._canvas.restore_region(self._still)
+        self._canvas.restore_region(self._background)
         self._draw_animated()
         self._canvas.blit(self._figure.bbox)
 
     def run(self, seconds: float) -> None:
-        """Run the loop of events for a time.
+        """Run the event loop for some seconds.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C was pressed meanwhile.
+            KeyboardInterrupt: The user pressed Ctrl-C.
         """
         if not self.closed:
             with _interruptible(self._canvas.stop_event_loop):
                 self._canvas.start_event_loop(max(seconds, 0.001))
 
     def stop(self) -> None:
-        """Ask no more for what is new; the window stays."""
+        """Stop the timer; the window stays."""
         if self._timer is not None:
             self._timer.stop()
 
     def detach(self) -> None:
-        """Let go of the figure; it stays as it is, and can be drawn and saved like any other."""
+        """Disconnect from the figure, which stays as it is and can be drawn and saved like any other."""
         self.stop()
         self._timer = None
         for callback in self._callbacks:
@@ -120,7 +120,7 @@ class Window:
         began = time.perf_counter()
         self._tick()
         if self._timer is not None:
-            # A slow picture leaves the loop as much time as it takes.
+            # If drawing is slow, leave the event loop as much time as drawing takes.
             pause = max(REFRESH_MS, int(2000 * (time.perf_counter() - began)))
             if abs(pause - self._timer.interval) > REFRESH_MS:
                 self._timer.interval = pause
@@ -128,7 +128,7 @@ class Window:
     def _drawn(self, event: Any) -> None:
         if self._canvas.is_saving() or event.canvas is not self._canvas or not self.blits:
             return
-        self._still = self._canvas.copy_from_bbox(self._figure.bbox)
+        self._background = self._canvas.copy_from_bbox(self._figure.bbox)
         self._draw_animated()
 
     def _draw_animated(self) -> None:
@@ -137,7 +137,7 @@ class Window:
                 self._figure.draw_artist(artist)
 
     def _on_resize(self, _event: Any) -> None:
-        self._still = None
+        self._background = None
         self._resized()
 
     def _on_close(self, _event: Any) -> None:
@@ -147,10 +147,10 @@ class Window:
 
 @contextlib.contextmanager
 def _interruptible(stop: Callable[[], None]) -> Iterator[None]:
-    """Let Ctrl-C end a loop of events; an exception within one of its callbacks would be printed there, and forgotten.
+    """Let Ctrl-C end an event loop; an exception raised within its callbacks would only be printed.
 
     Raises:
-        KeyboardInterrupt: It was pressed, once the loop has ended.
+        KeyboardInterrupt: The user pressed Ctrl-C; raised after the loop has ended.
     """
     pressed: list[int] = []
 
@@ -159,11 +159,11 @@ def _interruptible(stop: Callable[[], None]) -> Iterator[None]:
         stop()
 
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield  # the program has a way of its own
+        yield  # the program handles Ctrl-C itself
         return
     try:
         signal.signal(signal.SIGINT, press)
-    except ValueError:  # not the main thread, which alone hears of it
+    except ValueError:  # signals reach the main thread only
         yield
         return
     try:
@@ -175,13 +175,13 @@ def _interruptible(stop: Callable[[], None]) -> Iterator[None]:
 
 
 class FigureFile:
-    """A figure that is kept as a file.
+    """A figure in a file that is rewritten as it changes.
 
     Args:
-        path: Where; the suffix says which kind of file.
+        path: The file; its suffix selects the format.
 
     Raises:
-        ViewError: There is no such kind of file, or no such folder.
+        ViewError: The suffix is unknown, or the directory does not exist.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -189,18 +189,18 @@ class FigureFile:
         self._format = format_of(self.path)
         self._written_s: float | None = None
         if not self.path.parent.is_dir():
-            raise ViewError(f"There is no folder {str(self.path.parent)!r} to draw {self.path.name!r} into")
+            raise ViewError(f"Cannot write {self.path.name!r}: the directory {str(self.path.parent)!r} does not exist")
 
     @property
     def due(self) -> bool:
-        """Whether it is time to write again."""
+        """Whether it is time to write the file again."""
         return self._written_s is None or time.monotonic() - self._written_s >= FILE_PERIOD_S
 
     def write(self, figure: Any) -> None:
-        """Write the figure; who reads the file sees either the old picture or the new one.
+        """Write the figure atomically: readers see either the old or the new version.
 
         Raises:
-            ViewError: It cannot be written.
+            ViewError: The file cannot be written.
         """
         part = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
         try:
@@ -208,17 +208,17 @@ class FigureFile:
             part.replace(self.path)
         except OSError as error:
             part.unlink(missing_ok=True)
-            raise ViewError(f"Cannot write the picture {str(self.path)!r}: {error.strerror or error}") from None
+            raise ViewError(f"Cannot write {str(self.path)!r}: {error.strerror or error}") from None
         self._written_s = time.monotonic()
 
 
 def format_of(path: Path) -> str:
-    """Return the kind of picture that a file's name asks for.
+    """Return the format that a file's suffix selects.
 
     Raises:
-        ViewError: There is no such kind.
+        ViewError: The suffix is unknown.
     """
     found = path.suffix.removeprefix(".").lower()
     if found not in FORMATS:
-        raise ViewError(unknown("kind of picture", found, FORMATS, where=f"in the name {path.name!r}"))
+        raise ViewError(unknown("figure format", found, FORMATS, where=f"in the file name {path.name!r}"))
     return found

@@ -1,8 +1,8 @@
-"""A scene on a figure: the painter that its view needs, and the words around it."""
+"""A scene on a figure: the painter of its view, and the text around it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,36 +21,36 @@ from .text_views import EmptyPlot, RecordTable, has_content
 
 
 class Painter(Protocol):
-    """Draws scenes of one view."""
+    """Draws the scenes of one view."""
 
     @property
     def animated_artists(self) -> Sequence[Any]:
-        """The artists that change with the values; all others stay between two whole repaints."""
+        """The artists that change with the values; all others stay the same until a full repaint."""
 
     def margins(self, scene: Scene) -> Margins:
-        """Return the room beside the picture."""
+        """Return the margins of the plotting area."""
 
     def fits(self, scene: Scene) -> bool:
-        """Tell whether it can go on with this scene."""
+        """Return whether this painter can draw a scene."""
 
     def arrange(self) -> None:
-        """Follow the place, which moved or has another size."""
+        """Adapt to a layout that moved or was resized."""
 
     def paint(self, scene: Scene, *, ended: bool) -> bool:
-        """Show a scene, and say whether more changed than what moves."""
+        """Show a scene, and return whether it needs a full repaint."""
 
     def remove(self) -> None:
-        """Take everything away."""
+        """Remove all artists."""
 
 
 class FigurePainter:
-    """What a view has drawn on a figure.
+    """Draws scenes on a figure.
 
     Args:
-        figure: The figure, or a part of one.
-        axes: The axes to draw in; by default the whole figure is taken.
-        live: Whether it is shown while it changes, and repaints are to be cheap.
-        animated: Whether what moves is painted apart from the rest, by whoever shows the figure.
+        figure: The figure or subfigure.
+        axes: The axes to draw in; by default the whole figure.
+        live: Whether the figure is shown while it changes, so that repaints must be cheap.
+        blit: Whether the window draws the animated artists separately (see Matplotlib's guide to blitting).
     """
 
     def __init__(self, figure: Any, axes: Any = None, *, live: bool = False, blit: bool = False) -> None:
@@ -68,23 +68,23 @@ class FigurePainter:
 
     @property
     def visible_x(self) -> Span | None:
-        """What of x the user chose to see."""
+        """The limits of x that the user chose by zooming."""
         return self._painter.visible_x if isinstance(self._painter, LinePlot) else None
 
     @property
     def n_pixels(self) -> int:
-        """How wide the picture is."""
+        """The width of the plotting area in pixels."""
         return max(int(self.layout.room_in[0] * self.layout.figure.dpi), 1)
 
     def paint(self, scene: Scene, *, ended: bool) -> bool:
         """Show a scene.
 
         Args:
-            scene: What there is.
-            ended: Whether no more comes.
+            scene: The scene.
+            ended: Whether all streams have ended.
 
         Returns:
-            Whether more changed than `animated_artists`.
+            Whether more changed than `animated_artists`, so that a full repaint is needed.
         """
         whole = False
         with np.errstate(all="ignore"):
@@ -103,8 +103,8 @@ class FigurePainter:
         return whole
 
 
-def painter_of(scene: Scene) -> Any:
-    """Return the class that draws a scene."""
+def painter_of(scene: Scene) -> Callable[[Layout, Scene], Painter]:
+    """Return the painter class for a scene."""
     if not has_content(scene):
         return EmptyPlot
     match scene.view:

@@ -1,4 +1,4 @@
-"""Distributions: the latest, or how they changed over the steps."""
+"""Histograms: the latest ones, or their change over steps."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .layout import MAX_PANELS, Layout, Margins, remove_artists
 from .style import color_map_of, plain
 from .ticks import bounded, ends_of, set_ticks
 
-N_BINS: Final = 96
-MAX_RIDGES: Final = 40
-RIDGE_HEIGHT: Final = 3.0
+N_BINS: Final = 96  # a few pixels each in a panel of usual width
+MAX_RIDGES: Final = 40  # more would cover each other
+RIDGE_HEIGHT: Final = 3.0  # of the tallest ridge, in distances between two ridges
 
 
 class HistogramPlot:
-    """The painter of histograms: the latest as outlines over each other."""
+    """Draws the latest histogram of each stream, on common axes."""
 
     animated_artists: Any = ()
 
@@ -38,15 +38,15 @@ class HistogramPlot:
         self.axes.format_coord = lambda x, y: f"{number(x)}   {number(y)}"
 
     def margins(self, scene: Scene) -> Margins:
-        """Return the room beside the axes."""
+        """Return the margins of the axes."""
         return Margins()
 
     def fits(self, scene: Scene) -> bool:
-        """Tell whether these axes can show a scene."""
+        """Return whether these axes can show a scene."""
         return scene.view == "histogram" and not is_over_steps(scene)
 
     def arrange(self) -> None:
-        """Follow the place."""
+        """Adapt to the layout."""
         if self.axes is not self._layout.given:
             self.axes.set_position(self._layout.frame.get_position())
 
@@ -70,13 +70,13 @@ class HistogramPlot:
         low, high = ends_of(y)
         self.axes.set_xlim(ends_of(x))
         self.axes.set_ylim(low, high * (1.05 if scene.options.y_limits is None else 1))
-        what = "share per unit" if several else "values"
-        self.axes.set_ylabel(what, color=AXIS, fontsize=settings["legend.fontsize"], loc="top", labelpad=2)
+        quantity = "density" if several else "count"
+        self.axes.set_ylabel(quantity, color=AXIS, fontsize=settings["legend.fontsize"], loc="top", labelpad=2)
         self._artists += self._count_labels(found)
         return True
 
     def remove(self) -> None:
-        """Take everything away."""
+        """Remove all artists."""
         remove_artists(self._artists)
         self.axes.set_ylabel("")
         self._layout.drop(self.axes)
@@ -98,7 +98,7 @@ class HistogramPlot:
 
 
 class StepHistogramPlot:
-    """The painter of histograms over the steps, a panel for each stream: ridges behind each other, or a heat map."""
+    """Draws histograms over steps, with a panel for each stream: as ridges, or as a heat map."""
 
     animated_artists: Any = ()
 
@@ -109,15 +109,15 @@ class StepHistogramPlot:
         self._artists: list[Any] = []
 
     def margins(self, scene: Scene) -> Margins:
-        """Return the room beside the axes."""
+        """Return the margins of the axes."""
         return Margins(above=0.2 if len(scene.items) > 1 else 0.0)
 
     def fits(self, scene: Scene) -> bool:
-        """Tell whether these axes can show a scene."""
+        """Return whether these axes can show a scene."""
         return scene.view == "histogram" and scene.options.over == self._over and is_over_steps(scene)
 
     def arrange(self) -> None:
-        """Follow the place."""
+        """Adapt to the layout."""
         gaps = (0.75, 0.65) if len(self._panels) > 1 else (0.0, 0.0)
         for axes, box in zip(self._panels, self._layout.panels(max(len(self._panels), 1), gap_in=gaps), strict=False):
             if axes is not self._layout.given:
@@ -140,7 +140,7 @@ class StepHistogramPlot:
         return True
 
     def remove(self) -> None:
-        """Take everything away."""
+        """Remove all artists."""
         remove_artists(self._artists)
         for axes in self._panels:
             axes.set_title("", loc="left")
@@ -151,7 +151,7 @@ class StepHistogramPlot:
         n = len(over.steps)
         top = over.counts.max() or 1.0
         middles = (over.edges[1:] + over.edges[:-1]) / 2
-        # The newest stands in front, and lowest.
+        # The newest is in front, at the bottom.
         outlines = []
         for i, counts in enumerate(over.counts):
             y = counts / top * RIDGE_HEIGHT + (n - 1 - i)
@@ -193,7 +193,7 @@ class StepHistogramPlot:
 
 
 def is_over_steps(scene: Scene) -> bool:
-    """Tell whether a scene shows how distributions changed."""
+    """Return whether a scene shows histograms over steps."""
     return scene.options.over in ("ridge", "heat") and any(item.values for item in scene.items)
 
 

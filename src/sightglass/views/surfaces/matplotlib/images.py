@@ -1,4 +1,4 @@
-"""Pictures: grids of images, drawn figures."""
+"""Grids of images, and encoded figures."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from sightglass.views.scene import Scene
 from .layout import Layout, Margins, remove_artists
 from .style import fitted, plain, width_in
 
-MAX_TILES: Final = 144
+MAX_TILES: Final = 144  # 12 x 12: beyond, images are too small to recognise
 GAP_IN: Final = 0.08
 CAPTION_IN: Final = 0.17
 MAX_CAPTION_LINES: Final = 2
-MIN_TILE_IN: Final = 0.3
+MIN_TILE_IN: Final = 0.3  # smaller images cannot be recognised
 FORMATS: Final = {"image/png": "png", "image/jpeg": "jpeg", "image/webp": "webp", "image/gif": "gif"}
 
 
 class ImageGrid:
-    """The painter of images in a grid, each over its caption, and of figures."""
+    """Draws images in a grid, each above its caption, and encoded figures."""
 
     animated_artists: Any = ()
 
@@ -41,15 +41,15 @@ class ImageGrid:
         self._decoded_figures: dict[int, tuple[Figure, Any]] = {}
 
     def margins(self, scene: Scene) -> Margins:
-        """Return the room beside the pictures."""
+        """Return the margins of the grid."""
         return Margins(left=0.16, right=0.16, below=0.32)
 
     def fits(self, scene: Scene) -> bool:
-        """Tell whether these axes can show a scene."""
+        """Return whether these axes can show a scene."""
         return scene.view == self._view
 
     def arrange(self) -> None:
-        """Follow the place: another size has room for another grid."""
+        """Adapt to the layout: another size may need another grid."""
         if self.axes is not self._layout.given:
             self.axes.set_position(self._layout.frame.get_position())
         remove_artists(self._artists)
@@ -65,7 +65,7 @@ class ImageGrid:
         return True
 
     def remove(self) -> None:
-        """Take everything away."""
+        """Remove all artists."""
         remove_artists(self._artists)
         if self.axes is self._layout.given:
             self.axes.set_axis_on()
@@ -111,7 +111,7 @@ class ImageGrid:
         n, left = len(shown), len(shown) - n_max
         text = f"{n:,} image{'s' if n > 1 else ''} of {tall} × {wide}" if self._view == "images" else ""
         if left > 0:
-            text += f"{' · ' if text else ''}{left:,} more have no room"
+            text += f"{' · ' if text else ''}{left:,} more do not fit"
         return self.axes.text(
             0, -0.2, text, transform=self._layout.corner(0, 0), color=AXIS, size=settings["legend.fontsize"],
             clip_on=False,
@@ -131,19 +131,20 @@ class ImageGrid:
                 found.append((before[1], name if several else ""))
             else:
                 blank = np.full((90, 160, 3), 0.5)
-                found.append((blank, f"{name}: Matplotlib cannot read {figure.media_type}; a notebook or the page can"))
+                reason = f"Matplotlib cannot show {figure.media_type}; open it in a notebook or the page"
+                found.append((blank, f"{name}: {reason}"))
         return found
 
 
 def _decoded(figure: Figure) -> Any:
     try:
         return images.imread(io.BytesIO(figure.data), format=FORMATS.get(figure.media_type, "png"))
-    except (ValueError, OSError, SyntaxError):  # what Pillow says of files that are no pictures
+    except (ValueError, OSError, SyntaxError):  # raised by Pillow for files that are not images
         return None
 
 
 def _wrapped(caption: str, room_in: float, points: float) -> list[str]:
-    """Break a caption between words into lines that fit, where they can."""
+    """Break a caption between words into lines that fit."""
     lines: list[str] = []
     for word in plain(caption).split():
         longer = f"{lines[-1]} {word}" if lines else word
@@ -155,7 +156,7 @@ def _wrapped(caption: str, room_in: float, points: float) -> list[str]:
 
 
 def _grid(n: int, wide: int, tall: int, room: tuple[float, float], below: float) -> tuple[int, int, float]:
-    """Return columns, rows and inches a pixel, so that all tiles are as large as can be; or rather fewer tiles."""
+    """Return columns, rows and inches per pixel for the largest tiles that all fit, or for fewer tiles."""
     n = min(n, MAX_TILES)
     best = (1, 1, 0.0)
     for columns in range(1, n + 1):

@@ -1,9 +1,9 @@
-"""Where a view is drawn: a figure of its own, or axes among others, with what stands around the picture.
+"""The layout of a view, in its own figure or in the user's axes: margins, panels, title, legend, notices.
 
 Theory of operation
-    A frame, which is invisible axes, covers the picture. Title, legend and notices hang on its corners at distances in
-    inches, so they stand right in a small window as in a large one. In a figure of its own the frame leaves margins as
-    wide as the words around it need; in axes that somebody else placed, it lies where these are.
+    Invisible axes, the frame, cover the plotting area. Title, legend and notices are anchored to its corners at
+    distances in inches, so they are placed well in small and large windows alike. In a figure of its own, the frame
+    leaves margins as wide as the text around it needs; in the user's axes, it covers them.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from sightglass.views.scene import LineSeries, Scene
 
 from .style import fitted, plain, width_in
 
+# Distances in inches that fit the theme's font sizes (8 to 10 points, 72 to an inch).
 PAD_IN: Final = 0.16
 TITLE_IN: Final = 0.25
 LEGEND_IN: Final = 0.2
@@ -31,15 +32,15 @@ NOTICE_IN: Final = 0.17
 SWATCH_IN: Final = 0.2
 GAP_IN: Final = 0.2
 MIN_ROOM_IN: Final = 0.5
-MAX_LEGEND_ROWS: Final = 3
+MAX_LEGEND_ROWS: Final = 3  # more would leave too little room for the plot in a small window
 MAX_NOTICES: Final = 4
-MAX_PANELS: Final = 12
+MAX_PANELS: Final = 12  # beyond, panels are too small to read
 DASHES: Final[tuple[Any, ...]] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Margins:
-    """Room beside the picture, in inches."""
+    """Margins of the plotting area, in inches."""
 
     left: float = 0.72
     right: float = 0.3
@@ -49,7 +50,7 @@ class Margins:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegendEntry:
-    """One line of the legend."""
+    """One entry of the legend."""
 
     label: str
     color: str
@@ -59,17 +60,17 @@ class LegendEntry:
 
     @property
     def text(self) -> str:
-        """What stands behind the label."""
+        """The value and its state, shown after the label."""
         return f"{self.value} ({self.state})" if self.state else self.value
 
 
 class Layout:
-    """A part of a figure.
+    """The layout of a view.
 
     Args:
-        figure: The figure, or a part of one.
-        axes: Whose place is taken; by default the whole figure is.
-        live: Whether repaints are frequent, and limits are to leave room ahead.
+        figure: The figure or subfigure.
+        axes: The axes to draw in; by default the whole figure.
+        live: Whether repaints are frequent, so that limits leave room for new values.
     """
 
     def __init__(self, figure: Any, axes: Any = None, *, live: bool = False) -> None:
@@ -85,7 +86,7 @@ class Layout:
 
     @property
     def pad_in(self) -> float:
-        """How far words keep from the edge."""
+        """The distance of text from the edge."""
         return 0.0 if self.given is not None else PAD_IN
 
     @property
@@ -101,13 +102,13 @@ class Layout:
 
     @property
     def width_in(self) -> float:
-        """How wide the words above and below may be."""
+        """The width available to the text above and below."""
         if self.given is not None:
             return self.room_in[0]
         return max(self.figure_in[0] - 2 * PAD_IN, MIN_ROOM_IN)
 
     def arrange(self, margins: Margins, *, head_in: float, foot_in: float) -> bool:
-        """Leave room around the frame, and say whether anything moved."""
+        """Set the margins, and return whether the frame moved."""
         self.margins, self.head_in, self.foot_in = margins, head_in, foot_in
         before = self.frame.get_position()
         if self.given is not None:
@@ -116,7 +117,7 @@ class Layout:
             width, height = self.figure_in
             left, below = margins.left / width, (margins.below + foot_in) / height
             right, above = margins.right / width, head_in / height
-            # A window may be smaller than the words around the picture: then these are cut off, not the picture.
+            # In a very small window, cut off the text, not the plotting area.
             left, right = (left, right) if left + right < 0.8 else (0.1, 0.1)
             below, above = (below, above) if below + above < 0.8 else (0.1, 0.1)
             box = Bbox.from_extents(left, below, 1 - right, 1 - above)
@@ -124,11 +125,11 @@ class Layout:
         return any(abs(a - b) > 1e-6 for a, b in zip(before.bounds, box.bounds, strict=True))
 
     def corner(self, x: float, y: float) -> Any:
-        """Return a transform whose unit is an inch, from a corner of the frame."""
+        """Return a transform in inches from a corner of the frame."""
         return self.figure.dpi_scale_trans + ScaledTranslation(x, y, self.frame.transAxes)
 
     def axes(self, **options: Any) -> Any:
-        """Return axes that cover the frame: the given ones, or new ones."""
+        """Return axes that cover the frame: the user's, or new ones."""
         if self.given is not None and "projection" not in options:
             self.given.set_axis_on()
             return self.given
@@ -139,12 +140,12 @@ class Layout:
         return axes
 
     def drop(self, axes: Any) -> None:
-        """Remove axes that are not the given ones."""
+        """Remove axes, unless they are the user's."""
         if axes is not self.given and axes.figure is not None:
             axes.remove()
 
     def resize(self, panels: list[Any], n: int) -> None:
-        """Have as many axes as needed in a list: the given ones, where one is enough."""
+        """Make a list of axes `n` long. A single one is the user's, if there are such axes."""
         if len(panels) == n:
             return
         for axes in panels:
@@ -154,12 +155,12 @@ class Layout:
         panels[:] = [self.axes()] if n == 1 else [self.figure.add_axes((0.1, 0.1, 0.8, 0.8)) for _ in range(n)]
 
     def panels(self, n: int, *, gap_in: tuple[float, float], shape: float = 1.6) -> list[Bbox]:
-        """Divide the frame into equal parts.
+        """Divide the frame into equal panels.
 
         Args:
-            n: How many.
-            gap_in: The room between them, across and down.
-            shape: The width of a part over its height that is sought.
+            n: The number of panels.
+            gap_in: The horizontal and the vertical gap between them.
+            shape: The preferred width of a panel divided by its height.
         """
         width, height = self.room_in
         columns = min(range(1, n + 1), key=lambda k: abs(math.log((width / k) / (height / -(-n // k)) / shape)))
@@ -177,11 +178,7 @@ class Layout:
 
 
 class FigureText:
-    """Title, legend and notices around a place.
-
-    Attributes:
-        moving: The artists that change with the values.
-    """
+    """Title, legend and notices around a layout's frame."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -192,7 +189,7 @@ class FigureText:
         self._entries: list[tuple[Any, Any, Any]] = []
         self._notices: list[Any] = []
         self._slots: dict[str, float] = {}
-        self._still: tuple[Any, ...] = ()
+        self._static: tuple[Any, ...] = ()
 
     @property
     def animated_artists(self) -> list[Any]:
@@ -200,7 +197,7 @@ class FigureText:
         return [self._value, self._subtitle, self._more, *(part for entry in self._entries for part in entry)]
 
     def paint(self, scene: Scene, margins: Margins) -> bool:
-        """Write what a scene says, and say whether more changed than values."""
+        """Show a scene's text, and return whether anything but values changed."""
         layout = self.layout
         entries = entries_of(scene)
         merged = len(entries) == 1 and entries[0].label == scene.title and bool(scene.series)
@@ -212,10 +209,10 @@ class FigureText:
         moved = layout.arrange(margins, head_in=head_in, foot_in=foot_in)
         self._write_head(scene, entries[0] if merged else None)
         self._write_legend(rows, left_out)
-        still = (scene.title, tuple(text), len(rows), len(entries))
-        if still != self._still:
+        static = (scene.title, tuple(text), len(rows), len(entries))
+        if static != self._static:
             self._write_notices(text)
-            moved, self._still = True, still
+            moved, self._static = True, static
         return moved
 
     def _write_head(self, scene: Scene, alone: LegendEntry | None) -> None:
@@ -237,14 +234,14 @@ class FigureText:
         self._value.set(text=text, position=(after, y), color=_color_of(alone) if alone else AXIS)
 
     def _rows(self, entries: list[LegendEntry]) -> tuple[list[list[tuple[LegendEntry, str, float, float]]], int]:
-        """Lay the legend out: rows of entries with their names, where they begin and where their values do."""
+        """Lay out the legend: rows of entries, each with its label, its x and the x of its value."""
         points, room = settings["legend.fontsize"], self.layout.width_in
         rows: list[list[tuple[LegendEntry, str, float, float]]] = []
         at = math.inf
         for n, entry in enumerate(entries):
             label = fitted(plain(entry.label), max(room * 0.6, 1.0), points)
             named_in = SWATCH_IN + 0.07 + width_in(label, points)
-            # Slots only grow: what stands to the right of a value would tremble with its digits.
+            # Slots only grow: otherwise the entries after a value would jitter with its digits.
             needed = math.ceil(width_in(entry.text, points, bold=True) / 0.08) * 0.08 if entry.text else 0.0
             slot = max(self._slots.get(entry.label, 0.0), needed)
             self._slots[entry.label] = slot
@@ -268,12 +265,12 @@ class FigureText:
                 part.remove()
         while len(self._entries) < len(flat):
             self._entries.append(self._entry())
-        for (r, entry, label, at, behind), (swatch, name, value) in zip(flat, self._entries, strict=True):
+        for (r, entry, label, at, at_value), (swatch, name, value) in zip(flat, self._entries, strict=True):
             y = layout.head_in - PAD_IN / 2 - TITLE_IN - LEGEND_IN * (r + 1) + 0.09
             swatch.set_data([left + at, left + at + SWATCH_IN], [y + 0.04, y + 0.04])
             swatch.set(color=entry.color, linestyle=DASHES[entry.dash % len(DASHES)])
             name.set(text=label, position=(left + at + SWATCH_IN + 0.07, y))
-            value.set(text=entry.text, position=(left + behind, y), color=_color_of(entry))
+            value.set(text=entry.text, position=(left + at_value, y), color=_color_of(entry))
         y = layout.head_in - PAD_IN / 2 - TITLE_IN - LEGEND_IN * len(rows) + 0.09
         self._more.set(text=f"+{left_out} more" if left_out else "", ha="right")
         self._more.set_position((left + layout.width_in, y))
@@ -310,7 +307,7 @@ class FigureText:
 
 
 def entries_of(scene: Scene) -> list[LegendEntry]:
-    """Return the lines of a scene's legend."""
+    """Return the entries of a scene's legend."""
     if scene.series:
         return [_entry_of(series) for series in scene.series if series.label]
     if len(scene.items) > 1 and (
@@ -322,7 +319,7 @@ def entries_of(scene: Scene) -> list[LegendEntry]:
 
 
 def remove_artists(artists: Iterable[Any]) -> None:
-    """Remove artists from where they are drawn."""
+    """Remove artists from their axes."""
     for artist in artists:
         if artist.axes is not None:
             artist.remove()

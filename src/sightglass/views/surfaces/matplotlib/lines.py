@@ -1,10 +1,9 @@
-"""Views made of lines: over the steps, over the places of frames, in x and y, scattered, annotated.
+"""Views made of lines: over steps, over the categories of frames, in x and y, scattered, annotated.
 
 Theory of operation
-    Artists stay, and get new data. Limits leave some room ahead while values come, so that most repaints move nothing
-    but the lines: `paint` says when it was otherwise. Who zooms or pans has taken the limits over, until they are put
-    back to what they were ("home"); lines are then taken from the trace for what is in view, so that no point is lost
-    in a close look.
+    Artists stay, and get new data. While values arrive, limits leave some room ahead, so that most repaints change only
+    the lines; `paint` returns whether more changed. After the user zooms or pans, the limits stay as the user set them
+    until they are reset ("home"). Lines are then thinned within these limits only, so zooming in loses no point.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ from .style import plain, shorten
 from .ticks import bounded, ends_of, set_categories, set_ticks
 
 PATHS: Final = frozenset({"xy", "scatter", "annotated"})
-MAX_DOTS: Final = 40
-MARK_IN: Final = 0.07
+MAX_DOTS: Final = 40  # up to so many categories, each gets a dot
+MARK_IN: Final = 0.07  # the width of a mark
 LINE_WIDTH: Final = 1.3
-MAX_NOTES: Final = 30
-ROOM_AHEAD: Final = 0.15
-MIN_FILLED: Final = 0.65
+MAX_NOTES: Final = 30  # beyond, annotations cover each other
+ROOM_AHEAD: Final = 0.15  # of the x axis: a full repaint then comes once per 15 % of new steps
+MIN_FILLED: Final = 0.65  # of an axis: with less, the limits shrink to the data
 
-# All above the axes' own spines, so that painting them last changes nothing.
+# All above the spines, so that drawing them last (blitting) changes nothing.
 Z_BAND, Z_RAW, Z_LINE, Z_MARK, Z_NOTE = 3.0, 3.1, 3.2, 3.3, 3.4
 
 
 class LinePlot:
-    """The painter of lines."""
+    """Draws lines."""
 
     def __init__(self, layout: Layout, scene: Scene) -> None:
         self._layout = layout
@@ -63,12 +62,12 @@ class LinePlot:
 
     @property
     def zoomed(self) -> bool:
-        """Whether the user chose what is in view."""
+        """Whether the user zoomed or panned."""
         return bool(self._home)
 
     @property
     def visible_x(self) -> Span | None:
-        """What of x is in view, where the user chose it and lines can be taken for it."""
+        """The limits of x, if the user zoomed and lines can be thinned within them."""
         if not self.zoomed or self._kind != ("line", False, self._second is not None):
             return None
         low, high = sorted(self.axes.get_xlim())
@@ -76,23 +75,23 @@ class LinePlot:
 
     @property
     def animated_artists(self) -> list[Any]:
-        """The artists that change with the values, in the order of painting."""
+        """The artists that change with the values, in drawing order."""
         parts = [part for line in self._lines for part in line.parts]
-        # As axes paint them: first all of the first axes, by height.
+        # In the order in which Matplotlib draws them: axes by axes, by zorder.
         found = [*parts, *self._marks, *self._notes]
         return sorted(found, key=lambda artist: (artist.axes is self._second, artist.get_zorder()))
 
     def margins(self, scene: Scene) -> Margins:
-        """Return the room beside the axes."""
+        """Return the margins of the axes."""
         turned = bool(scene.categories) and len(scene.categories) * 0.9 > self._layout.room_in[0]
         return Margins(right=0.72 if self._second is not None else 0.3, below=0.85 if turned else 0.5)
 
     def fits(self, scene: Scene) -> bool:
-        """Tell whether these axes can show a scene."""
+        """Return whether these axes can show a scene."""
         return self._kind == _kind_of(scene) and self._options == scene.options
 
     def arrange(self) -> None:
-        """Follow the place."""
+        """Adapt to the layout."""
         for axes in filter(None, (self.axes, self._second)):
             if axes is not self._layout.given and self._layout.given is None:
                 axes.set_position(self._layout.frame.get_position())
@@ -100,9 +99,9 @@ class LinePlot:
             set_categories(self.axes.xaxis, self._categories, room_in=self._layout.room_in[0])
 
     def paint(self, scene: Scene, *, ended: bool) -> bool:
-        """Show a scene, and say whether more changed than what moves."""
+        """Show a scene, and return whether it needs a full repaint."""
         whole = len(self._lines) != len(scene.series)
-        # Strokes cost more than all else: in a window no more of them than it can show, as files need not care.
+        # Strokes dominate the cost of a repaint: in a window, draw no more points than it can show.
         n_pixels = max(int(self._layout.room_in[0] * self._layout.figure.dpi), 1) if self._layout.live else MAX_PIXELS
         while len(self._lines) > len(scene.series):
             self._lines.pop().remove()
@@ -123,7 +122,7 @@ class LinePlot:
         return whole
 
     def remove(self) -> None:
-        """Take everything away."""
+        """Remove all artists."""
         for axes, callback in self._callbacks:
             axes.callbacks.disconnect(callback)
         for line in self._lines:
@@ -241,7 +240,7 @@ class LinePlot:
         for mark, parts, (_, height, _, _) in zip(self._marks, found, MARKS, strict=True):
             xs = np.unique(np.concatenate(parts)) if parts else np.empty(0)
             xs = xs[(xs >= low) & (xs <= high)]
-            # One mark for each few pixels: more would be one block.
+            # At most one mark per `MARK_IN`: more would merge into a bar.
             slots = np.floor((xs - low) / (high - low) * self._layout.room_in[0] / MARK_IN)
             xs = xs[np.unique(slots, return_index=True)[1]]
             mark.set_data(xs, np.full(len(xs), height))
@@ -284,11 +283,11 @@ class LinePlot:
 
 
 MARKS: Final = (("x", 0.0, ALARM, True), ("^", 1.0, ALARM, True), ("v", 0.0, ALARM, True), ("o", 0.0, AXIS, False))
-"""What stands at the edge where a value is NaN, +Inf, -Inf, or was made from a part of its window."""
+"""Marks at the edge for values that are NaN, +Inf, -Inf, or computed from a part of their window."""
 
 
 class _LineArtists:
-    """One line, with its band and what it was before it was smoothed."""
+    """The artists of one line: with its band and the raw line under a smoothed one."""
 
     def __init__(self, axes: Any) -> None:
         self.axes = axes
@@ -302,15 +301,15 @@ class _LineArtists:
 
     @property
     def parts(self) -> list[Any]:
-        """Its artists, in the order of painting."""
+        """The artists, in drawing order."""
         return [self._band, self._raw, self._line, self._head]
 
     def remove(self) -> None:
-        """Take it away."""
+        """Remove the artists."""
         remove_artists(self.parts)
 
     def paint(self, series: LineSeries, scene: Scene, *, n_pixels: int) -> None:
-        """Show a series, in so many pixels."""
+        """Show a series, thinned to a number of pixels."""
         x, y = _drawable(series.x), _drawable(series.y)
         if series.raw is not None:
             self._raw.set_data(*thin(x, _drawable(series.raw), n_pixels))
@@ -321,7 +320,7 @@ class _LineArtists:
         self._line.set_data(x, y)
         dots = scene.view == "scatter"
         few = dots or 0 < len(scene.categories) <= MAX_DOTS
-        # A point between two gaps is no line, and would not be seen.
+        # A point between two gaps has no line: draw a dot.
         lonely = np.flatnonzero(_alone(np.isfinite(y)))
         self._line.set(
             color=series.color, alpha=series.alpha if not dots else 0.75,
@@ -338,7 +337,7 @@ class _LineArtists:
 
 
 def _band(series: LineSeries) -> list[Floats]:
-    """Return the outline of each stretch of a band without a gap."""
+    """Return the outline of a band, one polygon per stretch without a gap."""
     if series.low is None or series.high is None:
         return []
     known = np.isfinite(series.low) & np.isfinite(series.high)
@@ -351,7 +350,7 @@ def _band(series: LineSeries) -> list[Floats]:
 
 
 def _alone(known: Any) -> Any:
-    """Tell which of some points have no neighbour, of shape (n,)."""
+    """Return which points have no neighbour, of shape (n,)."""
     padded = np.concatenate([[False], known, [False]])
     return known & ~padded[:-2] & ~padded[2:]
 
@@ -373,7 +372,7 @@ def _drawable(data: Floats) -> Floats:
 def _settled_limits(
     old: Span | None, need: Axis | None, *, log: bool, pad: float, ahead: float = 0.0, exact: bool = False
 ) -> Span | None:
-    """Return limits that show what is needed: the old ones, while they do and little of them is empty."""
+    """Return limits that show the needed range: the old limits, as long as the range fits and fills them."""
     if need is None:
         return old
     low, high = (np.log10([need.low, need.high]) if log else np.array(ends_of(need))).tolist()

@@ -1,4 +1,4 @@
-"""Lines in space."""
+"""Lines in three dimensions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sightglass.views.scene import LineSeries, Scene
 from .layout import DASHES, Layout, Margins, remove_artists
 from .ticks import NumberFormatter, NumberLocator, bounded, ends_of
 
-ANGLES: Final = (24, -56)
+ANGLES: Final = (24, -56)  # elevation and azimuth at which no axis hides another
 
 
 class LinePlot3D:
-    """The painter of lines in x, y and z; it can be turned with the mouse."""
+    """Draws lines in x, y and z, which can be rotated with the mouse."""
 
     animated_artists: Any = ()
 
@@ -37,15 +37,15 @@ class LinePlot3D:
             self.axes.tick_params(axis=name, labelsize=settings["legend.fontsize"] - 1, pad=1)
 
     def margins(self, scene: Scene) -> Margins:
-        """Return the room beside the axes."""
+        """Return the margins of the axes."""
         return Margins(left=0.25, right=0.25, below=0.15)
 
     def fits(self, scene: Scene) -> bool:
-        """Tell whether these axes can show a scene."""
+        """Return whether these axes can show a scene."""
         return scene.view == "line3d"
 
     def arrange(self) -> None:
-        """Follow the place."""
+        """Adapt to the layout."""
         self.axes.set_position(self._layout.frame.get_position())
 
     def paint(self, scene: Scene, *, ended: bool) -> bool:
@@ -71,7 +71,7 @@ class LinePlot3D:
         return True
 
     def remove(self) -> None:
-        """Take everything away."""
+        """Remove all artists."""
         self._layout.drop(self.axes)
 
 

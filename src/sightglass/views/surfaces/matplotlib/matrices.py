@@ -1,4 +1,4 @@
-"""Matrices as maps of colours."""
+"""Matrices as heat maps."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .layout import MAX_PANELS, Layout, Margins, remove_artists
 from .style import color_map_of, plain
 from .ticks import bounded, set_ticks
 
-MAX_CELLS: Final = 1024
-# Below this, to divide by the span overflows.
+MAX_CELLS: Final = 1024  # a side: about the pixels of a panel
+# Below this, dividing by the span overflows.
 MIN_SPAN: Final = 1e-290
 
 
 class HeatmapPlot:
-    """The painter of matrices, each with its own bar of colours; where entries share a pixel, the largest shows."""
+    """Draws matrices, each with its colour bar; of entries that share a pixel, the largest is shown."""
 
     animated_artists: Any = ()
 
@@ -35,15 +35,15 @@ class HeatmapPlot:
         self._artists: list[Any] = []
 
     def margins(self, scene: Scene) -> Margins:
-        """Return the room beside the axes."""
+        """Return the margins of the axes."""
         return Margins(left=0.6, right=0.95, above=0.2 if len(scene.items) > 1 else 0.0)
 
     def fits(self, scene: Scene) -> bool:
-        """Tell whether these axes can show a scene."""
+        """Return whether these axes can show a scene."""
         return scene.view == "heatmap"
 
     def arrange(self) -> None:
-        """Follow the place."""
+        """Adapt to the layout."""
         boxes = self._layout.panels(max(len(self._panels), 1), gap_in=(1.4, 0.75))
         wide = 0.12 / max(self._layout.figure_in[0], 0.1)
         for axes, key, box in zip(self._panels, self._keys, boxes, strict=False):
@@ -71,7 +71,7 @@ class HeatmapPlot:
         return True
 
     def remove(self) -> None:
-        """Take everything away."""
+        """Remove all artists."""
         remove_artists(self._artists)
         for key in self._keys:
             key.remove()

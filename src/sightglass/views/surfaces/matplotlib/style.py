@@ -1,7 +1,7 @@
-"""How the surface looks: the packaged theme, fonts that know the characters of names, room for text.
+"""The surface's style: the packaged theme, fonts for all characters in names, widths of text.
 
-Rule 1: names are never read as mathematics or TeX, whatever the user's own settings are.
-Rule 2: a character that no font at hand has is drawn as a box, and nobody is warned about it at each repaint.
+Rule 1: names are never parsed as mathtext or TeX, whatever the user's rcParams are.
+Rule 2: a character that no installed font has is drawn as a box, without Matplotlib's warning at each repaint.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ FALLBACKS: Final = (
     "Microsoft YaHei", "Malgun Gothic", "WenQuanYi Zen Hei", "Noto Sans Symbols2", "Segoe UI Symbol",
     "Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Unifont",
 )  # fmt: skip
-"""Fonts that are asked for the characters that the theme's own font lacks, where they are installed."""
+"""Fallback fonts for characters that the theme's font lacks, if they are installed."""
 
 BOX: Final = "□"
 MONO: Final = ("DejaVu Sans Mono",)
 
 
 def rc_params(*, dark: bool, size: Any = None) -> dict[str, Any]:
-    """Return the rcParams that everything of a view is made with.
+    """Return the rcParams for drawing a view.
 
     Args:
-        dark: Whether the ground is dark.
+        dark: Whether the background is dark.
         size: Width and height in inches, or a name as for `theme.figure_size`.
     """
     params = rc("dark" if dark else "light", size=SIZE if size is None else size)
@@ -52,13 +52,13 @@ def rc_params(*, dark: bool, size: Any = None) -> dict[str, Any]:
 
 
 def is_dark(color: Any) -> bool:
-    """Tell whether a colour is nearer to black than to white (relative luminance, ITU-R BT.709)."""
+    """Return whether a colour is closer to black than to white (relative luminance, ITU-R BT.709)."""
     red, green, blue, alpha = colors.to_rgba(color)
     return bool(alpha > 0 and 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.5)
 
 
 def background_is_dark(dark: bool | None, figure: Any = None) -> bool:
-    """Tell whether the ground is dark: as asked for, else as the figure's, or as the user's figures would be."""
+    """Return whether the background is dark: as requested, else as the figure's, else as rcParams say."""
     if dark is not None:
         return dark
     return is_dark(settings["figure.facecolor"] if figure is None else figure.get_facecolor())
@@ -66,14 +66,14 @@ def background_is_dark(dark: bool | None, figure: Any = None) -> bool:
 
 @lru_cache(maxsize=1)
 def families() -> tuple[str, ...]:
-    """Return the names of the fonts to be used: the first serif font of the theme, then what helps it out."""
+    """Return the font families: the first installed serif font of the theme, then the fallbacks."""
     known = set(font_manager.fontManager.get_font_names())
     serif = [name for name in rc("light")["font.serif"] if name in known][:1]
     return (*serif, *(name for name in FALLBACKS if name in known))
 
 
 def plain(text: str) -> str:
-    """Write a text with boxes in the place of characters that no font has."""
+    """Replace characters that no font has by boxes."""
     if text.isascii():
         return text
     drawn = _characters()
@@ -81,23 +81,23 @@ def plain(text: str) -> str:
 
 
 def shorten(text: str, n_max: int) -> str:
-    """Cut a text in its middle: what tells names apart stands at both ends."""
+    """Shorten a text in its middle: names usually differ at their ends."""
     if len(text) <= n_max:
         return text
     n_max = max(n_max, 3)
-    behind = (n_max - 1) // 2
-    return f"{text[: n_max - 1 - behind]}…{text[len(text) - behind :]}"
+    n_last = (n_max - 1) // 2
+    return f"{text[: n_max - 1 - n_last]}…{text[len(text) - n_last :]}"
 
 
 @lru_cache(maxsize=1024)
 def width_in(text: str, points: float, *, bold: bool = False, mono: bool = False) -> float:
-    """Return how wide a text is, in inches.
+    """Return the width of a text, in inches.
 
     Args:
-        text: Without line breaks.
-        points: The size of type.
+        text: The text, without line breaks.
+        points: The font size.
         bold: Whether it is bold.
-        mono: Whether it is set in the font whose characters are equally wide.
+        mono: Whether it is set in a monospaced font.
     """
     font = font_manager.FontProperties(
         family=list(MONO if mono else families()), size=points, weight="bold" if bold else "normal"
@@ -107,7 +107,7 @@ def width_in(text: str, points: float, *, bold: bool = False, mono: bool = False
 
 
 def fitted(text: str, room_in: float, points: float, *, bold: bool = False, middle: bool = True) -> str:
-    """Shorten a text until it fits into some room, in inches: in its middle, or at its end."""
+    """Shorten a text, in its middle or at its end, until it fits a width in inches."""
     width = width_in(text, points, bold=bold)
     if width <= room_in:
         return text
@@ -121,7 +121,7 @@ def fitted(text: str, room_in: float, points: float, *, bold: bool = False, midd
 
 
 def color_map_of(*, diverging: bool, bad: Any) -> Any:
-    """Return the colours of a matrix, from the lowest to the highest."""
+    """Return the colour map of a matrix."""
     color_map = colors.LinearSegmentedColormap.from_list("sightglass", DIVERGING if diverging else SEQUENTIAL)
     return color_map.with_extremes(bad=bad if bad is not None else (0, 0, 0, 0))
 

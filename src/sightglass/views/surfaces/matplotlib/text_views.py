@@ -1,4 +1,4 @@
-"""Views made of words: the log, the table, and what is said while there is nothing to draw."""
+"""Views made of text: the log, the table, and the message while there is nothing to draw."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POINTS: Final = 8.5
 
 
 class RecordTable:
-    """The painter of the last records in words, the newest at the bottom."""
+    """Draws the last records as text, the newest at the bottom."""
 
     animated_artists: Any = ()
 
@@ -32,15 +32,15 @@ class RecordTable:
         self._scene = scene
 
     def margins(self, scene: Scene) -> Margins:
-        """Return the room beside the words."""
+        """Return the margins of the text."""
         return Margins(left=0.16, right=0.16, below=0.16)
 
     def fits(self, scene: Scene) -> bool:
-        """Tell whether these axes can show a scene."""
+        """Return whether these axes can show a scene."""
         return scene.view == self._view
 
     def arrange(self) -> None:
-        """Follow the place."""
+        """Adapt to the layout."""
         if self.axes is not self._layout.given:
             self.axes.set_position(self._layout.frame.get_position())
         self._write(self._scene)
@@ -52,7 +52,7 @@ class RecordTable:
         return True
 
     def remove(self) -> None:
-        """Take everything away."""
+        """Remove all artists."""
         remove_artists(self._artists)
         if self.axes is self._layout.given:
             self.axes.set_axis_on()
@@ -96,7 +96,7 @@ class RecordTable:
 
 
 class EmptyPlot:
-    """The painter of nothing: it says what is missing."""
+    """Draws a message while there is nothing else to draw."""
 
     animated_artists: Any = ()
 
@@ -109,15 +109,15 @@ class EmptyPlot:
         )
 
     def margins(self, scene: Scene) -> Margins:
-        """Return the room beside the words."""
+        """Return the margins of the text."""
         return Margins()
 
     def fits(self, scene: Scene) -> bool:
-        """Tell whether there is nothing to draw."""
+        """Return whether there is nothing to draw."""
         return not has_content(scene)
 
     def arrange(self) -> None:
-        """Follow the place."""
+        """Adapt to the layout."""
         if self.axes is not self._layout.given:
             self.axes.set_position(self._layout.frame.get_position())
 
@@ -125,13 +125,13 @@ class EmptyPlot:
         """Show a scene."""
         came = any(len(series.x) for series in scene.series) or any(item.record for item in scene.items)
         above = " above zero" if came and scene.options.log_y else ""
-        text = f"no finite value{above} so far …" if came else "nothing came" if ended else "waiting for values …"
+        text = f"no finite value{above} yet …" if came else "no values" if ended else "waiting for values …"
         changed: bool = self._text.get_text() != text
         self._text.set_text(text)
         return changed
 
     def remove(self) -> None:
-        """Take everything away."""
+        """Remove all artists."""
         remove_artists([self._text])
         if self.axes is self._layout.given:
             self.axes.set_axis_on()
@@ -139,7 +139,7 @@ class EmptyPlot:
 
 
 def has_content(scene: Scene) -> bool:
-    """Tell whether a scene has anything that can be drawn."""
+    """Return whether a scene has anything to draw."""
     if scene.view is None:
         return False
     if scene.view in LINE_VIEWS:

@@ -1,4 +1,4 @@
-"""Ticks where the other surfaces have them, with the same labels."""
+"""Ticks at the same values as on the other surfaces, with the same labels."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from sightglass.views.scales import Axis, number, tick_labels
 
 from .style import plain, shorten
 
-MAX_TICKS: Final = 9
-# Beyond this the span of an axis is no float any more.
+MAX_TICKS: Final = 9  # more are clutter, however long the axis
+# Beyond this the span of an axis overflows.
 MOST: Final = sys.float_info.max / 16
-MAX_CATEGORIES: Final = 40
+MAX_CATEGORIES: Final = 40  # as above, for names
 DAY_S: Final = 86400.0
 TIME_STEPS: Final = (
     1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 10800.0, 21600.0,
@@ -36,12 +36,12 @@ class NumberLocator(Locator):  # type: ignore[misc,unused-ignore]
 
     @property
     def _room(self) -> int:
-        """For how many labels there is room."""
+        """The number of labels that fit."""
         axis: Any = self.axis
         return max(2, min(MAX_TICKS, int(axis.get_tick_space() * 0.75)))
 
     def __call__(self) -> Sequence[float]:
-        """Return the ticks of what is in view."""
+        """Return the ticks within the view limits."""
         axis: Any = self.axis
         return self.tick_values(*axis.get_view_interval())
 
@@ -55,7 +55,7 @@ class NumberLocator(Locator):  # type: ignore[misc,unused-ignore]
 
 
 class TimeLocator(NumberLocator):
-    """Ticks at round times of day, in the zone of this machine."""
+    """Ticks at round times of day, in the local time zone."""
 
     def tick_values(self, vmin: float, vmax: float) -> Sequence[float]:
         """Return the ticks between two times, in seconds since the Unix epoch."""
@@ -64,24 +64,24 @@ class TimeLocator(NumberLocator):
         if not (math.isfinite(low) and math.isfinite(high)) or high - low < n_max:
             return super().tick_values(low, high)
         step = next((step for step in TIME_STEPS if (high - low) / step <= n_max), (high - low) / n_max)
-        # Whole hours and days are those of the clock on the wall here, not of Greenwich.
+        # Whole hours and days in local time, not in UTC.
         ahead = _ahead_of_utc(low)
         first, last = math.ceil((low + ahead) / step), math.floor((high + ahead) / step)
         return [i * step - ahead for i in range(first, last + 1)]
 
 
 class NumberFormatter(Formatter):  # type: ignore[misc,unused-ignore]
-    """Numbers as everywhere else: with as few decimals as tell the ticks apart."""
+    """Numbers as on the other surfaces: with as few decimals as distinguish the ticks."""
 
     def __init__(self, *, log: bool = False) -> None:
         self._log = log
 
     def __call__(self, x: float, pos: int | None = None) -> str:
-        """Write one."""
+        """Format one value."""
         return number(x)
 
     def format_ticks(self, values: Sequence[float]) -> list[str]:
-        """Write all of them alike."""
+        """Format all ticks alike."""
         if self._log or len(values) < 2:
             return [number(value) for value in values]
         steps = [abs(b - a) for a, b in itertools.pairwise(values)]
@@ -89,14 +89,14 @@ class NumberFormatter(Formatter):  # type: ignore[misc,unused-ignore]
 
 
 class TimeFormatter(Formatter):  # type: ignore[misc,unused-ignore]
-    """Times of day, with the date where days differ."""
+    """Times of day, with the date if days differ."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
-        """Write one."""
+        """Format one value."""
         return _moment(x, "%Y-%m-%d %H:%M:%S.%f")[:-3]
 
     def format_ticks(self, values: Sequence[float]) -> list[str]:
-        """Write all of them alike."""
+        """Format all ticks alike."""
         if len(values) < 2:
             return [_moment(value, "%H:%M:%S") for value in values]
         step = min(b - a for a, b in itertools.pairwise(values))
@@ -112,12 +112,12 @@ class TimeFormatter(Formatter):  # type: ignore[misc,unused-ignore]
 
 
 def bounded(values: Any) -> Any:
-    """Return numbers with those cut off that no axis can show; NaN stays."""
+    """Clip numbers to the range that an axis can show; NaN stays."""
     return np.clip(np.asarray(values, np.float64), -MOST, MOST)
 
 
 def ends_of(axis: Axis | None) -> tuple[float, float]:
-    """Return the limits of an axis as far as Matplotlib can show them; those of 0 to 1 for none."""
+    """Return the limits of an axis, clipped to what Matplotlib can show; (0, 1) for `None`."""
     if axis is None:
         return 0.0, 1.0
     low, high = bounded([axis.low, axis.high]).tolist()
@@ -125,12 +125,12 @@ def ends_of(axis: Axis | None) -> tuple[float, float]:
 
 
 def set_ticks(axis: Any, *, log: bool = False, clock: bool = False) -> None:
-    """Let an axis have ticks as on every surface.
+    """Set the ticks of an axis as on the other surfaces.
 
     Args:
         axis: A Matplotlib axis.
         log: Whether it is logarithmic.
-        clock: Whether it counts seconds since the Unix epoch.
+        clock: Whether its values are seconds since the Unix epoch.
     """
     axis.set_major_locator(TimeLocator() if clock else NumberLocator(log=log))
     axis.set_major_formatter(TimeFormatter() if clock else NumberFormatter(log=log))
@@ -166,7 +166,7 @@ def set_categories(axis: Any, categories: Sequence[str], *, room_in: float) -> b
 def _moment(seconds: float, form: str) -> str:
     try:
         return datetime.fromtimestamp(seconds).astimezone().strftime(form)
-    except (ValueError, OverflowError, OSError):  # beyond the calendar
+    except (ValueError, OverflowError, OSError):  # outside the range of `datetime`
         return number(seconds)
 
 

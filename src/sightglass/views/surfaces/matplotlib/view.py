@@ -38,9 +38,9 @@ from .style import background_is_dark, rc_params
 
 OWN: Final = ("second", "figure", "axes", "path", "window", "size")
 NO_DISPLAY: Final = (
-    "There is no display to open a window on (Matplotlib's backend is {backend!r}). "
-    'Draw into a file that is kept fresh instead: path="loss.png" (or .svg, .pdf), or --out loss.png in a shell; '
-    "view.save(path) draws what is there by now."
+    "Cannot open a window: Matplotlib's backend {backend!r} has no display. "
+    'Draw to a file that is updated instead: path="loss.png" (or .svg, .pdf), or --out loss.png in a shell; '
+    "view.save(path) writes the current state."
 )
 
 
@@ -50,19 +50,19 @@ class MatplotlibView(LiveView):
     Args:
         sources: The streams.
         view: The view to use, whatever the values are; see `choose.VIEWS`.
-        title: What stands above it; the streams' tags by default.
-        second: Which of the streams are read on a second y axis, at the right.
-        figure: A figure to draw on; by default one is made, with a window where there is a display.
-        axes: Axes to draw in; views that need several, or other ones, take their place.
-        path: A file to draw into: its suffix says which kind; no window is opened then.
-        window: Whether there has to be a window; by default there is one where there is a display.
-        size: Width and height of a new figure in inches, or a name as for `theme.figure_size`.
+        title: The title; by default the streams' tags.
+        second: The streams to draw against a second y axis, on the right.
+        figure: The figure to draw on; by default a new one, in a window if there is a display.
+        axes: The axes to draw in; views that need several, or other ones, replace them.
+        path: A file to draw to instead of a window; its suffix selects the format.
+        window: Whether to require a window; by default one opens if there is a display.
+        size: The width and height of a new figure in inches, or a name as for `theme.figure_size`.
         **options: See `options.Options`.
 
     Raises:
         MissingExtraError: Matplotlib is not installed.
-        ViewError: The view is unknown, or the values that are there already cannot share one; there is no display for
-            a window that has to be; or the file cannot be drawn.
+        ViewError: The view is unknown, or the values that exist already cannot share one; or a window is required and
+            there is no display; or the file's format is unknown.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class MatplotlibView(LiveView):
         self._file = FigureFile(path) if path is not None else None
         given = axes.figure if axes is not None else figure
         self._rc = rc_params(dark=background_is_dark(drawn.dark, given), size=size)
-        # Whoever hands in a figure, or wants no window, knows what becomes of it.
+        # With a figure of their own, or with window=False, users show the figure themselves.
         self._given = given is not None or window is False
         with self._context():
             self.figure = given if given is not None else _new_figure(windowed=path is None and window is not False)
@@ -105,13 +105,13 @@ class MatplotlibView(LiveView):
 
     @property
     def closed(self) -> bool:
-        """Whether drawing is over: the view or its window was closed."""
+        """Whether the view or its window was closed."""
         return self._over or (self._window is not None and self._window.closed)
 
     def update(self) -> bool:
-        """Take what the streams have, and draw it if it is new; says whether it was.
+        """Pull, draw if anything changed, and return whether it did.
 
-        A window is to be updated in the thread that it belongs to, which its own timer does.
+        A window must be updated in its own thread, which its timer does.
         """
         changed = self._streams.pull()
         visible_x = self._painter.visible_x
@@ -122,10 +122,10 @@ class MatplotlibView(LiveView):
         return True
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Draw what there is by now into a file.
+        """Write the current drawing to a file.
 
         Raises:
-            ViewError: It cannot be written, or its suffix is no kind of picture.
+            ViewError: The file cannot be written, or its suffix is unknown.
         """
         self.update()
         file = FigureFile(path)
@@ -133,7 +133,7 @@ class MatplotlibView(LiveView):
             file.write(self.figure)
 
     def start(self) -> MatplotlibView:
-        """Begin to draw: open the window, which updates itself from then on, or write the file.
+        """Open the window, which updates itself from now on, or write the file.
 
         Warns:
             UserWarning: There is neither a display nor a path.
@@ -153,20 +153,20 @@ class MatplotlibView(LiveView):
         return self
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Draw until the streams have ended, and say whether they have; less long if the window is closed."""
+        """Draw until the streams have ended or the window is closed, and return whether the streams have ended."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not (self.ended or self.closed):
             left = SLICE_S if deadline is None else min(deadline - time.monotonic(), SLICE_S)
             if left <= 0:
                 break
-            self._turn(left)
+            self._run(left)
         if self._window is None:
             self.update()
             self._write(now=self.ended)
         return self.ended
 
     def show(self) -> None:
-        """Draw until the window is closed, or Ctrl-C; into a file, until the streams end.
+        """Draw until the window is closed or Ctrl-C is pressed; to a file, until the streams end.
 
         Raises:
             ViewError: There is neither a display nor a path.
@@ -177,11 +177,11 @@ class MatplotlibView(LiveView):
         with suppress(KeyboardInterrupt):
             self.wait()
             while self._window is not None and not self.closed:
-                self._turn(SLICE_S)
+                self._run(SLICE_S)
         self.close()
 
     def close(self) -> None:
-        """Stop drawing; the last drawing stays. Closing twice is no error."""
+        """Stop drawing. The last drawing stays. Closing twice is allowed."""
         if self._over:
             return
         if not self.closed:
@@ -190,7 +190,7 @@ class MatplotlibView(LiveView):
         self._over = True
         if self._window is not None:
             self._window.detach()
-            self._still()
+            self._end_animation()
 
     def _context(self) -> Any:
         params: Any = self._rc
@@ -214,8 +214,8 @@ class MatplotlibView(LiveView):
             with self._context():
                 self._file.write(self.figure)
 
-    def _turn(self, seconds: float) -> None:
-        """Let time go by, and draw what comes meanwhile."""
+    def _run(self, seconds: float) -> None:
+        """Draw for some seconds."""
         if self._window is not None:
             self._window.run(seconds)
             return
@@ -228,7 +228,7 @@ class MatplotlibView(LiveView):
         return self._painter.animated_artists
 
     def _tick(self) -> None:
-        """Do what the window's timer is for."""
+        """Update; the window's timer calls this."""
         if self.closed:
             return
         self.update()
@@ -242,8 +242,8 @@ class MatplotlibView(LiveView):
             with self._context():
                 self._window.open()
 
-    def _still(self) -> None:
-        """Let the figure be drawn by anybody, without what a live one needs."""
+    def _end_animation(self) -> None:
+        """Make the figure an ordinary one, which any code can draw."""
         for artist in self._painter.animated_artists:
             artist.set_animated(False)
         if self._window is not None and not self._window.closed:
@@ -263,7 +263,7 @@ class MatplotlibView(LiveView):
 
 
 def _new_figure(*, windowed: bool) -> Any:
-    """Make a figure: with a window where there can be one, and known to nobody else where not."""
+    """Return a new figure: in a window if there is a display, else one that pyplot does not know."""
     if windowed and not _is_inline():
         from matplotlib import pyplot as plt
 

@@ -1,4 +1,4 @@
-"""Plotly: charts that zoom and tell values, as a widget in a notebook, or as one file of HTML."""
+"""The plotly surface: interactive charts, as a widget in a notebook or as one HTML file."""
 
 from .view import PlotlyView
 

@@ -1,4 +1,4 @@
-"""Bars by name: the latest, or frames of which older ones fade."""
+"""Bars by name: the latest values, or frames of which older ones fade."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .figure_data import FigureData
 from .lines import shown_limits
 from .style import Json, PlotlyStyle, axis, faded, mixed, plain
 
-MAX_BARS: Final = 1000
-MAX_LABELLED: Final = 40
-MAX_UPRIGHT: Final = 16
+MAX_BARS: Final = 1000  # about one per pixel
+MAX_LABELLED: Final = 40  # beyond, values written above bars overlap
+MAX_UPRIGHT: Final = 16  # beyond, names below upright bars overlap; so do names longer than `LONG` characters
 LONG: Final = 12
 
 
 def draw_bars(scene: Scene, style: PlotlyStyle) -> FigureData:
-    """Draw one bar for each name with its value; of frames the newest, older ones as outlines that fade."""
+    """Draw one bar for each name, with its value; older frames are outlines that fade."""
     if scene.categories:
         return _frames(scene, style)
     groups = [(item, bars_of(item, alone=len(scene.items) == 1)) for item in scene.items]
@@ -36,7 +36,7 @@ def draw_bars(scene: Scene, style: PlotlyStyle) -> FigureData:
         trace |= {"showlegend": len(scene.items) > 1, "orientation": "v" if upright else "h"}
         trace |= {"x": labels, "y": values} if upright else {"x": values, "y": labels}
         if len(names) <= MAX_LABELLED:
-            # What is not finite has no bar, but it has a name.
+            # A value that is not finite has no bar, but its text is shown.
             texts = [number(value) for value in values]
             colors = [style.text_color if np.isfinite(value) else ALARM for value in values]
             font = {"size": 11, "color": colors}

@@ -1,11 +1,10 @@
-"""What Plotly draws, as plain data: traces and a layout; and from one drawing to the next in few messages.
+"""A Plotly figure as plain data, traces and layout, and updates of a figure in few messages.
 
 Theory of operation
-    A drawing is made without Plotly, so it can be made anywhere and compared. `refresh` brings a figure from one
-    drawing to the next: the traces that are of the same types at the same places are changed in what differs, the
-    rest is taken away or added, and all changes of traces and layout are one message of a widget. What the viewer
-    set since is left alone: the limits of an axis that was zoomed, and lines that were hidden in the legend, for
-    nothing is sent that is as it was.
+    Figure data is built without Plotly, so it can be built anywhere and compared. `refresh` updates a figure from one
+    state to the next: it changes the attributes that differ of traces with the same type and index, removes and adds
+    the other traces, and sends all changes to a widget in one message. The viewer's own changes stay: the limits of
+    zoomed axes, and lines hidden in the legend, because unchanged attributes are not sent.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ class FigureData:
     """A figure as data.
 
     Attributes:
-        traces: What is drawn, in its order, as Plotly's attributes.
-        layout: The same of everything around it.
-        notices: What the painter has to say besides, one sentence each.
+        traces: The traces, as Plotly attributes.
+        layout: The layout, as Plotly attributes.
+        notices: Notices of the painter, one sentence each.
     """
 
     traces: list[Json] = field(default_factory=list)
@@ -37,16 +36,16 @@ class FigureData:
 
 
 def refresh(figure: Any, old: FigureData, new: FigureData) -> FigureData:
-    """Bring a figure from one drawing to the next, and return what it shows then.
+    """Update a figure from one state to the next, and return the state that it shows then.
 
     Args:
         figure: A `plotly.graph_objects.Figure` or `FigureWidget` that shows `old`.
-        old: What it shows.
-        new: What it is to show.
+        old: Its current state.
+        new: The state to show.
     """
     kept = _n_kept(old.traces, new.traces)
     restyled = [changed(a, b) for a, b in zip(old.traces[:kept], new.traces[:kept], strict=True)]
-    # An axis that was there once stays in a figure: it can only be hidden.
+    # An axis cannot be removed from a figure: hide it.
     gone = {name: bare() for name in old.layout if name[1:5] == "axis" and name not in new.layout}
     new = replace(new, layout={**new.layout, **gone})
     relaid = changed(old.layout, new.layout)
@@ -65,7 +64,7 @@ def refresh(figure: Any, old: FigureData, new: FigureData) -> FigureData:
 
 
 def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Json:
-    """Return what has to be set so that one tree of attributes becomes the other; `None` takes one away.
+    """Return the changes that turn one tree of attributes into another; `None` removes an attribute.
 
     >>> changed({"x": [1], "line": {"width": 1, "dash": "dot"}}, {"x": [1], "line": {"width": 2}})
     {'line': {'dash': None, 'width': 2}}
@@ -82,7 +81,7 @@ def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Json:
 
 
 def explicit(axis: Any) -> tuple[float, float] | None:
-    """Return the limits that an axis of a figure was set to, by us or by the viewer; `None` if it finds its own."""
+    """Return the limits set on an axis of a figure, by this module or the viewer; `None` if it autoscales."""
     props = axis.to_plotly_json()
     limits = props.get("range")
     if props.get("autorange") is True or limits is None or len(limits) != 2 or None in limits:
@@ -91,7 +90,7 @@ def explicit(axis: Any) -> tuple[float, float] | None:
 
 
 def _put(target: Any, change: Mapping[str, Any]) -> None:
-    """Set attributes. Plotly's own `update` would add to lists where they are to be replaced."""
+    """Set attributes. Plotly's `update` would merge lists instead of replacing them."""
     for name, value in change.items():
         if isinstance(value, Mapping) and name in target and hasattr(target[name], "to_plotly_json"):
             _put(target[name], value)
@@ -116,7 +115,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _leave_zoomed(figure: Any, old: Json, relaid: Json) -> None:
-    """Take out the limits of axes that the viewer has moved since we set them."""
+    """Drop changes to the limits of axes that the viewer has zoomed or panned."""
     for name in [name for name in relaid if name.startswith(("xaxis", "yaxis")) and isinstance(relaid[name], dict)]:
         if not set(LIMITS) & set(relaid[name]) or name not in old:
             continue

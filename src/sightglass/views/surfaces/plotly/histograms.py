@@ -1,4 +1,4 @@
-"""Distributions: the latest, or how they moved over the steps, one behind the other or as a map."""
+"""Histograms: the latest ones, or over steps, as ridges or as a heat map."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .figure_data import FigureData
 from .lines import shown_limits
 from .style import Floats, Json, PlotlyStyle, axis, bare, color_bar, color_scale, faded, mixed, plain, titled
 
-MAX_RIDGES: Final = 40
-MAX_COLUMNS: Final = 512
-RIDGE_HEIGHT: Final = 6.0
+MAX_RIDGES: Final = 40  # more would cover each other
+MAX_COLUMNS: Final = 512  # about the pixels of a chart
+RIDGE_HEIGHT: Final = 6.0  # of the tallest ridge, in distances between two ridges
 
 
 def draw_histogram(scene: Scene, style: PlotlyStyle) -> FigureData:
-    """Draw distributions: the latest of each stream, or all that are kept over the steps."""
+    """Draw the latest histogram of each stream, or all stored ones over steps."""
     match scene.options.over:
         case "ridge":
             return _ridges(scene, style)
@@ -61,7 +61,7 @@ def _outline(item: LatestRecord, h: Histogram, style: PlotlyStyle) -> Json:
 
 
 def _ridges(scene: Scene, style: PlotlyStyle) -> FigureData:
-    """Draw one outline for each step, the newest in front."""
+    """Draw one outline per step, the newest in front."""
     traces: list[Json] = []
     steps: dict[int, str] = {}
     for item in scene.items:
@@ -95,7 +95,7 @@ def _ridges(scene: Scene, style: PlotlyStyle) -> FigureData:
 
 
 def _heat(scene: Scene, style: PlotlyStyle) -> FigureData:
-    """Draw a map of how often each value came at each step."""
+    """Draw a heat map of the share of values in each bin at each step."""
     found = [(item, spread) for item in scene.items if (spread := _over_steps(item, MAX_COLUMNS)) is not None]
     traces: list[Json] = []
     layout: Json = {"hovermode": "closest"}
@@ -124,14 +124,14 @@ def _heat(scene: Scene, style: PlotlyStyle) -> FigureData:
 
 
 def _over_steps(item: LatestRecord, n_max: int) -> StepHistograms | None:
-    """Return at most so many distributions of a stream, evenly chosen, the newest among them."""
+    """Return at most `n_max` distributions of a stream, evenly spaced, including the newest."""
     n = len(item.values)
     chosen = np.unique(np.linspace(0, n - 1, min(n, n_max)).astype(int)).tolist()
     return over_steps([item.values[i] for i in chosen])
 
 
 def _shares(spread: StepHistograms) -> Floats:
-    """Return which part of a step's values fell into each bin, shape (n, n_bins)."""
+    """Return the share of a step's values in each bin, of shape (n, n_bins)."""
     shares: Floats = spread.counts / spread.counts.sum(axis=1, keepdims=True)
     return shares
 
@@ -147,4 +147,4 @@ def _limit(scene: Scene, layout: Json, *, y: bool = True) -> None:
 def _outside(found: tuple[LatestRecord, Histogram]) -> str:
     item, h = found
     parts = [f"{n:,} {name}" for name, n in (("NaN", h.n_nan), ("+Inf", h.n_posinf), ("-Inf", h.n_neginf)) if n]
-    return f"{item.label}: besides {h.total:,} values, {', '.join(parts)}" if parts else ""
+    return f"{item.label}: {h.total:,} values, and {', '.join(parts)} not shown" if parts else ""

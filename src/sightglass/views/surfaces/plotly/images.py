@@ -1,4 +1,4 @@
-"""Views made of pixels: heat maps, grids of images, figures."""
+"""Views made of pixels: heat maps, grids of images, encoded figures."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from sightglass.views.series_buffer import as_floats
 from .figure_data import FigureData
 from .style import Floats, Json, PlotlyStyle, axis, bare, color_bar, color_scale, plain
 
-MAX_CELLS: Final = 512
+MAX_CELLS: Final = 512  # a side: about the pixels of a chart; more are slow in a browser
 MAX_IMAGES: Final = 256
-# An image at least so wide that a pixel of it is a block, and at most so many pixels of a screen to a side.
+# In CSS pixels: the smallest and the largest width of an image, and the width of a grid.
 MIN_TILE, MAX_TILE, WIDTH = 72, 300, 720
 CAPTION: Final = 18
-MAX_SQUARE: Final = 6
+MAX_SQUARE: Final = 6  # the largest aspect ratio at which cells stay square
 SHOWN_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
 
 
 def draw_heatmap(scene: Scene, style: PlotlyStyle) -> FigureData:
-    """Draw the latest matrix of each stream, the first row on top."""
+    """Draw the latest matrix of each stream, with the first row at the top."""
     shown = [(item, as_floats(item.record.value)) for item in scene.items if item.record is not None]
     traces: list[Json] = []
     layout: Json = {}
@@ -43,7 +43,9 @@ def draw_heatmap(scene: Scene, style: PlotlyStyle) -> FigureData:
         if n_bad:
             notices.append(f"{about}, {n_bad:,} not finite")
         if cells.shape != matrix.shape:
-            notices.append(f"{about} entries share {cells.shape[0]} x {cells.shape[1]} cells, which show the largest")
+            notices.append(
+                f"{about} entries reduced to {cells.shape[0]} x {cells.shape[1]} cells, each showing its largest entry"
+            )
         share = [i / len(shown) + (0.03 if i else 0), (i + 1) / len(shown) - (0.03 if i < len(shown) - 1 else 0)]
         traces.append(_heat(item, cells, matrix.shape, style, n=n, share=share, alone=len(shown) == 1))
         layout |= _cell_axes(cells.shape, style, n=n, share=share, title=item.label if len(shown) > 1 else "")
@@ -53,7 +55,7 @@ def draw_heatmap(scene: Scene, style: PlotlyStyle) -> FigureData:
 
 
 def draw_images(scene: Scene, style: PlotlyStyle) -> FigureData:
-    """Draw the latest images of all streams in one grid, with their captions below them."""
+    """Draw the latest images of all streams in one grid, with captions below."""
     found = [one for item in scene.items for one in images_of(item)]
     if not found:
         return FigureData()
@@ -63,7 +65,7 @@ def draw_images(scene: Scene, style: PlotlyStyle) -> FigureData:
     n_down = -(-len(shown) // n_across)
     tile = min(MAX_TILE, WIDTH // n_across)
     room = CAPTION if any(caption for _, caption in shown) else 4
-    # Every pixel of an image is a whole number of pixels of the canvas, and between images lies what is transparent.
+    # Each pixel of an image takes a whole number of canvas pixels; the gaps between images are transparent.
     times = max(1, round(tile / wide))
     gap = max(1, round(4 * times * wide / tile))
     below = max(1, round(room * times * wide / tile))
@@ -94,7 +96,7 @@ def draw_images(scene: Scene, style: PlotlyStyle) -> FigureData:
 
 
 def draw_picture(scene: Scene, style: PlotlyStyle) -> FigureData:
-    """Draw the latest figures side by side; a PDF, which browsers cannot put into a page, is named only."""
+    """Draw the latest figures side by side. A notice describes those that browsers cannot embed, such as PDF."""
     figures = [(item, item.record.value) for item in scene.items
                if item.record is not None and isinstance(item.record.value, Figure)]  # fmt: skip
     shown = [(item, one) for item, one in figures if one.media_type in SHOWN_TYPES]
@@ -107,15 +109,15 @@ def draw_picture(scene: Scene, style: PlotlyStyle) -> FigureData:
         for i, (_, one) in enumerate(shown)
     ]  # fmt: skip
     notices = [f"{item.label}: {one.media_type}, {len(one.data) / 1000:,.1f} kB, at step {number(item.record.step)}, "
-               "which a page cannot show" for item, one in figures
+               "which browsers cannot embed" for item, one in figures
                if one.media_type not in SHOWN_TYPES and item.record is not None]  # fmt: skip
-    # A figure without a trace would be drawn as a chart with axes from -1 to 6.
+    # Plotly draws a figure without traces as a chart with axes from -1 to 6.
     layout: Json = {"xaxis": bare(), "yaxis": bare(), "images": images, "height": 420, "margin": {"b": -28}}
     return FigureData(traces=[{"type": "scatter", "x": [], "y": []}], layout=layout, notices=tuple(notices))
 
 
 def across(n: int, tall: int, wide: int) -> int:
-    """Return how many of n images stand side by side: about as many pixels high as two thirds of the width."""
+    """Return the number of columns for n images, so that the grid is about 1.6 times as wide as high."""
     ideal = math.sqrt(n * 1.6 * tall / wide)
     return max(1, min(n, round(ideal), WIDTH // MIN_TILE))
 

@@ -1,8 +1,8 @@
-"""Views made of lines: over the steps, in x and y, in space.
+"""Views made of lines: over steps, in x and y, in three dimensions.
 
-What cannot be placed is marked where it is missing, as in the terminal: NaN as a cross at the lower edge, an infinity
-as a triangle at the edge it ran off, a value made from a part of its window as a ring. The marks have an axis of their
-own from 0 to 1 that nobody sees or moves.
+Values that have no position are marked, as in the terminal: NaN as a cross at the lower edge, an infinity as a triangle
+at the edge, a value computed from a part of its window as a ring. The marks have their own hidden, fixed y axis from
+0 to 1.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .figure_data import FigureData
 from .style import DASHES, Floats, Json, PlotlyStyle, axis, bare, faded, plain, titled
 
 MARKS: Final = "y9"
-MAX_MARKS: Final = 500
-MAX_UNIFIED: Final = 12
+MAX_MARKS: Final = 500  # about one for every other pixel of a chart
+MAX_UNIFIED: Final = 12  # with more lines, one label for all of them would not fit
 MAX_NOTE: Final = 40
 
 
 def draw_lines(scene: Scene, style: PlotlyStyle) -> FigureData:
-    """Draw one line for each series over x."""
+    """Draw one line per series over x."""
     traces: list[Json] = []
     for series in scene.series:
         x = _x(scene, series.x)
@@ -47,7 +47,7 @@ def draw_lines(scene: Scene, style: PlotlyStyle) -> FigureData:
 
 
 def draw_paths(scene: Scene, style: PlotlyStyle) -> FigureData:
-    """Draw each series as a path in x and y, or as its points, with the last one marked, and with notes."""
+    """Draw each series as a path in x and y with its last point marked, or as points, with annotations."""
     traces: list[Json] = []
     for series in scene.series:
         common = {**_common(series), "x": series.x, "y": series.y}
@@ -66,7 +66,7 @@ def draw_paths(scene: Scene, style: PlotlyStyle) -> FigureData:
 
 
 def draw_lines_3d(scene: Scene, style: PlotlyStyle) -> FigureData:
-    """Draw each series as a path in space."""
+    """Draw each series as a path in three dimensions."""
     traces = []
     for series in scene.series:
         z = series.z if series.z is not None else np.zeros(len(series.x))
@@ -93,14 +93,14 @@ def draw_lines_3d(scene: Scene, style: PlotlyStyle) -> FigureData:
 
 
 def shown_limits(limits: tuple[float, float], *, log: bool) -> list[float]:
-    """Return limits as Plotly takes them: of a logarithmic axis, the powers of ten."""
+    """Return limits in Plotly's terms: for a logarithmic axis, the exponents of ten."""
     return [float(end) for end in (np.log10(limits) if log else limits)]
 
 
 def _layout(scene: Scene, style: PlotlyStyle) -> Json:
     options = scene.options
     ruled = axis(style, showgrid=False, showline=True, ticks="outside", ticklen=4, tickcolor=style.grid)
-    # Where the pointer is: as thin as the grid.
+    # The line at the pointer is as thin as the grid.
     x_axis = titled(ruled | {"spikethickness": 1, "spikecolor": style.muted, "spikedash": "dot"}, scene.x_name)
     if scene.categories:
         names = [plain(place, n_max=32) for place in scene.categories]
@@ -157,13 +157,13 @@ def _styled(series: LineSeries) -> Json:
     color = series.color if series.alpha >= 1 else faded(series.color, series.alpha)
     found = {"mode": "lines", "line": {"color": color, "width": width, "dash": DASHES[series.dash % len(DASHES)]}}
     if len(series.x) == 1 or (len(series.x) < 40 and series.alpha >= 1 and series.raw is None):
-        # A lone point is no line, and few ones are worth seeing one by one.
+        # A single point makes no line, and a few points are clearer as markers.
         found |= {"mode": "lines+markers", "marker": {"color": series.color, "size": 5}}
     return {**found, "connectgaps": False}
 
 
 def _band(x: Any, low: Floats, high: Floats) -> Json:
-    """Return the outline of a band, one part for each run without a gap."""
+    """Return the outline of a band, one polygon per stretch without a gap."""
     solid = np.isfinite(low) & np.isfinite(high)
     if solid.all():
         return {"x": np.concatenate([x, x[::-1]]), "y": np.concatenate([low, high[::-1]])}
@@ -178,15 +178,15 @@ def _band(x: Any, low: Floats, high: Floats) -> Json:
 
 
 def _marks(scene: Scene) -> list[Json]:
-    """Return a trace of what cannot be placed; at most one, at most so many."""
+    """Return a trace of marks for values without a position: none or one, of at most `MAX_MARKS` marks."""
     found: list[tuple[float, float, str, str, str]] = [
-        (at, 0.0, "circle-open", AXIS, "made from a part of its window") for at in scene.marks
+        (at, 0.0, "circle-open", AXIS, "computed from a part of its window") for at in scene.marks
     ]
     for series in scene.series:
         name = plain(series.label)
-        # The raw values, where there are: what is smoothed goes on over a gap.
+        # The raw values, if any: a smoothed line continues across a gap.
         y = series.raw if series.raw is not None else series.y
-        # One for each gap, or a wide one would be a bar of crosses.
+        # One mark per gap: a mark per point would draw a wide gap as a bar of crosses.
         bounds = np.flatnonzero(np.diff(np.concatenate([[0], np.isnan(y).astype(int), [0]]))).reshape(-1, 2)
         for first, end in bounds[-MAX_MARKS:].tolist():
             low, high = series.x[first], series.x[end - 1]
@@ -244,7 +244,7 @@ def _x(scene: Scene, x: Floats) -> Any:
 
 
 def _milliseconds(x: Floats) -> Floats:
-    """Return times as Plotly counts them: it knows no time zones, so ours is added."""
+    """Return times in Plotly's milliseconds; Plotly ignores time zones, so the local offset is added."""
     finite = x[np.isfinite(x)]
     if not len(finite):
         return x * 1000

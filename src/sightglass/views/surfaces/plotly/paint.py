@@ -1,4 +1,4 @@
-"""A scene as a figure: what every view has around it, and the painter of each."""
+"""A scene as figure data: the painter of each view, and the title, legend and notices around it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .text_views import draw_records
 
 HEIGHT: Final = 400
 MAX_NOTICES: Final = 4
-MAX_ON_TOP: Final = 6
+MAX_ON_TOP: Final = 6  # entries of a legend above the chart; more go to its right
 NOTICE_ROW: Final = 16
 WRAP: Final = 110
 
@@ -44,8 +44,8 @@ def draw(scene: Scene, *, height: int | None = None) -> FigureData:
     """Draw a scene.
 
     Args:
-        scene: What there is to see.
-        height: How high the figure is, in pixels of a page; by default what suits the view.
+        scene: The scene.
+        height: The height of the figure in CSS pixels; by default what suits the view.
     """
     style = style_of(dark=scene.options.dark)
     inner = PAINTERS[scene.view](scene, style) if scene.view else FigureData()
@@ -67,7 +67,7 @@ def draw(scene: Scene, *, height: int | None = None) -> FigureData:
     layout["margin"] = {"l": 24, "r": 24, "t": top, "b": bottom, "pad": 0}
     drawn = layout.pop("height", None)
     layout["height"] = height or (drawn + top + bottom if drawn else HEIGHT)
-    # The same as long as the view is: what the viewer zoomed or hid stays so while values come in.
+    # Constant for a view, so that Plotly preserves the viewer's zoom and hidden lines while values arrive.
     layout["uirevision"] = f"{scene.view}"
     return FigureData(traces=inner.traces, layout=layout, notices=tuple(notices))
 
@@ -108,7 +108,7 @@ def _footer(notices: list[str], style: PlotlyStyle) -> Json:
 
 
 def _waiting(scene: Scene, style: PlotlyStyle) -> Json:
-    text = "waiting for values …" if not any(item.record for item in scene.items) else "nothing to draw so far"
+    text = "waiting for values …" if not any(item.record for item in scene.items) else "nothing to draw yet"
     position = {"x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper"}
     note = {"text": text, "showarrow": False, "font": {"color": style.muted, "size": 13}, **position}
     return {"xaxis": bare(), "yaxis": bare(), "annotations": [note]}

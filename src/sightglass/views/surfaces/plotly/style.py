@@ -1,9 +1,9 @@
-"""How Plotly's figures look: grounds, inks and axes for light and for dark surroundings, and texts made harmless.
+"""The style of Plotly figures: colours and axes for light and dark pages, and escaping of text.
 
-Plotly reads a part of HTML in every text (tags, entities), and TeX between dollars where MathJax is loaded. Names come
-from whoever trains, so each goes through `plain` before it is shown, and none is ever put into a hover template, in
-which Plotly would look for its own `%{…}`. Its default template, which all figures of a process share, is left alone:
-what is ours travels in the figure's layout.
+Plotly interprets some HTML in every text (tags, entities), and TeX between dollar signs if MathJax is loaded. Names
+come from the training program, so each is escaped by `plain` before it is shown, and none is put into a hover template,
+where Plotly would interpret `%{…}`. The process's default template is not used or changed: the style is a part of the
+figure's layout.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sightglass.views.palette import AXIS, DIVERGING, LINES, SEQUENTIAL, rgb
 FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'DejaVu Sans', sans-serif"
 MONO: Final = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 DASHES: Final = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-# On a light ground zero is light; as on the page.
+# On a light background zero is light, as on the page.
 DIVERGING_LIGHT: Final = (
     "#2166ac", "#4393c3", "#92c5de", "#d1e5f0", "#f7f7f7", "#fddbc7", "#f4a582", "#d6604d", "#b2182b",
 )  # fmt: skip
@@ -50,7 +50,7 @@ class PlotlyStyle:
 
     @property
     def is_dark(self) -> bool:
-        """Whether text is lighter than what it stands on."""
+        """Whether text is lighter than the background."""
         return sum(rgb(self.text_color)) > sum(rgb(self.background))
 
 
@@ -59,12 +59,12 @@ DARK: Final = PlotlyStyle(background="#16191d", text_color="#e8e6e1", muted="#9a
 
 
 def style_of(*, dark: bool | None) -> PlotlyStyle:
-    """Return the colours; light ones unless dark ones were asked for, for Python cannot know the page's."""
+    """Return the style: light unless dark is requested, because Python cannot know the page's theme."""
     return DARK if dark else LIGHT
 
 
 def plain(text: object, *, n_max: int = MAX_NAME) -> str:
-    """Write a text so that Plotly shows it as it is, shortened in its middle.
+    """Escape a text so that Plotly shows it literally, and shorten it in its middle.
 
     >>> plain("<b>loss</b> & $x$")
     '&lt;b&gt;loss&lt;/b&gt; &amp; &#36;x&#36;'
@@ -78,31 +78,31 @@ def plain(text: object, *, n_max: int = MAX_NAME) -> str:
 
 
 def faded(color: str, alpha: float) -> str:
-    """Return a colour that lets through what is behind it."""
+    """Return a colour with an opacity."""
     red, green, blue = rgb(color)
     return f"rgba({red}, {green}, {blue}, {alpha:.3g})"
 
 
 def mixed(color: str, background: str, share: float) -> str:
-    """Return the opaque colour that a share of one makes on the other."""
+    """Return the opaque colour of `color` drawn with opacity `share` on a background."""
     parts = [round(share * a + (1 - share) * b) for a, b in zip(rgb(color), rgb(background), strict=True)]
     return "#{:02x}{:02x}{:02x}".format(*parts)
 
 
 def color_scale(style: PlotlyStyle, *, diverging: bool) -> list[list[Any]]:
-    """Return the stops of a scale of colours from 0 to 1."""
+    """Return the stops of a colour scale from 0 to 1."""
     stops = SEQUENTIAL if not diverging else DIVERGING if style.is_dark else DIVERGING_LIGHT
     return [[i / (len(stops) - 1), color] for i, color in enumerate(stops)]
 
 
 def color_bar(style: PlotlyStyle, **more: Any) -> Json:
-    """Return the key of a scale."""
+    """Return a colour bar."""
     font = {"color": style.muted, "size": 11}
     return {"thickness": 10, "outlinewidth": 0, "ticks": "", "tickfont": font, "xpad": 8, "ypad": 0, **more}
 
 
 def axis(style: PlotlyStyle, **more: Any) -> Json:
-    """Return an axis: its labels in small grey type, a thin grid, no frame."""
+    """Return an axis with small grey labels, a thin grid and no frame."""
     return {
         "gridcolor": style.grid,
         "linecolor": mixed(AXIS, style.background, 0.6),
@@ -117,17 +117,17 @@ def axis(style: PlotlyStyle, **more: Any) -> Json:
 
 
 def bare(**more: Any) -> Json:
-    """Return an axis that is not seen."""
+    """Return a hidden axis."""
     return {"visible": False, "showgrid": False, "zeroline": False, **more}
 
 
 def titled(axis: Mapping[str, Any], text: str) -> Json:
-    """Return the axis with a name, which is shown as it is."""
+    """Return the axis with a title, which is shown literally."""
     return {**axis, "title": {**axis["title"], "text": plain(text, n_max=60)}}
 
 
 def base(style: PlotlyStyle) -> Json:
-    """Return the layout that all figures begin with."""
+    """Return the layout that all figures share."""
     return {
         "template": "none",
         "colorway": list(LINES),

@@ -1,4 +1,4 @@
-"""Views made of words: the log and the table."""
+"""Views made of text: the log and the table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_TEXT: Final = 400
 
 
 def draw_records(scene: Scene, style: PlotlyStyle) -> FigureData:
-    """Draw the last records of all streams in words, the newest on top, where one looks first."""
+    """Draw the last records of all streams as text, the newest at the top."""
     found = [(step, item, text) for item in scene.items for step, text in item.rows]
     if not found:
         return FigureData()

@@ -1,11 +1,11 @@
-"""The plotly surface: one figure, kept up to date as long as its streams go on.
+"""The plotly surface: one figure that is updated while its streams go on.
 
 Theory of operation
-    The board pulls, `paint` makes a drawing of its scene, `refresh` brings the figure to it. In a notebook the figure
-    is a widget, and a thread does so `MAX_PER_SECOND` times a second at most, and not at all while nothing changed.
-    Elsewhere nobody is looking, so it is done when somebody asks for the figure, and costs nothing until then.
+    The stream set pulls, `paint` turns its scene into figure data, `refresh` updates the figure. In a notebook the
+    figure is a widget, and a thread updates it at most `MAX_PER_SECOND` times a second, and only if something changed.
+    Elsewhere the figure is updated when it is read, and costs nothing until then.
 
-    In a widget that is zoomed along the steps, lines are thinned to what is in view, so a close look loses nothing.
+    If a widget is zoomed along x, lines are thinned within the limits in view only, so zooming in loses nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sightglass.views.surfaces.notebook.cells import cells, in_notebook
 from .figure_data import FigureData, explicit, refresh
 from .paint import draw
 
-MAX_PER_SECOND: Final = 4
+MAX_PER_SECOND: Final = 4  # a browser needs up to 100 ms for an update of a large figure
 MIN_HEIGHT: Final = 120
 PICTURES: Final = (".png", ".jpg", ".jpeg", ".webp", ".svg", ".pdf")
 CONFIG: Final = {"displaylogo": False, "responsive": True}
@@ -41,13 +41,13 @@ class PlotlyView(LiveView):
     Args:
         sources: The streams.
         view: The view to use, whatever the values are; see `choose.VIEWS`.
-        title: What stands above it; the streams' tags by default.
-        second: Which of the sources are read on a second y axis.
-        height: How high it is, in CSS pixels; by default what suits the view.
+        title: The title; by default the streams' tags.
+        second: The sources to draw against a second y axis.
+        height: The height in CSS pixels; by default what suits the view.
         **options: See `options.Options`.
 
     Raises:
-        ViewError: The view is unknown, or the values that are there already cannot share one.
+        ViewError: The view is unknown, or the values that exist already cannot share one.
         MissingExtraError: Plotly is not installed.
     """
 
@@ -78,7 +78,7 @@ class PlotlyView(LiveView):
         self._refresh()
 
     def _ipython_display_(self) -> None:
-        # What `plot` has shown in this cell is not shown again because it is the cell's last value.
+        # `plot` has shown the figure already if it ran in this cell: do not show it twice.
         if not in_notebook():
             print(repr(self))  # noqa: T201  what IPython in a terminal expects
         elif self._cell != cells.n:
@@ -92,16 +92,16 @@ class PlotlyView(LiveView):
 
     @property
     def scene(self) -> Scene:
-        """What was drawn last."""
+        """The scene drawn last."""
         return self._streams.scene
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What stands below the drawing: what the reader has to know, one sentence each."""
+        """The notices below the drawing, one sentence each."""
         return self._drawing.notices
 
     def start(self) -> PlotlyView:
-        """Show the figure in the cell that is running and keep it up to date; outside of a notebook nothing opens."""
+        """Show the figure in the running cell and keep it up to date; outside a notebook, show nothing."""
         if in_notebook():
             cells.watch()
             self.show()
@@ -116,22 +116,22 @@ class PlotlyView(LiveView):
         return ended
 
     def show(self) -> None:
-        """Show the figure: here in a notebook; elsewhere as it is now, by Plotly's own ways, mostly a browser."""
+        """Show the figure: in the running cell, or outside a notebook with Plotly's default renderer."""
         if not in_notebook():
             self.figure.show(config=CONFIG)
             return
-        show: Any = import_module("IPython.display").display  # loaded already, where there is a notebook
+        show: Any = import_module("IPython.display").display  # already loaded in a notebook
         show(self.figure)
         self._cell = cells.n
 
     def save(self, path: str | Path) -> None:
-        """Write the figure as it is now: one file of HTML that needs no network, or a picture.
+        """Write the current figure: as one HTML file that needs no network, or as an image.
 
         Args:
-            path: It ends with ".html", or, where kaleido is installed, with ".png", ".svg", ".pdf", ".webp", ".jpg".
+            path: The file: ".html", or with kaleido installed ".png", ".svg", ".pdf", ".webp", ".jpg".
 
         Raises:
-            ViewError: The end of the path is none of these, or kaleido is missing.
+            ViewError: The suffix is unknown, or kaleido is missing.
         """
         path = Path(path)
         self._refresh()
@@ -141,15 +141,15 @@ class PlotlyView(LiveView):
                     self._figure.write_html(path, include_plotlyjs=True, config=CONFIG)
             case suffix if suffix in PICTURES:
                 if find_spec("kaleido") is None:
-                    raise ViewError(f"Writing {path.name!r} needs kaleido: pip install kaleido; .html needs nothing")
+                    raise ViewError(f"Writing {path.name!r} needs kaleido: pip install kaleido, or write .html instead")
                 with self._worker.lock:
                     self._figure.write_image(path)
             case suffix:
                 known = ", ".join((".html", *PICTURES))
-                raise ViewError(f"Expected a path that ends with one of {known}, got {suffix!r} in {str(path)!r}")
+                raise ViewError(f"Expected a path ending in one of {known}, got {suffix!r} in {str(path)!r}")
 
     def close(self) -> None:
-        """Stop drawing; the last drawing stays. Closing twice is no error."""
+        """Stop drawing. The last drawing stays. Closing twice is allowed."""
         if not self._closed:
             self._refresh()
             self._closed = True
@@ -166,7 +166,7 @@ class PlotlyView(LiveView):
             self._worker.wake()
 
     def _round(self) -> float | None:
-        """Draw what is new; the worker's thread calls this."""
+        """Update the figure; the worker's thread calls this."""
         self._refresh()
         return None if self.ended or self._closed else 1 / MAX_PER_SECOND
 
@@ -184,7 +184,7 @@ class PlotlyView(LiveView):
             self._drawing = refresh(self._figure, self._drawing, new)
 
     def _zoomed(self, scene: Scene, visible_x: Span) -> Scene:
-        """Return the scene with every point that is in view; what is said of the lines is still of their ends."""
+        """Return the scene with all points in view; the values in the legend are still the last ones."""
         close = self._streams.take(visible_x=visible_x)
         if len(close.series) != len(scene.series):
             return close
@@ -192,7 +192,7 @@ class PlotlyView(LiveView):
         return replace(close, series=tuple(replace(one, value=whole.value) for one, whole in pairs))
 
     def _limits(self) -> Span | None:
-        """Return what of x is in view, where the viewer chose it."""
+        """Return the limits of x, if the viewer zoomed."""
         scene, ours = self._streams.scene, self._drawing.layout.get("xaxis", {})
         if not self._is_widget or scene.view != "line" or scene.categories or ours.get("type") == "date":
             return None
@@ -204,12 +204,12 @@ class PlotlyView(LiveView):
 
 
 def _empty_figure() -> tuple[bool, Any]:
-    """Return a figure to draw into, and before it whether it is a widget."""
+    """Return whether the figure is a widget, and the figure."""
     try:
         import plotly.graph_objects as go
     except ImportError:
         raise MissingExtraError("plotly", extra="plot", purpose="surface='plotly'") from None
     widget = in_notebook() and find_spec("anywidget") is not None
-    # "none" instead of the process's default template: what that looks like is not ours to change, nor to depend on.
+    # "none" instead of the process's default template, which users may change.
     figure = (go.FigureWidget if widget else go.Figure)(layout={"template": "none"})
     return widget, figure

@@ -1,7 +1,7 @@
-"""Pictures made of blocks: bars, histograms, heat maps, images.
+"""Views made of block characters: bars, histograms, heat maps, images.
 
-A cell is about twice as high as it is wide, so half a cell is a square pixel: its upper half in the colour of the text,
-its lower half in that of the ground. Where there is no colour, shades stand for values and a whole cell is a pixel.
+A cell is about twice as high as it is wide, so half a cell is a square pixel: the text colour paints the upper half,
+the background colour the lower. Without colour, a whole cell is a pixel, and shades represent values.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ EIGHTHS = " ▏▎▍▌▋▊▉█"
 LEVELS = " ▁▂▃▄▅▆▇█"
 SHADES = " ·░▒▓█"
 ASCII_SHADES = " .:-=+*#%@"
-SPARKLINE_WIDTH = 16
+SPARKLINE_WIDTH = 16  # enough to see a trend, and little beside an 80-column chart
 
 
 def paint_bars(scene: Scene, width: int, height: int, caps: Capabilities) -> list[Text]:
-    """Paint one bar for each name, with its value and, where there is room, how it came there."""
+    """Paint one bar for each name, with its value and, if there is room, a sparkline of its history."""
     alone = len(scene.items) == 1
     bars = [(bar, item) for item in scene.items for bar in bars_of(item, alone=alone)]
     axis = axis_of(([bar.value for bar, _ in bars],), zero=True) if bars else None
@@ -58,7 +58,7 @@ def paint_bars(scene: Scene, width: int, height: int, caps: Capabilities) -> lis
 
 
 def paint_histogram(scene: Scene, width: int, height: int, caps: Capabilities) -> list[Text]:
-    """Paint the latest histogram as blocks, or several as outlines over each other."""
+    """Paint the latest histogram as blocks, or several as overlaid outlines."""
     if scene.options.over in ("heat", "ridge") and (map_ := _over_steps(scene, width, height, caps)):
         return map_
     found = [(histogram, item.color) for item in scene.items if (histogram := latest_histogram(item)) is not None]
@@ -86,7 +86,7 @@ def paint_histogram(scene: Scene, width: int, height: int, caps: Capabilities) -
 
 
 def _over_steps(scene: Scene, width: int, height: int, caps: Capabilities) -> list[Text]:
-    """Paint the distributions of each stream over the steps: steps from the left, values from below."""
+    """Paint the distributions of each stream over steps: steps from left to right, values upwards."""
     found = [(item, over) for item in scene.items if (over := over_steps(item.values)) is not None]
     rows: list[Text] = []
     for item, over in found:
@@ -99,7 +99,7 @@ def _over_steps(scene: Scene, width: int, height: int, caps: Capabilities) -> li
 
 
 def paint_heatmap(scene: Scene, width: int, height: int, caps: Capabilities) -> list[Text]:
-    """Paint the latest matrix of each stream; where entries share a pixel, the largest magnitude shows."""
+    """Paint the latest matrix of each stream; of entries that share a pixel, the largest magnitude is shown."""
     shown = [(item, as_floats(item.record.value)) for item in scene.items if item.record is not None]
     rows: list[Text] = []
     for item, matrix in shown:
@@ -129,13 +129,13 @@ def paint_images(scene: Scene, width: int, height: int, caps: Capabilities) -> l
             names = "  ".join(_fit(caption, cells_w, caps) for _, caption in line)
             rows.append(Text(names, AXIS, no_wrap=True, end=""))
     n_left = len(pictures) - n_across * n_down
-    more = f" · {n_left} more have no room" if n_left > 0 else ""
+    more = f" · {n_left} more do not fit" if n_left > 0 else ""
     size = caps.pick("×", "x").join(str(n) for n in (tall, wide))
     return [*rows, Text(f"{len(pictures)} image{'s' if len(pictures) > 1 else ''} of {size}{more}", AXIS, end="")]
 
 
 def _history_of(item: LatestRecord, name: str) -> Floats:
-    """Return how a bar came to its length."""
+    """Return the history of a bar's value."""
     found = item.points.get(name, item.points.get("") if name == item.label else None)
     return found[1] if found is not None else np.empty(0)
 
@@ -144,27 +144,27 @@ def _bar(value: float, axis: Axis | None, room: int, color: str, caps: Capabilit
     if axis is None or not np.isfinite(value):
         return Text(f"{caps.pick('×', 'x') if np.isnan(value) else '':<{room}}", ALARM, no_wrap=True, end="")
     zero = round(float(axis.to_pixels(0.0, 2)) * room)
-    ahead, behind = room - zero, zero
+    n_right, n_left = room - zero, zero
     if value >= 0:
-        n = value / axis.high * ahead * 8 if axis.high > 0 else 0.0
+        n = value / axis.high * n_right * 8 if axis.high > 0 else 0.0
         eighths = max(round(n), 1) if value > 0 else 0
         drawn = EIGHTHS[8] * (eighths // 8) + (EIGHTHS[eighths % 8] if eighths % 8 else "")
         drawn = drawn if caps.unicode else "#" * max(round(eighths / 8), int(value > 0))
-        text = Text(" " * behind, no_wrap=True, end="").append(drawn[:ahead], color)
-        if behind and not drawn:
+        text = Text(" " * n_left, no_wrap=True, end="").append(drawn[:n_right], color)
+        if n_left and not drawn:
             text.append(caps.pick("▏", "|"), AXIS)
         return text.append(" " * (room - text.cell_len))
-    halves = max(round(value / axis.low * behind * 2), 1)
+    halves = max(round(value / axis.low * n_left * 2), 1)
     drawn = ("▐" if halves % 2 else "") + "█" * (halves // 2)
     drawn = drawn if caps.unicode else "=" * max(halves // 2, 1)
-    text = Text(" " * (behind - len(drawn)), no_wrap=True, end="").append(
+    text = Text(" " * (n_left - len(drawn)), no_wrap=True, end="").append(
         drawn, NEGATIVE if color != NEGATIVE else ALARM
     )
-    return text.append(" " * ahead)
+    return text.append(" " * n_right)
 
 
 def _sparkline(sparkline: Floats, width: int, caps: Capabilities) -> Text:
-    """Return a small line of how a value came there."""
+    """Return a small line of a value's history."""
     axis = axis_of((sparkline,))
     if axis is None or len(sparkline) < 2 or not caps.unicode:
         return Text(" " * width, end="")
@@ -174,7 +174,7 @@ def _sparkline(sparkline: Floats, width: int, caps: Capabilities) -> Text:
 
 
 def _columns(histogram: Histogram, room: int) -> tuple[Floats, int]:
-    """Return the counts to draw, and how many columns each takes; unequal or too many bins are counted anew."""
+    """Return the counts to draw, and the columns per bin; unequal or too many bins are redistributed."""
     counts, edges = histogram.counts.astype(np.float64), histogram.edges
     widths = np.diff(edges)
     if len(counts) <= room and np.allclose(widths, widths.mean(), rtol=1e-6, atol=0):
@@ -200,7 +200,7 @@ def _heatmap(matrix: Floats, width: int, room: int, caps: Capabilities) -> list[
     bounds = bounds_of(matrix)
     low, high = bounds.low, bounds.high
     tall, wide = matrix.shape
-    # Half a cell is a pixel; small matrices are enlarged by whole factors, so that their cells are equal.
+    # Half a cell is a pixel; small matrices are enlarged by whole factors, so that all entries are equal in size.
     per_cell = 2 if caps.color and caps.unicode else 1
     scale = max(1, min(width // wide, room * per_cell // tall, 8)) if tall <= room * per_cell and wide <= width else 0
     h, w = (tall * scale, wide * scale) if scale else _shrunk(tall, wide, room * per_cell, width)
@@ -256,12 +256,12 @@ def _shrunk(tall: int, wide: int, max_tall: int, max_wide: int) -> tuple[int, in
 
 
 def _grid_of(n: int, tall: int, wide: int, *, width: int, height: int, captions: bool) -> tuple[int, int, int, int]:
-    """Return the size of the largest tile that lets all fit, in cells, and how many there are across and down."""
+    """Return the width and height in cells of the largest tiles that all fit, and the columns and rows of the grid."""
     for share in (4.0, 3.0, 2.0, 1.0, 0.75, 0.5, 0.375, 0.25, 0.125, 0.0625, 0.03):
         cells_w, cells_h = max(2, round(wide * share)), max(1, round(tall * share / 2))
         n_across = (width + 2) // (cells_w + 2)
         n_down = max(height, 1) // (cells_h + captions)
-        # Smaller than eight pixels nothing can be recognised: then rather fewer images.
+        # Below eight pixels nothing can be recognised: show fewer images instead.
         if n_across and n_down and (n_across * n_down >= n or min(wide, tall) * share <= 8):
             return cells_w, cells_h, min(n_across, n), n_down
     cells_w, cells_h = min(width, 2 * height), max(min(height - captions, width // 2), 1)

@@ -1,6 +1,6 @@
-"""A canvas of characters on which lines are drawn in dots: two by four to a cell in braille, one by two in ASCII.
+"""A canvas of characters for drawing lines in dots: two by four per cell in braille, one by two in ASCII.
 
-Every cell has one ink; where lines cross, the one drawn last shows. Text that is put on the canvas covers dots.
+Every cell has one colour; where lines cross, the last one drawn wins. Text on the canvas covers dots.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 from rich.text import Text
 
-# Which bit of a braille character (U+2800 …) a dot is: rows from the top, left and right.
+# The bit of each dot in a braille character (U+2800 …): rows from the top, left and right.
 BRAILLE = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
 ASCII_DOTS = " '.:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What the terminal can do.
+    """The capabilities of a terminal.
 
     Attributes:
         unicode: Whether its encoding has braille, blocks and lines.
@@ -32,12 +32,12 @@ class Capabilities:
     color: bool = True
 
     def pick(self, unicode: str, ascii: str) -> str:
-        """Return the one of two texts that can be written."""
+        """Return the text that the terminal's encoding can represent."""
         return unicode if self.unicode else ascii
 
 
 def styled(cells: Iterable[tuple[str, str]]) -> Text:
-    """Join characters with their styles; equal neighbours share an escape sequence: most of what is written."""
+    """Join styled characters; equal neighbours share an escape sequence, which saves most of the output."""
     text = Text(no_wrap=True, end="")
     for style, run in groupby(cells, key=lambda cell: cell[1]):
         text.append("".join(char for char, _ in run), style)
@@ -48,10 +48,10 @@ class Canvas:
     """A drawing surface.
 
     Attributes:
-        width: In cells.
-        height: In cells.
-        n_x: How many dots it is wide.
-        n_y: How many dots it is high.
+        width: The width in cells.
+        height: The height in cells.
+        n_x: The width in dots.
+        n_y: The height in dots.
     """
 
     def __init__(self, width: int, height: int) -> None:
@@ -61,12 +61,12 @@ class Canvas:
         self._styles: list[str] = [""]
         self._colors = np.zeros((height, width), np.int64)
         self._texts: dict[tuple[int, int], tuple[str, str]] = {}
-        self._grounds: dict[tuple[int, int], tuple[str, str]] = {}
+        self._backgrounds: dict[tuple[int, int], tuple[str, str]] = {}
 
     def path(self, x: npt.ArrayLike, y: npt.ArrayLike, style: str) -> None:
-        """Draw a line through points in dots, x from the left and y from the bottom; NaN is a gap.
+        """Draw a line through points given in dots, x from the left and y from the bottom; NaN is a gap.
 
-        A point between two gaps would be a single dot, which nobody sees: it is drawn as four.
+        A point between two gaps is drawn as four dots, because a single dot is hard to see.
         """
         px, py = np.asarray(x, np.float64), np.asarray(y, np.float64)
         solid = np.isfinite(px) & np.isfinite(py)
@@ -85,31 +85,31 @@ class Canvas:
         self._set(x0[of] + dx[of] * share, y0[of] + dy[of] * share, style)
 
     def dots(self, x: npt.ArrayLike, y: npt.ArrayLike, style: str) -> None:
-        """Draw each point by itself, large enough to be seen."""
+        """Draw each point separately, large enough to be visible."""
         px, py = np.asarray(x, np.float64), np.asarray(y, np.float64)
         solid = np.isfinite(px) & np.isfinite(py)
         for right, up in ((0, 0), (1, 0), (0, 1), (1, 1)):
             self._set(px[solid] + right, py[solid] + up, style)
 
     def put(self, column: int, row: int, text: str, style: str) -> None:
-        """Write text from a cell on, rows counted from the top; what does not fit is cut off."""
+        """Write text starting at a cell, with rows counted from the top; text that does not fit is cut off."""
         for i, char in enumerate(text):
             if 0 <= row < self.height and 0 <= column + i < self.width:
                 self._texts[row, column + i] = (char, style)
 
     def under(self, column: int, row: int, char: str, style: str) -> None:
-        """Put a character behind everything else."""
-        self._grounds[row, column] = (char, style)
+        """Put a character in the background."""
+        self._backgrounds[row, column] = (char, style)
 
     def is_free(self, column: int, row: int, length: int) -> bool:
-        """Tell whether text of a length fits from a cell on without covering anything."""
+        """Return whether text of a length fits at a cell without covering anything."""
         if not 0 <= row < self.height or column < 0 or column + length > self.width:
             return False
         inked = self._colors[row, column : column + length].any()
         return not inked and not any((row, column + i) in self._texts for i in range(length))
 
     def lines(self, caps: Capabilities) -> list[Text]:
-        """Return the rows from the top, each as wide as the canvas."""
+        """Return the rows from top to bottom, each as wide as the canvas."""
         cells: npt.NDArray[Any] = self._dots.reshape(self.height, 4, self.width, 2)
         if caps.unicode:
             codes = (cells * BRAILLE[None, :, None, :]).sum(axis=(1, 3)) + 0x2800
@@ -122,7 +122,7 @@ class Canvas:
             cells_of_row = []
             for c, char in enumerate(row):
                 color = self._styles[self._colors[r, c]]
-                drawn = (char, color) if color else self._grounds.get((r, c), (" ", ""))
+                drawn = (char, color) if color else self._backgrounds.get((r, c), (" ", ""))
                 cells_of_row.append(self._texts.get((r, c), drawn))
             rows.append(styled(cells_of_row))
         return rows

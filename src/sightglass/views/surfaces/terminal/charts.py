@@ -1,7 +1,7 @@
-"""Charts with two axes: lines over the steps, paths in x and y, outlines of histograms.
+"""Charts with two axes: lines over steps, paths in x and y, outlines of histograms.
 
-The canvas is drawn in dots; the frame around it is thin and grey, so that the data is what one sees. What cannot be
-placed is marked where it is missing: NaN as a cross on the x axis, ±Inf as an arrow at the edge.
+The canvas is drawn in dots; the frame around it is thin and grey, so that the data stands out. Values that have no
+position are marked: NaN as a cross on the x axis, ±Inf as an arrow at the edge.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Mark = tuple[int, str, str]
 
 
 def paint_lines(scene: Scene, width: int, height: int, caps: Capabilities) -> list[Text]:
-    """Paint one line for each series over the steps."""
+    """Paint one line per series over steps."""
     x_axis, y_axis = _axes(scene)
     if y_axis is None or x_axis is None:
         return [*nothing_finite(scene, height)]
@@ -41,12 +41,12 @@ def paint_lines(scene: Scene, width: int, height: int, caps: Capabilities) -> li
     for step in scene.marks:
         if x_axis.low <= step <= x_axis.high:
             marks.append((_column(x_axis, step, canvas), caps.pick("◦", "o"), AXIS))
-    # What stands behind first: edges of bands, raw lines, older frames.
+    # The background first: edges of bands, raw lines, older frames.
     for series in scene.series:
         for y in (series.low, series.high, series.raw):
             if y is not None:
-                behind = replace(series, y=y, color=f"dim {series.color}")
-                marks += _draw(canvas, behind, x_axis, y_axis, caps)
+                dim = replace(series, y=y, color=f"dim {series.color}")
+                marks += _draw(canvas, dim, x_axis, y_axis, caps)
     for series in scene.series:
         faint = replace(series, color=f"dim {series.color}") if series.alpha < 1 else series
         marks += _draw(canvas, faint, x_axis, y_axis, caps)
@@ -56,7 +56,7 @@ def paint_lines(scene: Scene, width: int, height: int, caps: Capabilities) -> li
 
 
 def paint_path(scene: Scene, width: int, height: int, caps: Capabilities) -> list[Text]:
-    """Paint each series as a path in x and y, its last point marked, with annotations where there is room."""
+    """Paint each series as a path in x and y, with its last point marked, and annotations if they fit."""
     x_axis, y_axis = _axes(scene)
     if y_axis is None or x_axis is None:
         return [*nothing_finite(scene, height)]
@@ -81,12 +81,12 @@ def paint_path(scene: Scene, width: int, height: int, caps: Capabilities) -> lis
 def paint_outlines(
     outlines: Sequence[tuple[Histogram, str]], width: int, height: int, caps: Capabilities
 ) -> list[Text]:
-    """Paint several histograms over each other, each as the outline of its density.
+    """Paint several histograms on common axes, each as the outline of its density.
 
     Args:
-        outlines: Each with its colour.
-        width: Room in cells.
-        height: Room in cells.
+        outlines: The histograms with their colours.
+        width: The available width in cells.
+        height: The available height in cells.
         caps: What the terminal can do.
     """
     densities = [
@@ -104,7 +104,7 @@ def paint_outlines(
 
 
 def _axes(scene: Scene) -> tuple[Axis | None, Axis | None]:
-    """Return the axes of a chart of lines: what the options say, or what the lines need."""
+    """Return the axes of a line chart, with limits from the options or the lines."""
     options, columns = scene.options, []
     for series in scene.series:
         columns += [part for part in (series.y, series.raw, series.low, series.high) if part is not None]
@@ -114,7 +114,7 @@ def _axes(scene: Scene) -> tuple[Axis | None, Axis | None]:
 
 
 def legend(series: Iterable[LineSeries], width: int, caps: Capabilities, *, max_rows: int = 2) -> list[Text]:
-    """Return the legend: a line of each colour, its name and its latest value; what has no room is counted."""
+    """Return the legend: colour, name and latest value of each line, and the number of lines that do not fit."""
     named = [one for one in series if one.label]
     rows = [Text(no_wrap=True, end="")]
     for i, one in enumerate(named):
@@ -174,13 +174,12 @@ def frame(
 
 
 def nothing_finite(scene: Scene, height: int) -> list[Text]:
-    """Say that there is nothing to draw yet."""
-    came = any(len(series.x) for series in scene.series)
-    say = (
-        "no finite value" + (" above zero" if scene.options.log_y else "") + " so far" if came else "waiting for values"
-    )
+    """Return a message that there is nothing to draw yet."""
+    message = "waiting for values …"
+    if any(len(series.x) for series in scene.series):
+        message = f"no finite value{' above zero' if scene.options.log_y else ''} yet …"
     above = max(0, (height - 1) // 2)
-    return [*(Text(end="") for _ in range(above)), Text(f"  {say} …", AXIS, end="")]
+    return [*(Text(end="") for _ in range(above)), Text(f"  {message}", AXIS, end="")]
 
 
 def _canvas(y_axis: Axis, width: int, height: int) -> tuple[int, Canvas]:
@@ -195,7 +194,7 @@ def _n_y_ticks(canvas: Canvas) -> int:
 
 
 def _draw(canvas: Canvas, series: LineSeries, x_axis: Axis, y_axis: Axis, caps: Capabilities) -> list[Mark]:
-    # Thinned once more, to this canvas: in a column, only the extremes can be seen.
+    # Thinned again for this canvas: in a column, only the extremes are visible.
     xs, ys = thin(series.x, series.y, canvas.n_x)
     px, py = x_axis.to_pixels(xs, canvas.n_x), y_axis.to_pixels(ys, canvas.n_y)
     canvas.path(px, np.where(np.isfinite(ys), py, np.nan), series.color)
@@ -252,7 +251,7 @@ def _x_axis(
         column = _column(axis, value, canvas)
         line[column] = (caps.pick("┬", "+"), AXIS)
         start = min(max(column - len(label) // 2, 0), (canvas.width if ends else room) - len(label))
-        # A label needs a free cell on both sides, or two of them would read as one.
+        # A label needs a free cell on both sides: otherwise two labels read as one.
         if start >= 0 and not "".join(labels[max(start - 1, 0) : start + len(label) + 1]).strip():
             labels[start : start + len(label)] = label
     for column, char, style in marks:
@@ -262,7 +261,7 @@ def _x_axis(
 
 
 def _short(name: str, n_max: int = 12) -> str:
-    """Shorten a name from the left: what tells layers apart stands at their ends."""
+    """Shorten a name from the left: names of layers differ at their ends."""
     return name if len(name) <= n_max else f"…{name[1 - n_max :]}"
 
 

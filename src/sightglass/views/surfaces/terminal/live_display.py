@@ -1,8 +1,8 @@
-"""The one place of a terminal where drawings move.
+"""The live part of a terminal, which all live views share.
 
-A terminal has one screen, so all live views share one `rich.live.Live`, one below the other. It is repainted by
-rich's own thread, and only when something changed; a view whose streams have ended is left behind as text, above
-those that go on.
+A terminal has one screen, so all live views share one `rich.live.Live`, one below the other. Rich's own thread repaints
+it, and only when something changed. The last drawing of a view whose streams have ended stays as text, above the views
+that continue.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from typing import Protocol
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 
-REFRESHES_PER_SECOND = 8
+REFRESHES_PER_SECOND = 8  # looks live, and costs a slow terminal or SSH link little
 
 
 class Drawable(Protocol):
-    """What the stage needs of a view."""
+    """What the live display needs from a view."""
 
     @property
     def ended(self) -> bool:
-        """Whether nothing can change any more."""
+        """Whether the drawing can no longer change."""
 
     def pull(self) -> bool:
-        """Take what is new, and say whether the drawing changed."""
+        """Pull new records, and return whether the drawing changed."""
 
     def draw(self, *, height: int) -> RenderableType:
-        """Return the drawing, for a number of rows at most."""
+        """Return the drawing, at most `height` rows high."""
 
 
 class LiveDisplay(Live):
-    """All the live views of one console."""
+    """All live views of one console."""
 
     def __init__(self, console: Console) -> None:
         self.views: tuple[Drawable, ...] = ()
@@ -46,7 +46,7 @@ class LiveDisplay(Live):
         )
 
     def enter(self, view: Drawable) -> None:
-        """Begin to draw a view."""
+        """Draw a view from now on."""
         with self._lock:
             if view not in self.views:
                 self.views = (*self.views, view)
@@ -55,7 +55,7 @@ class LiveDisplay(Live):
             self.repaint()
 
     def leave(self, view: Drawable) -> None:
-        """Leave a view's last drawing behind as text, and draw it no more."""
+        """Stop drawing a view, and print its last drawing as text."""
         with self._lock:
             if view not in self.views:
                 return
@@ -68,12 +68,12 @@ class LiveDisplay(Live):
             self.console.print(view.draw(height=self.console.height))
 
     def leave_all(self) -> None:
-        """Leave every view; a program that ends would otherwise take its last drawings with it, and the cursor."""
+        """Leave every view: at exit, this preserves the last drawings and restores the cursor."""
         for view in self.views:
             self.leave(view)
 
     def refresh(self) -> None:
-        """Repaint when something changed: called by rich's thread, again and again."""
+        """Repaint if something changed; rich's thread calls this periodically."""
         n_changed = sum(view.pull() for view in self.views)
         if n_changed or self._size != self.console.size or not self.is_started:
             self.repaint()
@@ -82,7 +82,7 @@ class LiveDisplay(Live):
                 self.leave(view)
 
     def repaint(self) -> None:
-        """Repaint in any case."""
+        """Repaint, whether anything changed or not."""
         self._size = self.console.size
         super().refresh()
 
@@ -95,7 +95,7 @@ _displays: dict[int, LiveDisplay] = {}
 
 
 def live_display_of(console: Console) -> LiveDisplay:
-    """Return the stage of a console."""
+    """Return the live display of a console."""
     display = _displays.get(id(console))
     if display is None or display.console is not console:
         display = _displays[id(console)] = LiveDisplay(console)

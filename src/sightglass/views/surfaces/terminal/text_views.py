@@ -1,4 +1,4 @@
-"""Views made of words: the log, the table, the card of a figure."""
+"""Views made of text: the log, the table, the description of a figure."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .charts import nothing_finite
 
 
 def paint_log(scene: Scene, width: int, height: int, caps: Capabilities) -> list[Text]:
-    """Paint the last texts of all streams in the order of their steps, the newest at the bottom."""
+    """Paint the last texts of all streams in order of step, the newest at the bottom."""
     found = [(step, item, text) for item in scene.items for step, text in item.rows]
     return _rows(sorted(found, key=lambda row: row[0]), scene, width, height, caps)
 
 
 def paint_table(scene: Scene, width: int, height: int, caps: Capabilities) -> list[Text]:
-    """Paint the last records of all streams, each in words, under a heading."""
+    """Paint the last records of all streams as text, under a header."""
     found = [(step, item, text) for item in scene.items for step, text in item.rows]
     rows = _rows(sorted(found, key=lambda row: row[0]), scene, width, height - 1, caps)
     tag = "tag  " if len(scene.items) > 1 else ""
@@ -30,7 +30,7 @@ def paint_table(scene: Scene, width: int, height: int, caps: Capabilities) -> li
 
 
 def paint_picture(scene: Scene, width: int, height: int, caps: Capabilities) -> list[Text]:
-    """Paint what is known of the latest figures: their pixels are for surfaces that have pixels."""
+    """Paint a description of the latest figures; a terminal cannot show their pixels."""
     rows = []
     for item in scene.items:
         if item.record is not None and isinstance(item.record.value, Figure):
@@ -41,7 +41,7 @@ def paint_picture(scene: Scene, width: int, height: int, caps: Capabilities) -> 
             rows.append(text)
     if not rows:
         return nothing_finite(scene, height)
-    return [*rows, Text("A terminal cannot show it; a notebook or the browser can.", AXIS, end="")]
+    return [*rows, Text("A terminal cannot show figures; open it in a notebook or the browser.", AXIS, end="")]
 
 
 def png_size(data: bytes) -> str:

@@ -1,9 +1,9 @@
 """The terminal surface: live charts in characters, drawn with rich.
 
 Theory of operation
-    Drawing has three steps: the stream set *pulls* what is new; from it a *scene* is taken, which never changes; a
-    `TerminalDrawing` of the scene paints itself when rich prints it, for the width, the height, the encoding and the
-    colours of that console. So one drawing can go to a terminal, a file and an SVG alike.
+    Drawing has three steps: the stream set *pulls* new records and takes an immutable *scene* of them; a
+    `TerminalDrawing` of the scene paints itself when rich prints it, for the width, height, encoding and colours of
+    that console. The same drawing can be printed to a terminal, a file and an SVG.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .live_display import REFRESHES_PER_SECOND, live_display_of
 from .text_views import paint_log, paint_picture, paint_table
 
 PLAIN_WIDTH = 80
-HEIGHT = 20
+HEIGHT = 20  # leaves room for a prompt and some output in a terminal of 24 rows
 MIN_HEIGHT = 5
 MAX_NOTICES = 4
 
@@ -56,18 +56,18 @@ PAINTERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminalDrawing:
-    """A scene that rich can print; it adapts to the console that prints it.
+    """A scene as a rich renderable, which adapts to the console that prints it.
 
     Attributes:
-        scene: What is drawn.
-        height: In rows; fewer where the console has fewer.
+        scene: The scene.
+        height: The height in rows; fewer if the console has fewer.
     """
 
     scene: Scene
     height: int = HEIGHT
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Paint."""
+        """Paint the scene."""
         caps = Capabilities(
             unicode=not options.ascii_only and not options.legacy_windows,
             color=console.color_system is not None and not console.no_color,
@@ -83,7 +83,7 @@ class TerminalDrawing:
         elif scene.view in ("histogram", "heatmap") and len(scene.items) > 1:
             header.append(Text("   ", end="", no_wrap=True).join(Text(item.label, item.color) for item in scene.items))
         footer = _footer(scene, width, caps)
-        # Where there is little room, notices give way to the picture, but never all of them.
+        # If there is little room, show fewer notices, but at least one.
         footer = footer[: max(self.height - len(header) - 6, 1)]
         room = max(self.height - len(header) - len(footer), 4)
         painter = PAINTERS[scene.view] if scene.view else None
@@ -98,14 +98,14 @@ class TerminalView(LiveView):
     Args:
         sources: The streams.
         view: The view to use, whatever the values are; see `choose.VIEWS`.
-        title: What stands above it; the streams' tags by default.
-        second: Which of the streams belong to a second y axis; a terminal has one, and says so.
-        height: How many rows it takes; by default 20, or what the terminal has.
-        console: Where it is drawn; standard output by default.
+        title: The title; by default the streams' tags.
+        second: The streams for a second y axis; a terminal has only one, and a notice says so.
+        height: The height in rows; by default 20, or the terminal's height if smaller.
+        console: The console to draw on; by default standard output.
         **options: See `options.Options`.
 
     Raises:
-        ViewError: The view is unknown, or the values that are there already cannot share one.
+        ViewError: The view is unknown, or the values that exist already cannot share one.
     """
 
     _poll_s = 1 / REFRESHES_PER_SECOND
@@ -135,22 +135,22 @@ class TerminalView(LiveView):
         return "\n".join(row.rstrip() for row in capture.get().rstrip().split("\n"))
 
     def pull(self) -> bool:
-        """Take what the streams have, and say whether the drawing changed."""
+        """Pull new records, and return whether the drawing changed."""
         return self._streams.pull()
 
     def render(self) -> TerminalDrawing:
-        """Return the drawing of what the streams hold by now."""
+        """Pull, and return the drawing."""
         self.pull()
         return self.draw(height=self._console.height)
 
     def draw(self, *, height: int) -> TerminalDrawing:
-        """Return the last drawing again, for a number of rows at most."""
+        """Return the last drawing again, at most `height` rows high."""
         return TerminalDrawing(scene=self._streams.scene, height=max(min(self._height or HEIGHT, height), MIN_HEIGHT))
 
     def start(self) -> TerminalView:
-        """Begin to draw in the background, where there is a terminal; what is printed meanwhile stands above.
+        """Draw in the background if there is a terminal. Text that is printed meanwhile appears above the drawing.
 
-        Streams that have ended are drawn once.
+        If all streams have ended, draw once.
         """
         self.pull()
         if self.sources and self.ended:
@@ -160,7 +160,7 @@ class TerminalView(LiveView):
         return self
 
     def show(self) -> None:
-        """Draw until the streams end or Ctrl-C is pressed; without a terminal, once, at the end."""
+        """Draw until the streams end or Ctrl-C is pressed; without a terminal, draw once at the end."""
         self.start()
         drawn = self.ended
         with suppress(KeyboardInterrupt):
@@ -170,7 +170,7 @@ class TerminalView(LiveView):
         self.close()
 
     def close(self) -> None:
-        """Stop drawing; the last drawing stays. Closing twice is no error."""
+        """Stop drawing. The last drawing stays. Closing twice is allowed."""
         self.pull()
         live_display_of(self._console).leave(self)
 
@@ -184,7 +184,7 @@ def _says_more(scene: Scene) -> bool:
 
 
 def _heading(scene: Scene, width: int, caps: Capabilities) -> Text:
-    """Return the title, the latest value where there is one line only, and at the right where we are."""
+    """Return the title, the latest value if there is only one line, and the subtitle at the right."""
     text = Text(no_wrap=True, end="").append(scene.title, "bold")
     where = scene.subtitle if caps.unicode else scene.subtitle.replace("·", "-").encode("ascii", "replace").decode()
     named = [series for series in scene.series if series.label]
@@ -196,7 +196,7 @@ def _heading(scene: Scene, width: int, caps: Capabilities) -> Text:
         state = "open" if not record.closed else "partial" if not record.complete else ""
         text.append(f" ({state})" if state else "", AXIS)
     while where and text.cell_len + len(where) + 2 > width:
-        # What is at hand goes first: the run, then the step. The values are what one came for.
+        # If space is short, drop the run first, then the step: the values matter most.
         where = where.partition(" · " if caps.unicode else " - ")[2]
     room = width - len(where) - 2
     if room < 12:
@@ -219,11 +219,11 @@ def _footer(scene: Scene, width: int, caps: Capabilities) -> list[Text]:
 
 
 def _ascii(row: Text) -> Text:
-    """Return a row with a question mark for every character that an ASCII terminal cannot show."""
+    """Replace characters that an ASCII terminal cannot show by question marks."""
     row.plain = row.plain.encode("ascii", "replace").decode()
     return row
 
 
 def _axis_notices(scene: Scene) -> list[str]:
     second = any(series.second for series in scene.series)
-    return [*log_axis_notices(scene), *(["A terminal has one y axis: all lines are read on it"] if second else [])]
+    return [*log_axis_notices(scene), *(["A terminal has one y axis: all lines share it"] if second else [])]
