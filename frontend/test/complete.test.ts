@@ -5,8 +5,8 @@ import type { Description, FunctionInfo } from '../src/data/types'
 const observable = (type: string, fields: Record<string, string> = {}, example = '') => ({ type, fields, example })
 const description = {
   events: {
-    batch: { origin: 'observe', n_events: 1200, kept: false, observables: { step: observable('int'), loss: observable('float', {}, '0.5'), grads: observable('mapping of 2', { dense: 'float32[64, 32]', 'layer<b>': 'float' }) } },
-    epoch: { origin: 'observe', n_events: 2, kept: false, observables: { accuracy: observable('float') } },
+    batch: { origin: 'observe', n_events: 1200, snapshot: false, observables: { step: observable('int'), loss: observable('float', {}, '0.5'), grads: observable('mapping of 2', { dense: 'float32[64, 32]', 'layer<b>': 'float' }) } },
+    epoch: { origin: 'observe', n_events: 2, snapshot: false, observables: { accuracy: observable('float') } },
   },
   functions: { confusion: 'Count pairs.' },
 } as unknown as Description

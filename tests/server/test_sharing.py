@@ -237,7 +237,7 @@ def test_viewers_can_neither_send_commands_nor_record_not_through_the_socket_eit
     run.observe("batch", loss=1.0)
     assert (lr.value, done, run.stopping) == (0.1, [], False)
     assert page.json(f"/runs/{key}")["history"] == []
-    assert not any(stream["kept"] for stream in page.json(f"/runs/{key}")["streams"])
+    assert not any(stream["recorded"] for stream in page.json(f"/runs/{key}")["streams"])
 
 
 @pytest.mark.parametrize("broken", [True, False])

@@ -45,7 +45,7 @@ def test_a_client_lets_a_query_be_recorded_and_no_more(start, tmp_path):
     with sg.connect("job") as run:
         stream = run.stream(query)
         assert run.record(query) == query.tag
-        assert [s.kept for s in run.describe().streams if s.tag == query.tag] == [True]
+        assert [s.recorded for s in run.describe().streams if s.tag == query.tag] == [True]
         stream.wait(30, timeout_s=30)
         run.unrecord(query)
         n = len(stream.wait(0))
@@ -197,7 +197,7 @@ say("done")
     with sg.connect("job") as run:
         query = sg.on("batch").map(lambda b: abs(b.x).std())
         run.record(query)
-        told = lambda: [s.kept for s in run.describe().streams]  # noqa: E731
+        told = lambda: [s.recorded for s in run.describe().streams]  # noqa: E731
         wait_until(lambda: True not in told(), 30)
         stream = run.stream(query)
         wait_until(lambda: stream.statistics().stride > 1, 30)

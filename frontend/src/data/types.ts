@@ -27,7 +27,7 @@ export interface Observable {
 export interface EventInfo {
   origin: string
   n_events: number
-  kept: boolean
+  snapshot: boolean
   note?: string
   observables: Record<string, Observable>
 }
@@ -54,7 +54,7 @@ export interface StreamInfo {
   last_error: string
   stride: number
   spent_s: number
-  kept?: boolean
+  recorded?: boolean
 }
 
 export interface Description {

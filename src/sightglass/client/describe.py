@@ -30,7 +30,7 @@ class EventInfo:
 
     origin: str
     n_events: int
-    kept: bool
+    snapshot: bool
     observables: Mapping[str, ObservableInfo]
     note: str = ""
 
@@ -71,7 +71,7 @@ class StreamInfo:
     last_error: str
     stride: int
     spent_s: float
-    kept: bool = False
+    recorded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class Description:
         if self.config:
             lines.append("  config  " + ", ".join(f"{key}={value!r}" for key, value in self.config.items()))
         for name, event in self.events.items():
-            lines.append(f"  event {name!r}, {event.n_events} so far{', with a snapshot' if event.kept else ''}")
+            lines.append(f"  event {name!r}, {event.n_events} so far{', with a snapshot' if event.snapshot else ''}")
             lines.extend([f"    ({event.note})"] if event.note else [])
             lines.extend(_observable_line(key, observable) for key, observable in event.observables.items())
         for name, control in self.controls.items():
@@ -112,7 +112,7 @@ class Description:
         lines.extend(f"  function {name}  {doc}".rstrip() for name, doc in self.functions.items())
         lines.extend(
             f"  stream {stream.query}  {_count(stream.n_records, 'record')}, {_count(len(stream.clients), 'client')}"
-            f"{', recorded' if stream.kept else ''}"
+            f"{', recorded' if stream.recorded else ''}"
             for stream in self.streams
         )
         return "\n".join(lines)
@@ -144,7 +144,7 @@ def description_of(info: Mapping[str, Any]) -> Description:
             name: EventInfo(
                 origin=event["origin"],
                 n_events=event["n_events"],
-                kept=event["kept"],
+                snapshot=event["snapshot"],
                 note=event.get("note", ""),
                 observables={
                     key: ObservableInfo(**known_fields(ObservableInfo, value))
@@ -184,7 +184,7 @@ def recorded_description(
         {
             **dict.fromkeys(("n_skipped", "n_dropped", "n_errors", "spent_s"), 0), "stream": i, "tag": key.tag,
             "query": as_query(key.query).short or key.query, "clients": (), "n_records": n, "n_events": n,
-            "last_error": "", "stride": 1, "kept": True,
+            "last_error": "", "stride": 1, "recorded": True,
         }
         for i, (key, (n, _)) in enumerate(series.items())
         if key.kind == "stream"
@@ -201,13 +201,13 @@ def _recorded_events(series: Mapping[Key, tuple[int, str]]) -> dict[str, Any]:
             continue
         query = as_query(key.query) if key.kind == "stream" else None
         name = "log" if key.kind == "logged" else query.event if query else key.tag
-        event = events.setdefault(name, {"origin": "observe", "n_events": 0, "kept": False, "observables": {}})
+        event = events.setdefault(name, {"origin": "observe", "n_events": 0, "snapshot": False, "observables": {}})
         event["n_events"] = max(event["n_events"], n)
         if key.kind == "logged":
             event["origin"] = "log"
             event["observables"][key.tag] = {"type": type, "example": "", "fields": {}}
         elif key.kind == "snapshot":
-            event["kept"] = True
+            event["snapshot"] = True
         elif query and len(query.names) == 1 and query.tag == f"{name}.{query.names[0]}":
             event["observables"][query.names[0]] = {"type": type, "example": "", "fields": {}}
     return events

@@ -44,7 +44,7 @@ def _event(source: EventSource) -> dict[str, Any]:
     return {
         "origin": source.origin,
         "n_events": source.n_events,
-        "kept": source.snapshot is not None,
+        "snapshot": source.snapshot is not None,
         "note": source.note or source.price,
         "observables": {
             name: {"type": facts.type, "example": facts.example, "fields": dict(facts.fields)}
@@ -85,7 +85,7 @@ def stream(subscription: Subscription, clients: Sequence[str]) -> dict[str, Any]
         "n_errors": subscription.n_errors,
         "last_error": str(subscription.last_error or ""),
         "stride": subscription.stride,
-        "kept": subscription.recorded,
+        "recorded": subscription.recorded,
         "spent_s": subscription.total_spent_s + subscription.spent_s,
     }
 

@@ -467,7 +467,7 @@ def test_describe(desk):
     assert told["events"]["batch"]["n_events"] == 2
     assert told["events"]["batch"]["observables"]["loss"] == {"type": "float", "example": "1.5", "fields": {}}
     assert told["events"]["batch"]["observables"]["grads"]["fields"] == {"dense": "float32[2, 3]"}
-    assert told["events"]["init"]["kept"] is True
+    assert told["events"]["init"]["snapshot"] is True
     assert told["controls"]["lr"] == {"type": "float", "value": 0.1, "min": 0.0, "max": 1.0, "choices": [0.1, 0.2],
                                       "where": "train.py:3"} | {"choices": (0.1, 0.2)}  # fmt: skip
     assert told["actions"] == {"save": {"doc": "Save it now.", "where": "train.py:4"}}

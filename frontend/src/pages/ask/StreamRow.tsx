@@ -82,7 +82,7 @@ function Problem({ stream }: { stream: Stream }) {
 function Record({ stream }: { stream: Stream }) {
   const [busy, setBusy] = useState(false)
   const tag = stream.opened.value?.tag
-  const kept = Boolean(tag && details.value.get(stream.run)?.streams.some((one) => one.kept && one.tag === tag))
+  const kept = Boolean(tag && details.value.get(stream.run)?.streams.some((one) => one.recorded && one.tag === tag))
   const viewer = session.value?.role === 'viewer'
   const change = async () => {
     setBusy(true)

@@ -47,10 +47,10 @@ export function outcomeOf(command: Command, { event, step, result }: Acknowledge
 
 /** What a stream costs the run, and how much was left out to stay within the budget. */
 export function costsOf(stream: StreamInfo, age_s: number): string[] {
-  const { clients, n_records, n_events, spent_s, stride, n_skipped, n_dropped, n_errors, kept } = stream
+  const { clients, n_records, n_events, spent_s, stride, n_skipped, n_dropped, n_errors, recorded } = stream
   return [
     clients.length > 0 ? `queried by ${clients.length === 1 ? clients[0] : `${clients.length} clients: ${clients.join(', ')}`}` : 'no client now',
-    kept ? 'recorded' : '',
+    recorded ? 'recorded' : '',
     `${count(n_records)} records`,
     n_events > 0 ? `${number((1e6 * spent_s) / n_events, 3)} µs an event` : '',
     age_s > 0 ? `${number((100 * spent_s) / age_s, 2)} % of its time` : '',

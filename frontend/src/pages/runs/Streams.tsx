@@ -38,7 +38,7 @@ export function Streams({ share, streams }: { share: number | null; streams: Str
 
 function factsOf(stream: StreamInfo): string {
   return [
-    stream.kept && 'recorded',
+    stream.recorded && 'recorded',
     clientsText(stream.clients),
     `${count(stream.n_records)} records of ${count(stream.n_events)} events`,
     `${duration(stream.spent_s)} spent`,

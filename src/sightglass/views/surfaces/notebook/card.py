@@ -217,7 +217,7 @@ def _event(name: str, event: Any) -> dict[str, Any]:
         for key, one in listed
     ]
     n_more = len(event.observables) - len(listed)
-    return {"name": name, "origin": event.origin, "n": event.n_events, "snapshot": event.kept, "note": event.note,
+    return {"name": name, "origin": event.origin, "n": event.n_events, "snapshot": event.snapshot, "note": event.note,
             "observables": observables, "n_more": n_more}  # fmt: skip
 
 
@@ -230,7 +230,7 @@ def _control(name: str, one: Any) -> dict[str, Any]:
 def _stream(one: Any) -> dict[str, Any]:
     names = ("n_records", "n_events", "n_skipped", "n_dropped", "n_errors", "last_error", "stride", "spent_s")
     counts = {name: getattr(one, name) for name in names}
-    return {"query": _cut(one.tag or one.query), "clients": list(one.clients), "recorded": one.kept, **counts}
+    return {"query": _cut(one.tag or one.query), "clients": list(one.clients), "recorded": one.recorded, **counts}
 
 
 def _query(event: str, path: Sequence[str]) -> str:
