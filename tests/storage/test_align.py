@@ -31,7 +31,7 @@ def test_nothing_is_lost_or_moved(records):
 
 
 @given(RECORDS)
-def test_neighbours_could_not_be_one(records):
+def test_consecutive_rows_cannot_be_joined(records):
     found = list(moments(records))
     for one, other in pairwise(found):
         same = (one.step, one.steps) == (other.step, other.steps)

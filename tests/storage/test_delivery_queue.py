@@ -31,7 +31,7 @@ def test_everything_is_delivered_in_order_on_another_thread():
     assert box.statistics().n_delivered == 1_001
 
 
-def test_nothing_is_started_for_nothing():
+def test_an_unused_queue_starts_no_thread():
     ended = []
     box = DeliveryQueue(
         "test", print, settle=lambda: pytest.fail("settled"), end=lambda: ended.append(threading.get_ident())
@@ -42,7 +42,7 @@ def test_nothing_is_started_for_nothing():
     assert ended == [threading.get_ident()]
 
 
-def test_what_cannot_be_delivered_is_warned_of_once_counted_and_raised():
+def test_a_failed_delivery_is_warned_about_once_counted_and_raised():
     seen = []
 
     def deliver(item):
@@ -58,11 +58,13 @@ def test_what_cannot_be_delivered_is_warned_of_once_counted_and_raised():
         box.flush(30)
 
     with (
-        pytest.warns(RuntimeWarning, match=r"^test: not all can be written: ValueError: odd: 1; further") as told,
-        pytest.raises(StorageError, match=r"^test: not all could be written, 3 lost: ValueError: odd: 5$"),
+        pytest.warns(
+            RuntimeWarning, match=r"^test: not all records can be written: ValueError: odd: 1; further"
+        ) as warned,
+        pytest.raises(StorageError, match=r"^test: not all records could be written, 3 lost: ValueError: odd: 5$"),
     ):
         run()
-    assert len(told) == 1
+    assert len(warned) == 1
     assert seen == [0, 2, 4]
     assert box.statistics().n_lost == 3
     box.flush(30)
@@ -82,7 +84,7 @@ def test_a_failure_at_the_end_is_raised_too():
         box.close(30)
 
 
-def test_it_holds_so_many_and_no_more(monkeypatch):
+def test_the_queue_is_bounded(monkeypatch):
     monkeypatch.setattr(delivery_queue, "MAX_WAITING", 3)
     monkeypatch.setattr(delivery_queue, "MAX_WAITING_BYTES", 100)
     begun, go, seen = threading.Event(), threading.Event(), []
@@ -95,7 +97,7 @@ def test_it_holds_so_many_and_no_more(monkeypatch):
     box = DeliveryQueue("test", deliver)
     box.put("first", 10)
     begun.wait(30)
-    with pytest.warns(RuntimeWarning, match="too much waits to be written"):
+    with pytest.warns(RuntimeWarning, match="the queue is full"):
         [box.put(size, size) for size in (60, 60, 20, 10, 1)]
     assert box.statistics().n_lost == 2
     go.set()
@@ -104,10 +106,10 @@ def test_it_holds_so_many_and_no_more(monkeypatch):
     assert seen == ["first", 60, 20, 10]
 
 
-def test_what_comes_after_the_end_is_lost():
+def test_items_put_after_close_are_lost():
     box = DeliveryQueue("test", print)
     box.close(30)
-    with pytest.warns(RuntimeWarning, match="it is closed"):
+    with pytest.warns(RuntimeWarning, match="the queue is closed"):
         box.put(1)
     assert box.statistics().n_lost == 1
 
@@ -117,7 +119,7 @@ def test_a_flush_that_takes_too_long_says_so():
     box = DeliveryQueue("test", lambda item: go.wait(30))
     box.put(1)
     box.put(2)
-    with pytest.raises(StorageError, match=r"not within 0.01 s, \d wait$"):
+    with pytest.raises(StorageError, match=r"not within 0.01 s, \d waiting$"):
         box.flush(0.01)
     go.set()
     box.close(30)

@@ -32,7 +32,7 @@ def record(tag, step, value, **steps):
     return Record(tag=tag, index=0, step=step, wall_time=0.0, value=value, steps=steps)
 
 
-def test_records_of_one_step_are_a_row_and_late_ones_are_kept(begin, tmp_path):
+def test_records_of_one_step_are_a_row_and_late_records_appear(begin, tmp_path):
     sink = begin(project="p", name="r")
     sink.write([record("loss", 10, np.float32(0.5), epoch=1), record("acc", 10, 3, epoch=1), record("loss", 20, 0.25)])
     sink.write([record("loss", 5, math.inf)])
@@ -85,10 +85,10 @@ def test_every_kind_of_value(begin, tmp_path):
             assert np.array_equal(np.asarray(image), PIXELS)
 
 
-def test_what_wandb_has_nothing_for_is_told_and_the_rest_is_kept(begin, tmp_path):
+def test_values_that_wandb_does_not_support_are_reported_and_the_rest_is_logged(begin, tmp_path):
     sink = begin()
     with (
-        pytest.warns(RuntimeWarning, match=r"^W&B: not all can be written: UnsendableError: 'z': .* complex"),
+        pytest.warns(RuntimeWarning, match=r"^W&B: not all records can be written: UnsendableError: 'z': .* complex"),
         pytest.raises(StorageError, match="1 lost"),
     ):
         sink.write([record("loss", 0, 1.0), record("z", 0, 1j)]), sink.flush()
@@ -99,7 +99,7 @@ def test_what_wandb_has_nothing_for_is_told_and_the_rest_is_kept(begin, tmp_path
     assert run.series("loss") == [(0, 1.0), (1, 2.0)]
 
 
-def test_two_runs_at_once_and_the_current_one_stays_what_it_is(begin, tmp_path):
+def test_two_runs_at_once_leave_the_current_run_alone(begin, tmp_path):
     one, other = begin(name="a"), begin(name="b")
     assert wandb.run is None
     for step in range(3):
@@ -109,7 +109,7 @@ def test_two_runs_at_once_and_the_current_one_stays_what_it_is(begin, tmp_path):
     assert [run.series("x") for run in read_all(tmp_path)] == [[(0, 0), (1, 1), (2, 2)], [(0, 0), (1, -1), (2, -2)]]
 
 
-def test_the_rows_of_others_are_not_lost_in_a_shared_run(tmp_path):
+def test_a_shared_run_loses_no_rows_of_other_code(tmp_path):
     """Late records while the training itself logs with `step=`: both are all there."""
     run = wandb.init(name="shared", dir=str(tmp_path), mode="offline")
     sink = WandB()

@@ -1,4 +1,4 @@
-"""Records of several series put together by when they happened: the rows of a table."""
+"""Align records of several series by step: the rows of a table."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sightglass.core.record import Record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """What was recorded together.
+    """The values that were recorded together.
 
     Attributes:
         step: The primary step.
         steps: Further step tracks.
-        wall_time: When it was, in seconds since the Unix epoch.
-        values: By their tags.
+        wall_time: When they were recorded, in seconds since the Unix epoch.
+        values: The values by their tags.
     """
 
     step: float
@@ -27,7 +27,7 @@ class Moment:
 
 
 def moments(records: Iterable[Record]) -> Iterator[Moment]:
-    """Put records that follow upon each other, of other tags and of the same steps, together."""
+    """Join consecutive records that have the same steps and different tags."""
     moment: Moment | None = None
     for record in records:
         if moment is None or moment.step != record.step or moment.steps != record.steps or record.tag in moment.values:

@@ -1,13 +1,13 @@
-"""The W&B sink: records in, rows of a Weights & Biases run out.
+"""The W&B sink: writes records as rows of a Weights & Biases run.
 
-Rule 1: the run object is held; the module's own `wandb.log` would write into whatever run is current by then.
-Rule 2: rows are logged without `step=`, since W&B silently drops a row whose step is lower than the newest. Steps are
-columns of the row instead, and `define_metric` makes "step" the x axis of every tag. So late records are kept, too.
-Rule 3: a run that others log into as well (`alone=False`) never has its step advanced by this sink: rows join the row
-that is open (`commit=False`). Those that would overwrite something in it wait until the others have gone on, or until
-the sink is closed. Their steps are columns named `sightglass/step` and so on, which nobody else writes.
-Rule 4: everything happens on a thread of its own (`outbox`). W&B's own files are written late: a killed process loses
-the history of an offline run. W&B is no store; a run directory is.
+* The sink holds the run object; `wandb.log` would write to whatever run is current by then.
+* Rows are logged without `step=`, because W&B silently drops a row whose step is lower than the newest. Steps are
+  columns of the row instead, and `define_metric` makes "step" the x axis of every tag, so late records appear, too.
+* In a run that other code logs to (`alone=False`) the sink never advances the run's step: its rows join the open row
+  (`commit=False`). A row that would overwrite values of the open row waits until the other code has advanced the step,
+  or until the sink is closed. Its steps are columns named `sightglass/step` and so on, which no other code writes.
+* Everything happens on a thread of its own (`DeliveryQueue`). W&B writes its own files late, so a killed process loses
+  the history of an offline run; a run directory does not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import math
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +26,7 @@ import numpy as np
 from sightglass.core.errors import MissingExtraError, StorageError, UnsendableError
 from sightglass.core.record import Record
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text, is_real, n_bytes, to_host
+from sightglass.storage.foreign.event_encoding import leaves
 from sightglass.storage.format.png import encode_png
 
 from .align import Moment, moments
@@ -33,32 +34,32 @@ from .delivery_queue import DeliveryQueue, DeliveryStatistics
 
 STEP: Final = "step"
 SHARED: Final = "sightglass/"
-MAX_BINS: Final = 512
-TIMEOUT_S: Final = 60.0
+MAX_BINS: Final = 512  # W&B's own limit
+TIMEOUT_S: Final = 60.0  # W&B hands rows to a process of its own, which may be busy uploading
 
 _shared: Final[weakref.WeakKeyDictionary[Any, WandB]] = weakref.WeakKeyDictionary()
 
 
 class WandB:
-    """Writes records into a W&B run.
+    """Writes records to a W&B run.
 
-    Numbers, texts, histograms and images become what W&B has for them; arrays become histograms of their elements,
-    mappings names with slashes. What W&B has nothing for is left out, counted, and told.
+    Numbers, texts, histograms and images become W&B's own types; arrays become histograms of their elements, and
+    mappings names with slashes. Values of other types are left out, counted and reported.
 
     Args:
-        run: The run; by default the active one.
-        alone: Whether nobody else logs into it: then every moment is a row of its own, at once.
+        run: The W&B run; by default the active one.
+        alone: Whether no other code logs to the run: then values of each step become a row at once.
 
     Raises:
         MissingExtraError: `wandb` is not installed.
-        StorageError: No run is given, and none is active.
+        StorageError: `run` is `None`, and no run is active.
     """
 
     def __init__(self, run: Any = None, *, alone: bool = False) -> None:
         wandb = load()
         run = wandb.run if run is None else run
         if run is None:
-            raise StorageError("No W&B run is active: call wandb.init() first, or give one: WandB(run)")
+            raise StorageError("No W&B run is active: call wandb.init() first, or pass a run: WandB(run)")
         self.run = run
         self._alone = alone
         self._finishes = False
@@ -68,14 +69,14 @@ class WandB:
         self._held: deque[dict[str, Any]] = deque()
         self._open_row: dict[str, Any] = {}
         self._open_step = -1
-        self._outbox: DeliveryQueue[Sequence[Record]] = DeliveryQueue(
+        self._queue: DeliveryQueue[Sequence[Record]] = DeliveryQueue(
             "W&B", self._deliver, settle=self._settle, end=self._end
         )
-        atexit.register(self._at_exit)  # W&B ends its runs at exit, too: what comes later runs earlier
+        atexit.register(self._at_exit)  # registered after W&B's own, so it runs before W&B ends its runs
 
     @classmethod
     def begin(cls, **options: Any) -> WandB:
-        """Begin a run of its own next to all others, and finish it at the end; this may wait for the network.
+        """Start a W&B run of its own beside all others, and finish it in `close`; may wait for the network.
 
         Args:
             **options: As for `wandb.init`.
@@ -89,44 +90,43 @@ class WandB:
 
     @classmethod
     def shared(cls, run: Any) -> WandB:
-        """Return the one sink of a run that others log into as well: several would overwrite each other's steps."""
+        """Return the one sink of a run that other code logs to: several would overwrite each other's steps."""
         sink = _shared.get(run)
-        if sink is None or sink._outbox.closed:
+        if sink is None or sink._queue.closed:
             sink = _shared[run] = cls(run)
         return sink
 
     def push(self, timeout_s: float = TIMEOUT_S) -> None:
-        """Flush, and let nothing wait for others any more: what is held becomes rows. Errors as in `flush`."""
+        """Flush, and log the rows that wait for the open row, too. Errors as in `flush`."""
         self._pushing = True
         self.flush(timeout_s)
 
     def write(self, records: Sequence[Record]) -> None:
-        """Let records be written; never waits.
+        """Queue records to be written; never waits.
 
         Args:
-            records: Those that follow upon each other and have the same steps become one row. Their values must not be
-                changed any more.
+            records: Consecutive records of the same steps become one row. Their values must not be changed after this.
         """
-        self._outbox.put(records, sum(n_bytes(record.value) for record in records))
+        self._queue.put(records, sum(n_bytes(record.value) for record in records))
 
     def flush(self, timeout_s: float = TIMEOUT_S) -> None:
-        """Wait until all records are handed to W&B, but for those that wait for others (see rule 3).
+        """Wait until W&B has all records, except those of rows that wait for the open row.
 
         Raises:
-            StorageError: They are not in time, or some could not be.
+            StorageError: W&B has not taken them in time, or some could not be written.
         """
-        self._outbox.flush(timeout_s)
+        self._queue.flush(timeout_s)
 
     def close(self, timeout_s: float = TIMEOUT_S) -> None:
-        """Hand everything to W&B, and finish the run if this sink has begun it. Errors as in `flush`."""
+        """Pass everything to W&B, and finish the run if this sink has started it. Errors as in `flush`."""
         atexit.unregister(self._at_exit)
-        self._outbox.close(timeout_s)
+        self._queue.close(timeout_s)
 
     def statistics(self) -> DeliveryStatistics:
-        """Return how many calls of `write` were delivered, and what was lost."""
-        return self._outbox.statistics()
+        """Return how many calls of `write` were delivered, and how many were lost."""
+        return self._queue.statistics()
 
-    # On the outbox's thread
+    # On the queue's thread
 
     def _deliver(self, records: Sequence[Record]) -> None:
         problems: list[str] = []
@@ -145,7 +145,7 @@ class WandB:
             except (UnsendableError, MissingExtraError, ValueError, OverflowError) as error:
                 problems.append(f"{tag!r}: {error}")
         for name in {**steps, **values}:
-            if name in self._tags or "*" in name:  # W&B takes a star for a pattern
+            if name in self._tags or "*" in name:  # a star is a pattern to W&B
                 continue
             axis = {"hidden": True} if name in steps else {"step_metric": self._prefix + STEP}
             self.run.define_metric(name, **axis)
@@ -159,10 +159,10 @@ class WandB:
             self.run.log(row, commit=self._alone)
             if not self._alone:
                 self._open_row |= row
-                self._open_step = self.run.step  # asked behind the row: it is in this one, or in an earlier one
+                self._open_step = self.run.step  # read after the row, which is in this step or an earlier one
 
     def _fits(self, row: Mapping[str, Any]) -> bool:
-        """Tell whether a row overwrites nothing that this sink has put into the one that is open."""
+        """Return whether a row overwrites no value that this sink has put into the open row."""
         if all(name not in self._open_row or _same(row[name], self._open_row[name]) for name in row):
             return True
         if self.run.step == self._open_step:
@@ -174,10 +174,10 @@ class WandB:
         self._advance()
         if self._pushing:
             self._pushing = False
-            self._let_go()
+            self._commit_waiting()
 
-    def _let_go(self) -> None:
-        """Close the row that is open, as often as something waits for that; W&B closes the last one at its end."""
+    def _commit_waiting(self) -> None:
+        """Commit the open row as long as rows wait for that; W&B commits the last one when the run ends."""
         while self._held:
             self.run.log({}, commit=True)
             self._open_row = {}
@@ -186,7 +186,7 @@ class WandB:
     def _end(self) -> None:
         try:
             self._advance()
-            self._let_go()
+            self._commit_waiting()
         finally:
             if self._finishes:
                 self.run.finish()
@@ -199,10 +199,10 @@ class WandB:
 
 
 def load() -> Any:
-    """Load the package.
+    """Import the package.
 
     Raises:
-        MissingExtraError: It is not installed.
+        MissingExtraError: `wandb` is not installed.
     """
     try:
         import wandb
@@ -211,24 +211,15 @@ def load() -> Any:
     return wandb
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(one: object, other: object) -> bool:
     return isinstance(one, int | float | str) and isinstance(other, int | float | str) and one == other
 
 
-def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Go through the values of nested mappings by names with slashes."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from leaves(value, f"{prefix}{name}/")
-        else:
-            yield f"{prefix}{name}", value
-
-
 def number(value: Any) -> int | float:
-    """Return Python's own number for a real one of any library.
+    """Return a real number of any library as a Python number.
 
     Raises:
-        UnsendableError: It is none.
+        UnsendableError: `value` is not a real number.
     """
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, int):
@@ -240,11 +231,11 @@ def number(value: Any) -> int | float:
 
 
 def encode(value: Any) -> Any:
-    """Return what W&B has for a value.
+    """Convert a value to W&B's own type.
 
     Raises:
-        UnsendableError: It has nothing.
-        ValueError: It is no such image.
+        UnsendableError: W&B has no such type.
+        ValueError: The shape or dtype is not that of an image.
     """
     value = to_host(value)
     match value:
@@ -260,7 +251,7 @@ def encode(value: Any) -> Any:
             return _image(encode_png(value.value), value.caption)
         case Images():
             captions = value.captions or ("",) * len(value.value)
-            return [_image(encode_png(one), told) for one, told in zip(value.value, captions, strict=True)]
+            return [_image(encode_png(one), caption) for one, caption in zip(value.value, captions, strict=True)]
         case Figure():
             return _image(value.data, "")
         case list() | tuple():
@@ -268,7 +259,7 @@ def encode(value: Any) -> Any:
         case np.ndarray() if value.ndim and is_real(value.dtype):
             return _histogram(Histogram(value))
         case np.ndarray():
-            raise UnsendableError(f"W&B has nothing for an array of {value.dtype}")
+            raise UnsendableError(f"W&B does not support arrays of {value.dtype}")
         case None:
             return None
     return number(value)
@@ -276,7 +267,7 @@ def encode(value: Any) -> Any:
 
 def _histogram(value: Histogram) -> Any:
     counts, edges = value.counts, value.edges
-    together = math.ceil(len(counts) / MAX_BINS)  # W&B takes no more bins
+    together = math.ceil(len(counts) / MAX_BINS)  # as few as fit
     if together > 1:
         starts = np.arange(0, len(counts), together)
         counts, edges = np.add.reduceat(counts, starts), np.append(edges[starts], edges[-1])

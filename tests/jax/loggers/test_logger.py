@@ -326,8 +326,8 @@ def test_a_sink_that_fails_does_not_stop_the_program():
         logger.flush()
 
     with (
-        pytest.warns(RuntimeWarning, match=r"^Broken: not all can be written: OSError: no write") as told,
-        pytest.raises(StorageError, match=r"^Broken: not all could be written, 4 lost: OSError: no write$"),
+        pytest.warns(RuntimeWarning, match=r"^Broken: not all records can be written: OSError: no write") as told,
+        pytest.raises(StorageError, match=r"^Broken: not all records could be written, 4 lost: OSError: no write$"),
     ):
         run()
     assert len(told) == 1
@@ -359,7 +359,7 @@ def test_a_closed_logger_refuses_and_says_what_it_loses():
     for misuse in (logger.init, lambda: logger.tap(train, state), lambda: logger.log(state, logdict({}))):
         with pytest.raises(LogError, match=r"^This Memory is closed$"):
             misuse()
-    with pytest.warns(RuntimeWarning, match="it is closed"):
+    with pytest.warns(RuntimeWarning, match="the queue is closed"):
         tapped(1.0), jax.effects_barrier()
     assert logger.statistics().n_lost == 3
 
@@ -371,8 +371,8 @@ def test_an_error_in_the_block_is_not_hidden_by_one_of_the_logger():
             raise ZeroDivisionError
 
     with (
-        pytest.warns(RuntimeWarning, match="^Broken: not all could be written, 3 lost: OSError: no write"),
-        pytest.warns(RuntimeWarning, match="^Broken: not all can be written"),
+        pytest.warns(RuntimeWarning, match="^Broken: not all records could be written, 3 lost: OSError: no write"),
+        pytest.warns(RuntimeWarning, match="^Broken: not all records can be written"),
         pytest.raises(ZeroDivisionError),
     ):
         run()

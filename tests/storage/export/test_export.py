@@ -249,7 +249,7 @@ def test_bfloat16_becomes_float32(record: Callable[..., Recording]) -> None:
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv"])
-def test_columns_widen_for_what_comes_later(record: Callable[..., Recording], form: Form) -> None:
+def test_later_records_add_columns(record: Callable[..., Recording], form: Form) -> None:
     pl = pytest.importorskip("polars")
     recording = record(
         ("a", columns(np.array([1.0]))),
@@ -283,7 +283,7 @@ def test_large_series_are_written_in_row_groups(
     assert file.read()["value"].to_pylist() == list(range(6000))
 
 
-def test_tags_that_make_no_names_of_files_have_files(record: Callable[..., Recording]) -> None:
+def test_any_tag_gets_a_file(record: Callable[..., Recording]) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
     tags = ["a/b", "a:b", "A_b", "scalars", "../up", "", "x" * 300]
     recording = record(*((tag, columns([np.arange(i + 1)])) for i, tag in enumerate(tags)))
@@ -356,7 +356,7 @@ def test_mindspore_reads_what_was_written(record: Callable[..., Recording], tmp_
 
 
 @pytest.mark.parametrize("form", ["tensorboard", "mindspore"])
-def test_what_was_written_opens_again(record: Callable[..., Recording], tmp_path: Path, form: Form) -> None:
+def test_exported_files_open_as_recordings(record: Callable[..., Recording], tmp_path: Path, form: Form) -> None:
     rng = np.random.default_rng(0)
     values = {tag: rng.normal(size=50) for tag in ("loss", "accuracy")}
     kernels = rng.normal(size=(5, 3, 4)).astype(np.float32)
@@ -382,7 +382,7 @@ def test_what_was_written_opens_again(record: Callable[..., Recording], tmp_path
 
 
 @pytest.mark.parametrize("form", ["tensorboard", "mindspore"])
-def test_steps_that_are_no_integers_are_cut_and_told(record: Callable[..., Recording], form: Form) -> None:
+def test_steps_that_are_not_integers_are_cut_and_reported(record: Callable[..., Recording], form: Form) -> None:
     recording = record(("a", columns(np.arange(4.0), steps=[0.5, NAN, 1e300, 3.0])))
 
     exported = export(recording, to=form)
@@ -416,9 +416,7 @@ def test_series_of_one_tag_have_names_of_their_own(record: Callable[..., Recordi
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv", "npz", "tensorboard", "mindspore"])
-def test_nothing_is_replaced_unless_that_is_asked_for(
-    record: Callable[..., Recording], tmp_path: Path, form: Form
-) -> None:
+def test_files_are_replaced_only_with_overwrite(record: Callable[..., Recording], tmp_path: Path, form: Form) -> None:
     recording = record(("a", columns(np.arange(3.0))))
     first = export(recording, to=form)
     before = {file.path: file.path.read_bytes() for file in first.files}
@@ -445,7 +443,7 @@ def test_a_failure_leaves_nothing(
     assert os.listdir(tmp_path) == ["mnist"]
 
 
-def test_damaged_records_are_told(record: Callable[..., Recording], tmp_path: Path) -> None:
+def test_damaged_records_are_reported(record: Callable[..., Recording], tmp_path: Path) -> None:
     record(("a", columns(np.arange(3.0))), ("a", columns(np.full(1000, 7.0), index=3)))
     (path,) = (tmp_path / "mnist").iterdir()
     content = bytearray(path.read_bytes())

@@ -193,7 +193,7 @@ def test_opening_decodes_no_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     part.close()
 
 
-def test_only_the_version_tells_whose_file_it_is(tmp_path: Path) -> None:
+def test_the_version_record_alone_says_which_program_wrote_a_file(tmp_path: Path) -> None:
     theirs = write(tmp_path / "a", "mindspore", {1: {"loss": 1.0}})
     misnamed = theirs.rename(theirs.with_name(NAMES["tensorboard"].format(1)))
     assert open_part(misnamed).dialect == "mindspore"
@@ -244,9 +244,7 @@ def by_hand(values: list[tuple[int, int, int]]) -> list[int]:
     st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(0, 3), min_size=1, max_size=3)), max_size=30),
     st.sets(st.integers(0, 30)),
 )
-def test_log_events_are_numbered_as_the_rule_says_however_they_come(
-    told: list[tuple[int, list[int]]], cuts: set[int]
-) -> None:
+def test_log_events_are_numbered_by_the_rule_in_any_batches(told: list[tuple[int, list[int]]], cuts: set[int]) -> None:
     values = [(i, series, step) for i, (step, several) in enumerate(told) for series in several]
     log_events, numbers = LogEvents(joins_steps=True), []
     bounds = [0, *sorted(cut for cut in cuts if cut < len(told)), len(told)]
@@ -303,7 +301,7 @@ def test_any_wrong_bit_costs_one_frame_and_is_never_a_value(tmp_path: Path, dial
         part.close()
 
 
-def test_damage_is_named_and_passed_over(tmp_path: Path, dialect: str) -> None:
+def test_damage_is_named_and_skipped(tmp_path: Path, dialect: str) -> None:
     before = {step: {"loss": step / 4} for step in range(1, 4)}
     path = write(tmp_path, dialect, before)
     place = len(path.read_bytes())
@@ -337,7 +335,7 @@ def test_bytes_that_change_after_the_scan_are_never_values(tmp_path: Path, diale
     part.close()
 
 
-def test_the_bytes_of_a_value_that_make_none_are_damage(tmp_path: Path) -> None:
+def test_malformed_values_are_damage(tmp_path: Path) -> None:
     bad = [*bytes_field(1, b"h"), *bytes_field(9, *bytes_field(1, double_field(1, 1.0), varint_field(3, 2**63)))]
     path = path_of(tmp_path, "mindspore")
     event = [double_field(1, 1.0), varint_field(2, 7), *bytes_field(5, *bytes_field(1, *bad))]
@@ -397,7 +395,7 @@ def test_files_that_began_within_one_second_stay_apart(tmp_path: Path) -> None:
     assert check(tmp_path).intact
 
 
-def test_the_lowest_rank_is_opened_unless_another_is_asked_for(tmp_path: Path) -> None:
+def test_the_lowest_rank_is_opened_by_default(tmp_path: Path) -> None:
     for rank in (3, 5):
         path = tmp_path / f"events.out.events.summary.{BEGAN}.{rank}.host_MS"
         path.write_bytes(version("mindspore") + events("mindspore", {"rank": float(rank)}, step=1))
@@ -407,7 +405,7 @@ def test_the_lowest_rank_is_opened_unless_another_is_asked_for(tmp_path: Path) -
         assert (lowest.series("rank")[0].value, other.series("rank")[0].value) == (3, 5)
 
 
-def test_what_cannot_be_shown_is_counted(tmp_path: Path) -> None:
+def test_values_that_cannot_be_shown_are_counted(tmp_path: Path) -> None:
     fixture(tmp_path, "tensorflow.out.events", "tensorboard")
     with Recording(tmp_path) as recording:
         (part,) = recording.parts

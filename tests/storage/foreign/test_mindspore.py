@@ -157,7 +157,7 @@ def test_images_are_their_files(logged):
     assert picture(grey.data) == Picture("image/png", 4, 15, 3)
 
 
-def test_what_is_not_known_is_told():
+def test_unknown_values_are_listed():
     value = joined([*bytes_field(1, b"loss"), *bytes_field(10, b"")])
     payload = joined([double_field(1, 2.0), *bytes_field(5, *bytes_field(1, value)), *bytes_field(4, b"")])
 
@@ -167,7 +167,7 @@ def test_what_is_not_known_is_told():
     ]
 
 
-def test_our_own_blocks_are_passed_over():
+def test_our_own_blocks_are_skipped():
     event = message("Event")(wall_time=1)
     event.block = b"x"
 
@@ -181,7 +181,7 @@ def test_our_own_blocks_are_passed_over():
         (joined([double_field(1, 1), *bytes_field(5, *bytes_field(1, b""))]), "Expected a value with a tag"),
     ],
 )
-def test_what_is_required_is_missed(payload, what):
+def test_missing_fields_are_refused(payload, what):
     with pytest.raises(WireError, match=what):
         decode_event(memoryview(payload))
 
@@ -224,7 +224,7 @@ def test_written_values_are_read_by_mindspore(theirs):
     assert not any(len(UnknownFieldSet(part)) for part in (event, *event.summary.value, *got["weights"].buckets))
 
 
-def test_what_cannot_be_said_is_left_out_with_the_reason():
+def test_unsupported_values_are_left_out_with_the_reason():
     values = {
         "text": "hello",
         "note": Text("hello"),
@@ -252,12 +252,12 @@ def test_what_cannot_be_said_is_left_out_with_the_reason():
     }
 
 
-def test_nothing_to_say_is_no_event():
+def test_no_values_are_no_event():
     assert encode_event({"text": "hello"}, step=1, wall_time=1.0)[0] == []
 
 
 @given(st.lists(st.floats(width=32), min_size=1), st.integers(1, 9))
-def test_histograms_survive(samples, bins):
+def test_histograms_round_trip(samples, bins):
     histogram = Histogram(samples, bins=bins)
 
     read = only(encoded({"a": histogram})[0]).value
@@ -300,7 +300,7 @@ def test_holes_between_buckets_are_empty_bins():
         (([0], [1], [NAN]), r"Expected counts from 0 to 2\*\*62"),
     ],
 )
-def test_buckets_that_are_none_are_refused(buckets, what):
+def test_invalid_buckets_are_refused(buckets, what):
     with pytest.raises(WireError, match=what):
         from_buckets(*buckets)
 

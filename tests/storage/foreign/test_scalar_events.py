@@ -81,7 +81,7 @@ def check(dialect, payloads):
 @pytest.mark.parametrize("name", DIALECTS)
 @given(data=st.data())
 @settings(max_examples=examples(200))
-def test_what_is_read_is_what_is_decoded(name, data):
+def test_batches_are_decoded_as_single_events_are(name, data):
     events = data.draw(st.lists(st.one_of(plain_events(), tensor_events(), odd_events()), max_size=20))
     copies = [data.draw(st.sampled_from(events)) for _ in range(data.draw(st.integers(0, 20)))] if events else []
 
@@ -119,7 +119,7 @@ def test_scalars_that_tensorflow_2_writes_are_read_as_a_whole():
     assert scalars.values.tolist() == [0.5 * i for i in range(100)]
 
 
-def test_other_events_are_left():
+def test_other_events_are_left_to_be_decoded_one_by_one():
     scalar = b"".join(map(bytes, tensorboard.encode_event({"a": 1.0}, step=1, wall_time=1)[0]))
     text = b"".join(map(bytes, tensorboard.encode_event({"a": "hello"}, step=1, wall_time=1)[0]))
 
@@ -128,7 +128,7 @@ def test_other_events_are_left():
     assert scalars.ids.tolist() == [-1] * 5 + [0] * 5 + [-1] * 10
 
 
-def test_nothing_is_nothing():
+def test_no_events_are_no_scalars():
     assert read_scalars(*laid_out([]), tensorboard.find_scalar).tags == []
 
 

@@ -132,7 +132,7 @@ def test_images_and_texts_of_tensorboardx(x):
     assert of_step(x, 1000, "note/text_summary").value == Text("step *1000* ü")
 
 
-def test_hyperparameters_are_passed_over(x):
+def test_hyperparameters_are_skipped(x):
     assert [(item.tag, item.type) for item in x if item.kind == "unknown"] == [
         ("_hparams_/experiment", "hparams"),
         ("_hparams_/session_start_info", "hparams"),
@@ -208,7 +208,7 @@ def test_a_single_number_stands_for_all_without_taking_memory(tf):
     assert repeated.strides == (0,)
 
 
-def test_audio_and_graphs_are_passed_over(tf):
+def test_audio_and_graphs_are_skipped(tf):
     assert [(item.tag, item.type, item.value) for item in tf if item.kind == "unknown"] == [
         ("sound", "audio", None),
         ("", "graph", None),
@@ -268,7 +268,7 @@ def test_ends_of_old_histograms_that_contradict_the_limits_lose_no_count(low, hi
     assert only(of_proto(histo=histo)).value.total == 7
 
 
-def test_pictures_of_other_kinds_are_told_by_their_bytes():
+def test_image_formats_are_recognised_by_their_bytes():
     from tensorboard.compat.proto.summary_pb2 import Summary
 
     for start, media_type in (
@@ -279,7 +279,7 @@ def test_pictures_of_other_kinds_are_told_by_their_bytes():
         assert only(payload).value == Figure(start, media_type)
 
 
-def test_tensors_of_unknown_types_are_passed_over():
+def test_tensors_of_unknown_types_are_skipped():
     from tensorboard.compat.proto.tensor_pb2 import TensorProto
 
     assert only(of_proto(tensor=TensorProto(dtype=24))).type == "tensor of type 24"
@@ -335,7 +335,7 @@ def test_written_values_are_read_by_tensorboard(tmp_path):
     assert read.Images("figure")[0].encoded_image_string == values["figure"].data
 
 
-def test_what_cannot_be_said_is_left_out_with_the_reason():
+def test_unsupported_values_are_left_out_with_the_reason():
     payload, left_out = encoded(
         {"none": None, "webp": Figure(b"RIFF", "image/webp"), "dates": np.array(["2020"], "M8[s]"), "loss": 1}
     )
@@ -353,7 +353,7 @@ def test_what_cannot_be_said_is_left_out_with_the_reason():
     hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4),
     st.data(),
 )
-def test_arrays_survive_without_a_loss(name, shape, data):
+def test_arrays_round_trip(name, shape, data):
     dtype = from_raw(b"", name).dtype
     array = data.draw(hnp.arrays(np.float32 if name == "bfloat16" else dtype, shape)).astype(dtype)
 
@@ -365,7 +365,7 @@ def test_arrays_survive_without_a_loss(name, shape, data):
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1), st.integers(1, 9))
-def test_histograms_survive_but_for_empty_ends(samples, bins):
+def test_histograms_round_trip_except_for_empty_ends(samples, bins):
     histogram = Histogram(samples, bins=bins)
 
     read = only(encoded({"a": histogram})[0]).value

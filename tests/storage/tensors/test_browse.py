@@ -91,7 +91,7 @@ def test_complex_numbers_count_by_their_magnitudes(what: Any, value: complex) ->
     assert found.value == value
 
 
-def test_what_cannot_be_searched_says_so() -> None:
+def test_unsearchable_values_are_refused() -> None:
     with pytest.raises(UnknownNameError, match=r"^Unknown kind of value 'foo'\. Known: absmax, inf, max,"):
         browse.find(Values(1.0), "foo")  # type: ignore[arg-type]
     for value in ("text", [1, 2], {"a": 1}, Histogram(np.arange(3.0)), np.array(["2020"], "datetime64[D]")):
@@ -101,7 +101,7 @@ def test_what_cannot_be_searched_says_so() -> None:
 
 
 @given(arrays, st.integers(1, 8), st.none() | st.integers(1, 4))
-def test_histograms_count_every_finite_value_of_what_is_intact(
+def test_histograms_count_every_finite_value_of_intact_records(
     values: list[Any], bins: int, max_steps: int | None
 ) -> None:
     if all(x is None for x in values):
@@ -130,7 +130,7 @@ def test_histograms_of_nothing_and_of_numbers_and_of_stored_ones() -> None:
         browse.histograms(Values("text"))
 
 
-def test_differences_do_not_wrap_around_and_want_the_same_shape() -> None:
+def test_differences_do_not_wrap_around_and_need_one_shape() -> None:
     kept = Values(np.array([1, 2], np.uint8), np.array([3, 1], np.uint8), np.zeros(3))
     assert browse.difference(kept, 0, 10).tolist() == [-2, 1]
     assert browse.difference(kept, 0, 0, other=Values(np.array([0.5, 0.5]))).tolist() == [0.5, 1.5]
@@ -149,7 +149,7 @@ def test_tables_and_statistics_are_of_the_part() -> None:
         browse.table(kept, 0, "[:, :, :]")
 
 
-def test_a_damaged_record_is_passed_over_in_a_real_file(tmp_path: Path) -> None:
+def test_a_damaged_record_is_skipped_in_a_real_file(tmp_path: Path) -> None:
     import sightglass as sg
     from sightglass.storage.read.segment_reader import SegmentReader
 

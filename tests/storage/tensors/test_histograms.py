@@ -137,7 +137,7 @@ def test_stored_histograms_of_common_edges_stay_as_they_are(steps):
     np.testing.assert_array_equal(found.counts, [step.counts for step in steps])
 
 
-def test_edges_that_differ_are_not_taken_over():
+def test_edges_that_differ_are_not_adopted():
     first, second = Histogram(np.arange(10.0)), Histogram(np.arange(20.0))
     assert series([first, second]).edges[-1] == 19
     assert series([first, np.arange(20.0)]).edges[-1] == 19

@@ -1,7 +1,7 @@
-"""Looking into the tensors of a series: tables, statistics, histograms over its steps, differences, searches.
+"""Browse the tensors of a series: tables, statistics, histograms over its steps, differences, searches.
 
-The functions take any object with steps and values (`TensorSource`): a series of ours, or of another program's files.
-They read one step at a time, and of it only what is asked for.
+The functions take any object with steps and values (`TensorSource`), such as a series of a recording. They read one
+step at a time, and only the part of it that they need.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ Index = slices.Index | slices.Entry | str
 
 
 class TensorSource(Protocol):
-    """What is looked into."""
+    """A series of tensors."""
 
     @property
     def tag(self) -> str:
         """The tag."""
 
     @property
-    def steps(self) -> Any:
-        """Shape (n,)."""
+    def steps(self) -> npt.NDArray[Any]:
+        """Shape (n,), int64 or float64."""
 
     @property
-    def wall_times(self) -> Any:
-        """Shape (n,)."""
+    def wall_times(self) -> npt.NDArray[np.float64]:
+        """Shape (n,), in seconds since the Unix epoch."""
 
     def __len__(self) -> int:
         """Return how many records there are."""
 
     def __getitem__(self, i: int, /) -> Record:
-        """Return one of them."""
+        """Return one record."""
 
     def at(self, step: float, index: Index | None = None) -> Any:
         """Return the value at a step, or a part of it."""
@@ -59,25 +59,25 @@ class Histograms:
     """The values of a series at its steps, in common bins.
 
     Attributes:
-        steps: Shape (n_steps,).
+        steps: Shape (n_steps,), int64 or float64.
         wall_times: Shape (n_steps,), in seconds since the Unix epoch.
         series: Their counts, edges and percentiles.
     """
 
-    steps: Any
-    wall_times: Any
+    steps: npt.NDArray[Any]
+    wall_times: npt.NDArray[np.float64]
     series: h.HistogramSeries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A place in a series that was searched for.
+    """A value that was found in a series.
 
     Attributes:
         step: The step.
-        wall_time: When it was, in seconds since the Unix epoch.
-        index: Where in the array; empty for a number.
-        value: What is there.
+        wall_time: When it was recorded, in seconds since the Unix epoch.
+        index: Its index in the array; empty for a number.
+        value: The value.
     """
 
     step: float
@@ -87,37 +87,38 @@ class Found:
 
 
 def table(
-    kept: TensorSource, step: float, index: Index = "", *, max_cells: int = slices.MAX_CELLS
+    source: TensorSource, step: float, index: Index = "", *, max_cells: int = slices.MAX_CELLS
 ) -> slices.TensorTable:
-    """Read a part of a tensor with at most two free dimensions, to be shown as a table.
+    """Read a part of a tensor with at most two free dimensions, as a table.
 
     Args:
-        kept: The series.
-        step: Which step.
-        index: Which part, such as "[0, :, 2:5]".
-        max_cells: How many cells it may have.
+        source: The series.
+        step: The step.
+        index: The part, such as "[0, :, 2:5]".
+        max_cells: The largest number of cells.
 
     Raises:
-        UnknownNameError: Nothing was kept at this step.
-        QueryError: There is no such part; RefusedQueryError, if it is no table or too large for one.
+        UnknownNameError: Nothing was recorded at this step.
+        QueryError: The tensor has no such part.
+        RefusedQueryError: The part has more than two dimensions, or too many cells.
     """
-    shape = kept.shape_at(step)
+    shape = source.shape_at(step)
     chosen = slices.cells(index, shape, max_cells=max_cells)
-    return slices.make_table(array_of(kept.tag, kept.at(step, chosen)), chosen, shape)
+    return slices.make_table(array_of(source.tag, source.at(step, chosen)), chosen, shape)
 
 
-def statistics(kept: TensorSource, step: float, index: Index | None = None) -> tensor_statistics.TensorStatistics:
-    """Return what is known of a tensor, or of a part of it: shape, extremes, mean, deviation, norm, counts.
+def statistics(source: TensorSource, step: float, index: Index | None = None) -> tensor_statistics.TensorStatistics:
+    """Describe a tensor, or a part of it: shape, extremes, mean, deviation, norm, counts.
 
     Raises:
-        UnknownNameError: Nothing was kept at this step.
-        QueryError: There is no such part, or nothing there that has statistics.
+        UnknownNameError: Nothing was recorded at this step.
+        QueryError: The tensor has no such part, or the value is not an array of numbers.
     """
-    return tensor_statistics.statistics(array_of(kept.tag, kept.at(step, index)))
+    return tensor_statistics.statistics(array_of(source.tag, source.at(step, index)))
 
 
 def histograms(
-    kept: TensorSource,
+    source: TensorSource,
     *,
     bins: int | npt.ArrayLike = 64,
     scale: h.Scale = "linear",
@@ -127,17 +128,17 @@ def histograms(
 ) -> Histograms:
     """Count the values at all steps in common bins; arguments as in `histograms.series`.
 
-    Steps whose records are damaged are passed over.
+    Steps whose records are damaged are skipped.
 
     Args:
-        kept: The series, of tensors, histograms or numbers.
-        bins: How many bins, or their edges.
+        source: The series, of tensors, histograms or numbers.
+        bins: The number of bins, or their edges.
         scale: "linear" or "symlog".
-        clip_quantiles: From which quantile of all values to which the bins reach.
-        percentiles: Which percentiles to return as well, from 0 to 100.
-        max_steps: Only so many steps, evenly spaced, the first and the last among them.
+        clip_quantiles: The two quantiles of all values that the bins span.
+        percentiles: Percentiles to return as well, from 0 to 100.
+        max_steps: The largest number of steps; they are evenly spaced, with the first and the last among them.
     """
-    chosen = _Steps(kept, max_steps)
+    chosen = _Steps(source, max_steps)
     counted = h.series(chosen, bins=bins, scale=scale, clip_quantiles=clip_quantiles, percentiles=percentiles)
     intact = sorted(chosen.places)
     return Histograms(
@@ -148,48 +149,48 @@ def histograms(
 
 
 def difference(
-    kept: TensorSource, step: float, other_step: float, *, other: TensorSource | None = None, index: Index = ""
-) -> Any:
+    source: TensorSource, step: float, other_step: float, *, other: TensorSource | None = None, index: Index = ""
+) -> npt.NDArray[Any]:
     """Subtract the tensor at another step, of this series or another one, from the one at a step.
 
     Args:
-        kept: The series.
-        step: Which of its steps.
-        other_step: Which step of the other.
-        other: The other series, also of another run; by default the same.
-        index: Which part.
+        source: The series.
+        step: The step of the minuend.
+        other_step: The step of the subtrahend.
+        other: The other series, possibly of another run; by default the same.
+        index: The part.
 
     Returns:
         An array of a type in which nothing wraps around: see `statistics.difference`.
 
     Raises:
-        UnknownNameError: Nothing was kept at one of the steps.
+        UnknownNameError: Nothing was recorded at one of the steps.
         ViewError: The shapes differ.
     """
-    subtrahend = kept if other is None else other
+    subtrahend = source if other is None else other
     return tensor_statistics.difference(
-        array_of(kept.tag, kept.at(step, index)), array_of(subtrahend.tag, subtrahend.at(other_step, index))
+        array_of(source.tag, source.at(step, index)), array_of(subtrahend.tag, subtrahend.at(other_step, index))
     )
 
 
-def find(kept: TensorSource, what: tensor_statistics.Place) -> Found | None:
-    """Search all steps for a place: the first that is "nan", "inf", "posinf", "neginf" or "zero", or an extreme.
+def find(source: TensorSource, what: tensor_statistics.Place) -> Found | None:
+    """Search all steps for the first value that is "nan", "inf", "posinf", "neginf" or "zero", or for an extreme.
 
-    Steps whose records are damaged are passed over.
+    Steps whose records are damaged are skipped.
 
     Args:
-        kept: The series.
-        what: One of these, or "min", "max", "absmax": then that of all steps.
+        source: The series.
+        what: One of these, or "min", "max", "absmax" for the extreme of all steps.
 
     Returns:
-        `None` if there is no such place.
+        `None` if there is no such value.
 
     Raises:
-        UnknownNameError: There is no such thing to search for.
+        UnknownNameError: `what` is unknown.
     """
     best: Found | None = None
-    for record in _records(kept):
-        array = array_of(kept.tag, record.value)
+    for record in _records(source):
+        array = array_of(source.tag, record.value)
         index = tensor_statistics.find(array, what)
         if index is None:
             continue
@@ -202,22 +203,22 @@ def find(kept: TensorSource, what: tensor_statistics.Place) -> Found | None:
 
 
 def _rank(found: Found, what: str) -> Any:
-    """Return what is largest where the place is; integers stay what they are, for floats are fewer."""
+    """Return a number that is largest for the extreme; integers stay exact."""
     value = abs(found.value) if what == "absmax" or isinstance(found.value, complex) else found.value
     return -value if what == "min" else value
 
 
-def _records(kept: TensorSource) -> Iterator[Record]:
-    for i in range(len(kept)):
+def _records(source: TensorSource) -> Iterator[Record]:
+    for i in range(len(source)):
         with contextlib.suppress(DamagedError):
-            yield kept[i]
+            yield source[i]
 
 
-def array_of(tag: str, value: Any) -> Any:
-    """Return a value that was kept under a tag as an array.
+def array_of(tag: str, value: Any) -> npt.NDArray[Any]:
+    """Return a value that was recorded under a tag as an array.
 
     Raises:
-        QueryError: It is neither an array nor a number.
+        QueryError: The value is neither an array nor a number.
     """
     value = to_host(value.value if isinstance(value, Tensor) else value)
     if isinstance(value, bool | int | float | complex | np.generic | np.ndarray):
@@ -236,11 +237,11 @@ def _only(counted: h.HistogramSeries, steps: list[int]) -> h.HistogramSeries:
 
 
 class _Steps(Sequence[Any]):
-    """The values of a series, read when they are looked at; what is damaged is empty, and has no place."""
+    """The values of a series, read on access; a damaged one is empty, and is missing from `places`."""
 
-    def __init__(self, kept: TensorSource, max_steps: int | None) -> None:
-        self._kept = kept
-        n = len(kept)
+    def __init__(self, source: TensorSource, max_steps: int | None) -> None:
+        self._source = source
+        n = len(source)
         if max_steps is None or n <= max_steps:
             self._rows = np.arange(n)
         else:
@@ -252,8 +253,8 @@ class _Steps(Sequence[Any]):
 
     def __getitem__(self, i: Any) -> Any:
         try:
-            record = self._kept[int(self._rows[i])]
+            record = self._source[int(self._rows[i])]
         except DamagedError:
             return np.empty(0)
         value, self.places[i] = record.value, (record.step, record.wall_time)
-        return value if isinstance(value, Histogram) else np.atleast_1d(array_of(self._kept.tag, value))
+        return value if isinstance(value, Histogram) else np.atleast_1d(array_of(self._source.tag, value))

@@ -1,17 +1,17 @@
 """Histograms over steps, in bins that all steps share, without losing a value.
 
 Theory of operation
-    * Tensors are counted exactly, in the common bins. What lies outside of them, which only happens where the caller
-      chose the edges or clipped the range, is counted in the first and in the last bin.
-    * A stored histogram only tells how many values lie below each of its edges. Between them this number is
+    * Tensors are counted exactly, in the common bins. Values outside of them, which exist only if the caller chose the
+      edges or clipped the range, are counted in the first and in the last bin.
+    * A stored histogram only says how many values lie below each of its edges. Between them this number is
       interpolated linearly, at the common edges it is rounded, and the bins are the differences: so the total stays,
-      no bin is negative, and bins whose edges stay keep their counts. What was smeared when it was stored stays so.
+      no bin is negative, and bins with unchanged edges have unchanged counts.
     * Linear bins are of equal width. Symmetric-logarithmic bins are of equal width in `sign(x) * log1p(|x| / t)`:
       linear up to about the threshold t, logarithmic beyond. t is the lower decile of the magnitudes that are not
       zero, but no less than the largest of them divided by 10^12.
-    * The threshold and a clipped range are found from 1,025 quantiles of each step, so that every step counts the
-      same, taken from no more than 65,536 of a step's values, drawn with a fixed seed. They only decide what the
-      bins are; the counts are of all values.
+    * The threshold and a clipped range are found from 1,025 quantiles of each step, so every step has the same weight;
+      the quantiles are those of at most 65,536 of a step's values, drawn with a fixed seed. They only decide the bins;
+      the counts are of all values.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ Counts = npt.NDArray[np.int64]
 Scale = Literal["linear", "symlog"]
 Step = Histogram | Array
 
-MAX_BINS = 10**6
-N_QUANTILES = 1025
-N_SAMPLES = 2**16
+MAX_BINS = 10**6  # more than any screen shows, and still 8 MB a step
+N_QUANTILES = 1025  # 0.1 % apart, finer than the quantiles that people clip to
+N_SAMPLES = 2**16  # sorted in a few milliseconds; a quantile is off by 0.2 % of the values
 MAX_RATIO = 1e12  # of the largest magnitude to the threshold
 LARGEST = float(np.finfo(np.float64).max)
 
@@ -47,7 +47,7 @@ class HistogramSeries:
     """Histograms of several steps, in common bins.
 
     Attributes:
-        counts: Shape (n_steps, n_bins), int64; each row adds up to how many values of the step are finite. A bin
+        counts: Shape (n_steps, n_bins), int64; each row adds up to the number of finite values of the step. A bin
             includes its left edge, the last one both.
         edges: Shape (n_bins + 1,), float64, increasing.
         threshold: Where symmetric-logarithmic bins turn from linear to logarithmic; `None` for other bins.
@@ -68,7 +68,7 @@ class HistogramSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:
-    """What the common bins are found from: a step's finite range, some quantiles of it, its own edges."""
+    """What determines the common bins: a step's finite range, some of its quantiles, its own edges."""
 
     low: float
     high: float
@@ -90,18 +90,18 @@ def series(
     """Count the values of several steps in common bins.
 
     Args:
-        steps: For each step its tensor, of real numbers, or a stored histogram. Each is taken from the sequence twice
-            and let go in between, so the sequence may load them.
-        bins: How many bins, from 1 to 10^6, or their edges: increasing and finite. If all steps are histograms of the
-            same edges, and of so many bins, linear ones, these are the edges.
-        scale: "linear" or "symlog"; see above. Not looked at when the edges are given.
-        clip_quantiles: The bins only reach from one quantile of all steps' values to the other, each from 0 to 1; the
-            outliers are counted in the bins at the ends. Not looked at when the edges are given.
-        percentiles: Which percentiles to return as well, from 0 to 100.
+        steps: The tensor of real numbers, or the stored histogram, of each step. Each is read from the sequence twice
+            and released in between, so the sequence may load them.
+        bins: The number of bins, from 1 to 10^6, or their edges: increasing and finite. If all steps are histograms
+            with the same edges and this number of bins, linear bins get these edges.
+        scale: "linear" or "symlog"; see above. Ignored if `bins` are edges.
+        clip_quantiles: The two quantiles of all steps' values that the bins span, each from 0 to 1; outliers are
+            counted in the bins at the ends. Ignored if `bins` are edges.
+        percentiles: Percentiles to return as well, from 0 to 100.
 
     Raises:
         ValueError: The bins, the quantiles or the percentiles are out of range.
-        UnknownNameError: There is no such scale.
+        UnknownNameError: `scale` is unknown.
         TypeError: A step does not hold real numbers.
 
     >>> series([np.zeros(4), np.array([0.0, 1.0, np.nan])], bins=2).counts
@@ -140,14 +140,14 @@ def count(step: Histogram | npt.ArrayLike, edges: npt.ArrayLike) -> Counts:
     """Count a step's finite values in bins; those outside are counted in the first and in the last bin.
 
     Args:
-        step: A tensor of real numbers, counted exactly, or a histogram, whose total is kept.
+        step: A tensor of real numbers, counted exactly, or a histogram, whose total is preserved.
         edges: Shape (n_bins + 1,), increasing and finite.
 
     Returns:
         Shape (n_bins,).
 
     Raises:
-        ValueError: The edges are none.
+        ValueError: `edges` are not finite and increasing, or too many.
         TypeError: The step does not hold real numbers.
     """
     checked = _checked_bins(np.asarray(edges))
@@ -159,9 +159,9 @@ def percentiles(step: Histogram | npt.ArrayLike, qs: Sequence[float]) -> Floats:
     """Return percentiles of a step's finite values.
 
     Args:
-        step: A tensor of real numbers, which is partly sorted in a copy, or a histogram, in whose bins the values are
-            taken to be spread evenly.
-        qs: Which ones, from 0 to 100.
+        step: A tensor of real numbers, which is partly sorted in a copy, or a histogram, whose bins are taken
+            to be filled evenly.
+        qs: The percentiles, from 0 to 100.
 
     Returns:
         Shape (len(qs),); between two values linearly interpolated. NaN if no value is finite.
@@ -229,7 +229,7 @@ def _facts(step: Step) -> _Facts:
     if low > high:
         low, high, quantiles = math.nan, math.nan, np.full(N_QUANTILES, np.nan)
     else:
-        # The range is exact, whether or not its ends were drawn.
+        # The range is exact, even if its ends were not drawn.
         drawn = np.concatenate([[low, high], _sample(step)])
         quantiles = np.sort(drawn)[np.rint(ranks * (len(drawn) - 1)).astype(np.int64)]
     return _Facts(low=low, high=high, n_nan=n_nan, n_posinf=n_posinf, n_neginf=n_neginf, quantiles=quantiles)
@@ -246,7 +246,7 @@ def _sample(array: Array) -> Floats:
 
 
 def _range(facts: Sequence[_Facts], clip: tuple[float, float] | None) -> tuple[float, float]:
-    """Return what the bins span; NaN if no value is finite."""
+    """Return the range of the bins; NaN if no value is finite."""
     solid = [fact for fact in facts if not math.isnan(fact.low)]
     if not solid:
         return math.nan, math.nan
@@ -265,7 +265,7 @@ def _threshold(facts: Sequence[_Facts]) -> float:
 
 
 def _own_edges(facts: Sequence[_Facts], n_bins: int) -> Floats | None:
-    """Return the edges that all steps have already, if they have."""
+    """Return the edges that all steps share, or `None`."""
     first = facts[0].edges if facts else None
     if first is None or len(first) != n_bins + 1 or not _are_edges(first):
         return None
@@ -281,7 +281,7 @@ def _edges(low: float, high: float, n_bins: int, threshold: float | None) -> Flo
         edges[[0, -1]] = low, high
         if _are_edges(edges):
             return edges
-    # Also of a range of one value, or of so few floats that their logarithms are no different.
+    # Also for a range of one value, or of so few floats that their logarithms do not differ.
     edges = Histogram([] if math.isnan(low) else [low, high], bins=n_bins).edges
     edges[0], edges[-1] = np.fmin(edges[0], low), np.fmax(edges[-1], high)
     return edges
@@ -303,11 +303,11 @@ def _count(step: Step, edges: Floats) -> Counts:
 def _rebinned(histogram: Histogram, edges: Floats) -> Counts:
     own = np.clip(histogram.edges, -LARGEST, LARGEST)
     below = np.concatenate([[0], np.cumsum(histogram.counts)])
-    # The first of its own edges that is no less: where bins have no width, all they hold lies above.
+    # The first of its own edges that is not less: values in bins without a width lie above it.
     after = np.searchsorted(own, edges, side="left")
     inner = np.clip(after, 1, len(own) - 1)
     left, right = own[inner - 1], own[inner]
-    scale = np.where(np.maximum(-left, right) > LARGEST / 4, 0.25, 1)  # so that no width overflows
+    scale = np.where(np.maximum(-left, right) > LARGEST / 4, 0.25, 1)  # no width may overflow
     left, right = left * scale, right * scale
     share = (np.clip(edges * scale, left, right) - left) / np.where(right > left, right - left, 1)
     n_left, n_right = below[inner - 1], below[inner]

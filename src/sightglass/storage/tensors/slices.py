@@ -6,7 +6,7 @@ Theory of operation
     from the end; slices are clipped to the dimension, integers outside are errors: all this is as in NumPy.
 
     `parse_index` reads a text and `write_index` writes one. `resolve` makes an index concrete for a shape. `cells` does
-    so for a table, which shows at most two dimensions and `MAX_CELLS` values; what it refuses need not be loaded.
+    so for a table, which shows at most two dimensions and `MAX_CELLS` values, before anything is loaded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Entry = int | slice | EllipsisType
 Index = tuple[Entry, ...]
 Resolved = tuple[int | slice, ...]
 
-MAX_CELLS = 100_000
+MAX_CELLS = 100_000  # a browser draws them, and 1 MB of text sends them
 INT64 = range(-(2**63), 2**63)
 
 INTEGER = re.compile(r"([+-]?)\s*([0-9]+)")
@@ -48,9 +48,9 @@ class TensorTable:
         shape: The whole tensor's shape.
         index: One entry for each of its dimensions, as `resolve` returns them.
         values: Shape (), (n_rows,) or (n_rows, n_columns), in the tensor's dtype; a copy.
-        rows: Shape (n_rows,), int64: where the rows stand in the tensor; empty if `values` has no dimension.
+        rows: Shape (n_rows,), int64: the index of each row in the tensor; empty if `values` has no dimension.
         columns: Shape (n_columns,), int64; empty if `values` has less than two dimensions.
-        statistics: Of `values`.
+        statistics: The statistics of `values`.
     """
 
     shape: tuple[int, ...]
@@ -65,7 +65,7 @@ def parse_index(text: str) -> Index:
     """Read an index.
 
     Raises:
-        QuerySyntaxError: The text is none; a caret shows where.
+        QuerySyntaxError: The text is not an index; a caret shows where.
 
     >>> parse_index("[0, :, 2:5]")
     (0, slice(None, None, None), slice(2, 5, None))
@@ -93,7 +93,7 @@ def resolve(index: str | Entry | Index, shape: Sequence[int]) -> Resolved:
     """Make an index concrete for a shape.
 
     Args:
-        index: A text, or what `parse_index` returns, or a single entry of that.
+        index: A text, the result of `parse_index`, or one entry of it.
         shape: The tensor's shape.
 
     Returns:
@@ -117,10 +117,10 @@ def resolve(index: str | Entry | Index, shape: Sequence[int]) -> Resolved:
 
 
 def restrict(index: str | Entry | Index, shape: Sequence[int]) -> Resolved:
-    """Fit an index to a shape that it was not written for, such as another step's; never out of range.
+    """Fit an index to another shape, such as that of another step; never out of range.
 
-    What `resolve` takes comes out the same. Otherwise surplus entries at the end are dropped, integers out of range are
-    moved to the nearest end, and an integer in a dimension of length 0 becomes an empty slice.
+    An index that fits is resolved as by `resolve`. Otherwise surplus entries at the end are dropped, integers out of
+    range are moved to the nearest end, and an integer in a dimension of length 0 becomes an empty slice.
 
     Raises:
         QuerySyntaxError: The index cannot be read.
@@ -142,14 +142,14 @@ def cells(index: str | Entry | Index, shape: Sequence[int], *, max_cells: int = 
 
     Raises:
         QuerySyntaxError: The index cannot be read.
-        QueryError: It does not fit the shape.
-        RefusedQueryError: It leaves more than two dimensions free, or selects more than `max_cells` values.
+        QueryError: The index does not fit the shape.
+        RefusedQueryError: The index leaves more than two dimensions free, or selects more than `max_cells` values.
     """
     shape = tuple(shape)
     resolved = resolve(index, shape)
     free = [i for i, entry in enumerate(resolved) if isinstance(entry, slice)]
     if len(free) > 2:
-        fixed = sorted(sorted(free, key=lambda i: shape[i] == 0)[:-2])  # an integer in an empty one is out of range
+        fixed = sorted(sorted(free, key=lambda i: shape[i] == 0)[:-2])  # any integer is out of range of an empty one
         entries = [entry for entry, _ in _spread(index, shape)]
         for i in fixed:
             entries[i] = 0
@@ -170,17 +170,17 @@ def cells(index: str | Entry | Index, shape: Sequence[int], *, max_cells: int = 
 
 
 def table(array: npt.ArrayLike, index: str | Entry | Index = "", *, max_cells: int = MAX_CELLS) -> TensorTable:
-    """Cut a table from a tensor; values that are not finite are values like all others.
+    """Cut a table from a tensor.
 
     Args:
         array: The whole tensor; numbers of any kind.
-        index: Which part of it, with at most two slices.
-        max_cells: How many values are shown at most.
+        index: The part, with at most two slices.
+        max_cells: The largest number of values.
 
     Raises:
         QuerySyntaxError: The index cannot be read.
-        QueryError: It does not fit the shape.
-        RefusedQueryError: It leaves more than two dimensions free, or selects more than `max_cells` values.
+        QueryError: The index does not fit the shape.
+        RefusedQueryError: The index leaves more than two dimensions free, or selects more than `max_cells` values.
         TypeError: The tensor does not hold numbers.
     """
     array = np.asarray(array)
@@ -189,14 +189,14 @@ def table(array: npt.ArrayLike, index: str | Entry | Index = "", *, max_cells: i
 
 
 def make_table(part: npt.NDArray[Any], index: Resolved, shape: Sequence[int]) -> TensorTable:
-    """Make a table of the part that was loaded of a tensor.
+    """Make a table from a part of a tensor.
 
     Args:
-        part: What the index selects.
+        part: The values that the index selects.
         index: As `cells` returns it.
         shape: The whole tensor's shape.
     """
-    values = np.array(part)  # a view would hold on to the whole tensor
+    values = np.array(part)  # a view would keep the whole tensor in memory
     free = ((entry, n) for entry, n in zip(index, shape, strict=True) if isinstance(entry, slice))
     places = [np.array(_places(entry, n), np.int64) for entry, n in free]
     rows, columns = (*places, *(np.zeros(0, np.int64),) * 2)[:2]
@@ -295,7 +295,7 @@ def _inside(text: str) -> tuple[int, int]:
         return start, end
     place = other.start()
     if other[0] == "[":
-        message = "A list of indices cannot be asked for: write a slice such as 2:5"
+        message = "A list of indices is not supported: write a slice such as 2:5"
     elif not opened:
         message = "This bracket was never opened"
     elif place < end - 1:
@@ -307,7 +307,7 @@ def _inside(text: str) -> tuple[int, int]:
 
 
 def _solid(text: str, start: int, stop: int) -> int:
-    """Return where the first character is that is not blank, or the stop."""
+    """Return the place of the first character that is not blank, or the stop."""
     return stop - len(text[start:stop].lstrip())
 
 

@@ -1,4 +1,4 @@
-"""What is in a tensor: its statistics, its difference from another one, where its extremes and its NaNs are.
+"""Statistics of tensors, differences between them, and searches for extremes and NaNs.
 
 Theory of operation
     An array is read in blocks of `BLOCK` values, so a tensor of many gigabytes takes a few megabytes more.
@@ -6,9 +6,9 @@ Theory of operation
     * Bools are read as 0 and 1, integers as they are, complex numbers as their magnitudes, everything else (float16,
       the types of `ml_dtypes`, longdouble) as float64.
     * Each block's sums are taken about a value near its mean: exactly for integers, in float64 for floats, which are
-      first scaled by a power of two where their squares could leave its range. Blocks are put together in rational
-      arithmetic, which rounds nothing and cannot overflow.
-    * Only finite values have a sign, a minimum, a mean; what is not finite is counted apart.
+      first scaled by a power of two if their squares could overflow. Blocks are joined in rational arithmetic, which
+      rounds nothing and cannot overflow.
+    * Only finite values have a sign, a minimum, a mean; values that are not finite are counted apart.
 """
 
 from __future__ import annotations
@@ -36,21 +36,19 @@ MAX_EXPONENT = 480  # the sum of the squares of so many floats below 2**480 is a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorStatistics:
-    """What a tensor's values are like.
-
-    Of complex numbers, everything is about their magnitudes.
+    """Statistics of a tensor's values; for complex numbers, of their magnitudes.
 
     Attributes:
         shape: The tensor's shape.
         dtype: The name of its dtype, such as "bfloat16".
-        n: How many values there are: the sum of the six counts.
+        n: The number of values: the sum of the six counts.
         n_zero: How many are 0 or -0.
         n_negative: How many are finite and below 0.
         n_positive: How many are finite and above 0.
         n_nan: How many are NaN.
         n_posinf: How many are +Inf.
         n_neginf: How many are -Inf.
-        min: The smallest finite value, an int for integers and bools; NaN if there is none, like the four below.
+        min: The smallest finite value, an int for integers and bools; NaN without finite values, like the four below.
         max: The largest finite value.
         mean: The mean of the finite values.
         std: Their standard deviation, the sum of squares divided by their number.
@@ -112,7 +110,7 @@ def statistics(array: npt.ArrayLike) -> TensorStatistics:
         array: Any shape; bools, integers, floats, those of `ml_dtypes` or complex numbers.
 
     Raises:
-        TypeError: It does not hold numbers.
+        TypeError: The array does not hold numbers.
 
     >>> found = statistics(np.array([[0.0, -3.0], [5.0, np.inf]], np.float32))
     >>> found.min, found.max, found.n_posinf, found.sparsity
@@ -223,7 +221,7 @@ def _root(x: Fraction) -> float:
 
 
 def difference(a: npt.ArrayLike, b: npt.ArrayLike) -> Array:
-    """Subtract the second tensor from the first, as at two steps or in two runs, without wrapping around.
+    """Subtract the second tensor from the first, without wrapping around.
 
     Returns:
         `a - b`, in a type that can hold it: int8 for bools; int16, int32, int64 for integers of up to 8, 16, 32 bits;
@@ -265,7 +263,7 @@ def _integer_difference(a: Array, b: Array) -> Array:
 
 
 def find(array: npt.ArrayLike, what: Place) -> tuple[int, ...] | None:
-    """Find the first place, in C order, where a tensor has a value of some kind.
+    """Find the first value of some kind in a tensor, in C order.
 
     Args:
         array: As for `statistics`; complex numbers count by their magnitudes.
@@ -273,10 +271,10 @@ def find(array: npt.ArrayLike, what: Place) -> tuple[int, ...] | None:
             "max", "absmax" (the one furthest from 0).
 
     Returns:
-        Its index, or `None` if there is none.
+        Its index, or `None` if the tensor has no such value.
 
     Raises:
-        UnknownNameError: `what` is none of these.
+        UnknownNameError: `what` is unknown.
         TypeError: The array does not hold numbers.
 
     >>> find(np.array([[1, 2], [7, -8]]), "absmax")
