@@ -262,7 +262,7 @@ def test_a_table_that_is_too_large_names_the_limit(mnist, monkeypatch):
     monkeypatch.setattr(tables, "MAX_CELLS", 39)
     answer = mnist("tensor", tag="kernel", slice="[0]")
     assert error(answer) == (413, "TooLargeError")
-    assert "at most 39 values, but 40" in answer.json()["error"]["message"]
+    assert "at most 39 values in a table, got 40" in answer.json()["error"]["message"]
     monkeypatch.setattr(tables, "MAX_NPY_BYTES", 16 * 119)
     assert error(mnist("tensor", tag="kernel", format="npy")) == (413, "TooLargeError")
     monkeypatch.setattr(tensors, "MAX_STEPS", 2)

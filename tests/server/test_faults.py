@@ -220,7 +220,7 @@ def test_a_stream_over_files_that_are_replaced_ends(page, monkeypatch):
 
 DAMAGES = {
     "flipped": (lambda data: data[:-60] + bytes([data[-60] ^ 8]) + data[-59:], "damaged"),
-    "torn": (lambda data: data[:-5], "cut off"),
+    "torn": (lambda data: data[:-5], "interrupted"),
     "empty": (lambda data: b"", "is empty"),
     "foreign": (lambda data: b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "damaged"),
 }
@@ -270,7 +270,7 @@ def test_what_may_not_be_read_is_told(page, monkeypatch):
         )
     told = page.runs()["mnist"]
     assert f"{secret.name}: Permission denied" in told["problem"]
-    assert "run-1-rank1.json: Expected what a run says of itself" in told["problem"]
+    assert "run-1-rank1.json: Expected a run file" in told["problem"]
     assert page.json(f"/runs/{told['key']}/scalars", tag="batch.loss")["n"] == 300
 
 

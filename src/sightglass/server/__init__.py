@@ -1,13 +1,12 @@
 """The page's server: every run, live and recorded, over HTTP and one socket.
 
 Theory of operation
-    `app` puts everything together. `access` decides who may come in. `runs` holds the table of runs; `source` is one of
-    them: found, opened, connected to, and forgotten when nobody needs it; `details`, `opened`, `settings` and
-    `info` read what there is to know of its files, `overview` thins its series. `api` answers requests, one file for
-    each family of endpoints, each a table of `schema.Route`s, from which the routes and the OpenAPI document are made.
-    `live` is the socket: each `viewer` of the `hub` looks at `feeds` that it shares with the others, each a `feed` of
-    records into a backlog, which notebooks have too (`see.backlog`).
+    `app` puts everything together; `access` authenticates. `runs` holds the table of runs: a `served_run` is opened and
+    connected to on demand; `details`, `hyperparameters` and `series_index` read its files, `scalar_lines` thins its
+    series. `api` has one module for each family of endpoints, with a table of `schema.Route`s from which the routes and
+    the OpenAPI document are made. `live` is the socket: the `hub` admits each `page_socket`, and sockets share streams
+    (`shared_stream`), whose records wait in a backlog (`views.backlog`).
 
-    One asyncio loop; whatever may block runs in the thread pools of `runs`: one for files, one for asking runs, so that
-    a slow disk keeps nobody from acting.
+    There is one event loop. Calls that may block run in the thread pools of `Runs`, for files and for live runs,
+    so that a slow disk does not delay commands.
 """

@@ -1,18 +1,17 @@
-"""Who may come in, and what browsers are told about it.
+"""Authentication, allowed hosts, and security headers.
 
 Theory of operation
-    * Two tokens: whoever has the controller's may act, whoever has the viewer's may look. They are made anew at each
-      start, unless the port was chosen: then they are kept, so that open pages find the server when it starts again.
-      They travel in the fragment of the printed link, which browsers keep to themselves, then in the header
-      `Authorization` and in the first message of a socket; never in a path, a query or a cookie (cookies are shared by
-      all ports of a host, so another user's server on this machine would be sent them). They are compared in constant
+    * There are two tokens: the controller's allows commands, the viewer's is read-only. Each start makes new ones,
+      unless the user chose the port: then they are stored, so that open pages find a restarted server. A token travels
+      in the fragment of the printed link, which browsers do not send, then in the header `Authorization` and in the
+      first message of a socket. It never stands in a path, a query or a cookie: cookies are shared by all ports of a
+      host, so the browser would send them to another user's server on this machine. Tokens are compared in constant
       time.
-    * A page of another site can make a browser send requests here, and can let its own name lead here (DNS
-      rebinding). So the header `Host` must be one of the server's own names. Addresses written as numbers are no names
-      that could be made to lead here: they are own names where the server listens on all addresses.
-    * `Origin`, when it is sent, must be the server's own; there is no CORS.
-    * Every response bears the headers of `HEADERS`: nothing but the server's own scripts runs in the page, and it sends
-      nothing to anybody else.
+    * A page of another site can make a browser send requests here, and can point its own name at this machine (DNS
+      rebinding). So the header `Host` must be one of the server's own names. Numeric addresses cannot be rebound: all
+      of them are allowed if the server listens on all addresses.
+    * `Origin`, if the browser sends it, must be the server's own. There is no CORS.
+    * Every response carries `HEADERS`: the page runs no script except the server's, and connects to no other host.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-TOKEN_BYTES: Final = 32
-MAX_TOKEN: Final = 200
-MAX_BODY_BYTES: Final = 2**20
-MAX_URL_BYTES: Final = 16_384
-MAX_DIGITS: Final = 20
+TOKEN_BYTES: Final = 32  # 256 bits cannot be guessed
+MAX_TOKEN: Final = 200  # far more than a token has; what is longer is not compared
+MAX_BODY_BYTES: Final = 2**20  # 1,000 requests for scalars with tags of 1,000 characters
+MAX_URL_BYTES: Final = 16_384  # a query of two tags of 4,096 characters, each escaped
+MAX_DIGITS: Final = 20  # of a content length, before it is made a number
 HTTP_PORT: Final = 80
 
 CSP: Final = (
@@ -67,18 +66,18 @@ def _token() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """The two tokens of a server; they are not shown by `repr`."""
+    """The two tokens of a server. `repr` hides them."""
 
     controller: str = field(default_factory=_token, repr=False)
     viewer: str = field(default_factory=_token, repr=False)
 
     @classmethod
     def stored(cls, path: Path, *, renew: bool = False) -> Tokens:
-        """Return the tokens in a file that only this user reads, so that links stay good when a server starts again.
+        """Return the tokens in a file, so that printed links stay valid when the server restarts.
 
         Args:
-            path: Where they are kept, in a folder that nobody else enters; new ones are put there if there are none.
-            renew: Whether to make new ones in any case.
+            path: The file, in a folder that only this user can enter. It is created with new tokens if it is missing.
+            renew: Replace the tokens in the file by new ones.
         """
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             stored = {} if renew else json.loads(path.read_text())
@@ -94,23 +93,23 @@ class Tokens:
         return tokens
 
     def role(self, token: str) -> Role | None:
-        """Return what the bearer of a token may do, `None` if it is no token of this server."""
+        """Return the role that a token grants, or `None` if it is not a token of this server."""
         given = token[: MAX_TOKEN + 1].encode("utf-8", "replace")
-        # Both are compared whatever the first gives, so that time tells nothing.
+        # Compare both in any case, so that the time it takes reveals nothing.
         is_controller = hmac.compare_digest(given, self.controller.encode())
         is_viewer = hmac.compare_digest(given, self.viewer.encode())
         return "controller" if is_controller else "viewer" if is_viewer else None
 
     def bearer(self, authorization: str) -> Role:
-        """Return what the header `Authorization` gives a right to.
+        """Return the role that the header `Authorization` grants.
 
         Raises:
-            Problem: It gives none.
+            Problem: The token is missing or unknown.
         """
         scheme, _, token = authorization.partition(" ")
         role = self.role(token.strip()) if scheme.lower() == "bearer" else None
         if role is None:
-            given = "none" if not authorization else "one that is not known"
+            given = "none" if not authorization else "an unknown one"
             message = f"Expected the token of the printed link in 'Authorization: Bearer TOKEN', got {given}"
             raise Problem(401, "UnauthorizedError", message)
         return role
@@ -118,12 +117,12 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllowedHosts:
-    """The names that the server may be called by.
+    """The host names that requests may use.
 
     Attributes:
-        port: Its port.
-        hosts: Names and addresses, in lower case, without port.
-        any_address: Whether every address that is written as a number is its own.
+        port: The port of the server.
+        hosts: Names and addresses in lower case, without port.
+        any_address: Whether every numeric address is allowed.
     """
 
     port: int
@@ -132,7 +131,7 @@ class AllowedHosts:
 
     @classmethod
     def of(cls, host: str, port: int) -> AllowedHosts:
-        """Return the names of a server that listens on a host, an address or all addresses ("0.0.0.0", "::")."""
+        """Return the names of a server that listens on a host, an address, or all addresses ("0.0.0.0", "::")."""
         names = {host.lower().strip("[]")}
         wide = not is_loopback(host)
         if not wide:
@@ -143,29 +142,29 @@ class AllowedHosts:
         return cls(port=port, hosts=frozenset(names - {""}), any_address=wide and is_any(host))
 
     def own(self, authority: str) -> bool:
-        """Tell whether HOST:PORT is the server."""
+        """Return whether HOST:PORT is this server."""
         host, port = split(authority)
         if port != self.port:
             return False
         return host in self.hosts or (self.any_address and _is_address(host))
 
     def check(self, host: str | None, origin: str | None) -> None:
-        """Refuse a request that is meant for somebody else, or comes from a page of somebody else.
+        """Refuse requests to another host, and requests of other sites' pages.
 
         Raises:
-            Problem: It is.
+            Problem: The host or the origin is not this server's own.
         """
         if host is None or not self.own(host):
-            message = f"Expected one of this server's own names as Host, got {host!r:.100}: open the printed link"
-            message += "; through a tunnel, with the same port at both ends"
+            message = f"Expected one of this server's own names as Host, got {host!r:.100}. Open the printed link"
+            message += "; through a tunnel, use the same port at both ends"
             raise Problem(403, "HostError", message)
         if origin is not None and not (origin.startswith("http://") and self.own(origin.removeprefix("http://"))):
-            message = f"Expected a request of this server's own page, got one of {origin!r:.100}"
+            message = f"Expected this server's own page as Origin, got {origin!r:.100}"
             raise Problem(403, "OriginError", message)
 
 
 def split(authority: str) -> tuple[str, int]:
-    """Split HOST:PORT; the host in lower case and without brackets, the port 80 where none is told, -1 for nonsense.
+    """Split HOST:PORT: the host in lower case without brackets; the port, 80 if it is missing, -1 if it is invalid.
 
     >>> split("[::1]:8080"), split("LocalHost")
     (('::1', 8080), ('localhost', 80))
@@ -184,7 +183,7 @@ def split(authority: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether nobody but this machine reaches what listens there."""
+    """Return whether only this machine can reach a server that listens on a host."""
     if host.lower() == "localhost":
         return True
     try:
@@ -194,7 +193,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_any(host: str) -> bool:
-    """Tell whether a host stands for all addresses of the machine."""
+    """Return whether a host stands for all addresses of the machine."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_unspecified
     except ValueError:
@@ -210,14 +209,14 @@ def _is_address(host: str) -> bool:
 
 
 class Guard:
-    """Checks every request before anything looks at it, and puts the headers on every response."""
+    """Check every request before the application sees it, and add the headers to every response."""
 
     def __init__(self, app: App, *, names: AllowedHosts) -> None:
         self._app = app
         self._names = names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Check one request and pass it on."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -236,7 +235,7 @@ class Guard:
 
 def _check_size(scope: Scope, lengths: list[bytes]) -> None:
     if len(scope.get("raw_path") or b"") + len(scope.get("query_string", b"")) > MAX_URL_BYTES:
-        raise Problem(413, "TooLargeError", f"Expected an address of at most {MAX_URL_BYTES:,} bytes, got a longer one")
+        raise Problem(413, "TooLargeError", f"Expected a URL of at most {MAX_URL_BYTES:,} bytes, got a longer one")
     if any(not length.isdigit() or len(length) > MAX_DIGITS or int(length) > MAX_BODY_BYTES for length in lengths):
         raise Problem(413, "TooLargeError", f"Expected a body of at most {MAX_BODY_BYTES:,} bytes, got a larger one")
 

@@ -1,4 +1,4 @@
-"""The server: routes, what stands before and behind them, and the loop that serves them."""
+"""The server: routes, middleware, and the event loop that serves them."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ ROUTES: Final = (
     *media.ROUTES,
     *commands.ROUTES,
 )
-MAX_MESSAGE_BYTES: Final = 2**16
-MAX_HEAD_BYTES: Final = 2**16
+MAX_MESSAGE_BYTES: Final = 2**16  # the longest query as JSON with every character escaped, and the rest
+MAX_HEAD_BYTES: Final = 2**16  # four times the longest URL
 JSON: Final = "application/json"
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 MEDIA_CSP: Final = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
-FOREVER: Final = "public, max-age=31536000, immutable"
-ASK_AGAIN: Final = "private, no-cache"
+CACHE: Final = "public, max-age=31536000, immutable"
+REVALIDATE: Final = "private, no-cache"
 
 NOT_BUILT: Final = b"""<!doctype html><html lang="en"><meta charset="utf-8"><title>sightglass</title>
 <h1>The front end is not built</h1>
@@ -61,12 +61,12 @@ NOT_BUILT: Final = b"""<!doctype html><html lang="en"><meta charset="utf-8"><tit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """A server that is ready to be run.
+    """A server that is ready to run.
 
     Attributes:
-        host: Where it listens.
-        port: At which port.
-        tokens: Of the controller and the viewer.
+        host: The address that it listens on.
+        port: Its port.
+        tokens: The tokens of the controller and the viewer.
     """
 
     host: str
@@ -76,13 +76,13 @@ class Server:
     _server: uvicorn.Server
 
     def link(self, role: Role = "controller") -> str:
-        """Return the link that is opened in a browser; the token is in its fragment, which no server is sent."""
+        """Return the link for a browser. The token is in the fragment, which browsers do not send."""
         token = self.tokens.controller if role == "controller" else self.tokens.viewer
         return f"{self.address}/#token={token}"
 
     @property
     def address(self) -> str:
-        """The address without a token; of a server that listens everywhere, this machine's name."""
+        """The URL without a token, with this machine's name if the server listens on all addresses."""
         host = socket.gethostname() if self.host in ("0.0.0.0", "::") else self.host
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
@@ -92,32 +92,32 @@ class Server:
             asyncio.run(self._server.serve(sockets=[self._socket]))
 
     def stop(self) -> None:
-        """Stop serving; from any thread."""
+        """Stop serving. May be called from any thread."""
         self._server.should_exit = True
 
     @property
     def started(self) -> bool:
-        """Whether it answers."""
+        """Whether it serves."""
         return bool(self._server.started)
 
 
 def make_server(
     directories: Sequence[Path], *, host: str = "127.0.0.1", port: int = 0, new_links: bool = False
 ) -> Server:
-    """Open the port, and make a server of the runs in some directories and of this user's live runs.
+    """Open the port, and return a server of the runs in some directories and of this user's live runs.
 
     Args:
-        directories: Where recorded runs are looked for; they need not be there yet.
-        host: The address to listen at.
-        port: The port; 0 for one that is free. Of one that is chosen the links stay good when the server starts again.
-        new_links: Whether to make new ones even so.
+        directories: The directories to search for recorded runs; they need not exist yet.
+        host: The address to listen on.
+        port: The port, or 0 for any free one. The links of a chosen port stay valid when the server restarts.
+        new_links: Make new links even so.
 
     Raises:
-        OSError: The address is not there, or the port is taken.
+        OSError: This machine lacks the address, or the port is in use.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.create_server((host.strip("[]"), port), family=family, reuse_port=False)
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # what is accepted has it from here
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # accepted sockets inherit it
     tokens = _tokens_of_port(port, renew=new_links) if port else Tokens()
     port = listening.getsockname()[1]
 
@@ -147,7 +147,7 @@ def _tokens_of_port(port: int, *, renew: bool) -> Tokens:
 def make_app(
     runs: Runs, *, tokens: Tokens, names: AllowedHosts, cut: Callable[[Any], None] = lambda client: None
 ) -> App:
-    """Make the application; `cut` ends the connection of a client, given by its address."""
+    """Return the application; `cut` ends the connection of a client, given by its address."""
     hub = Hub(runs, tokens, cut=cut)
 
     @contextlib.asynccontextmanager
@@ -166,7 +166,7 @@ def make_app(
     routes.append(Mount("/api", _Missing(tokens)))
     routes.append(_page())
     app = Starlette(
-        routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _http_problem, Exception: _unforeseen}
+        routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _http_problem, Exception: _unexpected}
     )
     app.router.redirect_slashes = False
     return Guard(_Caught(app), names=names)
@@ -185,7 +185,7 @@ def _endpoint(methods: dict[str, schema.Route], runs: Runs, tokens: Tokens, hub:
             call = ApiRequest(runs=runs, role=role, key=request.path_params.get("key", ""))
             hub.note_request()
             return await _respond(request, route, call)
-        except Exception as error:  # noqa: BLE001  the one place where requests fail: each becomes an answer
+        except Exception as error:  # noqa: BLE001  the one place where requests fail: each gets a reply
             return failed(error)
 
     return respond
@@ -194,7 +194,7 @@ def _endpoint(methods: dict[str, schema.Route], runs: Runs, tokens: Tokens, hub:
 async def _respond(request: Request, route: schema.Route, call: ApiRequest) -> Response:
     query = schema.read_query(request.query_params.multi_items(), route.query)
     given = [] if route.body is None else [schema.read_body(await _body(request), route.body)]
-    headers = {"cache-control": ASK_AGAIN}
+    headers = {"cache-control": REVALIDATE}
     if route.cached:
         stamp = await call.read(lambda: call.runs.find(call.key).stamp())
         text = f"{__version__}\0{request.url.path}\0{request.url.query}\0{stamp}"
@@ -213,7 +213,7 @@ async def _respond(request: Request, route: schema.Route, call: ApiRequest) -> R
 
 
 async def _body(request: Request) -> bytes:
-    """Read a body, and no more of it than is allowed, whatever its header says."""
+    """Read a body up to the limit, whatever its header says."""
     data = bytearray()
     async for piece in request.stream():
         data += piece
@@ -223,7 +223,7 @@ async def _body(request: Request) -> bytes:
 
 
 def failed(error: BaseException) -> Response:
-    """Return the answer that tells of an error."""
+    """Return the response for an error."""
     status, reply = error_reply(error)
     headers = {"cache-control": "no-store"}
     if status == 401:
@@ -231,17 +231,15 @@ def failed(error: BaseException) -> Response:
     return Response(encoding.encode_json({"error": reply}), status_code=status, media_type=JSON, headers=headers)
 
 
-def _unforeseen(request: Request, error: Exception) -> Response:
+def _unexpected(request: Request, error: Exception) -> Response:
     return failed(error)
 
 
 def _http_problem(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 503
     if status == 405:
-        return failed(Problem(405, "RequestError", f"Expected another method at {request.url.path!r:.200}"))
-    return failed(
-        Problem(404 if status == 404 else 400, "RequestError", f"There is nothing at {request.url.path!r:.200}")
-    )
+        return failed(Problem(405, "RequestError", f"Method not allowed at {request.url.path!r:.200}"))
+    return failed(Problem(404 if status == 404 else 400, "RequestError", f"Unknown address {request.url.path!r:.200}"))
 
 
 def _document(tokens: Tokens) -> Callable[[Request], Any]:
@@ -258,7 +256,7 @@ def _document(tokens: Tokens) -> Callable[[Request], Any]:
 
 
 class _Missing:
-    """Answers what is no endpoint; only who has a token learns that."""
+    """Answer requests to unknown endpoints; without a token they get 401 like all others."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
@@ -268,7 +266,7 @@ class _Missing:
         if scope["type"] == "http":
             try:
                 self._tokens.bearer(Request(scope).headers.get("authorization", ""))
-                response = failed(Problem(404, "RequestError", f"There is no endpoint {path!r:.200}"))
+                response = failed(Problem(404, "RequestError", f"Unknown endpoint {path!r:.200}"))
             except Problem as problem:
                 response = failed(problem)
             await response(scope, receive, send)
@@ -277,7 +275,7 @@ class _Missing:
 
 
 class _Caught:
-    """Turns what nobody foresaw into an answer that is no 500."""
+    """Turn unexpected errors into replies."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -292,7 +290,7 @@ class _Caught:
 
         try:
             await self._app(scope, receive, sending)
-        except Exception as error:  # noqa: BLE001  see above
+        except Exception as error:  # noqa: BLE001  the last resort
             if scope["type"] == "http" and not begun:
                 await failed(error)(scope, receive, send)
             else:
@@ -300,13 +298,13 @@ class _Caught:
 
 
 class _Static(StaticFiles):
-    """The built page: files named by their content stay in the browser's cache, the others are asked for again."""
+    """The built page. Browsers cache files named by their content for good, and revalidate the others."""
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
-        """Answer with a file."""
+        """Return a file."""
         response = super().file_response(*args, **kwargs)
         hashed = "assets" in Path(str(args[0])).parts
-        response.headers["cache-control"] = FOREVER if hashed else ASK_AGAIN
+        response.headers["cache-control"] = CACHE if hashed else REVALIDATE
         return response
 
 

@@ -1,7 +1,7 @@
-"""What is answered when something cannot be: the library's own errors, by type, wording and status.
+"""Error replies: the library's own errors by type, message and HTTP status.
 
-An error of the library keeps its message. What nobody foresaw is never a 500: it is told on the server's standard
-error output, and answered with `InternalError` and 503: the fault is the server's, and asking again is harmless.
+An error of the library keeps its message. An unexpected error is printed to the server's standard error output and
+answered with `InternalError` and 503, never 500: the fault is the server's, and the client may try again.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import Any, Final
 from sightglass.core import errors
 
 INTERNAL: Final = 503
-MAX_SHOWN: Final = 20
-"""How many unforeseen errors are told in full; a fault that comes again and again is not to fill the disk."""
+MAX_LOGGED: Final = 20  # different places that fail; an error that comes again and again must not fill the disk
 
 STATUS: Final[dict[type[BaseException], int]] = {
     errors.UnknownNameError: 404,
@@ -38,12 +37,12 @@ _logged: dict[str, int] = {}
 
 
 class Problem(Exception):
-    """A request that is refused by the server itself.
+    """A request that the server itself refuses.
 
     Attributes:
         status: The HTTP status.
-        kind: The type that the answer names, such as "RequestError".
-        message: What is wrong, and what to do.
+        kind: The error type in the reply, such as "RequestError".
+        message: What is wrong and what to do about it.
     """
 
     def __init__(self, status: int, kind: str, message: str) -> None:
@@ -54,17 +53,17 @@ class Problem(Exception):
 
 
 def bad_request(message: str) -> Problem:
-    """Return the problem of a request that cannot be read."""
+    """Return the problem of a malformed request."""
     return Problem(400, "RequestError", message)
 
 
 def too_large(message: str) -> Problem:
-    """Return the problem of a request for too much; the message names the limit."""
+    """Return the problem of a request that exceeds a limit; the message names the limit."""
     return Problem(413, "TooLargeError", message)
 
 
 def error_reply(error: BaseException) -> tuple[int, dict[str, Any]]:
-    """Return the status and the answer that tell of an error.
+    """Return the HTTP status and the JSON body for an error; an unexpected error is logged.
 
     >>> error_reply(errors.UnknownNameError("tag", "los", ["loss"]))[0]
     404
@@ -78,7 +77,7 @@ def error_reply(error: BaseException) -> tuple[int, dict[str, Any]]:
                 reply["position"] = error.column
             return STATUS[kind], reply
     log_error(error)
-    message = "Something went wrong in the server, not in the run; what it was stands in the server's terminal"
+    message = "The server failed, not the run. The terminal of the server shows the traceback."
     return INTERNAL, {"type": "InternalError", "message": message}
 
 
@@ -87,5 +86,5 @@ def log_error(error: BaseException) -> None:
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "nowhere"
     _logged[place] = n = _logged.get(place, 0) + 1
-    if n == 1 and len(_logged) <= MAX_SHOWN:
+    if n == 1 and len(_logged) <= MAX_LOGGED:
         traceback.print_exception(error, file=sys.stderr)

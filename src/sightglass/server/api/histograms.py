@@ -1,4 +1,4 @@
-"""Histograms over the steps."""
+"""Endpoint for histograms over the steps."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .request import ApiRequest, series_of
 from .schema import Route
 from .tables import TagQuery
 
-MAX_STEPS: Final = 100_000
-MAX_HISTOGRAMS: Final = 1_000
+MAX_STEPS: Final = 100_000  # to look up a range; their steps are read for it
+MAX_HISTOGRAMS: Final = 1_000  # more rows than a screen has pixels
 MAX_BINS: Final = 1_024
 PERCENTILES: Final = (5.0, 25.0, 50.0, 75.0, 95.0)
 
 
 class HistogramsQuery(TagQuery, frozen=True, kw_only=True):
-    """Of which steps, how many of them at most (evenly spaced), in how many bins, on which scale."""
+    """The range of steps, how many of them at most (evenly spaced), the number of bins, and their scale."""
 
     low: float | None = msgspec.field(default=None, name="from")
     high: float | None = msgspec.field(default=None, name="to")
@@ -34,7 +34,7 @@ class HistogramsQuery(TagQuery, frozen=True, kw_only=True):
 
 
 class HistogramsReply(msgspec.Struct, frozen=True, kw_only=True):
-    """Histograms: for each step its edges, its counts, what is not finite, and percentiles 5, 25, 50, 75, 95."""
+    """For each step: edges, counts, numbers of values that are not finite, and percentiles 5, 25, 50, 75, 95."""
 
     steps: list[float]
     wall_times: list[float]
@@ -47,7 +47,7 @@ class HistogramsReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Range:
-    """Some records of a series, for functions that look into series."""
+    """Some records of a series, with the interface of a series."""
 
     def __init__(self, series: Series, rows: Any) -> None:
         self._series = series
@@ -72,17 +72,17 @@ class _Range:
 
 
 async def get_histograms(call: ApiRequest, query: HistogramsQuery) -> HistogramsReply:
-    """Count the values of tensors, numbers or histograms at their steps, in common bins; all counts add up."""
+    """Count the values of tensors, numbers or histograms at each step, in common bins. No value is left out."""
     return await call.read(_histograms, call.runs, call.key, query)
 
 
 def _histograms(runs: Runs, key: str, query: HistogramsQuery) -> HistogramsReply:
     with series_of(runs.find(key), query.tag) as (_, series):
         rows = _rows(series, query.low, query.high)
-        kept = _Range(series, rows)
+        chosen = _Range(series, rows)
         try:
             found = browse.histograms(
-                kept, bins=query.bins, scale=query.scale, percentiles=PERCENTILES, max_steps=query.limit
+                chosen, bins=query.bins, scale=query.scale, percentiles=PERCENTILES, max_steps=query.limit
             )
         except TypeError as error:
             raise bad_request(str(error)) from None
@@ -95,11 +95,11 @@ def _histograms(runs: Runs, key: str, query: HistogramsQuery) -> HistogramsReply
 
 
 def _rows(series: Series, low: float | None, high: float | None) -> Any:
-    """Return the numbers of the records between two steps; of all, without reading a step, where no bound is given."""
+    """Return the numbers of the records between two steps. Without bounds no step is read."""
     if low is None and high is None:
         return range(len(series))
     if len(series) > MAX_STEPS:
-        raise too_large(f"At most {MAX_STEPS:,} steps can be chosen from, but {series.tag!r} has {len(series):,}")
+        raise too_large(f"Expected a series of at most {MAX_STEPS:,} steps, got {len(series):,} under {series.tag!r}")
     steps = series.steps
     inside = (steps >= (-np.inf if low is None else low)) & (steps <= (np.inf if high is None else high))
     return np.flatnonzero(inside)

@@ -1,4 +1,4 @@
-"""Pictures and texts."""
+"""Endpoints for pictures and texts."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from sightglass.storage.read.recording import Series
 from .request import ApiRequest, Raw, series_of
 from .schema import Request, Route
 
-MAX_TEXTS: Final = 1_000
-MAX_TEXT_BYTES: Final = 8 * 2**20
-MAX_TAG: Final = 4_096
+MAX_TEXTS: Final = 1_000  # a reader pages through fewer
+MAX_TEXT_BYTES: Final = 8 * 2**20  # of one reply; later texts come with the next one
+MAX_TAG: Final = 4_096  # leaves room for escapes within `MAX_URL_BYTES`
 
 KNOWN: Final = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml", "application/pdf")
-"""The media types that are told to a browser; anything else is bytes to it."""
+"""The media types that a browser may learn; any other data is sent as plain bytes."""
 
 Tag = Annotated[str, msgspec.Meta(max_length=MAX_TAG)]
 
 
 class MediaQuery(Request, frozen=True, kw_only=True):
-    """A picture: at which step (by default the last), its number among several, and as what it must have been kept."""
+    """A picture: its step (by default the last), its number among several, and the format it must have."""
 
     tag: Tag
     step: float | None = None
@@ -45,7 +45,7 @@ class PicturesQuery(Request, frozen=True, kw_only=True):
 
 
 class PictureInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a picture is; its size is null where only its file knows."""
+    """A picture's type, caption and size; the size is null if only the file knows it."""
 
     media_type: str
     caption: str
@@ -54,7 +54,7 @@ class PictureInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PictureList(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to see at a step; `media` gives each by its place in the list."""
+    """The pictures of a step; `media` returns each by its number in the list."""
 
     step: float
     wall_time: float
@@ -62,7 +62,7 @@ class PictureList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TextsQuery(Request, frozen=True, kw_only=True):
-    """Texts: from which step on; by default the last ones."""
+    """Texts from a step on, or by default the last ones."""
 
     tag: Tag
     low: float | None = msgspec.field(default=None, name="from")
@@ -70,7 +70,7 @@ class TextsQuery(Request, frozen=True, kw_only=True):
 
 
 class TextInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A text and when it was."""
+    """A text, its step and its wall time."""
 
     step: float
     wall_time: float
@@ -78,13 +78,13 @@ class TextInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TextList(msgspec.Struct, frozen=True, kw_only=True):
-    """Texts, the earliest first."""
+    """Texts in the order of their steps."""
 
     texts: list[TextInfo]
 
 
 async def get_media(call: ApiRequest, query: MediaQuery) -> Raw:
-    """Read a picture: the bytes of a figure as they were kept, an image as PNG."""
+    """Return a picture: the recorded bytes of a figure, or an image as PNG."""
     return await call.read(_media, call.runs, call.key, query)
 
 
@@ -94,9 +94,9 @@ def _media(runs: Runs, key: str, query: MediaQuery) -> Raw:
     with series_of(runs.find(key), query.tag) as (_, series):
         value = series[-1].value if query.step is None else series.at(query.step)
     data, media_type = _picture(query.tag, value, query.index)
-    kept = media_type.partition("/")[2].partition("+")[0]
-    if query.format is not None and kept != query.format:
-        raise UnknownNameError("format", query.format, [kept], where=f"of {query.tag!r}")
+    format = media_type.partition("/")[2].partition("+")[0]
+    if query.format is not None and format != query.format:
+        raise UnknownNameError("format", query.format, [format], where=f"of {query.tag!r}")
     return Raw(data=data, media_type=media_type if media_type in KNOWN else "application/octet-stream")
 
 
@@ -154,7 +154,7 @@ def _info(picture: Image | Figure) -> PictureInfo:
 
 
 async def list_texts(call: ApiRequest, query: TextsQuery) -> TextList:
-    """Read texts: the last ones, or the first ones from a step on."""
+    """Return texts: the last ones, or the first ones from a step on."""
     return await call.read(_texts, call.runs, call.key, query)
 
 
@@ -167,7 +167,7 @@ def _texts(runs: Runs, key: str, query: TextsQuery) -> TextList:
             try:
                 record = series[int(i)]
             except DamagedError:
-                continue  # the list's `problem` tells of it
+                continue  # the run's `problem` reports it
             text = record.value.value if isinstance(record.value, Text) else str(record.value)
             n_bytes += len(text)
             if n_bytes > MAX_TEXT_BYTES:
@@ -177,7 +177,7 @@ def _texts(runs: Runs, key: str, query: TextsQuery) -> TextList:
 
 
 def _chosen(series: Series, query: TextsQuery) -> Any:
-    """Return the numbers of the records, the last first if no step is given."""
+    """Return the numbers of the records to read; the last one first if no step is given."""
     if query.low is None:
         return range(len(series) - 1, max(-1, len(series) - 1 - query.limit), -1)
     return np.flatnonzero(series.steps >= query.low)[: query.limit]

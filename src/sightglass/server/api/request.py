@@ -1,4 +1,4 @@
-"""What an endpoint is called with, and what it gives back."""
+"""The argument of an endpoint, and the reply that is not JSON."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class ApiRequest:
 
     Attributes:
         runs: The runs.
-        role: What whoever asks may do.
-        key: The key of the run in the address, or empty.
+        role: The role of the client.
+        key: The key of the run in the path, or empty.
     """
 
     runs: Runs
@@ -32,17 +32,17 @@ class ApiRequest:
     key: str = ""
 
     async def read(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Do what reads files, in the pool for that."""
+        """Run a function that reads files, in the pool for that."""
         return await asyncio.get_running_loop().run_in_executor(self.runs.file_pool, work, *arguments)
 
     async def query(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Do what asks a live run, in the pool for that."""
+        """Run a function that queries a live run, in the pool for that."""
         return await asyncio.get_running_loop().run_in_executor(self.runs.live_pool, work, *arguments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raw:
-    """An answer that is no JSON: its bytes, their media type, and the name of the file when it is saved."""
+    """A reply that is not JSON: its bytes, their media type, and the file name to save it under."""
 
     data: bytes
     media_type: str

@@ -1,4 +1,4 @@
-"""The runs: which there are, what each is, what it kept, what queries can call."""
+"""Endpoints for runs, their series, and the functions of queries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TENSOR: Final = re.compile(r"\w+\[[\d, ]*\]|complex\d*")
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks, and what is served."""
+    """The role of the client, and the directories that are served."""
 
     role: Role
     version: str
@@ -46,7 +46,7 @@ class RunList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunDetail(RunSummary, frozen=True, kw_only=True):
-    """A run, with what it tells of itself, the acts that were applied to it, and the streams that it answers."""
+    """A run with its description, its history of commands, and the streams that it evaluates."""
 
     description: dict[str, Any] | None
     history: list[dict[str, Any]]
@@ -54,7 +54,7 @@ class RunDetail(RunSummary, frozen=True, kw_only=True):
 
 
 class Tag(msgspec.Struct, frozen=True, kw_only=True):
-    """A series that was kept; `query` asks for the same on the socket."""
+    """A recorded series; `query` is its query for the socket."""
 
     tag: str
     type: TagType
@@ -71,7 +71,7 @@ class TagList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FunctionInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What queries can call, and how."""
+    """A function or reducer that queries can call."""
 
     name: str
     signature: str
@@ -80,7 +80,7 @@ class FunctionInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def session(call: ApiRequest, query: Nothing) -> SessionInfo:
-    """Tell who asks."""
+    """Return the role of the client."""
     return SessionInfo(role=call.role, version=__version__, directories=[str(path) for path in call.runs.directories])
 
 
@@ -90,7 +90,7 @@ async def list_runs(call: ApiRequest, query: Nothing) -> RunList:
 
 
 async def describe_run(call: ApiRequest, query: Nothing) -> RunDetail:
-    """Describe a run: events, observables, controls, actions, acts, and the streams that it answers."""
+    """Describe a run: events, observables, controls, actions, history, and the streams that it evaluates."""
     source = await call.read(call.runs.find, call.key)
     found: tuple[Any, list[HistoryEntry]] | None = None
     if source.live:
@@ -115,11 +115,11 @@ def _of_recorded(source: ServedRun) -> tuple[Any, list[HistoryEntry]]:
         with source.borrow() as files:
             return files.run.describe(), files.run.history
     except (SightglassError, OSError):
-        return source.description, []  # the list's `problem` tells why
+        return source.description, []  # the run's `problem` says why
 
 
 async def list_tags(call: ApiRequest, query: Nothing) -> TagList:
-    """List what a run kept."""
+    """List the recorded series of a run."""
     source = await call.read(call.runs.find, call.key)
     return await call.read(_tags, source)
 
@@ -154,7 +154,7 @@ def _are_pictures(files: OpenFiles, key: Key) -> bool:
 
 
 def tag_type(type: str, origin: Origin) -> TagType:
-    """Tell by the type of its latest value which page shows a series."""
+    """Return which page shows a series, by the type of its latest value."""
     match type:
         case "Histogram":
             return "histogram"

@@ -1,4 +1,4 @@
-"""Series of numbers, thinned to what a chart shows."""
+"""Endpoints for series of numbers, thinned to what a chart shows."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from sightglass.views import encoding
 from .request import ApiRequest, Raw, series_of
 from .schema import Request, Route
 
-MAX_REQUESTS: Final = 1_000
-POINTS: Final = 1_000
+MAX_REQUESTS: Final = 1_000  # ten charts of a hundred runs
+POINTS: Final = 1_000  # about one for each pixel of a chart on a laptop
 MSGPACK: Final = "application/msgpack"
 
 Points = Annotated[int, msgspec.Meta(ge=1, le=MAX_POINTS)]
@@ -24,7 +24,7 @@ Text = Annotated[str, msgspec.Meta(max_length=4_096)]
 
 
 class ScalarsQuery(Request, frozen=True, kw_only=True):
-    """A series of numbers: which, on which axis, from where to where, and for how many pixels."""
+    """A series of numbers: its tag, the axis, the range on it, and the number of pixels."""
 
     tag: Text
     x: X = "step"
@@ -34,19 +34,19 @@ class ScalarsQuery(Request, frozen=True, kw_only=True):
 
 
 class ScalarsRequest(ScalarsQuery, frozen=True, kw_only=True):
-    """The same, and of which run."""
+    """A series of numbers, and its run."""
 
     run: Text
 
 
 class ScalarsRequests(Request, frozen=True, kw_only=True):
-    """Many of these."""
+    """Several series."""
 
     requests: Annotated[list[ScalarsRequest], msgspec.Meta(max_length=MAX_REQUESTS)]
 
 
 class ScalarPoints(msgspec.Struct, frozen=True, kw_only=True):
-    """The points of a series: of `n` in the range, the extremes of each pixel."""
+    """The points of a series: the extremes of each pixel, out of `n` points in the range."""
 
     tag: str
     n: int
@@ -58,14 +58,14 @@ class ScalarPoints(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def get_scalars(call: ApiRequest, query: ScalarsQuery) -> ScalarPoints:
-    """Read a series of numbers, thinned so that every extreme of each pixel column stays."""
+    """Return a series of numbers, thinned so that each pixel column keeps its extremes."""
     line = await call.read(_line, call.runs, call.key, query)
     columns: dict[str, Any] = {"x": line.x, "y": line.y, "wall": line.wall, "step": line.step}
     return ScalarPoints(tag=query.tag, n=line.n, thinned=line.thinned, **columns)
 
 
 async def post_scalars(call: ApiRequest, query: Request, body: ScalarsRequests) -> Raw:
-    """Read many series at once, as msgpack.
+    """Return several series at once, as msgpack.
 
     Each is a map `{run, tag, n, thinned, x, y, wall, step}`, whose columns are float64, little endian, or
     `{run, tag, error: {type, message}}`.
@@ -78,7 +78,7 @@ def _packed(runs: Runs, request: ScalarsRequest) -> dict[str, Any]:
     named = {"run": request.run, "tag": request.tag}
     try:
         line = _line(runs, request.run, request)
-    except Exception as error:  # noqa: BLE001  one that fails is not to spoil the others
+    except Exception as error:  # noqa: BLE001  one failure must not affect the others
         return {**named, "error": error_reply(error)[1]}
     columns = {name: encoding.floats(getattr(line, name)) for name in ("x", "y", "wall", "step")}
     return {**named, "n": line.n, "thinned": line.thinned, **columns}
@@ -100,7 +100,7 @@ def _line(runs: Runs, key: str, query: ScalarsQuery) -> ScalarLine:
 
 
 def _may_be_numbers(type: str) -> bool:
-    """Tell whether a type, that of the latest value, is one that numbers may have had before it."""
+    """Return whether a series whose latest value has this type may hold numbers."""
     return "[" not in type and type not in ("Histogram", "Image", "Images", "Figure", "str", "Text")
 
 

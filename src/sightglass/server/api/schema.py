@@ -1,6 +1,6 @@
 """Endpoints as data: a table of routes, from which requests are read and the OpenAPI document is made.
 
-What an endpoint takes and gives are msgspec structs; the document tells of them by their docstrings and types.
+Requests and replies are msgspec structs; the document takes its texts and schemas from their docstrings and types.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ERRORS: Final[Mapping[int, str]] = {
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """What an endpoint takes: the parameters of its address, or its body."""
+    """The parameters of an endpoint's URL, or its body."""
 
 
 class Nothing(Request, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class Nothing(Request, frozen=True, kw_only=True):
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """An error: its type, as the library calls it, and its message; the place in a query's text, if it is about one."""
+    """An error: its type in the library, its message, and, for an error in a query, the position in the text."""
 
     type: str
     message: str
@@ -49,7 +49,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErrorReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to what cannot be answered."""
+    """The reply to a request that failed."""
 
     error: ErrorInfo
 
@@ -60,12 +60,12 @@ class Route:
 
     Attributes:
         method: GET or POST.
-        path: Below `PREFIX`; `{key}` stands for the key of a run.
-        handler: Answers; its docstring describes the endpoint.
-        query: The parameters of the address.
-        body: What a POST takes.
-        answer: The struct of the JSON that it gives, or a list of it, or its media types.
-        files: The media types of the files that it gives instead, when it is asked to.
+        path: The path below `PREFIX`; `{key}` is the key of a run.
+        handler: Makes the reply. Its docstring describes the endpoint.
+        query: The parameters of the URL.
+        body: The body of a POST.
+        response: The struct of the JSON reply, a list of it, or the media types of another reply.
+        files: The media types of files that it can return instead.
         controllers_only: Whether the endpoint refuses viewers.
         cached: Whether responses of recorded runs have an ETag.
     """
@@ -87,10 +87,10 @@ class Route:
 
 
 def read_query(pairs: Sequence[tuple[str, str]], kind: type[Request]) -> Any:
-    """Read the parameters of an address.
+    """Decode the parameters of a URL.
 
     Raises:
-        Problem: They are none of this endpoint.
+        Problem: A parameter is unknown, repeated or invalid.
     """
     given = dict(pairs)
     if len(given) < len(pairs):
@@ -104,10 +104,10 @@ def read_query(pairs: Sequence[tuple[str, str]], kind: type[Request]) -> Any:
 
 
 def read_body(data: bytes, kind: type[Request]) -> Any:
-    """Read the body of a request.
+    """Decode the body of a request.
 
     Raises:
-        Problem: It is none of this endpoint.
+        Problem: The body is not valid for the endpoint.
     """
     return _converted(lambda: msgspec.json.decode(data, type=kind))
 
@@ -120,7 +120,7 @@ def _converted(convert: Callable[[], Any]) -> Any:
 
 
 def openapi(routes: Sequence[Route], *, version: str) -> dict[str, Any]:
-    """Write the API down as an OpenAPI document."""
+    """Return the API as an OpenAPI document."""
     responses = [route.response for route in routes if _is_json(route.response)]
     bodies = [route.body for route in routes if route.body is not None]
     kinds = list(dict.fromkeys([*responses, *bodies, ErrorReply]))
@@ -148,7 +148,7 @@ def openapi(routes: Sequence[Route], *, version: str) -> dict[str, Any]:
 
 
 def _referred(components: Mapping[str, Any], schemas: Any) -> list[str]:
-    """Return the names of the components that some schemas refer to, directly or not."""
+    """Return the names of the components that schemas refer to, directly or indirectly."""
     found: list[str] = []
     waiting = [schemas]
     while waiting:
@@ -160,7 +160,7 @@ def _referred(components: Mapping[str, Any], schemas: Any) -> list[str]:
 
 
 def _loosened(schema: Any) -> Any:
-    """Say of the numbers of an answer that those which JSON lacks, or JavaScript rounds, are strings."""
+    """Allow strings for the numbers of a reply: those that JSON lacks, or that JavaScript would round."""
     if isinstance(schema, dict):
         loose = {name: _loosened(part) for name, part in schema.items()}
         return loose | {"type": ["number", "string"]} if schema.get("type") in ("number", "integer") else loose
@@ -181,7 +181,7 @@ def _operation(route: Route, schemas_of: Mapping[Any, Any]) -> dict[str, Any]:
             "required": True,
             "content": {"application/json": {"schema": schemas_of[route.body]}},
         }
-    operation["responses"]["200"] = {"description": "The answer.", "content": _content(route, schemas_of)}
+    operation["responses"]["200"] = {"description": "The reply.", "content": _content(route, schemas_of)}
     if route.cached:
         operation["responses"]["304"] = {"description": "Nothing has changed since the ETag in If-None-Match."}
     for status, text in ERRORS.items():
@@ -214,7 +214,7 @@ def _in_query(route: Route) -> list[dict[str, Any]]:
 
 
 def _is_json(kind: Any) -> bool:
-    """Tell whether an answer is a struct, or a list of such, and not a choice of media types."""
+    """Return whether a response is a struct or a list of structs, and not media types."""
     (kind,) = get_args(kind) or (kind,)
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 

@@ -1,4 +1,4 @@
-"""Tables of tensors: a slice with at most two free dimensions, or a window of it; and files of the same."""
+"""Tables of tensors: slices with at most two free dimensions, as JSON windows or as files."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from sightglass.storage.tensors import slices, statistics
 from .request import Raw
 from .schema import Request
 
-MAX_CELLS: Final = 10_000
-MAX_CSV_CELLS: Final = 1_000_000
-MAX_NPY_BYTES: Final = 256 * 2**20
-MAX_SLICE: Final = 1_000
-MAX_THIN: Final = 1_024
-MAX_LOADED: Final = 64 * 2**20
+MAX_CELLS: Final = 10_000  # a screen of small cells, 200 kB of JSON
+MAX_CSV_CELLS: Final = 1_000_000  # what spreadsheets open
+MAX_NPY_BYTES: Final = 256 * 2**20  # built in memory, for a few clients at once
+MAX_SLICE: Final = 1_000  # 32 dimensions with three numbers of ten digits each
+MAX_THIN: Final = 1_024  # about the pixels of a heat map
+MAX_LOADED: Final = 64 * 2**20  # half a gigabyte of float64, and a second or two
 
 Text = Annotated[str, msgspec.Meta(max_length=4_096)]
 SliceText = Annotated[str, msgspec.Meta(max_length=MAX_SLICE)]
@@ -41,11 +41,11 @@ class TagQuery(Request, frozen=True, kw_only=True):
 
 
 class SliceQuery(TagQuery, frozen=True, kw_only=True):
-    """A part of a tensor: which one, in which format, and of JSON which window and which statistics.
+    """A slice of a tensor, its format, and, for JSON, the window and the statistics to return.
 
-    `fit` makes a slice that was written for another shape fit: see `_fitted`. `rows` and `columns`, as in `100:200`,
-    choose a window of the table that the slice makes, which may then have any size; they are clipped. `thin` makes a
-    file of at most so many rows and columns: each value is the one farthest from zero of a block, NaN before all.
+    `fit` adapts a slice that was written for another shape. `rows` and `columns`, such as `100:200`, choose a window of
+    the slice, which may then have any size; they are clipped. `thin` limits the rows and columns of a file: each value
+    is the one of its block that is farthest from zero, or NaN if the block has one.
     """
 
     slice: SliceText = ""
@@ -58,7 +58,7 @@ class SliceQuery(TagQuery, frozen=True, kw_only=True):
 
 
 class StatisticsInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What values are like: extremes, mean and deviation of the finite ones, and the counts of all kinds."""
+    """Extremes, mean, standard deviation and norm of the finite values, and the counts of all kinds."""
 
     n: int
     min: float
@@ -75,16 +75,16 @@ class StatisticsInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the slice, and of the whole tensor."""
+    """Statistics of the slice, and of the whole tensor."""
 
     slice: StatisticsInfo
     whole: StatisticsInfo | None
 
 
 class TableReply(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a tensor, or a window of it: `rows` and `columns` tell where its cells stand in the whole.
+    """A slice of a tensor, or a window of it: `rows` and `columns` are the indices of its cells in the tensor.
 
-    `n_rows` and `n_columns` tell how many the slice has, outside the window too; null where it has no such dimension.
+    `n_rows` and `n_columns` count those of the whole slice; they are null if the slice lacks that dimension.
     """
 
     shape: list[int]
@@ -102,18 +102,18 @@ class TableReply(msgspec.Struct, frozen=True, kw_only=True):
 def table_reply(
     load: Load, shape: tuple[int, ...], step: float, query: SliceQuery, *, whole: Callable[[], StatisticsInfo] | None
 ) -> TableReply | Raw:
-    """Make the table, or the file, of a part of a tensor.
+    """Return a slice of a tensor as a table or a file.
 
     Args:
-        load: Reads a part.
-        shape: Of the whole.
-        step: At which it was kept.
-        query: What is wanted.
-        whole: Tells the statistics of the whole, if they can be had.
+        load: Reads a part of the tensor.
+        shape: The shape of the tensor.
+        step: The step of the tensor.
+        query: The slice and the format.
+        whole: Returns the statistics of the whole tensor; `None` to leave them out.
 
     Raises:
-        QueryError: The slice cannot be read, does not fit the shape, or leaves more than two dimensions free.
-        Problem: It selects too much.
+        QueryError: The slice cannot be parsed, does not fit the shape, or leaves more than two dimensions free.
+        Problem: The slice selects too many values.
     """
     text = _fitted(query.slice, shape) if query.fit else query.slice
     if query.format != "json":
@@ -123,7 +123,7 @@ def table_reply(
     window = _within(index, shape, (query.rows, query.columns))
     if (n := _size(window, shape)) > MAX_CELLS:
         raise too_large(
-            f"A table shows at most {MAX_CELLS:,} values, but {n:,} of shape {shape} are selected: narrow it"
+            f"Expected at most {MAX_CELLS:,} values in a table, got {n:,} of shape {shape}: narrow the slice"
         )
     table = slices.make_table(load(window), window, shape)
     statistics = None
@@ -140,14 +140,12 @@ def table_reply(
 
 def _statistics(load: Load, index: slices.Resolved, shape: tuple[int, ...]) -> statistics.TensorStatistics:
     if (n := _size(index, shape)) > MAX_LOADED:
-        raise too_large(
-            f"Statistics are made of at most {MAX_LOADED:,} values, but {n:,} are selected: narrow the slice"
-        )
+        raise too_large(f"Expected at most {MAX_LOADED:,} values for statistics, got {n:,}: narrow the slice")
     return statistics.statistics(load(index))
 
 
 def _fitted(text: str, shape: tuple[int, ...]) -> str:
-    """Return a slice as it is if it makes a table of the shape, else the one nearest to it that does."""
+    """Return a slice if it makes a table of the shape, or else the nearest slice that does."""
     with contextlib.suppress(QueryError, RefusedQueryError):
         slices.cells(text, shape, max_cells=2**62)
         return text or slices.write_index((slice(None),) * len(shape))
@@ -162,7 +160,7 @@ def _fitted(text: str, shape: tuple[int, ...]) -> str:
 
 
 def _within(index: slices.Resolved, shape: tuple[int, ...], windows: Sequence[str | None]) -> slices.Resolved:
-    """Narrow the free dimensions of an index to windows, which count within it."""
+    """Narrow the free dimensions of an index to windows, which count within the slice."""
     narrowed, rest = [], list(windows)
     for entry, n in zip(index, shape, strict=True):
         window = rest.pop(0) if isinstance(entry, slice) and rest else None
@@ -177,7 +175,7 @@ def _within(index: slices.Resolved, shape: tuple[int, ...], windows: Sequence[st
 
 
 def statistics_info(found: statistics.TensorStatistics) -> StatisticsInfo:
-    """Return statistics as they are told."""
+    """Return statistics as a reply."""
     return StatisticsInfo(**{name: getattr(found, name) for name in StatisticsInfo.__struct_fields__})
 
 
@@ -191,7 +189,7 @@ def _file(load: Load, shape: tuple[int, ...], step: float, text: str, query: Sli
     index = slices.cells(text, shape, max_cells=2**62) if csv_wanted or query.thin else slices.resolve(text, shape)
     limit = MAX_LOADED if query.thin else MAX_CSV_CELLS if csv_wanted else MAX_NPY_BYTES // 16
     if (n := _size(index, shape)) > limit:
-        raise too_large(f"A file is made of at most {limit:,} values, but {n:,} are selected: narrow the slice")
+        raise too_large(f"Expected at most {limit:,} values in a file, got {n:,}: narrow the slice")
     values = load(index)
     if query.thin:
         values = _thinned(np.atleast_2d(values), query.thin)
@@ -205,7 +203,7 @@ def _file(load: Load, shape: tuple[int, ...], step: float, text: str, query: Sli
 
 
 def _thinned(values: Any, n: int) -> Any:
-    """Return float32 of at most (n, n): of each block what is farthest from zero, NaN before all."""
+    """Return float32 values of shape (n, n) at most: of each block NaN, or the value farthest from zero."""
     values = np.abs(values) if values.dtype.kind == "c" else values
     values = values.astype(np.float64 if values.dtype.itemsize > 4 else np.float32)
     for axis in (0, 1):

@@ -20,8 +20,8 @@ from .request import ApiRequest, Raw, series_of
 from .schema import Route
 from .tables import Load, SliceQuery, StatisticsInfo, TableReply, TagQuery, Text, statistics_info, table_reply
 
-MAX_STEPS: Final = 100_000
-N_REMEMBERED: Final = 256
+MAX_STEPS: Final = 100_000  # two megabytes of JSON
+N_CACHED: Final = 256  # a few hundred bytes each; a user steps through the tensors of one layer
 
 
 class TensorQuery(SliceQuery, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class TensorQuery(SliceQuery, frozen=True, kw_only=True):
 
 
 class DifferenceQuery(SliceQuery, frozen=True, kw_only=True):
-    """A part of a tensor, and which step, of which run, to subtract from it; by default the same one's."""
+    """A part of a tensor, and the step and run of the tensor to subtract; by default the same run."""
 
     step: float
     other_step: float | None = None
@@ -40,21 +40,21 @@ class DifferenceQuery(SliceQuery, frozen=True, kw_only=True):
 
 
 class FindQuery(TagQuery, frozen=True, kw_only=True):
-    """What to search for, at one step or at all of them."""
+    """The kind of value to find, at one step or at all steps."""
 
     what: Place
     step: float | None = None
 
 
 class Steps(msgspec.Struct, frozen=True, kw_only=True):
-    """At which steps and times a series has a value."""
+    """The steps and wall times of a series."""
 
     steps: list[float]
     wall_times: list[float]
 
 
 class FoundInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Where it was found, if it was."""
+    """The place where the value was found."""
 
     found: bool
     step: float | None = None
@@ -62,8 +62,8 @@ class FoundInfo(msgspec.Struct, frozen=True, kw_only=True):
     value: Any = None
 
 
-_remembered: OrderedDict[tuple[Any, ...], StatisticsInfo] = OrderedDict()
-_remembering = threading.RLock()
+_cached: OrderedDict[tuple[Any, ...], StatisticsInfo] = OrderedDict()
+_cache_lock = threading.RLock()
 
 
 async def get_tensor(call: ApiRequest, query: TensorQuery) -> TableReply | Raw:
@@ -84,16 +84,16 @@ def _loader(series: Series, step: float) -> Load:
 
 
 def _whole(series: Series, step: float, place: tuple[Any, ...]) -> StatisticsInfo:
-    """Return the statistics of a whole tensor, which are remembered by its place."""
-    with _remembering:
-        known = _remembered.get(place)
+    """Return the statistics of a whole tensor, from the cache if they are there."""
+    with _cache_lock:
+        known = _cached.get(place)
     if known is not None:
         return known
     info = statistics_info(series.statistics(step))
-    with _remembering:
-        _remembered[place] = info
-        while len(_remembered) > N_REMEMBERED:
-            _remembered.popitem(last=False)
+    with _cache_lock:
+        _cached[place] = info
+        while len(_cached) > N_CACHED:
+            _cached.popitem(last=False)
     return info
 
 
@@ -111,12 +111,12 @@ async def list_steps(call: ApiRequest, query: TagQuery) -> Steps:
 def _steps(runs: Runs, key: str, query: TagQuery) -> Steps:
     with series_of(runs.find(key), query.tag) as (_, series):
         if len(series) > MAX_STEPS:
-            raise too_large(f"At most {MAX_STEPS:,} steps can be listed, but {query.tag!r} has {len(series):,}")
+            raise too_large(f"Expected at most {MAX_STEPS:,} steps to list, got {len(series):,} of {query.tag!r}")
         return Steps(steps=series.steps, wall_times=series.wall_times)
 
 
 async def get_difference(call: ApiRequest, query: DifferenceQuery) -> TableReply | Raw:
-    """Subtract a tensor at another step, or of another run, from one; nothing wraps around."""
+    """Subtract a tensor of another step or run from one. Integers do not wrap around."""
     return await call.read(_difference, call.runs, call.key, query)
 
 

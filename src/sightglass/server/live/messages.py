@@ -1,4 +1,4 @@
-"""What viewers say on the socket, and how much of it there may be. All messages are documented in docs/page.md."""
+"""The messages that a client sends on the socket, and their limits. docs/page.md documents all messages."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Annotated, Final
 
 import msgspec
 
-MAX_QUERY: Final = 20_000
-MAX_ID: Final = 200
-POINTS: Final = 1_000
-MAX_POINTS: Final = 100_000
+MAX_QUERY: Final = 20_000  # a query of 1,000 nodes, the most that the parser takes, is shorter
+MAX_ID: Final = 200  # a client may use the text of a short query as an id
+POINTS: Final = 1_000  # about one for each pixel of a chart on a laptop
+MAX_POINTS: Final = 100_000  # more than any screen has columns, for programs that want the data
 
 UNAUTHORIZED: Final = 4401
 TOO_SLOW: Final = 4408
 TOO_MANY: Final = 4429
 GOING: Final = 1001
 LEFT: Final = (1000, 1001)
-"""The codes of those who leave because they mean to, as a closed tab does."""
+"""The close codes of clients that leave on purpose, such as a closed tab."""
 
 Id = Annotated[str, msgspec.Meta(max_length=MAX_ID)] | int
 Text = Annotated[str, msgspec.Meta(max_length=MAX_QUERY)]
@@ -29,7 +29,7 @@ class PageHello(msgspec.Struct, tag_field="type", tag="hello"):
 
 
 class OpenStream(msgspec.Struct, tag_field="type", tag="open"):
-    """Open a stream, under an id that the viewer chooses."""
+    """Open a stream under an id that the client chooses."""
 
     id: Id
     run: Text
@@ -39,17 +39,17 @@ class OpenStream(msgspec.Struct, tag_field="type", tag="open"):
 
 
 class CloseStream(msgspec.Struct, tag_field="type", tag="close"):
-    """Close it."""
+    """Close a stream."""
 
     id: Id
 
 
 class RunsWanted(msgspec.Struct, tag_field="type", tag="runs"):
-    """Tell of the runs, now and whenever something changes."""
+    """Send the list of runs, now and whenever it changes."""
 
 
 class Ack(msgspec.Struct, tag_field="type", tag="ack"):
-    """So many binary messages of a stream more were taken in."""
+    """Acknowledge `n` more binary messages of a stream."""
 
     id: Id
     n: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 1
@@ -61,10 +61,10 @@ _decoder = msgspec.json.Decoder(Message)
 
 
 def read(text: str) -> Message:
-    """Read a message.
+    """Decode a message.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is not a valid message.
     """
     try:
         message: Message = _decoder.decode(text)

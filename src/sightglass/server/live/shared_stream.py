@@ -228,13 +228,8 @@ class SharedStream:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         runs = self._table.runs
-        threads = (
-            runs.file_pool
-            if not self.reader.live
-            else self._table.puller
-            if work == self.reader.pull
-            else runs.live_pool
-        )
+        live_pool = self._table.puller if work == self.reader.pull else runs.live_pool
+        threads = live_pool if self.reader.live else runs.file_pool
         return await asyncio.get_running_loop().run_in_executor(threads, work)
 
 

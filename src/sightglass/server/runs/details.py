@@ -1,6 +1,6 @@
-"""What has to be read to be known of a recorded run: what it says of itself, who wrote it, how far it came, its faults.
+"""The details of a recorded run: its own run files, who wrote it, its last step, its faults.
 
-What stands in small files is read at once (`read_outside`); for the rest its record files are opened (`read_inside`).
+`read_outside` reads the small files; `read_inside` opens the record files.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from .series_index import series_infos
 
 Origin = Literal["sightglass", "mindspore", "tensorboard"]
 
-MAX_SHOWN: Final = 3
+MAX_SHOWN: Final = 3  # more would not fit a line of the list
 
 
 class Details(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read.
+    """The details of a recorded run.
 
     Attributes:
-        stamp: Of which state of the files.
-        origin: Who wrote them.
-        host: The machine it ran on.
-        config: What it was configured with.
-        started: When its first record file was begun, or 0.
-        last_step: The last step that was kept.
-        faults: What is wrong, as far as it is seen from outside.
-        damages: What is wrong inside the files.
+        stamp: The state of the files that was read: the time of the last change, and their size.
+        origin: The program that wrote the files.
+        host: The host of the run.
+        config: The configuration.
+        started: When the first record file was created, or 0.
+        last_step: The last recorded step.
+        faults: Faults that show without opening the files.
+        damages: Faults inside the files.
         looked: Whether the files were opened since they last changed.
     """
 
@@ -59,7 +59,7 @@ class Details(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_outside(entry: RunEntry, known: Details) -> Details:
-    """Read what can be known without opening record files, keeping what was known of them."""
+    """Read the details that need no record file, and keep the others."""
     own = {name: run_file.read(entry.path / name) for name in _names(entry.path) if OWN_NAME.fullmatch(name)}
     file = run_file.together(sorted((one for one in own.values() if one is not None), key=lambda one: one.started))
     origin = known.origin or _origin(entry.path)
@@ -71,7 +71,7 @@ def read_outside(entry: RunEntry, known: Details) -> Details:
 
 
 def read_inside(details: Details, recording: Recording, *, over: bool) -> Details:
-    """Read what the record files tell; `over` if nobody writes them any more."""
+    """Read the details in the record files; `over` if they are no longer written."""
     with recording.lock:
         if recording.changed():
             recording.refresh()
@@ -80,18 +80,18 @@ def read_inside(details: Details, recording: Recording, *, over: bool) -> Detail
         faults = [f"{path.name}: {why}" for path, why in recording.refused.items()][:MAX_SHOWN]
         faults += [str(damage) for damage in recording.damages[:1]]
         if over and recording.torn:
-            faults.append(f"The last {recording.torn:,} bytes are no whole record: writing them was cut off")
+            faults.append(f"The last {recording.torn:,} bytes are not a whole record: writing was interrupted")
         started = min((part.started for part in recording.parts), default=0.0)
     return msgspec.structs.replace(
         details, last_step=last_step, damages="; ".join(faults), started=started, looked=True
     )
 
 
-def _faults(entry: RunEntry, senseless: list[str]) -> list[str]:
+def _faults(entry: RunEntry, unreadable_files: list[str]) -> list[str]:
     faults = unreadable(entry.path)
     refused = {fault.partition(":")[0] for fault in faults}
-    problem = "Expected what a run says of itself, got something else"
-    faults += [f"{name}: {problem}" for name in senseless if name not in refused]
+    problem = "Expected a run file, got something else"
+    faults += [f"{name}: {problem}" for name in unreadable_files if name not in refused]
     with contextlib.suppress(OSError):
         for name in _names(entry.path) if entry.state != "running" else ():
             if run_file.is_record_file(name) and not (entry.path / name).stat().st_size:
@@ -100,7 +100,7 @@ def _faults(entry: RunEntry, senseless: list[str]) -> list[str]:
 
 
 def _origin(path: Path) -> Origin | None:
-    """Tell who wrote the files of a run; `None` if that cannot be seen yet."""
+    """Return which program wrote the files of a run, or `None` if that does not show yet."""
     names = _names(path)
     if any(name.endswith(SUFFIX) or OWN_NAME.fullmatch(name) for name in names):
         return "sightglass"

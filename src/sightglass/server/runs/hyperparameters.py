@@ -1,8 +1,8 @@
-"""What the files of other programs tell of how a run was configured: TensorBoard's hparams, MindSpore's lineage.
+"""The configuration in the files of other programs: TensorBoard's hparams, MindSpore's lineage.
 
 Sources: tensorboard/plugins/hparams/plugin_data.proto and api.proto (`HParamsPluginData`, `SessionStartInfo`, whose
 values are `google.protobuf.Value`); MindSpore's lineage.proto (`TrainLineage`, `UserDefinedInfo`), in files beside the
-record files. Both stand at the beginnings of files. What cannot be read counts as not found.
+record files. Both stand at the start of a file. A message that cannot be read is skipped.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from sightglass.storage.format.protobuf import signed, walk
 from sightglass.storage.format.summary import Dialect, double, messages, read_event, single, text
 from sightglass.storage.run_file import is_record_file
 
-MAX_BYTES: Final = 2**20
-MAX_FILES: Final = 8
-MAX_DEPTH: Final = 8
+MAX_BYTES: Final = 2**20  # of the start of each file; hparams are among the first events
+MAX_FILES: Final = 8  # the first ones; each restart writes another
+MAX_DEPTH: Final = 8  # deeper nesting is a broken or hostile file
 LINEAGE: Final = "_lineage"
 
 METADATA: Final = 9
@@ -35,7 +35,7 @@ ALGORITHM: Final = {1: "network"}
 
 
 def read_settings(directory: Path, dialect: Dialect) -> dict[str, Any]:
-    """Return what the files in a directory tell of how the run was configured; nothing of our own, which have more."""
+    """Return the configuration in the files of a directory; empty for Sightglass's own, whose run files hold it."""
     lineage = dialect == "mindspore"
     found: dict[str, Any] = {}
     with contextlib.suppress(OSError):
@@ -110,12 +110,12 @@ def _plain(kind: int, value: Any) -> Any:
         case 1:
             return double(value)
         case 5:
-            return float(f"{single(value):.7g}")  # what was written, not what float32 made of it
+            return float(f"{single(value):.7g}")  # 0.1, not 0.10000000149
     return text(value)
 
 
 def _user_defined(message: memoryview, depth: int = 0) -> dict[str, Any]:
-    """Read a `UserDefinedInfo`: more of its kind, and maps of texts, integers and numbers."""
+    """Read a `UserDefinedInfo`: nested ones, and maps of texts, integers and numbers."""
     found: dict[str, Any] = {}
     if depth > MAX_DEPTH:
         return found

@@ -1,4 +1,4 @@
-"""The files of a run, open, for all who read them."""
+"""The open files of a run, shared by all requests."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from sightglass.storage.read.recording import Recording
 class OpenFiles:
     """The files of one run directory.
 
-    When another directory takes its place, these files are retired: who has them in use goes on with them, whoever
-    comes next is given others.
+    When another directory takes the place of this one, the files are retired: requests in progress finish with them,
+    later requests open the new ones.
 
     Attributes:
-        path: Where they were when they were opened.
-        recording: What was kept.
-        run: The same as what can be asked.
-        n_borrowed: How many have them in use.
-        retired: Whether they are closed when nobody has them in use any more.
+        path: The path at which they were opened.
+        recording: The recorded data.
+        run: The same, for queries.
+        n_borrowed: How many requests and streams use them.
+        retired: Whether to close them after the last use.
         used_s: When they were last borrowed, on the monotonic clock.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open what is there. Errors as in `Recording`."""
+        """Open the files. Errors as in `Recording`."""
         self.path = path
         self._place = place_of(path)
         self.recording = Recording(path)
@@ -37,7 +37,7 @@ class OpenFiles:
         self.used_s = time.monotonic()
 
     def are_at(self, path: Path) -> bool:
-        """Tell whether these are the files at a path; as long as there is nothing else, they stay what they were."""
+        """Return whether these are still the files at a path; also if the path is gone and nothing replaced it."""
         place = place_of(path)
         if place is None:
             return True
@@ -45,23 +45,23 @@ class OpenFiles:
         return path == self.path and place == self._place and not 0 < vanished == len(self.recording.parts)
 
     def found_damage(self) -> bool:
-        """Tell whether damage was found that was not there when this was last asked: some is seen only by reading."""
+        """Return whether reading found more damage since the last call."""
         n = len(self.recording.damages)
         n, self._n_damages = self._n_damages, n
         return n != self._n_damages
 
     @property
     def generation(self) -> int:
-        """Another number when rows are other rows: the run was started again, or the directory is another one."""
+        """A number that changes when the rows do: after a restart of the run, or in another directory."""
         return hash((self._place, *sorted({part.started for part in self.recording.parts})))
 
     def close(self) -> None:
-        """Close them."""
+        """Close the files."""
         self.run.close()
 
 
 def place_of(path: Path) -> tuple[int, int] | None:
-    """Return what tells a directory from another that takes its place; `None` if there is none."""
+    """Return the identity of a directory, or `None` if it is gone."""
     try:
         status = path.stat()
     except OSError:
@@ -70,7 +70,7 @@ def place_of(path: Path) -> tuple[int, int] | None:
 
 
 def unreadable(path: Path) -> list[str]:
-    """Return what may not be read of a directory and its files, each with the reason."""
+    """Return the directory or the files in it that cannot be read, each with the reason."""
     try:
         names = sorted(os.listdir(path))
     except OSError as error:

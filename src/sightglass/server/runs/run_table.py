@@ -1,12 +1,13 @@
-"""The table of all runs, live and recorded: found, named, looked at, and forgotten.
+"""The table of all runs, live and recorded.
 
 Theory of operation
-    Runs are looked for in the directories that the server was started with, and among the live runs of this user, no
-    more often than every `FRESH_S`, and so seldom that it takes no more than a fraction of the time.
+    The table searches the directories that the server was started with, and this user's live runs, at most every
+    `FRESH_S`, and so rarely that searching takes only a fraction of the time.
 
-    A run is named by its key in this table and by nothing else; a key never becomes part of a path. It is the run's id,
-    or, where the files tell none or two places the same, a digest of its place. A run that was renamed keeps its key,
-    if it has an id; one that takes another's place gets its own. A run that is gone says so, for `GONE_S`.
+    Requests name a run by its key in this table and by nothing else; a key never becomes part of a path. The key is the
+    run's id, or a digest of its path if the files lack an id or two paths have the same one. A renamed run keeps its
+    key if it has an id; a run that takes another's place gets a key of its own. A run whose directory is gone stays in
+    the table for `GONE_S`, and says so.
 """
 
 from __future__ import annotations
@@ -34,26 +35,26 @@ from sightglass.storage.run_file import RunEntry, runs_in
 from .scalar_lines import Overviews
 from .served_run import RunSummary, ServedRun
 
-FILE_THREADS: Final = 4
-LIVE_THREADS: Final = 16
-DESCRIBE_THREADS: Final = 4
-MAX_OPEN: Final = 64
-FRESH_S: Final = 1.0
+FILE_THREADS: Final = 4  # reading is mostly Python and NumPy; more threads would wait for the interpreter
+LIVE_THREADS: Final = 16  # each waits for a run; one that hangs takes one of them
+DESCRIBE_THREADS: Final = 4  # of their own: runs that do not answer must not hold up requests
+MAX_OPEN: Final = 64  # runs; a run has a few files, a process usually 1,024 descriptors
+FRESH_S: Final = 1.0  # a new run appears within a second
 FRESH_REST: Final = 3
-"""After a look that took a second there is none for so many times `FRESH_S`."""
+"""After a search, this many times as long passes until the next one."""
 
 DETAILS_S: Final = 0.25
-"""For how long one look at the directories may go on to open runs for their details; the others come next time."""
+"""The time that one search may spend on opening runs for their details; the others follow next time."""
 
-LARGE_BYTES: Final = 64 * 2**20
-GONE_S: Final = 3_600.0
+LARGE_BYTES: Final = 64 * 2**20  # such runs are read after all smaller ones
+GONE_S: Final = 3_600.0  # for a user to notice that a directory is gone
 ID: Final = re.compile(r"[0-9a-f]{12}")
 ID_SHOWN: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Named:
-    """Which run a place had: its id, and the key that it was given."""
+    """The run at a path: its id and its key."""
 
     id: str
     key: str
@@ -63,11 +64,11 @@ class Runs:
     """The table of all runs.
 
     Attributes:
-        directories: Where recorded runs are looked for.
-        files: The pool for what reads files.
-        asks: The pool for what asks live runs.
-        polls: The pool for asking them how they are, which those who do not answer keep waiting.
-        overviews: What is remembered of series of numbers.
+        directories: The directories that are searched for recorded runs.
+        file_pool: Threads that read files.
+        live_pool: Threads that query live runs.
+        describe_pool: Threads that describe live runs, and wait for those that do not answer.
+        overviews: The overviews of series of numbers.
     """
 
     def __init__(self, directories: Sequence[Path]) -> None:
@@ -83,13 +84,13 @@ class Runs:
         self._lock = threading.Lock()
 
     def summaries(self) -> list[RunSummary]:
-        """Return all runs, the newest first; looks for new ones if that was not done just now."""
+        """Search for new runs unless that was done just now, and return all runs, the newest first."""
         self.refresh()
         found = titled([source.summary() for source in list(self._served.values())])
         return sorted(found, key=lambda run: (-(run.started or run.changed or 0.0), run.key))
 
     def live(self) -> list[ServedRun]:
-        """Return the live runs that were found."""
+        """Return the live runs."""
         return [source for source in list(self._served.values()) if source.live]
 
     def find(self, key: str) -> ServedRun:
@@ -109,7 +110,7 @@ class Runs:
         return source
 
     def refresh(self, *, at_once: bool = False) -> None:
-        """Look for runs that are new or gone, unless that was done just now."""
+        """Search for runs that are new or gone, unless that was done just now."""
         with self._lock:
             began_s = time.monotonic()
             if began_s < self._next_s and not at_once:
@@ -122,7 +123,7 @@ class Runs:
             self._next_s = now_s + FRESH_S * max(1.0, FRESH_REST * (now_s - began_s))
 
     def _found(self, living: dict[str, discovery.LiveRun]) -> dict[str, RunEntry]:
-        """Return what lies in the directories, and where else live runs keep something, by place."""
+        """Return the runs in the directories, and in the directories of live runs elsewhere, by path."""
         found = {
             str(entry.path): entry
             for folder in self.directories
@@ -136,7 +137,7 @@ class Runs:
         return found
 
     def _take(self, found: dict[str, RunEntry], living: dict[str, discovery.LiveRun]) -> None:
-        """Put what was found into the table."""
+        """Put the runs that were found into the table."""
         self._named = self._names(found)
         present = {named.key: found[place] for place, named in self._named.items()}
         lives = self._owners(living)
@@ -150,15 +151,15 @@ class Runs:
                 source.recorded, source.gone_s = present[key], None
             elif source.recorded is not None and source.gone_s is None:
                 source.note_gone(now_s)
-            kept_nothing = source.recorded is None
+            unrecorded = source.recorded is None
             long_gone = source.gone_s is not None and now_s - source.gone_s > GONE_S
-            if source.entry is None and (kept_nothing or long_gone):
+            if source.entry is None and (unrecorded or long_gone):
                 source.disconnect(now=True)
                 source.close_files()
                 del self._served[key]
 
     def _owners(self, living: dict[str, discovery.LiveRun]) -> dict[str, discovery.LiveRun]:
-        """Return the live runs by key: that of the directory which they write into, or else their id."""
+        """Return the live runs by key: the key of the directory they write to, or else their id."""
         keys: dict[str, str] = {}
         for place, named in self._named.items():
             run = living.get(named.id)
@@ -167,7 +168,7 @@ class Runs:
         return {keys.get(id, id): run for id, run in living.items()}
 
     def _names(self, found: dict[str, RunEntry]) -> dict[str, _Named]:
-        """Give each run its key: the one it had at its place, else its id, unless another has that."""
+        """Give each run its key: the one it had at its path, or else its id, unless another run has that."""
         named = {
             place: _Named(id=entry.id, key=known.key)
             for place, entry in found.items()
@@ -183,7 +184,7 @@ class Runs:
         return named
 
     def _read_details(self) -> None:
-        """Read what there is to know, of the newest first, of large ones last."""
+        """Read the details of the runs: the newest first, large ones last."""
         deadline_s = time.monotonic() + DETAILS_S
         recorded = [(source, source.recorded) for source in self._served.values() if source.recorded is not None]
         recorded.sort(key=lambda one: (one[1].n_bytes > LARGE_BYTES, -one[1].started))
@@ -195,7 +196,7 @@ class Runs:
             self._close_files()
 
     def _close_files(self) -> None:
-        """Close the files that were not used for longest, where too many are open."""
+        """Close the least recently used files if too many are open."""
         sources = list(self._served.values())
         used = [(used_s, source) for source in sources if (used_s := source.used_s()) is not None]
         used.sort(key=lambda one: one[0])
@@ -203,12 +204,12 @@ class Runs:
             source.close_files()
 
     def disconnect_idle(self) -> None:
-        """Leave the live runs that nobody needs."""
+        """Disconnect from the live runs that are not used."""
         for source in list(self._served.values()):
             source.disconnect()
 
     def close(self) -> None:
-        """Leave all runs, and close all files."""
+        """Disconnect from all runs and close all files."""
         for threads in (self.live_pool, self.file_pool, self.describe_pool):
             threads.shutdown(wait=False, cancel_futures=True)
         for source in list(self._served.values()):
@@ -217,26 +218,26 @@ class Runs:
 
 
 def titled(runs: Iterable[RunSummary]) -> list[RunSummary]:
-    """Return the runs with titles that differ: the name, and, of several of one name, the directory's or the id.
+    """Return the runs with distinct titles: the name, and for runs of one name also the directory or the id.
 
     >>> titled([])
     []
     """
     every = list(runs)
     titles = [run.name for run in every]
-    tellers = (lambda run: Path(run.directory).name, lambda run: run.id[:ID_SHOWN], lambda run: run.directory,
+    ways = (lambda run: Path(run.directory).name, lambda run: run.id[:ID_SHOWN], lambda run: run.directory,
                lambda run: run.key)  # fmt: skip
-    for tell_apart in tellers:
+    for distinguish in ways:
         several = {title for title, n in Counter(titles).items() if n > 1}
         for i, run in enumerate(every):
-            extra = tell_apart(run) if titles[i] in several else ""
+            extra = distinguish(run) if titles[i] in several else ""
             if extra and extra != run.name:
                 titles[i] = f"{run.name} ({extra})"
     return [msgspec.structs.replace(run, title=title) for run, title in zip(every, titles, strict=True)]
 
 
 def _is_same(known: _Named, entry: RunEntry) -> bool:
-    """Tell whether the run at a place is the one that was there: it says so, or goes on in its directory."""
+    """Return whether the run at a path is the one that was there: by its id, or because it continues there."""
     if known.id in ("", entry.id):
         return True
     return known.id in {file.id for file in run_file.read_all(entry.path)}

@@ -1,14 +1,14 @@
 """Series of numbers, thinned to what a chart can show, however long they are.
 
 Theory of operation
-    The first time that somebody looks, a series is read once from its beginning to its end, `CHUNK_ROWS` rows in memory
-    at a time, and no record is made of a row. What stays is an overview: of each run of `RUN_ROWS` rows those that
-    `see.thin.keep` keeps (the extremes, a NaN for each gap, infinities and what they would hide), and of each chunk
-    where its steps and wall times lie. A series of no more than `CHUNK_ROWS` rows stays as a whole.
+    The first request reads a series once from start to end, `CHUNK_ROWS` rows in memory at a time, as columns. The
+    overview stays in memory: of each run of `RUN_ROWS` rows those that `thin_indices` keeps (the extremes, a NaN for
+    each gap, infinities and what they would hide), and the range of steps and wall times of each chunk. A series of at
+    most `CHUNK_ROWS` rows stays in memory as a whole.
 
-    A chart that shows so many rows that each pixel has several runs is made from the overview; thinned twice, every
-    extreme is still there. Where somebody zoomed in further, the chunks in view are read again. When a series grows,
-    its overview grows: only what is new is read, with the last chunk if that was not full.
+    If each pixel of a chart covers several runs of rows, the overview answers; thinned twice, it still has every
+    extreme. If the user zooms in further, the chunks in view are read again. When a series grows, only the new rows
+    are read, and the last chunk if it was not full.
 """
 
 from __future__ import annotations
@@ -30,14 +30,11 @@ from sightglass.views.thinning import thin_indices
 X = Literal["step", "wall", "relative"]
 Floats = npt.NDArray[np.float64]
 
-CHUNK_ROWS: Final = 2**18
-MAX_BYTES: Final = 64 * 2**20
-"""How much memory all overviews may take."""
-
-RUN_ROWS: Final = 512
-MAX_POINTS: Final = 100_000
-MAX_READ_CHUNKS: Final = 8
-"""How many chunks are read again, at most, for one answer; of more the overview is fine enough."""
+CHUNK_ROWS: Final = 2**18  # 6 MiB in memory, read in tens of milliseconds
+MAX_BYTES: Final = 64 * 2**20  # of all overviews: those of a thousand series of a million rows
+RUN_ROWS: Final = 512  # the overview takes a hundredth of the series
+MAX_POINTS: Final = 100_000  # more than any screen has columns, for programs that want the data
+MAX_READ_CHUNKS: Final = 8  # read again for one reply; over more chunks the overview is fine enough
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,10 +42,10 @@ class ScalarLine:
     """Points of a series.
 
     Attributes:
-        n: How many there are in the range that was asked for.
-        thinned: Whether some are left out.
-        x: Shape (n_points,); where they stand on the axis that was asked for.
-        y: Shape (n_points,); NaN where a value is no number.
+        n: The number of points in the range.
+        thinned: Whether points are left out.
+        x: Shape (n_points,); the places on the chosen axis.
+        y: Shape (n_points,); NaN where a value is not a number.
         wall: Shape (n_points,), in seconds since the Unix epoch.
         step: Shape (n_points,).
     """
@@ -63,7 +60,7 @@ class ScalarLine:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Chunk:
-    """What is known of the rows `start` to `stop`: those that were kept, and the ranges in which all of them lie."""
+    """Of the rows `start` to `stop`: the rows of the overview, and the ranges of steps and wall times."""
 
     start: int
     stop: int
@@ -73,10 +70,10 @@ class _Chunk:
 
 
 class Overview:
-    """What is remembered of one series; used by one thread at a time, under the lock of its recording.
+    """The overview of one series. It is used under the lock of its recording.
 
     Attributes:
-        generation: Of the recording, when it was read.
+        generation: The generation of the recording that was read.
     """
 
     def __init__(self, generation: int) -> None:
@@ -85,20 +82,20 @@ class Overview:
 
     @property
     def n_bytes(self) -> int:
-        """How much memory it takes."""
+        """The memory that it takes."""
         return sum(chunk.kept.nbytes + 200 for chunk in self._chunks)
 
     @property
     def first_wall(self) -> float:
-        """The earliest wall time; 0 of nothing."""
+        """The earliest wall time; 0 if there is no row."""
         found = min((chunk.low[1] for chunk in self._chunks), default=0.0)
         return found if np.isfinite(found) else 0.0
 
     def extend(self, series: Series) -> None:
-        """Read what is new.
+        """Read the new rows.
 
         Raises:
-            Problem: The values are no numbers.
+            Problem: The values are not numbers.
         """
         n = len(series)
         while self._chunks and self._chunks[-1].stop - self._chunks[-1].start < CHUNK_ROWS < n:
@@ -115,14 +112,14 @@ class Overview:
             self._chunks.append(_chunk(low, high, _columns(series, low, high), whole=n <= CHUNK_ROWS))
 
     def line(self, series: Series, *, x: X, low: float, high: float, points: int, origin: float) -> ScalarLine:
-        """Return the points of a range, thinned.
+        """Return the points in a range, thinned.
 
         Args:
             series: The series, which may be read again.
-            x: What the range is of, and what stands on the axis.
-            low: Where it begins.
-            high: Where it ends, that included.
-            points: Into how many runs the points are divided, of which each keeps its extremes.
+            x: The axis of the range and of the points.
+            low: The start of the range.
+            high: The end of the range, inclusive.
+            points: The number of runs of points, each of which keeps its extremes.
             origin: The wall time that `relative` counts from.
         """
         axis = 0 if x == "step" else 1
@@ -131,7 +128,7 @@ class Overview:
         chunks = [chunk for chunk in self._chunks if chunk.low[axis] <= bounds[1] and chunk.high[axis] >= bounds[0]]
         n, parts = 0, []
         coarse = [chunk for chunk in chunks if chunk.kept.shape[1] < chunk.stop - chunk.start]
-        # Inside the range the overview does as long as each run of the answer has several of its own.
+        # The overview is fine enough if each run of the reply covers several runs of the overview.
         seen = sum(_share(chunk, axis, bounds) for chunk in coarse)
         again = bool(coarse) and (seen < 2 * points * RUN_ROWS and len(coarse) <= MAX_READ_CHUNKS)
         for chunk in chunks:
@@ -154,7 +151,7 @@ class Overview:
 
 
 class Overviews:
-    """The overviews that are remembered; those that nobody asked for longest are forgotten first."""
+    """A cache of overviews; the least recently used are dropped first."""
 
     def __init__(self) -> None:
         self._overviews: OrderedDict[tuple[str, Key], tuple[Overview, int]] = OrderedDict()
@@ -162,15 +159,15 @@ class Overviews:
         self._lock = threading.Lock()
 
     def get(self, run: str, series: Series, generation: int) -> Overview:
-        """Return the overview of a series, up to date; called under the lock of its recording.
+        """Return the current overview of a series. The caller holds the lock of its recording.
 
         Args:
             run: The key of the run.
             series: The series.
-            generation: Of the recording: another number when rows are other rows.
+            generation: The generation of the recording, as in `OpenFiles`.
 
         Raises:
-            Problem: The values are no numbers.
+            Problem: The values are not numbers.
         """
         place = (run, series.key)
         with self._lock:
@@ -212,7 +209,7 @@ def _joined(one: _Chunk, other: _Chunk) -> _Chunk:
 
 
 def _columns(series: Series, start: int, stop: int) -> Floats:
-    """Read rows: their steps, wall times and values as float64; damaged ones are left out."""
+    """Read rows as float64: steps, wall times and values. Damaged rows are left out."""
     columns = series.columns(start, stop)
     rows = np.empty((3, len(columns)))
     rows[0], rows[1] = columns.steps, columns.wall_times
@@ -221,7 +218,7 @@ def _columns(series: Series, start: int, stop: int) -> Floats:
 
 
 def numbers(tag: str, values: Any) -> Any:
-    """Return values as a column of numbers; NaN where there is none.
+    """Return values as a column of numbers, with NaN for values that are not numbers.
 
     Raises:
         Problem: None of them is a number.

@@ -1,7 +1,7 @@
 """One run, live or recorded, or both.
 
-Its files are opened when somebody asks, and closed when too many are open; it is connected to when somebody asks, and
-left when nobody has needed it for `IDLE_S`. What may block is called in the thread pools of `runs.Runs`.
+Its files are opened on demand, and closed when too many files are open. The connection to a live run is made on demand,
+and closed after it was not used for `IDLE_S`. Methods that may block run in the thread pools of `Runs`.
 """
 
 from __future__ import annotations
@@ -30,37 +30,37 @@ from .open_files import OpenFiles
 
 State = Literal["running", "paused", "stopping", "ended", "failed", "died", "unknown"]
 
-CONNECT_S: Final = 3.0
-IDLE_S: Final = 15.0
+CONNECT_S: Final = 3.0  # a live run on this machine answers within milliseconds
+IDLE_S: Final = 15.0  # longer than the page takes between two requests
 MAX_DETAILS_BYTES: Final = 2**30
-"""How large the files of a run may be that is opened only to tell how far it came."""
+"""The largest run that is opened only to learn its last step."""
 
 SLOW_OPEN_S: Final = 0.05
-"""Files that took longer to open stay open after they were looked into."""
+"""Files that took longer to open stay open afterwards."""
 
 DETAILS_REST: Final = 20
-"""A run whose files took long to look into is left alone for so many times that long."""
+"""After reading the details of a run, this many times as long passes until the next time."""
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A run, as the list of runs tells of it.
+    """A run in the list of runs.
 
     Attributes:
-        key: What names it in all other addresses.
-        id: Its id; empty where its files tell none.
-        name: Its name, which others may have, too.
-        title: Its name, with what tells it from others of that name.
-        state: What it does, or how it ended; "unknown" if nobody can tell.
-        live: Whether it runs on this machine and can be asked.
-        source: Who wrote its files.
-        directory: Its run directory; empty if it keeps nothing.
-        host: Its machine.
-        started: In seconds since the Unix epoch, or `null` if that is not known.
-        ended: The same, or `null`.
+        key: Its key in URLs and messages.
+        id: Its id; empty if its files lack one.
+        name: Its name, which other runs may share.
+        title: Its name, with what distinguishes it from other runs of that name.
+        state: Its state, or how it ended.
+        live: Whether it is running on this machine and can be queried.
+        source: The program that wrote its files.
+        directory: Its run directory; empty if it does not record.
+        host: Its host.
+        started: In seconds since the Unix epoch, or `null` if it is unknown.
+        ended: Likewise.
         changed: When its files last changed, or `null`.
-        last_step: The last step that is known of, or `null`.
-        config: What it was configured with.
-        problem: What is wrong with it, or empty.
+        last_step: The last known step, or `null`.
+        config: Its configuration.
+        problem: Its faults, or empty.
     """
 
     key: str
@@ -85,16 +85,16 @@ class ServedRun:
 
     Attributes:
         key: Its key.
-        recorded: What its directory tells, if it has one.
-        entry: What the registry of live runs tells, while it lives.
-        description: What it last told of itself while it lived.
-        silent: Whether it did not answer when it was last asked.
-        gone_s: When its directory, which had been there, was not found any more, on the monotonic clock.
-        holders: How many hold the connection.
+        recorded: The entry of its directory, if it has one.
+        entry: The entry in the registry of live runs, while it lives.
+        description: Its last description while it lived.
+        silent: Whether it did not answer the last request.
+        gone_s: When its directory was found to be gone, on the monotonic clock.
+        holders: The number of streams that use the connection.
     """
 
     def __init__(self, key: str, *, on_open: Callable[[], None] = lambda: None) -> None:
-        """Begin with nothing but a key; `on_open` is called after files were opened."""
+        """Start with only a key; `on_open` is called after files were opened."""
         self.key = key
         self._on_open = on_open
         self.recorded: RunEntry | None = None
@@ -114,7 +114,7 @@ class ServedRun:
 
     @property
     def path(self) -> Path | None:
-        """Where its files are."""
+        """The path of its files, if it has any."""
         if self.recorded is not None:
             return self.recorded.path
         directory = self.entry.directory if self.entry is not None else ""
@@ -122,11 +122,11 @@ class ServedRun:
 
     @property
     def live(self) -> bool:
-        """Whether it can be asked."""
+        """Whether it can be queried."""
         return self.entry is not None
 
     def summary(self) -> RunSummary:
-        """Return what the list of runs tells of it; reads nothing."""
+        """Return its entry in the list of runs, without reading a file."""
         entry, recorded, about, details = self.entry, self.recorded, self.description, self._details
         directory = str(recorded.path) if recorded is not None else entry.directory if entry is not None else ""
         name = entry.name if entry is not None else recorded.name if recorded is not None else self.key
@@ -157,7 +157,7 @@ class ServedRun:
         return "unknown" if state == "recorded" else state
 
     def _last_step(self, details: Details) -> float | None:
-        """Return the last step of what was kept, or the number of the last event of a run that keeps nothing."""
+        """Return the last recorded step, or the number of the last event of a run that does not record."""
         if details.last_step is not None or self.description is None:
             return details.last_step
         n_events = max((event.n_events for event in self.description.events.values()), default=0)
@@ -167,17 +167,17 @@ class ServedRun:
         if self.gone_s is None:
             return ""
         what = "is another run's now, or cannot be read" if os.path.lexists(directory) else "is gone"
-        return f"Its directory {directory!r} {what}"
+        return f"The directory {directory!r} {what}"
 
     # Files
 
     @contextlib.contextmanager
     def borrow(self) -> Iterator[OpenFiles]:
-        """Open its files, if they are not open, and keep them open meanwhile.
+        """Open its files if they are not open, and keep them open while the context lasts.
 
         Raises:
-            RunLostError: Its directory is gone, or it keeps nothing.
-            DamagedError: It has no file that can be read.
+            RunLostError: Its directory is gone, or the run does not record.
+            DamagedError: None of its files can be read.
         """
         with self._lock:
             path = self.path
@@ -187,7 +187,7 @@ class ServedRun:
             fresh = self._files is None
             if self._files is None:
                 if path is None or not there or not path.is_dir():
-                    raise RunLostError(f"Nothing was recorded of run {self.summary().name!r}, or its directory is gone")
+                    raise RunLostError(f"Run {self.summary().name!r} has no recording, or its directory is gone")
                 self._files = OpenFiles(path)
             files = self._files
             files.n_borrowed += 1
@@ -206,7 +206,7 @@ class ServedRun:
                     files.close()
 
     def note_gone(self, now_s: float) -> None:
-        """Note that its directory is gone; what is open stays so, unless something else is in its place."""
+        """Note that its directory is gone. Open files stay open, unless another directory took its place."""
         self.gone_s = now_s
         if self.path is not None and self.path.exists() and self._lock.acquire(blocking=False):
             try:
@@ -226,7 +226,7 @@ class ServedRun:
         return files.used_s if files is not None else None
 
     def close_files(self) -> None:
-        """Close its files, unless somebody has them in use."""
+        """Close its files, unless they are in use."""
         if not self._lock.acquire(blocking=False):
             return
         try:
@@ -236,7 +236,7 @@ class ServedRun:
             self._lock.release()
 
     def stamp(self) -> str:
-        """Return a text that changes when its files do; empty if it has none."""
+        """Return a text that changes when its files do; empty if it has no files."""
         path, digest = self.path, hashlib.blake2b(digest_size=12)
         if path is None:
             return ""
@@ -249,7 +249,7 @@ class ServedRun:
         return digest.hexdigest()
 
     def read_details(self, deadline_s: float) -> None:
-        """Read the details of what was recorded, if they changed; what takes longer only until a deadline."""
+        """Read the details of its files, if they changed. Record files are opened only before a deadline."""
         recorded, details = self.recorded, self._details
         if recorded is None or self.gone_s is not None:
             return
@@ -276,7 +276,7 @@ class ServedRun:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Keep the connection, once it is made, as long as this goes on."""
+        """Keep the connection, once it is made, while the context lasts."""
         with self._holding:
             self.holders += 1
         try:
@@ -286,11 +286,11 @@ class ServedRun:
                 self.holders -= 1
 
     def remote(self) -> RemoteRun:
-        """Return the connection, connecting if there is none, or it was lost.
+        """Return the connection; connect if there is none or it was lost.
 
         Raises:
-            RunLostError: It has ended, or does not answer.
-            RefusedError: It does not want us.
+            RunLostError: The run has ended, or does not answer.
+            RefusedError: The run refused the connection.
         """
         with self._connection_lock:
             self._used_s = time.monotonic()
@@ -298,18 +298,18 @@ class ServedRun:
                 return self._remote
             entry = self.entry
             if entry is None:
-                raise RunLostError(f"Run {self.summary().name!r} has ended: it can be looked at, not asked")
+                raise RunLostError(f"Run {self.summary().name!r} has ended: read its recording instead")
             if self._remote is not None:
                 self._remote.close()
                 self._remote = None
             try:
                 self._remote = connect(entry.id, timeout_s=CONNECT_S)
             except RunNotFoundError:
-                raise RunLostError(f"Run {entry.name!r} has ended: it can be looked at, not asked") from None
+                raise RunLostError(f"Run {entry.name!r} has ended: read its recording instead") from None
             return self._remote
 
     def describe(self) -> Description:
-        """Ask the live run what it is. Errors as in `remote`."""
+        """Return the description of the live run. Errors as in `remote`."""
         try:
             self.description = self.remote().describe()
             self.silent = False
@@ -319,9 +319,9 @@ class ServedRun:
         return self.description
 
     def disconnect(self, *, now: bool = False) -> None:
-        """Leave the live run, if nobody has needed it for a while."""
+        """Close the connection if it was not used for `IDLE_S`; with `now`, in any case."""
         if not self._connection_lock.acquire(blocking=now):
-            return  # somebody is connecting
+            return  # another thread is connecting
         try:
             idle = self.holders == 0 and time.monotonic() - self._used_s > IDLE_S
             if self._remote is not None and (now or idle or self._remote.ended):
