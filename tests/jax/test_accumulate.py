@@ -334,14 +334,14 @@ def test_what_cannot_be_is_refused() -> None:
             "Expected numbers to reduce by 'mean', got key<fry>: take 'first' or 'last' of these"
         ),
         lambda: accumulator(jnp.median).start(0.0): (
-            "Function 'median' needs all events at once, and how many there will be is not known: reduce by one of "
+            "Function 'median' needs all events at once, but their number is not known in advance: reduce by one of "
             "mean, sum, min, max, var, std, first, last, count, or keep the last with last_k(n)"
         ),
         lambda: every(2).merge(None, None): (
             "Expected an accumulator whose states can be merged, got Ring(limit=1000, every=2)"
         ),
         lambda: jax.jit(function(jnp.median).over)(jnp.zeros(3), jnp.ones(3, bool)): (
-            "Function 'median' cannot be told which events happened: give one with an argument `where`, such as "
+            "Function 'median' cannot skip the events that did not happen: use one with an argument `where`, such as "
             "jnp.mean, or reduce on the host, after `to_numpy()`"
         ),
     }.items():

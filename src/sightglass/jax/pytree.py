@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy.typing as npt
 
-Array = npt.NDArray[Any] | jax.Array
+Array: TypeAlias = npt.NDArray[Any] | jax.Array
 """An array on either side: NumPy's on the host, or JAX's on a device or while tracing."""
 
-PyTree = Any
+PyTree: TypeAlias = Any
 """Any tree of containers whose leaves are arrays, or descriptions of arrays such as shapes and shardings."""
+
+Flag: TypeAlias = bool | jax.Array
+"""A bool, or a scalar array of bool that may be traced."""

@@ -1,1 +1,1 @@
-"""What was logged, on the host: logdicts, how they are joined, reduced, read and printed."""
+"""Logdicts: logged values by tag, and how they are concatenated, reduced, read and printed."""

@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from .reduction import REDUCTIONS, Array, apply, check_numbers, library, name_of, pick, sum_type
+from sightglass.jax.pytree import Array
+
+from .reduction import REDUCTIONS, apply, check_numbers, library, name_of, pick, sum_type
 
 Value = Any
 """The value of a tag: an array, or a pytree of arrays, each with the events along its first axis."""

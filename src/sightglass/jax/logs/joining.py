@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from sightglass.core.errors import LogError
+from sightglass.jax.pytree import Array
 
 from .columns import EventColumns, Value, n_events, no_step
-from .reduction import Array, is_number, library
+from .reduction import is_number, library
 
 
 def concatenated(parts: Sequence[EventColumns]) -> EventColumns:

@@ -1,4 +1,4 @@
-"""Reading what was logged on the host."""
+"""Read logged values on the host."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ from typing import Any
 
 import jax
 import numpy as np
+import numpy.typing as npt
 
 from sightglass.core.values import to_host
+from sightglass.jax.pytree import PyTree
 
 from .columns import no_step
 from .reduction import fit, is_number
 
 
-def read(tree: Any) -> Any:
-    """Read a tree of arrays into NumPy arrays, in containers of its own; PRNG keys become their data.
+def read(tree: PyTree) -> Any:
+    """Read a tree of arrays into NumPy arrays, in new containers; PRNG keys become their data.
 
     Raises:
-        TypeError: It is called while tracing.
+        TypeError: A leaf is traced.
     """
 
-    def ready(leaf: Any) -> Any:
+    def ready(leaf: object) -> Any:
         if isinstance(leaf, jax.core.Tracer):
             raise TypeError(
                 f"Expected arrays to read on the host, got the tracer {leaf}: return the logs and read them then"
@@ -30,10 +32,10 @@ def read(tree: Any) -> Any:
     return jax.tree.map(np.asarray, jax.device_get(jax.tree.map(ready, tree)))
 
 
-def row(value: Any, i: int, ok: Any) -> Any:
-    """Return one event; a masked array where it happened in some lanes only."""
+def row(value: PyTree, i: int, ok: npt.NDArray[np.bool_] | None) -> Any:
+    """Return one event; as a masked array if it happened in some lanes only."""
 
-    def take(x: Any) -> Any:
+    def take(x: npt.NDArray[Any]) -> Any:
         if ok is None or ok[i].all():
             return x[i]
         return np.ma.masked_array(x[i], np.broadcast_to(~fit(ok, x)[i], x[i].shape))
@@ -41,10 +43,10 @@ def row(value: Any, i: int, ok: Any) -> Any:
     return jax.tree.map(take, value)
 
 
-def plain(value: Any) -> Any:
-    """Make the value of a record: a scalar, an array, a histogram, a container of these; NaN for other lanes."""
+def plain(value: PyTree) -> Any:
+    """Convert to the value of a record: a scalar, array, histogram, or container of these; masked lanes become NaN."""
 
-    def of(node: Any) -> Any:
+    def of(node: object) -> Any:
         if isinstance(node, np.ma.MaskedArray):
             return np.where(np.ma.getmaskarray(node), np.nan, node.data)
         return node.read() if hasattr(node, "read") else to_host(node)
@@ -52,6 +54,6 @@ def plain(value: Any) -> Any:
     return jax.tree.map(of, value, is_leaf=lambda node: hasattr(node, "read"))
 
 
-def is_missing(step: Any) -> bool:
-    """Tell whether an event was logged without this step."""
+def is_missing(step: npt.NDArray[Any]) -> bool:
+    """Return whether an event was logged without this step."""
     return bool(np.all(np.isnan(step) if step.dtype.kind not in "iu" else step == no_step(step)))

@@ -1,14 +1,13 @@
-"""Reducing over the event axis, all events at once.
+"""Reduce over the event axis, all events at once.
 
-Every reduction takes `(x, ok)`, where `x` has the events along its first axis and `ok` tells which of them happened,
-and gives an array with one event. NumPy arrays stay NumPy arrays, JAX arrays and tracers become JAX's. `ok` has the
-event axis and may have further ones, the *lanes* of a `vmap`, which are the next axes of `x` as well; `None` means that
-all happened.
+Every reduction takes `(x, ok)`: `x` has the events along its first axis, `ok` is a mask of those that happened. It
+returns an array with one event. NumPy arrays stay NumPy arrays, JAX arrays and tracers stay JAX's. `ok` has the event
+axis, and possibly the *lanes* of a `vmap`, which are the next axes of `x` as well; `None` means that all happened.
 
-Types: floats narrower than 32 bits are averaged and summed in float32, integers and bools are averaged in JAX's float
-type and summed in its widest integer type (32 bits unless `jax_enable_x64` is set), where a sum that leaves it wraps
-around as `jnp.sum` does. `min`, `max`, `first` and `last` keep the type. NaN is never hidden. `var` and `std` divide by
-the number of events, as NumPy's do.
+Types: floats narrower than 32 bits are averaged and summed in float32. Integers and bools are averaged in JAX's float
+type and summed in its widest integer type (32 bits unless `jax_enable_x64` is set); a sum that overflows wraps around
+as in `jnp.sum`. `min`, `max`, `first` and `last` keep the type. NaN is never hidden. `var` and `std` divide by the
+number of events, as in NumPy.
 """
 
 from __future__ import annotations
@@ -20,43 +19,42 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
+from jax.typing import DTypeLike
 
 from sightglass.core.errors import UnknownNameError
+from sightglass.jax.pytree import Array
 
-Array = npt.NDArray[Any] | jax.Array
-"""An array of either library; its dtype may be one of JAX's own."""
-Reduction = Callable[[Any, Any], Any]
+Reduction = Callable[[Array, Array | None], Array]
 
 
-def library(x: Any) -> Any:
-    """Return `numpy` for its own arrays, else `jax.numpy`."""
+def library(x: object) -> Any:
+    """Return the array library of an array: `numpy` or `jax.numpy`."""
     return np if isinstance(x, np.ndarray | np.generic) else jnp
 
 
-def is_number(dtype: Any) -> bool:
-    """Tell whether values of this dtype can be added and compared: all but PRNG keys and the like."""
+def is_number(dtype: DTypeLike) -> bool:
+    """Return whether values of this dtype can be added and compared; those of PRNG keys cannot."""
     return not jnp.issubdtype(dtype, jax.dtypes.extended)
 
 
-def float_type(dtype: Any, *, widest: Any = None) -> Any:
-    """Return the type in which values of a dtype are averaged: at least float32.
+def float_type(dtype: DTypeLike, *, widest: DTypeLike | None = None) -> Any:
+    """Return the dtype for averaging: at least float32.
 
     Args:
         dtype: The values' own.
-        widest: What integers become; JAX's float type unless given.
+        widest: The dtype for averaging integers; `None` for JAX's float type.
     """
     if not jnp.issubdtype(dtype, jnp.inexact):
         return widest or jax.dtypes.canonicalize_dtype(np.float64)
     return jnp.dtype(dtype) if jnp.dtype(dtype).itemsize >= 4 else jnp.dtype(jnp.float32)
 
 
-def sum_type(dtype: Any, *, x64: bool | None = None) -> Any:
-    """Return the type in which values of a dtype are summed: the widest of their kind.
+def sum_type(dtype: DTypeLike, *, x64: bool | None = None) -> Any:
+    """Return the dtype for summing: the widest of the same kind.
 
     Args:
         dtype: The values' own.
-        x64: Whether there are 64 bits; JAX's setting unless given.
+        x64: Whether to use 64 bits; `None` for JAX's setting.
     """
     if jnp.issubdtype(dtype, jnp.inexact):
         return float_type(dtype)
@@ -64,21 +62,21 @@ def sum_type(dtype: Any, *, x64: bool | None = None) -> Any:
     return widest if x64 else jax.dtypes.canonicalize_dtype(widest)
 
 
-def fit(ok: Any, x: Any) -> Any:
-    """Shape a mask so that it broadcasts against `x`; lanes that `x` does not have are joined by "any"."""
+def fit(ok: Array, x: Array) -> Array:
+    """Reshape a mask to broadcast against `x`; lanes that `x` does not have are combined by `any`."""
     extra = ok.ndim - x.ndim
     if extra > 0:
         return ok.any(axis=tuple(range(x.ndim, ok.ndim)))
     return ok.reshape(ok.shape + (1,) * -extra)
 
 
-def select(ok: Any, new: Any, old: Any) -> Any:
-    """Choose between two arrays of one shape by a mask of their leading axes."""
+def select(ok: Array, new: Array, old: Array) -> Array:
+    """Select from two arrays of one shape by a mask of their leading axes."""
     return library(new).where(fit(ok, new), new, old)
 
 
-def pick(x: Any, ok: Any, *, last: bool) -> Any:
-    """Return the first or the last event that happened; the very first or last entry where none did."""
+def pick(x: Array, ok: Array | None, *, last: bool) -> Array:
+    """Return the first or last event that happened; the first or last entry if none did."""
     if ok is None:
         return x[-1:] if last else x[:1]
     ok, xp = fit(ok, x), library(x)
@@ -87,13 +85,13 @@ def pick(x: Any, ok: Any, *, last: bool) -> Any:
     return x[index.reshape(1)] if index.size == 1 else xp.take_along_axis(x, index, axis=0)
 
 
-def _sum(x: Any, ok: Any) -> Any:
+def _sum(x: Array, ok: Array | None) -> Any:
     xp = library(x)
     dtype = sum_type(x.dtype, x64=xp is np)
     return xp.sum(x, axis=0, dtype=dtype, keepdims=True, where=True if ok is None else fit(ok, x))
 
 
-def _mean(x: Any, ok: Any) -> Any:
+def _mean(x: Array, ok: Array | None) -> Any:
     xp = library(x)
     dtype = float_type(x.dtype, widest=np.float64 if xp is np else None)
     if ok is None:
@@ -103,8 +101,8 @@ def _mean(x: Any, ok: Any) -> Any:
     return (total / xp.maximum(ok.sum(axis=0, keepdims=True), 1).astype(dtype)).astype(dtype)
 
 
-def _var(x: Any, ok: Any) -> Any:
-    """Average the squares around the mean, both taken from the first event, so that equal events give zero."""
+def _var(x: Array, ok: Array | None) -> Any:
+    """Average the squares around the mean, relative to the first event, so that equal events give exactly zero."""
     xp = library(x)
     x = x.astype(float_type(x.dtype, widest=np.float64 if xp is np else None))
     x = x - pick(x, ok, last=False)
@@ -113,7 +111,7 @@ def _var(x: Any, ok: Any) -> Any:
 
 
 def _extreme(choose: str) -> Reduction:
-    def reduce(x: Any, ok: Any) -> Any:
+    def reduce(x: Array, ok: Array | None) -> Any:
         if ok is not None:
             x = select(ok, x, pick(x, ok, last=False))
         return getattr(library(x), choose)(x, axis=0, keepdims=True)
@@ -149,10 +147,10 @@ FUNCTIONS: dict[Any, str] = {
 
 
 def name_of(mode: str | Callable[..., Any]) -> str | None:
-    """Return the name of a reduction given by name or as a well-known function, such as "mean" for `jnp.mean`.
+    """Return the name of a reduction, given by name or as a function of `jax.numpy` or NumPy such as `jnp.mean`.
 
     Returns:
-        `None` for any other function.
+        The name; `None` for any other function.
 
     Raises:
         UnknownNameError: There is no reduction of this name.
@@ -167,24 +165,25 @@ def name_of(mode: str | Callable[..., Any]) -> str | None:
     return mode
 
 
-def check_numbers(x: Any, name: str) -> None:
-    """Refuse to compute with what is no number, such as PRNG keys.
+def check_numbers(x: Array, name: str) -> None:
+    """Check that values can be computed with; PRNG keys cannot.
 
     Raises:
-        TypeError: It is none.
+        TypeError: The values are not numbers.
     """
     if name not in SELECTING and not is_number(x.dtype):
         raise TypeError(f"Expected numbers to reduce by {name!r}, got {x.dtype}: take 'first' or 'last' of these")
 
 
-def apply(fn: Callable[..., Any], x: Any, ok: Any) -> Any:
-    """Call a function on all events of `x` and put the event axis back.
+def apply(fn: Callable[..., Any], x: Array, ok: Array | None) -> Any:
+    """Call a function on all events of `x` and restore the event axis.
 
-    A function with an argument `axis` gets `axis=0`, any other gets the events along the first axis. Where some events
-    did not happen, it gets them as `where=`; without such an argument it gets only those that did, on the host.
+    A function with an argument `axis` is called with `axis=0`, any other with the events along the first axis. If some
+    events did not happen, the mask is passed as `where=`; a function without this argument is called with only the
+    events that happened, on the host.
 
     Raises:
-        TypeError: It must do without those that did not happen, and which these are is not known while tracing.
+        TypeError: The function has no argument `where`, and the mask is traced or differs between lanes.
     """
     arguments = _arguments(fn)
     options: dict[str, Any] = {"axis": 0} if "axis" in arguments else {}
@@ -194,7 +193,7 @@ def apply(fn: Callable[..., Any], x: Any, ok: Any) -> Any:
     elif ok is not None:
         if isinstance(ok, jax.core.Tracer) or ok.ndim > 1:
             raise TypeError(
-                f"Function {getattr(fn, '__name__', fn)!r} cannot be told which events happened: give one with an "
+                f"Function {getattr(fn, '__name__', fn)!r} cannot skip the events that did not happen: use one with an "
                 "argument `where`, such as jnp.mean, or reduce on the host, after `to_numpy()`"
             )
         x = x[np.asarray(ok)]

@@ -1,26 +1,28 @@
-"""Summaries of what was logged: a line for each leaf.
+"""Summaries of logs: a line for each leaf.
 
-Nothing is computed on a device: ranges are shown of arrays that are cheap to read, never of tracers.
+Nothing is computed on a device: ranges are shown only of arrays that are cheap to read, never of tracers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
 
 from sightglass.core.values import type_name
+from sightglass.jax.pytree import Array
 
 from .reduction import fit, is_number
 
+# About one screen.
 MAX_LINES = 60
+# A repr must not take noticeable time, and a million numbers take some milliseconds.
 MAX_SUMMARISED = 2**20
 
 
 def table(title: str, rows: Sequence[tuple[str, ...]]) -> str:
-    """Put rows of cells under each other; columns that are empty throughout are left out."""
+    """Align rows of cells; empty columns are omitted."""
     more = [f"  … and more than {MAX_LINES} lines"] if len(rows) > MAX_LINES else []
     rows = rows[:MAX_LINES]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -28,15 +30,15 @@ def table(title: str, rows: Sequence[tuple[str, ...]]) -> str:
     return "\n".join([title, *lines, *more])
 
 
-def summary(leaf: Any, ok: Any) -> tuple[str, str]:
-    """Return the type of a leaf, and the range of its values."""
+def summary(leaf: object, ok: Array | None) -> tuple[str, str]:
+    """Return the type of a leaf and the range of its values."""
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         return type_name(leaf), ""
     return f"{leaf.dtype}[{', '.join(map(str, leaf.shape))}]", range_of(leaf, ok)
 
 
-def range_of(leaf: Any, ok: Any) -> str:
-    """Show the smallest and the largest number, if they can be read at a small cost."""
+def range_of(leaf: object, ok: Array | None) -> str:
+    """Return the smallest and the largest number as text, if they are cheap to read."""
     if not _readable(leaf) or not (ok is None or _readable(ok)):
         return ""
     x = np.asarray(leaf)
@@ -53,7 +55,7 @@ def range_of(leaf: Any, ok: Any) -> str:
     return (low if low == high else f"{low} … {high}") + (f", {missing.sum()} NaN" if missing.any() else "")
 
 
-def _readable(leaf: Any) -> bool:
+def _readable(leaf: object) -> bool:
     if isinstance(leaf, np.ndarray):
         return leaf.size <= MAX_SUMMARISED
     if isinstance(leaf, jax.core.Tracer) or not isinstance(leaf, jax.Array) or not is_number(leaf.dtype):
@@ -61,11 +63,11 @@ def _readable(leaf: Any) -> bool:
     return leaf.size <= MAX_SUMMARISED and leaf.is_fully_addressable and not leaf.is_deleted()
 
 
-def notes(ok: Any, n_dropped: Any) -> list[str]:
-    """Say how many events happened, and how many were dropped."""
-    said = []
+def notes(ok: Array | None, n_dropped: Array | int | None) -> list[str]:
+    """Return how many events happened and how many were dropped, as text."""
+    found = []
     if ok is not None:
-        said.append(f"{int(np.asarray(ok).sum())} of {ok.size} happened" if _readable(ok) else "masked")
+        found.append(f"{int(np.asarray(ok).sum())} of {ok.size} happened" if _readable(ok) else "masked")
     if n_dropped is not None and (isinstance(n_dropped, int | np.generic) or _readable(n_dropped)):
-        said.append(f"{int(np.max(n_dropped))} dropped")
-    return said
+        found.append(f"{int(np.max(n_dropped))} dropped")
+    return found

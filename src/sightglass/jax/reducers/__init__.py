@@ -1,1 +1,1 @@
-"""Reducers that run within programs, on the device."""
+"""Reducers that run inside compiled programs, on the device."""

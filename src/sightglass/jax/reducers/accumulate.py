@@ -1,27 +1,27 @@
-"""Reducing inside a compiled loop, in constant memory.
+"""Reduce inside a compiled loop, in constant memory.
 
-An accumulator is pure functions on a state that a loop carries: `start(avals) -> state`, `step(state, value, ok) ->
-state`, `finish(state) -> Finished`, and `merge(state, state) -> state` where the mathematics allows it (`mergeable`).
-Values are pytrees; each leaf is reduced apart. They compare and hash by what they do, so that they can be static
-arguments. What `finish` gives has the event axis first, like everything in a `logdict`: one event for `mean`, k for
+An accumulator is a set of pure functions on a state that a loop carries: `start(avals) -> state`,
+`step(state, value, ok) -> state`, `finish(state) -> Finished`, and, if `mergeable`, `merge(state, state) -> state`.
+Values are pytrees; each leaf is reduced separately. Accumulators compare and hash by their parameters, so they can be
+static arguments. Results have the event axis first, like everything in a `logdict`: one event for `mean`, k for
 `last_k(k)`.
 
 The rules:
 
-* Sums and means are carried as a number and its rounding error, so that 2**24 and more events in float32 stay right;
-  `var` and `std` use Welford's update on such pairs. Floats narrower than 32 bits, bfloat16 among them, are accumulated
-  in float32 and come back as that; integers and bools are averaged in JAX's float type.
-* Integers are summed in JAX's widest type, 32 bits unless `jax_enable_x64` is set; a sum that leaves it wraps around,
-  as that of `jnp.sum` does. Counts stay at the largest number of their type instead.
-* NaN is never hidden: it makes a mean, a minimum or a variance NaN, and a histogram counts it apart.
-* `ok=False` leaves the state as it is. A tag of which nothing happened finishes with `valid` False (zero is its sum).
-* Ring buffers (`last_k`, `every`) hold the newest entries at the end: what was never filled comes first, so that
-  `slice[-10:]` takes the last ten.
-* The histogram's bins are half open, `[a, b)`, the last one closed, as NumPy's; values are binned as float32 (float64
-  stays), and what lies outside of the edges is counted apart.
+* Sums and means are pairs of a number and its rounding error, so they stay accurate beyond 2**24 events in float32;
+  `var` and `std` use Welford's update on such pairs. Floats narrower than 32 bits, such as bfloat16, are accumulated
+  and returned in float32; integers and bools are averaged in JAX's float type.
+* Integers are summed in JAX's widest type, 32 bits unless `jax_enable_x64` is set; a sum that overflows wraps around,
+  as in `jnp.sum`. Counts saturate at the largest number of their type.
+* NaN is never hidden: it makes a mean, a minimum or a variance NaN, and a histogram counts it separately.
+* `ok=False` leaves the state unchanged. A tag without events finishes with `valid` False (its sum is zero).
+* Ring buffers (`last_k`, `every`) have the newest entries at the end and unused ones first, so `slice[-10:]` takes the
+  last ten.
+* The histogram's bins are half open, `[a, b)`, except the last, which is closed, as in NumPy; values are binned as
+  float32 (float64 stays), and values outside the edges are counted separately.
 """
 
-# ruff: noqa: D102 (what the methods do stands in `Accumulator`)
+# ruff: noqa: D102 (`Accumulator` documents the methods)
 from __future__ import annotations
 
 import math
@@ -37,23 +37,26 @@ import numpy as np
 
 from sightglass.core.errors import UnknownNameError
 from sightglass.jax.logs.reduction import NAMES, apply, name_of, sum_type
+from sightglass.jax.pytree import Array, Flag, PyTree
 
 from .accumulator import Accumulator, Finished, KindAccumulator, State, leading, no_events, select_state, up
 from .bins import Binning, power_of_two_edges
 from .ring import Buffer, Ring
 
+# A histogram of 10^6 bins is 8 MB in each record; finer ones are a mistake.
 MAX_BINS = 10**6
+# Enough points for a chart; the ring buffer of a scalar takes 4 kB.
 DEFAULT_LIMIT = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Count(Accumulator):
-    """How many events there were: one number, whatever the value."""
+    """Counts events: one number for any value."""
 
-    def start(self, avals: Any, *, n_events: int | None = None) -> State:
+    def start(self, avals: PyTree, *, n_events: int | None = None) -> State:
         return no_events()
 
-    def step(self, state: State, value: Any, ok: Any = True) -> State:
+    def step(self, state: State, value: PyTree, ok: Flag = True) -> State:
         return select_state(ok, up(state, 1), state)
 
     def finish(self, state: State, *, n_events: int | None = None) -> Finished:
@@ -66,7 +69,7 @@ class Count(Accumulator):
 
 @dataclass(frozen=True, slots=True)
 class Whole(Accumulator):
-    """A function over the event axis, which needs all events at once: memory grows with their number."""
+    """Applies a function to all events at once: memory grows with their number."""
 
     fn: Callable[..., Any]
 
@@ -78,43 +81,43 @@ class Whole(Accumulator):
     def mergeable(self) -> bool:
         return False
 
-    def start(self, avals: Any, *, n_events: int | None = None) -> Buffer:
+    def start(self, avals: PyTree, *, n_events: int | None = None) -> Buffer:
         if n_events is None:
             name = getattr(self.fn, "__name__", self.fn)
             raise TypeError(
-                f"Function {name!r} needs all events at once, and how many there will be is not known: "
+                f"Function {name!r} needs all events at once, but their number is not known in advance: "
                 f"reduce by one of {', '.join(NAMES)}, or keep the last with last_k(n)"
             )
         return Ring(max(1, n_events)).start(avals)
 
-    def step(self, state: Buffer, value: Any, ok: Any = True) -> Buffer:
+    def step(self, state: Buffer, value: PyTree, ok: Flag = True) -> Buffer:
         return Ring(leading(state.rows, 1)[0]).step(state, value, ok)
 
     def finish(self, state: Buffer, *, n_events: int | None = None) -> Finished:
         kept = Ring(leading(state.rows, 1)[0]).finish(state, n_events=n_events)
         return self.over(kept.value, kept.valid)
 
-    def over(self, value: Any, ok: Any = None) -> Finished:
+    def over(self, value: PyTree, ok: Array | None = None) -> Finished:
         result = jax.tree.map(lambda x: apply(self.fn, x, ok), value)
         return Finished(result, None if ok is None else ok.any(axis=0, keepdims=True))
 
 
 @dataclass(frozen=True, slots=True)
 class AccumulatorPlan:
-    """Which accumulator each tag has: that of the tag itself, else of the first pattern that matches it."""
+    """The accumulator of each tag: the one for the tag itself, else for the first pattern that matches it."""
 
     rules: tuple[tuple[str, Accumulator], ...]
 
     def of(self, tag: str) -> Accumulator | None:
-        """Return the accumulator of a tag, `None` where every event is to be kept."""
+        """Return the accumulator of a tag; `None` to keep every event."""
         exact = (made for pattern, made in self.rules if pattern == tag)
         return next(exact, None) or next((made for pattern, made in self.rules if fnmatchcase(tag, pattern)), None)
 
     def check(self, tags: Iterable[str]) -> None:
-        """Refuse a pattern that no tag matches.
+        """Check that each pattern matches a tag.
 
         Raises:
-            UnknownNameError: There is one.
+            UnknownNameError: No tag matches a pattern.
         """
         tags = tuple(tags)
         for pattern, _ in self.rules:
@@ -123,10 +126,10 @@ class AccumulatorPlan:
 
 
 def every(k: int, *, limit: int = DEFAULT_LIMIT) -> Accumulator:
-    """Keep each k-th event, the first one included: the last `limit` of these.
+    """Keep each k-th event, beginning with the first; of these, the last `limit`.
 
     Raises:
-        ValueError: A number is not positive.
+        ValueError: `k` or `limit` is not positive.
     """
     return Ring(_positive(limit, "limit"), _positive(k, "k"))
 
@@ -135,7 +138,7 @@ def last_k(k: int) -> Accumulator:
     """Keep the last k events.
 
     Raises:
-        ValueError: k is not positive.
+        ValueError: `k` is not positive.
     """
     return Ring(_positive(k, "k"))
 
@@ -144,12 +147,12 @@ def histogram(bins: int | Iterable[float] = 64) -> Accumulator:
     """Count the numbers of all events in bins.
 
     Args:
-        bins: The edges, increasing, which are rounded to float32; or how many bins, at most 256, between 0 and
-            powers of two on both sides. 64 bins have their edges at 0 and ±2**-23, ±2**-22 … ±2**8; n bins have
-            m = (n + 1) // 2 powers, the largest of which is 2**(m // 4), and no edge at 0 when n is odd.
+        bins: The edges, increasing, rounded to float32; or a number of bins, at most 256, whose edges are 0 and powers
+            of two on both sides. 64 bins have edges at 0 and ±2**-23, ±2**-22 … ±2**8; n bins have m = (n + 1) // 2
+            powers, the largest of which is 2**(m // 4), and no edge at 0 if n is odd.
 
     Raises:
-        ValueError: The edges do not increase, or there are too many.
+        ValueError: The edges do not increase, or there are too many bins.
     """
     if isinstance(bins, int):
         return Binning(power_of_two_edges(_positive(bins, "bins")))
@@ -166,22 +169,22 @@ def histogram(bins: int | Iterable[float] = 64) -> Accumulator:
 def function(fn: Callable[..., Any]) -> Accumulator:
     """Reduce by any function over the event axis.
 
-    A well-known one, such as `jnp.mean`, becomes the accumulator of that name. Any other needs all events at once: they
-    are stacked, and the memory grows with their number (`stacks` is true).
+    Functions of `jax.numpy` and NumPy such as `jnp.mean` become the accumulator of that name. Any other needs all
+    events at once: they are stacked, and memory grows with their number (`stacks` is true).
     """
     name = name_of(fn)
     return accumulator(name) if name else Whole(fn)
 
 
-def accumulator(spec: Any) -> Accumulator:
-    """Read what is to be accumulated.
+def accumulator(spec: object) -> Accumulator:
+    """Return the accumulator for a name, a function or an accumulator.
 
     Args:
         spec: "mean", "sum", "min", "max", "first", "last", "count", "var", "std"; an accumulator; or a function.
 
     Raises:
         UnknownNameError: There is no reduction of this name.
-        TypeError: It is none of these.
+        TypeError: `spec` has another type.
     """
     if isinstance(spec, Accumulator):
         return spec
@@ -194,16 +197,16 @@ def accumulator(spec: Any) -> Accumulator:
     )
 
 
-def plan(spec: Any) -> AccumulatorPlan:
-    """Read what is to be accumulated for which tag.
+def plan(spec: object) -> AccumulatorPlan:
+    """Return the accumulator of each tag.
 
     Args:
-        spec: What `accumulator` reads, for every tag; or a mapping of tags and patterns such as "val/*" to such;
-            `None` for no tag.
+        spec: An argument of `accumulator`, for every tag; or a mapping from tags and patterns such as "val/*" to such
+            arguments; `None` for no tag.
 
     Raises:
-        UnknownNameError: There is no reduction of some name.
-        TypeError: It is none of these.
+        UnknownNameError: There is no reduction of this name.
+        TypeError: `spec`, or a value of it, has another type.
     """
     if spec is None:
         return AccumulatorPlan(())

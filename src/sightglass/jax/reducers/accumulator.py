@@ -1,10 +1,10 @@
-"""What is carried through a loop: the interface of accumulators, and those that need one number per number.
+"""The interface of accumulators, and those with a state of constant size per number.
 
-`n_events`, where it is known while tracing, is how many events there will be or were, all of them `ok`: buffers are
-no longer than needed then, and no mask is made.
+`n_events` is the number of events, if it is known while tracing and all of them happen (`ok`): buffers are then no
+longer than needed, and no mask is made.
 """
 
-# ruff: noqa: D102 (what the methods do stands in `Accumulator`)
+# ruff: noqa: D102 (`Accumulator` documents the methods)
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -15,59 +15,61 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 
 from sightglass.jax.logs.reduction import check_numbers, is_number
+from sightglass.jax.pytree import Array, Flag, PyTree
 
 from .kinds import KINDS
 
-State = Any
+State = PyTree
 
 
 class Finished(NamedTuple):
-    """What an accumulator gives in the end.
+    """The result of an accumulator.
 
     Attributes:
         value: The values, with the event axis first.
-        valid: Which of these events happened, shape (n_events,); `None` where all did.
-        n_dropped: How many entries a ring buffer dropped; `None` for what has none.
+        valid: A mask of the events that happened, shape (n_events,); `None` if all did.
+        n_dropped: How many entries a ring buffer dropped; `None` for other accumulators.
     """
 
-    value: Any
+    value: PyTree
     valid: Any = None
     n_dropped: Any = None
 
 
 class Accumulator(ABC):
-    """What is carried through a loop."""
+    """Reduces events one after the other, with a state that a loop carries."""
 
     __slots__ = ()
 
     @property
     def stacks(self) -> bool:
-        """Whether it needs all events at once: then `over` on the stacked events does the same with less."""
+        """Whether it needs all events at once; `over` on the stacked events is cheaper then."""
         return False
 
     @property
     def mergeable(self) -> bool:
-        """Whether there is a `merge`."""
+        """Whether two states can be merged."""
         return True
 
     @property
     def steps(self) -> Accumulator:
-        """What accumulates the step tracks of the same tag."""
+        """The accumulator of the step tracks of the same tag."""
         return LAST
 
     @abstractmethod
-    def start(self, avals: Any, *, n_events: int | None = None) -> State:
-        """Return the state before any event, from a value or from anything with its shapes and dtypes.
+    def start(self, avals: PyTree, *, n_events: int | None = None) -> State:
+        """Return the initial state, given a value or anything with its shapes and dtypes.
 
         Raises:
-            TypeError: Such values cannot be reduced so.
+            TypeError: Values of this type cannot be reduced this way.
         """
 
     @abstractmethod
-    def step(self, state: State, value: Any, ok: Any = True) -> State:
-        """Take one event in, if `ok`, a bool or a bool scalar."""
+    def step(self, state: State, value: PyTree, ok: Flag = True) -> State:
+        """Return the state after one event; unchanged if `ok`, a bool scalar, is false."""
 
     @abstractmethod
     def finish(self, state: State, *, n_events: int | None = None) -> Finished:
@@ -77,16 +79,16 @@ class Accumulator(ABC):
         """Return the state after the events of `a`, then of `b`.
 
         Raises:
-            TypeError: The mathematics does not allow it.
+            TypeError: The accumulator is not `mergeable`.
         """
         raise TypeError(f"Expected an accumulator whose states can be merged, got {self}")
 
-    def over(self, value: Any, ok: Any = None) -> Finished:
-        """Reduce events that are stacked along the first axis already, in a loop over them.
+    def over(self, value: PyTree, ok: Array | None = None) -> Finished:
+        """Reduce events that are stacked along the first axis, in a loop over them.
 
         Args:
             value: The events.
-            ok: Which of them happened, shape (n_events,), or (n_events, *lanes).
+            ok: A mask of those that happened, shape (n_events,), or (n_events, *lanes).
         """
         made = per_lane(self, ok.ndim - 1) if ok is not None and ok.ndim > 1 else self
         value = jax.tree.map(jnp.asarray, value)
@@ -109,15 +111,15 @@ class Cell:
 
 
 class Running(NamedTuple):
-    """The state of `KindAccumulator`: how many events there were, and a `Cell` for each leaf."""
+    """The state of `KindAccumulator`: the number of events, and a `Cell` for each leaf."""
 
-    n: Any
+    n: jax.Array
     cells: Any
 
 
 @dataclass(frozen=True, slots=True)
 class KindAccumulator(Accumulator):
-    """One of `KINDS`."""
+    """Reduces each leaf by one of `KINDS`, for example a mean."""
 
     name: str
 
@@ -125,11 +127,11 @@ class KindAccumulator(Accumulator):
     def steps(self) -> Accumulator:
         return FIRST if self.name == "first" else LAST
 
-    def start(self, avals: Any, *, n_events: int | None = None) -> Running:
+    def start(self, avals: PyTree, *, n_events: int | None = None) -> Running:
         avals = avals_of(avals, self.name)
         return Running(no_events(), jax.tree.map(lambda aval: Cell(KINDS[self.name].start(aval)), avals))
 
-    def step(self, state: Running, value: Any, ok: Any = True) -> State:
+    def step(self, state: Running, value: PyTree, ok: Flag = True) -> State:
         n = up(state.n, 1)
         update = KINDS[self.name].step
         new = jax.tree.map(lambda cell, x: Cell(update(cell.parts, array(x), n)), state.cells, value, is_leaf=is_cell)
@@ -148,7 +150,7 @@ class KindAccumulator(Accumulator):
 
 @dataclass(frozen=True, slots=True)
 class PerLane(Accumulator):
-    """An accumulator for each lane of a `vmap`; what `per_lane` makes."""
+    """One accumulator for each lane of a `vmap`; see `per_lane`."""
 
     inner: Accumulator
     n_axes: int
@@ -165,14 +167,14 @@ class PerLane(Accumulator):
     def mergeable(self) -> bool:
         return self.inner.mergeable
 
-    def start(self, avals: Any, *, n_events: int | None = None) -> State:
+    def start(self, avals: PyTree, *, n_events: int | None = None) -> State:
         avals = avals_of(avals, "last")
         lanes = leading(avals, self.n_axes)
         one = jax.tree.map(lambda aval: jax.ShapeDtypeStruct(aval.shape[self.n_axes :], aval.dtype), avals)
         state = self.inner.start(one, n_events=n_events)
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (*lanes, *x.shape)), state)
 
-    def step(self, state: State, value: Any, ok: Any = True) -> State:
+    def step(self, state: State, value: PyTree, ok: Flag = True) -> State:
         if ok is True:
             return self._each(self.inner.step)(state, value)
         ok = array(ok)
@@ -198,17 +200,17 @@ FIRST = KindAccumulator("first")
 
 
 def per_lane(inner: Accumulator, n_axes: int = 1) -> Accumulator:
-    """Accumulate each lane of a `vmap` apart: values have the lanes as their first `n_axes` axes, and so has `ok`.
+    """Accumulate each lane of a `vmap` separately: the first `n_axes` axes of values and of `ok` are the lanes.
 
-    Only where `ok` differs between lanes, and for a histogram of each, are the results other than those of `inner`.
+    The results differ from those of `inner` only for histograms, and where `ok` differs between lanes.
     """
     return PerLane(inner, n_axes) if n_axes else inner
 
 
-def avals_of(tree: Any, name: str) -> Any:
-    """Return the shapes and dtypes of values, which may be Python numbers, and check that they can be reduced."""
+def avals_of(tree: PyTree, name: str) -> PyTree:
+    """Return the shapes and dtypes of values; Python numbers count as scalars. Check that they can be reduced."""
 
-    def aval(leaf: Any) -> Any:
+    def aval(leaf: ArrayLike | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
             leaf = jax.eval_shape(lambda: jnp.asarray(leaf))
         check_numbers(leaf, name)
@@ -218,32 +220,32 @@ def avals_of(tree: Any, name: str) -> Any:
     return jax.tree.map(aval, tree)
 
 
-def leading(tree: Any, n_axes: int) -> tuple[int, ...]:
-    """Return the first axes of the leaves, of length 1 where there is no leaf."""
+def leading(tree: PyTree, n_axes: int) -> tuple[int, ...]:
+    """Return the lengths of the first axes of the leaves; 1 if there is no leaf."""
     return next((tuple(leaf.shape[:n_axes]) for leaf in jax.tree.leaves(tree)), (1,) * n_axes)
 
 
-def array(x: Any) -> Any:
-    """Return a JAX array or a tracer."""
+def array(x: ArrayLike) -> jax.Array:
+    """Convert to a JAX array or tracer."""
     return x if isinstance(x, jax.Array) else jnp.asarray(x)
 
 
-def no_events() -> Any:
-    """Return a count of events."""
+def no_events() -> jax.Array:
+    """Return a count of 0 events."""
     return jnp.zeros((), jnp.uint32)
 
 
-def up(n: Any, by: Any) -> Any:
-    """Add to a count of unsigned integers, which stays at its largest."""
+def up(n: jax.Array, by: ArrayLike) -> jax.Array:
+    """Add to an unsigned count, which saturates at its largest value."""
     total = n + jnp.asarray(by, n.dtype)
     return jnp.where(total < n, ~jnp.zeros_like(n), total)
 
 
-def select_state(ok: Any, new: Any, old: Any) -> Any:
+def select_state(ok: Flag, new: PyTree, old: PyTree) -> PyTree:
     """Return the new state if `ok`, else the old one."""
     return new if ok is True else jax.tree.map(lambda x, y: jnp.where(ok, x, y), new, old)
 
 
-def is_cell(node: Any) -> bool:
-    """Tell whether a node of a state is the state of one leaf."""
+def is_cell(node: object) -> bool:
+    """Return whether a node of a state is the state of one leaf."""
     return isinstance(node, Cell)

@@ -1,10 +1,11 @@
-"""Counting the numbers of all events in bins.
+"""Histograms: count the numbers of all events in bins.
 
-Bins are half open, `[a, b)`, the last one closed, as NumPy's. Values are binned as float32 (float64 stays), and what
-is no number between the outermost edges is counted apart. Counts stay at the largest number of their type.
+Bins are half open, `[a, b)`, except the last, which is closed, as in NumPy. Values are binned as float32 (float64
+stays); values outside the edges, NaN and infinities are counted separately. Counts saturate at the largest number of
+their type.
 """
 
-# ruff: noqa: D102 (what the methods do stands in `Accumulator`)
+# ruff: noqa: D102 (`Accumulator` documents the methods)
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -13,9 +14,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from sightglass.core.values import Histogram
 from sightglass.jax.logs.reduction import sum_type
+from sightglass.jax.pytree import Array, Flag, PyTree
 
 from .accumulator import (
     Accumulator,
@@ -31,6 +34,7 @@ from .accumulator import (
     up,
 )
 
+# The edges of 256 bins go down to 2**-95; those of many more would leave the range of float32.
 MAX_POWERS = 256
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -38,25 +42,25 @@ LARGEST = float(np.finfo(np.float32).max)
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, slots=True)
 class BinCounts:
-    """A histogram on the device; records hold the `Histogram` that `read` makes of it.
+    """A histogram on the device; `read` converts it to the `Histogram` of records.
 
-    The counts stay at the largest number of their type when that is reached. Adding or averaging the leaves over an
-    axis gives the histogram of all.
+    Counts saturate at the largest number of their type. Adding or averaging the leaves over an axis gives the histogram
+    of all.
 
     Attributes:
         counts: Shape (..., n_bins), uint32 (uint64 with `jax_enable_x64`).
-        outside: Shape (..., 5): how many were below the edges, above them, NaN, +Inf and -Inf.
+        outside: Shape (..., 5): the numbers of values below the edges, above them, NaN, +Inf and -Inf.
         edges: The n_bins + 1 edges, increasing.
     """
 
-    counts: Any
-    outside: Any
+    counts: Array
+    outside: Array
     edges: tuple[float, ...] = field(metadata={"static": True})
 
     def read(self) -> Histogram | list[Any]:
-        """Wait for the device and make a histogram, or a list for each further axis.
+        """Wait for the device and return a histogram, or nested lists of them for additional axes.
 
-        What lies outside of the edges gets bins of its own, which end at the largest float32.
+        Values outside the edges get additional bins, which end at the largest float32.
         """
         if self.counts.ndim > 1:
             pairs = zip(self.counts, self.outside, strict=True)
@@ -73,11 +77,11 @@ class BinCounts:
 
 @dataclass(frozen=True, slots=True)
 class Binning(Accumulator):
-    """How many numbers there were between edges; what `histogram` makes."""
+    """Counts numbers between edges; see `histogram`."""
 
     edges: tuple[float, ...]
 
-    def start(self, avals: Any, *, n_events: int | None = None) -> Running:
+    def start(self, avals: PyTree, *, n_events: int | None = None) -> Running:
         avals = avals_of(avals, "histogram")
         for aval in jax.tree.leaves(avals):
             if jnp.issubdtype(aval.dtype, jnp.complexfloating):
@@ -87,7 +91,7 @@ class Binning(Accumulator):
         dtype = sum_type(np.dtype(np.uint64))
         return Running(no_events(), jax.tree.map(lambda _: Cell((jnp.zeros(len(self.edges) + 4, dtype),)), avals))
 
-    def step(self, state: Running, value: Any, ok: Any = True) -> State:
+    def step(self, state: Running, value: PyTree, ok: Flag = True) -> State:
         count = lambda cell, x: Cell((up(cell.parts[0], self._tally(array(x), cell.parts[0].dtype)),))  # noqa: E731
         new = jax.tree.map(count, state.cells, value, is_leaf=is_cell)
         return select_state(ok, Running(up(state.n, 1), new), state)
@@ -106,8 +110,8 @@ class Binning(Accumulator):
     def merge(self, a: Running, b: Running) -> State:
         return Running(up(a.n, b.n), jax.tree.map(up, a.cells, b.cells))
 
-    def _tally(self, x: Any, dtype: Any) -> Any:
-        """Count what is below the edges, in each bin, above the edges, NaN, +Inf, -Inf."""
+    def _tally(self, x: jax.Array, dtype: DTypeLike) -> jax.Array:
+        """Count values below the edges, in each bin, above the edges, NaN, +Inf and -Inf."""
         n_bins = len(self.edges) - 1
         x = x.astype(jnp.float64 if x.dtype == jnp.float64 else jnp.float32).reshape(-1)
         place = jnp.searchsorted(jnp.asarray(self.edges, x.dtype), x, side="right", method="scan")
@@ -121,7 +125,7 @@ def power_of_two_edges(n_bins: int) -> tuple[float, ...]:
     """Return the edges of bins between powers of two on both sides of 0; see `histogram`.
 
     Raises:
-        ValueError: There are too many for powers that float32 has.
+        ValueError: There are too many bins for the powers of two of float32.
     """
     if n_bins > MAX_POWERS:
         raise ValueError(f"Expected at most {MAX_POWERS} bins between powers of two, got {n_bins}: give the edges")

@@ -1,7 +1,7 @@
-"""The arithmetic of reductions that see one event after the other: how one array's state starts, grows and ends.
+"""The arithmetic of reductions that see one event after the other: start, step, finish and merge for one array.
 
-Sums and means of floats are pairs, a number and its rounding error: as precise as twice the digits, and right for 2**24
-and more events. Variances are Welford's, on such pairs. XLA does not reorder this arithmetic.
+Sums and means of floats are pairs of a number and its rounding error: as precise as twice the digits, and accurate
+beyond 2**24 events. Variances use Welford's update on such pairs. XLA does not reorder this arithmetic.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from sightglass.jax.logs.reduction import float_type, sum_type
 
-Parts = tuple[Any, ...]
+Parts = tuple[jax.Array, ...]
 
 
 class ReducerKind(NamedTuple):
@@ -25,20 +26,20 @@ class ReducerKind(NamedTuple):
     merge: Callable[[Parts, Any, Parts, Any], Parts]
 
 
-def _two_sum(a: Any, b: Any) -> tuple[Any, Any]:
-    """Return a sum and its rounding error (Knuth); the error of what is not finite is zero."""
+def _two_sum(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return a sum and its rounding error (Knuth); the error of a sum that is not finite is zero."""
     total = a + b
     part = total - a
     return total, jnp.where(jnp.isfinite(total), (a - (total - part)) + (b - part), 0)
 
 
-def _add(pair: Parts, x: Any) -> tuple[Any, Any]:
-    """Add a number to a number and its rounding error."""
+def _add(pair: Parts, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Add a number to a pair of a number and its rounding error."""
     total, error = _two_sum(pair[0], x)
     return _two_sum(total, pair[1] + error)
 
 
-def _add_pairs(a: Parts, b: Parts) -> tuple[Any, Any]:
+def _add_pairs(a: Parts, b: Parts) -> tuple[jax.Array, jax.Array]:
     return _add(_add(a, b[0]), b[1])
 
 
@@ -46,20 +47,20 @@ def _zeros(dtype_of: Callable[[Any], Any], n: int) -> Callable[[Any], Parts]:
     return lambda aval: tuple(jnp.zeros(aval.shape, dtype_of(aval.dtype)) for _ in range(n))
 
 
-def _is_exact(x: Any) -> bool:
+def _is_exact(x: jax.Array) -> bool:
     return not jnp.issubdtype(x.dtype, jnp.inexact)
 
 
-def _sum_step(cell: Parts, x: Any, n: Any) -> Parts:
+def _sum_step(cell: Parts, x: jax.Array, n: jax.Array) -> Parts:
     x = x.astype(cell[0].dtype)
     return (cell[0] + x, cell[1]) if _is_exact(x) else _add(cell, x)
 
 
-def _sum_merge(a: Parts, n_a: Any, b: Parts, n_b: Any) -> Parts:
+def _sum_merge(a: Parts, n_a: jax.Array, b: Parts, n_b: jax.Array) -> Parts:
     return (a[0] + b[0], a[1]) if _is_exact(a[0]) else _add_pairs(a, b)
 
 
-def _welford(cell: Parts, x: Any, n: Any) -> Parts:
+def _welford(cell: Parts, x: jax.Array, n: jax.Array) -> Parts:
     """Welford's update, with the mean and the sum of squares as pairs."""
     mean, squares = cell[:2], cell[2:]
     x = x.astype(mean[0].dtype)
@@ -68,7 +69,7 @@ def _welford(cell: Parts, x: Any, n: Any) -> Parts:
     return *mean, *_add(squares, jnp.real(off * jnp.conj((x - mean[0]) - mean[1])))
 
 
-def _chan(a: Parts, n_a: Any, b: Parts, n_b: Any) -> Parts:
+def _chan(a: Parts, n_a: jax.Array, b: Parts, n_b: jax.Array) -> Parts:
     """Merge two of Welford's states; see Chan, Golub and LeVeque (1979), "Updating formulae"."""
     real = a[2].dtype
     n_a, n_b = n_a.astype(real), n_b.astype(real)
@@ -79,13 +80,13 @@ def _chan(a: Parts, n_a: Any, b: Parts, n_b: Any) -> Parts:
     return *mean, *_add(_add_pairs(a[2:], b[2:]), between)
 
 
-def _welford_start(aval: Any) -> Parts:
+def _welford_start(aval: jax.ShapeDtypeStruct) -> Parts:
     dtype = float_type(aval.dtype)
     real = jnp.finfo(dtype).dtype
     return *_zeros(lambda _: dtype, 2)(aval), *_zeros(lambda _: real, 2)(aval)
 
 
-def _variance(cell: Parts, n: Any) -> Any:
+def _variance(cell: Parts, n: jax.Array) -> jax.Array:
     return jnp.maximum(cell[2], 0) / jnp.maximum(n, 1).astype(cell[2].dtype)
 
 

@@ -1,35 +1,37 @@
-"""Keeping the last events of a loop, or each k-th, in buffers of a fixed length.
+"""Ring buffers: keep the last events of a loop, or each k-th, in a fixed number of rows.
 
-The n-th event that is kept lies in row n modulo the length. Read out, the newest entry is at the end, and what was
-never filled comes first, so that `slice[-10:]` takes the last ten events.
+The n-th kept event is in row n modulo the length. In the result, the newest entry is at the end and unused ones come
+first, so `slice[-10:]` takes the last ten events.
 """
 
-# ruff: noqa: D102 (what the methods do stands in `Accumulator`)
+# ruff: noqa: D102 (`Accumulator` documents the methods)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.typing import ArrayLike
 
 from sightglass.jax.logs.reduction import select
+from sightglass.jax.pytree import Flag, PyTree
 
 from .accumulator import Accumulator, Finished, State, array, avals_of, leading, no_events, select_state, up
 
 
 class Buffer(NamedTuple):
-    """The state of `Ring`: how many events there were, and the rows of each leaf."""
+    """The state of `Ring`: the number of events, and the rows of each leaf."""
 
-    n: Any
-    rows: Any
+    n: jax.Array
+    rows: PyTree
 
 
 @dataclass(frozen=True, slots=True)
 class Ring(Accumulator):
-    """The last of each k-th event, the first one included; what `every` and `last_k` make."""
+    """Keeps the last `limit` of each `every`-th event, beginning with the first; see `every` and `last_k`."""
 
     limit: int
     every: int = 1
@@ -40,17 +42,17 @@ class Ring(Accumulator):
 
     @property
     def mergeable(self) -> bool:
-        return self.every == 1  # which is the k-th depends on how many came before
+        return self.every == 1  # every k-th event depends on the number of earlier ones
 
-    def start(self, avals: Any, *, n_events: int | None = None) -> Buffer:
+    def start(self, avals: PyTree, *, n_events: int | None = None) -> Buffer:
         size = self.limit if n_events is None else max(1, min(self.limit, -(-n_events // self.every)))
         empty = lambda aval: jnp.zeros((size, *aval.shape), aval.dtype)  # noqa: E731
         return Buffer(no_events(), jax.tree.map(empty, avals_of(avals, "last")))
 
-    def step(self, state: Buffer, value: Any, ok: Any = True) -> Buffer:
+    def step(self, state: Buffer, value: PyTree, ok: Flag = True) -> Buffer:
         wanted = ok if self.every == 1 else ok & (state.n % self.every == 0)
 
-        def put(rows: Any, x: Any) -> Any:
+        def put(rows: jax.Array, x: ArrayLike) -> jax.Array:
             slot = (state.n // self.every) % rows.shape[0]
             x = array(x)
             new = x if wanted is True else jnp.where(wanted, x, lax.dynamic_index_in_dim(rows, slot, 0, keepdims=False))
@@ -66,8 +68,8 @@ class Ring(Accumulator):
             return Finished(value, None, jnp.asarray(n - size, jnp.int32) if n > size else None)
         n = self._n_kept(state)
         valid = jnp.arange(size) >= size - jnp.minimum(n, size).astype(int)
-        lost = jnp.minimum(n - jnp.minimum(n, size), np.iinfo(np.int32).max).astype(jnp.int32)
-        return Finished(self._in_order(state), valid, lost)
+        n_dropped = jnp.minimum(n - jnp.minimum(n, size), np.iinfo(np.int32).max).astype(jnp.int32)
+        return Finished(self._in_order(state), valid, n_dropped)
 
     def merge(self, a: Buffer, b: Buffer) -> State:
         if not self.mergeable:
@@ -76,16 +78,16 @@ class Ring(Accumulator):
         n_b = jnp.minimum(b.n, size).astype(int)
         place = jnp.arange(size)
 
-        def put(old: Any, new: Any) -> Any:
+        def put(old: PyTree, new: PyTree) -> PyTree:
             rows = select(place >= size - n_b, new, old[jnp.minimum(place + n_b, size - 1)])
             return rows[(place + size - (n % size).astype(int)) % size]
 
         return Buffer(n, jax.tree.map(put, self._in_order(a), self._in_order(b)))
 
-    def _n_kept(self, state: Buffer) -> Any:
+    def _n_kept(self, state: Buffer) -> PyTree:
         return state.n // self.every + (state.n % self.every != 0).astype(jnp.uint32)
 
-    def _in_order(self, state: Buffer) -> Any:
+    def _in_order(self, state: Buffer) -> PyTree:
         """Return the rows with the newest at the end."""
         size = leading(state.rows, 1)[0]
         order = (jnp.arange(size) + (self._n_kept(state) % size).astype(int)) % size
