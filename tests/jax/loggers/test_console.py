@@ -18,7 +18,7 @@ from sightglass.core.record import Record
 from sightglass.core.values import Histogram
 from sightglass.jax import log
 from sightglass.jax.loggers import ConsoleLogger
-from sightglass.jax.loggers.console import ASCII_BLOCKS, BLOCKS, ConsoleTable, shown, sparkline
+from sightglass.jax.loggers.console import ASCII_BLOCKS, BLOCKS, ConsoleTable, brief, sparkline
 
 from .programs import train
 
@@ -113,4 +113,4 @@ def test_sparklines_have_a_block_for_each_number(numbers):
     ],
 )
 def test_values_are_short(value, text):
-    assert shown(np.asarray(value)[()] if hasattr(value, "devices") else value) == text
+    assert brief(np.asarray(value)[()] if hasattr(value, "devices") else value) == text

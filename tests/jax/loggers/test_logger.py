@@ -61,7 +61,7 @@ def test_what_is_no_single_key_is_refused(memory):
         with pytest.raises(LogError, match=r"got shape \(3.*use jax.vmap\(logger.init\)"):
             memory.init(keys)
     states = jax.vmap(memory.init)(jnp.arange(3))
-    with pytest.raises(LogError, match=r"that of \(3,\) lanes: hand it to a function under jax.vmap"):
+    with pytest.raises(LogError, match=r"has lanes of shape \(3,\): pass it to a function under jax.vmap"):
         memory.tap(train, states)
     with pytest.raises(LogError, match=r"the state that init\(\) returns, got int"):
         memory.spool(train, 3)
@@ -253,7 +253,7 @@ def test_log_writes_values_at_once(memory):
     memory.log(state, logs, prefix="p/")
     memory.log(state, log({"x": jnp.float32(1)}, step=7))
     assert memory.seen() == [*(("p/loss", *event) for event in losses(2.0)), ("x", 7, 1.0)]
-    with pytest.raises(LogError, match=r"Expected a logdict, such as spool\(\) returns, got dict"):
+    with pytest.raises(LogError, match=r"Expected a logdict, as spool\(\) returns, got dict"):
         memory.log(state, {"x": 1})
 
 

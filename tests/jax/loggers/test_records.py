@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sightglass.core.record import Record
 from sightglass.jax import logdict
-from sightglass.jax.loggers.records import Numbers, together
+from sightglass.jax.loggers.records import RecordNumbers, together
 from sightglass.storage.align import moments
 
 
@@ -73,7 +73,7 @@ class Layer:
 def test_leaves_are_tags_and_several_numbers_stay_together():
     one, row = np.ones(1), np.ones((1, 2))
     value = {"layer": Layer(row, one), "pair": Pair(one, one), "point": (one, 2 * one), "list": [row, one]}
-    records = Numbers().records(logdict({"v": value}), wall_time=5.0)
+    records = RecordNumbers().records(logdict({"v": value}), wall_time=5.0)
     found = {r.tag: np.asarray(r.value).tolist() for r in records}
     assert found == {
         "v/layer/w": [1, 1], "v/layer/b": 1, "v/pair/x": 1, "v/pair/y": 1, "v/point": [1, 2], "v/list/0": [1, 1],
@@ -83,7 +83,7 @@ def test_leaves_are_tags_and_several_numbers_stay_together():
 
 
 def test_steps_are_the_events_own_numbers_where_none_is_logged():
-    numbers = Numbers()
+    numbers = RecordNumbers()
     logs = logdict({"x": np.arange(2)}, n_dropped={"x": np.int32(3)})
     found = [(r.index, r.step) for _ in range(2) for r in numbers.records(logs, wall_time=0.0)]
     assert found == [(3, 3), (4, 4), (8, 8), (9, 9)]

@@ -42,7 +42,7 @@ def test_clients_see_it_live(tmp_path):
 def test_without_a_run_it_says_so():
     logger = RunLogger()
     with pytest.raises(
-        LogError, match=r"^No run is live: call sightglass.init\(\) first, or give one: RunLogger\(run\)$"
+        LogError, match=r"^No run is live: call sightglass.init\(\) first, or pass a run: RunLogger\(run\)$"
     ):
         logger.init()
 

@@ -65,7 +65,7 @@ def test_an_empty_directory_will_do_and_a_file_will_not(tmp_path):
     (tmp_path / "empty").mkdir()
     SaveLogger(tmp_path / "empty").close()
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="is no directory"):
+    with pytest.raises(StorageError, match="is not a directory"):
         SaveLogger(tmp_path / "file", overwrite=True)
 
 

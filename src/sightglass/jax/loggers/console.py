@@ -1,7 +1,7 @@
-"""Logs in the terminal: a table that moves, or plain lines where there is no terminal.
+"""Logs in the terminal: a live table, or plain lines if the output is not a terminal.
 
-The table stands on the one stage of its console (`see.terminal`), below or above any other live view. It has a row for
-each tag of each lane: the latest value, its steps, and the latest numbers as a sparkline.
+The table shares the console with other live views (`sightglass.views.surfaces.terminal`). It has a row for each tag of
+each lane: the latest value, its steps, and the latest numbers as a sparkline.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final, SupportsFloat, TypeGuard
 
 import numpy as np
 from rich import get_console
@@ -28,32 +28,34 @@ from sightglass.views.surfaces.terminal import live_display_of
 
 from .record_sink import RecordSink, SinkLogger
 
+# Leaves room for tag, value and steps in 80 columns.
 SPARK_WIDTH: Final = 32
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 ASCII_BLOCKS: Final = "_.-=+*%#"
+# The header, and the line that counts hidden rows.
 OVERHEAD_ROWS: Final = 2
 
 
 class ConsoleLogger(SinkLogger):
-    """Shows the latest values in the terminal; where there is no terminal, each event is a line of text.
+    """Shows the latest values in the terminal; if the output is not a terminal, prints a line for each event.
 
     Args:
-        console: Where to; standard output by default.
+        console: The console; `None` for standard output.
     """
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or get_console()
-        self._board: ConsoleTable | None = None
+        self._table: ConsoleTable | None = None
         super().__init__()
 
     def open(self, name: str) -> RecordSink:
-        """Show a lane: on the table, or as lines."""
+        """Return the sink of a lane: rows of the table, or lines."""
         if not self._console.is_terminal:
             return _Lines(self._console, name)
-        if self._board is None:
-            self._board = ConsoleTable(unicode=not self._console.options.ascii_only)
-            live_display_of(self._console).enter(self._board)
-        return _OnBoard(self._console, self._board, name)
+        if self._table is None:
+            self._table = ConsoleTable(unicode=not self._console.options.ascii_only)
+            live_display_of(self._console).enter(self._table)
+        return _TableRows(self._console, self._table, name)
 
 
 class _Lines:
@@ -65,13 +67,13 @@ class _Lines:
 
     def write(self, records: Sequence[Record]) -> None:
         for moment in moments(records):
-            said = [f"{name} {shown(at)}" for name, at in {PRIMARY: moment.step, **moment.steps}.items()]
-            said += [f"{tag} {shown(value)}" for tag, value in moment.values.items()]
-            line = self._prefix + "  ".join(said)
+            parts = [f"{name} {brief(at)}" for name, at in {PRIMARY: moment.step, **moment.steps}.items()]
+            parts += [f"{tag} {brief(value)}" for tag, value in moment.values.items()]
+            line = self._prefix + "  ".join(parts)
             self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
     def flush(self, timeout_s: float) -> None:
-        pass  # what is printed is printed
+        pass  # printed already
 
     def close(self, timeout_s: float) -> None:
         pass
@@ -79,17 +81,17 @@ class _Lines:
 
 @dataclass(slots=True)
 class _Row:
-    """One tag of one lane: what is shown of it."""
+    """The row of one tag of one lane."""
 
     record: Record
     numbers: deque[float] = field(default_factory=lambda: deque(maxlen=SPARK_WIDTH))
 
 
 class ConsoleTable:
-    """The table; what the stage draws.
+    """The table, as the terminal's stage draws it.
 
     Attributes:
-        ended: Whether nothing can change any more.
+        ended: Whether the table cannot change any more.
     """
 
     def __init__(self, *, unicode: bool) -> None:
@@ -100,7 +102,7 @@ class ConsoleTable:
         self._changed = True
 
     def put(self, name: str, records: Iterable[Record]) -> None:
-        """Take in records of a lane."""
+        """Add records of a lane."""
         with self._lock:
             for record in records:
                 row = self._rows.setdefault((name, record.tag), _Row(record))
@@ -110,12 +112,12 @@ class ConsoleTable:
             self._changed = True
 
     def pull(self) -> bool:
-        """Say whether there is anything new."""
+        """Return whether the table has changed since the last call."""
         changed, self._changed = self._changed, False
         return changed
 
     def draw(self, *, height: int) -> RenderableType:
-        """Return the table, for a number of rows at most."""
+        """Return the table with at most `height` rows."""
         with self._lock:
             rows = [
                 (lane, tag, row.record, sparkline(row.numbers, self._blocks)) for (lane, tag), row in self._rows.items()
@@ -126,34 +128,34 @@ class ConsoleTable:
         for name in (*(("lane",) if several else ()), "tag", "value", "at", ""):
             table.add_column(name, no_wrap=True, justify="right" if name == "value" else "left")
         for lane, tag, record, line in rows[:room]:
-            at = ", ".join(f"{name} {shown(n)}" for name, n in {PRIMARY: record.step, **record.steps}.items())
-            table.add_row(*((lane,) if several else ()), tag, shown(record.value), at, f"[{line_color(0)}]{line}[/]")
+            at = ", ".join(f"{name} {brief(n)}" for name, n in {PRIMARY: record.step, **record.steps}.items())
+            table.add_row(*((lane,) if several else ()), tag, brief(record.value), at, f"[{line_color(0)}]{line}[/]")
         if len(rows) > room:
             table.add_row(f"and {len(rows) - room} more")
         return table
 
 
-class _OnBoard:
-    """Puts the records of one lane on the board."""
+class _TableRows:
+    """Puts the records of one lane into the table."""
 
-    def __init__(self, console: Console, board: ConsoleTable, name: str) -> None:
+    def __init__(self, console: Console, table: ConsoleTable, name: str) -> None:
         self._console = console
-        self._board = board
+        self._table = table
         self._name = name
 
     def write(self, records: Sequence[Record]) -> None:
-        self._board.put(self._name, records)
+        self._table.put(self._name, records)
 
     def flush(self, timeout_s: float) -> None:
         live_display_of(self._console).refresh()
 
     def close(self, timeout_s: float) -> None:
-        self._board.ended = True
-        live_display_of(self._console).leave(self._board)
+        self._table.ended = True
+        live_display_of(self._console).leave(self._table)
 
 
 def sparkline(numbers: Iterable[float], blocks: str = BLOCKS) -> str:
-    """Draw numbers as blocks from the smallest to the largest; what is not finite is a blank.
+    """Draw numbers as blocks, from the smallest to the largest; numbers that are not finite are blank.
 
     >>> sparkline([0, 1, 2, float("nan"), 7])
     '▁▂▃ █'
@@ -167,16 +169,16 @@ def sparkline(numbers: Iterable[float], blocks: str = BLOCKS) -> str:
     return "".join(blocks[round((n - low) * scale)] if math.isfinite(n) else " " for n in every)
 
 
-def shown(value: Any) -> str:
-    """Show a value in a few characters.
+def brief(value: object) -> str:
+    """Format a value in a few characters.
 
-    >>> shown(3), shown(0.123456), shown(np.float32([1, 2])), shown((1.5, 2))
+    >>> brief(3), brief(0.123456), brief(np.float32([1, 2])), brief((1.5, 2))
     ('3', '0.1235', 'float32[2] 1 … 2', '(1.5, 2)')
     """
     if isinstance(value, np.ndarray) and value.ndim:
         return f"{type_name(value)} {range_of(value, None)}".rstrip()
     if isinstance(value, tuple | list):
-        return f"({', '.join(map(shown, value))})"
+        return f"({', '.join(map(brief, value))})"
     if isinstance(value, Histogram):
         return f"{value.total} values"
     value = value.item() if isinstance(value, np.generic) and value.dtype.kind in "biufc" else value
@@ -191,5 +193,5 @@ def shown(value: Any) -> str:
     )
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[SupportsFloat]:
     return isinstance(value, bool | int | float) or (isinstance(value, np.generic) and is_real(value.dtype))

@@ -1,13 +1,13 @@
-"""Loggers as programs see them: a state that says whose logs these are, and `log`, `tap` and `spool` that take it.
+"""Loggers: a state that identifies the origin of logs, and `log`, `tap` and `spool` that take this state.
 
 Theory of operation:
 
-1. A logger's state is a pytree with one leaf, the *lane*: a few integers made of a seed or a key. `jax.vmap` over seeds
-   makes one lane for each, and each lane's logs go to a place of their own.
-2. `tap` and `spool` put one callback into the program (see `routed`). It only passes on what it is handed: nothing is
-   computed there, nothing waits, nothing is raised.
-3. Failures are warned of once, counted, and raised by `flush` and `close`. Loggers that are still open when the program
-   ends are closed then.
+1. A logger's state is a pytree with one leaf, the *lane*: a few integers made from a seed or a key. `jax.vmap` over
+   seeds makes one lane for each, and the logs of each lane are written separately.
+2. `tap` and `spool` put one callback into the program (see `routed`). It only queues the logs: it computes nothing,
+   never waits and never raises.
+3. The first failure is reported as a warning; all are counted, and raised by `flush` and `close`. Loggers that are open
+   when the program ends are closed then.
 """
 
 from __future__ import annotations
@@ -25,17 +25,20 @@ from typing import Any, Final, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from sightglass.core.errors import LogError, StorageError
 from sightglass.jax.logs.logdict import logdict
 from sightglass.jax.logs.reading import read
 from sightglass.jax.program.primitive import wanted_logs
+from sightglass.jax.pytree import Array
 from sightglass.jax.spool import Reduce
 from sightglass.jax.spool import spool as spooled
 from sightglass.storage.delivery_queue import DeliveryStatistics
 
-from .routed import COLLECTED, Routed, hand_over, parted
+from .routed import COLLECTED, Routed, Words, by_lane, hand_over
 
+# Long enough for a slow disk or network to take what is waiting; a program that ends should not hang for longer.
 TIMEOUT_S: Final = 60.0
 WORDS: Final = np.dtype(np.uint32)
 
@@ -45,18 +48,18 @@ _live: weakref.WeakSet[Logger] = weakref.WeakSet()
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["lane"], meta_fields=[])
 @dataclass(frozen=True, slots=True)
 class LoggerState:
-    """Whose logs these are; a pytree, to be handed to jitted and mapped functions as an argument.
+    """Identifies the origin of logs; a pytree to pass to jitted and mapped functions as an argument.
 
     Attributes:
-        lane: Shape (n_words,), uint32: 0 alone, or 1 and the words of a seed or a key; with the axes in front that
-            `jax.vmap` gave it.
+        lane: Shape (n_words,), uint32: a single 0, or 1 followed by the words of a seed or a key; with leading axes
+            under `jax.vmap`.
     """
 
-    lane: Any
+    lane: Array
 
 
 class Logger(ABC):
-    """Writes what JAX programs log; made once, before the programs. See `SinkLogger` for one of your own."""
+    """Writes the logs of JAX programs; create it once, before the programs. Derive your own from `SinkLogger`."""
 
     def __init__(self) -> None:
         self._collected = Routed(hand_over, self._receive, COLLECTED, "")
@@ -66,25 +69,25 @@ class Logger(ABC):
     @property
     @abstractmethod
     def closed(self) -> bool:
-        """Whether nothing is written any more."""
+        """Whether the logger is closed."""
 
     @abstractmethod
     def statistics(self) -> DeliveryStatistics:
-        """Return what became of the logs so far: of callbacks, that is, and of calls of `log` and `init`."""
+        """Return how many batches of logs were delivered, lost, and are waiting; each callback or call is one batch."""
 
-    def init(self, key: Any = None) -> LoggerState:
-        """Make the state that `log`, `tap` and `spool` take.
+    def init(self, key: ArrayLike | None = None) -> LoggerState:
+        """Return a state for `log`, `tap` and `spool`.
 
         Args:
-            key: What tells this state's logs from those of others: an integer seed of 32 or 64 bits, or a PRNG key.
-                Under `jax.vmap` over several, one lane for each. `None` if there is only one.
+            key: Distinguishes this state's logs from others: an integer seed of 32 or 64 bits, or a PRNG key. Use
+                `jax.vmap` for several: each is a lane. `None` if there is only one.
 
         Raises:
-            LogError: The key is no single seed or key, or the logger is closed.
+            LogError: `key` is not one seed or key, or the logger is closed.
         """
         self._check_open()
         lane = _lane_of(key)
-        # Opened now, so that what takes its time, such as beginning a run of W&B, is done when the first log comes.
+        # Opened now, because opening may take time, for example to begin a W&B run.
         if isinstance(lane, jax.core.Tracer):
             self._opened.at(lane)(logdict({"lane": lane[None]}))
         else:
@@ -92,19 +95,19 @@ class Logger(ABC):
         return LoggerState(lane)
 
     def log(self, state: LoggerState, logs: logdict, prefix: str = "") -> None:
-        """Write logs: at once if they are values, else when the program that is being traced has them.
+        """Write logs: at once if they are values, or when the traced program runs.
 
         Args:
-            state: Whose they are; with the lanes in front if the logs have them in front, too.
-            logs: Such as `spool` and `sightglass.jax.log` return.
-            prefix: What to put in front of each tag.
+            state: Their origin; with leading lanes if the logs have them.
+            logs: A result of `spool` or `sightglass.jax.log`.
+            prefix: A text to put in front of each tag.
 
         Raises:
-            LogError: These are no logs, or the logger is closed.
+            LogError: `logs` is not a logdict, or the logger is closed.
         """
         self._check_open()
         if not isinstance(logs, logdict):
-            raise LogError(f"Expected a logdict, such as spool() returns, got {type(logs).__name__}")
+            raise LogError(f"Expected a logdict, as spool() returns, got {type(logs).__name__}")
         logs = logs.prefix(prefix) if prefix else logs
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((state, logs))):
             self._collected.at(self._one_lane(state))(logs)
@@ -123,12 +126,12 @@ class Logger(ABC):
 
         Args:
             f: Any function that JAX can trace, jitted or not.
-            state: Whose logs they are.
-            argnames: The keys to take; `None` for all but explicit ones.
-            prefix: What to put in front of each tag.
+            state: The origin of the logs.
+            argnames: The keys to collect; `None` for all except explicit ones.
+            prefix: A text to put in front of each tag.
 
         Returns:
-            A function with the same results. A `spool` or `tap` further out sees the same logs.
+            A function with the same results. An outer `spool` or `tap` sees the same logs.
 
         Raises:
             LogError: The state has several lanes, or the logger is closed.
@@ -147,24 +150,24 @@ class Logger(ABC):
         argnames: str | Sequence[str] | None = None,
         capacity: int | None = None,
     ) -> Callable[..., Any]:
-        """Collect what a function logs, and write it when the function is done.
+        """Collect a function's logs and write them when the function returns.
 
         Args:
             f: Any function that JAX can trace, jitted or not.
-            state: Whose logs they are.
-            keep_logs: Whether a `spool` or `tap` further out sees these logs as well.
-            every: Keep each k-th event of a key only.
+            state: The origin of the logs.
+            keep_logs: Whether an outer `spool` or `tap` sees these logs as well.
+            every: Keep only each k-th event of a key.
             reduce: Reduce each key inside the loops; see `sightglass.jax.spool`.
-            prefix: What to put in front of each tag.
-            argnames: The keys to take; `None` for all but explicit ones.
-            capacity: How many events to keep of what is logged in a while loop.
+            prefix: A text to put in front of each tag.
+            argnames: The keys to collect; `None` for all except explicit ones.
+            capacity: How many events to keep of logs in a while loop.
 
         Returns:
             A function with the results of `f` alone.
 
         Raises:
-            LogError: The state has several lanes, or the logger is closed. What the function raises is what one made
-                by `sightglass.jax.spool` raises.
+            LogError: The state has several lanes, or the logger is closed. The function raises the same errors as one
+                from `sightglass.jax.spool`.
         """
         collected: Any = spooled(f, argnames, keep_logs, every, reduce, prefix, capacity)
 
@@ -177,16 +180,16 @@ class Logger(ABC):
         return Routed(collecting, self._receive, COLLECTED, "").like(collected).at(self._one_lane(state))
 
     def flush(self, timeout_s: float = TIMEOUT_S) -> None:
-        """Wait until the programs under way have logged, and all of it is written.
+        """Wait until running programs have delivered their logs and these are written.
 
         Raises:
-            StorageError: It is not in time, or something could not be written.
+            StorageError: The logs are not written after `timeout_s`, or some could not be written.
         """
         jax.effects_barrier()
         self._flush(timeout_s)
 
     def close(self, timeout_s: float = TIMEOUT_S) -> None:
-        """Write what is left, and end; closing twice does nothing. Errors as in `flush`."""
+        """Write the remaining logs and close; closing twice does nothing. Raises the same errors as `flush`."""
         try:
             if not self.closed:
                 jax.effects_barrier()
@@ -206,47 +209,47 @@ class Logger(ABC):
             warnings.warn(str(failure), RuntimeWarning, stacklevel=2)
 
     @abstractmethod
-    def _receive(self, logs: logdict | None, lane: Any = None) -> None:
-        """Take logs in; never raises, never waits.
+    def _receive(self, logs: logdict | None, lane: Words | None = None) -> None:
+        """Queue logs; never raises and never waits.
 
         Args:
-            logs: As a callback was handed them, or, with `lane`, as they are, with NumPy arrays; `None` to open the
-                lane only.
-            lane: Whose they are; shape (*lanes, n_words).
+            logs: Logs from a callback, which contain their lanes, or, with `lane`, any logs of NumPy arrays; `None` to
+                only open the lane.
+            lane: Their origin; shape (*lanes, n_words).
         """
 
     @abstractmethod
     def _flush(self, timeout_s: float) -> None:
-        """See that what was taken in is written."""
+        """Write the queued logs."""
 
     @abstractmethod
     def _close(self, timeout_s: float) -> None:
-        """Write what was taken in, and end."""
+        """Write the queued logs and close."""
 
     def _open_lanes(self, logs: logdict) -> None:
-        for lane, _ in parted(logs):
+        for lane, _ in by_lane(logs):
             self._receive(None, lane)
 
     def _check_open(self) -> None:
         if self.closed:
             raise LogError(f"This {type(self).__name__} is closed")
 
-    def _one_lane(self, state: LoggerState) -> Any:
+    def _one_lane(self, state: LoggerState) -> Array:
         self._check_open()
         if not isinstance(state, LoggerState):
             raise LogError(f"Expected the state that init() returns, got {type(state).__name__}")
         if jnp.ndim(state.lane) != 1:
             raise LogError(
-                f"This state is that of {jnp.shape(state.lane)[:-1]} lanes: hand it to a function under jax.vmap"
+                f"This state has lanes of shape {jnp.shape(state.lane)[:-1]}: pass it to a function under jax.vmap"
             )
         return state.lane
 
 
-def _lane_of(key: Any) -> Any:
-    """Make a lane of a seed or a key.
+def _lane_of(key: ArrayLike | None) -> jax.Array:
+    """Return the lane of a seed or a key.
 
     Raises:
-        LogError: It is none, or several.
+        LogError: `key` is neither, or several of them.
     """
     if key is None:
         return jnp.zeros(1, WORDS)
@@ -262,8 +265,8 @@ def _lane_of(key: Any) -> Any:
     return jnp.concatenate([jnp.ones(1, WORDS), words.astype(WORDS)])
 
 
-def last_of_all() -> None:
-    """See that loggers are closed at exit before what was loaded until now ends itself: the last is called first."""
+def close_first_at_exit() -> None:
+    """Close loggers at exit before modules that are loaded by now: exit handlers run last to first."""
     atexit.unregister(_close_all)
     atexit.register(_close_all)
 
@@ -279,4 +282,4 @@ def _close_all() -> None:
         warnings.warn("; ".join(failures), RuntimeWarning, stacklevel=1)
 
 
-last_of_all()
+close_first_at_exit()

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+
+from jax.typing import ArrayLike
 
 from sightglass.core.errors import StorageError
 from sightglass.jax.logs.logdict import logdict
 from sightglass.storage.delivery_queue import DeliveryStatistics
 
 from .logger import Logger, LoggerState
+from .routed import Words
 
 
 class MultiLogger(Logger):
-    """Hands the same logs to several loggers, with one callback in the program for all.
+    """Passes the same logs to several loggers, with one callback in the program for all.
 
-    A failure of one is none of the others'. Closing it closes them all.
+    If one fails, the others continue. Closing it closes them all.
 
     Args:
-        *loggers: At least one.
+        *loggers: At least one logger.
 
     Raises:
-        TypeError: At the call: there is none.
+        TypeError: There is no logger.
     """
 
     def __init__(self, *loggers: Logger) -> None:
@@ -36,7 +38,7 @@ class MultiLogger(Logger):
         return all(logger.closed for logger in self._loggers)
 
     def statistics(self) -> DeliveryStatistics:
-        """Return the sums of theirs."""
+        """Return the sums over all loggers."""
         every = [logger.statistics() for logger in self._loggers]
         return DeliveryStatistics(
             n_delivered=sum(one.n_delivered for one in every),
@@ -45,11 +47,11 @@ class MultiLogger(Logger):
             last_error=next((one.last_error for one in every if one.last_error), ""),
         )
 
-    def init(self, key: Any = None) -> LoggerState:
-        """Make the one state that all of them take; see `Logger.init`."""
-        return [logger.init(key) for logger in self._loggers][-1]  # what tells lanes apart is the same for all
+    def init(self, key: ArrayLike | None = None) -> LoggerState:
+        """Return one state for all of them; see `Logger.init`."""
+        return [logger.init(key) for logger in self._loggers][-1]  # the lane depends only on the key
 
-    def _receive(self, logs: logdict | None, lane: Any = None) -> None:
+    def _receive(self, logs: logdict | None, lane: Words | None = None) -> None:
         for logger in self._loggers:
             logger._receive(logs, lane)
 
@@ -59,11 +61,11 @@ class MultiLogger(Logger):
     def _close(self, timeout_s: float) -> None:
         self._each(lambda logger: logger.close(timeout_s))
 
-    def _each(self, act: Callable[[Logger], None]) -> None:
+    def _each(self, call: Callable[[Logger], None]) -> None:
         failures = []
         for logger in self._loggers:
             try:
-                act(logger)
+                call(logger)
             except StorageError as error:
                 failures.append(str(error))
         if failures:

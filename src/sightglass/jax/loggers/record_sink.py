@@ -2,60 +2,60 @@
 
 Theory of operation:
 
-1. What a callback hands over goes into an outbox. The outbox's thread makes records of it, and gives them to the sink
-   of their lane, which it opens when the lane is first seen.
-2. A record's index is the number of its tag's event in its lane; its step is the primary one, else that number. What a
-   ring buffer dropped leaves a hole.
-3. What `spool` collected is written in the order of the steps, where these do not go back.
+1. Callbacks put their logs into a queue. The queue's thread makes records and passes them to the sink of their lane,
+   which it opens for the first log of the lane.
+2. A record's index is the number of its tag's event in its lane; its step is the primary one, else that number. Events
+   that a ring buffer dropped leave a gap.
+3. The logs of `spool` are written in the order of the steps, as long as steps do not decrease.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from sightglass.core.clock import SystemClock
 from sightglass.core.record import Record
 from sightglass.jax.logs.logdict import logdict
 from sightglass.storage.delivery_queue import DeliveryQueue, DeliveryStatistics
 
-from .logger import TIMEOUT_S, Logger, last_of_all
-from .records import Numbers
-from .routed import lanes, n_bytes, parted
+from .logger import TIMEOUT_S, Logger, close_first_at_exit
+from .records import RecordNumbers
+from .routed import Words, by_lane, lanes, n_bytes
 
 
 class RecordSink(Protocol):
-    """Where the records of one lane go; all calls come from one thread."""
+    """Receives the records of one lane; all calls come from one thread."""
 
     def write(self, records: Sequence[Record], /) -> None:
-        """Write records, in order; those of one event, or of one step, follow upon each other."""
+        """Write records, in order; records of the same event or step are consecutive."""
 
     def flush(self, timeout_s: float, /) -> None:
-        """See that all is where it should be."""
+        """Write everything to its destination."""
 
     def close(self, timeout_s: float, /) -> None:
-        """Write what is left, and end."""
+        """Write the remaining records and close."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Given:
-    """Logs on their way; see `Logger._receive`."""
+class _QueuedLogs:
+    """Logs in the queue; see `Logger._receive`."""
 
     logs: logdict | None
-    lane: Any
+    lane: Words | None
     wall_time: float
 
 
 @dataclass(frozen=True, slots=True)
-class _Lane:
+class _LaneSink:
     sink: RecordSink
-    numbers: Numbers
+    numbers: RecordNumbers
 
 
 class SinkLogger(Logger):
-    """A logger that writes into sinks, one for each lane. One of your own says how to open them.
+    """A logger that writes into sinks, one for each lane. Derive from it and define `open`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -75,64 +75,65 @@ class SinkLogger(Logger):
 
     def __init__(self) -> None:
         super().__init__()
-        self._lanes: dict[str, _Lane] = {}
-        self._refused: dict[str, Exception] = {}
-        self._outbox: DeliveryQueue[_Given] = DeliveryQueue(
+        self._lanes: dict[str, _LaneSink] = {}
+        self._failures: dict[str, Exception] = {}
+        self._queue: DeliveryQueue[_QueuedLogs] = DeliveryQueue(
             type(self).__name__, self._deliver, settle=self._settle, end=self._end
         )
 
     @abstractmethod
     def open(self, name: str) -> RecordSink:
-        """Return where the records of a lane go; called once for each, on the logger's thread.
+        """Return the sink of a lane; called once for each lane, on the logger's thread.
 
         Args:
-            name: What tells the lane from others: its seed, the hexadecimal digits of its key, or empty if it has none.
+            name: The name of the lane: its seed, the hexadecimal digits of its key, or empty if it has neither.
         """
 
     @property
     def closed(self) -> bool:
-        """Whether nothing is written any more."""
-        return self._outbox.closed
+        """Whether the logger is closed."""
+        return self._queue.closed
 
     def statistics(self) -> DeliveryStatistics:
-        """Return what became of the logs so far: of callbacks, that is, and of calls of `log` and `init`."""
-        return self._outbox.statistics()
+        """Return how many batches of logs were delivered, lost, and are waiting; each callback or call is one batch."""
+        return self._queue.statistics()
 
-    def _receive(self, logs: logdict | None, lane: Any = None) -> None:
-        given = _Given(logs=logs, lane=lane, wall_time=SystemClock.wall())
-        self._outbox.put(given, 0 if logs is None else n_bytes(logs))
+    def _receive(self, logs: logdict | None, lane: Words | None = None) -> None:
+        queued = _QueuedLogs(logs=logs, lane=lane, wall_time=SystemClock.wall())
+        self._queue.put(queued, 0 if logs is None else n_bytes(logs))
 
     def _flush(self, timeout_s: float) -> None:
-        self._outbox.flush(timeout_s)
+        self._queue.flush(timeout_s)
 
     def _close(self, timeout_s: float) -> None:
-        self._outbox.close(timeout_s)
+        self._queue.close(timeout_s)
 
-    # On the outbox's thread
+    # On the queue's thread
 
-    def _deliver(self, given: _Given) -> None:
-        if given.logs is None:
-            self._lane(given.lane)
+    def _deliver(self, queued: _QueuedLogs) -> None:
+        if queued.logs is None:
+            assert queued.lane is not None
+            self._lane(queued.lane)
             return
-        parts = parted(given.logs) if given.lane is None else lanes(given.lane, given.logs)
+        parts = by_lane(queued.logs) if queued.lane is None else lanes(queued.lane, queued.logs)
         for words, logs in parts:
             lane = self._lane(words)
-            records = lane.numbers.records(logs, wall_time=given.wall_time)
+            records = lane.numbers.records(logs, wall_time=queued.wall_time)
             if records:
                 lane.sink.write(records)
 
-    def _lane(self, words: Any) -> _Lane:
+    def _lane(self, words: Iterable[int]) -> _LaneSink:
         name = name_of(words)
-        if name in self._refused:
-            raise self._refused[name]
+        if name in self._failures:
+            raise self._failures[name]
         lane = self._lanes.get(name)
         if lane is None:
             try:
-                lane = self._lanes[name] = _Lane(self.open(name), Numbers())
+                lane = self._lanes[name] = _LaneSink(self.open(name), RecordNumbers())
             except Exception as error:
-                self._refused[name] = error  # to try again with each log could take all the time there is
+                self._failures[name] = error  # trying again at each log could take too long
                 raise
-            last_of_all()
+            close_first_at_exit()
         return lane
 
     def _settle(self) -> None:
@@ -141,19 +142,19 @@ class SinkLogger(Logger):
     def _end(self) -> None:
         self._each(lambda sink: sink.close(TIMEOUT_S))
 
-    def _each(self, act: Callable[[RecordSink], None]) -> None:
-        """Do something with every sink, whatever becomes of the others; raise what the first has raised."""
+    def _each(self, call: Callable[[RecordSink], None]) -> None:
+        """Call a function with every sink, even if it fails for some; raise the first error."""
         failures = []
         for lane in self._lanes.values():
             try:
-                act(lane.sink)
-            except Exception as error:  # noqa: BLE001  one sink's failure is not the next one's
+                call(lane.sink)
+            except Exception as error:  # noqa: BLE001  the other sinks must be called too
                 failures.append(error)
         if failures:
             raise failures[0]
 
 
-def name_of(words: Any) -> str:
+def name_of(words: Iterable[int]) -> str:
     """Return the name of a lane: its seed, the hexadecimal digits of its key, or empty.
 
     >>> name_of([0]), name_of([1, 7]), name_of([1, 0, 7]), name_of([1, 9, 7])

@@ -1,4 +1,4 @@
-"""Records of what was logged: numbered from one call to the next, and put together by steps."""
+"""Records of logs: numbered across calls, and sorted by steps."""
 
 from __future__ import annotations
 
@@ -9,30 +9,32 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from sightglass.core.record import Record
 from sightglass.core.values import is_container, rebuild
 from sightglass.jax.logs.columns import n_events, no_step
 from sightglass.jax.logs.logdict import PRIMARY, logdict
 from sightglass.jax.logs.reading import is_missing, plain, row
+from sightglass.jax.pytree import PyTree
 
 
-class Numbers:
-    """The numbers that the events of one lane have, by tag."""
+class RecordNumbers:
+    """Numbers the events of one lane, by tag."""
 
     def __init__(self) -> None:
         self._next: dict[str, int] = {}
 
     def records(self, logs: logdict, *, wall_time: float) -> list[Record]:
-        """Make records of what happened.
+        """Return the records of the events that happened.
 
         Args:
             logs: NumPy arrays, events first.
-            wall_time: When it was, in seconds since the Unix epoch.
+            wall_time: When they happened, in seconds since the Unix epoch.
 
         Returns:
-            Those of one moment next to each other. Of steps that differ between the lanes of a `vmap` inside the
-            program it is the largest; lanes in which an event did not happen are NaN.
+            Records of the same steps next to each other. If steps differ between the lanes of a `vmap` inside the
+            program, the record has the largest; lanes in which an event did not happen are NaN.
         """
         data, steps, valid, dropped = logs._columns()
         by_tag: dict[str, list[Record]] = {}
@@ -50,13 +52,13 @@ class Numbers:
         return together(by_tag)
 
 
-def _happened(n: int, ok: Any) -> Sequence[int]:
+def _happened(n: int, ok: npt.NDArray[np.bool_] | None) -> Sequence[int]:
     """Return which of n entries happened, in any lane."""
     return range(n) if ok is None else np.flatnonzero(ok.reshape(n, -1).any(axis=1)).tolist()
 
 
-def _read(track: Any) -> list[Any]:
-    """Return the step of each event: the largest of its lanes', `None` where there is none."""
+def _read(track: npt.NDArray[Any]) -> list[Any]:
+    """Return the step of each event: the largest of its lanes; `None` for an event without this step."""
     if track.ndim > 1:
         return [None if is_missing(step) else np.max(step).item() for step in track]
     missing = _missing(track.dtype)
@@ -64,48 +66,50 @@ def _read(track: Any) -> list[Any]:
 
 
 @lru_cache
-def _missing(dtype: Any) -> Any:
+def _missing(dtype: np.dtype[Any]) -> Any:
     return no_step(np.empty(0, dtype))
 
 
-def _value(value: Any, i: int, ok: Any) -> Any:
-    """Return one event as a record holds it."""
+def _value(value: PyTree, i: int, ok: npt.NDArray[np.bool_] | None) -> Any:
+    """Return the value of one event for a record."""
     return value[i] if ok is None and type(value) is np.ndarray else plain(row(value, i, ok))
 
 
 def together(by_tag: Mapping[str, list[Record]]) -> list[Record]:
-    """Put the records of several tags in one order: those of the same steps together, each tag's own as they are.
+    """Merge the records of several tags: records of the same steps are consecutive, and each tag keeps its order.
 
-    Of what could come next, it is the one of the lowest step that no other tag has still to come to.
+    The next record is the one with the lowest step that no other tag still has further ahead.
     """
-    places = [[_place(record) for record in records] for records in by_tag.values()]
-    if all(own == places[0] for own in places):
+    moments = [[_moment(record) for record in records] for records in by_tag.values()]
+    if all(own == moments[0] for own in moments):
         return [record for row in zip(*by_tag.values(), strict=True) for record in row]
-    queues = [deque(zip(own, records, strict=True)) for own, records in zip(places, by_tag.values(), strict=True)]
-    to_come = [Counter(own) for own in places]
+    queues = [deque(zip(own, records, strict=True)) for own, records in zip(moments, by_tag.values(), strict=True)]
+    n_ahead = [Counter(own) for own in moments]
     found: list[Record] = []
     while any(queues):
         heads = {queue[0][0]: queue[0][1].step for queue in queues if queue}
-        free = [place for place in heads if not _comes_later(place, queues, to_come)]
-        place = min(free or heads, key=lambda place: heads[place])
-        for queue, counts in zip(queues, to_come, strict=True):
-            if queue and queue[0][0] == place:
-                counts[place] -= 1
+        free = [moment for moment in heads if not _is_further_ahead(moment, queues, n_ahead)]
+        moment = min(free or heads, key=lambda moment: heads[moment])
+        for queue, counts in zip(queues, n_ahead, strict=True):
+            if queue and queue[0][0] == moment:
+                counts[moment] -= 1
                 found.append(queue.popleft()[1])
     return found
 
 
-def _place(record: Record) -> Any:
+def _moment(record: Record) -> Any:
     return record.step, *record.steps.items()
 
 
-def _comes_later(place: Any, queues: Sequence[Any], to_come: Sequence[Counter[Any]]) -> bool:
-    """Tell whether a tag has others to come first."""
-    return any(queue and queue[0][0] != place and counts[place] for queue, counts in zip(queues, to_come, strict=True))
+def _is_further_ahead(moment: object, queues: Sequence[Any], n_ahead: Sequence[Counter[Any]]) -> bool:
+    """Return whether a tag has records of this moment behind other ones."""
+    return any(
+        queue and queue[0][0] != moment and counts[moment] for queue, counts in zip(queues, n_ahead, strict=True)
+    )
 
 
-def _leaves(tag: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Go through a value by names with slashes; several numbers stay together."""
+def _leaves(tag: str, value: PyTree) -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of a value, named by their paths with slashes; sequences of numbers are leaves."""
     if dataclasses.is_dataclass(value) and is_container(value):
         value = rebuild(value, lambda item: item)
     elif hasattr(value, "_asdict"):

@@ -1,14 +1,15 @@
-"""`tap` with a logger's state: each event says whose it is.
+"""`tap` with a logger's state: each event carries its lane.
 
 Theory of operation:
 
-1. The lane, a few integers, is an argument of the program, and is threaded through it next to `tap`'s own number. So it
-   stays an array wherever JAX carries it: under `jit`, in loops, on every device of a `shard_map`, and under `vmap`,
-   which gives it an axis in front.
-2. Each event carries it as one more step track, named `LANE` and the number of batch axes that the program itself has
-   put in front of the event's values. The axes before these are those of a `vmap` around the program: one lane each.
-3. What a `spool` has collected goes the same way: as the value of one log, under the key `LOGS`. Nobody further out
-   sees that one.
+1. The lane, a few integers, is an argument of the program, which carries it next to `tap`'s own number. So it is an
+   array everywhere: under `jit`, in loops, on every device of a `shard_map`, and under `vmap`, which adds a leading
+   axis.
+2. Each event carries the lane as an additional step track, named `LANE` and the number of batch axes that the program
+   itself has put in front of the event's values. The axes before these belong to a `vmap` around the program: one lane
+   each.
+3. The logs of a `spool` take the same route: they are the value of one log under the key `LOGS`, which outer
+   transformations do not see.
 """
 
 from __future__ import annotations
@@ -16,45 +17,50 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
 from sightglass.jax.logs.columns import EventColumns
 from sightglass.jax.logs.logdict import logdict
 from sightglass.jax.program.primitive import LogEvent, WantedLogs, call_wanting, log, wanted
 from sightglass.jax.program.traced_function import TransformedFunction, traced
 from sightglass.jax.program.walk import CollectedLogs, Walk
-from sightglass.jax.pytree import PyTree
+from sightglass.jax.pytree import Array, PyTree
 from sightglass.jax.tap import Tapped
 
 LANE: Final = "sightglass.lane:"
+Words: TypeAlias = npt.NDArray[np.uint32]
+"""A lane on the host, shape (n_words,), or several, shape (*lanes, n_words)."""
+
 LOGS: Final = "sightglass.logs"
+# Roughly what the objects of one event take besides their arrays.
 EVENT_BYTES: Final = 1_000
 
 COLLECTED: Final = WantedLogs(False, frozenset((LOGS,)))
 
 
 class Routed(Tapped):
-    """A function that hands each of its logs to a callback, with the lane that it belongs to."""
+    """A function that passes each of its logs and its lane to a callback."""
 
-    _lane: Any
+    _lane: Array
 
-    def at(self, lane: Any) -> Routed:
-        """Return the same function for a lane; what is compiled is shared."""
+    def at(self, lane: Array) -> Routed:
+        """Return the same function for a lane; compiled programs are shared."""
         other = copy.copy(self)
         other._lane = lane
         return other
 
     def like(self, other: TransformedFunction) -> Routed:
-        """Take over what the arguments of another function are: static, or donated."""
+        """Use the static and donated arguments of another function."""
         self._static, self._donated = other._static, other._donated
         return self
 
     def take(self, events: Sequence[LogEvent], state: PyTree) -> tuple[CollectedLogs, Any]:
-        """Put a callback in the place of events, and pass on what is not the loggers' own."""
+        """Replace events by a callback; pass events other than `LOGS` to outer transformations."""
         number, lane = state
         if wanted.value is not None:
             for event in events:
@@ -78,8 +84,8 @@ class Routed(Tapped):
         return shape, [self._lane, *arrays], tuple(i + 1 for i in donated)
 
 
-def _of_lane(event: LogEvent, lane: Any) -> LogEvent:
-    """Add the lane to an event's steps, with the event's own batch axes in front."""
+def _of_lane(event: LogEvent, lane: Array) -> LogEvent:
+    """Add the lane to an event's steps, with the event's batch axes in front."""
     leaves = jax.tree.leaves(event.data)
     if not leaves:
         return event
@@ -89,12 +95,12 @@ def _of_lane(event: LogEvent, lane: Any) -> LogEvent:
 
 
 def hand_over(logs: logdict) -> None:
-    """Log what was collected, for the `Routed` around it."""
+    """Log collected logs, for the `Routed` function around it."""
     log({LOGS: logs}, explicit=True)
 
 
-def parted(logs: logdict) -> Iterator[tuple[Any, logdict]]:
-    """Divide what a callback was handed, lane by lane.
+def by_lane(logs: logdict) -> Iterator[tuple[Words, logdict]]:
+    """Divide the logs that a callback received by lane.
 
     Yields:
         The lane, shape (n_words,), and the lane's logs, events first.
@@ -111,13 +117,15 @@ def parted(logs: logdict) -> Iterator[tuple[Any, logdict]]:
     yield from lanes(words, own, events=(slice(None),), n_own=n_own)
 
 
-def lanes(words: Any, logs: logdict, *, events: tuple[Any, ...] = (), n_own: int = 0) -> Iterator[tuple[Any, logdict]]:
-    """Take logs apart, lane by lane.
+def lanes(
+    words: Words, logs: logdict, *, events: tuple[Any, ...] = (), n_own: int = 0
+) -> Iterator[tuple[Words, logdict]]:
+    """Divide logs by the lanes in their leading axes.
 
     Args:
         words: The lanes, shape (*lanes, *own, n_words).
-        logs: Each leaf has the lanes along its first axes, but for those that `events` index.
-        events: What to take of the axes before these.
+        logs: Logs whose leaves have the lanes along their first axes, after those that `events` indexes.
+        events: An index of the axes before the lanes.
         n_own: How many axes `own` has.
     """
     outer = words.shape[: words.ndim - 1 - n_own]
@@ -129,5 +137,5 @@ def lanes(words: Any, logs: logdict, *, events: tuple[Any, ...] = (), n_own: int
 
 
 def n_bytes(logs: logdict) -> int:
-    """Tell how many bytes the values of logs take, about."""
+    """Return about how many bytes the values of logs take."""
     return EVENT_BYTES + sum(int(leaf.nbytes) for leaf in jax.tree.leaves(logs._columns().data))

@@ -1,9 +1,10 @@
-"""Logs in a sightglass run, where clients see them live."""
+"""Logs into a sightglass run, where clients see them live."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+
+from jax.typing import ArrayLike
 
 from sightglass.core.errors import LogError, StorageError
 from sightglass.core.record import Record
@@ -16,34 +17,34 @@ from .record_sink import RecordSink, SinkLogger
 
 
 class RunLogger(SinkLogger):
-    """Logs into a run by `run.log`. Of several lanes, each tag has the lane's name and a slash in front.
+    """Logs into a run by `run.log`. Tags of named lanes begin with the lane's name and a slash.
 
-    Close or flush the logger before the run ends: what comes later is lost, and the logger says so.
+    Close or flush the logger before the run ends: later logs are lost, and the logger reports the failure.
 
     Args:
-        run: The run; by default the newest live one when `init` is called.
+        run: The run; `None` for the newest live one when `init` is called.
     """
 
     def __init__(self, run: Run | None = None) -> None:
         self._run = run
         super().__init__()
 
-    def init(self, key: Any = None) -> LoggerState:
-        """Make the state that `log`, `tap` and `spool` take; see `Logger.init`.
+    def init(self, key: ArrayLike | None = None) -> LoggerState:
+        """Return a state for `log`, `tap` and `spool`; see `Logger.init`.
 
         Raises:
-            LogError: No run is given, and none is live.
+            LogError: The logger has no run, and no run is live.
         """
         if self._run is None:
             self._run = runs.current()
         if self._run is None:
-            raise LogError("No run is live: call sightglass.init() first, or give one: RunLogger(run)")
+            raise LogError("No run is live: call sightglass.init() first, or pass a run: RunLogger(run)")
         return super().init(key)
 
     def open(self, name: str) -> RecordSink:
-        """Let a lane log into the run."""
+        """Return the sink of a lane."""
         if self._run is None:
-            raise LogError("Expected a state that this logger's init() made")
+            raise LogError("Expected a state that this logger's init() returned")
         return _InRun(self._run, f"{name}/" if name else "")
 
 

@@ -1,4 +1,4 @@
-"""Logs in record files, which `sightglass.open` reads."""
+"""Logs into record files, which `sightglass.open` reads."""
 
 from __future__ import annotations
 
@@ -19,71 +19,70 @@ from .record_sink import RecordSink, SinkLogger
 
 
 class SaveLogger(SinkLogger):
-    """Writes record files: into `path` itself, or, of several lanes, into a directory in it for each.
+    """Writes record files into `path`; named lanes have a subdirectory each.
 
     Args:
-        path: A directory, made when the first log comes.
-        overwrite: Whether records that are there already are removed, when the first log comes. Nothing else in the
-            directory is touched.
+        path: A directory, created at the first log.
+        overwrite: Whether to remove existing records at the first log. No other files in the directory are touched.
 
     Raises:
-        StorageError: At the call: there is something already, and it is not to be overwritten.
+        StorageError: `path` is not a directory, or not empty and `overwrite` is false.
     """
 
     def __init__(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         self._path = Path(path)
         if self._path.exists() and not self._path.is_dir():
-            raise StorageError(f"{str(self._path)!r} is no directory")
+            raise StorageError(f"{str(self._path)!r} is not a directory")
         if not overwrite and self._path.is_dir() and any(self._path.iterdir()):
             raise StorageError(
-                f"{str(self._path)!r} is not empty: choose another place, or replace the records in it with "
+                f"{str(self._path)!r} is not empty: choose another path, or replace the records in it with "
                 "SaveLogger(path, overwrite=True)"
             )
-        self._fresh = False
+        self._cleared = False
         super().__init__()
 
     def open(self, name: str) -> RecordSink:
-        """Begin the record files of a lane."""
-        if not self._fresh:
-            self._fresh = True
+        """Open the record files of a lane."""
+        if not self._cleared:
+            self._cleared = True
             for file in _records_in(self._path):
                 file.unlink()
-        return _Saved(self._path / name, name)
+        return _RecordFiles(self._path / name, name)
 
 
-class _Saved:
+class _RecordFiles:
     """The record files of one lane."""
 
     def __init__(self, path: Path, name: str) -> None:
-        self._about = RunFile(
+        self._run_file = RunFile(
             name=name or path.resolve().name, started=SystemClock.wall(), host=platform.node(), pid=os.getpid()
         )
-        self._directory = RunDirectory(path, shared=True, about=lambda: self._about)
-        self._keeper = RecordWriter(self._directory.open, clock=SystemClock())
+        self._directory = RunDirectory(path, shared=True, about=lambda: self._run_file)
+        self._writer = RecordWriter(self._directory.open, clock=SystemClock())
         self._n = 0
 
     def write(self, records: Sequence[Record]) -> None:
         for moment in moments(records):
-            self._keeper.log(self._n, moment.step, moment.wall_time, moment.values, moment.steps or None)
+            self._writer.log(self._n, moment.step, moment.wall_time, moment.values, moment.steps or None)
             self._n += 1
 
     def flush(self, timeout_s: float) -> None:
-        self._keeper.flush(timeout_s)
+        self._writer.flush(timeout_s)
 
     def close(self, timeout_s: float) -> None:
         try:
-            self._keeper.close(timeout_s)
+            self._writer.close(timeout_s)
         finally:
-            about = self._about
+            own = self._run_file
             ended = RunFile(
-                name=about.name, started=about.started, host=about.host, pid=about.pid, ended=SystemClock.wall(),
+                name=own.name, started=own.started, host=own.host, pid=own.pid, ended=SystemClock.wall(),
                 state="ended", events={"log": self._n},
             )  # fmt: skip
             self._directory.end(lambda: ended)
 
 
 def _records_in(path: Path) -> Iterator[Path]:
-    """Yield the record files of a directory and of those in it, and what runs say of themselves there."""
+    """Yield the record files and run files of a directory and its subdirectories."""
     folders = [path, *(entry for entry in path.iterdir() if entry.is_dir())] if path.is_dir() else []
     for folder in folders:
         for file in folder.iterdir():

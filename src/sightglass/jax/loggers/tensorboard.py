@@ -1,4 +1,4 @@
-"""Logs in TensorBoard's event files."""
+"""Logs into TensorBoard's event files."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from sightglass.storage.format.summary import TENSORBOARD_VERSION, encode_versio
 
 from .record_sink import RecordSink, SinkLogger
 
+# A step is an int64 in an event.
 LAST_STEP: Final = 2**63 - 1
 
 
 class TensorBoardLogger(SinkLogger):
-    """Writes event files: into `path` itself, or, of several lanes, into a directory in it for each.
+    """Writes event files into `path`; named lanes have a subdirectory each.
 
-    Numbers become float32, and steps integers; arrays are written as tensors. TensorBoard knows one step only: further
-    step tracks are left out. There may be other event files already: TensorBoard shows all of a directory as one run.
+    Numbers become float32, and steps integers; arrays are written as tensors. TensorBoard knows only one step: other
+    step tracks are omitted. The directory may contain other event files: TensorBoard shows all of them as one run.
 
     Args:
-        path: A log directory, made when the first log comes.
+        path: A log directory, created at the first log.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -38,7 +39,7 @@ class TensorBoardLogger(SinkLogger):
         super().__init__()
 
     def open(self, name: str) -> RecordSink:
-        """Begin the event file of a lane."""
+        """Open the event file of a lane."""
         return _EventFile(self._path / name)
 
 
@@ -65,7 +66,7 @@ class _EventFile:
             raise UnsendableError("; ".join(f"{tag!r}: {why}" for tag, why in left_out.items()))
 
     def flush(self, timeout_s: float) -> None:
-        pass  # every `write` does
+        pass  # `write` flushes
 
     def close(self, timeout_s: float) -> None:
         if self._file is not None:

@@ -1,4 +1,4 @@
-"""Logs in runs of Weights & Biases."""
+"""Logs into runs of Weights & Biases."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from .record_sink import RecordSink, SinkLogger
 
 
 class WandBLogger(SinkLogger):
-    """Writes into runs of W&B that it begins itself, one for each lane, and finishes when it is closed.
+    """Writes into W&B runs of its own, one for each lane; closing the logger finishes them.
 
     Steps are columns, and "step" is the x axis of every chart. Arrays become histograms of their elements.
 
     Args:
-        **wandb_init_kwargs: As for `wandb.init`. Of several lanes, each run's name has the lane's behind it, and the
-            runs are a group of the given name, unless there are other ones given.
+        **wandb_init_kwargs: Arguments of `wandb.init`. For named lanes, the lane's name is appended to `name`, and
+            `group` defaults to `name`.
 
     Raises:
-        MissingExtraError: At the call: `wandb` is not installed.
+        MissingExtraError: `wandb` is not installed.
     """
 
     def __init__(self, **wandb_init_kwargs: Any) -> None:
-        wandb.load()  # now, which takes a moment: at the program's end there is no loading any more
+        wandb.load()  # now, because Python cannot import it while the interpreter ends
         self._options = wandb_init_kwargs
         super().__init__()
 
     def open(self, name: str) -> RecordSink:
-        """Begin the W&B run of a lane."""
+        """Begin a W&B run for a lane."""
         options = dict(self._options)
         if name:
             shared = options.get("name")
