@@ -73,7 +73,7 @@ def test_a_histogram_says_what_it_is() -> None:
     assert histogram != "histogram"
     with pytest.raises(ValueError, match=r"^Expected n counts and n \+ 1 edges, got shapes \(2,\) and \(2,\)$"):
         Histogram.from_counts([1, 2], [1, 2])
-    with pytest.raises(TypeError, match=r"^Expected real numbers to count in a histogram, got dtype complex128$"):
+    with pytest.raises(TypeError, match=r"^Expected real numbers for a histogram, got dtype complex128$"):
         _ = Histogram(np.zeros(2, complex)).counts
 
 

@@ -200,6 +200,6 @@ def test_blocks_are_split_where_limits_ask_for_it(n):
 
 def test_what_cannot_travel_is_refused():
     with pytest.raises(
-        UnsendableError, match=r"^Expected a number, text, array or a container of these, got set at \$\[0\]\.a$"
+        UnsendableError, match=r"^Expected a number, string, array or a container of these, got set at \$\[0\]\.a$"
     ):
         messages.encode_block(1, [(0, 0, 0.0, {"a": set()}, None, 0)])

@@ -275,7 +275,7 @@ def test_ranks_apply_the_same_commands_at_the_same_event(bench):
 def test_what_cannot_be_broadcast_is_refused(bench):
     b = bench(agree=lambda told: told)
     b.telemetry.commands.queue.actions["take"] = Action("take", lambda x: x)
-    with pytest.raises(CommandError, match=r"^Expected a number, text, array or a container of these, got object at "):
+    with pytest.raises(CommandError, match=r"^Expected a number, string, array or a container of these, got object"):
         b.telemetry.commands.add(command("call", "take", [object()]))
     b.observe("batch")
 

@@ -242,7 +242,7 @@ def test_nonsense_is_refused_once_and_its_sender_ignored(train):
         stream = run.stream("batch.loss")
         raw.hello()
         raw.send(b"\xc1nonsense")
-        assert "Expected a message of version 1, got bytes that are none" in raw.gets().reason
+        assert "Expected a message of version 1, got bytes that are not one" in raw.gets().reason
         raw.says(messages.Hello(version=messages.VERSION, client="raw"))
         assert not raw.socket.poll(300)
         n = stream.statistics().n_records

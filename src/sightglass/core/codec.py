@@ -1,9 +1,8 @@
-"""Values as bytes: msgpack for structure, raw buffers for arrays. No code ever travels.
+"""Values as bytes: msgpack for structure, raw buffers for arrays. Code is never encoded.
 
-`encode` gives one msgpack blob and a list of buffers beside it; arrays over `INLINE_BYTES` are not copied. `decode`
-gives the value back with its types: bool, int (64 bits), float, complex, str, bytes, None, lists, tuples, mappings with
-text keys, NumPy arrays and scalars, and the kinds of `core.values`. Arrays come back read-only, as views of what was
-received.
+`encode` returns one msgpack blob and a list of buffers; arrays over `INLINE_BYTES` are not copied. `decode` restores
+the value with its types: bool, int, float, complex, str, bytes, None, lists, tuples, mappings with string keys, NumPy
+arrays and scalars, and the types of `core.values`. Decoded arrays are read-only views of the received bytes.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from .values import (
     to_host,
 )
 
-INLINE_BYTES = 4096
-MAX_DEPTH = 64
-MAX_DIMS = 32
-MAX_INT_BYTES = 1024
+INLINE_BYTES = 4096  # copying this much takes less time than sending a buffer of its own
+MAX_DEPTH = 64  # of containers; well below Python's recursion limit
+MAX_DIMS = 32  # as many as NumPy 1 has
+MAX_INT_BYTES = 1024  # 2,466 digits; Python refuses to print more than 4,300
 
 NUMPY_DTYPE = re.compile(r"[<>|=]([biufcSU]\d{1,10}|[mM]8(\[\d{0,9}[a-zA-Z]{1,2}\])?)")
 EXTENDED_DTYPE = re.compile(r"bfloat16|u?int\d|float\d_e\d+m\d+\w*")
@@ -51,20 +50,20 @@ _msgpack = msgspec.msgpack.Encoder()
 
 
 def encode(value: object) -> tuple[bytes, list[Buffer]]:
-    """Encode a value; returns its msgpack blob and the buffers that go beside it.
+    """Encode a value; returns its msgpack blob and its buffers.
 
     Raises:
-        UnsendableError: The value, or one inside it, has a type that cannot travel.
+        UnsendableError: The value, or one inside it, has a type that cannot be encoded.
     """
     buffers: list[Buffer] = []
     return _msgpack.encode(_pack(value, buffers, "$", 0)), buffers
 
 
 def decode(blob: Buffer, buffers: Sequence[Buffer] = ()) -> Any:
-    """Decode what `encode` gave.
+    """Decode the result of `encode`.
 
     Raises:
-        WireError: These are not the bytes of a value.
+        WireError: The bytes are not an encoded value.
     """
 
     def extension(code: int, data: memoryview) -> Any:
@@ -73,7 +72,7 @@ def decode(blob: Buffer, buffers: Sequence[Buffer] = ()) -> Any:
     try:
         return msgspec.msgpack.decode(blob, ext_hook=extension)
     except (msgspec.MsgspecError, ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError) as error:
-        raise WireError(f"Expected an encoded value, got {len(blob)} bytes that are none: {error}") from error
+        raise WireError(f"Expected an encoded value, got {len(blob)} bytes that are not one: {error}") from error
 
 
 def _pack(value: Value, buffers: list[Buffer], path: str, depth: int) -> Any:
@@ -111,7 +110,7 @@ def _pack(value: Value, buffers: list[Buffer], path: str, depth: int) -> Any:
         return _pack(rebuild(value, lambda item: item), buffers, path, depth)
     if isinstance(value, int | float):  # a member of an enumeration
         return _pack(int(value) if isinstance(value, int) else float(value), buffers, path, depth)
-    raise UnsendableError(f"Expected a number, text, array or a container of these, got {kind.__name__} at {path}")
+    raise UnsendableError(f"Expected a number, string, array or a container of these, got {kind.__name__} at {path}")
 
 
 def _pack_array(array: np.ndarray[Any, Any], buffers: list[Buffer], path: str) -> msgspec.msgpack.Ext:
@@ -131,7 +130,7 @@ def _ext(code: int, content: list[Any]) -> msgspec.msgpack.Ext:
 def _pack_bigint(value: int, path: str) -> msgspec.msgpack.Ext:
     n_bytes = value.bit_length() // 8 + 1
     if n_bytes > MAX_INT_BYTES:
-        raise UnsendableError(f"Expected integers of at most {MAX_INT_BYTES} bytes, got one of {n_bytes} at {path}")
+        raise UnsendableError(f"Expected integers of at most {MAX_INT_BYTES} bytes, got {n_bytes} at {path}")
     return _ext(BIGINT, [value.to_bytes(n_bytes, "little", signed=True)])
 
 
@@ -139,7 +138,7 @@ def _text(text: str, path: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise UnsendableError(f"Expected text that UTF-8 can write, got {error.reason} at {path}") from None
+        raise UnsendableError(f"Expected a string that UTF-8 can encode, got {error.reason} at {path}") from None
     return text
 
 
@@ -156,14 +155,14 @@ def _dtype_name(dtype: np.dtype[Any], path: str) -> str:
         return dtype.name
     if dtype.kind in "biufcSUmM" and dtype.itemsize:
         return dtype.str
-    raise UnsendableError(f"Expected an array of numbers or text, got dtype {dtype} at {path}")
+    raise UnsendableError(f"Expected an array of numbers or strings, got dtype {dtype} at {path}")
 
 
 def _dtype(name: object) -> np.dtype[Any]:
-    """Return the dtype of this name.
+    """Return the dtype of a name.
 
     Raises:
-        WireError: It is no name of numbers or text: structured dtypes and objects are refused.
+        WireError: The name is not that of a dtype of numbers or strings; structured dtypes and objects are refused.
     """
     if isinstance(name, str) and NUMPY_DTYPE.fullmatch(name):
         dtype = np.dtype(name)
@@ -179,7 +178,7 @@ def _dtype(name: object) -> np.dtype[Any]:
         if hasattr(ml_dtypes, name):
             extended: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
             return extended
-    raise WireError(f"Expected a dtype of numbers or text, got {name!r:.100}")
+    raise WireError(f"Expected a dtype of numbers or strings, got {name!r:.100}")
 
 
 def _unpack(code: int, data: memoryview, buffers: Sequence[Buffer], extension: Value) -> Any:
@@ -206,7 +205,7 @@ def _unpack_array(name: object, shape: list[Any], place: object, buffers: Sequen
     if len(shape) > MAX_DIMS or any(type(n) is not int or not 0 <= n < 2**63 for n in shape):
         raise WireError(f"Expected a shape of at most {MAX_DIMS} sizes, got {shape!r:.100}")
     if not (isinstance(place, bytes) or (type(place) is int and 0 <= place < len(buffers))):
-        raise WireError(f"Expected the number of one of {len(buffers)} buffers, got {place!r:.100}")
+        raise WireError(f"Expected the index of one of {len(buffers)} buffers, got {place!r:.100}")
     raw = memoryview(place if isinstance(place, bytes) else buffers[place]).cast("B").toreadonly()
     if name == "bfloat16" and find_spec("ml_dtypes") is None:
         widened = np.frombuffer(raw, "<u2").astype("<u4") << 16
@@ -218,7 +217,7 @@ def _unpack_array(name: object, shape: list[Any], place: object, buffers: Sequen
     if len(raw) != math.prod(shape) * itemsize:
         raise WireError(f"Expected {math.prod(shape) * itemsize} bytes for shape {shape}, got {len(raw)}")
     if array.dtype.kind == "U" and len(raw) and array.view(array.dtype.byteorder + "u4").max() > sys.maxunicode:
-        raise WireError("Expected text, got numbers that are no characters")
+        raise WireError("Expected strings, got numbers that are not characters")
     array = array.reshape(shape)
     array.flags.writeable = False
     return array

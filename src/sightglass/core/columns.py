@@ -1,4 +1,4 @@
-"""Records as columns: how they travel, how they are kept, and how clients hold them."""
+"""Records as columns, as messages, files and clients hold them."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ INT64: Final = np.dtype("<i8")
 NUMERIC: Final = {float: np.float64, int: np.int64, bool: np.bool_}
 
 Extra = tuple[int, bool, bool, Mapping[str, float] | None]
-"""(n_events, complete, closed, steps), where they are not the usual (1, True, True, None)."""
+"""(n_events, complete, closed, steps), where they differ from the default (1, True, True, None)."""
 
 Row = tuple[int, Any, float, Any, Extra | None, int]
-"""(index, step, wall_time, value, extra, ordinal): a record but for its tag and run; the last is its event's number."""
+"""(index, step, wall_time, value, extra, ordinal): a record without tag and run; the ordinal is its event's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """Consecutive records as columns; `None` stands for the usual: one event each, complete, closed, no more steps.
+    """Consecutive records as columns; `None` is the default: one event each, complete, closed, no further steps.
 
     Attributes:
         index: The number of the first record in its stream.
         steps: Shape (n,), int64 or float64.
         wall_times: Shape (n,), float64, in seconds since the Unix epoch.
-        values: Shape (n, …), or a list where they make no array.
-        n_events: Shape (n,), int64: how many events each was made from.
+        values: Shape (n, …), or a list where the values do not form an array.
+        n_events: Shape (n,), int64: the number of events of each record.
         flags: Shape (n,), uint8: bit 0 complete, bit 1 closed.
-        tracks: Further step tracks, one mapping for each.
-        ordinals: Shape (n,), int64: the number of the event, or group, that each comes from; where it is known.
+        tracks: Further step tracks, one mapping for each record.
+        ordinals: Shape (n,), int64: the number of each record's event or group, where known.
     """
 
     index: int
@@ -53,7 +53,7 @@ class Columns:
         return len(self.steps)
 
     def slice(self, start: int, stop: int | None = None) -> Columns:
-        """Return some of the records, counted from the first of these."""
+        """Return the records from `start` to `stop`, counted from the first of these."""
         start, stop, _ = slice(start, stop).indices(len(self))
         if (start, stop) == (0, len(self)):
             return self
@@ -65,15 +65,15 @@ class Columns:
         return Columns(index=self.index + start, **parts)
 
     def after(self, index: int) -> Columns:
-        """Return the records from an index on; all of them, if they begin later."""
+        """Return the records from an index on; all of them if they begin later."""
         return self.slice(min(max(0, index - self.index), len(self)))
 
     def moved(self, by: int) -> Columns:
-        """Return the same records with other index numbers."""
+        """Return the same records with their index shifted by `by`."""
         return replace(self, index=self.index + by) if by else self
 
     def record(self, i: int, *, tag: str, run: str) -> Record:
-        """Return one of the records."""
+        """Return record `i`, counted from the first of these."""
         flags = COMPLETE | CLOSED if self.flags is None else int(self.flags[i])
         return Record(
             tag=tag,
@@ -90,12 +90,12 @@ class Columns:
 
 
 def plain(value: Value) -> Any:
-    """Return Python's own bool, int or float for NumPy's default types; others keep their type."""
+    """Convert NumPy's float64, int64 and bool to Python's float, int and bool; other values stay as they are."""
     return value.item() if type(value) in (np.float64, np.int64, np.bool_) else value
 
 
 def of_rows(rows: Sequence[Row]) -> Columns:
-    """Make columns of consecutive rows, at least one."""
+    """Return consecutive rows, at least one, as columns."""
     indexes, steps, wall_times, values, extras, ordinals = zip(*rows, strict=True)
     columns: dict[str, Any] = {}
     if extras.count(None) != len(extras):
@@ -114,7 +114,7 @@ def of_rows(rows: Sequence[Row]) -> Columns:
 
 
 def of_records(records: Sequence[Record]) -> Columns:
-    """Make columns of consecutive records, at least one."""
+    """Return consecutive records, at least one, as columns."""
     return Columns(
         index=records[0].index,
         steps=np.asarray([record.step for record in records]),
@@ -127,13 +127,13 @@ def of_records(records: Sequence[Record]) -> Columns:
 
 
 def step_column(steps: Sequence[Any]) -> Any:
-    """Make an array of steps: int64 if all are such, else float64."""
+    """Return steps as an array: int64 if all are integers, else float64."""
     column = np.asarray(steps)
     return column if column.dtype in (INT64, FLOAT64) else column.astype(FLOAT64)
 
 
 def value_column(values: Sequence[Any]) -> Any:
-    """Make one array of numbers of one type; anything else stays a list."""
+    """Return values as one array if they are numbers of one type, else as a list."""
     kinds = set(map(type, values))
     if len(kinds) == 1:
         kind = kinds.pop()

@@ -1,4 +1,4 @@
-"""The record: one item of a stream."""
+"""The record, one item of a stream."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ class Record:
 
     Attributes:
         tag: The name of the series.
-        index: Consecutive number in the stream, from 0; a hole in it is a gap.
-        step: The primary step: the one given to `observe`, else the event's own counter.
-        wall_time: When the (last) event happened, in seconds since the Unix epoch.
-        value: The value: a number, a text, an array, a mapping, a `Histogram` …
+        index: The number of the record in its stream, from 0; a missing number is a gap.
+        step: The step passed to `observe`, else the event's own counter.
+        wall_time: When the event, or the last event of the window, happened, in seconds since the Unix epoch.
+        value: The value: a number, a string, an array, a mapping, a `Histogram` …
         run: The name of the run.
-        closed: Whether the window closed by itself; `False` for what was open when the run ended.
-        complete: Whether every event of the window was seen: `False` for the first window of a late query
+        closed: Whether the window closed; `False` if it was open when the run ended.
+        complete: Whether the value includes every event of the window: `False` for the first window of a late query,
             and where the budget skipped events.
-        n_events: How many events the value was made from.
+        n_events: The number of events of the value.
         steps: Further named step tracks.
     """
 

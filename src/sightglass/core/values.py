@@ -1,7 +1,7 @@
-"""The kinds of value that are more than a number, a text or an array, and what a value is.
+"""Values: the types that `run.log` takes besides numbers, strings and arrays, and functions of any value.
 
-`run.log` takes them by these names, and records carry them: `Tensor`, `Histogram`, `Image`, `Images`, `Figure`, `Text`.
-Arrays are told apart by the library they come from, without importing it: `array_kind`.
+The types are `Tensor`, `Histogram`, `Image`, `Images`, `Figure` and `Text`; records hold them, too. `array_kind` names
+the library of an array without importing it.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ ON_HOST = PLAIN | {np.ndarray, np.float64, np.float32}
 SCALARS = (bool, int, float, str, bytes, complex, type(None), np.generic)
 
 Value = Any
-"""A value that the user offered: a number, a text, an array of any library, a container of these, or any object."""
+"""A value from the user: a number, a string, an array of any library, a container of these, or any other object."""
 
 ArrayKind = Literal["numpy", "torch", "jax", "other"]
 
-BLOCK = 2**18
+BLOCK = 2**18  # 2 MB as float64, so that temporary arrays stay in the cache
 LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """An array to be kept whole, of any shape and dtype."""
+    """An array of any shape and dtype, to log as a whole."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text to be shown as such."""
+    """A text to log and show as text."""
 
     value: str
 
@@ -52,7 +52,7 @@ class Image:
     Attributes:
         value: Shape (height, width) or (height, width, channels), with 1, 3 or 4 channels; uint8 from 0 to 255, or
             floats from 0 to 1.
-        caption: What stands under it.
+        caption: The text under the picture.
     """
 
     value: Any
@@ -65,7 +65,7 @@ class Images:
 
     Attributes:
         value: Shape (count, height, width) or (count, height, width, channels), scaled as in `Image`.
-        captions: One for each, or none at all.
+        captions: One caption for each picture, or an empty tuple.
     """
 
     value: Any
@@ -74,11 +74,11 @@ class Images:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A drawn figure, as the bytes of a picture.
+    """A drawn figure, as the bytes of an image file.
 
     Attributes:
-        data: The file's bytes.
-        media_type: Such as "image/png".
+        data: The bytes of the file.
+        media_type: The media type of the file, such as "image/png".
     """
 
     data: bytes
@@ -86,16 +86,16 @@ class Figure:
 
 
 class Histogram:
-    """Counts of values in bins; what is not finite is counted apart.
+    """Counts of values in bins; NaN and infinities are counted separately.
 
-    The bins are computed from the samples when they are first asked for.
+    The bins are computed from the samples when they are first read.
 
     Attributes:
         counts: Shape (n_bins,), int64; the last bin includes its right edge.
         edges: Shape (n_bins + 1,), float64, increasing.
-        n_nan: How many samples were NaN.
-        n_posinf: How many were +Inf.
-        n_neginf: How many were -Inf.
+        n_nan: The number of samples that are NaN.
+        n_posinf: The number of samples that are +Inf.
+        n_neginf: The number of samples that are -Inf.
     """
 
     __slots__ = ("_binned", "_bins", "_samples")
@@ -109,10 +109,10 @@ class Histogram:
     def from_counts(
         cls, counts: npt.ArrayLike, edges: npt.ArrayLike, *, n_nan: int = 0, n_posinf: int = 0, n_neginf: int = 0
     ) -> Histogram:
-        """Make a histogram of bins that are counted already.
+        """Make a histogram from counts and edges.
 
         Raises:
-            ValueError: There is not one edge more than there are counts.
+            ValueError: `edges` does not have exactly one item more than `counts`.
         """
         histogram = cls(())
         counts_, edges_ = np.asarray(counts, np.int64), np.asarray(edges, np.float64)
@@ -123,32 +123,32 @@ class Histogram:
 
     @property
     def counts(self) -> npt.NDArray[np.int64]:
-        """How many finite samples fell into each bin."""
+        """The number of finite samples in each bin."""
         return self._bin()[0]  # type: ignore[no-any-return]
 
     @property
     def edges(self) -> npt.NDArray[np.float64]:
-        """Where the bins begin and end."""
+        """The edges of the bins."""
         return self._bin()[1]  # type: ignore[no-any-return]
 
     @property
     def n_nan(self) -> int:
-        """How many samples were NaN."""
+        """The number of samples that are NaN."""
         return self._bin()[2]
 
     @property
     def n_posinf(self) -> int:
-        """How many samples were +Inf."""
+        """The number of samples that are +Inf."""
         return self._bin()[3]
 
     @property
     def n_neginf(self) -> int:
-        """How many samples were -Inf."""
+        """The number of samples that are -Inf."""
         return self._bin()[4]
 
     @property
     def total(self) -> int:
-        """How many samples were finite."""
+        """The number of finite samples."""
         return int(self.counts.sum())
 
     def __eq__(self, other: object) -> bool:
@@ -171,9 +171,9 @@ class Histogram:
 
 
 def _binned(samples: npt.NDArray[Any], n_bins: int) -> tuple[Any, Any, int, int, int]:
-    """Count samples as `np.histogram` does, but block by block, so that a large array is never copied whole."""
+    """Count samples as `np.histogram` does, but in blocks, so that a large array is never copied whole."""
     if not is_real(samples.dtype):
-        raise TypeError(f"Expected real numbers to count in a histogram, got dtype {samples.dtype}")
+        raise TypeError(f"Expected real numbers for a histogram, got dtype {samples.dtype}")
     low, high, outside = math.inf, -math.inf, np.zeros(3, np.int64)
     for values in _blocks(samples):
         finite = values[np.isfinite(values)]
@@ -181,7 +181,7 @@ def _binned(samples: npt.NDArray[Any], n_bins: int) -> tuple[Any, Any, int, int,
             outside += (np.isnan(values).sum(), np.isposinf(values).sum(), np.isneginf(values).sum())
         if len(finite):
             low, high = min(low, float(finite.min())), max(high, float(finite.max()))
-    # Beyond this the width of the range is no float any more; a power of two changes no digit.
+    # Beyond this the width of the range overflows; scaling by a power of two changes no digit.
     scale = 0.25 if max(abs(low), abs(high)) > 2.0**1020 and low <= high else 1.0
     edges = _edges(low * scale, high * scale, n_bins)
     counts = np.zeros(n_bins, np.int64)
@@ -195,13 +195,13 @@ def _blocks(samples: npt.NDArray[Any]) -> Iterator[npt.NDArray[np.float64]]:
 
 
 def _edges(low: float, high: float, n_bins: int) -> npt.NDArray[np.float64]:
-    """Return the edges of equal bins: of 0 to 1 for no value, of a range of 1 around a single one."""
+    """Return the edges of equal bins; from 0 to 1 without values, in a range of 1 around a single value."""
     if low > high:
         low, high = 0.0, 1.0
     if low == high:
         low, high = low - 0.5, high + 0.5
     narrowest = 4 * n_bins * float(np.spacing(max(abs(low), abs(high))))
-    if high - low < narrowest:  # so narrow that neighbouring edges would be one float
+    if high - low < narrowest:  # so narrow that neighbouring edges would be the same float
         low, high = low - narrowest, high + narrowest
         beyond = max(high - LARGEST / 4, 0.0) + min(low + LARGEST / 4, 0.0)
         low, high = low - beyond, high - beyond
@@ -210,12 +210,12 @@ def _edges(low: float, high: float, n_bins: int) -> npt.NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceHistogram:
-    """A histogram that was counted on a device and not read yet; `to_host` makes a `Histogram` of it.
+    """A histogram on a device; `to_host` reads it as a `Histogram`.
 
     Attributes:
-        below: Shape (n_bins + 1,): how many finite values lie below each edge.
+        below: Shape (n_bins + 1,): the number of finite values below each edge.
         edges: Shape (n_bins + 1,).
-        n_finite: How many values are finite; the three others are counted apart.
+        n_finite: The number of finite values; NaN and infinities are counted separately.
     """
 
     below: Any
@@ -226,7 +226,7 @@ class DeviceHistogram:
     n_neginf: Any
 
     def read(self) -> Histogram:
-        """Wait for the device and make the histogram; the last bin includes its right edge."""
+        """Wait for the device and return the histogram; the last bin includes its right edge."""
         below = np.asarray(to_host(self.below)).astype(np.int64)
         below[-1] = int(to_host(self.n_finite))
         outside = {name: int(to_host(getattr(self, name))) for name in ("n_nan", "n_posinf", "n_neginf")}
@@ -241,7 +241,7 @@ class Mark(Protocol):
 
 
 class PendingCopy:
-    """A tensor on its way to the host, see `core.departure`; `to_host` waits for it."""
+    """A tensor being copied to the host, see `core.device_copy`; `to_host` waits for it."""
 
     __slots__ = ("_host", "_mark")
 
@@ -250,13 +250,13 @@ class PendingCopy:
         self._mark = mark
 
     def read(self) -> Any:
-        """Wait until it has arrived, and return it as Python and NumPy values."""
+        """Wait for the copy, and return the tensor as a NumPy array or a Python number."""
         self._mark.synchronize()
         return to_host(self._host)
 
 
 def array_kind(value: object) -> ArrayKind | None:
-    """Tell which library an array comes from, without importing any; `None` for what is no array."""
+    """Return the library of an array, without importing any; `None` if the value is not an array."""
     kind: type = type(value)
     return _kind_of(kind)
 
@@ -276,17 +276,17 @@ def _kind_of(kind: type) -> ArrayKind | None:
 
 
 def is_extended(dtype: np.dtype[Any]) -> bool:
-    """Tell whether a NumPy dtype is one of `ml_dtypes`, such as bfloat16."""
+    """Return whether a NumPy dtype is one of `ml_dtypes`, such as bfloat16."""
     return bool(dtype.isbuiltin == 2)  # registered by another package
 
 
 def is_real(dtype: np.dtype[Any]) -> bool:
-    """Tell whether a NumPy dtype is of real numbers or bools."""
+    """Return whether a NumPy dtype is of real numbers or bools."""
     return dtype.kind in "biuf" or is_extended(dtype)
 
 
 def on_device(value: object) -> bool:
-    """Tell whether reading this value could mean waiting for a device, looking into mappings and sequences."""
+    """Return whether reading a value, or one inside a mapping or a sequence, may wait for a device."""
     if type(value) in ON_HOST:
         return False
     if isinstance(value, Mapping):
@@ -300,9 +300,9 @@ def on_device(value: object) -> bool:
 
 
 def to_host(value: Value) -> Any:
-    """Bring a value to the host as Python and NumPy values; waits for the device.
+    """Return a value as Python and NumPy values on the host; waits for the device.
 
-    Arrays without a dimension become scalars. PyTorch's bfloat16, which NumPy lacks, becomes float32 without a loss.
+    Arrays without dimensions become scalars. PyTorch's bfloat16, which NumPy lacks, becomes float32 without loss.
     """
     if type(value) in PLAIN:
         return value
@@ -323,7 +323,7 @@ def to_host(value: Value) -> Any:
 
 
 def is_container(value: object) -> bool:
-    """Tell whether a value is a mapping, a sequence, a dataclass: something that holds values by name or by place."""
+    """Return whether a value is a mapping, a list, a tuple or a dataclass."""
     if isinstance(value, DeviceHistogram):
         return False
     return isinstance(value, Mapping | list | tuple) or (
@@ -332,7 +332,7 @@ def is_container(value: object) -> bool:
 
 
 def rebuild(value: Value, change: Callable[[Any], Any]) -> Any:
-    """Build a container anew with each of its values changed; dataclasses become mappings of their fields."""
+    """Return a copy of a container with each of its values changed; dataclasses become mappings of their fields."""
     if isinstance(value, Mapping):
         return {key: change(item) for key, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -346,8 +346,8 @@ def rebuild(value: Value, change: Callable[[Any], Any]) -> Any:
     return {field.name: change(getattr(value, field.name)) for field in dataclasses.fields(value)}
 
 
-def snapshot(value: Value) -> Any:
-    """Copy whatever the program could still overwrite; arrays stay on their device, and nothing is waited for."""
+def snapshot(value: Value) -> Value:
+    """Copy a value so that the program cannot overwrite it; arrays stay on their device, and nothing is waited for."""
     if isinstance(value, SCALARS):
         return value
     match array_kind(value):
@@ -363,7 +363,7 @@ def snapshot(value: Value) -> Any:
 
 
 def freeze(value: object, *, depth: int = 8) -> Any:
-    """Take a deep snapshot for keeping, also of plain objects, whose attributes are copied into a namespace."""
+    """Return a deep snapshot, also of plain objects, whose attributes are copied into a namespace."""
     if isinstance(value, SCALARS) or array_kind(value) or isinstance(value, Histogram):
         return snapshot(value)
     if depth == 0:
@@ -376,7 +376,7 @@ def freeze(value: object, *, depth: int = 8) -> Any:
 
 
 def n_bytes(value: object) -> int:
-    """Estimate how many bytes a value takes when it travels."""
+    """Estimate the number of bytes of a value in a message."""
     if isinstance(value, bool | int | float | type(None) | np.generic):
         return 8
     if isinstance(value, str | bytes):
@@ -395,19 +395,19 @@ def n_bytes(value: object) -> int:
 
 
 def array_bytes(array: Value) -> int:
-    """Return how many bytes an array of any library takes, from its shape and dtype alone."""
+    """Return the number of bytes of an array of any library, from its shape and dtype alone."""
     if isinstance(array, np.ndarray):
         return array.nbytes
     return math.prod(map(int, array.shape)) * itemsize(array.dtype)
 
 
 def itemsize(dtype: object) -> int:
-    """Return the bytes of one item of a dtype of any library."""
+    """Return the number of bytes of one item of a dtype of any library."""
     return int(getattr(dtype, "itemsize", None) or 8)
 
 
 def type_name(value: object) -> str:
-    """Name a value's type as people write it, with dtype and shape for arrays.
+    """Return the name of a value's type, with dtype and shape for arrays.
 
     >>> type_name(np.zeros((3, 4), np.float32)), type_name(1.5), type_name({"a": 1, "b": 2})
     ('float32[3, 4]', 'float', 'mapping of 2')
