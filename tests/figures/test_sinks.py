@@ -69,8 +69,8 @@ def test_figures_are_recorded_by_the_run_and_seen_live_at_their_steps(plots, tmp
         assert all(isinstance(r.value, sg.Figure) and r.value.data[:4] == b"\x89PNG" for r in series)
         assert list(map(int, old.series("single").steps)) == [7, 0]
         assert list(map(int, old.series("perplexity").steps)) == [4096]
-    kept = sorted(path.name for path in (run.directory / "figures").iterdir())
-    assert kept == [
+    names = sorted(path.name for path in (run.directory / "figures").iterdir())
+    assert names == [
         "analysis_x_step10.npz", "analysis_x_step4096.npz", "single_step0.npz", "single_step7.npz",
     ]  # fmt: skip
 

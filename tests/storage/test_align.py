@@ -26,8 +26,8 @@ RECORDS = st.lists(
 @given(RECORDS)
 def test_nothing_is_lost_or_moved(records):
     found = list(moments(records))
-    told = [(tag, value, moment.step, moment.steps) for moment in found for tag, value in moment.values.items()]
-    assert told == [(record.tag, record.value, record.step, record.steps) for record in records]
+    flat = [(tag, value, moment.step, moment.steps) for moment in found for tag, value in moment.values.items()]
+    assert flat == [(record.tag, record.value, record.step, record.steps) for record in records]
 
 
 @given(RECORDS)

@@ -1,4 +1,4 @@
-"""Figures from inside a training, drawn off its loop: the plotter, and the look of what it draws."""
+"""Figures of a training, drawn outside of its loop: the plotter, and the theme."""
 
 from sightglass.views.theme import apply_theme, figure_size, label_panels, theme
 

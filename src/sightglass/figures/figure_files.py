@@ -74,8 +74,8 @@ def safe(name: str) -> str:
     >>> safe("analysis/cum_scores"), safe("../a b")
     ('analysis_cum_scores', '_a b')
     """
-    kept = "".join(c if c.isalnum() or c in " -_.()+=,@%" else "_" for c in name).lstrip(". ")
-    return kept.encode()[:MAX_STEM_BYTES].decode("utf-8", "ignore").rstrip(" .") or "figure"
+    stem = "".join(c if c.isalnum() or c in " -_.()+=,@%" else "_" for c in name).lstrip(". ")
+    return stem.encode()[:MAX_STEM_BYTES].decode("utf-8", "ignore").rstrip(" .") or "figure"
 
 
 def at_step(stem: str, step: float, suffix: str) -> str:

@@ -15,7 +15,7 @@ IN_BAND: Final = -1
 """The offset of a buffer that is not in shared memory: it follows its message."""
 
 MAX_TRACEBACK: Final = 8_000
-"""How many characters of a traceback are kept, from its end, where the user's own frames are: about a hundred lines."""
+"""How many characters of a traceback are stored, from its end, with the user's own frames: about a hundred lines."""
 
 
 class FigureTheme(msgspec.Struct, frozen=True, kw_only=True):

@@ -177,9 +177,9 @@ def test_csv_is_read_back_as_it_was(record: Callable[..., Recording], tmp_path: 
         "run": "mnist", "tag": "n", "index": "2", "step": "4", "wall_time": "1700000000.5", "value": "3", "text": "",
     }  # fmt: skip
     assert pl.read_csv(file.path).filter(tag="loss").height == 7
-    told = losses(exported)
-    assert (told["z"], told["kernel"]) == ("CSV does not support complex numbers", "CSV does not support arrays")
-    assert {"ragged", "mask", "wave", "h", "digit", "digits", "pair", "nothing"} <= told.keys()
+    reasons = losses(exported)
+    assert (reasons["z"], reasons["kernel"]) == ("CSV does not support complex numbers", "CSV does not support arrays")
+    assert {"ragged", "mask", "wave", "h", "digit", "digits", "pair", "nothing"} <= reasons.keys()
 
 
 def test_npz_is_read_back_as_it_was(record: Callable[..., Recording], tmp_path: Path) -> None:

@@ -244,10 +244,12 @@ def by_hand(values: list[tuple[int, int, int]]) -> list[int]:
     st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(0, 3), min_size=1, max_size=3)), max_size=30),
     st.sets(st.integers(0, 30)),
 )
-def test_log_events_are_numbered_by_the_rule_in_any_batches(told: list[tuple[int, list[int]]], cuts: set[int]) -> None:
-    values = [(i, series, step) for i, (step, several) in enumerate(told) for series in several]
+def test_log_events_are_numbered_by_the_rule_in_any_batches(
+    logged_events: list[tuple[int, list[int]]], cuts: set[int]
+) -> None:
+    values = [(i, series, step) for i, (step, several) in enumerate(logged_events) for series in several]
     log_events, numbers = LogEvents(joins_steps=True), []
-    bounds = [0, *sorted(cut for cut in cuts if cut < len(told)), len(told)]
+    bounds = [0, *sorted(cut for cut in cuts if cut < len(logged_events)), len(logged_events)]
     for low, high in itertools.pairwise(bounds):
         columns = np.array([v for v in values if low <= v[0] < high], np.int64).reshape(-1, 3).T
         numbers += log_events.number(*columns).tolist()
@@ -433,11 +435,11 @@ def test_scalars_mixed_with_anything_come_in_order(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     kinds = st.sampled_from([0.5, 1.25, np.int64(3), True, np.ones(2), Text("a")])
-    told = data.draw(st.lists(st.tuples(st.sampled_from("ab"), kinds), max_size=40))
+    logged_events = data.draw(st.lists(st.tuples(st.sampled_from("ab"), kinds), max_size=40))
     folder = tmp_path_factory.mktemp("f")
     path = path_of(folder, "tensorboard")
     parts = [version("tensorboard")]
-    for step, (tag, value) in enumerate(told):
+    for step, (tag, value) in enumerate(logged_events):
         if isinstance(value, np.int64 | bool):
             shaped = [varint_field(1, 9 if value is not True else 10), *bytes_field(4, np.asarray(value).tobytes())]
             content = [*bytes_field(1, tag.encode()), *bytes_field(8, *shaped)]
@@ -452,8 +454,8 @@ def test_scalars_mixed_with_anything_come_in_order(
             ((record.step, tag, record.value) for tag in recording.tags() for record in recording.series(tag)),
             key=lambda item: item[0],
         )
-        assert [step for step, _, _ in found] == list(range(len(told)))
-        for (_, name, got), (tag, value) in zip(found, told, strict=True):
+        assert [step for step, _, _ in found] == list(range(len(logged_events)))
+        for (_, name, got), (tag, value) in zip(found, logged_events, strict=True):
             assert name.partition(" ")[0] == tag
             assert type(got) is type(value.item() if isinstance(value, np.generic) else value)
             assert np.array_equal(got, value) if isinstance(got, np.ndarray) else got == value

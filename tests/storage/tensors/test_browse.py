@@ -106,18 +106,18 @@ def test_histograms_count_every_finite_value_of_intact_records(
 ) -> None:
     if all(x is None for x in values):
         return
-    kept = Values(*values)
-    told = browse.histograms(kept, bins=bins, max_steps=max_steps, percentiles=[50])
+    series = Values(*values)
+    counted = browse.histograms(series, bins=bins, max_steps=max_steps, percentiles=[50])
     rows = [i for i in range(len(values)) if values[i] is not None]
     if max_steps is not None and len(values) > max_steps:
-        assert len(told.steps) <= max_steps
-        rows = [int(step) // 10 for step in told.steps]
-    assert told.steps.tolist() == [10 * i for i in rows]
-    assert told.wall_times.tolist() == [i + 0.5 for i in rows]
-    assert told.series.counts.shape == (len(rows), bins)
-    assert told.series.counts.sum(axis=1).tolist() == [int(np.isfinite(values[i]).sum()) for i in rows]
-    assert told.series.n_nan.tolist() == [int(np.isnan(values[i]).sum()) for i in rows]
-    assert told.series.percentiles.shape == (len(rows), 1)
+        assert len(counted.steps) <= max_steps
+        rows = [int(step) // 10 for step in counted.steps]
+    assert counted.steps.tolist() == [10 * i for i in rows]
+    assert counted.wall_times.tolist() == [i + 0.5 for i in rows]
+    assert counted.series.counts.shape == (len(rows), bins)
+    assert counted.series.counts.sum(axis=1).tolist() == [int(np.isfinite(values[i]).sum()) for i in rows]
+    assert counted.series.n_nan.tolist() == [int(np.isnan(values[i]).sum()) for i in rows]
+    assert counted.series.percentiles.shape == (len(rows), 1)
 
 
 def test_histograms_of_nothing_and_of_numbers_and_of_stored_ones() -> None:
@@ -131,22 +131,22 @@ def test_histograms_of_nothing_and_of_numbers_and_of_stored_ones() -> None:
 
 
 def test_differences_do_not_wrap_around_and_need_one_shape() -> None:
-    kept = Values(np.array([1, 2], np.uint8), np.array([3, 1], np.uint8), np.zeros(3))
-    assert browse.difference(kept, 0, 10).tolist() == [-2, 1]
-    assert browse.difference(kept, 0, 0, other=Values(np.array([0.5, 0.5]))).tolist() == [0.5, 1.5]
+    series = Values(np.array([1, 2], np.uint8), np.array([3, 1], np.uint8), np.zeros(3))
+    assert browse.difference(series, 0, 10).tolist() == [-2, 1]
+    assert browse.difference(series, 0, 0, other=Values(np.array([0.5, 0.5]))).tolist() == [0.5, 1.5]
     with pytest.raises(ViewError, match="shape"):
-        browse.difference(kept, 0, 20)
+        browse.difference(series, 0, 20)
 
 
 def test_tables_and_statistics_are_of_the_part() -> None:
-    kept = Values(np.arange(24.0).reshape(2, 3, 4))
-    table = browse.table(kept, 0, "[1, ::2, -2:]")
+    series = Values(np.arange(24.0).reshape(2, 3, 4))
+    table = browse.table(series, 0, "[1, ::2, -2:]")
     assert table.values.tolist() == [[14, 15], [22, 23]]
     assert (table.rows.tolist(), table.columns.tolist()) == ([0, 2], [2, 3])
-    assert browse.statistics(kept, 0, (1, 2)).max == 23
+    assert browse.statistics(series, 0, (1, 2)).max == 23
     assert browse.statistics(Values(True), 0).max == 1
     with pytest.raises(QueryError, match="dimensions"):
-        browse.table(kept, 0, "[:, :, :]")
+        browse.table(series, 0, "[:, :, :]")
 
 
 def test_a_damaged_record_is_skipped_in_a_real_file(tmp_path: Path) -> None:

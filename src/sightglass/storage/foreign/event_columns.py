@@ -73,7 +73,7 @@ class EventSeries:
         self.n += len(steps)
 
 
-class EventColumns:
+class EventFileColumns:
     """Sorts the values of an event file into series, batch by batch.
 
     Attributes:

@@ -29,7 +29,7 @@ from sightglass.storage.format.protobuf import BYTES, spans
 from sightglass.storage.tensors import partial_read, slices
 
 from . import mindspore, tensorboard
-from .event_columns import EventColumns, StoredValue
+from .event_columns import EventFileColumns, StoredValue
 from .event_format import EventFormat
 from .event_scan import Version, batches, read_version
 
@@ -64,7 +64,7 @@ class EventFile:
         self._scan = Scan(self._file)
         self._bad: dict[int, Damage] = {}
         self._verified: set[int] = set()
-        self._columns = EventColumns(tensorboard, damage=self._scan.damage)
+        self._columns = EventFileColumns(tensorboard, damage=self._scan.damage)
         self._size = -1
         try:
             version = read_version(self._file)
@@ -123,13 +123,13 @@ class EventFile:
         return (self._columns.n, len(self.damages)) != before
 
     def _begin(self, version: Version) -> None:
-        """Take the format and the start from the version record; its fraction tells files of one second apart."""
+        """Take the format and the start from the version record; its fraction separates files of one second."""
         self.dialect = version.dialect
         if self.dialect not in FORMATS:
             raise DamagedError(f"Expected a file of MindSpore or TensorBoard, got one of sightglass: {self.path}")
         written = version.wall_time if math.isfinite(version.wall_time) else 0.0
         self.started = self.started + written % 1 if self.started else written
-        self._columns = EventColumns(FORMATS[self.dialect], damage=self._scan.damage)
+        self._columns = EventFileColumns(FORMATS[self.dialect], damage=self._scan.damage)
         self._scan.position = version.frame.end
         if version.repaired:
             self._scan.damage(version.frame, "one bit of the version record is wrong; it was repaired")
