@@ -99,7 +99,7 @@ def test_figures_of_a_run_that_fail_are_warned_of_and_never_raised(plots, tmp_pa
         run.figure(3, plots.single)
     disabled = sg.init("off", mode="disabled")
     disabled.figure("x", plots.single, np.eye(2))
-    assert disabled._plotter is None
+    assert disabled._figures._plotter is None
 
 
 def test_files(plots, tmp_path, caught):
