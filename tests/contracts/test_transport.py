@@ -221,7 +221,7 @@ def test_a_closed_listener_in_memory_lets_nobody_in():
     channel = listener.connect()
     listener.close()
     assert channel.send([b"x"]) == "gone"
-    with pytest.raises(TransportError, match=r"^Expected a listener that is open; the run has ended$"):
+    with pytest.raises(TransportError, match=r"^Expected an open listener; the run has ended$"):
         listener.connect()
 
 

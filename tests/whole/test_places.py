@@ -94,7 +94,7 @@ def test_the_next_place_is_taken_and_it_says_so(start, short, make, monkeypatch)
     assert child.hears("reachable") == ["True"]
     warning = " ".join(child.hears("warning"))
     assert warning.startswith("RuntimeWarning Expected a folder for live runs in SIGHTGLASS_RUNTIME_DIR")
-    assert f"{short}/xdg/sightglass is used instead" in warning
+    assert f"using {short}/xdg/sightglass instead" in warning
     assert child.hears("n_warnings") == ["1"]
     assert (short / "xdg" / "sightglass").stat().st_mode & 0o777 == 0o700
     with sg.connect("job") as run:

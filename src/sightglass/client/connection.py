@@ -19,7 +19,6 @@ from sightglass.core.errors import RefusedError, RunLostError, SightglassError, 
 from sightglass.core.threads import Background
 from sightglass.protocol import messages
 from sightglass.protocol.transport import Channel, Frames
-from sightglass.training.io_thread import UNREAD
 
 from .arrivals import arrivals
 from .record_buffer import RecordBuffer
@@ -275,7 +274,7 @@ class Connection:
 
     def _bye(self, reason: str) -> None:
         cause = {"lease ended": "ended this client's lease: it had been silent for too long",
-                 UNREAD: f"disconnected this client: {UNREAD}"}.get(reason)  # fmt: skip
+                 messages.UNREAD: f"disconnected this client: {messages.UNREAD}"}.get(reason)  # fmt: skip
         if cause is not None:
             self._end(f"Run {self.run!r} {cause}. Connect again", lost=True)
         else:

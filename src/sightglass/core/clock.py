@@ -8,14 +8,14 @@ from typing import Final, Protocol
 
 UNITS_S = {"ms": 0.001, "s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0,
            "h": 3600.0, "hour": 3600.0, "d": 86400.0, "day": 86400.0}  # fmt: skip
-SHORTEST_S = 0.001
+SHORTEST_S = 0.001  # time windows are checked at events, which are rarely closer
 # How often the machine's clock is read: reading it at each event would cost as much as a small query.
 CLOCK_S: Final = 0.05
 CLOCK_NOISE_S: Final = 0.001  # two readings may differ by this much because the thread was descheduled in between
 
 
 class Clock(Protocol):
-    """Where the time comes from; tests pass one they move by hand."""
+    """A source of time; tests pass one that they move by hand."""
 
     def wall(self) -> float:
         """Return the seconds since the Unix epoch."""
@@ -72,7 +72,7 @@ def duration(text: str) -> float:
     (300.0, 5400.0, 0.5)
 
     Raises:
-        ValueError: The text is no duration, or one under a millisecond.
+        ValueError: `text` is not a duration, or is below a millisecond.
     """
     match = re.fullmatch(r"\s*([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*([a-z]+)\s*", text)
     if match:

@@ -1,1 +1,1 @@
-"""How questions reach a run and records leave it: messages, transports, the agent, the registry of live runs."""
+"""What both ends of a connection share: messages, transports, and the registry of live runs."""

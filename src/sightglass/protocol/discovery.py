@@ -1,10 +1,10 @@
 """The live runs of this user on this machine: a folder that only they can enter, with a few small files for each run.
 
-`ID.lock` is locked by the run's process for as long as it lives: a POSIX record lock, which the system drops when the
-process dies and which a forked child does not inherit. `ID.json` says where the run listens, `ID.sock` is the socket.
-An entry whose lock is free belongs to a dead run and is cleaned away by whoever finds it.
+`ID.lock` is locked by the run's process for as long as it lives: a POSIX record lock, which the system frees when the
+process dies, and which a forked child does not inherit. `ID.json` has the address of the run, `ID.sock` is the socket.
+An entry whose lock is free belongs to a dead run; the first process that finds it deletes it.
 
-The folder is the first of these that can be had: `SIGHTGLASS_RUNTIME_DIR`, `XDG_RUNTIME_DIR/sightglass`, and
+The folder is the first of these that is usable: `SIGHTGLASS_RUNTIME_DIR`, `XDG_RUNTIME_DIR/sightglass`, and
 `sightglass-UID` in the system's folder for temporary files.
 """
 
@@ -32,15 +32,15 @@ _held: dict[str, tuple[int, int]] = {}
 
 
 class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What the registry knows of a run.
+    """The entry of a run in the registry.
 
     Attributes:
         name: The run's name.
         id: Its id, 12 hexadecimal digits.
-        pid: Its process.
-        host: The machine.
+        pid: The id of its process.
+        host: The name of its machine.
         started: When it began, in seconds since the Unix epoch.
-        endpoint: Where it listens.
+        endpoint: The address that it listens on.
         directory: Its run directory.
         server_key: The run's public key, where the endpoint is TCP; the client's pair follows.
         client_public: See `server_key`.
@@ -60,10 +60,10 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def folder() -> Path:
-    """Return the folder of this user's live runs, making it if need be.
+    """Return the folder of this user's live runs, and make it if necessary.
 
     Raises:
-        TransportError: There is no place for it.
+        TransportError: None of the possible folders is usable.
     """
     problems: list[str] = []
     for candidate in _candidates():
@@ -71,7 +71,7 @@ def folder() -> Path:
         if problem is None:
             if problems and os.environ.get("SIGHTGLASS_RUNTIME_DIR"):
                 message = f"Expected a folder for live runs in SIGHTGLASS_RUNTIME_DIR: {problems[0]}"
-                warnings.warn(f"{message}; {candidate} is used instead", RuntimeWarning, stacklevel=6)
+                warnings.warn(f"{message}; using {candidate} instead", RuntimeWarning, stacklevel=6)
             return candidate
         problems.append(problem)
     raise TransportError("No folder for live runs: " + "; ".join(problems))
@@ -87,25 +87,25 @@ def _candidates() -> Iterator[Path]:
     user = str(os.getuid()) if hasattr(os, "getuid") else getpass.getuser()
     yield Path(tempfile.gettempdir()) / f"sightglass-{user}"
     if os.name == "posix":
-        yield Path("/tmp") / f"sightglass-{user}"  # short enough for a socket, and checked to be ours
+        yield Path("/tmp") / f"sightglass-{user}"  # short enough for a socket; `_prepare` checks its owner
 
 
 def _places() -> list[Path]:
-    """Return where runs may be: in the folder that was chosen, if it can be used, else in any."""
+    """Return the folders that runs may be in: the one in `SIGHTGLASS_RUNTIME_DIR` if it is usable, else all."""
     candidates = list(_candidates())
     chosen = bool(os.environ.get("SIGHTGLASS_RUNTIME_DIR")) and _prepare(candidates[0]) is None
     return candidates[:1] if chosen else candidates
 
 
 def _prepare(path: Path) -> str | None:
-    """Make a folder ready for use; returns what is wrong with it, or `None`."""
+    """Make a folder ready for use; return the problem with it, or `None`."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = path.lstat()
         if not stat.S_ISDIR(status.st_mode):
-            return f"{path} is no folder"
+            return f"{path} is not a folder"
         if hasattr(os, "getuid") and status.st_uid != os.getuid():
-            return f"{path} belongs to somebody else"
+            return f"{path} belongs to another user"
         if os.name == "posix" and status.st_mode & 0o077:
             path.chmod(0o700)
         if len(os.fsencode(path)) + len("/0123456789ab.sock") > MAX_SOCKET_PATH:
@@ -119,7 +119,7 @@ def _prepare(path: Path) -> str | None:
 
 
 def register(entry: LiveRun, path: Path) -> None:
-    """Enter a run of this process; the lock must be held, see `hold`.
+    """Add a run of this process to the registry; the lock must be held, see `hold`.
 
     Raises:
         OSError: The entry cannot be written.
@@ -136,7 +136,7 @@ def hold(id: str, path: Path) -> None:
     """Take the lock of a new run, for as long as this process lives.
 
     Raises:
-        OSError: It cannot be taken.
+        OSError: The lock cannot be taken.
     """
     descriptor = os.open(path / f"{id}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     if not _lock(descriptor):
@@ -158,7 +158,7 @@ def unregister(id: str, path: Path) -> None:
 
 
 def entries() -> list[LiveRun]:
-    """Return the live runs, the newest first; dead entries are cleaned away."""
+    """Return the live runs, the newest first, and delete entries of dead runs."""
     found: dict[str, LiveRun] = {}
     for path in _places():
         for file in sorted(path.glob("*.json")) if _readable(path) else ():
@@ -173,16 +173,18 @@ def entries() -> list[LiveRun]:
 
 
 def alive(id: str, path: Path | None = None) -> bool:
-    """Tell whether the process of a run of this machine lives, by its lock."""
+    """Return whether the process of a run on this machine lives, by its lock."""
     if _held.get(id, (0, 0))[0] == os.getpid():
-        return True  # opening and closing our own lock file would drop our lock
+        return True  # opening and closing the lock file of this process would release its lock
     for place in [path] if path is not None else _candidates():
         try:
             descriptor = os.open(place / f"{id}.lock", os.O_RDWR)
         except OSError:
             continue
         try:
-            if not _lock(descriptor, shared=True):  # two who ask at once do not mistake each other for the run
+            if not _lock(
+                descriptor, shared=True
+            ):  # two processes that check at once must not mistake each other for the run
                 return True
         finally:
             os.close(descriptor)
@@ -213,7 +215,7 @@ def _clean(id: str, path: Path) -> None:
 
 
 def _lock(descriptor: int, *, shared: bool = False) -> bool:
-    """Take a lock without waiting; tells whether it was free."""
+    """Take a lock without waiting; return whether it was free."""
     locking: Any
     try:
         import fcntl as locking

@@ -1,8 +1,8 @@
-"""What moves bytes between agent and client: two small protocols, and the pair that needs no network.
+"""Transports: how bytes move between agent and client. Two small protocols, and a transport within one process.
 
-A `Listener` is the agent's end and serves many peers, a `Channel` is a client's end. Messages are lists of frames, in
-order, whole or not at all. Sending never blocks: it says what became of the message. Every implementation passes one
-contract suite (`tests/contracts/test_transport.py`).
+A `Listener` is the agent's end and serves many peers; a `Channel` is a client's end. Messages are lists of frames. They
+arrive in order, complete or not at all. Sending never blocks: it returns whether the message was taken. Every
+implementation passes one contract suite (`tests/contracts/test_transport.py`).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from sightglass.core.errors import TransportError
 
 Frames = Sequence[bytes | bytearray | memoryview]
 Sent = Literal["sent", "full", "gone"]
-"""What became of a message: taken, refused because the peer's queue is full, or the peer is not there any more."""
+"""The result of sending: taken, refused because the peer's queue is full, or the peer has left."""
 
-MAX_QUEUED: Final = 64
+MAX_QUEUED: Final = 64  # messages; enough to keep a client busy, few enough that a slow one is noticed soon
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A message that came in.
+    """A message that was received.
 
     Attributes:
-        peer: Who sent it; good for `send`.
+        peer: The sender, as `send` takes it.
         frames: The message.
         may_command: Whether the peer has a controller's key.
     """
@@ -42,39 +42,39 @@ class Listener(Protocol):
     """The agent's end."""
 
     def receive(self, timeout_s: float) -> list[Delivery]:
-        """Return what came in, waiting for at most this long, or until `wake`."""
+        """Return the messages received; wait for at most this long, or until `wake`."""
 
     def send(self, peer: bytes, frames: Frames) -> Sent:
-        """Send to one peer, at once or not at all."""
+        """Send to one peer, without waiting."""
 
     def wake(self) -> None:
-        """End a `receive` that waits; from any thread."""
+        """Make a waiting `receive` return; from any thread."""
 
     def close(self) -> None:
-        """Stop listening; what was sent may still be delivered for a moment."""
+        """Stop listening; messages that were sent may still be delivered for a moment."""
 
 
 class Channel(Protocol):
     """A client's end."""
 
     def receive(self, timeout_s: float) -> list[Frames]:
-        """Return what came in, waiting for at most this long, or until `wake`."""
+        """Return the messages received; wait for at most this long, or until `wake`."""
 
     def send(self, frames: Frames) -> Sent:
-        """Send to the agent, at once or not at all; from the thread that receives."""
+        """Send to the agent, without waiting; only from the thread that receives."""
 
     def wake(self) -> None:
-        """End a `receive` that waits; from any thread."""
+        """Make a waiting `receive` return; from any thread."""
 
     def close(self) -> None:
-        """Leave."""
+        """Disconnect."""
 
 
 class MemoryListener:
     """The agent's end for clients in the same process."""
 
     def __init__(self, notify: Callable[[], None] | None = None) -> None:
-        """Make the end; `notify` is called when something comes in, for a listener that waits elsewhere."""
+        """Start listening; `notify` is called for each message, for a listener that waits elsewhere."""
         self._inbox: deque[Delivery] = deque()
         self._event = threading.Event()
         self._notify = notify
@@ -89,16 +89,16 @@ class MemoryListener:
             TransportError: The listener is closed.
         """
         if self._closed:
-            raise TransportError("Expected a listener that is open; the run has ended")
+            raise TransportError("Expected an open listener; the run has ended")
         peer = b"memory-%d" % next(self._numbers)
         channel = self._channels[peer] = MemoryChannel(self, peer)
         return channel
 
     def receive(self, timeout_s: float) -> list[Delivery]:
-        """Return what came in."""
+        """Return the messages received."""
         if not self._inbox and timeout_s > 0:
             self._event.wait(timeout_s)
-        if self._event.is_set():  # to clear takes two locks, and is nearly always for nothing
+        if self._event.is_set():  # clearing takes two locks, and is rarely necessary
             self._event.clear()
         return [self._inbox.popleft() for _ in range(len(self._inbox))]
 
@@ -108,7 +108,7 @@ class MemoryListener:
         return "gone" if channel is None else channel._deliver(frames)
 
     def wake(self) -> None:
-        """End a `receive` that waits."""
+        """Make a waiting `receive` return."""
         self._event.set()
 
     def close(self) -> None:
@@ -138,7 +138,7 @@ class MemoryChannel:
         self._event = threading.Event()
 
     def receive(self, timeout_s: float) -> list[Frames]:
-        """Return what came in."""
+        """Return the messages received."""
         if not self._inbox and timeout_s > 0:
             self._event.wait(timeout_s)
         self._event.clear()
@@ -149,11 +149,11 @@ class MemoryChannel:
         return self._listener._take(self._peer, frames)
 
     def wake(self) -> None:
-        """End a `receive` that waits."""
+        """Make a waiting `receive` return."""
         self._event.set()
 
     def close(self) -> None:
-        """Leave."""
+        """Disconnect."""
         self._listener._leave(self._peer)
         self.wake()
 
@@ -166,14 +166,14 @@ class MemoryChannel:
 
 
 class Both:
-    """A listener of its own beside the one in memory: one `receive` for the two."""
+    """A listener in memory and another one behind a single `receive`."""
 
     def __init__(self, outer: Listener) -> None:
         self._outer = outer
         self.memory = MemoryListener(notify=outer.wake)
 
     def receive(self, timeout_s: float) -> list[Delivery]:
-        """Return what came in."""
+        """Return the messages received."""
         inner = self.memory.receive(0)
         return [*inner, *self._outer.receive(0 if inner else timeout_s), *self.memory.receive(0)]
 
@@ -182,7 +182,7 @@ class Both:
         return self.memory.send(peer, frames) if peer.startswith(b"memory-") else self._outer.send(peer, frames)
 
     def wake(self) -> None:
-        """End a `receive` that waits."""
+        """Make a waiting `receive` return."""
         self._outer.wake()
 
     def close(self) -> None:

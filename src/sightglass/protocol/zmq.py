@@ -1,12 +1,12 @@
 """ZeroMQ as a transport: a ROUTER in the run, a DEALER in each client.
 
 Every client has its own bounded queue, and a full or missing one is reported at once (`ROUTER_MANDATORY`): nothing is
-lost silently, as it would be with publish/subscribe. On this machine a Unix socket in a directory of the user's own;
-where there are none, and on request, TCP, always with CURVE keys. Which key a peer holds decides whether it may act:
-libzmq asks the handler here (ZeroMQ RFC 27, "ZAP"), and hands the answer along with each message.
+lost silently, as it would be with publish/subscribe. On one machine, clients use a Unix socket in a directory of the
+user. Where there are no Unix sockets, and on request, they use TCP, always with CURVE keys. The key of a peer decides
+whether it may command: libzmq queries the handler here (ZeroMQ RFC 27, "ZAP"), and adds the reply to each message.
 
-libzmq's own heartbeats stay off: where a peer dies while its queue is full, their timer ends the whole process (an
-assertion in `out_event`, 4.3.5). Leases, and the keep-alive of TCP, tell who is gone.
+libzmq's own heartbeats stay off: if a peer dies while its queue is full, their timer ends the whole process (an
+assertion in `out_event`, 4.3.5). Leases and the keep-alive of TCP detect peers that are gone.
 
 The wake-up is a socket pair of the operating system, polled beside the ZeroMQ sockets.
 """
@@ -29,15 +29,15 @@ from sightglass.core.errors import TransportError, WireError
 from .messages import MAX_CLIENT_MESSAGE_BYTES, MAX_MESSAGE_BYTES
 from .transport import MAX_QUEUED, Delivery, Frames, Sent
 
-MAX_TAKEN: Final = 100
-MAX_UNREAD: Final = 1_000
-LINGER_MS: Final = 1_000
-HANDSHAKE_MS: Final = 10_000
-KEEPALIVE_S: Final = 30
+MAX_TAKEN: Final = 100  # messages in one turn, so that sending gets its turn too
+MAX_UNREAD: Final = 1_000  # small requests; libzmq's own default
+LINGER_MS: Final = 1_000  # for the last messages of a process that exits
+HANDSHAKE_MS: Final = 10_000  # a slow network and a busy client; libzmq's own default is 30 s
+KEEPALIVE_S: Final = 30  # often enough that firewalls do not drop an idle connection
 ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
-COPY_UNDER_BYTES: Final = 65_536
+COPY_UNDER_BYTES: Final = 65_536  # below, copying is cheaper than libzmq's bookkeeping of a shared buffer
 MAX_SOCKET_PATH: Final = 107
-N_DESCRIPTORS: Final = 32
+N_DESCRIPTORS: Final = 32  # more than a context and its sockets open
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Keys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where a run listens, and with which keys to get in.
+    """The address of a run, and the keys to connect with.
 
     Attributes:
         endpoint: Such as "ipc:///…" or "tcp://host:port".
@@ -70,10 +70,10 @@ class Address:
 
 
 class _Wake:
-    """A way to end a poll from another thread.
+    """Ends a poll from another thread.
 
-    A wake that is on its way is not sent again: each system call lets the interpreter lock go for an instant, and so
-    restarts the clock of the very thread that waits for it.
+    While a wake-up is under way it is not sent again: each system call releases the interpreter lock for an instant,
+    which restarts the switch interval of the thread that waits for the lock.
     """
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class _Wake:
         if self._is_set:
             return
         self._is_set = True
-        with contextlib.suppress(OSError):  # full: it is awake already; closed: nobody sleeps
+        with contextlib.suppress(OSError):  # full: it is awake already; closed: nothing waits
             self._writer.send(b"\0")
 
     def clear(self) -> None:
@@ -103,7 +103,7 @@ class _Wake:
 
 
 def _context(wake: _Wake) -> zmq.Context[zmq.Socket[bytes]]:
-    """Return a new context, if there is room: libzmq ends the process where it finds no descriptor free."""
+    """Return a new context if enough descriptors are free: libzmq ends the process if it finds none."""
     room: list[int] = []
     try:
         while len(room) < N_DESCRIPTORS:
@@ -118,21 +118,21 @@ def _context(wake: _Wake) -> zmq.Context[zmq.Socket[bytes]]:
 
 
 class ZmqListener:
-    """The agent's end over ZeroMQ: a Unix socket, and TCP if asked for.
+    """The agent's end over ZeroMQ: a Unix socket, and TCP on request.
 
     Attributes:
-        address: Where clients of this user on this machine connect.
-        viewer: The address, with keys, for those who may look; `None` without TCP.
-        controller: The address, with keys, for those who may also act; `None` without TCP.
+        address: The address for clients of this user on this machine.
+        viewer: The address and keys for viewers; `None` without TCP.
+        controller: The address and keys for controllers; `None` without TCP.
     """
 
     def __init__(self, *, path: Path | None = None, listen: str | None = None, advertise: str | None = None) -> None:
         """Open the sockets.
 
         Args:
-            path: Of the Unix socket; `None` for none, then loopback TCP with keys stands in.
+            path: The path of the Unix socket; without it, or where there are no Unix sockets, loopback TCP with keys.
             listen: A TCP endpoint to open as well, such as "tcp://0.0.0.0:0"; port 0 picks a free one.
-            advertise: The host name that clients shall use; by default this machine's own.
+            advertise: The host name for clients; by default this machine's own.
 
         Raises:
             TransportError: An endpoint cannot be opened.
@@ -157,7 +157,7 @@ class ZmqListener:
             raise TransportError(f"Cannot listen on {listen or path}: {error}") from error
 
     def receive(self, timeout_s: float) -> list[Delivery]:
-        """Return what came in, waiting for at most this long."""
+        """Return the messages received; wait for at most this long."""
         ready = dict(self._poller.poll(math.ceil(max(0.0, timeout_s) * 1000)))
         if self._wake.fileno() in ready:
             self._wake.clear()
@@ -193,11 +193,11 @@ class ZmqListener:
         return "sent"
 
     def wake(self) -> None:
-        """End a `receive` that waits."""
+        """Make a waiting `receive` return."""
         self._wake.set()
 
     def close(self) -> None:
-        """Stop listening. In a forked child nothing is touched: the sockets are the parent's."""
+        """Stop listening. In a forked child this does nothing: the sockets are the parent's."""
         if os.getpid() != self._pid:
             return
         for router in self._routers:
@@ -254,7 +254,7 @@ class ZmqListener:
         )
 
     def _authenticate(self) -> None:
-        """Answer libzmq's question who may come in: who holds one of the two keys, under the name of their role."""
+        """Answer the authentication requests of libzmq: admit the two known keys, each with its role as user name."""
         assert self._zap is not None
         while True:
             try:
@@ -271,10 +271,10 @@ class ZmqChannel:
     """A client's end over ZeroMQ."""
 
     def __init__(self, address: Address) -> None:
-        """Connect; whether anybody is there shows when an answer comes.
+        """Connect. Whether the run exists shows only when it replies.
 
         Raises:
-            TransportError: The address is none that can be connected to.
+            TransportError: The address is invalid, or no socket can be opened.
         """
         self._pid = os.getpid()
         self._wake = _Wake()
@@ -302,7 +302,7 @@ class ZmqChannel:
             raise TransportError(f"Cannot connect to {address.endpoint}: {error}") from error
 
     def receive(self, timeout_s: float) -> list[Frames]:
-        """Return what came in, waiting for at most this long."""
+        """Return the messages received; wait for at most this long."""
         ready = dict(self._poller.poll(math.ceil(max(0.0, timeout_s) * 1000)))
         if self._wake.fileno() in ready:
             self._wake.clear()
@@ -324,11 +324,11 @@ class ZmqChannel:
         return "sent"
 
     def wake(self) -> None:
-        """End a `receive` that waits."""
+        """Make a waiting `receive` return."""
         self._wake.set()
 
     def close(self) -> None:
-        """Leave. In a forked child nothing is touched."""
+        """Disconnect. In a forked child this does nothing."""
         if os.getpid() != self._pid:
             return
         self._socket.close(LINGER_MS)
@@ -355,7 +355,7 @@ def _raw_key(public: str) -> bytes:
 
 
 def _reachable(host: str) -> str:
-    """Name this machine as others see it, where it listens on all of its addresses."""
+    """Return the address of this machine for other machines, if it listens on all of its addresses."""
     if host not in ("*", "0.0.0.0", "::", "[::]"):  # the names of "everywhere"
         return host
     probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -369,7 +369,7 @@ def _reachable(host: str) -> str:
 
 
 def write_connection(path: Path, address: Address, *, run: str, id: str) -> None:
-    """Write a connection file, which only this user can read: the address and keys of a run.
+    """Write a connection file with the address and keys of a run. Only this user can read it.
 
     Raises:
         OSError: The file cannot be written.
@@ -390,11 +390,11 @@ def write_connection(path: Path, address: Address, *, run: str, id: str) -> None
 
 
 def read_connection(path: Path) -> tuple[str, str, Address]:
-    """Read a connection file: the run's name, its id, and its address.
+    """Read a connection file; return the run's name, its id, and its address.
 
     Raises:
-        WireError: It is no connection file.
-        OSError: It cannot be read.
+        WireError: `path` is not a connection file.
+        OSError: `path` cannot be read.
     """
     try:
         content = json.loads(path.read_text())

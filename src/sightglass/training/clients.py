@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from sightglass.core import codec
 from sightglass.core.clock import Clock
 from sightglass.protocol import messages
 from sightglass.protocol.transport import Frames
 
-LEASE_S: Final = 12.0  # four pings: a client may be busy in Python for seconds without losing its streams
-MAX_CLIENTS: Final = 1_000  # each costs a queue; libzmq's own limits are not far above
+LEASE_S: Final = 12.0  # four pings: a client that is busy for seconds does not lose its streams
+MAX_CLIENTS: Final = 1_000  # each has a queue of its own in the training process
 
 Outgoing = list[tuple[bytes, Frames]]
 """Messages to send, each with the client it is for."""
@@ -100,7 +100,7 @@ class Outbox:
         """Send a message without buffers."""
         self.put(peer, messages.encode(message))
 
-    def reply(self, peer: bytes, request: int, value: Any) -> None:
+    def reply(self, peer: bytes, request: int, value: object) -> None:
         """Answer a request with a value."""
         blob, buffers = codec.encode(value)
         self.put(peer, messages.encode(messages.Reply(request=request, value=blob), buffers))

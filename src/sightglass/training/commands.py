@@ -238,7 +238,7 @@ class CommandRunner:
             if self.queue.release(client):
                 self._alert()
 
-    def apply_if_due(self, event: str, index: int, step: Any) -> None:
+    def apply_if_due(self, event: str, index: int, step: object) -> None:
         """Apply the commands that wait for this event, and hold the thread here while the run is paused."""
         if threading.get_ident() == self._thread and (self._agree or self.queue.pending or self.queue.paused_by):
             self._apply_and_pause(event, index, step)
@@ -268,7 +268,7 @@ class CommandRunner:
         owner = next((s.name for s in self._subscriptions.sources.values() if source in s.nested), command.at)
         return msgspec.structs.replace(command, at=owner)
 
-    def _apply_and_pause(self, event: str, index: int, step: Any) -> None:
+    def _apply_and_pause(self, event: str, index: int, step: object) -> None:
         self._apply_due(event, index, step)
         while self.queue.paused_by is not None and not self._closed:
             with self._changed:
@@ -278,7 +278,7 @@ class CommandRunner:
         with self._lock.mutex:
             self._subscriptions.alert(bool(self.queue.pending) or self._agree is not None or self._closed)
 
-    def _apply_due(self, event: str, index: int, step: Any) -> None:
+    def _apply_due(self, event: str, index: int, step: object) -> None:
         with self._lock.mutex:
             due = self.queue.due(event) if self._leads or self._agree is None else []
         if self._agree is not None:
@@ -292,7 +292,7 @@ class CommandRunner:
             self._wake()
 
 
-def _step_number(step: Any, index: int) -> float:
+def _step_number(step: object, index: int) -> float:
     """Return a step as a number on the host, or the event's number where it is not a number."""
     try:
         return host_step(step)

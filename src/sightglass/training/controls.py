@@ -1,7 +1,7 @@
 """Controls and actions: what a run lets clients change and call.
 
 A control is typed and bounded, and remembers the line that declared it. Reading `lr.value` is an attribute look-up. A
-bound control reads and writes an attribute, or an item, of an object of the program's own.
+bound control reads and writes an attribute of a user's object, or an item of a user's mapping.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Control:
     """A typed, bounded value that clients may change.
 
     Attributes:
-        name: What it is called by.
-        value: The value now.
+        name: The name that clients use.
+        value: The current value.
         type: "bool", "int", "float" or "str".
         min: The smallest value allowed, or `None`.
         max: The largest value allowed, or `None`.
@@ -37,11 +37,11 @@ class Control:
     def __init__(
         self,
         name: str,
-        value: Any,
+        value: object,
         *,
         min: Number | None = None,
         max: Number | None = None,
-        choices: Iterable[Any] | None = None,
+        choices: Iterable[Scalar] | None = None,
         where: str = "",
     ) -> None:
         self.name = name
@@ -56,7 +56,7 @@ class Control:
         """Return a value as this control's type.
 
         Raises:
-            CommandError: It has another type, or is out of bounds; the message names the declaring line.
+            CommandError: `value` has another type, or is out of bounds; the message names the declaring line.
         """
         if isinstance(value, np.generic):
             value = value.item()
@@ -74,8 +74,8 @@ class Control:
             raise self._refused(f"expected one of {', '.join(map(repr, self.choices))}, got {value!r:.100}")
         return value
 
-    def set(self, value: Any) -> tuple[Any, Any]:
-        """Set the value; returns the old and the new one. Errors as in `checked`."""
+    def set(self, value: object) -> tuple[Scalar, Scalar]:
+        """Set the value; return the old and the new one. Errors as in `checked`."""
         old, new = self.value, self.checked(value)
         self.value = new
         return old, new
@@ -90,34 +90,34 @@ class Control:
 
 
 class BoundControl(Control):
-    """A control over an attribute, or an item, of an object of the program's own."""
+    """A control over an attribute of a user's object, or an item of a user's mapping."""
 
     __slots__ = ("_key", "_owner")
 
-    def __init__(self, name: str, bind: tuple[Any, str], **options: Any) -> None:
+    def __init__(self, name: str, bind: tuple[object, str], **options: Any) -> None:
         self._owner, self._key = bind
         super().__init__(name, self.value, **options)
 
     @property
     def value(self) -> Any:
-        """The value now, read from its owner."""
+        """The current value, read from its owner."""
         if isinstance(self._owner, Mapping):
             return self._owner[self._key]
         return getattr(self._owner, self._key)
 
     @value.setter
-    def value(self, value: Any) -> None:
+    def value(self, value: Scalar) -> None:
         if isinstance(self._owner, Mapping):
             self._owner[self._key] = value  # type: ignore[index]
         else:
             setattr(self._owner, self._key, value)
 
 
-def control_type(name: str, value: Any) -> str:
-    """Name the type of a control's value.
+def control_type(name: str, value: object) -> str:
+    """Return the name of the type of a control's value.
 
     Raises:
-        TypeError: It is none a control can have.
+        TypeError: `value` is not a bool, int, float or str.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -131,8 +131,8 @@ class Action:
     """A named function that clients may call; it runs on the training thread.
 
     Attributes:
-        name: What it is called by.
-        function: What it does.
+        name: The name that clients use.
+        function: The function.
         doc: The first line of its docstring.
         where: The file and line that declared it.
     """

@@ -16,8 +16,8 @@ from sightglass.core.threads import Background
 
 from .lock import TurnLock
 
-# An idle drain thread is polled at this interval instead of woken: waking a thread costs the training thread about
-# 50 us for each event, and a few milliseconds of delay go unnoticed after a device has been waited for.
+# An idle lane sleeps this long before it waits for work, so that a burst of events mostly meets a sleeping thread:
+# waking a waiting one costs the training thread a system call per event. Nobody notices a delay of milliseconds here.
 DRAIN_REST_S: Final = 0.003
 JOIN_S: Final = 1.0  # at the end of a run: a lane that still waits for a device is left to its daemon thread
 

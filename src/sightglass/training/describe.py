@@ -107,7 +107,7 @@ def result(entry: CommandResult) -> dict[str, Any]:
     }
 
 
-def sendable(value: Any) -> Any:
+def sendable(value: object) -> object:
     """Return a value that can be sent, or its text if it cannot."""
     try:
         codec.encode(value)
@@ -116,7 +116,7 @@ def sendable(value: Any) -> Any:
     return value
 
 
-def text(value: Any) -> str:
+def text(value: object) -> str:
     """Return the repr of a value, or its type if the repr fails."""
     try:
         return f"{value!r:.{MAX_TEXT}}"
@@ -124,7 +124,7 @@ def text(value: Any) -> str:
         return type(value).__name__
 
 
-def _value(control: Control) -> Any:
+def _value(control: Control) -> object:
     """Read a control, which may be an attribute of any object."""
     try:
         value = control.value

@@ -24,7 +24,7 @@ from .budget import Budget
 from .commands import CommandRunner
 from .lock import HANDOVER_S, TurnLock
 from .recorder import Recorder
-from .subscription import LOG, NUMBERS, Subscription
+from .subscription import LOG, NUMBERS, Subscription, Tracks
 from .subscriptions import EventSource, Origin, Subscriptions
 
 WAKE_S: Final = 0.001  # the io thread sends records in batches: a wake-up per event would cost more than most queries
@@ -77,7 +77,9 @@ class EventIntake:
         if self._lock.n_waiting:
             time.sleep(HANDOVER_S)
 
-    def take(self, event: str, observables: dict[str, Any], *, origin: Origin = "observe", steps: Any = None) -> None:
+    def take(
+        self, event: str, observables: dict[str, Any], *, origin: Origin = "observe", steps: Tracks = None
+    ) -> None:
         """Take in any event: it may be new, ask for a snapshot, or be the one that commands wait for.
 
         Raises:
@@ -158,7 +160,7 @@ class EventIntake:
         source: EventSource,
         index: int,
         heads: Iterable[tuple[Subscription, PerEventResult]] = (),
-        step: Any = None,
+        step: object = None,
         steps: Mapping[str, Any] | None = None,
     ) -> None:
         """Take in an event of a compiled step, with what was evaluated there. Does not wait for a device.
@@ -179,7 +181,7 @@ class EventIntake:
                     now_s = subscription.post_head(index, at, wall_time, head, steps, now_s)
             self._posted(source, now_s)
 
-    def after(self, event: str, index: int, step: Any = None) -> None:
+    def after(self, event: str, index: int, step: object = None) -> None:
         """Let other threads have the lock after an event, then apply the commands that wait for it."""
         self._lock.give_way()
         self._commands.apply_if_due(event, index, index if step is None else step)
@@ -209,9 +211,9 @@ class EventIntake:
         self,
         source: EventSource,
         index: int,
-        step: Any,
+        step: object,
         observables: Mapping[str, Any],
-        steps: Any = None,
+        steps: Tracks = None,
         now_s: float | None = None,
     ) -> None:
         if now_s is None:

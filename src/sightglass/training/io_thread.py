@@ -1,13 +1,11 @@
-"""The `io` thread of a run: sockets on one side, the agent's inbox on the other, and nothing else.
+"""The `io` thread of a run: it moves messages between the sockets and the agent, and does nothing else.
 
-Each client has a bounded queue here. When it is full the oldest records in it are dropped, and counted; the client
-sees the loss by the gap in the records' index numbers. Answers to requests are never dropped: who asks and asks, and
-does not read, is sent away.
+Each client has a bounded queue. When it is full, the oldest records in it are dropped and counted; the client sees the
+gap in the index numbers. Replies are never dropped: a client that sends requests and does not read is disconnected.
 
-Records are taken from the agent as they come, but not so often that handing them out takes more than 1 / `PACE` of
-the time, nor that small blocks pile up before a client that is behind: the next block is then a larger one. What
-clients say is taken in for at most `SHARE` of the time: a flood of requests waits in its own queue, and slows nobody
-else.
+Records are fetched from the agent as they arrive, but sending them takes at most 1 / `PACE` of the time. If a client is
+behind, records are fetched less often, in larger blocks. Receiving takes at most `SHARE` of the time: a flood of
+requests waits in its own queue, and slows down no other client.
 """
 
 from __future__ import annotations
@@ -25,35 +23,34 @@ from sightglass.protocol.transport import Frames, Listener
 from .agent import Agent
 from .clients import Outgoing
 
-IDLE_S: Final = 0.25
-RETRY_S: Final = 0.005
-TICK_S: Final = 1.0
-LATE_S: Final = 1.0
-MAX_OUTBOX_BYTES: Final = 64 * 2**20
-MAX_OUTBOX_MESSAGES: Final = 20_000
-FINISH_S: Final = 1.5
-STUCK_S: Final = 0.5
-PACE: Final = 10
-WAKE_S: Final = 0.004
-BEHIND_S: Final = 0.02
-SHARE: Final = 0.2
-CREDIT_S: Final = 0.5
+IDLE_S: Final = 0.25  # the thread is woken for records and messages; this bounds the delay of everything else
+RETRY_S: Final = 0.005  # a full queue has room again after some milliseconds
+TICK_S: Final = 1.0  # leases last seconds, so they are checked as often
+LATE_S: Final = 1.0  # a thread that was held up this long reads the pings that wait before it ends leases
+MAX_OUTBOX_BYTES: Final = 64 * 2**20  # for each client; some seconds of a fast stream on a slow network
+MAX_OUTBOX_MESSAGES: Final = 20_000  # the same in messages, each of which costs memory of its own
+FINISH_S: Final = 1.5  # at the end of a run: clients on the same network read the rest in milliseconds
+STUCK_S: Final = 0.5  # a client that reads nothing for so long is not waited for
+PACE: Final = 10  # sending takes at most a tenth of the thread's time, and of the interpreter lock
+WAKE_S: Final = 0.004  # a shorter pause is not worth a timer
+BEHIND_S: Final = 0.02  # longer, and records would pile up until sending them takes longer than the pause saved
+SHARE: Final = 0.2  # of the time may go into requests; ordinary clients need a thousandth
+CREDIT_S: Final = 0.5  # a burst of requests, such as fifty new clients, is served at once
 BLOCK_TAG: Final = b"\xa5block"
 ARRAY_BYTES: Final = 1
-UNREAD: Final = "it asked for more than it read"
 
 Queued = tuple[Frames, int, bool]
 
 
 @dataclass(slots=True)
 class SendQueue:
-    """What one client has not been sent yet; records are dropped from the front when it is too much.
+    """The messages that wait for one client. If they exceed the limits, the oldest blocks of records are dropped.
 
     Attributes:
         queue: The messages.
         n_bytes: Their size.
         n_dropped: How many blocks of records were dropped.
-        overfull: Whether it is too much even without records.
+        overfull: Whether the limits are exceeded even without records.
     """
 
     queue: deque[Queued] = field(default_factory=deque)
@@ -70,7 +67,7 @@ class SendQueue:
             self._shrink()
 
     def drop_records(self) -> None:
-        """Give up what a client that is gone will not read."""
+        """Drop the blocks of records for a client that has left."""
         self.queue = deque(entry for entry in self.queue if not entry[2])
         self.n_bytes = sum(size for _, size, _ in self.queue)
 
@@ -90,7 +87,7 @@ class SendQueue:
 
 
 def is_block(frames: Frames) -> bool:
-    """Tell whether a message carries records, by its header: a short array that begins with the type's tag."""
+    """Return whether a message carries records, by its header: a short array that begins with the tag of the type."""
     header = bytes(frames[0][: len(BLOCK_TAG) + ARRAY_BYTES])
     return header.endswith(BLOCK_TAG)
 
@@ -110,14 +107,14 @@ class IoThread:
         self._thread = Background("io", self._run)
 
     def wake(self) -> None:
-        """Let the thread look for records at once, if it does not rest until a time of its own; from any thread."""
+        """Make the thread fetch records now, unless it pauses until a later time; from any thread."""
         if self._clock.monotonic() >= self._next_flush_s:
             self._listener.wake()
 
     def settle(self, timeout_s: float) -> bool:
-        """Wait until all records that there are now were handed to whoever keeps them; returns whether they were."""
+        """Wait until all records so far are passed to the recorder; return whether they were in time."""
         n_flushes, deadline_s = self._agent.n_flushes, time.monotonic() + timeout_s
-        while self._agent.n_flushes < n_flushes + 2:  # the pass that is going on may have begun before
+        while self._agent.n_flushes < n_flushes + 2:  # the current pass may have started before
             if time.monotonic() > deadline_s or not self._thread.alive:
                 return False
             self._listener.wake()
@@ -125,7 +122,7 @@ class IoThread:
         return True
 
     def close(self, reason: str, *, timeout_s: float = 3.0) -> None:
-        """Send what is there, say goodbye, and close the listener; waits for at most `timeout_s`."""
+        """Send what is queued and the reason to all clients, then close the listener; wait for at most `timeout_s`."""
         self._closing = reason
         self._listener.wake()
         self._thread.join(timeout_s)
@@ -141,7 +138,7 @@ class IoThread:
         self._finish()
 
     def _take_in(self) -> None:
-        """Hand what clients say to the agent, and note what that took of the processor's time."""
+        """Pass received messages to the agent, and charge the time that this took."""
         behind = any(outbox.queue for outbox in self._outboxes.values())
         wait_s = min(RETRY_S if behind else IDLE_S, max(self._next_flush_s - self._clock.monotonic(), 0) or IDLE_S)
         began_s = time.thread_time()
@@ -150,7 +147,7 @@ class IoThread:
         self._credit_s -= time.thread_time() - began_s
 
     def _tick(self) -> None:
-        """Let leases end, unless this thread was held up itself: then it first reads what clients sent meanwhile."""
+        """End leases, unless this thread was held up: then it first reads what clients sent meanwhile."""
         now_s = self._clock.monotonic()
         if now_s - self._turned_s > LATE_S:
             self._ticked_s = now_s
@@ -161,7 +158,7 @@ class IoThread:
             self._queue(self._agent.tick())
 
     def _finish(self) -> None:
-        """Give the last records and the goodbye a moment to get through, as long as somebody takes them."""
+        """Send the last records and the end of the run, as long as clients read them."""
         self._queue(self._agent.flush())
         self._queue(self._agent.end(self._closing))
         began_s = moved_s = now_s = self._clock.monotonic()
@@ -175,7 +172,7 @@ class IoThread:
         self._listener.close()
 
     def _hand_out(self) -> None:
-        """Send what is there; see above for how often records are fetched."""
+        """Send queued messages, and fetch records if it is time; see the top of this module for how often."""
         now_s = self._clock.monotonic()
         began_s = time.thread_time()
         fetch = now_s >= self._next_flush_s
@@ -185,7 +182,7 @@ class IoThread:
         if fetch:
             took_s = PACE * (time.thread_time() - began_s)
             behind = any(outbox.queue for outbox in self._outboxes.values())
-            # Never longer than `BEHIND_S`: what piles up meanwhile would only make the next turn the longer.
+            # Never longer than `BEHIND_S`: records that pile up meanwhile would make the next turn longer.
             pause_s = BEHIND_S if behind else min(took_s, BEHIND_S)
             self._next_flush_s = now_s + (pause_s if pause_s > WAKE_S else 0)
 
@@ -196,10 +193,10 @@ class IoThread:
             if outbox.overfull:
                 self._agent.leave(peer)
                 self._outboxes[peer] = SendQueue()
-                self._outboxes[peer].put(messages.encode(messages.Bye(reason=UNREAD)))
+                self._outboxes[peer].put(messages.encode(messages.Bye(reason=messages.UNREAD)))
 
     def _send(self) -> int:
-        """Send what can be sent; returns how many messages that was."""
+        """Send as many queued messages as the peers take; return how many."""
         n_sent = 0
         for peer, outbox in list(self._outboxes.items()):
             while outbox.queue:

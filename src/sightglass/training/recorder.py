@@ -35,7 +35,7 @@ class Recorder:
         n_missed = subscription.n_errors + subscription.n_skipped + subscription.n_dropped
         self._writer.rows(key, rows, since=since, n_missed=n_missed)
 
-    def snapshot(self, event: str, index: int, step: Any, wall_time: float, observables: Mapping[str, Any]) -> None:
+    def snapshot(self, event: str, index: int, step: object, wall_time: float, observables: Mapping[str, Any]) -> None:
         """Record the snapshot of an event."""
         self._put(Key(kind="snapshot", tag=event), step, wall_time, _plain(observables), index)
 
@@ -70,13 +70,13 @@ class Recorder:
         """Return how much was written and lost."""
         return self._writer.statistics()
 
-    def _put(self, key: Key, step: Any, wall_time: float, value: Any, ordinal: int) -> None:
+    def _put(self, key: Key, step: object, wall_time: float, value: object, ordinal: int) -> None:
         n = self._n_rows.get(key, 0)
         self._n_rows[key] = n + 1
         self._writer.rows(key, [(n, step, wall_time, value, None, ordinal)])
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Replace the namespaces that stand for objects in a snapshot by mappings."""
     if isinstance(value, SimpleNamespace):
         value = vars(value)

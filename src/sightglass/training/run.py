@@ -75,7 +75,7 @@ class Run:
 
     # Events
 
-    def observe(self, event: str, /, **observables: Any) -> None:
+    def observe(self, event: str, /, **observables: object) -> None:
         """Announce an event, and offer values by reference. Nothing is computed or copied unless a query reads it.
 
         Args:
@@ -112,7 +112,7 @@ class Run:
                 data = encode_figures(data)
             self._events.log(data, step, steps)
 
-    def figure(self, name: str, fn: Callable[..., Any], /, *arrays: Any, step: float | None = None) -> None:
+    def figure(self, name: str, fn: Callable[..., Any], /, *arrays: object, step: float | None = None) -> None:
         """Draw a figure in a separate process and log it. Failures are reported as warnings.
 
         Args:

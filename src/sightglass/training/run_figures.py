@@ -42,7 +42,7 @@ class RunFigures:
             self._sink = RunSink(self._log, ended=self._ended, folder=self._folder, name=self._name)
         return self._sink
 
-    def plot(self, name: str, fn: Callable[..., Any], *arrays: Any, step: float | None) -> None:
+    def plot(self, name: str, fn: Callable[..., Any], *arrays: object, step: float | None) -> None:
         """Draw a figure and log it; the default step counts the figures of a name."""
         if step is None:
             step = self._steps.get(name, 0)

@@ -38,6 +38,8 @@ Defer = Callable[[Callable[[], None] | None, Callable[[BaseException | None], No
 
 QUICK: Final = frozenset((float, int, bool, np.float64, np.float32))
 NUMBERS: Final = (int, float, np.integer, np.floating)
+Tracks = Mapping[str, Any] | None
+"""Further steps of an event, by name; numbers that may be on a device."""
 
 
 class Subscription:
@@ -99,7 +101,13 @@ class Subscription:
         self._n_deferred = 0
 
     def post(  # noqa: PLR0917  the hot path: keywords would cost
-        self, index: int, step: Any, wall_time: float, observables: Mapping[str, Any], steps: Any, started_s: float
+        self,
+        index: int,
+        step: object,
+        wall_time: float,
+        observables: Mapping[str, Any],
+        steps: Tracks,
+        started_s: float,
     ) -> float:
         """Evaluate the query on an event that began at `started_s`; return the time. Never raises."""
         if self.stride > 1 and index % self.stride:
@@ -112,7 +120,7 @@ class Subscription:
                 value = self._only(observables)
                 if type(value) in QUICK and (type(step) is int or type(step) in QUICK) and not self._full:
                     if self._has_tail:
-                        items = self._evaluation.number(value, index, (step, wall_time, steps))
+                        items = self._evaluation.number(value, index, (step, wall_time, steps))  # type: ignore[arg-type]
                         if items:
                             self._emit(items)
                     else:
@@ -138,7 +146,7 @@ class Subscription:
         return ended_s
 
     def post_head(  # noqa: PLR0917  see `post`
-        self, index: int, step: Any, wall_time: float, head: PerEventResult, steps: Any, started_s: float
+        self, index: int, step: object, wall_time: float, head: PerEventResult, steps: Tracks, started_s: float
     ) -> float:
         """Take in an event whose head was evaluated in a compiled step; otherwise as `post`."""
         if self.stride > 1 and index % self.stride:
@@ -247,11 +255,11 @@ class Subscription:
             self._defer(None, catch_up)
         return other
 
-    def _take(self, head: PerEventResult, index: int, step: Any, wall_time: float, steps: Any) -> None:
+    def _take(self, head: PerEventResult, index: int, step: object, wall_time: float, steps: Tracks) -> None:
         evaluation = self._evaluation
-        known = isinstance(step, NUMBERS)
-        if known and not (self.deferred or head.on_device):
-            self._emit(evaluation.across_events(head, ordinal=index, step=step, wall_time=wall_time, steps=steps))
+        if isinstance(step, NUMBERS) and not (self.deferred or head.on_device):
+            number: Any = step
+            self._emit(evaluation.across_events(head, ordinal=index, step=number, wall_time=wall_time, steps=steps))
             return
         self.deferred = evaluation.holds = True
         self._only = None
@@ -272,13 +280,15 @@ class Subscription:
 
         self._defer(head.read, settle)
 
-    def _tail(self, head: PerEventResult, index: int, step: Any, wall_time: float, steps: Any) -> list[PipelineItem]:
+    def _tail(
+        self, head: PerEventResult, index: int, step: object, wall_time: float, steps: Tracks
+    ) -> list[PipelineItem]:
         """Evaluate the rest of an event; its steps may be on a device as well."""
         at = host_step(step)
         steps = steps and {name: host_step(value) for name, value in steps.items()}
         return self._evaluation.across_events(head, ordinal=index, step=at, wall_time=wall_time, steps=steps)
 
-    def _settle(self, tail: Callable[[], list[PipelineItem]], step: Any, error: BaseException | None = None) -> None:
+    def _settle(self, tail: Callable[[], list[PipelineItem]], step: object, error: BaseException | None = None) -> None:
         started_s = self._monotonic()
         try:
             if error is not None:
@@ -317,14 +327,14 @@ class Subscription:
                     self._full = self.unsent_bytes > MAX_UNSENT_BYTES
             self.n_rows += 1
 
-    def _failed(self, error: BaseException, step: Any) -> None:
+    def _failed(self, error: BaseException, step: object) -> None:
         self.n_errors += 1
         self.n_in_row += 1
         self.last_error = _evaluation_error(error, self.event, step)
         self.suspended = self.n_in_row >= MAX_ERRORS
 
 
-def host_step(step: Any) -> float:
+def host_step(step: object) -> float:
     """Return a step as a number on the host; wait for the device if need be.
 
     Raises:
@@ -336,7 +346,7 @@ def host_step(step: Any) -> float:
     return number  # type: ignore[return-value]
 
 
-def _evaluation_error(error: BaseException, event: str, step: Any) -> EvaluationError:
+def _evaluation_error(error: BaseException, event: str, step: object) -> EvaluationError:
     """Return an error that names the event and the step at which a query failed."""
     at = f"at event {event!r}"
     try:

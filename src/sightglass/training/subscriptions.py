@@ -123,13 +123,13 @@ class EventSource:
             self.observables.update(provider.describe())
 
 
-def _facts(value: Any) -> ObservableFacts:
+def _facts(value: object) -> ObservableFacts:
     """Describe a value. Mappings other than `dict` are not read: they may compute their items."""
     inside = _leaves(value, "", MAX_DEPTH_SHOWN) if type(value) is dict else iter(())
     return ObservableFacts(type_name(value), _example(value), dict(itertools.islice(inside, MAX_OBSERVABLES_SHOWN)))
 
 
-def _example(value: Any) -> str:
+def _example(value: object) -> str:
     if isinstance(value, str):
         return repr(value[:MAX_EXAMPLE_CHARS])[:MAX_EXAMPLE_CHARS]
     return repr(value)[:MAX_EXAMPLE_CHARS] if isinstance(value, bool | int | float) else ""
