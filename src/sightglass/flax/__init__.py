@@ -1,4 +1,4 @@
-"""Figures from inside Flax models: sow what is worth seeing, capture it in validation, draw it in a static `plot`."""
+"""Figures from inside Flax models: sow values, capture them in validation, and draw them in a static `plot`."""
 
 from sightglass.flax.captures import sown as sown
 from sightglass.flax.forward import Meta as Meta

@@ -1,9 +1,9 @@
-"""What was sown in one pass: mappings nested by the modules' names, then by key.
+"""Values sown in one forward pass: mappings nested by module name, then by key.
 
-Rule 1: a leaf is the tuple of what was sown under a key, in order; one value makes a tuple of one.
-Rule 2: names stand in natural order, `Block_2` before `Block_10`, whatever the pass went through. JAX sorts the keys of
-plain dicts as text wherever one leaves a compiled function, so these are `OrderedDict`s, which it leaves alone.
-Rule 3: names are text, in NNX too, where the modules in a list have numbers.
+Rule 1: a leaf is a tuple of the values sown under a key, in order, even if there is only one.
+Rule 2: names are in natural order, `Block_2` before `Block_10`, inside and outside of compiled functions. JAX sorts the
+keys of a plain dict that a compiled function returns as text, so these are `OrderedDict`s, whose order it keeps.
+Rule 3: names are strings, also in NNX, where modules in a list have numbers.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from typing import Any
 from .compat import nnx
 
 Captured = OrderedDict[str, Any]
-"""A collection: by the name of a module another one, by key a tuple."""
+"""A collection: maps the name of a module to a nested collection, and a key to a tuple."""
 
 
-def ordered(collection: Mapping[Any, Any]) -> Captured:
-    """Return a collection as Flax hands it out, Linen's or NNX's, by these rules."""
+def ordered(collection: Mapping[str | int, Any]) -> Captured:
+    """Convert a collection of Linen or NNX according to these rules."""
     named = {str(name): value for name, value in collection.items()}
     return OrderedDict((name, _leaf(named[name])) for name in sorted(named, key=_natural))
 
 
 def sown(collection: Mapping[str, Any], key: str) -> dict[str, tuple[Any, ...]]:
-    """Return everything that was sown under a key, wherever that was.
+    """Return the values sown under a key in all modules.
 
     Args:
-        collection: What was captured, such as `meta["plots"]`.
+        collection: A captured collection, such as `meta["plots"]`.
         key: The key.
 
     Returns:
-        What each module has sown, in order, by the module's path: its names with slashes between them, empty for the
-        model itself. The paths stand in natural order.
+        The tuple of values of each module, by the module's path: its names joined by slashes, empty for the model
+        itself. Paths are in natural order.
 
     >>> sown({"a": {"x": (1, 2)}, "b": {"c": {"x": (3,)}}, "x": (4,)}, "x")
     {'a': (1, 2), 'b/c': (3,), '': (4,)}
@@ -48,18 +48,18 @@ def _found(collection: Mapping[str, Any], key: str, path: tuple[str, ...]) -> It
         if isinstance(value, Mapping):
             yield from _found(value, key, (*path, name))
         elif name == key:
-            # What was sown with a `reduce_fn` of its own is one value, and other frameworks hand in lists.
+            # `sow` with a custom `reduce_fn` stores one value, and other frameworks pass lists.
             yield "/".join(path), tuple(value) if isinstance(value, tuple | list) else (value,)
 
 
-def _leaf(value: Any) -> Any:
+def _leaf(value: object) -> object:
     if isinstance(value, nnx.Variable):
         return value.get_value()
     return ordered(value) if isinstance(value, Mapping) else value
 
 
 def _natural(name: str) -> tuple[list[tuple[int, str]], str]:
-    """Return what to sort names by, so that their numbers count as numbers.
+    """Return a sort key that compares the numbers in names as numbers.
 
     >>> sorted(["Block_10", "Block_2", "Attention"], key=_natural)
     ['Attention', 'Block_2', 'Block_10']

@@ -1,4 +1,6 @@
-"""Flax itself, or one line that says how to get it."""
+"""Flax itself, or an error that says how to install it."""
+
+from typing import Any, TypeAlias
 
 from sightglass.core.errors import MissingExtraError
 
@@ -8,13 +10,16 @@ except ImportError as error:
     raise MissingExtraError("flax", extra="flax", purpose="sightglass.flax") from error
 
 PLOTS = "plots"
-"""What figures are drawn from: `self.sow("plots", key, value)`."""
+"""The collection of values for figures: `self.sow("plots", key, value)`."""
 
 INTERMEDIATES = "intermediates"
-"""What Flax's own layers sow, and `nnx.Intermediate`."""
+"""The collection that Flax's own layers sow into, and `nnx.Intermediate`."""
 
-__all__ = ["INTERMEDIATES", "PLOTS", "Intermediate", "Plots", "linen", "nnx"]
+__all__ = ["INTERMEDIATES", "PLOTS", "Intermediate", "Plots", "PyTree", "linen", "nnx"]
 
 Intermediate = nnx.Intermediate
 Plots = nnx.variable_type_from_name(PLOTS, base=Intermediate, allow_register=True)
-"""The type of variable that NNX makes of the word "plots"; filters for `nnx.Intermediate` find it, too."""
+"""NNX's variable type for the collection "plots"; filters for `nnx.Intermediate` include it."""
+
+PyTree: TypeAlias = Any
+"""Any tree of containers whose leaves are arrays, or shapes while Flax evaluates shapes only."""

@@ -1,109 +1,129 @@
-"""One pass through a model, and what its modules sow meanwhile.
+"""One forward pass through a model, with the values that its modules sow.
 
-Rule 1: nothing of the model is changed. An NNX model is copied first, so what it counts and averages stays as it was.
-Rule 2: what comes out of the model is the same, to the bit, whether its intermediates are captured or not.
-Rule 3: with `intermediates=False` nothing is captured, and the program is that of a model in which nothing is sown.
+Rule 1: the model is not changed. An NNX model is copied first, so its counters and running averages stay the same.
+Rule 2: the model's output is bit-identical with and without captured intermediates.
+Rule 3: with `intermediates=False` nothing is captured, and the program is the same as without any `sow`.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypeAlias, TypedDict
+
+import jax
+from jax.typing import ArrayLike
 
 from .captures import Captured, ordered
-from .compat import INTERMEDIATES, PLOTS, Intermediate, Plots, linen, nnx
+from .compat import INTERMEDIATES, PLOTS, Intermediate, Plots, PyTree, linen, nnx
 
 DETERMINISTIC = "deterministic"
 
 
+class HasApply(Protocol):
+    """An object with Linen's `apply`, such as a `TrainState`."""
+
+    apply_fn: Callable[..., Any]
+
+
+LinenState: TypeAlias = linen.Module | HasApply
+NNXState: TypeAlias = nnx.Module | nnx.GraphDef
+
+
 class Meta(TypedDict):
-    """What a pass captured: nested by the modules' names, and by key the tuple of what was sown."""
+    """The captured collections: nested by module name; each key has the tuple of values sown under it."""
 
     plots: Captured
     intermediates: Captured
 
 
 def forward(
-    state: Any,
-    params: Any,
-    batch: Any,
+    state: LinenState | NNXState,
+    params: PyTree,
+    batch: PyTree,
     deterministic: bool = True,
     intermediates: bool = True,
     *,
-    loss: Callable[[Any, Any], Any] | None = None,
+    loss: Callable[[PyTree, PyTree], ArrayLike] | None = None,
     variables: Mapping[str, Any] | None = None,
-    rngs: Any = None,
+    rngs: Mapping[str, jax.Array] | None = None,
 ) -> tuple[Any, Any, Meta]:
-    """Go once through a model, and capture what its modules sow. May be jitted, and differentiated.
+    """Run a model once and capture the values that its modules sow. May be jitted and differentiated.
 
     Args:
-        state: What knows how: for Linen a `TrainState`, anything else with an `apply_fn`, or the model; for NNX the
-            model, or its graph definition.
-        params: The weights: for Linen the collection "params"; for NNX a `State`, a tuple of several, or `None` for
-            those that the model has.
-        batch: What the model is called with: a tuple or a list of arguments, a mapping of keywords, or the only one.
-        deterministic: Whether to leave out dropout and the like. Handed on to models that take an argument of this
-            name; NNX models are put into the mode as well, as by their `eval` and `train`.
+        state: For Linen a `TrainState`, another object with an `apply_fn`, or the model; for NNX the model or its graph
+            definition.
+        params: The weights: for Linen the collection "params"; for NNX a `State`, a tuple of several, or `None` to use
+            the model's own.
+        batch: The model's arguments: a tuple or list of positional ones, a mapping of keyword arguments, or a single
+            argument.
+        deterministic: Whether to disable dropout and the like. Passed to models with an argument of this name; NNX
+            models are also switched by their `eval` or `train`.
         intermediates: Whether to capture.
-        loss: Called with what the model returned, and the batch, if the model does not compute the loss itself.
-        variables: Linen's collections beside "params", such as {"batch_stats": …}.
-        rngs: Linen's keys of random numbers by their names, such as {"dropout": key}.
+        loss: Called with the model's output and the batch, if the model does not compute the loss itself.
+        variables: Linen collections other than "params", such as {"batch_stats": …}.
+        rngs: Linen PRNG keys by name, such as {"dropout": key}.
 
     Returns:
-        `(logits, loss, meta)`: what the model returned, and what was captured, in `meta["plots"]` and
+        `(logits, loss, meta)`: the model's output, and the captured collections `meta["plots"]` and
         `meta["intermediates"]`.
 
     Raises:
-        TypeError: The model returned something else, and there is no `loss`; or it should not be deterministic, and
-            cannot be told.
+        TypeError: There is no `loss` and the model does not return a pair; or `deterministic` is false and the model
+            has no such argument.
     """
-    given = _arguments(batch)
+    arguments = _arguments(batch)
     if isinstance(state, nnx.Module | nnx.GraphDef):
-        output, meta = through_nnx(state, params, given, deterministic=deterministic, capture=intermediates)
+        output, meta = through_nnx(state, params, arguments, deterministic=deterministic, capture=intermediates)
     else:
         output, meta = through_linen(
-            state, {**(variables or {}), "params": params}, given,
+            state, {**(variables or {}), "params": params}, arguments,
             deterministic=deterministic, capture=intermediates, rngs=rngs,
         )  # fmt: skip
     if loss is not None:
         return output, loss(output, batch), meta
     if not (isinstance(output, tuple) and len(output) == 2):
         raise TypeError(
-            f"Expected (logits, loss) from the model, got {_told(output)}: let it return both, or compute the loss "
+            f"Expected (logits, loss) from the model, got {_type_of(output)}: return both, or compute the loss "
             "with forward(…, loss=lambda output, batch: …)"
         )
     return *output, meta
 
 
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
-"""Arguments by place and by name."""
+"""Positional and keyword arguments."""
 
 
 def through_linen(
-    state: Any, variables: Mapping[str, Any], given: Arguments, *, deterministic: bool, capture: bool, rngs: Any = None
+    state: LinenState,
+    variables: Mapping[str, Any],
+    arguments: Arguments,
+    *,
+    deterministic: bool,
+    capture: bool,
+    rngs: Mapping[str, jax.Array] | None = None,
 ) -> tuple[Any, Meta]:
-    """Apply a Linen model; return what it returned, and what was captured.
+    """Apply a Linen model; return its output and the captured collections.
 
     Args:
-        state: The model, or what has an `apply_fn`.
-        variables: All its collections.
-        given: What it is called with.
+        state: The model, or an object with an `apply_fn`.
+        variables: All collections of the model.
+        arguments: The model's arguments.
         deterministic: As in `forward`.
         capture: As `intermediates` in `forward`.
         rngs: As in `forward`.
     """
     apply = state.apply if isinstance(state, linen.Module) else state.apply_fn
     model = getattr(apply, "__self__", None)
-    args, keywords = given
+    args, keywords = arguments
     keywords = dict(keywords) if rngs is None else {**keywords, "rngs": rngs}
     if takes_mode(type(model).__call__ if isinstance(model, linen.Module) else apply):
         keywords.setdefault(DETERMINISTIC, deterministic)
     elif not deterministic:
         name = _named(apply if model is None else model)
         raise TypeError(
-            f"Expected a model that takes an argument {DETERMINISTIC!r}, got {name}: give it one, or put what it takes "
-            "instead into the batch"
+            f"Expected a model that takes an argument {DETERMINISTIC!r}, got {name}: add one, or put its own argument "
+            "for this into the batch"
         )
     if not capture:
         return apply(variables, *args, **keywords), Meta(plots=Captured(), intermediates=Captured())
@@ -112,22 +132,24 @@ def through_linen(
     return output, Meta(plots=plots, intermediates=intermediates)
 
 
-def through_nnx(state: Any, params: Any, given: Arguments, *, deterministic: bool, capture: bool) -> tuple[Any, Meta]:
-    """Call a copy of an NNX model; return what it returned, and what was captured.
+def through_nnx(
+    state: NNXState, params: PyTree, arguments: Arguments, *, deterministic: bool, capture: bool
+) -> tuple[Any, Meta]:
+    """Call a copy of an NNX model; return its output and the captured collections.
 
     Args:
         state: The model, or its graph definition.
         params: As in `forward`.
-        given: What it is called with.
+        arguments: The model's arguments.
         deterministic: As in `forward`.
         capture: As `intermediates` in `forward`.
     """
     model = _copied(state, params)
     (model.eval if deterministic else model.train)()
-    args, keywords = given
+    args, keywords = arguments
     if takes_mode(type(model).__call__):
         keywords = {DETERMINISTIC: deterministic, **keywords}
-    # Capturing nothing keeps plain modules from writing what they sow into themselves.
+    # An empty capture keeps plain modules from storing sown values in their own state.
     types = (Plots, Intermediate) if capture else ()
     result = nnx.capture(model, *types)(*args, **keywords)
     output, *captured = result if capture else (result, {}, {})
@@ -135,8 +157,8 @@ def through_nnx(state: Any, params: Any, given: Arguments, *, deterministic: boo
     return output, Meta(plots=plots, intermediates=intermediates)
 
 
-def _copied(state: Any, params: Any) -> Any:
-    """Return a model of one's own, which has the weights."""
+def _copied(state: NNXState, params: PyTree) -> nnx.Module:
+    """Return a copy of the model with these weights."""
     states = params if isinstance(params, tuple) else () if params is None else (params,)
     if isinstance(state, nnx.GraphDef):
         return nnx.merge(state, *states, copy=True)
@@ -146,14 +168,14 @@ def _copied(state: Any, params: Any) -> Any:
     return model
 
 
-def _arguments(batch: Any) -> Arguments:
+def _arguments(batch: PyTree) -> Arguments:
     if isinstance(batch, Mapping):
         return (), batch
     return (batch if isinstance(batch, tuple | list) else (batch,)), {}
 
 
-def takes_mode(function: Any) -> bool:
-    """Tell whether a function takes an argument `deterministic`, or any."""
+def takes_mode(function: Callable[..., Any]) -> bool:
+    """Return whether a function takes an argument `deterministic` or any keyword argument."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -161,10 +183,10 @@ def takes_mode(function: Any) -> bool:
     return DETERMINISTIC in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
-def _named(model: Any) -> str:
+def _named(model: object) -> str:
     return getattr(model, "__qualname__", None) or type(model).__name__
 
 
-def _told(output: Any) -> str:
+def _type_of(output: object) -> str:
     n = f" of {len(output)}" if isinstance(output, tuple | list) else ""
     return f"{type(output).__name__}{n}"

@@ -1,10 +1,10 @@
-"""The base classes of models that draw.
+"""The base classes of models that draw figures.
 
-Rule 1: `plot` is a static function from arrays to figures. It is called in another process, which has neither the model
-nor its weights. Whoever writes it as a method is told so where the class is defined.
-Rule 2: whether a model draws is a matter of its class, asked once: it has a `plot` that is not the one below.
-Rule 3: what is sown while nobody captures is not recorded. Linen has it so; NNX writes it into the model, so
-`NNXModule` does not let it come to that.
+Rule 1: `plot` is a static function from arrays to figures. It is called in another process, without the model and its
+weights. A `plot` that is a method raises an error where the class is defined.
+Rule 2: a model draws if its class has a `plot` other than the default below.
+Rule 3: values sown outside of a capture are not recorded. Linen does this itself; NNX would store them in the model, so
+`NNXModule` ignores them.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any
 
 from sightglass.figures import no_plot
 
-from .compat import PLOTS, Plots, linen, nnx
+from .compat import PLOTS, Plots, PyTree, linen, nnx
 
 
 class Module(linen.Module):  # type: ignore[misc]
-    """A Linen module that may draw: override its static `plot(intermediates)`, which returns figures by their names.
+    """A Linen module that can draw: override its static `plot(intermediates)`, which returns figures by name.
 
-    `plot` is called with the `meta` of `forward`, its arrays on the host. Derive the whole model from this class; the
-    modules within it may be plain `flax.linen.Module`s, and sow all the same.
+    `plot` is called with the `meta` of `forward`, whose arrays are on the host. Derive the whole model from this class;
+    modules inside it may be plain `flax.linen.Module`s and sow as well.
     """
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         _check_static(cls)
 
@@ -31,20 +31,20 @@ class Module(linen.Module):  # type: ignore[misc]
 
 
 class NNXModule(nnx.Module):  # type: ignore[misc]
-    """An NNX module that may draw: override its static `plot(intermediates)`, which returns figures by their names.
+    """An NNX module that can draw: override its static `plot(intermediates)`, which returns figures by name.
 
-    `plot` is called with the `meta` of `forward`, its arrays on the host. Derive from this class every module that sows
-    into "plots", too: outside of a capture, a plain `nnx.Module` keeps what is sown as a part of its state.
+    `plot` is called with the `meta` of `forward`, whose arrays are on the host. Also derive every module that sows into
+    "plots" from this class: outside of a capture, a plain `nnx.Module` stores sown values in its state.
     """
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         _check_static(cls)
 
     plot = staticmethod(no_plot)
 
-    def sow(self, variable_type: type[Any] | str, name: str, value: Any, *args: Any, **options: Any) -> bool:
-        """Record a value in a collection, if somebody captures it; see `flax.nnx.Module.sow`.
+    def sow(self, variable_type: type[Any] | str, name: str, value: PyTree, *args: object, **options: object) -> bool:
+        """Record a value in a collection while it is captured; see `flax.nnx.Module.sow`.
 
         Returns:
             Whether it was recorded.
@@ -55,21 +55,21 @@ class NNXModule(nnx.Module):  # type: ignore[misc]
         return recorded
 
 
-def draws(model: Any) -> bool:
-    """Tell whether a model has figures to draw: a `plot` that is not the default.
+def draws(model: object) -> bool:
+    """Return whether a model draws figures: whether it has a `plot` other than the default.
 
     Args:
-        model: A model, or its class.
+        model: A model or its class.
     """
     plot = getattr(model, "plot", None)
     return plot is not None and plot is not no_plot
 
 
 def _check_static(cls: type) -> None:
-    """Refuse a `plot` that would be given a model.
+    """Check that `plot` is static.
 
     Raises:
-        TypeError: It is a method.
+        TypeError: `plot` is a method.
     """
     plot = cls.__dict__.get("plot")
     if plot is not None and not isinstance(plot, staticmethod):
