@@ -1,4 +1,4 @@
-"""What the tests of callbacks share: which of them there is something to test with."""
+"""Fixtures of the callbacks' tests, which are skipped where a library is missing."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ collect_ignore = [file for file, name in _NEEDED.items() if not (_HAS_TORCH and 
 
 
 @pytest.fixture
-def act_on():
-    """Return a function that lets an act wait for the next event, as a client's does."""
+def queue_command():
+    """Return a function that queues a command for the next event of a run, as a client would."""
 
-    def act_on(run, kind, name="", value=None):
+    def queue_command(run, kind, name="", value=None):
         wiring(run).telemetry.commands.add(Command(id=1, client="test", kind=kind, name=name, value=value))
 
-    return act_on
+    return queue_command

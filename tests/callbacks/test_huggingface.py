@@ -79,31 +79,31 @@ def test_events_and_tensors(tmp_path):
     assert not any(module._forward_hooks for module in trainer.model.modules())
 
 
-class Acting(TrainerCallback):
-    def __init__(self, act):
-        self.act, self.rates = act, []
+class CommandingCallback(TrainerCallback):
+    def __init__(self, command):
+        self.command, self.rates = command, []
 
     def on_step_end(self, args, state, control, optimizer=None, **rest):
         self.rates.append(optimizer.param_groups[0]["lr"])
         if state.global_step == 2:
-            self.act()
+            self.command()
 
 
-def test_stopping(tmp_path, act_on):
+def test_stopping(tmp_path, queue_command):
     with sg.init("t") as run:
-        trainer = fit(tmp_path, SightglassCallback(run), Acting(lambda: act_on(run, "stop")))
+        trainer = fit(tmp_path, SightglassCallback(run), CommandingCallback(lambda: queue_command(run, "stop")))
     assert trainer.state.global_step == 3
 
 
-def test_setting_the_weight_decay(tmp_path, act_on):
+def test_setting_the_weight_decay(tmp_path, queue_command):
     with sg.init("t") as run:
-        acting = Acting(lambda: act_on(run, "set", "optimizer.0.weight_decay", 0.5))
-        trainer = fit(tmp_path, SightglassCallback(run), acting)
-        assert [done.error for done in run.history] == [""]
+        callback = CommandingCallback(lambda: queue_command(run, "set", "optimizer.0.weight_decay", 0.5))
+        trainer = fit(tmp_path, SightglassCallback(run), callback)
+        assert [entry.error for entry in run.history] == [""]
     assert trainer.optimizer.param_groups[0]["weight_decay"] == 0.5
 
 
-def test_a_run_of_its_own_ends_with_the_training(tmp_path):
+def test_a_run_made_from_a_name_ends_with_the_training(tmp_path):
     fit(tmp_path, SightglassCallback("own", dir=str(tmp_path / "runs")))
     (info,) = sg.runs(str(tmp_path / "runs"))
     assert (info.name, info.live) == ("own", False)

@@ -52,44 +52,44 @@ def test_events_and_weights():
     assert checkpoints == ["0", "1", "2"]
 
 
-class Acting(keras.callbacks.Callback):
-    def __init__(self, act):
+class CommandingCallback(keras.callbacks.Callback):
+    def __init__(self, command):
         super().__init__()
-        self.act, self.rates = act, []
+        self.command, self.rates = command, []
 
     def on_train_batch_end(self, batch, logs=None):
         self.rates.append(float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)))
         if len(self.rates) == 2:
-            self.act()
+            self.command()
 
 
-def test_stopping(act_on):
+def test_stopping(queue_command):
     with sg.init("t") as run:
-        acting = Acting(lambda: act_on(run, "stop"))
-        fit(SightglassCallback(run), acting)
-    assert len(acting.rates) in (3, 4)  # Keras looks at it behind a batch, or behind the epoch
+        callback = CommandingCallback(lambda: queue_command(run, "stop"))
+        fit(SightglassCallback(run), callback)
+    assert len(callback.rates) in (3, 4)  # Keras checks it after a batch, or after the epoch
 
 
-def test_setting_the_learning_rate(act_on):
+def test_setting_the_learning_rate(queue_command):
     with sg.init("t") as run:
-        acting = Acting(lambda: act_on(run, "set", "optimizer.lr", 0.5))
-        fit(SightglassCallback(run), acting)
+        callback = CommandingCallback(lambda: queue_command(run, "set", "optimizer.lr", 0.5))
+        fit(SightglassCallback(run), callback)
         assert run._telemetry.commands.queue.controls == {}
-    assert acting.rates == pytest.approx([0.1] * 2 + [0.5] * 10)
+    assert callback.rates == pytest.approx([0.1] * 2 + [0.5] * 10)
 
 
-def test_a_schedule_is_no_control(act_on):
+def test_a_scheduled_learning_rate_is_not_a_control(queue_command):
     with sg.init("t") as run:
         names = []
         fit(
             SightglassCallback(run),
-            Acting(lambda: names.extend(run._telemetry.commands.queue.controls)),
+            CommandingCallback(lambda: names.extend(run._telemetry.commands.queue.controls)),
             rate=keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5),
         )
     assert names == []
 
 
-def test_a_run_of_its_own_ends_with_the_training(tmp_path):
+def test_a_run_made_from_a_name_ends_with_the_training(tmp_path):
     fit(SightglassCallback("own", dir=str(tmp_path / "runs"), record=["batch.loss"]))
     (info,) = sg.runs(str(tmp_path / "runs"))
     assert (info.name, info.live) == ("own", False)

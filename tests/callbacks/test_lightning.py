@@ -1,4 +1,4 @@
-"""The callback for Lightning: events, what is watched, stopping, controls, and what is left behind."""
+"""The callback for Lightning: events, the watched model, stopping, controls, and what it cleans up."""
 
 from __future__ import annotations
 
@@ -86,33 +86,35 @@ def test_events_and_tensors(tmp_path):
     assert not any(module._forward_hooks for module in model.modules())
 
 
-class Acting(pl.Callback):
-    """Acts on the run as a client would, in the middle of the training."""
+class CommandingCallback(pl.Callback):
+    """Sends a command to the run in the middle of the training, as a client would."""
 
-    def __init__(self, run, act):
-        self.run, self.act, self.rates = run, act, []
+    def __init__(self, run, command):
+        self.run, self.command, self.rates = run, command, []
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         self.rates.append(trainer.optimizers[0].param_groups[0]["lr"])
         if trainer.global_step == 2:
-            self.act(self.run)
+            self.command(self.run)
 
 
-def test_stopping(tmp_path, act_on):
+def test_stopping(tmp_path, queue_command):
     with sg.init("t") as run:
-        trainer = fit(tmp_path, SightglassCallback(run), Acting(run, lambda run: act_on(run, "stop")))
+        trainer = fit(
+            tmp_path, SightglassCallback(run), CommandingCallback(run, lambda run: queue_command(run, "stop"))
+        )
         assert run.stopping
         assert trainer.global_step == 3
 
 
-def test_setting_the_learning_rate(tmp_path, act_on):
+def test_setting_the_learning_rate(tmp_path, queue_command):
     with sg.init("t") as run:
-        acting = Acting(run, lambda run: act_on(run, "set", "optimizer.lr", 0.5))
-        fit(tmp_path, SightglassCallback(run), acting)
-    assert acting.rates == [0.1] * 2 + [0.5] * 10
+        callback = CommandingCallback(run, lambda run: queue_command(run, "set", "optimizer.lr", 0.5))
+        fit(tmp_path, SightglassCallback(run), callback)
+    assert callback.rates == [0.1] * 2 + [0.5] * 10
 
 
-def test_a_run_of_its_own_ends_with_the_training(tmp_path):
+def test_a_run_made_from_a_name_ends_with_the_training(tmp_path):
     callback = SightglassCallback("own", dir=str(tmp_path / "runs"), record=["batch.loss"])
     fit(tmp_path, callback)
     (info,) = sg.runs(str(tmp_path / "runs"))

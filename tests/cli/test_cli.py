@@ -1,4 +1,4 @@
-"""The command line, against a run that trains in another thread: what people read, what programs read, exit codes."""
+"""The command line, against a run that trains in another thread: output for people and programs, exit codes."""
 
 from __future__ import annotations
 
@@ -79,33 +79,33 @@ def sightglass(*arguments: str) -> Result:
     return CliRunner().invoke(main, list(arguments))
 
 
-def test_runs_lists_what_is_live(trainer: Trainer) -> None:
+def test_runs_lists_live_runs(trainer: Trainer) -> None:
     (line,) = sightglass("runs").output.splitlines()
     name, id, state, *_ = line.split("\t")
     assert (name, state) == ("clirun", "running")
-    (told,) = json.loads(sightglass("runs", "--json").output)
-    assert told["id"] == id
-    assert told["pid"] == os.getpid()
-    assert told["events"]["batch"] > 0
+    (row,) = json.loads(sightglass("runs", "--json").output)
+    assert row["id"] == id
+    assert row["pid"] == os.getpid()
+    assert row["events"]["batch"] > 0
 
 
-def test_runs_without_any_says_what_to_do(runtime: Path) -> None:
+def test_runs_without_a_live_run_says_what_to_do(runtime: Path) -> None:
     result = sightglass("runs")
     assert result.exit_code == 0
     assert "No live runs" in result.stderr
     assert result.stdout == ""
 
 
-def test_describe_names_everything(trainer: Trainer) -> None:
+def test_describe_shows_everything(trainer: Trainer) -> None:
     text = sightglass("describe", "clirun").output
     for part in ("config  depth=3", "event 'batch'", "loss: float", "control lr = 0.1  float  from 0.0 to 1.0",
                  "action checkpoint", "function double"):  # fmt: skip
         assert part in text
-    told = json.loads(sightglass("describe", "clirun", "--json").output)
-    assert told["controls"]["lr"]["max"] == 1.0
+    row = json.loads(sightglass("describe", "clirun", "--json").output)
+    assert row["controls"]["lr"]["max"] == 1.0
 
 
-def test_watch_prints_one_line_a_record(trainer: Trainer) -> None:
+def test_watch_prints_one_line_per_record(trainer: Trainer) -> None:
     lines = sightglass("watch", "clirun", "batch.loss.mean(every=10)", "-n", "3").output.splitlines()
     assert len(lines) == 3
     steps = [int(line.split("\t")[0]) for line in lines]
@@ -130,7 +130,7 @@ def test_watch_ends_after_a_time(trainer: Trainer) -> None:
     assert sightglass("watch", "clirun", "batch.loss", "--for", "soon").exit_code == 2
 
 
-def test_watch_an_event_that_never_came_says_so(trainer: Trainer) -> None:
+def test_watch_prints_the_note_about_an_unknown_event(trainer: Trainer) -> None:
     result = sightglass("watch", "clirun", "bacth.loss", "--for", "10 ms")
     assert "Unknown event 'bacth' so far. Did you mean 'batch'?" in result.stderr
 
@@ -149,7 +149,7 @@ def test_watch_an_event_that_never_came_says_so(trainer: Trainer) -> None:
         (("describe", "nothing.json"), 3, "Cannot read the connection file"),
     ],
 )
-def test_what_fails_says_why_and_exits_with_its_code(
+def test_a_failure_prints_its_reason_and_exits_with_its_code(
     trainer: Trainer, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     result = sightglass(*arguments)
@@ -158,10 +158,10 @@ def test_what_fails_says_why_and_exits_with_its_code(
     assert "Traceback" not in result.output
 
 
-def test_acts_are_applied_by_the_training(trainer: Trainer) -> None:
+def test_the_training_applies_commands(trainer: Trainer) -> None:
     result = sightglass("set", "clirun", "lr=0.25")
     assert re.fullmatch(r"lr: 0\.1 → 0\.25  \(at event 'batch', step \d+\)\n", result.output)
-    deadline_s = time.monotonic() + 20  # the act is acknowledged before the training looks at the control
+    deadline_s = time.monotonic() + 20  # the command is acknowledged before the training reads the control
     while trainer.lr != 0.25:
         assert time.monotonic() < deadline_s
         time.sleep(0.002)
@@ -211,7 +211,7 @@ def test_completion_knows_the_runs_and_their_controls(trainer: Trainer) -> None:
     assert "plain,checkpoint" in complete("sightglass call clirun c", 3)
 
 
-def test_a_reader_that_has_enough_is_no_error(trainer: Trainer) -> None:
+def test_a_closed_pipe_is_not_an_error(trainer: Trainer) -> None:
     command = f"{sys.executable} -m sightglass watch clirun batch.loss | head -n 2"
     result = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=60, check=False
@@ -232,7 +232,7 @@ def in_terminal(*arguments: str) -> tuple[int, str]:
         while True:
             try:
                 part = os.read(master, 65536)
-            except OSError:  # how Linux says that the other end is closed
+            except OSError:  # on Linux: the other end is closed
                 break
             if not part:
                 break
@@ -335,12 +335,12 @@ def test_demo_draws_in_a_terminal() -> None:
         assert part in drawn
 
 
-# What was recorded
+# Recorded runs
 
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> Path:
-    """Return the directory of a run that kept something."""
+    """Return the directory of a recorded run."""
     with sg.init("kept", dir=tmp_path / "runs", record=["batch.loss"], config={"depth": 3}) as run:
         for step in range(10):
             run.observe("batch", step=step, loss=float(step))
@@ -348,7 +348,7 @@ def recorded(tmp_path: Path) -> Path:
     return run.directory
 
 
-def test_record_keeps_a_query_until_it_is_stopped(trainer: Trainer, tmp_path: Path) -> None:
+def test_record_records_a_query_until_it_is_stopped(trainer: Trainer, tmp_path: Path) -> None:
     result = sightglass("record", "clirun", "batch.loss.mean(every=10)")
     assert result.exit_code == 0
     match = re.fullmatch(r"recording batch\.loss\.mean\(every=10\) in (.*)\n", result.output)
@@ -368,14 +368,14 @@ def test_runs_in_a_folder(recorded: Path) -> None:
     (line,) = sightglass("runs", str(recorded.parent)).output.splitlines()
     directory, _, state, *_ = line.split("\t")
     assert (directory, state) == (str(recorded), "ended")
-    (told,) = json.loads(sightglass("runs", str(recorded.parent), "--json").output)
-    assert (told["name"], told["state"], told["directory"]) == ("kept", "ended", str(recorded))
+    (row,) = json.loads(sightglass("runs", str(recorded.parent), "--json").output)
+    assert (row["name"], row["state"], row["directory"]) == ("kept", "ended", str(recorded))
     result = sightglass("runs", str(recorded.parent.parent / "none"))
     assert result.stdout == ""
     assert "none' does not exist" in result.stderr
 
 
-def test_open_shows_one_line_a_tag(recorded: Path) -> None:
+def test_open_shows_one_line_per_tag(recorded: Path) -> None:
     lines = [line.split("\t") for line in sightglass("open", str(recorded)).output.splitlines()]
     assert [line[1:] for line in lines] == [
         ["a[bold]b[/x]", "1", "1234567 to 1234567", "int", "1"],
@@ -387,7 +387,7 @@ def test_open_shows_one_line_a_tag(recorded: Path) -> None:
     assert [(row["tag"], row["last"]) for row in rows] == [("note", "two\nlines\tand a tab"), ("val/loss", 0.5)]
 
 
-def test_open_shows_what_is_intact_where_the_last_record_is_damaged(recorded: Path) -> None:
+def test_open_shows_intact_series_beside_a_damaged_record(recorded: Path) -> None:
     (path,) = recorded.glob("*.sgr")
     data = bytearray(path.read_bytes())
     data[data.rindex(b"two\nlines")] ^= 1
@@ -402,15 +402,15 @@ def test_open_shows_what_is_intact_where_the_last_record_is_damaged(recorded: Pa
     assert re.search(r"damaged: offset \d+, \d+ bytes of 'note' at step \S+: the payload is damaged", result.output)
 
 
-def test_check_says_that_all_is_intact(recorded: Path) -> None:
+def test_check_reports_an_intact_recording(recorded: Path) -> None:
     result = sightglass("check", str(recorded.parent))
     assert result.exit_code == 0
     assert "1 file, intact" in result.output
-    (told,) = json.loads(sightglass("check", str(recorded), "--json").output)["files"]
-    assert sum(told["n_rows"].values() if isinstance(told["n_rows"], dict) else [told["n_rows"]]) == 13
+    (row,) = json.loads(sightglass("check", str(recorded), "--json").output)["files"]
+    assert sum(row["n_rows"].values() if isinstance(row["n_rows"], dict) else [row["n_rows"]]) == 13
 
 
-def test_what_was_recorded_is_watched_and_described(recorded: Path) -> None:
+def test_watch_and_describe_read_recorded_runs(recorded: Path) -> None:
     result = sightglass("watch", str(recorded), "batch.loss.mean(every=5)")
     assert (result.exit_code, result.output) == (0, "4\t2\n9\t7\n")
     assert sightglass("watch", str(recorded), "val/loss").output == "1234567\t0.5\n"
@@ -420,7 +420,7 @@ def test_what_was_recorded_is_watched_and_described(recorded: Path) -> None:
         assert part in text
 
 
-def test_a_live_run_comes_before_a_folder_of_its_name(trainer: Trainer) -> None:
+def test_a_live_run_takes_precedence_over_a_folder_of_its_name(trainer: Trainer) -> None:
     Path("clirun").mkdir()
     assert sightglass("watch", "clirun", "batch.loss", "-n", "1").exit_code == 0
     assert sightglass("set", "clirun", "lr=0.25").exit_code == 0
@@ -444,7 +444,7 @@ def test_a_live_run_comes_before_a_folder_of_its_name(trainer: Trainer) -> None:
         (("open",), 2, "Missing argument 'DIR'"),
     ],
 )
-def test_what_cannot_be_done_with_a_recorded_run_says_why(
+def test_a_command_that_a_recorded_run_does_not_support_says_why(
     recorded: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     result = sightglass(*(argument.replace("DIR", str(recorded)) for argument in arguments))
@@ -452,14 +452,14 @@ def test_what_cannot_be_done_with_a_recorded_run_says_why(
     assert message in result.stderr.replace("\n", " ")
 
 
-def test_a_table_shows_tags_as_they_are(recorded: Path) -> None:
+def test_a_table_shows_tags_unchanged(recorded: Path) -> None:
     code, drawn = in_terminal("open", str(recorded))
     assert code == 0
     assert "a[bold]b[/x]" in drawn
 
 
-def test_what_has_a_price_is_asked_for_once_it_is_confirmed(tmp_path: Path) -> None:
-    importlib.import_module("sightglass.jax")  # it is what attaches
+def test_a_query_with_a_cost_needs_a_confirmation(tmp_path: Path) -> None:
+    importlib.import_module("sightglass.jax")  # it attaches to runs
     with sg.init("attached", dir=tmp_path, jax_attach="global"):
         refused = sightglass("watch", "attached", "jax.loss")
         assert refused.exit_code == 1

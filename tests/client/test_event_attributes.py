@@ -21,7 +21,7 @@ def run():
 
 def test_completion_shows_events_and_observables(run):
     client = sg.connect(run)
-    assert not hasattr(client, "batch"), "nothing is asked of the run where nobody sits"
+    assert not hasattr(client, "batch"), "outside IPython, connecting does not describe the run"
     assert {"batch", "log", "stream", "describe"} <= set(dir(client))
     assert set(dir(client.batch)) >= {"loss", "grads", "step"}
     assert not any(name.startswith("_") for name in dir(client.batch))

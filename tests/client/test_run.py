@@ -1,4 +1,4 @@
-"""A run as a client in its own process sees it, on the training thread itself."""
+"""Clients of a run in the same process, on the training thread itself and on another."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def values(stream, n):
 
 @pytest.fixture
 def trained(begin, ask):
-    """Return a function that trains on another thread until told to stop, and a client of that run."""
+    """Return a function that trains on another thread until it is stopped, and a client of that run."""
     over = threading.Event()
     threads = []
 
@@ -50,7 +50,7 @@ def trained(begin, ask):
         thread.join(PATIENCE_S)
 
 
-def test_questions_and_answers_in_one_thread(begin, ask):
+def test_queries_and_records_in_one_thread(begin, ask):
     run = begin()
     client = ask(run)
     loss = client.stream("batch.loss")
@@ -66,7 +66,7 @@ def test_questions_and_answers_in_one_thread(begin, ask):
     assert repr(client) == f"<RemoteRun 'job' ({run.id})>"
 
 
-def test_the_run_ends_and_so_does_the_iteration(begin, ask):
+def test_iteration_ends_with_the_run(begin, ask):
     run = begin()
     stream = ask(run).stream(sg.on("batch").map(lambda b: b.loss).sum())
     run.observe("batch", loss=1.0)
@@ -77,7 +77,7 @@ def test_the_run_ends_and_so_does_the_iteration(begin, ask):
     assert stream.ended
 
 
-def test_a_query_that_fails_raises_in_its_client_alone(begin, ask):
+def test_a_failing_query_raises_only_in_its_own_client(begin, ask):
     run = begin()
     client = ask(run)
     wrong, right = client.stream("batch.los"), client.stream("batch.loss")
@@ -92,7 +92,7 @@ def test_a_query_that_fails_raises_in_its_client_alone(begin, ask):
 
 
 @pytest.mark.parametrize("query", ["batch.", "on('batch').map(lambda b: nothing(b))", "on('batch').fly()"])
-def test_what_is_no_query_raises_at_the_call(begin, ask, query):
+def test_an_invalid_query_raises_at_the_call(begin, ask, query):
     with pytest.raises(sg.QueryError):
         ask(begin()).stream(query)
 
@@ -112,7 +112,7 @@ def test_two_streams_of_one_query_both_get_every_record(begin, ask):
     assert [record.value for record in first.wait(3, timeout_s=1)] == [0.0, 1.0, 2.0]
 
 
-def test_a_late_client_gets_what_came_before(begin, ask):
+def test_a_late_client_gets_the_latest_records(begin, ask):
     run = begin()
     early = ask(run).stream("batch.loss")
     for i in range(1_500):
@@ -136,14 +136,14 @@ def test_end_group_by_the_client(begin, ask):
         ask(run).stream("batch.loss").end_group()
 
 
-def test_acting_from_the_training_thread_does_not_deadlock(begin, ask):
+def test_a_command_from_the_training_thread_does_not_deadlock(begin, ask):
     run = begin()
     lr = run.control("lr", 0.1, max=1.0)
     client = ask(run)
     began_s = time.monotonic()
-    told = client.set("lr", 0.5)
+    reply = client.set("lr", 0.5)
     assert time.monotonic() - began_s < PATIENCE_S
-    assert (told.applied, told.note) == (False, "Waiting for the next event of the thread that began run 'job'")
+    assert (reply.applied, reply.note) == (False, "Waiting for the next event of the thread that began run 'job'")
     assert lr.value == 0.1
     run.observe("batch")
     assert lr.value == 0.5
@@ -153,16 +153,16 @@ def test_acting_from_the_training_thread_does_not_deadlock(begin, ask):
         client.set("lr", 5.0)
 
 
-def test_acts_are_acknowledged_with_the_event(trained):
+def test_commands_are_acknowledged_with_their_event(trained):
     def prepare(run):
         run.control("lr", 0.1, min=0.0, max=1.0)
         run.action("double", lambda x: 2 * x)
         run.action("fail", lambda: 1 / 0)
 
     run, client = trained(prepare)
-    told = client.set("lr", 0.5)
-    assert (told.applied, told.event, told.old, told.result) == (True, "batch", 0.1, 0.5)
-    assert told.index == told.step
+    reply = client.set("lr", 0.5)
+    assert (reply.applied, reply.event, reply.old, reply.result) == (True, "batch", 0.1, 0.5)
+    assert reply.index == reply.step
     assert client.call("double", 21).result == 42
     with pytest.raises(sg.CommandError, match=r"^call 'fail' failed: ZeroDivisionError: division by zero$"):
         client.call("fail")
@@ -181,7 +181,7 @@ def test_acts_are_acknowledged_with_the_event(trained):
     assert run.stopping
 
 
-def test_a_paused_run_answers_and_applies_acts(trained):
+def test_a_paused_run_replies_and_applies_commands(trained):
     _, client = trained(lambda run: run.control("lr", 0.1))
     client.pause()
     assert client.describe().state == "paused"
@@ -194,7 +194,7 @@ def test_a_paused_run_answers_and_applies_acts(trained):
     client.stop()
 
 
-def test_a_client_that_leaves_lifts_its_pause(trained, ask):
+def test_a_pause_ends_when_its_client_leaves(trained, ask):
     run, owner = trained()
     stream = ask(run).stream("batch.loss")
     owner.pause()
@@ -217,10 +217,10 @@ def test_describe(begin, ask):
     run.observe("init", snapshot=True, params=np.zeros(3))
     client = ask(run)
     client.stream("batch.loss")
-    told = client.describe()
-    assert isinstance(told, Description)
-    assert (told.name, told.id, told.state, told.n_clients) == ("job", run.id, "running", 1)
-    assert str(told).splitlines()[1:] == [
+    description = client.describe()
+    assert isinstance(description, Description)
+    assert (description.name, description.id, description.state, description.n_clients) == ("job", run.id, "running", 1)
+    assert str(description).splitlines()[1:] == [
         "  config  lr=0.001, model=\"<class 'object'>\"",
         "  event 'batch', 1 so far",
         "    loss: float = 0.5",
@@ -236,7 +236,7 @@ def test_describe(begin, ask):
         "  function confusion  Save it.",
         "  stream on('batch').map(lambda batch: batch.loss)  0 records, 1 client",
     ]
-    assert str(told).splitlines()[0].startswith(f"run job ({run.id})  running for 00:00:0")
+    assert str(description).splitlines()[0].startswith(f"run job ({run.id})  running for 00:00:0")
 
 
 def test_statistics(begin, ask):
@@ -245,10 +245,16 @@ def test_statistics(begin, ask):
     run.observe("batch", loss=1.0)
     run.observe("batch", los=1.0)
     stream.wait(1, timeout_s=PATIENCE_S)
-    told = stream.statistics()
-    assert (told.n_records, told.n_events, told.n_errors, told.n_lost, told.stride) == (1, 2, 1, 0, 1)
-    assert told.last_error.startswith("Unknown observable 'loss'")
-    assert told.spent_s > 0
+    statistics = stream.statistics()
+    assert (statistics.n_records, statistics.n_events, statistics.n_errors, statistics.n_lost, statistics.stride) == (
+        1,
+        2,
+        1,
+        0,
+        1,
+    )
+    assert statistics.last_error.startswith("Unknown observable 'loss'")
+    assert statistics.spent_s > 0
 
 
 def test_publish(begin, ask):
@@ -284,7 +290,7 @@ def test_several_runs_in_one_process(begin, ask):
     assert values(streams[1], 6)[-1] == 5.0
 
 
-def test_closing_a_stream_ends_its_cost(begin, ask):
+def test_the_run_stops_evaluating_a_closed_stream(begin, ask):
     run = begin()
     client = ask(run)
     with client.stream("batch.loss"):
@@ -304,7 +310,7 @@ def test_a_client_of_a_run_that_has_ended(begin, ask):
         client.stream("batch.loss")
 
 
-def test_what_is_no_run(begin):
+def test_targets_that_are_not_runs(begin):
     with pytest.raises(sg.RunNotFoundError, match=r"^Expected a run's name or id, .*, got int$"):
         sg.connect(5)
     begin("mnist")
@@ -315,7 +321,7 @@ def test_what_is_no_run(begin):
     )
 
 
-def test_a_query_of_the_log_passes_by_what_is_without_its_name(begin, ask):
+def test_a_query_of_the_log_skips_events_without_its_tag(begin, ask):
     run = begin()
     client = ask(run)
     run.log({"loss": 0.0})
@@ -329,12 +335,12 @@ def test_a_query_of_the_log_passes_by_what_is_without_its_name(begin, ask):
     assert stream.statistics().n_errors == 0
 
 
-def test_what_the_run_counted_is_known_after_its_end(begin, ask):
+def test_the_counts_of_the_run_are_known_after_its_end(begin, ask):
     run = begin()
     stream = ask(run).stream("batch.loss")
     for step in range(5):
         run.observe("batch", **({"loss": 1.0} if step != 2 else {}))
     run.close()
     assert len(list(stream)) == 4
-    told = stream.statistics()
-    assert (told.n_events, told.n_errors, told.n_records) == (5, 1, 4)
+    statistics = stream.statistics()
+    assert (statistics.n_events, statistics.n_errors, statistics.n_records) == (5, 1, 4)

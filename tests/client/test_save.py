@@ -27,7 +27,7 @@ def train(run, n=20, start=0):
         run.observe("batch", step=step, loss=float(step), x=np.full(3, step))
 
 
-def told(records):
+def fields(records):
     return [(r.tag, r.index, r.step, r.wall_time, r.value, r.n_events, r.complete, r.closed, r.steps) for r in records]
 
 
@@ -58,8 +58,8 @@ def test_the_file_holds_the_records_of_the_stream(live, tmp_path, name):
     assert repr(saving) == f"<Saving {stream.tag!r} into {str(tmp_path / 's.sgr')!r}, {len(records)} records>"
     with sg.open(tmp_path / "s.sgr") as old:
         assert old.tags() == [stream.tag]
-        assert repr(told(old.series(stream.tag))) == repr(told(records))
-        assert repr(told(old.stream(stream.query or stream.tag))) == repr(told(records))
+        assert repr(fields(old.series(stream.tag))) == repr(fields(records))
+        assert repr(fields(old.stream(stream.query or stream.tag))) == repr(fields(records))
         assert old.check().intact
 
 
@@ -104,7 +104,7 @@ def test_a_recorded_stream_is_saved_too(live, tmp_path):
         with stream.save(tmp_path / "s.sgr") as saving:
             assert saving.wait(20)
         with sg.open(tmp_path / "s.sgr") as again:
-            assert told(again.stream("batch.loss.mean(every=5)")) == told(stream)
+            assert fields(again.stream("batch.loss.mean(every=5)")) == fields(stream)
 
 
 def test_joined_streams_are_saved_as_separate_series(live, tmp_path):

@@ -307,11 +307,11 @@ def test_without_polars_one_line_says_what_to_install(monkeypatch):
     assert str(caught.value) == "Stream.to_polars needs 'polars': pip install 'sightglass[export]'"
 
 
-def test_statistics_join_the_counts_of_client_and_run():
+def test_statisticsjoin_the_counts_of_client_and_run():
     stream = ManualStream().put(1.0)
     stream.producer.counts = {"n_events": 7, "n_skipped": 2, "clients": ["a"], "n_records": 99}
-    told = stream.statistics()
-    assert (told.n_records, told.n_events, told.n_skipped, told.ended) == (1, 7, 2, False)
+    statistics = stream.statistics()
+    assert (statistics.n_records, statistics.n_events, statistics.n_skipped, statistics.ended) == (1, 7, 2, False)
     assert stream.map(abs).statistics().n_events == 7
 
 

@@ -55,7 +55,7 @@ def test_recorded_series_answer_in_every_spelling(recorded):
         assert old.stream("batch.loss").zip(old.stream("val/loss")).latest.value == (19.0, 9.5)
 
 
-@pytest.mark.parametrize(("asked", "message"), [
+@pytest.mark.parametrize(("query", "message"), [
     ("val/los", r"^Unknown tag 'val/los'\. Did you mean 'val/loss'\? Known: kernel, val/loss\.$"),
     ("kernl", r"^Unknown tag 'kernl'\. Did you mean 'kernel'\?"),
     ("some/thing", r"^Expected one event in a query such as batch\.loss"),
@@ -66,9 +66,9 @@ def test_recorded_series_answer_in_every_spelling(recorded):
     (3, r"^Expected a query such as .*, got 3$"),
     (None, r"^Expected a query such as .*, got None$"),
 ])  # fmt: skip
-def test_a_query_that_cannot_be_answered_says_why(recorded, asked, message):
+def test_a_query_that_cannot_be_answered_says_why(recorded, query, message):
     with sg.open(recorded) as old, pytest.raises(sg.QueryError, match=message):
-        old.stream(asked)
+        old.stream(query)
 
 
 def test_names_that_do_not_exist(recorded, tmp_path):
@@ -121,9 +121,9 @@ def test_a_series_that_began_later_is_queried_from_there(begin, ask, tmp_path):
     with sg.open(run.directory) as old:
         assert values(old.stream(sg.on("batch").map(lambda b: b.loss * b.lr))) == [2.0 * n for n in range(13, 30)]
         counted = old.stream(sg.on("batch").map(lambda b: b.loss * b.lr).count(every=10))
-        told = [[(r.step, r.value, r.n_events, r.complete, r.closed) for r in stream] for stream in (late, counted)]
-        assert told[0] == told[1]
-        assert [(value, complete) for _, value, _, complete, _ in told[1]] == [(7, False), (10, True)]
+        rows = [[(r.step, r.value, r.n_events, r.complete, r.closed) for r in stream] for stream in (late, counted)]
+        assert rows[0] == rows[1]
+        assert [(value, complete) for _, value, _, complete, _ in rows[1]] == [(7, False), (10, True)]
         assert counted.statistics().n_errors == 0
 
 
@@ -215,9 +215,9 @@ def test_after_flush_another_process_sees_everything(begin, tmp_path):
         for step in range(n - 5, n):
             run.observe("batch", step=step, loss=step)
         run.flush()
-        done = subprocess.run([sys.executable, "-O", "-c", code, str(run.directory)], capture_output=True, text=True,
+        child = subprocess.run([sys.executable, "-O", "-c", code, str(run.directory)], capture_output=True, text=True,
                               timeout=60, check=True)  # fmt: skip
-        assert done.stdout.split() == [str(step) for step in range(n)]
+        assert child.stdout.split() == [str(step) for step in range(n)]
 
 
 def test_joined_series_with_gaps_are_followed_without_a_record_twice(begin, ask, tmp_path, monkeypatch):
@@ -262,8 +262,8 @@ def test_the_runs_of_a_folder_are_queried_together(begin, tmp_path):
     for optimized in ("", "-O"):  # nothing hangs on an assertion
         code = "import sys, sightglass as sg; print(*sorted(r.value for r in sg.open(sys.argv[1]).stream('all')))"
         command = [sys.executable, *filter(None, [optimized]), "-c", code, str(tmp_path)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-        assert done.stdout.split() == ["a", "b", "c"]
+        child = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        assert child.stdout.split() == ["a", "b", "c"]
     with sg.open(tmp_path) as runs:
         assert len(runs) == 4
         assert runs.tags() == ["all", "only/a", "only/b", "only/c"]
@@ -288,9 +288,9 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50))
 with sg.open(sys.argv[1], follow={follow}) as runs:
     print(len(list(runs.stream("x"))), runs.tags())
 """
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60,
+    child = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60,
                           check=True)  # fmt: skip
-    assert done.stdout == "81 ['x']\n"
+    assert child.stdout == "81 ['x']\n"
 
 
 # Values
