@@ -91,14 +91,16 @@ def test_an_optimizer_that_is_gone(desk):
     gc.collect()
     desk.run.observe("batch")
     assert (control.value, desk.values(answer), answer.n_errors) == (1e-3, [], 0)
-    with pytest.raises(RuntimeError, match="The optimizer is gone"):
+    with pytest.raises(RuntimeError, match="The optimizer no longer exists"):
         control.set(0.1)
 
 
 def test_a_name_that_is_taken(desk):
     desk.run.control("optimizer.lr", 0.1)
     model, opt = adam()
-    with pytest.raises(ValueError, match=r"Expected a new name for a control, 'optimizer\.lr' is taken in .*test_opt"):
+    with pytest.raises(
+        ValueError, match=r"Expected an unused name for a control, 'optimizer\.lr' is declared in .*test_opt"
+    ):
         sgt.watch(model, desk.run, optimizer=opt)
     assert list(desk.telemetry.steps) == []
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
-from sightglass.torch.capture import Brought, Work
+from sightglass.torch.capture import CapturedObservables, Work
 from sightglass.torch.precompute import Offers, gives_new, split
 
 OFFERS = Offers(timed=frozenset(("grads", "activations")), settled=frozenset(("params", "optimizer")))
@@ -41,7 +41,7 @@ def ahead(text, offers=OFFERS, tensors=TENSORS, settled=SETTLED):
     """Evaluate a query in the two halves: the parts tensor by tensor, then what remains."""
     query = parse(text)
     rest, parts = split(query, offers)
-    brought = Brought({"loss": 3.0, **settled})
+    brought = CapturedObservables({"loss": 3.0, **settled})
     for part in parts:
         names = tuple(tensors[part.kind]) if part.name is None else (part.name,)
         work = Work(part, part.compiled({}, "batch"), (), names)

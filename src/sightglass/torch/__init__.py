@@ -1,4 +1,4 @@
-"""Looking inside a PyTorch module while it trains: `watch` it, and ask from anywhere."""
+"""PyTorch: query a module's parameters, gradients and activations while it trains, see `watch`."""
 
 from .distributed import agree as agree
 from .watch import watch as watch

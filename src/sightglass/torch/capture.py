@@ -1,8 +1,8 @@
-"""What is computed of tensors at their moment, and handed to the event that follows.
+"""Compute parts of queries on tensors when they exist, and pass the results to the next event.
 
-Rule 1: nothing here raises into the program: an error is kept, and raised where the query is evaluated.
-Rule 2: no result shares memory with the program, and none holds a graph.
-Rule 3: the last moment before the event counts: a module that is called twice is seen as it was the second time.
+Rule 1: nothing here raises into the program: an error is stored, and raised where the query is evaluated.
+Rule 2: no result shares memory with the program or holds a graph.
+Rule 3: the last call before the event counts: of a module that is called twice, the second output is used.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ Place = tuple[str, str]
 
 @dataclass(slots=True)
 class Work:
-    """One part of a query, and what it gave since the last event.
+    """One part of a query, and its results since the last event.
 
     Attributes:
-        part: What is computed.
+        part: The part.
         compute: The part as a function of the observables, the tensor's name and the tensor.
-        answers: Who wants it.
-        names: The tensors it is computed of, in their order.
-        found: What came out, by the tensor's name.
-        total: What is held by that.
-        error: Why it failed, or `None`.
-        rests: Whether it is passed over until the next event.
+        subscriptions: The subscriptions that need it.
+        names: The names of its tensors, in their order.
+        found: The results, by the tensor's name.
+        total: The size of the results.
+        error: The error that stopped it, or `None`.
+        skipped: Whether it is skipped until the next event.
     """
 
     part: PrecomputedPart
     compute: Callable[..., Any]
-    answers: tuple[Subscription, ...]
+    subscriptions: tuple[Subscription, ...]
     names: tuple[str, ...]
     found: dict[str, Any] = field(default_factory=dict)
     total: Total = field(default_factory=Total)
     error: Exception | None = None
-    rests: bool = False
+    skipped: bool = False
 
     def take(self, observables: Mapping[str, Any], name: str, value: object) -> None:
-        """Compute the part of one tensor."""
+        """Compute the part for one tensor."""
         if self.part.name is None and not isinstance(value, torch.Tensor):
-            return  # of each tensor; a module that returns several is asked by its name
+            return  # a part for each tensor; name a module that returns several
         try:
             result = self.compute(observables, name, value)
             if self.part.copies:
@@ -64,22 +64,22 @@ class Work:
             self.error = error
 
     def hand_over(self) -> Any:
-        """Return what came out, and forget it.
+        """Return the results and clear them.
 
         Returns:
-            The result of the tensor that was named, or a mapping of results; an exception where there is none.
+            The result of the named tensor, or a mapping of the results by name; an exception if there is no result.
         """
         found, error = self.found, self.error
         self.found, self.total, self.error = {}, Total(), None
         if error is not None:
             return error
         if not found:
-            return AbsentError(f"Nothing came of {self.part.kind} before this event")
+            return AbsentError(f"No {self.part.kind} before this event")
         return found[self.names[0]] if self.part.name is not None else {n: found[n] for n in self.names if n in found}
 
 
-class Brought(dict[str, Any]):
-    """The observables of an event, and under the names of parts what came of these."""
+class CapturedObservables(dict[str, Any]):
+    """The observables of an event, and the results of parts under their keys."""
 
     def __init__(self, observables: Mapping[str, Any]) -> None:
         super().__init__(observables)
@@ -97,7 +97,7 @@ class Brought(dict[str, Any]):
 
 
 def bare(value: Value) -> Any:
-    """Return what a module gave without graphs; of sparse tensors their values, of spread ones this process's piece."""
+    """Return a module's output without graphs; of sparse tensors the values, of distributed ones the local shard."""
     if isinstance(value, torch.Tensor):
         value = local(value)
         return value.coalesce().values() if value.layout is torch.sparse_coo else value
@@ -105,7 +105,7 @@ def bare(value: Value) -> Any:
 
 
 def by_place(works: Iterable[Work]) -> dict[Place, list[Work]]:
-    """Sort work by the tensors that it is about."""
+    """Return work by the tensors that it is computed on."""
     table: dict[Place, list[Work]] = {}
     for work in works:
         for name in work.names:

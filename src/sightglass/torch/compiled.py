@@ -1,13 +1,13 @@
-"""Activations within what `torch.compile` compiles.
+"""Activations inside modules that `torch.compile` compiles.
 
 Theory of operation:
 
-1. In a program that is being traced, a hook puts one operator of its own there, which takes the tensor and gives
-   nothing back. So the graph does not break, and what is asked of the tensor may change without another compilation.
-2. A compiled program does not see that hooks come or go. Where that changes, everything compiled is forgotten once
-   (`torch.compiler.reset`), and compiled again when it is called.
-3. That somebody compiled a function around the module, or the module behind its back, is found out when an event comes
-   and no hook was heard of.
+1. While a program is traced, a hook adds an operator of its own that takes the tensor and returns nothing. So the graph
+   does not break, and queries about the tensor can change without another compilation.
+2. A compiled program does not notice that hooks are added or removed. When they change, all compiled programs are
+   discarded once (`torch.compiler.reset`), and compiled again when they are called.
+3. If the program compiled a function around the module, or the module after `watch`, an event comes without a call of a
+   hook. This is how we find out.
 """
 
 import itertools
@@ -27,7 +27,7 @@ _calls = torch.zeros(())
     "sightglass::look", mutates_args=("calls",), schema="(Tensor value, Tensor(a!) calls, int place) -> ()"
 )
 def look(value: torch.Tensor, calls: torch.Tensor, place: int) -> None:
-    """Show a tensor to whoever watches this place. That it seems to change `calls` keeps it in the program."""
+    """Pass a tensor to its watcher. The operator claims to change `calls`, so that the compiler keeps it."""
     take, name = _places.get(place, (None, ""))
     method = take and take()
     if method:
@@ -40,7 +40,7 @@ def _(value: torch.Tensor, calls: torch.Tensor, place: int) -> None:
 
 
 def forward_hook(take: Callable[[str, str, Any], None], name: str, place: int) -> Callable[[Any, Any, Any], None]:
-    """Return a hook that shows what a module gave."""
+    """Return a forward hook that passes on a module's output."""
 
     def hook(module: object, args: object, output: object) -> None:
         if torch.compiler.is_compiling():
@@ -53,11 +53,11 @@ def forward_hook(take: Callable[[str, str, Any], None], name: str, place: int) -
 
 
 class Compiled:
-    """What is known of whether a module is compiled.
+    """Whether a module is compiled, as far as we know.
 
     Attributes:
-        is_sure: Whether it is known to be.
-        n_resets: How often everything compiled was forgotten.
+        is_sure: Whether the module is known to be compiled.
+        n_resets: How often compiled programs were discarded.
     """
 
     def __init__(self, *, is_sure: bool) -> None:
@@ -67,24 +67,24 @@ class Compiled:
 
     @staticmethod
     def place(take: Callable[..., Any], name: str) -> int:
-        """Return the number under which a compiled program shows a tensor."""
+        """Return the number under which a compiled program passes on a tensor."""
         number = next(_numbers)
         _places[number] = weakref.WeakMethod(take), name
         return number
 
     def changed(self) -> None:
-        """See hooks come or go."""
+        """Take note that hooks were added or removed."""
         self._is_tried = False
         if self.is_sure:
             self.reset()
 
     @property
     def is_possible(self) -> bool:
-        """Whether there can be compiled programs in this process."""
+        """Whether this process may have compiled programs."""
         return "torch._dynamo" in sys.modules
 
     def reset(self) -> None:
-        """Forget everything that was compiled in this process; once until hooks change again."""
+        """Discard all compiled programs of this process; at most once until hooks change again."""
         if not self._is_tried:
             self._is_tried = True
             self.n_resets += 1

@@ -10,18 +10,18 @@ import torch.distributed as dist
 
 from sightglass.core.ranks import rank_and_size
 
-HEAD_BYTES: Final = 8
-ROOM_BYTES: Final = 248
+HEAD_BYTES: Final = 8  # the length, an uint64
+ROOM_BYTES: Final = 248  # most commands fit the first broadcast, 256 bytes with the length
 
 
 def agree() -> Callable[[bytes], bytes]:
-    """Return the function for `sightglass.Ranks(agree=…)`: on every rank it gives what rank 0 called it with.
+    """Return the function for `sightglass.Ranks(agree=…)`: on every rank it returns the argument of rank 0.
 
-    All ranks call this once, behind `init_process_group`, and then at the same events. It speaks through a group of its
-    own on the hosts, so no device is waited for: one small broadcast an event, two where acts are large.
+    All ranks call `agree` once, after `init_process_group`; they call the function at the same events. It has a process
+    group of its own on the hosts, so it waits for no device: one small broadcast per event, two for large commands.
 
     Raises:
-        RuntimeError: There is no process group.
+        RuntimeError: `init_process_group` was not called.
     """
     if not (dist.is_available() and dist.is_initialized()):
         raise RuntimeError("Expected torch.distributed.init_process_group to be called before agree()")
@@ -46,7 +46,7 @@ def agree() -> Callable[[bytes], bytes]:
 
 
 def rank() -> int:
-    """Return this process's number among those that train together."""
+    """Return the rank of this process."""
     if dist.is_available() and dist.is_initialized():
         return int(dist.get_rank())
     return rank_and_size()[0]

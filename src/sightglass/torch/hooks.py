@@ -1,8 +1,8 @@
-"""The hooks of a watched module: each is there only while a query needs its very tensor.
+"""The hooks of a watched module: each exists only while a query needs its tensor.
 
-They are changed between events, on the thread that observes, so never while a module is being called. A gradient is
-taken right behind the optimizer's step, where it is what the step used: reduced over processes, unscaled, clipped, and
-not zeroed yet. Without an optimizer it is taken when it has been accumulated.
+Hooks change between events, on the thread that observes, so never during a call of the module. A gradient is read right
+after the optimizer's step, when it is what the step used: reduced over processes, unscaled, clipped, not yet zeroed.
+Without an optimizer it is read when it has been accumulated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Hooks:
     """The hooks on one module and its optimizer.
 
     Attributes:
-        compiled: What is known of a compiled module.
+        compiled: Whether the module is compiled.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class Hooks:
 
     @property
     def n_hooks(self) -> int:
-        """How many there are now."""
+        """The number of hooks."""
         return len(self._forward) + len(self._backward) + len(self._accumulate) + len(self._step)
 
     def known(self, kind: str) -> tuple[list[str], Iterable[str]]:
-        """Return the names that a query about each tensor is about, and all names that may be asked."""
+        """Return the names of a kind's tensors without duplicates, and all names that queries may use."""
         if kind in OF_MODULES:
             inside = modules(self._module)
             return [name for name, module in once(inside).items() if not any(True for _ in module.children())], inside
@@ -65,11 +65,11 @@ class Hooks:
 
     @property
     def is_made(self) -> bool:
-        """Whether all parameters have their shapes; those of lazy modules get them when they are first called."""
+        """Whether all parameters have shapes; those of lazy modules get theirs in the first call."""
         return all(map(is_made, self._module.parameters()))
 
     def use(self, wanted: Mapping[str, Iterable[str]]) -> None:
-        """Have hooks for these tensors, and no others.
+        """Set hooks for these tensors, and remove all others.
 
         Args:
             wanted: The names of the tensors, by observable.
@@ -83,7 +83,7 @@ class Hooks:
             self._set_step()
 
     def remove(self) -> None:
-        """Leave no hook."""
+        """Remove all hooks."""
         self.use({})
 
     def _set_forward(self, names: set[str]) -> None:
@@ -105,14 +105,14 @@ class Hooks:
         for name in sorted(names - self._backward.keys()):
             self._backward[name] = named[name].register_forward_hook(self._flows(name))
 
-    def _flows(self, name: str) -> Callable[[Any, Any, Any], None]:
-        """Return a hook that waits for the gradient of what a module gave.
+    def _flows(self, name: str) -> Callable[[torch.nn.Module, object, object], None]:
+        """Return a forward hook that reads the gradient of a module's output.
 
-        A hook on the tensor, which goes with its graph: a full backward hook on the module would make outputs that the
-        program may not change in place any more.
+        It sets a hook on the tensor, which lives as long as its graph. With a full backward hook on the module, the
+        program could no longer change the outputs in place.
         """
 
-        def hook(module: object, args: object, output: object) -> None:
+        def hook(module: torch.nn.Module, args: object, output: object) -> None:
             if not torch.compiler.is_compiling() and isinstance(output, torch.Tensor) and output.requires_grad:
                 output.register_hook(lambda gradient: self._take(ACTIVATION_GRADS, name, gradient))
 
@@ -142,11 +142,11 @@ class Hooks:
         if self._updates or self._grads:
             self._step.append(self._optimizer.register_step_post_hook(self._made_step))
 
-    def _remember(self, optimizer: object, args: object, kwargs: object) -> None:
+    def _remember(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         named = parameters(self._module)
         self._before = {name: local(named[name]).clone() for name in self._updates if name in named}
 
-    def _made_step(self, optimizer: object, args: object, kwargs: object) -> None:
+    def _made_step(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         named = parameters(self._module)
         found = [(name, named[name].grad) for name in self._grads if name in named]
         self._take_all(GRADS, [(name, gradient) for name, gradient in found if gradient is not None])

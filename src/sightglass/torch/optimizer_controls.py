@@ -1,4 +1,4 @@
-"""Controls over the settings of an optimizer, such as its learning rate: bounded, in force from the next step on."""
+"""Controls for an optimizer's settings, such as its learning rate: bounded, effective from the next step."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from sightglass.training.controls import BoundControl
 from .observables import group_names
 
 SETTINGS: Final = ("lr", "weight_decay")
-LARGEST: Final = 1.0
-ROOM: Final = 10.0
-"""How many times its first value a setting may become, where that is more than `LARGEST`."""
+LARGEST: Final = 1.0  # above any usual learning rate or weight decay
+ROOM: Final = 10.0  # the default bound, in multiples of the first value, if that is more than `LARGEST`
 
 Bounds = Mapping[str, tuple[float, float]]
 
 
 class Setting:
-    """One setting of one group, read and written as a number."""
+    """One setting of one parameter group, as a number."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, group: int, key: str) -> None:
         self._optimizer = weakref.ref(optimizer)
@@ -32,7 +31,7 @@ class Setting:
 
     @property
     def value(self) -> float:
-        """The setting now; of an optimizer that is gone, what it was."""
+        """The current value; the last one if the optimizer no longer exists."""
         optimizer = self._optimizer()
         if optimizer is not None:
             self._last = float(optimizer.param_groups[self._group][self._key])
@@ -42,19 +41,19 @@ class Setting:
     def value(self, value: float) -> None:
         optimizer = self._optimizer()
         if optimizer is None:
-            raise RuntimeError("The optimizer is gone")
+            raise RuntimeError("The optimizer no longer exists")
         group = optimizer.param_groups[self._group]
-        if isinstance(group[self._key], torch.Tensor):  # which a captured or compiled step reads
+        if isinstance(group[self._key], torch.Tensor):  # a captured or compiled step reads this tensor
             group[self._key].fill_(value)
         else:
             group[self._key] = value
 
 
 def controls(optimizer: torch.optim.Optimizer, *, prefix: str, bounds: Bounds, where: str) -> Iterator[BoundControl]:
-    """Yield a control for each setting of each group: "optimizer.lr", or "optimizer.head.lr" where there are several.
+    """Yield a control for each setting of each group: "optimizer.lr", or "optimizer.head.lr" with several groups.
 
     Raises:
-        CommandError: A setting is out of its bounds already.
+        CommandError: A setting is out of its bounds.
     """
     names = group_names(optimizer)
     for i, (name, group) in enumerate(zip(names, optimizer.param_groups, strict=True)):
@@ -67,10 +66,10 @@ def controls(optimizer: torch.optim.Optimizer, *, prefix: str, bounds: Bounds, w
 
 
 def unwrapped(optimizer: object) -> torch.optim.Optimizer:
-    """Return the optimizer that others are wrapped around, such as Lightning's and Accelerate's.
+    """Return the optimizer inside wrappers, such as Lightning's and Accelerate's.
 
     Raises:
-        TypeError: It is none.
+        TypeError: `optimizer` is not a `torch.optim.Optimizer` or a wrapper of one.
     """
     while (inner := getattr(optimizer, "optimizer", None)) is not None:
         optimizer = inner

@@ -1,14 +1,14 @@
-"""Which parts of a query are computed ahead of its event, where their tensor is: pure, trees in, trees out.
+"""Split a query into parts that are computed before its event, when their tensors exist, and the rest.
 
 Theory of operation:
 
-1. A tensor of an observable that is *timed*, such as a gradient, exists only for a moment before the event: then it is
-   zeroed, or overwritten in place, or freed. What a query does with that one tensor is computed at that moment.
-2. A *part* is the largest expression that reads nothing but one such tensor, and what may be read at any time: either
-   of a tensor that is named, `b.grads["fc.weight"].norm()`, or of each of them, `b.grads.map(lambda name, g: …)`. What
-   remains, a mapping that is read as a whole, is copied tensor by tensor.
-3. In the query that is evaluated at the event, a name stands in a part's place: the observable, "#", and what is
-   computed of it. So parts that are equal are computed once, whoever asks.
+1. A tensor of a *timed* observable, such as a gradient, exists only for a moment before the event: then it is zeroed,
+   overwritten in place, or freed. What a query computes from that tensor is computed at that moment.
+2. A *part* is the largest expression that reads only one such tensor and observables that can be read at any time:
+   either of a named tensor, `b.grads["fc.weight"].norm()`, or of each tensor, `b.grads.map(lambda name, g: …)`. A
+   mapping that the query uses as a whole is copied tensor by tensor.
+3. In the query that is evaluated at the event, a name replaces each part: the observable, "#", and the part's
+   expression. So equal parts of several queries are computed once.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from sightglass.query.pipeline import makes_new
 from sightglass.query.query import Query
 from sightglass.query.stages import Map, Reduce, Stage, When, Where
 
-VALUE: Final = "value ahead"
+VALUE: Final = "value ahead"  # not identifiers, so they differ from every name in a query
 NAME: Final = "name ahead"
 IN_PLACE: Final = "#"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrecomputedPart:
-    """An expression of a query that is computed ahead of the event.
+    """An expression of a query that is computed before the event.
 
     Attributes:
-        key: The observable that stands in its place.
+        key: The name of the observable that replaces it.
         kind: The observable that it reads, such as "grads".
-        name: The tensor that it reads; `None` for each of them.
-        tree: What is computed of the event, the tensor's name and the tensor.
-        copies: Whether the result could be a view of the tensor.
+        name: The name of the tensor that it reads; `None` for each tensor.
+        tree: Its expression, a lambda of the event, the tensor's name and the tensor.
+        copies: Whether the result may be a view of the tensor, which is then copied.
     """
 
     key: str
@@ -48,7 +48,7 @@ class PrecomputedPart:
     copies: bool
 
     def compiled(self, functions: Mapping[str, Callable[..., Any]], event: str) -> Callable[..., Any]:
-        """Return what computes it, as a function of the observables, the tensor's name and the tensor."""
+        """Return the expression as a function of the observables, the tensor's name and the tensor."""
         return evaluator(self.tree, functions=functions, event=event)
 
 
@@ -59,7 +59,7 @@ class Offers:
     Attributes:
         timed: Those whose tensors exist only for a moment.
         settled: Those that can be read at any time.
-        under: The observable under which they all are; empty if they stand in the event itself.
+        under: The observable that contains them all; empty if they are observables of the event itself.
     """
 
     timed: frozenset[str]
@@ -67,12 +67,12 @@ class Offers:
     under: str = ""
 
     def reads(self, query: Query) -> bool:
-        """Tell whether a query reads any of them."""
+        """Return whether a query reads any of them."""
         return query.reads_all or bool({*query.names} & ({self.under} if self.under else self.timed | self.settled))
 
 
 def split(query: Query, offers: Offers) -> tuple[Query, tuple[PrecomputedPart, ...]]:
-    """Take the parts out of a query; returns it with names in their places, and the parts."""
+    """Take the parts out of a query; returns the query with names in their places, and the parts."""
     parts: dict[str, PrecomputedPart] = {}
 
     def cut(fn: e.Lambda) -> e.Lambda:
@@ -95,7 +95,7 @@ def split(query: Query, offers: Offers) -> tuple[Query, tuple[PrecomputedPart, .
 
 
 def gives_new(query: Query, rest: Query) -> bool:
-    """Tell whether what the last map of a query gives is certainly its own, when parts are taken out of it."""
+    """Return whether the last map of a query always computes a new value, after parts are taken out of it."""
     n_head = next((i for i, stage in enumerate(query.stages) if isinstance(stage, Reduce)), len(query.stages))
     maps = [i for i, stage in enumerate(query.stages[:n_head]) if isinstance(stage, Map)]
     if not maps:
@@ -106,7 +106,7 @@ def gives_new(query: Query, rest: Query) -> bool:
 
 
 class _Cutter:
-    """One function of an event, whose parts are taken out, the largest first."""
+    """Takes the parts out of one function of an event, the largest first."""
 
     def __init__(self, root: str, offers: Offers, parts: dict[str, PrecomputedPart]) -> None:
         self.root = root
@@ -131,9 +131,9 @@ class _Cutter:
         return None
 
     def _one(self, tree: e.Expr) -> PrecomputedPart | None:
-        """Take what reads `b.kind["name"]`, and nothing else that is timed."""
+        """Take an expression that reads `b.kind["name"]` and nothing else that is timed."""
         if isinstance(tree, e.Lambda | e.Slice):
-            return None  # no value by itself
+            return None  # not a value
         found: set[tuple[str, str]] = set()
 
         def named(node: e.Expr) -> e.Expr:
@@ -160,7 +160,7 @@ class _Cutter:
         return PrecomputedPart(key=key, kind=kind, name=name, tree=tree, copies=copies)
 
     def _observable(self, tree: e.Expr) -> str | None:
-        """Return the name of an observable of the module's, if this is one."""
+        """Return the name of an observable of the module, if the tree is one."""
         match tree:
             case e.Attr(target, name) | e.Item(target, e.Const(value=str(name))):
                 if self.offers.under:
@@ -176,7 +176,7 @@ class _Cutter:
         return name if name in self.offers.timed else None
 
     def _tensor(self, tree: e.Expr) -> tuple[str, str] | None:
-        """Return the kind and the name of a tensor, if this is one."""
+        """Return the kind and the name of a tensor, if the tree is one."""
         match tree:
             case e.Attr(target, name) | e.Item(target, e.Const(value=str(name))):
                 kind = self._timed(target)
@@ -184,7 +184,7 @@ class _Cutter:
         return None
 
     def _is_settled(self, tree: e.Expr, bound: frozenset[str]) -> bool:
-        """Tell whether an expression reads nothing of the event but what can be read at any time."""
+        """Return whether all that an expression reads of the event can be read at any time."""
         if self._observable(tree) in self.offers.settled:
             return True
         match tree:
@@ -196,7 +196,7 @@ class _Cutter:
 
 
 def _rebuilt(tree: e.Expr, change: Callable[[e.Expr], e.Expr]) -> e.Expr:
-    """Return a node with all the nodes directly below it changed."""
+    """Return a node with all its children changed."""
 
     def changed(value: object) -> Any:
         if isinstance(value, e.Expr):

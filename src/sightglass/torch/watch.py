@@ -1,4 +1,4 @@
-"""`watch`: clients of a run look into a module, while it trains."""
+"""`watch`: make a module's tensors observables of a run."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ def watch(
     recompile: bool = True,
     bounds: Bounds | None = None,
 ) -> Watched | None:
-    """Let clients of a run look into a module, while it trains.
+    """Make a module's parameters, gradients and activations, and its optimizer's state, observables of a run.
 
     Args:
         module: The module; it may be lazy, compiled, or wrapped for several processes.
-        run: The run that clients ask; `None` for the newest one.
-        optimizer: What changes the module's parameters. With it, gradients are those that its step used, and its
-            settings are controls of the run: `optimizer.lr`, `optimizer.weight_decay`, with the group's name between
-            where there are several.
-        event: The event whose observables the module's are; `run.observe` announces it, behind the optimizer's step.
-        name: The observable under which all others are, for a program of several modules; by default they stand in the
-            event itself.
-        recompile: Whether asking for activations may have compiled programs compiled again, once each time what is
-            asked changes; otherwise such questions are refused.
-        bounds: The smallest and the largest value of controls, by setting, such as `{"lr": (0.0, 0.1)}`; by default
-            from 0 to 1, or to ten times the value now.
+        run: The run; `None` for the newest one.
+        optimizer: The optimizer of the module's parameters, or a wrapper of it. With it, gradients are those that its
+            step used, and its settings become controls: `optimizer.lr`, `optimizer.weight_decay`, or
+            `optimizer.GROUP.lr` with several parameter groups.
+        event: The event that gets the observables. Call `run.observe` for it after the optimizer's step.
+        name: An observable that contains all others, for a program of several modules; by default they are observables
+            of the event itself.
+        recompile: Whether a query about activations may recompile the program, once each time such queries change;
+            otherwise these queries are refused.
+        bounds: The bounds of the controls by setting, such as `{"lr": (0.0, 0.1)}`; by default from 0 to 1, or to ten
+            times the current value if that is more.
 
     Returns:
-        What is watched, to be closed before the run ends if it should be; `None` where the run is disabled.
+        The watched module; call its `close` to stop watching before the run ends. `None` if the run is disabled.
 
     Raises:
-        TypeError: It is no module, or no optimizer.
-        ValueError: There is no run; or a control of that name exists.
+        TypeError: `module` is not a module, or `optimizer` is not an optimizer.
+        ValueError: There is no run, `name` contains a dot, or a control of the same name exists.
         CommandError: A setting is out of its bounds.
     """
     if not isinstance(module, torch.nn.Module):
@@ -52,7 +52,7 @@ def watch(
     optimizer = None if optimizer is None else unwrapped(optimizer)
     run = run or current()
     if run is None:
-        raise ValueError("Expected a run that is live: call sightglass.init before watch, or pass it")
+        raise ValueError("Expected a live run: call sightglass.init before watch, or pass the run")
     if run.disabled:
         return None
     return Watched(module, run, event=event, optimizer=optimizer, name=name, recompile=recompile,
