@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from sightglass.core.record import Record
+from sightglass.core.values import Value
 
 from . import encoding
 from .choose import is_number
@@ -94,7 +96,7 @@ class Backlog:
             y = np.asarray([self._number(record.value) for record in some])
             self.add_numbers(len(some), np.arange(self.n, self.n + len(some)), index, step, wall, y)
 
-    def add_numbers(self, n_records: int, *columns: Any) -> None:
+    def add_numbers(self, n_records: int, *columns: npt.NDArray[Any]) -> None:
         """Add numbers as columns, in the order of `COLUMNS`, that represent `n_records` records."""
         with self._lock:
             n = len(columns[0])
@@ -121,7 +123,7 @@ class Backlog:
                 self._n_item_bytes -= self._items.popleft().n_bytes
             self._count(n_records)
 
-    def _number(self, value: Any) -> float:
+    def _number(self, value: Value) -> float:
         if value is None:
             return float("nan")
         if isinstance(value, bool | int | float) or is_number(value):

@@ -41,7 +41,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from sightglass.core.errors import ViewError, unknown
-from sightglass.core.values import DeviceHistogram, Figure, Histogram, Image, Images, Tensor, Text, array_kind
+from sightglass.core.values import DeviceHistogram, Figure, Histogram, Image, Images, Tensor, Text, Value, array_kind
 
 from .grid import is_grid
 
@@ -170,7 +170,7 @@ def views_of(form: Form) -> tuple[ViewName, ...]:
     return views[1:] if form.kind == "vector" and form.length > MAX_BARS else views
 
 
-def form_of(value: Any) -> Form:
+def form_of(value: object) -> Form:
     """Return the form of a value, from its type and its shape."""
     match value:
         case Histogram() | DeviceHistogram():
@@ -200,7 +200,7 @@ def form_of(value: Any) -> Form:
     return Form(kind="number") if is_number(value) else Form(kind="other")
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Value) -> bool:
     """Return whether a value is one real number; booleans and zero-dimensional arrays are."""
     if isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating):
         return True
@@ -230,7 +230,7 @@ def _tuple_form(value: tuple[Any, ...]) -> Form:
     return Form(kind="number") if len(value) == 1 else Form(kind="vector", length=len(value))
 
 
-def _array_form(array: Any, *, pictures: bool) -> Form:
+def _array_form(array: Value, *, pictures: bool) -> Form:
     if array_kind(array) is None:
         array = np.asarray(array)
     shape = tuple(int(n) for n in array.shape)
@@ -248,11 +248,11 @@ def _array_form(array: Any, *, pictures: bool) -> Form:
     return Form(kind="other")
 
 
-def _is_real(array: Any) -> bool:
+def _is_real(array: Value) -> bool:
     return _dtype_name(array).startswith(("float", "bfloat", "int", "uint", "bool"))
 
 
-def _dtype_name(array: Any) -> str:
+def _dtype_name(array: Value) -> str:
     return str(getattr(array.dtype, "name", array.dtype)).removeprefix("torch.")
 
 

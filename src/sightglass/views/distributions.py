@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sightglass.core.record import Record
-from sightglass.core.values import Histogram
+from sightglass.core.values import Histogram, Tensor
 
 from .series_buffer import as_floats
 
@@ -32,7 +31,7 @@ class StepHistograms:
     counts: Floats
 
 
-def as_histogram(value: Any) -> Histogram | None:
+def as_histogram(value: Histogram | Tensor | npt.ArrayLike) -> Histogram | None:
     """Return a value as a histogram, or `None` if it is a single number."""
     if isinstance(value, Histogram):
         return value

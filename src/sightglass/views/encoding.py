@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from sightglass.core.values import (
     DeviceHistogram,
@@ -23,6 +24,7 @@ from sightglass.core.values import (
     Images,
     Tensor,
     Text,
+    Value,
     array_bytes,
     array_kind,
     is_extended,
@@ -42,17 +44,17 @@ _json = msgspec.json.Encoder()
 _msgpack = msgspec.msgpack.Encoder()
 
 
-def encode_json(value: Any) -> bytes:
+def encode_json(value: object) -> bytes:
     """Encode a value as JSON."""
     return _json.encode(jsonable(value))
 
 
-def encode_msgpack(value: Any) -> bytes:
+def encode_msgpack(value: object) -> bytes:
     """Encode a value as msgpack."""
     return _msgpack.encode(value)
 
 
-def jsonable(value: Any, depth: int = 0) -> Any:
+def jsonable(value: object, depth: int = 0) -> Any:
     """Convert a value to JSON types: arrays become lists, non-finite numbers strings, bytes base64, the rest its `str`.
 
     Integers beyond 2**53 become strings, because JavaScript would round them.
@@ -95,7 +97,7 @@ def nonfinite_text(value: float) -> str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _array(array: Any, depth: int) -> Any:
+def _array(array: npt.NDArray[Any], depth: int) -> Any:
     array = portable(array)
     safe = array.dtype.kind == "b" or (array.dtype.kind == "f" and bool(np.isfinite(array).all()))
     if array.dtype.kind in "iu":
@@ -104,23 +106,23 @@ def _array(array: Any, depth: int) -> Any:
     return listed if safe else _each(listed)
 
 
-def _each(value: Any) -> Any:
+def _each(value: object) -> Any:
     if isinstance(value, list):
         return [_each(item) for item in value]
     return jsonable(value) if isinstance(value, bool | int | float | str) else str(value)
 
 
-def portable(array: Any) -> Any:
+def portable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return an array in a dtype that other programs know: bfloat16 and similar dtypes become float32."""
     return array.astype(np.float32) if is_extended(array.dtype) else array
 
 
-def floats(column: Any) -> bytes:
+def floats(column: npt.ArrayLike) -> bytes:
     """Encode a column of numbers as float64."""
     return np.ascontiguousarray(column, "<f8").tobytes()
 
 
-def integers(column: Any) -> bytes:
+def integers(column: npt.ArrayLike) -> bytes:
     """Encode a column of numbers as int64."""
     return np.ascontiguousarray(column, "<i8").tobytes()
 
@@ -132,7 +134,7 @@ def histogram(value: Histogram | DeviceHistogram) -> dict[str, Any]:
             "n_neginf": parts.n_neginf}  # fmt: skip
 
 
-def pack(value: Any, depth: int = 0) -> Any:
+def pack(value: object, depth: int = 0) -> Any:
     """Convert a stream's value to msgpack types that the page can draw.
 
     Arrays are `{dtype, shape, data}`, histograms `{counts, edges, n_nan, n_posinf, n_neginf}`, an image
@@ -174,7 +176,7 @@ def pack(value: Any, depth: int = 0) -> Any:
     return str(value)
 
 
-def _pack_array(value: Any) -> dict[str, Any]:
+def _pack_array(value: Value) -> dict[str, Any]:
     if array_bytes(value) > MAX_VALUE_BYTES:
         return {"too_large": type_name(value)}
     array = portable(np.asarray(to_host(value)))

@@ -6,20 +6,21 @@ An item is an image (or an array of an image's shape), or a tuple of an image an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
 from sightglass.core.record import Record
-from sightglass.core.values import Image, Images, Text, array_kind, to_host
+from sightglass.core.values import Image, Images, Text, Value, array_kind, to_host
 
 from .scales import number
 
 MAX_IMAGES: Final = 1024  # more than any screen can show side by side
 
 
-def is_grid(value: Any) -> bool:
+def is_grid(value: object) -> bool:
     """Return whether a list holds images of one size, judging by types and shapes."""
     if not isinstance(value, list) or not 0 < len(value) <= MAX_IMAGES:
         return False
@@ -27,7 +28,7 @@ def is_grid(value: Any) -> bool:
     return len(shapes) == 1 and None not in shapes
 
 
-def shape_of(item: Any) -> tuple[int, ...] | None:
+def shape_of(item: Value) -> tuple[int, ...] | None:
     """Return the shape of an item's image, (height, width) or (height, width, channels), or `None`."""
     if isinstance(item, tuple) and item:
         return shape_of(item[0]) if all(isinstance(part, str | Text) or _is_scalar(part) for part in item[1:]) else None
@@ -39,7 +40,7 @@ def shape_of(item: Any) -> tuple[int, ...] | None:
     return shape if fits and min(shape[:2]) > 1 else None
 
 
-def grid_of(value: list[Any]) -> Images:
+def grid_of(value: Sequence[Value]) -> Images:
     """Return a list of images as one grid with captions.
 
     Numbers outside the range of images (0 to 1, or bytes) are scaled to it, all with the same factor.
@@ -61,24 +62,24 @@ def with_grid(record: Record) -> Record:
     return replace(record, value=grid_of(record.value)) if is_grid(record.value) else record
 
 
-def _picture(item: Any) -> Any:
+def _picture(item: Value) -> Any:
     item = item[0] if isinstance(item, tuple) else item
     return item.value if isinstance(item, Image) else item
 
 
-def _caption(item: Any) -> str:
+def _caption(item: object) -> str:
     if isinstance(item, tuple):
         return ", ".join(_text_of(part) for part in item[1:])
     return str(getattr(item, "caption", "") or "")
 
 
-def _text_of(part: Any) -> str:
+def _text_of(part: Value) -> str:
     if isinstance(part, str | Text):
         return str(part.value if isinstance(part, Text) else part)
     return number(to_host(part))
 
 
-def _is_scalar(part: Any) -> bool:
+def _is_scalar(part: Value) -> bool:
     if isinstance(part, bool | int | float | np.generic):
         return True
     return array_kind(part) is not None and tuple(part.shape) == ()

@@ -153,7 +153,7 @@ def log_axis_notices(scene: Scene) -> list[str]:
     return [f"{points} at or below zero not shown on the logarithmic axis"] if n else []
 
 
-def _named(value: Any, label: str) -> list[tuple[str, float]]:
+def _named(value: Mapping[Any, Any] | npt.ArrayLike, label: str) -> list[tuple[str, float]]:
     if isinstance(value, Mapping):
         return [(one_line(name), float(item)) for name, item in flatten(value)]
     data = as_floats(value)

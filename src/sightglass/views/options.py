@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, get_args
 
@@ -70,7 +71,7 @@ class Options:
 OPTION_NAMES: Final = tuple(field.name for field in fields(Options))
 
 
-def options_of(given: dict[str, Any], *, surface: str, own: tuple[str, ...] = ()) -> Options:
+def options_of(given: Mapping[str, Any], *, surface: str, own: tuple[str, ...] = ()) -> Options:
     """Return the options that `plot` was called with.
 
     Args:
@@ -88,7 +89,7 @@ def options_of(given: dict[str, Any], *, surface: str, own: tuple[str, ...] = ()
     return Options(**given)
 
 
-def _check_limits(name: str, limits: Any, *, log: bool) -> None:
+def _check_limits(name: str, limits: object, *, log: bool) -> None:
     if limits is None:
         return
     if not isinstance(limits, tuple | list) or len(limits) != 2 or not all(map(_finite, limits)):
@@ -99,5 +100,5 @@ def _check_limits(name: str, limits: Any, *, log: bool) -> None:
         raise ViewError(f"Expected {name} above zero on a logarithmic axis, got {limits!r}")
 
 
-def _finite(value: Any) -> bool:
+def _finite(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)

@@ -7,7 +7,7 @@ viridis. The diverging scale is dark at zero: most entries of a weight matrix ar
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -53,7 +53,7 @@ def rgb(color: str) -> tuple[int, int, int]:
     return int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
 
 
-def hex_of(color: Any) -> str:
+def hex_of(color: Iterable[int]) -> str:
     """Format three numbers from 0 to 255 as "#rrggbb"."""
     red, green, blue = (int(part) for part in color)
     return f"#{red:02x}{green:02x}{blue:02x}"

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from sightglass.core.values import PLAIN, Figure
+from sightglass.core.values import PLAIN, Figure, Value
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as MatplotlibFigure
 
 MEDIA_TYPES = {"png": "image/png", "svg": "image/svg+xml", "pdf": "application/pdf"}
 
 
-def encode(figure: Any, *, format: Literal["png", "svg", "pdf"] = "png", dpi: float | None = None) -> Figure:
+def encode(
+    figure: MatplotlibFigure, *, format: Literal["png", "svg", "pdf"] = "png", dpi: float | None = None
+) -> Figure:
     """Render a Matplotlib figure to a file format, without changing the figure, on any backend.
 
     Args:
@@ -28,7 +33,7 @@ def encode_figures(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Encode the Matplotlib figures among named values; other values are returned as they are."""
     from matplotlib.figure import Figure as MatplotlibFigure
 
-    def encode_nested(value: Any) -> Any:
+    def encode_nested(value: Value) -> Any:
         if isinstance(value, MatplotlibFigure):
             return encode(value)
         if isinstance(value, Mapping):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from importlib import import_module
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 from sightglass.core.errors import ViewError, unknown
 from sightglass.core.source import Source
@@ -56,7 +56,7 @@ def plot(
     surface: str | None = None,
     title: str | None = None,
     second: Source | Iterable[Source] = (),
-    **options: Any,
+    **options: object,
 ) -> View:
     """Draw streams live, together in one view.
 

@@ -10,7 +10,7 @@ import math
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import SupportsFloat
 
 import numpy as np
 import numpy.typing as npt
@@ -131,7 +131,7 @@ def tick_labels(values: Sequence[float], step: float) -> list[str]:
     return [f"{value / scale + 0.0:.{decimals}f}{suffix if value else ''}" for value in values]
 
 
-def number(value: Any, *, digits: int = 4) -> str:
+def number(value: SupportsFloat, *, digits: int = 4) -> str:
     """Format a number for people.
 
     >>> number(0.123456), number(1234567), number(0.00001234), number(12), number(float("nan"))

@@ -251,7 +251,7 @@ def one_line(value: object) -> str:
     return "".join(char if char.isprintable() else "�" for char in line)[:MAX_TEXT]
 
 
-def summary(value: Any) -> str:
+def summary(value: object) -> str:
     """Describe a value in one line."""
     match value:
         case str() | Text():
@@ -272,7 +272,7 @@ def summary(value: Any) -> str:
     return name if "[" in name or " of " in name else one_line(repr(value))
 
 
-def size_of(value: Any) -> int:
+def size_of(value: object) -> int:
     """Return the approximate size in bytes of a value on the host."""
     match value:
         case Histogram():
@@ -288,11 +288,11 @@ def size_of(value: Any) -> int:
     return int(getattr(value, "nbytes", 0)) or (len(value) if isinstance(value, bytes | str) else 16)
 
 
-def _read_numbers(at: float, value: Any) -> list[Point]:
+def _read_numbers(at: float, value: Mapping[Any, Any]) -> list[Point]:
     return [(name, (at, float(item))) for name, item in flatten(value)]
 
 
-def _read_band(at: float, value: Any) -> list[Point]:
+def _read_band(at: float, value: Histogram | Tensor | npt.ArrayLike) -> list[Point]:
     return [("", (at, *quantiles(value)))]
 
 
@@ -311,7 +311,7 @@ READERS: dict[Kind, Callable[[float, Any], list[Point]]] = {
 }
 
 
-def quantiles(value: Any) -> tuple[float, float, float]:
+def quantiles(value: Histogram | Tensor | npt.ArrayLike) -> tuple[float, float, float]:
     """Return the 10 %, 50 % and 90 % quantiles of the finite values; NaN if there are none."""
     if isinstance(value, Histogram):
         below = np.concatenate([[0], np.cumsum(value.counts)]) / max(value.total, 1)
@@ -323,6 +323,6 @@ def quantiles(value: Any) -> tuple[float, float, float]:
     return float(low), float(middle), float(high)
 
 
-def as_floats(value: Any) -> Floats:
+def as_floats(value: Tensor | npt.ArrayLike) -> Floats:
     """Return an array's or a tensor's numbers as float64, on the host."""
     return np.asarray(to_host(value.value if isinstance(value, Tensor) else value)).astype(np.float64)

@@ -9,15 +9,19 @@ Rule 3: a theme selects no backend and draws nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack
 
 import numpy as np
+import numpy.typing as npt
 
 from sightglass.core.errors import MissingExtraError, UnknownNameError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Style = Literal["light", "dark", "paper"]
 Context = Literal["paper", "notebook", "talk", "poster"]
@@ -58,6 +62,15 @@ FONT_SIZES: Final = (
     "font.size", "figure.titlesize", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize",
     "legend.fontsize", "legend.title_fontsize",
 )  # fmt: skip
+
+
+class ThemeOptions(TypedDict, total=False):
+    """The options of `theme` and `apply_theme`, as for `rc`."""
+
+    size: str | tuple[float, float] | None
+    context: Context
+    font_scale: float
+
 
 PANEL_OFFSET: Final = (-6.0, 6.0)
 PANEL_GID: Final = "sightglass-panel"
@@ -101,7 +114,7 @@ def rc(
 
 
 @contextmanager
-def theme(style: Style = "light", **options: Any) -> Iterator[None]:
+def theme(style: Style = "light", **options: Unpack[ThemeOptions]) -> Iterator[None]:
     """Apply a theme within a `with` block, and restore the previous settings after it.
 
     Args:
@@ -119,7 +132,12 @@ def theme(style: Style = "light", **options: Any) -> Iterator[None]:
         yield
 
 
-def apply_theme(axes: Any = None, *, style: Style = "light", **options: Any) -> None:
+def apply_theme(
+    axes: Axes | Sequence[Axes] | npt.NDArray[Any] | None = None,
+    *,
+    style: Style = "light",
+    **options: Unpack[ThemeOptions],
+) -> None:
     """Apply a theme to all figures created from now on in this process. Applying it again changes nothing.
 
     Args:
@@ -139,7 +157,9 @@ def apply_theme(axes: Any = None, *, style: Style = "light", **options: Any) -> 
         label_panels(axes)
 
 
-def label_panels(axes: Any, *, form: str = "({})", first: str = "a") -> None:
+def label_panels(
+    axes: Axes | Sequence[Axes] | Mapping[Any, Axes] | npt.NDArray[Any], *, form: str = "({})", first: str = "a"
+) -> None:
     """Label each panel with a letter at its upper left corner: (a), (b), … (z), (aa), and so on.
 
     Args:

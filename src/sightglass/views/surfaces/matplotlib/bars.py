@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 from matplotlib import rcParams as settings
+from matplotlib.artist import Artist
 
 from sightglass.views.latest_values import Bar, bars_of, is_numbered
 from sightglass.views.palette import ALARM, AXIS, NEGATIVE
@@ -22,13 +24,13 @@ BAR_IN: Final = 0.17  # the height of a row of text
 class BarPlot:
     """Draws one bar for each name: horizontal bars if named, vertical bars if numbered."""
 
-    animated_artists: Any = ()
+    animated_artists: Sequence[Artist] = ()
 
     def __init__(self, layout: Layout, scene: Scene) -> None:
         self._layout = layout
         self.axes = layout.axes()
         self._vertical = is_numbered(scene)
-        self._artists: list[Any] = []
+        self._artists: list[Artist] = []
         self.axes.spines["left"].set_visible(self._vertical)
         self.axes.tick_params(left=self._vertical, labelleft=self._vertical)
         self.axes.grid(visible=False)

@@ -14,9 +14,12 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
-from matplotlib.backend_bases import TimerBase
+from matplotlib.artist import Artist
+from matplotlib.backend_bases import Event, FigureCanvasBase, TimerBase
+from matplotlib.figure import Figure
 
 from sightglass.core.errors import ViewError, unknown
 
@@ -28,7 +31,7 @@ FILE_PERIOD_S: Final = 0.5  # encoding takes about 0.1 s; viewers of files rarel
 FORMATS: Final = ("png", "svg", "pdf", "jpg", "jpeg", "webp", "tiff", "eps", "ps")
 
 
-def is_live(canvas: Any) -> bool:
+def is_live(canvas: FigureCanvasBase) -> bool:
     """Return whether a canvas belongs to an interactive backend: one whose event loop has timers."""
     return type(canvas.new_timer(REFRESH_MS)) is not TimerBase
 
@@ -48,14 +51,14 @@ class Window:
 
     def __init__(
         self,
-        figure: Any,
+        figure: Figure,
         *,
-        animated_artists: Callable[[], Sequence[Any]],
+        animated_artists: Callable[[], Sequence[Artist]],
         tick: Callable[[], None],
         resized: Callable[[], None],
     ) -> None:
         self.closed = False
-        self._canvas = figure.canvas
+        self._canvas: Any = figure.canvas  # blitting is not in the base class
         self._figure = figure
         self._animated_artists = animated_artists
         self._tick, self._resized = tick, resized
@@ -125,10 +128,11 @@ class Window:
             if abs(pause - self._timer.interval) > REFRESH_MS:
                 self._timer.interval = pause
 
-    def _drawn(self, event: Any) -> None:
+    def _drawn(self, event: Event) -> None:
         if self._canvas.is_saving() or event.canvas is not self._canvas or not self.blits:
             return
-        self._background = self._canvas.copy_from_bbox(self._figure.bbox)
+        canvas: Any = event.canvas
+        self._background = canvas.copy_from_bbox(self._figure.bbox)
         self._draw_animated()
 
     def _draw_animated(self) -> None:
@@ -136,11 +140,11 @@ class Window:
             if artist.get_visible() and artist.axes is not None:
                 self._figure.draw_artist(artist)
 
-    def _on_resize(self, _event: Any) -> None:
+    def _on_resize(self, _event: Event) -> None:
         self._background = None
         self._resized()
 
-    def _on_close(self, _event: Any) -> None:
+    def _on_close(self, _event: Event) -> None:
         self.closed = True
         self.stop()
 
@@ -154,7 +158,7 @@ def _interruptible(stop: Callable[[], None]) -> Iterator[None]:
     """
     pressed: list[int] = []
 
-    def press(number: int, frame: Any) -> None:
+    def press(number: int, frame: FrameType | None) -> None:
         pressed.append(number)
         stop()
 
@@ -196,7 +200,7 @@ class FigureFile:
         """Whether it is time to write the file again."""
         return self._written_s is None or time.monotonic() - self._written_s >= FILE_PERIOD_S
 
-    def write(self, figure: Any) -> None:
+    def write(self, figure: Figure) -> None:
         """Write the figure atomically: readers see either the old or the new version.
 
         Raises:

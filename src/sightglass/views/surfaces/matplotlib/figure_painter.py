@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
 
 from sightglass.views.options import Span
 from sightglass.views.scene import Scene
@@ -24,7 +27,7 @@ class Painter(Protocol):
     """Draws the scenes of one view."""
 
     @property
-    def animated_artists(self) -> Sequence[Any]:
+    def animated_artists(self) -> Sequence[Artist]:
         """The artists that change with the values; all others stay the same until a full repaint."""
 
     def margins(self, scene: Scene) -> Margins:
@@ -53,7 +56,9 @@ class FigurePainter:
         blit: Whether the window draws the animated artists separately (see Matplotlib's guide to blitting).
     """
 
-    def __init__(self, figure: Any, axes: Any = None, *, live: bool = False, blit: bool = False) -> None:
+    def __init__(
+        self, figure: Figure | SubFigure, axes: Axes | None = None, *, live: bool = False, blit: bool = False
+    ) -> None:
         self.layout = Layout(figure, axes, live=live)
         self._text = FigureText(self.layout)
         self._painter: Painter | None = None
@@ -61,7 +66,7 @@ class FigurePainter:
         self._size = (0.0, 0.0)
 
     @property
-    def animated_artists(self) -> list[Any]:
+    def animated_artists(self) -> list[Artist]:
         """The artists that change with the values, in the order of painting."""
         artists = [] if self._painter is None else self._painter.animated_artists
         return [*self._text.animated_artists, *artists] if len(artists) else []

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 from matplotlib import colors
 from matplotlib import rcParams as settings
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
 from sightglass.views.distributions import StepHistograms, over_steps
@@ -27,12 +30,12 @@ RIDGE_HEIGHT: Final = 3.0  # of the tallest ridge, in distances between two ridg
 class HistogramPlot:
     """Draws the latest histogram of each stream, on common axes."""
 
-    animated_artists: Any = ()
+    animated_artists: Sequence[Artist] = ()
 
     def __init__(self, layout: Layout, scene: Scene) -> None:
         self._layout = layout
         self.axes = layout.axes()
-        self._artists: list[Any] = []
+        self._artists: list[Artist] = []
         set_ticks(self.axes.xaxis)
         set_ticks(self.axes.yaxis)
         self.axes.format_coord = lambda x, y: f"{number(x)}   {number(y)}"
@@ -100,13 +103,13 @@ class HistogramPlot:
 class StepHistogramPlot:
     """Draws histograms over steps, with a panel for each stream: as ridges, or as a heat map."""
 
-    animated_artists: Any = ()
+    animated_artists: Sequence[Artist] = ()
 
     def __init__(self, layout: Layout, scene: Scene) -> None:
         self._layout = layout
         self._over = scene.options.over
-        self._panels: list[Any] = []
-        self._artists: list[Any] = []
+        self._panels: list[Axes] = []
+        self._artists: list[Artist] = []
 
     def margins(self, scene: Scene) -> Margins:
         """Return the margins of the axes."""
@@ -147,7 +150,7 @@ class StepHistogramPlot:
             axes.set_ylabel("")
             self._layout.drop(axes)
 
-    def _ridge(self, axes: Any, over: StepHistograms, color: str) -> None:
+    def _ridge(self, axes: Axes, over: StepHistograms, color: str) -> None:
         n = len(over.steps)
         top = over.counts.max() or 1.0
         middles = (over.edges[1:] + over.edges[:-1]) / 2
@@ -164,7 +167,7 @@ class StepHistogramPlot:
         ridges.set_zorder(2.6)
         axes.add_collection(ridges, autolim=False)
         self._artists.append(ridges)
-        axes.set_xlim(bounded(over.edges[[0, -1]]))
+        axes.set_xlim(*bounded(over.edges[[0, -1]]))
         axes.set_ylim(-0.3, n - 1 + RIDGE_HEIGHT * 1.05)
         set_ticks(axes.xaxis)
         every = max(1, -(-n // 6))
@@ -173,7 +176,7 @@ class StepHistogramPlot:
         axes.grid(visible=False)
         axes.set_ylabel("step", color=AXIS, fontsize=settings["legend.fontsize"], loc="top", labelpad=2)
 
-    def _heat(self, axes: Any, over: StepHistograms) -> None:
+    def _heat(self, axes: Axes, over: StepHistograms) -> None:
         order = np.argsort(over.steps, kind="stable")
         steps, counts = over.steps[order], over.counts[order]
         kept = np.append(np.diff(steps) > 0, True)
@@ -185,7 +188,7 @@ class StepHistogramPlot:
         mesh = axes.pcolormesh(xs, bounded(over.edges), shown.T, cmap=color_map_of(diverging=False, bad=None), vmin=0.0)
         self._artists.append(mesh)
         axes.set_xlim(xs[0], xs[-1])
-        axes.set_ylim(bounded(over.edges[[0, -1]]))
+        axes.set_ylim(*bounded(over.edges[[0, -1]]))
         set_ticks(axes.xaxis)
         set_ticks(axes.yaxis)
         axes.grid(visible=False)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 from matplotlib import image as images
 from matplotlib import rcParams as settings
+from matplotlib.artist import Artist
 
 from sightglass.core.values import Figure
 from sightglass.views.latest_values import images_of
@@ -29,14 +31,14 @@ FORMATS: Final = {"image/png": "png", "image/jpeg": "jpeg", "image/webp": "webp"
 class ImageGrid:
     """Draws images in a grid, each above its caption, and encoded figures."""
 
-    animated_artists: Any = ()
+    animated_artists: Sequence[Artist] = ()
 
     def __init__(self, layout: Layout, scene: Scene) -> None:
         self._layout = layout
         self._view = scene.view
         self.axes = layout.axes()
         self.axes.set_axis_off()
-        self._artists: list[Any] = []
+        self._artists: list[Artist] = []
         self._shown: list[tuple[Any, str]] = []
         self._decoded_figures: dict[int, tuple[Figure, Any]] = {}
 

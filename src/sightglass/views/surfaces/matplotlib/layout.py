@@ -15,8 +15,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from matplotlib import rcParams as settings
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
-from matplotlib.transforms import Bbox, ScaledTranslation
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox, ScaledTranslation, Transform
 
 from sightglass.views.latest_values import is_numbered, log_axis_notices
 from sightglass.views.palette import ALARM, AXIS
@@ -73,11 +77,12 @@ class Layout:
         live: Whether repaints are frequent, so that limits leave room for new values.
     """
 
-    def __init__(self, figure: Any, axes: Any = None, *, live: bool = False) -> None:
+    def __init__(self, figure: Figure | SubFigure, axes: Axes | None = None, *, live: bool = False) -> None:
         self.live = live
-        self.figure = figure
-        self.given = axes
-        self.frame = figure.add_axes(axes.get_position() if axes is not None else (0.1, 0.1, 0.8, 0.8), zorder=-1)
+        self.figure: Any = figure  # a figure or a subfigure; the common base class lacks `dpi`
+        self.given: Any = axes
+        box = axes.get_position().bounds if axes is not None else (0.1, 0.1, 0.8, 0.8)
+        self.frame = figure.add_axes(box, zorder=-1)
         self.frame.set_axis_off()
         self.frame.set_navigate(False)
         self.frame.patch.set_visible(False)
@@ -124,9 +129,11 @@ class Layout:
         self.frame.set_position(box)
         return any(abs(a - b) > 1e-6 for a, b in zip(before.bounds, box.bounds, strict=True))
 
-    def corner(self, x: float, y: float) -> Any:
+    def corner(self, x: float, y: float) -> Transform:
         """Return a transform in inches from a corner of the frame."""
-        return self.figure.dpi_scale_trans + ScaledTranslation(x, y, self.frame.transAxes)
+        anchor: Any = self.frame.transAxes
+        transform: Transform = self.figure.dpi_scale_trans + ScaledTranslation(x, y, anchor)
+        return transform
 
     def axes(self, **options: Any) -> Any:
         """Return axes that cover the frame: the user's, or new ones."""
@@ -139,12 +146,12 @@ class Layout:
         axes.patch.set_visible(False)
         return axes
 
-    def drop(self, axes: Any) -> None:
+    def drop(self, axes: Axes) -> None:
         """Remove axes, unless they are the user's."""
         if axes is not self.given and axes.figure is not None:
             axes.remove()
 
-    def resize(self, panels: list[Any], n: int) -> None:
+    def resize(self, panels: list[Axes], n: int) -> None:
         """Make a list of axes `n` long. A single one is the user's, if there are such axes."""
         if len(panels) == n:
             return
@@ -186,13 +193,13 @@ class FigureText:
         self._value = self._text(layout.corner(0, 1), weight="bold", size=settings["axes.titlesize"])
         self._subtitle = self._text(layout.corner(1, 1), color=AXIS, ha="right", size=settings["legend.fontsize"])
         self._more = self._text(layout.corner(0, 1), color=AXIS, size=settings["legend.fontsize"])
-        self._entries: list[tuple[Any, Any, Any]] = []
-        self._notices: list[Any] = []
+        self._entries: list[tuple[Line2D, Text, Text]] = []
+        self._notices: list[Text] = []
         self._slots: dict[str, float] = {}
         self._static: tuple[Any, ...] = ()
 
     @property
-    def animated_artists(self) -> list[Any]:
+    def animated_artists(self) -> list[Artist]:
         """The artists that change with the values."""
         return [self._value, self._subtitle, self._more, *(part for entry in self._entries for part in entry)]
 
@@ -275,7 +282,7 @@ class FigureText:
         self._more.set(text=f"+{left_out} more" if left_out else "", ha="right")
         self._more.set_position((left + layout.width_in, y))
 
-    def _entry(self) -> tuple[Any, Any, Any]:
+    def _entry(self) -> tuple[Line2D, Text, Text]:
         corner, size = self.layout.corner(0, 1), settings["legend.fontsize"]
         swatch = Line2D([], [], linewidth=2.2, transform=corner, clip_on=False, solid_capstyle="butt")
         self.layout.frame.add_artist(swatch)
@@ -302,7 +309,7 @@ class FigureText:
         lines = textwrap.wrap(notice, n, max_lines=2, placeholder=" …")
         return [("▸ " if i == 0 else "  ") + line for i, line in enumerate(lines)]
 
-    def _text(self, transform: Any, *, x: float = 0, y: float = 0, text: str = "", **style: Any) -> Any:
+    def _text(self, transform: Transform, *, x: float = 0, y: float = 0, text: str = "", **style: Any) -> Text:
         return self.layout.frame.text(x, y, text, transform=transform, clip_on=False, **style)
 
 
@@ -318,7 +325,7 @@ def entries_of(scene: Scene) -> list[LegendEntry]:
     return []
 
 
-def remove_artists(artists: Iterable[Any]) -> None:
+def remove_artists(artists: Iterable[Artist]) -> None:
     """Remove artists from their axes."""
     for artist in artists:
         if artist.axes is not None:

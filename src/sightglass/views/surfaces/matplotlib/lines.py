@@ -12,7 +12,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib import rcParams as settings
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.lines import Line2D
 
@@ -49,7 +52,7 @@ class LinePlot:
         self._second = self.axes.twinx() if any(series.second for series in scene.series) else None
         self._lines: list[_LineArtists] = []
         self._marks = [self._mark(char, color, filled=filled) for char, _, color, filled in MARKS]
-        self._notes: list[Any] = []
+        self._notes: list[Artist] = []
         self._limits: dict[str, Span] = {}
         self._home: dict[str, Span] = {}
         self._is_setting_limits = False
@@ -74,7 +77,7 @@ class LinePlot:
         return low, high
 
     @property
-    def animated_artists(self) -> list[Any]:
+    def animated_artists(self) -> list[Artist]:
         """The artists that change with the values, in drawing order."""
         parts = [part for line in self._lines for part in line.parts]
         # In the order in which Matplotlib draws them: axes by axes, by zorder.
@@ -209,7 +212,7 @@ class LinePlot:
         ahead = ROOM_AHEAD if grows else 0.0
         return _settled_limits(self._limits.get("x"), need, log=options.log_x, pad=0.0, ahead=ahead, exact=ended)
 
-    def _changed(self, _axes: Any) -> None:
+    def _changed(self, _axes: Axes) -> None:
         if self._is_setting_limits or self._home:
             return
         self._home = dict(self._limits)
@@ -289,7 +292,7 @@ MARKS: Final = (("x", 0.0, ALARM, True), ("^", 1.0, ALARM, True), ("v", 0.0, ALA
 class _LineArtists:
     """The artists of one line: with its band and the raw line under a smoothed one."""
 
-    def __init__(self, axes: Any) -> None:
+    def __init__(self, axes: Axes) -> None:
         self.axes = axes
         self._line = Line2D([], [], zorder=Z_LINE)
         self._raw = Line2D([], [], zorder=Z_RAW, alpha=0.28, linewidth=0.9)
@@ -300,7 +303,7 @@ class _LineArtists:
         axes.add_collection(self._band, autolim=False)
 
     @property
-    def parts(self) -> list[Any]:
+    def parts(self) -> list[Artist]:
         """The artists, in drawing order."""
         return [self._band, self._raw, self._line, self._head]
 
@@ -349,10 +352,11 @@ def _band(series: LineSeries) -> list[Floats]:
     return outlines
 
 
-def _alone(known: Any) -> Any:
+def _alone(known: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Return which points have no neighbour, of shape (n,)."""
     padded = np.concatenate([[False], known, [False]])
-    return known & ~padded[:-2] & ~padded[2:]
+    alone: npt.NDArray[np.bool_] = known & ~padded[:-2] & ~padded[2:]
+    return alone
 
 
 def _kind_of(scene: Scene) -> tuple[Any, ...]:
@@ -388,7 +392,7 @@ def _settled_limits(
     return low, high
 
 
-def _forget_zooms(axes: Any) -> None:
+def _forget_zooms(axes: Axes) -> None:
     toolbar = getattr(axes.figure.canvas, "toolbar", None)
     if toolbar is not None:
         toolbar.update()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 from matplotlib import rcParams as settings
+from matplotlib.artist import Artist
 
 from sightglass.views.scales import Axis, axis_of
 from sightglass.views.scene import LineSeries, Scene
@@ -19,7 +21,7 @@ ANGLES: Final = (24, -56)  # elevation and azimuth at which no axis hides anothe
 class LinePlot3D:
     """Draws lines in x, y and z, which can be rotated with the mouse."""
 
-    animated_artists: Any = ()
+    animated_artists: Sequence[Artist] = ()
 
     def __init__(self, layout: Layout, scene: Scene) -> None:
         self._layout = layout

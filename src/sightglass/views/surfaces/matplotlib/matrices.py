@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from matplotlib import colors
 from matplotlib import rcParams as settings
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 
 from sightglass.views.latest_values import bounds_of, resample
 from sightglass.views.palette import ALARM, AXIS, MISSING, hex_of
-from sightglass.views.scene import Scene
+from sightglass.views.scene import Floats, Scene
 from sightglass.views.series_buffer import as_floats
 
 from .layout import MAX_PANELS, Layout, Margins, remove_artists
@@ -26,13 +29,13 @@ MIN_SPAN: Final = 1e-290
 class HeatmapPlot:
     """Draws matrices, each with its colour bar; of entries that share a pixel, the largest is shown."""
 
-    animated_artists: Any = ()
+    animated_artists: Sequence[Artist] = ()
 
     def __init__(self, layout: Layout, scene: Scene) -> None:
         self._layout = layout
-        self._panels: list[Any] = []
-        self._keys: list[Any] = []
-        self._artists: list[Any] = []
+        self._panels: list[Axes] = []
+        self._keys: list[Axes] = []
+        self._artists: list[Artist] = []
 
     def margins(self, scene: Scene) -> Margins:
         """Return the margins of the axes."""
@@ -80,7 +83,7 @@ class HeatmapPlot:
             axes.set_aspect("auto")
             self._layout.drop(axes)
 
-    def _matrix(self, axes: Any, key: Any, matrix: Any) -> None:
+    def _matrix(self, axes: Axes, key: Axes, matrix: Floats) -> None:
         bounds, (tall, wide) = bounds_of(matrix), matrix.shape
         small = resample(matrix, min(tall, MAX_CELLS), min(wide, MAX_CELLS), mean=False)
         low, high = bounded([bounds.low, bounds.high]).tolist()
@@ -95,7 +98,7 @@ class HeatmapPlot:
         axes.grid(visible=False)
         for axis in (axes.xaxis, axes.yaxis):
             set_ticks(axis)
-        axes.format_coord = lambda x, y: f"row {round(y)}, column {round(x)}"
+        axes.format_coord = lambda x, y: f"row {round(y)}, column {round(x)}"  # type: ignore[method-assign]
         text = f"{tall:,} x {wide:,}{f', {bounds.n_bad:,} not finite' if bounds.n_bad else ''}"
         axes.set_xlabel(
             text, loc="right", color=ALARM if bounds.n_bad else AXIS, fontsize=settings["legend.fontsize"], labelpad=2

@@ -11,7 +11,9 @@ from typing import Any, Final
 
 from matplotlib import colors, font_manager
 from matplotlib import rcParams as settings
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.textpath import text_to_path
+from matplotlib.typing import ColorType
 
 from sightglass.views.palette import DIVERGING, SEQUENTIAL
 from sightglass.views.theme import rc
@@ -31,7 +33,7 @@ BOX: Final = "□"
 MONO: Final = ("DejaVu Sans Mono",)
 
 
-def rc_params(*, dark: bool, size: Any = None) -> dict[str, Any]:
+def rc_params(*, dark: bool, size: str | tuple[float, float] | None = None) -> dict[str, Any]:
     """Return the rcParams for drawing a view.
 
     Args:
@@ -51,13 +53,13 @@ def rc_params(*, dark: bool, size: Any = None) -> dict[str, Any]:
     }
 
 
-def is_dark(color: Any) -> bool:
+def is_dark(color: ColorType) -> bool:
     """Return whether a colour is closer to black than to white (relative luminance, ITU-R BT.709)."""
     red, green, blue, alpha = colors.to_rgba(color)
     return bool(alpha > 0 and 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.5)
 
 
-def background_is_dark(dark: bool | None, figure: Any = None) -> bool:
+def background_is_dark(dark: bool | None, figure: Figure | SubFigure | None = None) -> bool:
     """Return whether the background is dark: as requested, else as the figure's, else as rcParams say."""
     if dark is not None:
         return dark
@@ -120,7 +122,7 @@ def fitted(text: str, room_in: float, points: float, *, bold: bool = False, midd
     return "…"
 
 
-def color_map_of(*, diverging: bool, bad: Any) -> Any:
+def color_map_of(*, diverging: bool, bad: str | None) -> colors.Colormap:
     """Return the colour map of a matrix."""
     color_map = colors.LinearSegmentedColormap.from_list("sightglass", DIVERGING if diverging else SEQUENTIAL)
     return color_map.with_extremes(bad=bad if bad is not None else (0, 0, 0, 0))

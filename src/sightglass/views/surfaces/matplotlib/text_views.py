@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from matplotlib import rcParams as settings
+from matplotlib.artist import Artist
 
 from sightglass.views.latest_values import latest_histogram
 from sightglass.views.palette import AXIS
@@ -21,14 +23,14 @@ POINTS: Final = 8.5
 class RecordTable:
     """Draws the last records as text, the newest at the bottom."""
 
-    animated_artists: Any = ()
+    animated_artists: Sequence[Artist] = ()
 
     def __init__(self, layout: Layout, scene: Scene) -> None:
         self._layout = layout
         self._view = scene.view
         self.axes = layout.axes()
         self.axes.set_axis_off()
-        self._artists: list[Any] = []
+        self._artists: list[Artist] = []
         self._scene = scene
 
     def margins(self, scene: Scene) -> Margins:
@@ -98,7 +100,7 @@ class RecordTable:
 class EmptyPlot:
     """Draws a message while there is nothing else to draw."""
 
-    animated_artists: Any = ()
+    animated_artists: Sequence[Artist] = ()
 
     def __init__(self, layout: Layout, scene: Scene) -> None:
         self._layout = layout

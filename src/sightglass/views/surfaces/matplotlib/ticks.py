@@ -11,6 +11,8 @@ from datetime import datetime
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
+from matplotlib.axis import Axis as MatplotlibAxis
 from matplotlib.ticker import FixedFormatter, FixedLocator, Formatter, Locator, LogLocator, NullFormatter
 
 from sightglass.views.scales import Axis, number, tick_labels
@@ -111,7 +113,7 @@ class TimeFormatter(Formatter):  # type: ignore[misc,unused-ignore]
         return labels
 
 
-def bounded(values: Any) -> Any:
+def bounded(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """Clip numbers to the range that an axis can show; NaN stays."""
     return np.clip(np.asarray(values, np.float64), -MOST, MOST)
 
@@ -124,7 +126,7 @@ def ends_of(axis: Axis | None) -> tuple[float, float]:
     return (low, high) if high > low else (low, low + (abs(low) * 1e-9 or 1e-300))
 
 
-def set_ticks(axis: Any, *, log: bool = False, clock: bool = False) -> None:
+def set_ticks(axis: MatplotlibAxis, *, log: bool = False, clock: bool = False) -> None:
     """Set the ticks of an axis as on the other surfaces.
 
     Args:
@@ -139,7 +141,7 @@ def set_ticks(axis: Any, *, log: bool = False, clock: bool = False) -> None:
         axis.set_minor_formatter(NullFormatter())
 
 
-def set_categories(axis: Any, categories: Sequence[str], *, room_in: float) -> bool:
+def set_categories(axis: MatplotlibAxis, categories: Sequence[str], *, room_in: float) -> bool:
     """Label an axis with category names at 0, 1, 2 …, as many as fit, and return whether the labels are rotated.
 
     Args:
@@ -158,7 +160,7 @@ def set_categories(axis: Any, categories: Sequence[str], *, room_in: float) -> b
     for tick in axis.get_major_ticks(len(at)):
         for label in (tick.label1, tick.label2):
             label.set_parse_math(False)
-            label.set_ha("right" if turned else "center")
+            label.set_horizontalalignment("right" if turned else "center")
             label.set_rotation_mode("anchor" if turned else "default")
     return turned
 

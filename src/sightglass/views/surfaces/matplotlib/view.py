@@ -27,8 +27,10 @@ from sightglass.views.stream_set import StreamSet
 
 try:
     import matplotlib as mpl
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 except ImportError:
     raise MissingExtraError("matplotlib", extra="plot", purpose="Drawing with Matplotlib") from None
 
@@ -72,12 +74,12 @@ class MatplotlibView(LiveView):
         view: str | None = None,
         title: str | None = None,
         second: Iterable[Source] = (),
-        figure: Any = None,
-        axes: Any = None,
+        figure: Figure | SubFigure | None = None,
+        axes: Axes | None = None,
         path: str | os.PathLike[str] | None = None,
         window: bool | None = None,
         size: str | tuple[float, float] | None = None,
-        **options: Any,
+        **options: object,
     ) -> None:
         drawn = options_of(options, surface="matplotlib", own=OWN)
         self._streams = StreamSet(sources, view=view, title=title, second=second, options=drawn)
@@ -87,7 +89,9 @@ class MatplotlibView(LiveView):
         # With a figure of their own, or with window=False, users show the figure themselves.
         self._given = given is not None or window is False
         with self._context():
-            self.figure = given if given is not None else _new_figure(windowed=path is None and window is not False)
+            self.figure: Any = (
+                given if given is not None else _new_figure(windowed=path is None and window is not False)
+            )
             canvas = self.figure.canvas
             root = canvas.figure
             self._window: Window | None = None
@@ -224,7 +228,7 @@ class MatplotlibView(LiveView):
         if not self.ended:
             time.sleep(min(seconds, SLICE_S))
 
-    def _animated_artists(self) -> list[Any]:
+    def _animated_artists(self) -> list[Artist]:
         return self._painter.animated_artists
 
     def _tick(self) -> None:

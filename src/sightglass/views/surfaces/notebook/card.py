@@ -84,7 +84,7 @@ class RunCard:
         cells.watch()
         return self._widget.bundle(repr(self._run))
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         return self.bundle()
 
     def _receive(self, message: Mapping[str, Any]) -> None:
@@ -249,10 +249,10 @@ def _typed(value: Any, control: Mapping[str, Any]) -> Any:
     return float(value) if control.get("type") == "float" and isinstance(value, int) else value
 
 
-def _cut(text: Any) -> str:
+def _cut(text: object) -> str:
     shown = str(text)
     return shown if len(shown) <= MAX_TEXT else f"{shown[: MAX_TEXT - 1]}…"
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else _cut(repr(value))

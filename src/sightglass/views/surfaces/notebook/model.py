@@ -36,7 +36,7 @@ class WidgetModel:
         MissingExtraError: anywidget is not installed.
     """
 
-    def __init__(self, script: str, *, purpose: str, received: Receive, views: bool = False, **options: Any) -> None:
+    def __init__(self, script: str, *, purpose: str, received: Receive, views: bool = False, **options: object) -> None:
         widget_class, library = _widget_classes(purpose)
         shared = library().model_id if views else ""
         # The page finds its own model by this key, and asks it whether the kernel is alive.

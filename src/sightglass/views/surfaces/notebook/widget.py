@@ -58,7 +58,7 @@ class NotebookView(LiveView):
         title: str | None = None,
         second: Source | Iterable[Source] = (),
         height: int = HEIGHT,
-        **options: Any,
+        **options: object,
     ) -> None:
         if not isinstance(height, int) or height < MIN_HEIGHT:
             raise ViewError(f"Expected a height of at least {MIN_HEIGHT} pixels, got {height!r}")
@@ -141,7 +141,7 @@ class NotebookView(LiveView):
         for content, buffers in messages:
             self._widget.send(content, buffers)
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         return self.bundle()
 
     def _ipython_display_(self) -> None:

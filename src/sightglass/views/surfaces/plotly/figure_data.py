@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from .style import Json, bare
+
+if TYPE_CHECKING:
+    from plotly.basedatatypes import BaseFigure, BasePlotlyType
 
 LIMITS: Final = ("range", "autorange")
 
@@ -35,7 +38,7 @@ class FigureData:
     notices: tuple[str, ...] = ()
 
 
-def refresh(figure: Any, old: FigureData, new: FigureData) -> FigureData:
+def refresh(figure: BaseFigure, old: FigureData, new: FigureData) -> FigureData:
     """Update a figure from one state to the next, and return the state that it shows then.
 
     Args:
@@ -80,7 +83,7 @@ def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Json:
     return found
 
 
-def explicit(axis: Any) -> tuple[float, float] | None:
+def explicit(axis: BasePlotlyType) -> tuple[float, float] | None:
     """Return the limits set on an axis of a figure, by this module or the viewer; `None` if it autoscales."""
     props = axis.to_plotly_json()
     limits = props.get("range")
@@ -89,7 +92,7 @@ def explicit(axis: Any) -> tuple[float, float] | None:
     return limits[0], limits[1]
 
 
-def _put(target: Any, change: Mapping[str, Any]) -> None:
+def _put(target: BasePlotlyType, change: Mapping[str, Any]) -> None:
     """Set attributes. Plotly's `update` would merge lists instead of replacing them."""
     for name, value in change.items():
         if isinstance(value, Mapping) and name in target and hasattr(target[name], "to_plotly_json"):
@@ -107,14 +110,14 @@ def _n_kept(old: list[Json], new: list[Json]) -> int:
     return n
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(one: object, other: object) -> bool:
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         plain = one.dtype.kind not in "fc"
         return one.shape == other.shape and one.dtype == other.dtype and np.array_equal(one, other, equal_nan=not plain)
     return type(one) is type(other) and not isinstance(one, np.ndarray) and bool(one == other)
 
 
-def _leave_zoomed(figure: Any, old: Json, relaid: Json) -> None:
+def _leave_zoomed(figure: BaseFigure, old: Json, relaid: Json) -> None:
     """Drop changes to the limits of axes that the viewer has zoomed or panned."""
     for name in [name for name in relaid if name.startswith(("xaxis", "yaxis")) and isinstance(relaid[name], dict)]:
         if not set(LIMITS) & set(relaid[name]) or name not in old:

@@ -162,7 +162,7 @@ def _styled(series: LineSeries) -> Json:
     return {**found, "connectgaps": False}
 
 
-def _band(x: Any, low: Floats, high: Floats) -> Json:
+def _band(x: Floats, low: Floats, high: Floats) -> Json:
     """Return the outline of a band, one polygon per stretch without a gap."""
     solid = np.isfinite(low) & np.isfinite(high)
     if solid.all():

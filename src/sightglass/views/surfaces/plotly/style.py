@@ -95,13 +95,13 @@ def color_scale(style: PlotlyStyle, *, diverging: bool) -> list[list[Any]]:
     return [[i / (len(stops) - 1), color] for i, color in enumerate(stops)]
 
 
-def color_bar(style: PlotlyStyle, **more: Any) -> Json:
+def color_bar(style: PlotlyStyle, **more: object) -> Json:
     """Return a colour bar."""
     font = {"color": style.muted, "size": 11}
     return {"thickness": 10, "outlinewidth": 0, "ticks": "", "tickfont": font, "xpad": 8, "ypad": 0, **more}
 
 
-def axis(style: PlotlyStyle, **more: Any) -> Json:
+def axis(style: PlotlyStyle, **more: object) -> Json:
     """Return an axis with small grey labels, a thin grid and no frame."""
     return {
         "gridcolor": style.grid,
@@ -116,7 +116,7 @@ def axis(style: PlotlyStyle, **more: Any) -> Json:
     } | more
 
 
-def bare(**more: Any) -> Json:
+def bare(**more: object) -> Json:
     """Return a hidden axis."""
     return {"visible": False, "showgrid": False, "zeroline": False, **more}
 

@@ -61,7 +61,7 @@ class PlotlyView(LiveView):
         title: str | None = None,
         second: Source | Iterable[Source] = (),
         height: int | None = None,
-        **options: Any,
+        **options: object,
     ) -> None:
         drawn = options_of(options, surface="plotly", own=("height",))
         if height is not None and (not isinstance(height, int) or height < MIN_HEIGHT):

@@ -13,7 +13,6 @@ import textwrap
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from rich import get_console
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -119,7 +118,7 @@ class TerminalView(LiveView):
         second: Iterable[Source] = (),
         height: int | None = None,
         console: Console | None = None,
-        **options: Any,
+        **options: object,
     ) -> None:
         drawn = options_of(options, surface="terminal", own=("height", "console"))
         self._streams = StreamSet(sources, view=view, title=title, second=second, options=drawn, flat=True)
