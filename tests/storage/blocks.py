@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from sightglass.core.columns import Columns
 from sightglass.core.errors import DamagedError
 from sightglass.storage.format.block import CHECKED, COLUMNS, HEAD, HEAD_BYTES
 from sightglass.storage.format.block_entries import BlockEntries, BlockEntry, Heads
 from sightglass.storage.format.framing import Frame, RandomAccessFile, Scan, checksum, payload
+from sightglass.storage.read.concat import Join
+from sightglass.storage.read.segment_reader import SegmentReader
 
 
 def entry_of(payload: bytes | bytearray | memoryview, *, offset: int = 0, length: int | None = None) -> BlockEntry:
@@ -51,3 +54,12 @@ def changed(payload: bytes | memoryview, **fields: Any) -> bytes:
             head[name] = value
     head["checksum"] = checksum(data[CHECKED : HEAD_BYTES + int(head["texts"].sum())])
     return bytes(data)
+
+
+def columns_of(segment: SegmentReader, entries: BlockEntries) -> Columns:
+    """Read blocks as one piece; damaged ones are left out."""
+    join = Join(int(entries.rows["n"].sum()), int(entries.rows["length"].sum()))
+    for columns in segment.loads(entries):
+        if columns is not None:
+            join.add(columns)
+    return join.columns()

@@ -74,7 +74,7 @@ def test_logged_figures_are_pictures_of_that_moment(tmp_path):
 def test_a_value_that_is_not_a_figure_is_refused(tmp_path):
     made = figure()
     with (  # noqa: PT031
-        pytest.warns(RuntimeWarning, match=r"Values of 'axes' cannot be kept: .*got Axes"),
+        pytest.warns(RuntimeWarning, match=r"Values of 'axes' cannot be recorded: .*got Axes"),
         sg.init("job", dir=tmp_path) as run,
     ):
         run.log({"axes": made.axes[0], "x": np.float32(1)})
@@ -94,7 +94,7 @@ def test_a_figure_that_cannot_be_drawn_is_the_callers_error(tmp_path):
         assert [record.value for record in old.stream("x")] == [2]
 
 
-@pytest.mark.filterwarnings("ignore:Values of .* cannot be kept:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:Values of .* cannot be recorded:RuntimeWarning")
 def test_lists_of_figures_are_lists_of_pictures(tmp_path):
     with sg.init("job", dir=tmp_path) as run:
         run.log({"several": [figure(1.0), figure(2.0)]})

@@ -1,4 +1,4 @@
-"""Run directories: their names, and who has which."""
+"""Run directories: their names, and which run owns which."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Final
 from .run_file import RunFile, create, write
 
 MAX_NAME_BYTES: Final = 150
-"""How much of a run's name stands in that of its directory: file systems take 255 bytes, with date and counter."""
+"""Of a run's name in that of its directory: file systems allow 255 bytes, with date and counter."""
 
 
 def choose(parent: Path, name: str) -> Path:
-    """Return the directory of a new run, `{name}-{date}-{time}`, with a counter when that is taken; nothing is made."""
+    """Return the directory of a new run, `{name}-{date}-{time}`, with a counter if that exists; create nothing."""
     safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name).strip(".")
     safe = safe.encode("utf-8", "replace")[:MAX_NAME_BYTES].decode("utf-8", "ignore") or "run"
     return _free(parent / f"{safe}-{time.strftime('%Y-%m-%d-%H%M%S')}")
 
 
 def claim(path: Path) -> Path:
-    """Make a new run's directory, or one with a counter if another run was faster, and return it.
+    """Create a new run's directory, or one with a counter if another run was faster, and return it.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: It cannot be created.
     """
     while True:
         try:
@@ -33,7 +33,7 @@ def claim(path: Path) -> Path:
             return path
         except FileExistsError:
             taken, path = path, _free(path)
-            if path == taken:  # it is something above it that is there already, such as a link that leads nowhere
+            if path == taken:  # something above it exists, such as a link that leads nowhere
                 raise
 
 
@@ -46,10 +46,10 @@ def _free(base: Path) -> Path:
 
 
 class RunDirectory:
-    """The directory of a run: made when the first file goes there, with a `run.json` that says what the run is.
+    """The directory of a run: created with its first file, and with a `run.json` that describes the run.
 
     Attributes:
-        path: Where it is; final once it is made.
+        path: The directory; final once it exists.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class RunDirectory:
         about: Callable[[], RunFile],
         moved: Callable[[Path], None] = lambda path: None,
     ) -> None:
-        """Choose a place, and make nothing yet.
+        """Choose a path, and create nothing yet.
 
         Args:
-            path: Where it is to be.
-            shared: Whether others may have it, too; else a counter is added if another run was faster.
-            about: Tells what `run.json` says.
-            moved: Is told where the directory is, if another run was faster.
+            path: The wanted path.
+            shared: Whether other processes may use it, too; otherwise a counter is added if another run was faster.
+            about: Returns the contents of `run.json`.
+            moved: Called with the path of the directory, if another run was faster.
         """
         self.path = path
         self._shared = shared
@@ -76,10 +76,10 @@ class RunDirectory:
         self._lock = threading.RLock()
 
     def open(self) -> Path:
-        """Make what is not there, or not there any more, and return the directory; from any thread.
+        """Create the directory and its file, unless they exist, and return the directory; from any thread.
 
         Raises:
-            OSError: It cannot be made.
+            OSError: It cannot be created.
         """
         with self._lock:
             if self._shared or self._file is not None:
@@ -93,7 +93,7 @@ class RunDirectory:
             return self.path
 
     def end(self, about: Callable[[], RunFile]) -> None:
-        """Say how the run ended, if anything was written.
+        """Write how the run ended, if anything was written.
 
         Raises:
             OSError: It cannot be written.

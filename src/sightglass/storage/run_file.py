@@ -1,10 +1,10 @@
 """What a run says of itself: `run.json` in its directory; and the runs in a folder.
 
-Rule 1: every process writes a file of its own, and no other's. The first to come makes `run.json`; a process that goes
-on in its directory, or another rank that shares it, writes `run-{started_ms}-rank{rank}.json`.
-Rule 2: a file is replaced as a whole, so that nobody reads half of one.
-Rule 3: what cannot be read, or has another type than expected, counts as not told. A run that says nothing of itself is
-listed all the same, if record files lie in its directory, whoever wrote them.
+Rule 1: every process writes its own file only. The first process writes `run.json`; a process that continues in its
+directory, or another rank that shares it, writes `run-{started_ms}-rank{rank}.json`.
+Rule 2: a file is replaced as a whole, so a reader never sees half of one.
+Rule 3: a field that cannot be read, or has another type than expected, has its default. A run without such a file is
+listed, too, if its directory has record files of any program.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_FILE_BYTES: Final = 16 * 2**20
 MAX_DEPTH: Final = 4
 MAX_NESTING: Final = 32
 MAX_CACHED: Final = 100_000
-ELSEWHERE_S: Final = 600.0
+ELSEWHERE_S: Final = 600.0  # longer than runs usually pause between two records, or file systems delay a write
 
 OWN_NAME: Final = re.compile(r"run(-.*)?\.json")
 FOREIGN_NAME: Final = re.compile(r"summary\.\d+|tfevents")
@@ -41,21 +41,21 @@ NOT_RECORDS: Final = ("_lineage", "_explain", ".pb")
 
 
 class RunFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run says of itself.
+    """The description of a run by one of its processes.
 
     Attributes:
         version: Of this format.
         name: The run's name.
         id: Its id, 12 hexadecimal digits.
-        config: What it was configured with.
+        config: Its configuration.
         started: When it began, in seconds since the Unix epoch.
         host: The machine.
         pid: Its process.
         rank: The number of the process in its program.
-        ended: When it ended, or `None` as long as it has not.
+        ended: When it ended, or `None` while it runs.
         state: How it ended.
-        events: How many events of each name there were, as told at the end.
-        described: What it had: controls, actions, functions, as told at the end.
+        events: How many events of each name there were, written at the end.
+        described: Its controls, actions and functions, written at the end.
     """
 
     version: int = VERSION
@@ -79,8 +79,8 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
         path: Its directory.
         name: Its name, or its directory's.
         id: Its id, or empty.
-        state: As it says itself; "died" if it did not end and does not live, "recorded" if it says nothing of itself.
-        started: When it began, in seconds since the Unix epoch, as it or the names of its files say; 0 if neither does.
+        state: From its file; "died" if it did not end and is not alive, "recorded" without a file.
+        started: When it began, in seconds since the Unix epoch, from its file or the names of its files; else 0.
         ended: When it ended, or `None`.
         changed: When its files last changed.
         n_bytes: How large its files are.
@@ -97,10 +97,10 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def create(directory: Path, run: RunFile) -> Path:
-    """Make the file of a process that begins to write into a run directory, and return where it is.
+    """Create the file of a process that begins to write into a run directory, and return its path.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: It cannot be created.
     """
     mine = f"run-{round(run.started * 1000)}-rank{run.rank}"
     for name in (NAME, f"{mine}.json", f"{mine}-{os.getpid()}.json"):
@@ -127,12 +127,12 @@ def write(path: Path, run: RunFile) -> None:
 
 
 def _encode(run: RunFile) -> bytes:
-    told = msgspec.structs.replace(run, config=_plain(run.config), described=_plain(run.described))
-    return msgspec.json.format(msgspec.json.encode(told), indent=2)
+    plain = msgspec.structs.replace(run, config=_plain(run.config), described=_plain(run.described))
+    return msgspec.json.format(msgspec.json.encode(plain), indent=2)
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """Make of a value what JSON has; of what it has not, a text."""
+    """Return a value as JSON types; other types become text."""
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
     if value is None or type(value) in (bool, int, float):
@@ -153,7 +153,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
 
 
 def read(path: Path) -> RunFile | None:
-    """Read a file; what it does not tell, or tells in a way that is not understood, has its default.
+    """Read a file; a field that is missing or has another type has its default.
 
     Returns:
         `None` if nothing can be read.
@@ -161,15 +161,15 @@ def read(path: Path) -> RunFile | None:
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
-        told = msgspec.json.decode(data) if len(data) <= MAX_FILE_BYTES else None
+        found = msgspec.json.decode(data) if len(data) <= MAX_FILE_BYTES else None
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    if not isinstance(told, dict):
+    if not isinstance(found, dict):
         return None
     known: dict[str, Any] = {}
     for field in _fields():
         with contextlib.suppress(msgspec.MsgspecError, KeyError):
-            known[field.name] = msgspec.convert(told[field.name], field.type)
+            known[field.name] = msgspec.convert(found[field.name], field.type)
     return RunFile(**known)
 
 
@@ -189,14 +189,14 @@ def read_all(directory: Path) -> list[RunFile]:
 
 
 def together(files: Iterable[RunFile], *, rank: int | None = None) -> RunFile:
-    """Tell of a run what its processes tell.
+    """Combine the files of the processes of a run.
 
     Args:
         files: The earliest first.
-        rank: Whose; by default the lowest.
+        rank: The rank; by default the lowest.
 
     Returns:
-        What the latest process of the rank says, but that the run began with the first, and with the events of all.
+        The file of the latest process of the rank, with the start of the first and the events of all.
     """
     every = list(files)
     if not every:
@@ -220,15 +220,15 @@ def runs_in(folder: Path, *, alive: Callable[[str], bool]) -> list[RunEntry]:
     A run is a directory that has a `run.json` or record files: ours, MindSpore's or TensorBoard's, by their names.
 
     Args:
-        folder: Where they are, up to `MAX_DEPTH` directories deep; links to directories are not followed.
-        alive: Tells whether the run of an id lives.
+        folder: Searched up to `MAX_DEPTH` directories deep; links to directories are not followed.
+        alive: Returns whether the run of an id is alive.
     """
     found = [entry for listed in walk(folder) if (entry := _entry(listed, alive)) is not None]
     return sorted(found, key=lambda entry: (-(entry.started or entry.changed), str(entry.path)))
 
 
 def is_run(path: Path) -> bool:
-    """Tell whether a directory is a run."""
+    """Return whether a directory is a run."""
     try:
         return any(_kind(name) for name in os.listdir(path))
     except OSError:
@@ -236,7 +236,7 @@ def is_run(path: Path) -> bool:
 
 
 def is_record_file(name: str) -> bool:
-    """Tell whether a file is one of records, by its name."""
+    """Return whether a file is a record file, by its name."""
     return _kind(name) in ("segment", "foreign")
 
 
@@ -289,12 +289,12 @@ def _entry(listed: tuple[str, list[os.DirEntry[str]]], alive: Callable[[str], bo
 
 
 def lives(run: RunFile, changed: float, *, alive: Callable[[str], bool]) -> bool:
-    """Tell whether a process still runs; of one on another machine, whether it wrote anything lately.
+    """Return whether a process still runs; on another machine, whether it wrote anything lately.
 
     Args:
-        run: What it says of itself.
+        run: Its file.
         changed: When its files last changed, in seconds since the Unix epoch.
-        alive: Tells whether the run of an id lives on this machine.
+        alive: Returns whether the run of an id is alive on this machine.
     """
     if run.ended is not None or not run.id:
         return False

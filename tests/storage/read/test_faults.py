@@ -357,7 +357,7 @@ def test_a_report_says_what_is_intact(tmp_path: Path) -> None:
     assert str(report).splitlines() == [
         f"{tmp_path}: 1 file, intact",
         f"  {NAME}: sightglass, {len(FILE) + 50:,} bytes, 4 frames, 6 records of 3 series",
-        "    torn: the last 50 bytes are no whole frame, as after a kill or while it grows",
+        "    torn: the last 50 bytes are not a whole frame: the file grows, or its writer was killed",
     ]
     assert not list(tmp_path.glob("*.index"))
 
@@ -385,5 +385,5 @@ def test_a_report_tells_of_gaps_that_nothing_explains(tmp_path: Path) -> None:
     gaps = [(gap.index, gap.n) for file in check(tmp_path).files for gap in file.gaps]
     assert gaps == [(2, 5), (14, -1), (15, 5)]
     told = str(check(tmp_path))
-    assert "gap: 'a' lacks 5 records from index 2 on" in told
-    assert "gap: 'a' has 1 records twice before index 14" in told
+    assert "gap: 'a' lacks 5 records from index 2" in told
+    assert "gap: 'a' repeats 1 records before index 14" in told

@@ -23,6 +23,8 @@ from sightglass.storage.read import recording as store_module
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.run_file import RunFile, create
 
+from ..blocks import columns_of  # noqa: TID252  tests are not a package
+
 LOSS = Key(kind="logged", tag="loss")
 STREAM = Key(kind="stream", tag="batch.loss", query="on('batch').map(lambda e: e.loss)")
 OTHER = Key(kind="stream", tag="batch.acc", query="on('batch').map(lambda e: e.acc)")
@@ -250,7 +252,7 @@ def test_what_is_seen_after_restarts(
 
 def _parts(recording: Recording, started: int) -> list[Columns]:
     parts = [part for part in recording.parts if part.started == started]
-    return [part.columns(part.entries()[LOSS]) for part in parts if LOSS in part.entries()]
+    return [columns_of(part, part.entries()[LOSS]) for part in parts if LOSS in part.entries()]
 
 
 def test_numbers_of_events_go_on_alike_for_all_series_of_an_event(written: Written, opened: Recording) -> None:
@@ -325,7 +327,7 @@ def test_values_are_found_by_their_step(written: Written) -> None:
         for step, near in ((7, "0 and 10"), (-5, "0"), (99, "45"), (40, "30 and 45"), (25, "20 and 30")):
             with pytest.raises(UnknownNameError) as caught:
                 series.at(step)
-            assert str(caught.value) == f"Nothing was kept of 'loss' at step {step}; the nearest steps are: {near}"
+            assert str(caught.value) == f"Nothing was recorded for 'loss' at step {step}; the nearest steps are: {near}"
 
 
 def test_of_several_values_at_a_step_the_last_is_taken(written: Written) -> None:

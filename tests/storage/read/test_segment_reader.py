@@ -23,13 +23,14 @@ from sightglass.core.errors import DamagedError, QueryError
 from sightglass.core.values import Tensor
 from sightglass.storage.format import index
 from sightglass.storage.format.block import Key, encode
-from sightglass.storage.format.block_entries import BlockEntries
 from sightglass.storage.format.framing import RandomAccessFile, frame
 from sightglass.storage.format.protobuf import BYTES, FIXED64, key, varint
 from sightglass.storage.read.concat import Join
 from sightglass.storage.read.segment_reader import SegmentReader, name_of
 from sightglass.storage.tensors import partial_read
 from sightglass.storage.tensors.slices import resolve
+
+from ..blocks import columns_of  # noqa: TID252  tests are not a package
 
 LOSS, ACC = Key(kind="logged", tag="loss"), Key(kind="logged", tag="acc")
 NAME = "1700000000500-rank3-0001.sgr"
@@ -84,15 +85,6 @@ def grow(segment: SegmentReader, *parts: bytes) -> bool:
     with segment.path.open("ab") as file:
         file.write(b"".join(parts))
     return segment.refresh()
-
-
-def columns_of(segment: SegmentReader, entries: BlockEntries) -> Columns:
-    """Read blocks as one piece; damaged ones are left out."""
-    join = Join(int(entries.rows["n"].sum()), int(entries.rows["length"].sum()))
-    for columns in segment.loads(entries):
-        if columns is not None:
-            join.add(columns)
-    return join.columns()
 
 
 def values(segment: SegmentReader, name: Key = LOSS) -> list[Any]:

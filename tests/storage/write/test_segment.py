@@ -162,7 +162,9 @@ def test_a_tail_that_cannot_be_cut_off_is_the_last_thing_in_its_file(
     assert [i for path in paths for i in indexes(path)] == list(range(60))
     assert len(set().union(*map(segments_of, paths))) == sum(1 for path in paths if read(path)[0])
     assert told
-    assert all("is written no more: its end is torn: Input/output error; records go to another file" in t for t in told)
+    assert all(
+        "is no longer written: its end is torn: Input/output error. Records go to another file" in t for t in told
+    )
     assert segments.n_bytes <= sum(path.stat().st_size for path in paths)
 
 
@@ -178,7 +180,7 @@ def test_a_file_with_nothing_in_it_is_removed(tmp_path: Path) -> None:
     writer.close()
     writer.close()
     assert not list(tmp_path.iterdir())
-    with pytest.raises(OSError, match=r"a\.sgr is written no more: it is closed$"):
+    with pytest.raises(OSError, match=r"a\.sgr is no longer written: it is closed$"):
         writer.flush()
 
 

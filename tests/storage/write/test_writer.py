@@ -243,7 +243,7 @@ def test_a_value_that_cannot_be_kept_costs_only_itself(keeping: Keeping, told: T
         keeping.log({"a": n, "b": bad if n in (1, 2, 4) else n})
     keeping.flush()
     (message,) = told()
-    assert message.startswith("Values of 'b' cannot be kept: ")
+    assert message.startswith("Values of 'b' cannot be recorded: ")
     assert why in message
     points, heads = stored(keeping.directory)
     assert [point[:2] for point in points[tag("a")]] == [(n, n) for n in range(6)]
@@ -258,7 +258,7 @@ def test_a_list_that_holds_itself_cannot_be_kept(keeping: Keeping, told: Told) -
     endless.append(endless)
     keeping.log({"a": 1, "b": endless})
     keeping.flush()
-    assert "Values of 'b' cannot be kept: RecursionError" in told()[0]
+    assert "Values of 'b' cannot be recorded: RecursionError" in told()[0]
     assert values_of(keeping.directory, "a") == [1]
 
 
@@ -472,7 +472,7 @@ def test_a_full_disk_is_told_once_and_nothing_is_lost(
                 keeping.flush()
         (path,) = keeping.directory.iterdir()
         why = f"{path}: No space left on device"
-        assert told() == [f"Records cannot be written now, and wait in memory: {why}"] * (outage + 1)
+        assert told() == [f"Records cannot be written now and wait in memory: {why}"] * (outage + 1)
         assert keeping.keeper.statistics().n_waiting == 3
         disk.full = False
         until(lambda n=outage: keeping.keeper.statistics().n_rows == 3 * n + 3)
@@ -518,7 +518,7 @@ def test_beyond_a_bound_the_newest_calls_are_dropped(
     train(10)
     keeping.flush()
     assert [message for message in told() if "dropped" in message] == [
-        "Records are dropped: too many wait to be written"
+        "Records are dropped: too many are waiting to be written"
     ]
     check_holes(keeping, key)
 
@@ -539,7 +539,7 @@ def test_beyond_a_bound_large_values_are_dropped_and_small_ones_kept(
     keeping.log({"a": 50, "b": np.full(2**15, 50)})
     keeping.keeper.rows(key, [(50, 50, 1.0, 50, None, 50)])
     keeping.flush()
-    assert "Values of 'b' cannot be kept: more than 2 MiB wait to be written" in told()
+    assert "Values of 'b' cannot be recorded: more than 2 MiB are waiting to be written" in told()
     assert values_of(keeping.directory, "a") == [*range(51)]
     assert len(values_of(keeping.directory, "b")) >= 5
     check_holes(keeping, key)
@@ -555,7 +555,7 @@ def test_a_directory_that_cannot_be_made_is_made_later(keeping: Keeping, told: T
         with pytest.raises(StorageError, match="Permission denied"):
             keeping.flush()
     why = f"{keeping.directory}: Permission denied"
-    assert told() == [f"Records cannot be written now, and wait in memory: {why}"]
+    assert told() == [f"Records cannot be written now and wait in memory: {why}"]
     keeping.open = lambda: keeping.directory
     keeping.flush()
     assert values_of(keeping.directory, "a") == [*range(10)]
@@ -595,7 +595,7 @@ def test_a_file_that_is_removed_is_told(keeping: Keeping) -> None:
     for path in keeping.directory.iterdir():
         path.unlink()
     keeping.log({"a": 2})
-    with pytest.warns(RuntimeWarning, match="is written no more: it was removed; records go to another file"):
+    with pytest.warns(RuntimeWarning, match="is no longer written: it was removed. Records go to another file"):
         keeping.flush()
     assert [point[:2] for point in stored(keeping.directory)[0][tag("a")]] == [(1, 1)]
 

@@ -29,7 +29,7 @@ NUMBERS_BYTES: Final = block.NUMBERS.stop - block.NUMBERS.start  # how a row end
 _TEXTS: Final = struct.Struct("<3I")  # `HEAD["texts"]`
 MAX_COUNT: Final = 2**62  # counts below can be added in 64 bits
 
-Rows = npt.NDArray[np.void]
+IndexRows = npt.NDArray[np.void]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +75,10 @@ class BlockEntries(Sequence[BlockEntry]):
 
     stored_as: str = ""
 
-    def __init__(self, key: Key, types: Sequence[str], rows: Rows | None = None) -> None:
+    def __init__(self, key: Key, types: Sequence[str], rows: IndexRows | None = None) -> None:
         self.key = key
         self.types = types
-        self._rows: Rows = np.empty(0, ROW) if rows is None else rows
+        self._rows: IndexRows = np.empty(0, ROW) if rows is None else rows
         self._n = len(self._rows)
 
     @classmethod
@@ -94,11 +94,11 @@ class BlockEntries(Sequence[BlockEntry]):
         return cls(key, list(types), np.array(rows, ROW))
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> IndexRows:
         """Shape (n,), dtype `ROW`."""
         return self._rows[: self._n]
 
-    def extend(self, rows: Rows) -> None:
+    def extend(self, rows: IndexRows) -> None:
         """Append rows."""
         n = self._n + len(rows)
         if n > len(self._rows):
@@ -160,7 +160,7 @@ class Heads:
 
     def read(
         self, window: bytes, starts: Sequence[int], lengths: Sequence[int], offsets: Sequence[int]
-    ) -> tuple[npt.NDArray[np.int64], Rows]:
+    ) -> tuple[npt.NDArray[np.int64], IndexRows]:
         """Read the heads of blocks.
 
         Args:
@@ -191,7 +191,7 @@ class Heads:
         as_bytes[fits, ROW.itemsize - NUMBERS_BYTES :] = heads.view(np.uint8).reshape(len(heads), -1)[:, block.NUMBERS]
         return numbers, rows
 
-    def read_one(self, payload: Buffer, length: int, offset: int) -> tuple[Named, Rows]:
+    def read_one(self, payload: Buffer, length: int, offset: int) -> tuple[Named, IndexRows]:
         """Read the head at the beginning of a payload.
 
         Args:
@@ -252,12 +252,12 @@ class Heads:
         return self._numbers.setdefault(names, len(self.named) - 1)
 
 
-def heads_at(window: bytes, starts: npt.NDArray[np.int64]) -> Rows:
+def heads_at(window: bytes, starts: npt.NDArray[np.int64]) -> IndexRows:
     """Copy the heads, of dtype `HEAD`, that begin at some places of a window."""
     return np.ndarray(len(window) - HEAD_BYTES + 1, HEAD, window, strides=(1,))[starts]
 
 
-def _is_sound(heads: Rows, lengths: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+def _is_sound(heads: IndexRows, lengths: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Return which heads are those of blocks, and claim no more than their payloads can hold."""
     good: npt.NDArray[np.bool_] = (heads["wall_key"] == block.WALL_KEY) & (heads["block_key"] == block.BLOCK_KEY)
     good &= (heads["format"] == block.FORMAT) & (sizes <= lengths)

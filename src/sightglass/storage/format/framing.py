@@ -1,14 +1,14 @@
-"""Frames: how records lie in a file, TFRecord's way, which MindSpore's and TensorBoard's files share.
+"""Frames: the TFRecord framing of records in a file, which MindSpore's and TensorBoard's files share.
 
 A frame is the length of its payload (uint64, little-endian), the masked CRC32C of those eight bytes, the payload, and
 the masked CRC32C of the payload. Source of the mask: TensorFlow's `lib/hash/crc32c.h`.
 
-Rule 1: a file that ends inside a frame is no damage: it may still grow. `Scan` waits there, and goes on when it has.
-Rule 2: a header that is wrong is damage. The next valid frame is searched for behind it, and the bytes between are
-named; a frame counts as found only if its payload is right, too.
+Rule 1: a file that ends inside a frame is not damaged: it may still grow. `Scan` waits there until it has.
+Rule 2: a wrong header is damage. The scan searches for the next valid frame after it and reports the bytes between; a
+frame counts as found only if its payload is right, too.
 Rule 3: nothing is allocated for a length before the file is known to be that long.
-Rule 4: what the search costs is bounded by the length of the file, whatever the lost bytes are made to look like. What
-looks like the header of a frame that is not whole yet is looked at again when the file has grown.
+Rule 4: the cost of the search is bounded by the length of the file, whatever the lost bytes look like. What looks like
+the header of a frame that is not whole yet is examined again when the file has grown.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Buffer = bytes | bytearray | memoryview
 
 HEADER_BYTES: Final = 12
 FOOTER_BYTES: Final = 4
-WINDOW_BYTES: Final = 2**20
+WINDOW_BYTES: Final = 2**20  # read at once by a scan: thousands of small frames, and less than a CPU's cache
 CHUNK_BYTES: Final = 2**20
-HEAD_BYTES: Final = 4_096
-LARGE_BYTES: Final = 2**14
-MAX_FRAME_BYTES: Final = 2**40
-SEARCH_BYTES: Final = 64 * 2**20
-SEARCH_FACTOR: Final = 4
+HEAD_BYTES: Final = 4_096  # of a payload that a scan reads at least: heads with tags and queries of usual length
+LARGE_BYTES: Final = 2**14  # after a frame of this size only the next beginning is read: more would be skipped
+MAX_FRAME_BYTES: Final = 2**40  # so a search can rule out most places by the zeros above
+SEARCH_BYTES: Final = 64 * 2**20  # a search verifies so many bytes of what only looks like frames,
+SEARCH_FACTOR: Final = 4  # and so many times the length of the file: the cost of hostile files stays linear
 
 crc32c: Final = google_crc32c.value  # of bytes, not masked
 _HEADER: Final = struct.Struct("<QI")
@@ -71,9 +71,9 @@ class Damage:
     Attributes:
         path: The file.
         offset: Where they begin.
-        length: How many they are, as far as is known.
+        length: How many there are, as far as is known.
         what: What is wrong with them.
-        tag: The series that they belonged to, or empty if that cannot be told.
+        tag: The series that they belonged to, or empty if that is unknown.
         step: The step of the first record in them, or `None`.
     """
 
@@ -91,7 +91,7 @@ class Damage:
 
 
 def masked(crc: int) -> int:
-    """Mask a CRC32C, so that a CRC of bytes that hold CRCs stays a good one."""
+    """Mask a CRC32C: a CRC of bytes that contain unmasked CRCs would be weak."""
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -102,7 +102,7 @@ def unmasked(crcs: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
 
 
 def checksum(*parts: Buffer) -> int:
-    """Return the masked CRC32C of bytes that lie in several parts."""
+    """Return the masked CRC32C of bytes in several parts."""
     crc = 0
     for part in parts:
         crc = google_crc32c.extend(crc, _bytes(part))
@@ -110,25 +110,25 @@ def checksum(*parts: Buffer) -> int:
 
 
 def extend(crc: int, part: Buffer) -> int:
-    """Return the CRC32C, not masked, of what a CRC32C was computed of, 0 of nothing, and of the bytes behind it."""
+    """Return the unmasked CRC32C of some bytes, 0 of none, extended by the bytes that follow them."""
     return int(google_crc32c.extend(crc, _bytes(part)))
 
 
 def frame(parts: Sequence[Buffer]) -> list[Buffer]:
-    """Frame a payload that lies in several parts, none of which is copied."""
+    """Frame a payload in several parts, without copying them."""
     length = _U64.pack(sum(len(part) for part in parts))
     return [length + _U32.pack(checksum(length)), *parts, _U32.pack(checksum(*parts))]
 
 
 def _bytes(part: Buffer) -> Any:
-    """Give google_crc32c what it takes: bytes, or a NumPy array over the same memory."""
+    """Return what google_crc32c accepts: bytes, or a NumPy array over the same memory."""
     return part if isinstance(part, bytes) else np.frombuffer(part, np.uint8) if len(part) else b""
 
 
 class RandomAccessFile:
-    """A file that is read at any place, and closed when nobody has it any more.
+    """A file that is read at any offset, and closed when it is no longer referenced.
 
-    It is not mapped: one that is cut off under a map kills the process.
+    It is not mapped into memory: a mapped file that is truncated kills the process.
     """
 
     def __init__(self, path: Path) -> None:
@@ -146,10 +146,10 @@ class RandomAccessFile:
         return os.fstat(self._file.fileno()).st_size
 
     def is_at(self, path: Path) -> bool:
-        """Tell whether a path is still, or again, this file's.
+        """Return whether a path still leads to this file.
 
         Raises:
-            OSError: There is none.
+            OSError: The path does not exist.
         """
         return os.path.samestat(path.stat(), os.fstat(self._file.fileno()))
 
@@ -195,7 +195,7 @@ def payload(file: RandomAccessFile, frame: Frame) -> memoryview:
 
 
 def intact(file: RandomAccessFile, frame: Frame) -> bool:
-    """Tell whether the payload of a frame is what was written, reading it piece by piece."""
+    """Return whether the payload of a frame is what was written, reading it piece by piece."""
     crc, place, end = 0, frame.payload, frame.payload + frame.length
     buffer = memoryview(bytearray(min(CHUNK_BYTES, frame.length)))
     while place < end:
@@ -209,7 +209,7 @@ def intact(file: RandomAccessFile, frame: Frame) -> bool:
 
 
 def header(window: Buffer, place: int = 0) -> int | None:
-    """Return the length that the header of a frame at a place tells; `None` if it is wrong or not whole."""
+    """Return the length in the frame header at a place; `None` if the header is wrong or not whole."""
     if len(window) < place + HEADER_BYTES:
         return None
     length, crc = _HEADER.unpack_from(window, place)
@@ -264,7 +264,7 @@ def intact_run(window: bytes) -> tuple[list[int], list[int], int]:
     return starts, lengths, starts[-1] + lengths[-1] + FOOTER_BYTES if starts else 0
 
 
-class Run:
+class FrameRun:
     """Frames that follow each other in a file, and what of their bytes was read.
 
     Attributes:
@@ -301,9 +301,9 @@ class Scan:
 
     Attributes:
         position: Where the next frame begins.
-        torn: How many bytes behind it are no whole frame yet.
-        damages: What was passed over.
-        tail: The bytes behind `position`, if they begin with a header that is wrong and no frame follows, yet.
+        torn: How many bytes after it are not a whole frame yet.
+        damages: What was skipped.
+        tail: The bytes after `position`, if they begin with a wrong header and no frame follows yet.
     """
 
     def __init__(self, file: RandomAccessFile, *, position: int = 0) -> None:
@@ -315,9 +315,9 @@ class Scan:
         self._searched = 0
         self._verified = 0
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[FrameRun]:
         """Yield the frames up to the end of the file as it is now, many at once."""
-        end, ahead, is_lost, run = self._file.size(), WINDOW_BYTES, False, Run()
+        end, ahead, is_lost, run = self._file.size(), WINDOW_BYTES, False, FrameRun()
         while self.position + HEADER_BYTES <= end:
             window = bytes(self._file.read(self.position, ahead))
             starts, lengths, needed = _header_run(window, end - self.position, whole=False)
@@ -327,11 +327,11 @@ class Scan:
                 ahead = WINDOW_BYTES if lengths[-1] < LARGE_BYTES else HEADER_BYTES + HEAD_BYTES
                 if run.n_bytes >= WINDOW_BYTES:
                     yield run
-                    run = Run()
+                    run = FrameRun()
             elif needed is None:
                 if run.starts:
                     yield run
-                    run = Run()
+                    run = FrameRun()
                 is_lost = not self._search(end)
                 if is_lost:
                     break
@@ -352,7 +352,7 @@ class Scan:
         )
 
     def _search(self, end: int) -> bool:
-        """Look for the next valid frame behind a header that is wrong."""
+        """Search for the next valid frame after a wrong header."""
         place, waiting = max(self.position + 1, self._searched), end
         while place + HEADER_BYTES <= end:
             window = np.frombuffer(self._file.read(place, min(CHUNK_BYTES, end - place)), np.uint8)
@@ -385,7 +385,7 @@ class Scan:
 
 
 def _headers(window: Any) -> Iterator[tuple[int, int]]:
-    """Yield where in a window a header that is right begins, and the length it tells."""
+    """Yield where in a window a right header begins, and its length."""
     if not window.any():
         return
     places = np.arange(len(window) - HEADER_BYTES + 1)
@@ -395,17 +395,17 @@ def _headers(window: Any) -> Iterator[tuple[int, int]]:
     crc = np.full(len(places), zero, np.uint64)
     for i in range(8):
         crc ^= tables[i][window[places + i]]
-    told = np.zeros(len(places), np.uint64)
+    stored = np.zeros(len(places), np.uint64)
     for i in range(4):
-        told |= window[places + 8 + i].astype(np.uint64) << np.uint64(8 * i)
+        stored |= window[places + 8 + i].astype(np.uint64) << np.uint64(8 * i)
     rotated = (crc >> np.uint64(15)) | (crc << np.uint64(17)) & np.uint64(0xFFFFFFFF)
-    for place in places[told == (rotated + np.uint64(0xA282EAD8)) & np.uint64(0xFFFFFFFF)].tolist():
+    for place in places[stored == (rotated + np.uint64(0xA282EAD8)) & np.uint64(0xFFFFFFFF)].tolist():
         yield place, _HEADER.unpack_from(window, place)[0]
 
 
 @cache
 def _tables() -> tuple[int, Any]:
-    """Return the CRC32C of eight zeros, and what each byte at each place changes in it: a CRC is linear in its bits."""
+    """Return the CRC32C of eight zeros, and how each byte at each place changes it: a CRC is linear in its bits."""
     zero = google_crc32c.value(bytes(8))
     changes = [
         [google_crc32c.value(bytes(i) + bytes([byte]) + bytes(7 - i)) ^ zero for byte in range(256)] for i in range(8)

@@ -1,12 +1,12 @@
-"""The index of a record file, kept beside it as `NAME.sgr.index` so that the next reader need not scan the file again.
+"""The index of a record file, stored beside it as `NAME.sgr.index` to save the next reader a scan.
 
-It is a cache and nothing more: whoever has read many frames writes it if they can, and whoever finds it checks that it
-is whole, that it is about this file, which begins with the same bytes, and that the file still has the frame that was
-its last one. An index that is not, is ignored: a file that was compacted has a number of its own in its first frame.
-The frames behind it are scanned, and whatever it says about a frame is checked when the frame is read.
+It is only a cache. A reader that has scanned many frames writes it, if it can. A reader that finds one checks that it
+is whole, that the file begins with the same bytes, and that the file still has the frame that was its last; otherwise
+it ignores the index. (A compacted file has a random number in its first frame.) Frames after the indexed ones are
+scanned, and what the index says about a frame is checked when the frame is read.
 
-The file is eight bytes of a name, the masked CRC32C of the rest, the length of a msgpack header, that header, and the
-rows of all series one after the other, each series' in the order of the file.
+The file is an eight-byte signature, the masked CRC32C of the rest, the length of a msgpack header, that header, and the
+rows of all series, series by series, in the order of the file.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from .block_entries import MAX_COUNT, ROW, BlockEntries
 from .framing import FOOTER_BYTES, HEADER_BYTES, Damage, RandomAccessFile, checksum
 
 MAGIC: Final = b"SGINDEX2"
-MIN_FRAMES: Final = 512
-MIN_GROWTH: Final = 1.25
+MIN_FRAMES: Final = 512  # fewer are scanned in a millisecond or two
+MIN_GROWTH: Final = 1.25  # written again by a reader that follows a file, so all writes together cost little
 MAX_INDEX_BYTES: Final = 2**34
-BEGINNING_BYTES: Final = 64
+BEGINNING_BYTES: Final = 64  # the version record, with the random number of a compacted file
 
 _FRONT: Final = struct.Struct("<II")
 
@@ -44,7 +44,7 @@ class SeriesEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DamageEntry(msgspec.Struct, frozen=True, array_like=True):
-    """Damage, but for its file."""
+    """Damage, without its file."""
 
     offset: int
     length: int
@@ -54,13 +54,13 @@ class DamageEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """What an index says before its rows.
+    """The header of an index.
 
     Attributes:
         segment: The number that the file's blocks carry.
         beginning: The file's first bytes.
         position: How far the file was read.
-        last: Where its last block's frame begins.
+        last: Where the frame of its last block begins.
         last_header: That frame's header.
         columns: The names of the rows' columns.
         types: The types of values, by the numbers in the rows.
@@ -78,7 +78,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True):
-    """An index that was read and found to be right, as far as can be told without reading the file."""
+    """An index that was read and is consistent, as far as that shows without reading the file."""
 
     header: Header
     entries: dict[Key, BlockEntries]
@@ -91,7 +91,7 @@ def path_of(path: Path) -> Path:
 
 
 def read(file: RandomAccessFile) -> Index | None:
-    """Read the index of a file; `None` if there is none, or one that cannot be used."""
+    """Read the index of a file; `None` if it does not exist or cannot be used."""
     try:
         with path_of(file.path).open("rb") as opened:
             if os.fstat(opened.fileno()).st_size > MAX_INDEX_BYTES:
@@ -130,7 +130,7 @@ def _decode(data: memoryview, file: RandomAccessFile) -> Index | None:
 
 
 def _is_about(header: Header, file: RandomAccessFile) -> bool:
-    """Tell whether the file begins as the index's, and has the frame that was its last."""
+    """Return whether the file begins like the indexed one, and has the frame that was its last."""
     return (
         0 < header.last < header.position <= file.size()
         and file.read(0, BEGINNING_BYTES)[: header.position] == header.beginning
@@ -140,7 +140,7 @@ def _is_about(header: Header, file: RandomAccessFile) -> bool:
 
 
 def _is_sound(rows: Any, header: Header) -> bool:
-    """Tell whether rows can be those of blocks."""
+    """Return whether rows can be those of blocks."""
     n, offset, length = rows["n"], rows["offset"], rows["length"]
     return bool(
         (offset > 0).all()
@@ -165,7 +165,7 @@ def write(
     types: list[str],
     damages: list[Damage],
 ) -> None:
-    """Leave an index beside a file, if that can be done."""
+    """Write an index beside a file, if possible."""
     header = Header(
         segment=segment, position=position, last=last,
         beginning=bytes(file.read(0, min(position, BEGINNING_BYTES))), last_header=bytes(file.read(last, HEADER_BYTES)),
@@ -173,14 +173,14 @@ def write(
         series=[SeriesEntry(key.kind, key.tag, key.query, len(found)) for key, found in entries.items()],
         damages=[DamageEntry(d.offset, d.length, d.what, d.tag, d.step) for d in damages],
     )  # fmt: skip
-    told = msgspec.msgpack.encode(header)
+    encoded = msgspec.msgpack.encode(header)
     rows = [found.rows.view(np.uint8).data for found in entries.values()]
-    length = struct.pack("<I", len(told))
+    length = struct.pack("<I", len(encoded))
     target = path_of(file.path)
     fresh = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with fresh.open("wb") as opened:
-            opened.writelines([MAGIC, struct.pack("<I", checksum(length, told, *rows)), length, told, *rows])
+            opened.writelines([MAGIC, struct.pack("<I", checksum(length, encoded, *rows)), length, encoded, *rows])
         if file.is_at(file.path):
             fresh.replace(target)
         else:

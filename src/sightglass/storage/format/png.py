@@ -1,4 +1,4 @@
-"""Pictures as PNG files, and what the first bytes of a picture file tell.
+"""Pictures as PNG files, and the size and kind of a picture file from its first bytes.
 
 Sources: https://www.w3.org/TR/png-3/, ITU T.81 (JPEG) appendix B, https://www.w3.org/Graphics/GIF/spec-gif89a.txt.
 """
@@ -27,7 +27,7 @@ Pixels = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What a picture file says of itself; sizes in pixels."""
+    """The header of a picture file; sizes in pixels."""
 
     media_type: str
     height: int
@@ -39,7 +39,7 @@ def pixels(image: npt.ArrayLike) -> Pixels:
     """Return pictures as uint8.
 
     Args:
-        image: Bools, integers from 0 to 255 or floats from 0 to 1, of any shape; what lies beyond is cut off, and NaN
+        image: Bools, integers from 0 to 255 or floats from 0 to 1, of any shape; values beyond are clipped, and NaN
             is black.
 
     Raises:
@@ -76,7 +76,7 @@ def canvas(image: npt.ArrayLike) -> Pixels:
 
 
 def rgb(image: npt.ArrayLike) -> Pixels:
-    """Return one picture in red, green and blue; what is transparent lies on white."""
+    """Return one picture in red, green and blue; transparent pixels are blended with white."""
     array = canvas(image)
     if array.shape[2] == 4:
         opacity = array[:, :, 3:] / 255.0
@@ -126,7 +126,7 @@ def encode_png(image: npt.ArrayLike) -> bytes:
 
 
 def picture(data: Buffer) -> Picture | None:
-    """Tell what a picture file is from its first bytes; `None` for what is no PNG, JPEG or GIF."""
+    """Read the header of a picture file from its first bytes; `None` unless it is a PNG, JPEG or GIF."""
     first = bytes(data[:26])
     if first.startswith(SIGNATURE) and first[12:16] == b"IHDR" and len(first) == 26:
         width, height, _, colour_type = struct.unpack(">IIBB", first[16:])

@@ -1,7 +1,7 @@
-"""The wire format of protobuf, for what is too large or too frequent for message objects.
+"""The wire format of protobuf, read and written without the protobuf runtime.
 
-Source: https://protobuf.dev/programming-guides/encoding. Nothing is allocated for a length that is told: a field that
-reaches beyond its message is an error, and values are views.
+Source: https://protobuf.dev/programming-guides/encoding. Nothing is allocated for a declared length: a field
+that reaches beyond its message is an error, and values are views.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FIXED: Final = {FIXED64: 8, FIXED32: 4}
 
 @cache
 def key(number: int, wire_type: int) -> bytes:
-    """Return what stands in front of a field."""
+    """Return the key of a field, which precedes its value."""
     return varint(number << 3 | wire_type)
 
 
@@ -44,10 +44,10 @@ def signed(value: int) -> int:
 
 
 def read_varint(buffer: memoryview, place: int) -> tuple[int, int]:
-    """Return the varint at a place, and the place behind it.
+    """Return the varint at a place, and the place after it.
 
     Raises:
-        WireError: There is none.
+        WireError: There is no varint.
     """
     value = shift = 0
     for byte in buffer[place : place + MAX_VARINT_BYTES]:
@@ -61,10 +61,10 @@ def read_varint(buffer: memoryview, place: int) -> tuple[int, int]:
 def spans(buffer: memoryview, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int, int, int]]:
     """Yield the fields of a message as (number, wire type, where its value begins, its length in bytes).
 
-    Of a varint, the third is its value and the length is 0.
+    For a varint, the third is its value and the length is 0.
 
     Args:
-        buffer: The message, or only its beginning: fields that reach beyond are told as well, the last one at least.
+        buffer: The message, or only its beginning; a field that reaches beyond it is yielded, too.
         start: Where the message begins.
         end: Where it ends, which may lie beyond the buffer; by default where the buffer does.
 

@@ -1,8 +1,8 @@
 """The messages in record files: MindSpore's `Event` and `Summary`, TensorBoard's, and ours.
 
 Three programs write files of the same framing whose payloads are all called `Event`, with field numbers that mean
-different things. Which program it was stands in the version record, the first of a file; it is never guessed:
-`dialect`. What the three have in common is read here, and by hand (`protobuf`), because values are large or frequent.
+different things. The version record, the first of a file, names the program (`dialect`); it is never guessed. This
+module reads what the three have in common.
 
 The `.proto` files beside this module document the messages; no code needs them, or the protobuf runtime.
 """
@@ -35,7 +35,7 @@ DIALECTS: dict[str, tuple[Dialect, int]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventHead:
-    """What all dialects have in common in an Event.
+    """The fields of an Event that all dialects have in common.
 
     Attributes:
         wall_time: Seconds since the Unix epoch, or `None` when it is missing.
@@ -51,10 +51,10 @@ class EventHead:
 
 
 def dialect(version: str) -> Dialect:
-    """Tell which program's messages a file holds, from the text of its version record.
+    """Return whose messages a file holds, from the text of its version record.
 
     Raises:
-        WireError: Nobody known writes this, or a newer version of them.
+        WireError: The program is unknown, or the version is newer than this package reads.
 
     >>> dialect("brain.Event:2")
     'tensorboard'
@@ -121,7 +121,7 @@ def text(content: Buffer) -> str:
     """Return the text in these bytes.
 
     Raises:
-        WireError: They are no UTF-8.
+        WireError: The bytes are not UTF-8.
     """
     try:
         return str(content, "utf-8")
@@ -140,7 +140,7 @@ def double_field(number: int, value: float) -> bytes:
 
 
 def float_field(number: int, value: float) -> bytes:
-    """Write a float32 as a field; what is too large becomes infinite."""
+    """Write a float32 as a field; a number that is too large becomes infinite."""
     try:
         return key(number, FIXED32) + struct.pack("<f", value)
     except OverflowError:
@@ -148,5 +148,5 @@ def float_field(number: int, value: float) -> bytes:
 
 
 def bytes_field(number: int, *parts: Buffer) -> list[Buffer]:
-    """Write bytes, a text or a message as a field, without copying them: the buffers are to be written in order."""
+    """Write bytes, a text or a message as a field, without copying them: write the buffers in order."""
     return [key(number, BYTES) + varint(sum(map(len, parts))), *parts]

@@ -1,6 +1,6 @@
-"""Arrays as they lie in messages: as bytes, as packed numbers, and MindSpore's `TensorProto`, which ours is too.
+"""Arrays in messages: as bytes, as packed numbers, and as MindSpore's `TensorProto`, which we share.
 
-What a shape or a length in a message asks for is compared with the bytes that are there before anything is allocated.
+A shape or a length in a message is compared with the bytes that are there before anything is allocated.
 Arrays are views of the message wherever its bytes are those of the array.
 """
 
@@ -42,12 +42,12 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTensor:
-    """An array as it lies in a message.
+    """An array in a message.
 
     Attributes:
         dtype: The name of the dtype of the numbers in `data`.
         declared: The name of the dtype that the message declares, or "".
-        packed: Whether the numbers are varints, one after the other; else they are little-endian.
+        packed: Whether the numbers are varints, one after the other; otherwise they are little-endian.
     """
 
     shape: tuple[int, ...]
@@ -66,12 +66,12 @@ class StoredTensor:
 
 
 def read_tensor(buffer: memoryview) -> StoredTensor:
-    """Read a TensorProto of MindSpore's or ours, but for its numbers.
+    """Read a TensorProto of MindSpore's or ours, without decoding its numbers.
 
     MindSpore writes the numbers of every dtype as float32.
 
     Raises:
-        WireError: These are not the bytes of one, or there are not as many numbers as its shape says.
+        WireError: These are not the bytes of a TensorProto, or the numbers do not fill its shape.
     """
     sizes: dict[int, Buffer] = {}
     found: dict[int, Buffer] = {}
@@ -104,7 +104,7 @@ def read_tensor(buffer: memoryview) -> StoredTensor:
 
 
 def encode_tensor(array: Array) -> list[Buffer]:
-    """Encode an array as MindSpore does: its numbers as float32 whatever its dtype, which is told beside them.
+    """Encode an array as MindSpore does: its numbers as float32, and its own dtype beside them.
 
     Args:
         array: Of real numbers, with at least one dimension.
@@ -116,7 +116,7 @@ def encode_tensor(array: Array) -> list[Buffer]:
 
 
 def gather(found: dict[int, Buffer], number: int, value: int | memoryview) -> None:
-    """Add numbers of a repeated field, packed or one alone, to those found; what comes at once is not copied."""
+    """Add numbers of a repeated field, packed or a single one, to those found; the first piece is not copied."""
     piece = varint(value) if isinstance(value, int) else value
     if number not in found:
         found[number] = piece
@@ -128,7 +128,7 @@ def gather(found: dict[int, Buffer], number: int, value: int | memoryview) -> No
 
 
 def raw(array: Array) -> memoryview:
-    """Return the bytes of an array, little-endian, without copying them when they lie so."""
+    """Return the bytes of an array, little-endian; they are copied only if they have another order."""
     if array.dtype.kind in "iufc":  # not those of ml_dtypes, which are never swapped
         array = array.astype(array.dtype.newbyteorder("<"), copy=False)
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
@@ -138,7 +138,7 @@ def from_raw(data: Buffer, dtype: str) -> Array:
     """Return the numbers in these bytes, read-only; without ml_dtypes, bfloat16 becomes float32 without a loss.
 
     Raises:
-        WireError: They are not a whole number of them.
+        WireError: The bytes are not a whole number of items.
     """
     if len(data) % itemsize(dtype):
         raise WireError(f"Expected a multiple of {itemsize(dtype)} bytes for {dtype}, got {len(data)}")
@@ -164,10 +164,10 @@ def itemsize(dtype: str) -> int:
 
 
 def unpack(data: Buffer, dtype: str) -> Array:
-    """Read integers that lie as varints one after the other; those of too many bits lose the high ones.
+    """Read integers written as varints, one after the other; surplus high bits are dropped.
 
     Raises:
-        WireError: The last one has no end, or one has none within ten bytes.
+        WireError: An integer does not end within ten bytes.
     """
     octets = np.frombuffer(data, np.uint8) if len(data) else np.zeros(0, np.uint8)
     last = np.flatnonzero(octets < 128)
@@ -186,7 +186,7 @@ def check_shape(shape: tuple[int, ...], n: float) -> None:
     """Check that an array of n numbers can have this shape.
 
     Raises:
-        WireError: It cannot.
+        WireError: The array cannot have this shape.
     """
     if len(shape) > MAX_DIMS or min(shape, default=0) < 0 or math.prod(shape) != n:
         raise WireError(f"Expected as many numbers as shape {shape!r:.100} says, got {n:g}")
@@ -196,7 +196,7 @@ def shaped(numbers: Array, shape: tuple[int, ...]) -> Array:
     """Return the numbers in this shape.
 
     Raises:
-        WireError: There are not as many as the shape says, or there is no such shape.
+        WireError: The numbers do not fill the shape, or NumPy does not allow it.
     """
     check_shape(shape, len(numbers))
     try:

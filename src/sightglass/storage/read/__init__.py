@@ -1,1 +1,1 @@
-"""From files to series: recordings, their parts, what is seen of them, and whether they are damaged."""
+"""From files to series: recordings, their files, which rows are visible, and whether files are damaged."""

@@ -1,4 +1,4 @@
-"""Whether record files are what was written: every byte is read, every checksum computed, every block decoded."""
+"""Checks of record files: every byte is read, every checksum computed, every block decoded."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Gap:
     """Index numbers of a series that no record has, and no damage or missed event explains.
 
     Attributes:
-        path: The file of the first record behind the gap.
+        path: The file of the first record after the gap.
         tag: The series.
-        index: The number that was expected.
-        n: How many are lacking; if negative, how many are there twice.
+        index: The expected number.
+        n: How many are missing; if negative, how many there are twice.
     """
 
     path: Path
@@ -36,23 +36,23 @@ class Gap:
 
     def __str__(self) -> str:
         if self.n < 0:
-            return f"{self.tag!r} has {-self.n:,} records twice before index {self.index:,}"
-        return f"{self.tag!r} lacks {self.n:,} records from index {self.index:,} on"
+            return f"{self.tag!r} repeats {-self.n:,} records before index {self.index:,}"
+        return f"{self.tag!r} lacks {self.n:,} records from index {self.index:,}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileReport:
-    """What is in a file.
+    """The contents of a file.
 
     Attributes:
         path: The file.
-        dialect: Who wrote it: "sightglass", "mindspore" or "tensorboard"; empty if that cannot be told.
+        dialect: Which program wrote it: "sightglass", "mindspore" or "tensorboard"; empty if that is unknown.
         n_bytes: How long it is.
         n_frames: How many blocks, or events, it has.
         n_rows: How many intact records each series has.
-        torn: How many bytes at its end are no whole frame.
-        damages: What is damaged.
-        gaps: What is lacking.
+        torn: How many bytes at its end are not a whole frame.
+        damages: The damaged bytes.
+        gaps: The missing records.
         refused: Why it was not read, or empty.
     """
 
@@ -68,7 +68,7 @@ class FileReport:
 
     @property
     def intact(self) -> bool:
-        """Whether nothing is damaged or lacking; a torn end is normal."""
+        """Whether nothing is damaged or missing; a torn end is normal."""
         return not (self.damages or self.gaps or self.refused)
 
     def __str__(self) -> str:
@@ -80,7 +80,9 @@ class FileReport:
             f"{n_rows:,} records of {len(self.n_rows)} series"
         ]
         if self.torn:
-            lines.append(f"  torn: the last {self.torn:,} bytes are no whole frame, as after a kill or while it grows")
+            lines.append(
+                f"  torn: the last {self.torn:,} bytes are not a whole frame: the file grows, or its writer was killed"
+            )
         for damage in self.damages:
             at = "" if damage.step is None else f" at step {damage.step:g}"
             of = f" of {damage.tag!r}{at}" if damage.tag else ""
@@ -90,31 +92,31 @@ class FileReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What is in the files of a run, or of a folder of runs."""
+    """The contents of the files of a run, or of a folder of runs."""
 
     path: Path
     files: Sequence[FileReport]
 
     @property
     def intact(self) -> bool:
-        """Whether nothing is damaged or lacking."""
+        """Whether nothing is damaged or missing."""
         return all(file.intact for file in self.files)
 
     @property
     def damages(self) -> list[Damage]:
-        """What is damaged."""
+        """The damaged bytes of all files."""
         return [damage for file in self.files for damage in file.damages]
 
     def __str__(self) -> str:
         n_bad = sum(not file.intact for file in self.files)
-        told = "intact" if not n_bad else f"{n_bad} not intact"
+        verdict = "intact" if not n_bad else f"{n_bad} not intact"
         n_files = f"{len(self.files)} file{'s' if len(self.files) != 1 else ''}"
-        lines = [f"{self.path}: {n_files if self.files else 'no record files'}{f', {told}' if self.files else ''}"]
+        lines = [f"{self.path}: {n_files if self.files else 'no record files'}{f', {verdict}' if self.files else ''}"]
         return "\n".join([*lines, *(f"  {line}" for file in self.files for line in str(file).splitlines())])
 
 
 def check(path: Path, *, open_part: Open = open_part) -> Report:
-    """Read every byte of record files, and tell what is damaged and what is intact.
+    """Read every byte of record files, and report what is damaged and what is intact.
 
     Args:
         path: A file, a run directory, or a folder of runs.
@@ -168,7 +170,7 @@ def _size(path: Path) -> int:
 def _gaps(
     part: RecordFile, entries: BlockEntries, ends: dict[tuple[Path, float, int, Key], tuple[int, int]]
 ) -> Iterator[Gap]:
-    """Find numbers that are lacking, from the end of the process's file before."""
+    """Find missing numbers, from the end of the file that the process wrote before."""
     place = part.path.parent, part.started, part.rank, entries.key
     tag = entries.key.tag
     damaged = any(damage.tag in (tag, "") for damage in part.damages)

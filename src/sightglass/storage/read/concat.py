@@ -1,4 +1,4 @@
-"""Many blocks of one series as one piece: room is made once, and each block is copied into its place."""
+"""Many blocks of one series as one piece: memory is allocated once, and each block is copied into its place."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ PLAIN: Final = (np.float64, np.int64, np.bool_)
 
 
 class Join:
-    """Puts columns together; their index numbers may have gaps.
+    """Joins columns; their index numbers may have gaps.
 
     Attributes:
         n: How many records it has.
     """
 
     def __init__(self, room: int, max_bytes: int, *, index: int = 0) -> None:
-        """Make room.
+        """Allocate memory.
 
         Args:
-            room: How many records will come at most.
-            max_bytes: How many bytes their values can have at most; room for more is never made.
-            index: Where no record is, if none comes.
+            room: How many records will be added at most.
+            max_bytes: How many bytes their values can have at most; more is never allocated.
+            index: The index of the result if no record is added.
         """
         self.n = 0
         self._index = index
@@ -66,7 +66,7 @@ class Join:
         self.n = stop
 
     def _add_ordinals(self, columns: Columns, start: int, stop: int) -> None:
-        """Append ordinals, which are not copied as long as they are the steps: making room takes most of the time."""
+        """Append ordinals; not copied as long as they are the steps: allocating memory takes most of the time."""
         if columns.ordinals is None or self._ordinals_are == "unknown":
             self._ordinals_are, self._ordinals = "unknown", None
             return
@@ -79,7 +79,7 @@ class Join:
         self._ordinals[start:stop] = columns.ordinals
 
     def columns(self) -> Columns:
-        """Return all the records, numbered from the first one's index whatever gaps there are."""
+        """Return all records, numbered from the first one's index regardless of gaps; columns may share memory."""
         return self._part(0, self.n, self._cuts[0][1] if self._cuts else self._index)
 
     def pieces(self) -> list[Columns]:

@@ -1,4 +1,4 @@
-"""What a part of a recording is: one file, whoever wrote it."""
+"""The interface of one file of a recording, whichever program wrote it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ FILE_NAME: Final = re.compile(r"(\d{1,18})-rank(\d{1,9})-(\d{1,9})\.sgr")
 
 
 class RecordFile(Protocol):
-    """One file of a recording, whoever wrote it.
+    """One file of a recording, whichever program wrote it.
 
     Attributes:
         path: The file.
         dialect: "sightglass", "mindspore" or "tensorboard".
-        rank: Which process of the run wrote it.
+        rank: The rank of the process that wrote it.
         started: When that process began, in seconds since the Unix epoch.
-        number: Which of its files this is.
-        stored_as: The dtype that numbers were stored as whatever they were, such as "float32", or empty.
-        damages: What was found to be damaged so far.
-        torn: How many bytes at the end are no whole frame yet.
+        number: The position of this file among those of its process.
+        stored_as: The dtype that the file stores all numbers as, such as "float32", or empty.
+        damages: The damage found so far.
+        torn: How many bytes at the end are not a whole frame yet.
     """
 
     path: Path
@@ -39,31 +39,31 @@ class RecordFile(Protocol):
 
     @property
     def torn(self) -> int:
-        """How many bytes at the end are no whole frame yet."""
+        """How many bytes at the end are not a whole frame yet."""
 
     @property
     def damages(self) -> Sequence[Damage]:
-        """What was found to be damaged so far."""
+        """The damage found so far."""
 
     def entries(self) -> Mapping[Key, Sequence[BlockEntry]]:
         """Return the blocks of each series."""
 
     def refresh(self) -> bool:
-        """Look for growth, and tell whether there is any; torn tails and damage are no exceptions."""
+        """Look for growth, and return whether there is any; torn tails and damage do not raise."""
 
     def load(self, entry: BlockEntry) -> Columns:
         """Read a block.
 
         Raises:
-            DamagedError: It is not what was written.
+            DamagedError: The block is not what was written.
         """
 
     def load_slice(self, entry: BlockEntry, row: int, index: Index | str) -> Any:
-        """Read a part of the array that one record of a block is.
+        """Read a part of an array, the value of one record of a block.
 
         Raises:
             DamagedError: The block is not what was written.
-            QueryError: There is no such part, or the record is no array.
+            QueryError: The array does not have this part, or the value is not an array.
         """
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class RecordFile(Protocol):
 
 
 def name_of(path: Path) -> tuple[float, int, int] | None:
-    """Return when the process of a file began, its rank and the file's number, as the file's name tells.
+    """Return when the process of a file began, its rank and the file's number, from the name of the file.
 
     >>> name_of(Path("1700000000500-rank3-0001.sgr"))
     (1700000000.5, 3, 1)

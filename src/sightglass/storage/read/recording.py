@@ -1,10 +1,10 @@
 """Recordings: the files of a run directory as one, by series.
 
-Rule 1: nothing is thrown away, and nothing is read before it is asked for: opening reads the beginnings of frames.
-Rule 2: which rows are seen, and under which numbers, when a run was restarted: see `view`.
-Rule 3: a row keeps its number as long as no later process hides it. Rows that are damaged have a number, too; they are
-left out of what is read, which leaves a hole in the index, and `damages` tells of them.
-Rule 4: files that come, grow or vanish while they are read are no exceptions. What was read of a file stays.
+Rule 1: nothing is discarded, and values are read on demand: opening reads the beginnings of frames only.
+Rule 2: `visible_rows` decides which rows are visible, and under which numbers, when a run was restarted.
+Rule 3: a row has the same number as long as no later process hides it. Damaged rows have a number, too; reading leaves
+them out, which leaves a hole in the index, and `damages` lists them.
+Rule 4: files that appear, grow or vanish while they are read do not raise. What was read of a file stays.
 Rule 5: one thread at a time.
 """
 
@@ -35,44 +35,44 @@ from .visible_rows import Group, Restarts, VisibleRows
 
 __all__ = ["Recording", "RunEntry", "Series", "is_run", "open_part", "runs_in"]
 
-MAX_WATCHED: Final = 8
+MAX_WATCHED: Final = 8  # the latest files: earlier ones do not grow
 
 Open = Callable[[Path], RecordFile]
 
 
 def open_part(path: Path) -> RecordFile:
-    """Open a record file, whoever wrote it.
+    """Open a record file, whichever program wrote it.
 
     Raises:
         OSError: It cannot be read.
-        DamagedError: It is no record file, or one of a newer version.
+        DamagedError: It is not a record file, or has a newer version.
     """
     ours = path.suffix == SUFFIX or file_dialect(path) == "sightglass"
     return SegmentReader(path) if ours else EventFile(path)
 
 
 class Recording:
-    """What one rank of a run kept.
+    """The records of one rank of a run.
 
     Attributes:
         path: The run directory, or the one file.
-        rank: Whose.
-        ranks: All ranks that kept something here.
+        rank: The rank.
+        ranks: All ranks that recorded something here.
         generation: Raised when a later process hides rows, after which rows have other numbers.
-        vanished: Files that were there and are not any more; what was read of them stays.
-        refused: Files that are none of ours or cannot be read, and why.
+        vanished: Files that no longer exist; what was read of them stays.
+        refused: Files that are not record files or cannot be read, and why.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, rank: int | None = None, open_part: Open = open_part) -> None:
-        """Open what is there; there may be nothing yet.
+        """Open the files that exist; there may be none yet.
 
         Args:
             path: The run directory, or one file.
-            rank: Whose files; by default the lowest rank's that has any.
+            rank: Whose files; by default those of the lowest rank.
             open_part: Opens a file.
 
         Raises:
-            DamagedError: The one file, or every file of the directory, is none of ours, or of a newer version.
+            DamagedError: The one file, or every file of the directory, is not a record file, or has a newer version.
         """
         self.path = Path(path)
         self.rank = min((rank_of(file) or 0 for file in self._paths()), default=0) if rank is None else rank
@@ -93,13 +93,13 @@ class Recording:
 
     @property
     def info(self) -> RunFile:
-        """What the run says of itself; its name is its directory's if it says nothing."""
+        """The run's description of itself; without one, its name is that of its directory."""
         if self._info is None:
             files = run_file.read_all(self.path)
             info = run_file.together(files, rank=self.rank)
             name = info.name or (self.path.stem if self.path.is_file() else self.path.resolve().name)
             started = info.started or min((part.started for part in self._parts.values()), default=0.0)
-            self._info = RunFile(**{**_told(info), "name": name, "started": started})
+            self._info = RunFile(**{**_fields_of(info), "name": name, "started": started})
         return self._info
 
     @property
@@ -109,12 +109,12 @@ class Recording:
 
     @property
     def damages(self) -> list[Damage]:
-        """What was found to be damaged so far."""
+        """The damage found so far."""
         return [damage for part in self.parts for damage in part.damages]
 
     @property
     def torn(self) -> int:
-        """How many bytes at the ends of files are no whole frames yet."""
+        """How many bytes at the ends of files are not whole frames yet."""
         return sum(part.torn for part in self._parts.values())
 
     def keys(self) -> list[Key]:
@@ -122,23 +122,23 @@ class Recording:
         return sorted(self._series, key=lambda key: (key.kind, key.tag, key.query))
 
     def tags(self) -> list[str]:
-        """Return the tags under which something was kept, sorted."""
+        """Return the tags under which something was recorded, sorted."""
         return sorted({key.tag for key in self._series if key.kind in ("logged", "stream")})
 
     def series(self, tag: str | Key) -> Series:
         """Return a series.
 
         Args:
-            tag: Its tag, or the text of its query; of several, what was logged comes first.
+            tag: Its tag, or the text of its query; a logged series comes before a stream of the same tag.
 
         Raises:
-            UnknownNameError: Nothing was kept under it.
+            UnknownNameError: Nothing was recorded under this tag.
         """
         if isinstance(tag, Key):
             found = [tag] if tag in self._series else []
         else:
-            asked = [key for key in self.keys() if key.kind in ("logged", "stream")]
-            found = [key for key in asked if key.tag == tag] or [key for key in asked if key.query == tag]
+            candidates = [key for key in self.keys() if key.kind in ("logged", "stream")]
+            found = [key for key in candidates if key.tag == tag] or [key for key in candidates if key.query == tag]
         if not found:
             name = tag if isinstance(tag, str) else tag.query or tag.tag
             raise UnknownNameError("tag", name, self.tags(), where=f"in {str(self.path)!r}")
@@ -149,11 +149,11 @@ class Recording:
         return self._restarts.view(key)
 
     def changed(self) -> bool:
-        """Tell whether it may be that there is something new, at the price of a few looks at the file system."""
+        """Return whether there may be something new, from the sizes and times of the latest files."""
         return bool(self._look() != self._stamp)
 
     def refresh(self) -> bool:
-        """Look for new files and growth, and tell whether there is any."""
+        """Look for new files and growth, and return whether there is any."""
         self._stamp, self._info = None, None
         n_parts, n_starts = len(self._parts), len({part.started for part in self._parts.values()})
         self._discover()
@@ -198,8 +198,8 @@ class Recording:
                 self.refused[path] = str(error)
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
-                    raise  # a run is not to look empty because too many are open
-                continue  # it may be there the next time
+                    raise  # otherwise a run would look empty because too many files are open
+                continue  # it may be readable the next time
             else:
                 ranks.add(part.rank)
                 if part.rank == self.rank:
@@ -246,10 +246,10 @@ class Recording:
 
 
 def rank_of(path: Path) -> int | None:
-    """Return the rank of the process that wrote a file, as its name tells, if it does."""
+    """Return the rank of the process that wrote a file, from its name; `None` if the name does not say."""
     named = name_of(path) or mindspore.parse_name(path.name)
     return named[1] if named else None
 
 
-def _told(info: RunFile) -> dict[str, Any]:
+def _fields_of(info: RunFile) -> dict[str, Any]:
     return {name: getattr(info, name) for name in info.__struct_fields__}

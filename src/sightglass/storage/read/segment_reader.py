@@ -1,12 +1,12 @@
-"""Reading the record files that we wrote.
+"""Reading our own record files.
 
-Rule 1: opening and following a file reads the beginnings of its frames only. What a head says can be trusted: it has a
-checksum of its own. What the columns say is shown only after the checksum of the whole frame was found right, and only
-if the frame is the one that was indexed.
-Rule 2: a torn tail is a normal state of a live file, and damage is noted and passed over; neither is an exception until
-somebody asks for the very bytes that are bad.
-Rule 3: files are read, not mapped: a file that is cut off under a map kills the process.
-Rule 4: nothing here may be used by two threads at once, but for `load` and `load_slice`.
+Rule 1: opening and following a file reads the beginnings of its frames only. A head can be trusted: it has a checksum
+of its own. Values are returned only after the checksum of the whole frame was verified, and only if the frame is the
+one that was indexed.
+Rule 2: a torn tail is a normal state of a live file, and damage is noted and skipped; neither raises until a caller
+reads the damaged bytes themselves.
+Rule 3: files are read, not mapped: a mapped file that is truncated kills the process.
+Rule 4: only `load` and `load_slice` may be used by several threads at once.
 """
 
 from __future__ import annotations
@@ -28,8 +28,16 @@ from sightglass.core.errors import DamagedError, QueryError, WireError
 from sightglass.core.values import Tensor, type_name
 from sightglass.storage.format import framing, index
 from sightglass.storage.format.block import FORMAT, NUMBERS, Key, RawValues, decode, is_block, raw_values
-from sightglass.storage.format.block_entries import NUMBERS_BYTES, BlockEntries, BlockEntry, Heads, Rows
-from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Damage, Frame, RandomAccessFile, Run, Scan
+from sightglass.storage.format.block_entries import NUMBERS_BYTES, BlockEntries, BlockEntry, Heads, IndexRows
+from sightglass.storage.format.framing import (
+    FOOTER_BYTES,
+    HEADER_BYTES,
+    Damage,
+    Frame,
+    FrameRun,
+    RandomAccessFile,
+    Scan,
+)
 from sightglass.storage.format.protobuf import BYTES, FIXED64, walk
 from sightglass.storage.tensors import partial_read, slices
 
@@ -41,15 +49,15 @@ MAX_VERSION_BYTES: Final = 4_096
 MAX_HEAD_BYTES: Final = 2**20
 VERSION: Final = re.compile(r"(\w{1,40})\.Event:(\d{1,9})")
 
-Found = tuple[npt.NDArray[np.int64], Rows]
+Found = tuple[npt.NDArray[np.int64], IndexRows]
 """The numbers that `Heads.read` gives, and rows."""
 
 
 class SegmentReader:
-    """A file that we wrote; see `RecordFile` for its attributes.
+    """One of our own files; see `RecordFile` for its attributes.
 
     Attributes:
-        version: The text of its version record; empty as long as there is none.
+        version: The text of its version record; empty as long as it has none.
         segment: The number that its blocks carry, or `None` before the first.
         n_bytes: How long it is, as far as it was read.
     """
@@ -58,15 +66,15 @@ class SegmentReader:
     stored_as: str = ""
 
     def __init__(self, path: Path, *, cache: bool = True) -> None:
-        """Open a file and read what it has.
+        """Open a file and read the heads of its blocks.
 
         Args:
             path: The file.
-            cache: Whether to use, and leave, an index beside it.
+            cache: Whether to use, and write, an index beside it.
 
         Raises:
             OSError: It cannot be read.
-            DamagedError: It is no record file of ours, or one that a newer version wrote.
+            DamagedError: It is not a record file of ours, or a newer version wrote it.
         """
         self.path = path
         self.version = ""
@@ -88,13 +96,13 @@ class SegmentReader:
 
     @property
     def damages(self) -> Sequence[Damage]:
-        """What was found to be damaged so far."""
+        """The damage found so far."""
         tail = [self._scan.tail] if self._scan.tail is not None else []
         return [*self._scan.damages, *tail, *self._bad.values()]
 
     @property
     def torn(self) -> int:
-        """How many bytes at the end are no whole frame yet."""
+        """How many bytes at the end are not a whole frame yet."""
         return self._scan.torn
 
     @property
@@ -118,10 +126,10 @@ class SegmentReader:
     # Scanning
 
     def refresh(self) -> bool:
-        """Look for growth, and tell whether there is any.
+        """Look for growth, and return whether there is any.
 
         Raises:
-            DamagedError: It is no record file of ours, or one that a newer version wrote; nothing else is an exception.
+            DamagedError: It is not a record file of ours, or a newer version wrote it; nothing else raises.
         """
         before, n_damages = (self._n_frames, len(self.damages)), len(self._scan.damages)
         try:
@@ -136,11 +144,11 @@ class SegmentReader:
         return (self._n_frames, len(self.damages)) != before
 
     def _restore(self) -> None:
-        """Begin with the index beside the file."""
+        """Start from the index beside the file."""
         found = index.read(self._file)
         if found is None:
             return
-        with contextlib.suppress(DamagedError):  # then the scan finds it
+        with contextlib.suppress(DamagedError):  # the scan reports it
             frame = Frame(0, int.from_bytes(self._file.read(0, 8), "little"))
             if frame.length <= MAX_VERSION_BYTES:
                 self._check_version(framing.payload(self._file, frame))
@@ -158,7 +166,7 @@ class SegmentReader:
         """Read the version record.
 
         Raises:
-            DamagedError: It is none of ours.
+            DamagedError: It is not one of ours.
         """
         try:
             told = {
@@ -178,7 +186,7 @@ class SegmentReader:
         if not self.started and 1 in told:
             self.started = float(struct.unpack("<d", told[1])[0])  # type: ignore[arg-type]
 
-    def _read_heads(self, run: Run) -> Found:
+    def _read_heads(self, run: FrameRun) -> Found:
         n_skipped = run.offsets[0] == 0
         if n_skipped:
             self._first(Frame(0, run.lengths[0]))
@@ -197,7 +205,7 @@ class SegmentReader:
         self._check_version(payload)
 
     def _second_look(self, frame: Frame) -> tuple[int, Any]:
-        """Read a head that is longer than usual, and tell events that are not blocks from damaged ones."""
+        """Read a head that is longer than usual, and note damage unless the event is intact but not a block."""
         body = bytes(self._file.read(frame.payload, min(frame.length, MAX_HEAD_BYTES)))
         (number,), (row,) = self._heads.read(body, [0], [frame.length], [frame.offset])
         if number < 0 and (is_block(body) or not framing.intact(self._file, frame)):
@@ -205,7 +213,7 @@ class SegmentReader:
         return int(number), row
 
     def _take(self, found: list[Found]) -> None:
-        """Put rows into the index, except those of blocks of other files that lay in lost bytes."""
+        """Add rows to the index, except those of blocks of other files that lay in lost bytes."""
         numbers, rows = (np.concatenate(several) for several in zip(*found, strict=True)) if found else (None, None)
         if numbers is None or rows is None or not len(numbers):
             return
@@ -234,7 +242,7 @@ class SegmentReader:
             self._entries[key].extend(rows[some])
 
     def _name_damages(self, start: int) -> None:
-        """Find out what lay in lost bytes, where they are one frame whose head is right."""
+        """Name the series of lost bytes, where they are one frame whose head is right."""
         self._scan.damages[start:] = map(self._named, self._scan.damages[start:])
         if self._scan.tail is not None:
             self._scan.tail = self._named(self._scan.tail)
@@ -249,7 +257,7 @@ class SegmentReader:
         return damage
 
     def _leave_index(self) -> None:
-        """Leave an index beside the file, when it saves the next reader much."""
+        """Write an index beside the file, when it saves the next reader much."""
         n = self._n_frames
         if self._cache and self.version and n >= index.MIN_FRAMES and n >= index.MIN_GROWTH * self._n_indexed:
             self._n_indexed = n
@@ -268,7 +276,7 @@ class SegmentReader:
         """Read a block.
 
         Raises:
-            DamagedError: It is not what was written.
+            DamagedError: The block is not what was written.
         """
         columns = next(self.loads(BlockEntries.of(entry.key, [entry])))
         if columns is None:
@@ -278,7 +286,7 @@ class SegmentReader:
     def loads(self, entries: BlockEntries) -> Iterator[Columns | None]:
         """Read blocks of a series one after the other; `None` for those that are not what was written.
 
-        Arrays are valid until the next block is read; those in lists stay.
+        Arrays are valid until the next block is read; those in lists stay valid.
         """
         buffer = memoryview(b"")
         for row in entries.rows:
@@ -326,11 +334,11 @@ class SegmentReader:
         return self._bad.setdefault(frame.offset, damage)
 
     def load_slice(self, entry: BlockEntry, row: int, index: slices.Index | str) -> Any:
-        """Read a part of the array that one record of a block is, in memory for little more than the part.
+        """Read a part of an array, the value of one record, using memory for little more than the part.
 
         Raises:
             DamagedError: The block is not what was written.
-            QueryError: There is no such part, or the record is no array.
+            QueryError: The array does not have this part, or the value is not an array.
         """
         frame = Frame(entry.offset, entry.length)
         raw = self._verified(entry, frame)
@@ -340,7 +348,7 @@ class SegmentReader:
         return partial_read.read(self._file, place, raw.dtype, raw.shape, slices.resolve(index, raw.shape))
 
     def _verified(self, entry: BlockEntry, frame: Frame) -> RawValues | None:
-        """Verify a frame, once, and tell where its arrays lie; `None` if they lie in a list."""
+        """Verify a frame, once, and return where its arrays lie; `None` if they are in a list."""
         if frame.offset in self._verified_values:
             return self._verified_values[frame.offset]
         try:

@@ -1,4 +1,4 @@
-"""Series: what was kept under one tag, by row and by step."""
+"""Series: the records of one tag, by row and by step."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from .visible_rows import VisibleRows
 P = ParamSpec("P")
 T = TypeVar("T")
 
-HEAVY_BYTES: Final = 2**16
+HEAVY_BYTES: Final = 2**16  # larger blocks of one record are not read for their step: their heads have it
 SHAPE: Final = re.compile(r"\w+\[([\d, ]*)\]")
-MAX_WHOLE: Final = 2.0**53
+MAX_WHOLE: Final = 2.0**53  # beyond it a float64 in a head may be another integer
 
 
 class SeriesFiles(Protocol):
@@ -63,10 +63,10 @@ def _locked(method: Callable[Concatenate[Series, P], T]) -> Callable[Concatenate
 
 
 class Series:
-    """What was kept under one tag: an ordered sequence of records; any thread may read it.
+    """The records of one tag, in order; any thread may read them.
 
     Attributes:
-        key: What makes the series.
+        key: What identifies the series.
     """
 
     def __init__(self, files: SeriesFiles, key: Key) -> None:
@@ -82,7 +82,7 @@ class Series:
 
     @property
     def n(self) -> int:
-        """How many records there are; those that are damaged are counted."""
+        """How many records there are, including damaged ones."""
         return len(self)
 
     @_locked
@@ -102,19 +102,19 @@ class Series:
     @property
     @_locked
     def stored_as(self) -> str:
-        """The dtype that numbers were stored as whatever they were, or empty where nothing was lost."""
+        """The dtype that all numbers were stored as, or empty where they have their own."""
         return next((entries.stored_as for _, entries in self._view.sources if entries.stored_as), "")
 
     @property
     @_locked
     def since(self) -> int:
-        """The number of the event from which on it was kept."""
+        """The number of the event from which on it was recorded."""
         return int(self._first("since"))
 
     @property
     @_locked
     def n_missed(self) -> int:
-        """How many events failed, were skipped or were dropped while it was kept."""
+        """How many events failed, were skipped or were dropped while it was recorded."""
         last: dict[float, int] = {}
         for part, entries in self._view.sources:
             last[part.started] = int(entries.rows["n_missed"][-1]) if len(entries) else 0
@@ -135,7 +135,7 @@ class Series:
     @property
     @_locked
     def span(self) -> tuple[float, float] | None:
-        """The first and the greatest step, as the index tells, without reading a record; `None` of nothing."""
+        """The first and the greatest step, from the index, without reading a record; `None` without records."""
         view = self._view
         if not len(view):
             return None
@@ -144,11 +144,11 @@ class Series:
     @property
     @_locked
     def last_step(self) -> float:
-        """The step of the last record, as the index tells, where it does.
+        """The step of the last record, from the index if it says.
 
         Raises:
-            IndexError: There is none.
-            DamagedError: It is damaged.
+            IndexError: There are no records.
+            DamagedError: The record is damaged.
         """
         view = self._view
         piece = view.pieces[-1]
@@ -159,31 +159,31 @@ class Series:
     @property
     @_locked
     def damages(self) -> list[Damage]:
-        """What was found to be damaged so far of this series, or of nobody knows what."""
+        """The damage found so far in this series, or in bytes whose series is unknown."""
         return [d for part, _ in self._view.sources for d in part.damages if d.tag in (self.key.tag, "")]
 
     @_locked
     def parts(self, start: int = 0, stop: int | None = None) -> list[Columns]:
-        """Read records, in pieces whose index numbers have no gaps; damaged ones are left out.
+        """Read records, in pieces whose index numbers have no gaps, without damaged ones.
 
         Args:
             start: The number of the first, counted from 0.
-            stop: The number behind the last; by default all.
+            stop: The number after the last; by default all.
         """
         return self._join(start, stop).pieces()
 
     @_locked
     def columns(self, start: int = 0, stop: int | None = None) -> Columns:
-        """Read records as one piece; damaged ones are left out, whatever gaps that leaves: `parts` tells where.
+        """Read records as one piece, without damaged ones; `parts` shows where that leaves gaps.
 
         Args:
             start: The number of the first, counted from 0.
-            stop: The number behind the last; by default all.
+            stop: The number after the last; by default all.
         """
         return self._join(start, stop).columns()
 
     def blocks(self) -> Iterator[Columns]:
-        """Read all records as they lie in the files, one block in memory at a time; damaged ones are left out.
+        """Read all records as they lie in the files, one block in memory at a time, without damaged ones.
 
         Arrays are valid until the next block is read.
         """
@@ -195,9 +195,9 @@ class Series:
         """Read one record.
 
         Raises:
-            IndexError: There are not so many.
-            TypeError: It is no number: `columns` and `parts` read several.
-            DamagedError: It is damaged.
+            IndexError: There are fewer records.
+            TypeError: `i` is not an integer: `columns` and `parts` read several records.
+            DamagedError: The record is damaged.
         """
         if not isinstance(i, int | np.integer):
             raise TypeError(f"Expected the number of a record, got {i!r:.100}; columns(start, stop) reads several")
@@ -219,14 +219,14 @@ class Series:
         """Read the value at a step; the last one if there are several.
 
         Args:
-            step: Exactly this one.
-            index: Which part of an array, such as "[0, :, 2:5]" or what NumPy takes; only that part is read.
+            step: The exact step.
+            index: A part of an array, such as "[0, :, 2:5]" or an index as in NumPy; only that part is read.
 
         Raises:
-            UnknownNameError: Nothing was kept at this step; the message names the nearest.
-            TypeError: The step is no number.
-            DamagedError: It is damaged.
-            QueryError: The value has no such part.
+            UnknownNameError: Nothing was recorded at this step; the message names the nearest.
+            TypeError: `step` is not a number.
+            DamagedError: The record is damaged.
+            QueryError: The value does not have this part.
         """
         piece, row = self._find(step)
         part, entries = self._view.sources[piece["source"]]
@@ -236,12 +236,12 @@ class Series:
 
     @_locked
     def shape_at(self, step: float) -> tuple[int, ...]:
-        """Return the shape of the array at a step, without reading it; of a number, none. Errors as in `at`."""
+        """Return the shape of the array at a step, without reading it; of a number, (). Errors as in `at`."""
         piece, _ = self._find(step)
         entry = self._view.sources[piece["source"]][1][int(piece["entry"])]
-        told = SHAPE.fullmatch(entry.type) if entry.n == 1 else None
-        if told:
-            return tuple(map(int, filter(None, told[1].split(","))))
+        match = SHAPE.fullmatch(entry.type) if entry.n == 1 else None
+        if match:
+            return tuple(map(int, filter(None, match[1].split(","))))
         return np.shape(browse.array_of(self.tag, self.at(step)))
 
     def table(self, step: float, index: browse.Index = "", *, max_cells: int = slices.MAX_CELLS) -> slices.TensorTable:
@@ -249,11 +249,11 @@ class Series:
         return browse.table(self, step, index, max_cells=max_cells)
 
     def statistics(self, step: float, index: browse.Index | None = None) -> TensorStatistics:
-        """Return what is known of a tensor, or of a part of it: shape, extremes, mean, norm, counts of NaN."""
+        """Return statistics of a tensor, or of a part of it: shape, extremes, mean, norm, counts of NaN."""
         return browse.statistics(self, step, index)
 
     def histograms(self, **options: Any) -> browse.Histograms:
-        """Count the values at all steps in common bins; for `bins`, `scale` and the others see `browse.histograms`."""
+        """Count the values at all steps in common bins; `browse.histograms` describes the options."""
         return browse.histograms(self, **options)
 
     def difference(
@@ -297,17 +297,17 @@ class Series:
             start = 0
             for heavy, run in groupby((view.column(pieces, "n") == 1) & (pieces["length"] > HEAVY_BYTES)):
                 stop = start + sum(1 for _ in run)
-                found.append((_told_places if heavy else _read_places)(view, pieces[start:stop]))
+                found.append((_head_places if heavy else _read_places)(view, pieces[start:stop]))
                 start = stop
             steps, wall_times = (np.concatenate(columns) for columns in zip(*found, strict=True))
             self._places = generation, len(view), steps, wall_times
         return steps, wall_times
 
     def _block(self, view: VisibleRows, piece: Any) -> Columns:
-        """Read the block of a piece, or take it from the last time.
+        """Read the block of a piece, which is cached for the next call.
 
         Raises:
-            DamagedError: It is damaged.
+            DamagedError: The block is damaged.
         """
         part, entries = view.sources[piece["source"]]
         entry = entries[int(piece["entry"])]
@@ -344,8 +344,8 @@ class Series:
         above = min((x for x in near if x > step), default=np.inf)
         nearest = [x for x in (below, above) if np.isfinite(x)]
         error = UnknownNameError("step", step, nearest)
-        told = " and ".join(f"{x:.15g}" for x in nearest) or "none"
-        error.args = (f"Nothing was kept of {self.tag!r} at step {step:.15g}; the nearest steps are: {told}",)
+        known = " and ".join(f"{x:.15g}" for x in nearest) or "none"
+        error.args = (f"Nothing was recorded for {self.tag!r} at step {step:.15g}; the nearest steps are: {known}",)
         return error
 
 
@@ -362,8 +362,8 @@ def _read_places(view: VisibleRows, pieces: Any) -> tuple[Any, Any]:
     return columns.steps, columns.wall_times
 
 
-def _told_places(view: VisibleRows, pieces: Any) -> tuple[Any, Any]:
-    """Return the steps and wall times of blocks of one record, as their heads tell."""
+def _head_places(view: VisibleRows, pieces: Any) -> tuple[Any, Any]:
+    """Return the steps and wall times of blocks of one record, from their heads."""
     steps = view.column(pieces, "first_step")
     whole = (steps == np.trunc(steps)) & (np.abs(steps) < MAX_WHOLE)
     return steps.astype(np.int64) if whole.all() else steps, view.column(pieces, "first_wall")

@@ -1,12 +1,12 @@
-"""Which rows of a series are seen, and under which numbers, when a run was restarted.
+"""Which rows of a series are visible, and under which numbers, when a run was restarted.
 
-Rule 1: nothing in a file is changed. A process that goes on at a lower step hides, of each series, what earlier
-processes wrote from that step on. Files of one process follow each other and hide nothing.
-Rule 2: numbers go on counting. The first row that is seen of a later process has the index behind the last one that is
-seen before it. Numbers of events move by the same amount for all series of one event, so that they still fit together:
-the series that tells first of the event in the later process says by how much.
-Rule 3: ends of groups have no steps of their own: those are seen whose events are.
-Rule 4: the history of acts is what happened, whatever became of it: nothing hides it.
+Rule 1: no file is changed. A process that continues at a lower step hides, in each series, what earlier processes wrote
+from that step on. Files of one process follow each other and hide nothing.
+Rule 2: numbers continue. The first visible row of a later process has the index after the last visible one before it.
+Numbers of events move by the same amount for all series of one event, so they still fit together: the series that has
+the first record of the event in the later process decides by how much.
+Rule 3: ends of groups have no steps of their own: they are visible if their events are.
+Rule 4: nothing hides the history of commands: they were applied, whether or not their steps are still visible.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .record_file import RecordFile
 
 Source = tuple[RecordFile, BlockEntries]
 Group = tuple[float, list[Source]]
-"""When a process began, and what it wrote of a series."""
+"""When a process began, and what it wrote to a series."""
 
 PIECE: Final = np.dtype(
     [(name, "<i8") for name in ("group", "source", "entry", "low", "high", "index", "ordinal", "length")]
@@ -38,12 +38,12 @@ PIECE: Final = np.dtype(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VisibleRows:
-    """The rows of a series that are seen.
+    """The rows of a series that are visible.
 
     Attributes:
-        sources: Where they lie.
+        sources: The files and their blocks.
         pieces: Shape (n_pieces,), dtype `PIECE`: rows `low` to `high` of block `entry` of a source; the index of the
-            first of them, and the ordinal of the block's first, as the file tells; the length of the payload.
+            first of them, and the ordinal of the block's first, from the file; the length of the payload.
         ends: Shape (n_pieces,): how many rows there are up to the end of each piece.
         shifts: How much is added to the ordinals of each group.
     """
@@ -57,7 +57,7 @@ class VisibleRows:
         return int(self.ends[-1]) if len(self.ends) else 0
 
     def index(self, row: int) -> int:
-        """Return the index of a row, or the one behind the last."""
+        """Return the index of a row, or the one after the last."""
         if row >= len(self):
             return int(self.pieces["index"][-1] + self.pieces["high"][-1] - self.pieces["low"][-1]) if len(self) else 0
         return int(self.between(row, row + 1)["index"][0])
@@ -75,7 +75,7 @@ class VisibleRows:
         return pieces
 
     def column(self, pieces: Any, name: str) -> Any:
-        """Return what the rows of the index say of the blocks of some pieces."""
+        """Return a column of the index for the blocks of some pieces."""
         if not len(pieces):
             return np.empty(0, ROW[name])
         starts = np.cumsum([0, *(len(entries) for _, entries in self.sources)])
@@ -83,7 +83,7 @@ class VisibleRows:
         return column[starts[pieces["source"]] + pieces["entry"]]
 
     def read(self, pieces: Any) -> Iterator[Columns | None]:
-        """Read pieces; `None` for those that are damaged. Arrays may be valid until the next piece only."""
+        """Read pieces; `None` for damaged ones. Arrays may be valid until the next piece only."""
         start = 0
         for source, run in groupby(pieces["source"].tolist()):
             stop = start + sum(1 for _ in run)
@@ -105,7 +105,7 @@ class VisibleRows:
 
 
 def loads(part: RecordFile, entries: BlockEntries) -> Iterator[Columns | None]:
-    """Read blocks one after the other; `None` for those that are damaged."""
+    """Read blocks one after the other; `None` for damaged ones."""
     many = getattr(part, "loads", None)
     if many is not None:
         yield from many(entries)
@@ -118,7 +118,7 @@ def loads(part: RecordFile, entries: BlockEntries) -> Iterator[Columns | None]:
 
 
 def make(groups: Sequence[Group], limits: Sequence[float], shifts: Sequence[int]) -> VisibleRows:
-    """Make a view of what several processes wrote of one series.
+    """Return the visible rows of what several processes wrote to one series.
 
     Args:
         groups: The earliest first.
@@ -129,13 +129,13 @@ def make(groups: Sequence[Group], limits: Sequence[float], shifts: Sequence[int]
     parts = [np.empty(0, PIECE)]
     end: int | None = None
     for number, ((_, mine), limit) in enumerate(zip(groups, limits, strict=True)):
-        shown = []
+        visible = []
         for source in mine:
-            pieces = _seen(source, limit)
+            pieces = _visible(source, limit)
             pieces["group"], pieces["source"] = number, len(sources)
             sources.append(source)
-            shown.append(pieces)
-        joined = np.concatenate(shown) if shown else parts[0]
+            visible.append(pieces)
+        joined = np.concatenate(visible) if visible else parts[0]
         if len(joined):
             if end is not None:
                 joined["index"] += end - joined["index"][0]
@@ -145,7 +145,7 @@ def make(groups: Sequence[Group], limits: Sequence[float], shifts: Sequence[int]
     return VisibleRows(sources, pieces, np.cumsum(pieces["high"] - pieces["low"]), list(shifts))
 
 
-def _seen(source: Source, limit: float) -> Any:
+def _visible(source: Source, limit: float) -> Any:
     """Return the rows of a file whose steps are below a limit."""
     part, entries = source
     rows = entries.rows
@@ -169,7 +169,7 @@ def _seen(source: Source, limit: float) -> Any:
 
 
 def _runs(part: RecordFile, entries: BlockEntries, i: int, limit: float) -> list[tuple[int, int]]:
-    """Return which rows of a block have steps below a limit; none of one that is damaged."""
+    """Return which rows of a block have steps below a limit; none of a damaged block."""
     columns = next(loads(part, entries[i : i + 1]))
     if columns is None:
         return []
@@ -205,17 +205,17 @@ def event_of(key: Key) -> str:
 
 
 class Restarts:
-    """How the processes of one run follow each other: the views of all its series."""
+    """How the processes of one run follow each other: the visible rows of all its series."""
 
     def __init__(self, series: Iterable[tuple[Key, Sequence[Group]]]) -> None:
-        """Take what each series has of each process, the earliest first."""
+        """Take the blocks of each series from each process, the earliest first."""
         self._groups = dict(series)
         self._views: dict[Key, VisibleRows] = {}
         self._counted: dict[str, tuple[list[int], list[float]]] = {}
         self._keys: dict[str, list[Key]] | None = None
 
     def view(self, key: Key) -> VisibleRows:
-        """Return the rows of a series that are seen."""
+        """Return the rows of a series that are visible."""
         if key not in self._views:
             self._views[key] = self._make(key, self._groups[key])
         return self._views[key]
@@ -234,7 +234,7 @@ class Restarts:
         return make(groups, limits, shifts)
 
     def _shifts(self, key: Key) -> tuple[list[int], list[float]]:
-        """Return how much is added to the ordinals of an event for each process, and where each goes on."""
+        """Return how much is added to the ordinals of an event for each process, and where each continues."""
         event = event_of(key)
         if self._keys is None:
             self._keys = {}
@@ -272,7 +272,7 @@ def _first(view: VisibleRows, group: int) -> int | None:
 
 
 def _end(view: VisibleRows, group: int, shifts: Sequence[int]) -> int | None:
-    """Return the ordinal behind the last one that is seen of earlier processes."""
+    """Return the ordinal after the last visible one of earlier processes."""
     pieces = view.pieces[view.pieces["group"] < group][-1:]
     if not len(pieces):
         return None
@@ -286,7 +286,7 @@ def _end(view: VisibleRows, group: int, shifts: Sequence[int]) -> int | None:
 
 
 def _counting(groups: Sequence[Group]) -> VisibleRows:
-    """Make a view that hides nothing, of a series whose ordinals are its own."""
+    """Return all rows of a series whose ordinals are its own."""
     n = len(groups)
     view = make(groups, [math.inf] * n, [0] * n)
     shifts = [0]

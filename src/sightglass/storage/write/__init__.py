@@ -1,1 +1,1 @@
-"""From the calls of a training to files: recording, writing, compaction."""
+"""From the calls of a training to files: columns, segments, compaction."""

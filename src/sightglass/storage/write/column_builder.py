@@ -1,8 +1,8 @@
-"""Records on their way from calls to columns: what was logged is turned from rows into columns at the speed of C.
+"""Records on their way to a file: turned from rows into columns, without a Python loop over plain numbers.
 
-Rule 1: the records of one series stay in order, and each has its number, whatever it came along with.
-Rule 2: a value that cannot be kept costs itself: a hole in the numbers of its series, which is counted.
-Rule 3: a block is made of what fits together: consecutive numbers, one type of numbers or a list.
+Rule 1: the records of one series stay in order, and each has its number, whatever was logged with it.
+Rule 2: a value that cannot be recorded costs only itself: a hole in the numbers of its series, which is counted.
+Rule 3: records make a block if they fit together: consecutive numbers, one type of numbers or a list.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from sightglass.core.columns import FLOAT64, INT64, Columns, Row, of_rows, step_
 from sightglass.core.values import PLAIN, Histogram, n_bytes, to_host
 from sightglass.storage.format.block import Key
 
-from .merge import joined
+from .merge import join_columns
 from .segment import Rows
 
-FULL_ROWS: Final = 4_096
+FULL_ROWS: Final = 4_096  # the head of a block then costs a twentieth of a byte for each record
 FULL_BYTES: Final = 4 * 2**20
-PIECE_BYTES: Final = 1_000
+PIECE_BYTES: Final = 1_000  # about what a piece takes in memory besides its values
 STEPS: Final = frozenset((int, float, bool))
 
 Log = tuple[int, Any, float, dict[str, Any], Mapping[str, float] | None, int]
@@ -33,7 +33,7 @@ Log = tuple[int, Any, float, dict[str, Any], Mapping[str, float] | None, int]
 
 @dataclass(frozen=True, slots=True)
 class UnstorableValue:
-    """Stands for a value that cannot be kept, and says why."""
+    """Stands for a value that cannot be recorded, with the reason."""
 
     why: str
 
@@ -44,7 +44,7 @@ _PYTHON: Final[dict[type, type]] = {np.float64: float, np.int64: int, np.bool_: 
 
 @dataclass(slots=True)
 class _Series:
-    """What is known of a series: the number of its next record, and what waits to be made a block of."""
+    """The state of a series: the number of its next record, and the pieces of its next block."""
 
     key: Key
     index: int = 0
@@ -61,11 +61,15 @@ class ColumnBuilder:
 
     Attributes:
         n_rows: How many records are held.
-        n_bytes: How many bytes they take, about.
+        n_bytes: About how many bytes they take.
     """
 
     def __init__(self, *, lose: Callable[[Key, int, str], None]) -> None:
-        """Begin with nothing; `lose` is told of values that cannot be kept: of which series, how many, and why."""
+        """Begin empty.
+
+        Args:
+            lose: Called for values that cannot be recorded: of which series, how many, and why.
+        """
         self.n_rows = 0
         self.n_bytes = 0
         self._lose = lose
@@ -74,7 +78,7 @@ class ColumnBuilder:
         self._holding: dict[Key, _Series] = {}
 
     def log(self, items: Sequence[Log]) -> None:
-        """Take in calls of `run.log`, at least one."""
+        """Add calls of `run.log`, at least one."""
         indexes, steps, wall_times, observables, tracks, _ = zip(*items, strict=True)
         shared = Columns(
             index=0,
@@ -93,20 +97,20 @@ class ColumnBuilder:
             series.index += len(values)
 
     def rows(self, key: Key, rows: Sequence[Row], *, since: int = 0, n_missed: int = 0) -> None:
-        """Take in records of another series, whose numbers only grow."""
+        """Add records of another series, whose numbers only grow."""
         series = self._of(key)
         series.since, series.n_missed = since, n_missed
         for _, run in groupby(enumerate(rows), key=lambda place: place[1][0] - place[0]):
             self._add(series, of_rows([row for _, row in run]))
 
     def skip(self, key: Key, n: int) -> None:
-        """Leave a hole where records were dropped; those that are not logged bring their own numbers."""
+        """Leave a hole where records were dropped; those that are not logged have their own numbers."""
         series = self._of(key)
         series.n_lost += n
         series.index += n
 
     def take(self, *, all: bool) -> Iterator[Rows]:
-        """Take away what makes full blocks, or all there is."""
+        """Take away the pieces of full blocks, or all pieces."""
         for series in list(self._holding.values()):
             if all or series.n_rows >= FULL_ROWS or series.n_bytes >= FULL_BYTES:
                 pieces, series.pieces = series.pieces, []
@@ -123,8 +127,8 @@ class ColumnBuilder:
         return series
 
     def _add(self, series: _Series, columns: Columns) -> None:
-        """Add a piece to a series, its values as a column, without those that cannot be kept."""
-        for piece in self._kept(series, replace(columns, values=_column(columns.values))):
+        """Add a piece to a series, its values as a column, without those that cannot be recorded."""
+        for piece in self._without_lost(series, replace(columns, values=_column(columns.values))):
             size = piece.values.nbytes if isinstance(piece.values, np.ndarray) else sum(map(n_bytes, piece.values))
             size += PIECE_BYTES
             n_missed = series.n_missed + series.n_lost
@@ -135,8 +139,8 @@ class ColumnBuilder:
             self.n_bytes += size
             self._holding[series.key] = series
 
-    def _kept(self, series: _Series, columns: Columns) -> Iterator[Columns]:
-        """Yield what is left of a piece without the values that are lost."""
+    def _without_lost(self, series: _Series, columns: Columns) -> Iterator[Columns]:
+        """Yield the parts of a piece between the values that are lost."""
         values = columns.values
         if isinstance(values, np.ndarray) or UnstorableValue not in set(map(type, values)):
             yield columns
@@ -157,7 +161,7 @@ def _why(value: Any) -> str | None:
 
 
 def _by_tag(observables: Sequence[dict[str, Any]]) -> Iterator[tuple[str, Sequence[Any], list[int] | None]]:
-    """Yield the values of each tag, and in which of the mappings they are, or `None` if in all."""
+    """Yield the values of each tag, and in which of the mappings they are; `None` for all."""
     names = [*map(tuple, observables)]
     if names.count(names[0]) == len(names):
         for tag, values in zip(names[0], zip(*map(dict.values, observables), strict=True), strict=True):
@@ -185,7 +189,7 @@ def _at(columns: Columns, places: list[int]) -> Columns:
 
 
 def _steps(steps: Sequence[Any], indexes: Sequence[int]) -> Sequence[Any]:
-    """Return steps as numbers; of one that is none, the number of its event."""
+    """Return steps as numbers; instead of one that is not a number, the number of its event."""
     if STEPS.issuperset(map(type, steps)):
         return steps
     read = (_read(step) for step in steps)
@@ -196,7 +200,7 @@ def _steps(steps: Sequence[Any], indexes: Sequence[int]) -> Sequence[Any]:
 
 
 def _column(values: Any) -> Any:
-    """Make an array of numbers of one type, or a list of values that can be kept, and of those that are lost."""
+    """Make an array of numbers of one type, or a list of values and of `UnstorableValue`s."""
     if isinstance(values, np.ndarray):
         return values
     kinds = set(map(type, values))
@@ -210,7 +214,7 @@ def _column(values: Any) -> Any:
 
 
 def _read(value: Any) -> Any:
-    """Bring a value to the host, and count what is to be counted; waits for the device."""
+    """Copy a value to the host, and compute histograms; waits for the device."""
     try:
         value = to_host(value)
         if isinstance(value, Histogram):
@@ -221,7 +225,7 @@ def _read(value: Any) -> Any:
 
 
 def _checked(value: Any) -> Any:
-    """Return a value, or why it cannot be kept."""
+    """Return a value, or why it cannot be recorded."""
     kind = type(value)
     if kind in (float, bool, UnstorableValue, type(None)) or (kind is np.ndarray and value.dtype.kind in "biufc"):
         return value
@@ -237,11 +241,11 @@ def _together(pieces: Iterable[Rows]) -> Iterator[Rows]:
     group: list[Rows] = []
     for piece in pieces:
         if group and not _fit(group[-1].columns, piece.columns):
-            yield replace(group[-1], columns=joined([one.columns for one in group]))
+            yield replace(group[-1], columns=join_columns([one.columns for one in group]))
             group = []
         group.append(piece)
     if group:
-        yield replace(group[-1], columns=joined([one.columns for one in group]))
+        yield replace(group[-1], columns=join_columns([one.columns for one in group]))
 
 
 def _fit(one: Columns, other: Columns) -> bool:

@@ -1,18 +1,18 @@
-"""Compaction: the small blocks of a file that nobody writes any more are put together into large ones.
+"""Compaction: merges the small blocks of a closed file into large ones.
 
-A run of one step a second leaves a block for each tag and step: ten times the bytes that its records need, and a frame
-for each of them that every reader has to look at.
+A run of one step a second writes a block for each tag and step: more than ten times the bytes that its records need,
+and a frame for each of them that every reader has to scan.
 
-Rule 1: what is read afterwards is what was read before: all records, in their order, with their types, numbers, steps,
-times, flags and tracks. Blocks are put together only where they say the same: holes and changes of type stay between
-blocks. What is not small, or would not be written again to the same bytes, is copied as it is.
-Rule 2: the file stays until the new one is whole and on the disk, and takes its place at once. Whoever has it open goes
-on reading the old one. Whatever goes wrong, the file stays as it is, and nobody hears of it.
-Rule 3: a file that is not all whole frames, with right checksums, as long as it was when it was closed, is left alone:
-nothing hides damage, and a file that was removed is not made again.
-Rule 4: blocks stand in the order in which they became full, or ended. So of a file that is cut off, each series has a
-beginning, which may lack at most a block, 4,096 records, of what series beside it have.
-Rule 5: it is done in steps of about a millisecond, in memory for some 20 MiB.
+Rule 1: a compacted file reads the same: all records, in their order, with their types, numbers, steps, times, flags and
+tracks. Blocks are merged only where they have the same form: holes and changes of type stay between blocks. A block
+that is not small, or would not be written again to the same bytes, is copied as it is.
+Rule 2: the old file stays until the new one is complete and on the disk; then the new one replaces it at once. A reader
+that has the old one open continues to read it. If anything fails, the old file stays as it is, without a warning.
+Rule 3: a file with damage, or with another length than when it was closed, is left alone: compaction never hides damage
+and never restores a file that was removed.
+Rule 4: blocks stand in the order in which they became full, or ended. So if the file is cut off, each series has a
+beginning, which may lack at most a block, 4,096 records, of what the other series have.
+Rule 5: work is done in steps of about a millisecond, in memory for some 20 MiB.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ from sightglass.storage.format.protobuf import FIXED64, key, walk
 from .merge import STEP_ITEMS, Merge, Steps
 
 COMPACTED: Final = 1002
-SMALL_BYTES: Final = 4_096
-MIN_SMALL: Final = 256
-MAX_BYTES_EACH: Final = 2**15
-WINDOW_BYTES: Final = 2**18
+SMALL_BYTES: Final = 4_096  # of a larger block the head is less than a twentieth
+MIN_SMALL: Final = 256  # fewer are scanned in less than a millisecond
+MAX_BYTES_EACH: Final = 2**15  # if a file has more bytes for each small block, copying it costs more than it saves
+WINDOW_BYTES: Final = 2**18  # read in one step, of about a millisecond
 WRITE_BYTES: Final = 2**16
-SYNC_BYTES: Final = 4 * 2**20
+SYNC_BYTES: Final = 4 * 2**20  # as much as a disk writes in some ten milliseconds
 CHUNK_BYTES: Final = 2**20
 HEAD_BYTES: Final = 2**16
-ROOM: Final = 2
+ROOM: Final = 2  # a disk that is nearly full keeps its space for records
 MAX_WAITING: Final = 4
-OLD_S: Final = 3_600.0
+OLD_S: Final = 3_600.0  # longer than any compaction takes
 
 
 def pays(*, n_small: int, n_series: int, n_bytes: int) -> bool:
-    """Tell whether a file is worth reading for its small blocks: many in each series, and not lost among large ones."""
+    """Return whether compacting a file is worth it: it has many small blocks in each series, and few large ones."""
     return n_small >= max(MIN_SMALL, 4 * n_series) and n_bytes <= MAX_BYTES_EACH * n_small
 
 
 def remove_old(directory: Path, *, now: float) -> None:
-    """Remove what processes have left that were killed while they compacted."""
+    """Remove the files of processes that were killed while they compacted."""
     with contextlib.suppress(OSError):
         for path in directory.glob(".*.sgr.*.new"):
             if path.stat().st_mtime < now - OLD_S:
@@ -80,27 +80,27 @@ class Compactor:
 
     @property
     def busy(self) -> bool:
-        """Whether there is something to do."""
+        """Whether there is work to do."""
         return bool(self._current or self._waiting)
 
     def add(self, path: Path, n_bytes: int) -> None:
-        """Compact a closed file, when it is its turn; if too many wait, the one that has waited longest stays as it is.
+        """Queue a closed file; if too many wait, the one that has waited longest stays as it is.
 
         Args:
             path: The file.
-            n_bytes: How long it is; if it has another length by then, it is left alone.
+            n_bytes: Its length; a file whose length has changed is left alone.
         """
         self._waiting.append((path, n_bytes))
         if len(self._waiting) > MAX_WAITING:
             self._waiting.popleft()
 
     def work(self, limit_s: float) -> None:
-        """Work for about so long, or until there is nothing to do; at least one step."""
+        """Work for about this long, or until nothing is left to do; at least one step."""
         until_s = self._clock.monotonic() + limit_s
         while self.busy:
             try:
                 self._step()
-            except Exception:  # noqa: BLE001  whatever it is, the file stays: tidying is not to cost anybody a record
+            except Exception:  # noqa: BLE001  whatever fails, the file stays: tidying must not cost a record
                 self._give_up()
             if self._clock.monotonic() >= until_s:
                 return
@@ -133,7 +133,7 @@ class _Compaction:
     """Compacts one file.
 
     Attributes:
-        steps: Does it, a little at each.
+        steps: Do the work, a little at each `next`.
         n_saved: By how many bytes the file has become shorter.
     """
 
@@ -152,7 +152,7 @@ class _Compaction:
         self._target: Any = None
 
     def discard(self) -> None:
-        """Close and remove what is there of the new file."""
+        """Close and remove the unfinished new file."""
         self.steps.close()
         self._close()
         if self._target is not None:
@@ -178,7 +178,7 @@ class _Compaction:
         self._replace(self._file)
 
     def _replace(self, file: RandomAccessFile) -> None:
-        """Put the new file into the place of the old one, if that is worth it."""
+        """Replace the old file by the new one, if that is worth it."""
         if 2 * self._n_written > self._n_bytes and 2 * self._n_after > self._n_before:
             raise _LeftAloneError
         with contextlib.suppress(OSError):
@@ -213,7 +213,7 @@ class _Compaction:
             place += n
 
     def _take(self, payload: bytes, name: int, *, is_first: bool) -> Iterator[None]:
-        """Take in a whole frame."""
+        """Merge or copy a whole frame."""
         if is_first:
             self._put(frame([_marked(payload)]))
             return
@@ -281,13 +281,13 @@ class _Compaction:
         self._out, self._n_out = [], 0
         while left:
             left = left[self._target.write(left) :]
-        if self._n_unsynced >= SYNC_BYTES:  # little by little, so that no step has to wait for all
+        if self._n_unsynced >= SYNC_BYTES:  # little by little: no step waits for all of it
             self._n_unsynced = 0
             os.fsync(self._target.fileno())
 
 
 def _marked(payload: bytes) -> bytes:
-    """Return the version record with a number of its own: what is known of the old file is not true of the new one."""
+    """Return the version record with a random number: an index of the old file is wrong for the new one."""
     if any(number == COMPACTED for number, _, _ in walk(memoryview(payload))):
         raise _LeftAloneError
     return payload + key(COMPACTED, FIXED64) + struct.pack("<Q", secrets.randbits(64))

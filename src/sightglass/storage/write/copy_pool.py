@@ -1,7 +1,7 @@
-"""Copies of what a program may overwrite, taken on its own thread, in memory that is used again.
+"""Copies of values that a program may overwrite, taken on its own thread, in memory that is reused.
 
-A fresh copy of a large array costs ten times what a copy into warm memory costs: the system has to find and clear new
-pages. So buffers are kept, and come back by themselves: when nothing refers to a copy any more, a weak reference tells.
+A fresh copy of a large array costs ten times as much as a copy into warm memory: the system has to find and clear new
+pages. So buffers are reused: a weak reference to each copy returns its buffer when the copy is no longer referenced.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from sightglass.core.values import Histogram, Image, Images, Tensor, array_kind, snapshot
 
-STAGED_BYTES: Final = 2**16
+STAGED_BYTES: Final = 2**16  # smaller arrays come from the warm memory of the allocator anyway
 MAX_FREE_BYTES: Final = 128 * 2**20
 
 
@@ -23,21 +23,21 @@ class CopyPool:
     """Takes copies; from any thread."""
 
     def __init__(self, *, max_free_bytes: int = MAX_FREE_BYTES) -> None:
-        """Begin with no buffers; at most so many bytes of them are kept while nobody uses them."""
+        """Begin with no buffers; unused buffers take at most `max_free_bytes`."""
         self._max_free_bytes = max_free_bytes
         self._free: dict[int, deque[Any]] = {}
         self._lent: dict[int, tuple[weakref.ref[Any], Any]] = {}
 
     @property
     def n_free_bytes(self) -> int:
-        """How many bytes of buffers wait to be used."""
+        """How many bytes of buffers are unused."""
         return sum(size * len(buffers) for size, buffers in list(self._free.items()))
 
     def take(self, value: Any) -> Any:
-        """Return a value that the program cannot overwrite any more; nothing is waited for.
+        """Return a value that the program can no longer overwrite, without waiting for anything.
 
-        Scalars of arrays without a dimension are read if they are on the host. Arrays on a device stay there. What is
-        in a container is copied, not staged.
+        Arrays without a dimension are read if they are on the host. Arrays on a device stay there. Values in
+        a container are copied without reusing memory.
         """
         match array_kind(value):
             case "numpy":
@@ -60,7 +60,7 @@ class CopyPool:
             return array.copy()
         buffer = self._buffer(array.nbytes)
         flat = np.frombuffer(memoryview(buffer), np.uint8, count=array.nbytes)
-        # Views of `flat` refer to it, not to the buffer: NumPy stops there, for a memoryview is no array.
+        # Views of `flat` refer to it, not to the buffer: NumPy stops there, because a memoryview is not an array.
         reference = weakref.ref(flat, self._give_back)
         self._lent[id(reference)] = reference, buffer
         copy = flat.view(array.dtype).reshape(array.shape)

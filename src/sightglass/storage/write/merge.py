@@ -1,4 +1,4 @@
-"""Small blocks put together: series by series, as long as they say the same.
+"""Small blocks merged: series by series, as long as they have the same form.
 
 Rule 1: blocks are held until the next one of their series does not follow them (a hole, another type, a column that the
 others do not have), or makes too many. The merged block has the numbers of the first and the `n_missed` of the last.
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from sightglass.core.columns import Columns
 from sightglass.storage.format import block
 from sightglass.storage.format.block import COLUMNS, HEAD_BYTES, Key
-from sightglass.storage.format.block_entries import Heads, Rows, heads_at
+from sightglass.storage.format.block_entries import Heads, IndexRows, heads_at
 from sightglass.storage.format.framing import Buffer
 
 MERGED_ROWS: Final = 4_096  # as many as a block that was full when it was written
@@ -62,13 +62,13 @@ class _Held:
 
 
 class Merge:
-    """Puts the small blocks of one file together."""
+    """Merges the small blocks of one file."""
 
     def __init__(self, heads: Heads, put: Callable[[Sequence[Buffer]], None]) -> None:
-        """Begin with nothing.
+        """Begin empty.
 
         Args:
-            heads: What read the heads of the file.
+            heads: The reader of the heads of the file.
             put: Called with the payload of each block, in parts.
         """
         self._heads = heads
@@ -85,13 +85,13 @@ class Merge:
         return len(self._payloads) >= N_SMALL
 
     def take(self, payload: bytes, name: int) -> None:
-        """Take in a small block, and the number that `Heads.read` gave for it."""
+        """Add a small block, with the number that `Heads.read` gave for it."""
         self._payloads.append(payload)
         self._names.append(name)
         self._pending.add(self._heads.named[name].key)
 
     def sort(self) -> Steps:
-        """Sort the small blocks that were read into pieces, and hold these."""
+        """Join the small blocks that were added into pieces, and hold these."""
         payloads, names = self._payloads, np.array(self._names, np.int64)
         self._payloads, self._names = [], []
         self._pending.clear()
@@ -150,7 +150,7 @@ class Merge:
         return _Piece(place, named.key, named.segment, since, n_missed, len(payload), columns, payload)
 
     def _pieces(
-        self, places: Numbers, names: Numbers, heads: Rows, rank: Numbers, columns: dict[str, Any], *, n_bytes: int
+        self, places: Numbers, names: Numbers, heads: IndexRows, rank: Numbers, columns: dict[str, Any], *, n_bytes: int
     ) -> Iterator[_Piece]:
         """Cut blocks that were decoded at once, series by series, into pieces in which one record follows the other."""
         n = int(heads["n"][0])
@@ -194,13 +194,13 @@ class Merge:
     def _emit(self, held: _Held) -> None:
         """Write a block."""
         first, last = held.pieces[0], held.pieces[-1]
-        columns = joined([piece.columns for piece in held.pieces if piece.columns is not None])
+        columns = join_columns([piece.columns for piece in held.pieces if piece.columns is not None])
         self._put(block.encode(first.key, columns, segment=first.segment, since=last.since, n_missed=last.n_missed))
         self._n_held_bytes -= held.n_bytes
         del self._held[first.key]
 
 
-def _layouts(heads: Rows, payloads: Sequence[bytes]) -> Numbers:
+def _layouts(heads: IndexRows, payloads: Sequence[bytes]) -> Numbers:
     """Number the layouts of blocks."""
     layouts = np.zeros(len(heads), LAYOUT)
     first = heads["offsets"][:, 0].astype(np.int64)
@@ -236,7 +236,7 @@ def _follows(held: _Held, piece: _Piece) -> bool:
     return fits and piece.columns.index == last.index + len(last)
 
 
-def joined(parts: Sequence[Columns]) -> Columns:
+def join_columns(parts: Sequence[Columns]) -> Columns:
     """Join columns of one form, whose records follow each other."""
     if len(parts) == 1:
         return parts[0]

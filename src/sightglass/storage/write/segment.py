@@ -1,12 +1,12 @@
 """Segments: the files that records are written to.
 
-Rule 1: a file holds whole frames. What a write that failed has left of one is cut off again; where even that fails, the
-file is given up, and what it lacks goes to the next one: nothing is ever appended after a torn tail.
-Rule 2: what was appended waits in memory until it is written, in order, whatever fails.
-Rule 3: large arrays are not copied on their way to the file, and many small buffers are written by one system call.
-Rule 4: a file is full at `SEGMENT_BYTES`, or when it has very many small blocks (see `Segments`). What is full, or
-closed, is compacted.
-Rule 5: a file that others have removed, or changed in its length, is given up as well: it would be written in vain.
+Rule 1: a file holds whole frames. If a write fails, the incomplete frame is cut off again; if even that fails, the file
+is given up, and its records go to the next one: nothing is ever appended after a torn tail.
+Rule 2: appended records wait in memory until they are written, in order, whatever fails.
+Rule 3: large arrays are not copied on their way to the file, and one system call writes many small buffers.
+Rule 4: a file is full at `SEGMENT_BYTES`, or when it has very many small blocks (see `Segments`). Full and closed files
+are compacted.
+Rule 5: a file that another program has removed, or changed in its length, is given up, too.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from sightglass.storage.run_file import SUFFIX
 
 from .compact import SMALL_BYTES, Compactor, pays, remove_old
 
-BLOCK_ROWS: Final = 8_192
+BLOCK_ROWS: Final = 8_192  # a reader's buffer for one stays in the cache, and a damaged one costs little
 BLOCK_BYTES: Final = 64 * 2**20
-SEGMENT_BYTES: Final = 256 * 2**20
-JOINED_BYTES: Final = 2**16
-MAX_WRITE_BYTES: Final = 2**30
-MAX_BUFFERS: Final = 1_024
-MANY_SMALL: Final = 2**16
+SEGMENT_BYTES: Final = 256 * 2**20  # small enough to copy or delete alone
+JOINED_BYTES: Final = 2**16  # copying less is cheaper than another buffer of a system call
+MAX_WRITE_BYTES: Final = 2**30  # Linux writes at most 2 GiB at once
+MAX_BUFFERS: Final = 1_024  # IOV_MAX on Linux
+MANY_SMALL: Final = 2**16  # scanned in a tenth of a second
 SMALL_EACH: Final = 256
 SHARE: Final = 16
 
@@ -51,7 +51,7 @@ class Rows:
     """Records of one series on their way to a file.
 
     Attributes:
-        since: The number of the event from which on the series is kept.
+        since: The number of the event from which on the series is recorded.
         n_missed: How many events failed, were skipped or were dropped before the last of these records.
     """
 
@@ -63,7 +63,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """A frame that waits to be written; `rows` are what is in it, none for the version."""
+    """A frame that waits to be written, with its records; `None` for the version."""
 
     buffers: Sequence[Buffer]
     n_bytes: int
@@ -84,15 +84,15 @@ class SegmentWriter:
         n_small: How many blocks of at most `SMALL_BYTES` are in it.
         n_waiting: How many records wait to be written.
         n_waiting_bytes: How many bytes wait.
-        given_up: Why nothing is written any more, or empty.
+        given_up: Why the file is no longer written, or empty.
     """
 
     def __init__(self, path: Path, *, wall_time: float | None = None) -> None:
-        """Make the file, written from a wall time on, by default now; nothing is in it before the first `flush`.
+        """Create the file, started at a wall time, by default now; it is empty before the first `flush`.
 
         Raises:
-            FileExistsError: There is one.
-            OSError: It cannot be made.
+            FileExistsError: The file exists.
+            OSError: It cannot be created.
         """
         self.path = path
         self.size = 0
@@ -106,7 +106,7 @@ class SegmentWriter:
         self._frames: deque[_Frame] = deque()
         self._n_begun = 0
         self._file = os.open(path, _FLAGS, 0o666)
-        self._watched = os.fstat(self._file).st_nlink > 0  # some file systems do not tell
+        self._watched = os.fstat(self._file).st_nlink > 0  # some file systems do not count links
         parts = encode_version(SIGHTGLASS_VERSION, SystemClock.wall() if wall_time is None else wall_time)
         self._queue([self._frame(parts, None)])
 
@@ -116,16 +116,16 @@ class SegmentWriter:
         return len(self._keys)
 
     def append(self, key: block.Key, columns: Columns, *, since: int = 0, n_missed: int = 0) -> None:
-        """Let records wait for the next `flush`, as blocks of at most `BLOCK_ROWS` and about `BLOCK_BYTES`.
+        """Queue records for the next `flush`, as blocks of at most `BLOCK_ROWS` and about `BLOCK_BYTES`.
 
         Args:
             key: The series they belong to.
-            columns: At least one record. Their arrays must not be changed any more.
-            since: The number of the event from which on the series is kept.
+            columns: At least one record. Do not change the arrays afterwards.
+            since: The number of the event from which on the series is recorded.
             n_missed: How many events failed, were skipped or were dropped before the last of these records.
 
         Raises:
-            UnsendableError: A value has a type that cannot be kept; then none of these records is.
+            UnsendableError: A value has a type that cannot be recorded; then none of these records is written.
         """
         frames = []
         for part in split(columns):
@@ -136,7 +136,7 @@ class SegmentWriter:
         self._keys.add(key)
 
     def flush(self) -> None:
-        """Write all that waits. After an error, all that is not written goes on waiting.
+        """Write everything that waits. After an error, what is not written waits for the next call.
 
         Raises:
             OSError: It cannot be written; also if the file is given up.
@@ -153,14 +153,14 @@ class SegmentWriter:
             raise
 
     def take(self) -> list[Rows]:
-        """Take away what waits, to be written elsewhere."""
+        """Remove and return the waiting records, to write them elsewhere."""
         rows = [frame.rows for frame in self._frames if frame.rows is not None]
         self._frames.clear()
         self.n_waiting = self.n_waiting_bytes = self._n_begun = 0
         return rows
 
     def close(self) -> None:
-        """Close the file, and remove it if nothing is in it; what still waits is lost."""
+        """Close the file, and remove it if it is empty; waiting records are lost."""
         file, self._file = self._file, -1
         if file < 0:
             return
@@ -180,18 +180,18 @@ class SegmentWriter:
         self.n_waiting_bytes += sum(frame.n_bytes for frame in frames)
 
     def _look(self) -> None:
-        """Give the file up if it is no longer what was written."""
+        """Give the file up if another program has changed it."""
         if self._watched and not self.given_up:
-            told = os.fstat(self._file)
-            if not told.st_nlink:
+            status = os.fstat(self._file)
+            if not status.st_nlink:
                 self.given_up = "it was removed"
-            elif told.st_size != self.size:
-                self.given_up = f"it was changed by others: {told.st_size} bytes instead of {self.size}"
+            elif status.st_size != self.size:
+                self.given_up = f"it was changed by others: {status.st_size} bytes instead of {self.size}"
         if self.given_up:
-            raise OSError(f"{self.path} is written no more: {self.given_up}")
+            raise OSError(f"{self.path} is no longer written: {self.given_up}")
 
     def _batch(self) -> list[memoryview]:
-        """Return the first buffers that wait, as many as one system call takes."""
+        """Return the first waiting buffers, as many as one system call takes."""
         batch: list[memoryview] = []
         n_skipped, room = self._n_begun, MAX_WRITE_BYTES
         for waiting in self._frames:
@@ -211,7 +211,7 @@ class SegmentWriter:
         return os.write(self._file, joined(batch)[0])
 
     def _advance(self, n: int) -> None:
-        """Note that some of what waits is written, perhaps not up to the end of a frame."""
+        """Count written bytes, which may end inside a frame."""
         self._n_begun += n
         while self._frames and self._n_begun >= self._frames[0].n_bytes:
             done = self._frames.popleft()
@@ -223,7 +223,7 @@ class SegmentWriter:
             self.n_waiting_bytes -= done.n_bytes
 
     def _cut_off(self) -> None:
-        """Cut off what is there of a frame that could not be written."""
+        """Cut off a frame that was written in part."""
         self._n_begun = 0
         try:
             os.ftruncate(self._file, self.size)
@@ -232,11 +232,11 @@ class SegmentWriter:
 
 
 class Segments:
-    """Writes the segments of one process: opens the first when there is something, and the next when one is full.
+    """Writes the segments of one process: opens the first with the first records, and the next when one is full.
 
-    A file of small blocks is full when it has `MANY_SMALL`: so many readers look at one by one if the process is
-    killed. But it needs `SMALL_EACH` for each series, as fewer make no large ones; and one for `SHARE` in the files
-    before, so that the files of a long run, which its readers hold open, are few.
+    A file of small blocks is full when it has `MANY_SMALL`, which bounds the work of a reader if the process is killed
+    before compaction. But it needs `SMALL_EACH` for each series, because fewer do not make large blocks, and one for
+    each `SHARE` in the files before: readers hold all files of a long run open.
     """
 
     def __init__(
@@ -245,10 +245,10 @@ class Segments:
         """Begin with no file.
 
         Args:
-            open_directory: Makes the directory; called before the first file, and again if the directory has vanished.
+            open_directory: Creates the directory; called before the first file, and again if it has vanished.
             rank: The number of the process in its program.
             clock: Where the time comes from.
-            tell: Told of a file that is given up.
+            tell: Called with a message about a file that is given up.
         """
         self._open_directory = open_directory
         self._tell = tell
@@ -267,12 +267,12 @@ class Segments:
 
     @property
     def ready(self) -> bool:
-        """Whether there is a file that records can be appended to."""
+        """Whether a file is open for records."""
         return self._current is not None and not self._current.given_up
 
     @property
     def path(self) -> Path | None:
-        """The file that is being written, or else the directory, if there is one."""
+        """The file that is being written, otherwise the directory, if it exists."""
         return self._current.path if self._current else self._directory
 
     @property
@@ -289,7 +289,7 @@ class Segments:
 
     @property
     def compacting(self) -> bool:
-        """Whether `compact` has something to do."""
+        """Whether `compact` has work to do."""
         return self._compactor.busy
 
     @property
@@ -305,15 +305,15 @@ class Segments:
         return self._n_left_bytes + (current.n_waiting_bytes if current else 0)
 
     def open(self) -> SegmentWriter:
-        """See that there is a file that records can be appended to, and return it.
+        """Open a file for records, unless one is open, and return it.
 
         Raises:
-            OSError: It cannot be made.
+            OSError: It cannot be created.
         """
         current = self._current
         if current and (current.given_up or self._is_full(current)):
             if current.given_up:
-                self._tell(f"{current.path} is written no more: {current.given_up}; records go to another file")
+                self._tell(f"{current.path} is no longer written: {current.given_up}. Records go to another file")
             self._n_left_bytes += current.n_waiting_bytes
             self._left += current.take()
             self._leave(current)
@@ -325,19 +325,19 @@ class Segments:
         return self._current
 
     def append(self, rows: Rows) -> None:
-        """Let records wait for the next `flush`; only after `open`.
+        """Queue records for the next `flush`; only after `open`.
 
         Raises:
-            UnsendableError: A value has a type that cannot be kept; then none of these records is.
+            UnsendableError: A value has a type that cannot be recorded; then none of these records is written.
         """
         assert self._current is not None
         self._current.append(rows.key, rows.columns, since=rows.since, n_missed=rows.n_missed)
 
     def flush(self) -> None:
-        """Write all that waits. After an error, all that is not written goes on waiting.
+        """Write everything that waits. After an error, what is not written waits for the next call.
 
         Raises:
-            OSError: It cannot be written, or the next file cannot be made.
+            OSError: It cannot be written, or the next file cannot be created.
         """
         current = self._current
         if current is None and not self._left:
@@ -352,11 +352,11 @@ class Segments:
         self.open().flush()
 
     def compact(self, limit_s: float) -> None:
-        """Compact files that are closed, for about so long."""
+        """Compact closed files, for about `limit_s`."""
         self._compactor.work(limit_s)
 
     def close(self, *, compact_s: float = 0.0) -> None:
-        """Close the file, and compact what is closed if that takes no longer than this; what still waits is lost."""
+        """Close the file, and compact closed files within `compact_s`; waiting records are lost."""
         self._left, self._n_left_bytes = [], 0
         if self._current is not None:
             self._leave(self._current)
@@ -379,7 +379,7 @@ class Segments:
             self._compactor.add(current.path, current.size)
 
     def _next(self) -> SegmentWriter:
-        """Make the next file, under a name that is not taken."""
+        """Create the next file, under a free name."""
         wall_time = self._clock.wall()
         self._started_ms = self._started_ms or int(wall_time * 1000)
         if self._directory is None or not self._directory.is_dir():
@@ -397,7 +397,7 @@ class Segments:
 
 
 def joined(buffers: Sequence[Buffer]) -> list[Buffer]:
-    """Join small buffers that follow each other; large ones are left as they are.
+    """Join small buffers that follow each other; large ones stay as they are.
 
     >>> joined([b"a", b"b", bytes(2**17), b"c"])[::2]
     [b'ab', b'c']

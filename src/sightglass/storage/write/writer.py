@@ -1,16 +1,16 @@
-"""The keeper: takes records from a training, and writes them on a thread of its own.
+"""The record writer: takes records from a training, and writes them on a thread of its own.
 
-Rule 1: who gives a record never waits for a disk, and never hears of one. A call of `log` with plain numbers is one
-`append`; of arrays that the program could overwrite, a copy is taken (`staging`), and nothing else.
-Rule 2: what was given is in the file at most a second later. The thread sleeps while nothing waits.
+Rule 1: a caller never waits for a disk, and never gets an error from one. A call of `log` with plain numbers is one
+`append`; arrays that the program could overwrite are copied (`copy_pool`), and nothing else is done.
+Rule 2: a record is in the file at most a second later. The thread sleeps while nothing waits.
 Rule 3: while nothing can be written, records wait in memory, up to `MAX_WAITING_BYTES` and about `MAX_WAITING` records
-before they are columns. Beyond that the newest are dropped, whole calls or large values: what comes later has a hole
-before it, so that what is in the file stays in order, and whoever reads it sees where something is missing.
-Rule 4: each kind of trouble is told once, with a warning, counted, and raised by the next `flush` or `close`; but for
-values of types that cannot be kept: what a training logs by mistake is no reason to fail at its end.
-Rule 5: files that are full are compacted (`compact`) while nothing else is to be done, `SLICE_S` at a time and a
-twentieth of the time: neither a flush nor a training that is busy in Python waits for it. What is left of it at the end
-is done if it takes no longer than `COMPACT_S`.
+before they are columns. Beyond that the newest are dropped, whole calls or large values. Later records have a hole
+before them: the file stays in order, and a reader sees where something is missing.
+Rule 4: each kind of failure is warned about once, counted, and raised by the next `flush` or `close`, except values of
+types that cannot be recorded: logging one by mistake must not make a training fail at its end.
+Rule 5: full files are compacted (`compact`) while nothing else is waiting, `SLICE_S` at a time and a twentieth of the
+time: neither a flush nor a training that is busy in Python waits for it. At the end, the rest is compacted if that
+takes no longer than `COMPACT_S`.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ from .column_builder import STEPS, ColumnBuilder, Log, UnstorableValue
 from .copy_pool import STAGED_BYTES, CopyPool
 from .segment import Segments
 
-FLUSH_S: Final = 0.5
+FLUSH_S: Final = 0.5  # a kill loses at most a second
 RETRY_S: Final = 1.0
 MAX_WAITING: Final = 4_000_000
 MAX_WAITING_BYTES: Final = 512 * 2**20
-WAKE_ITEMS: Final = 1_024
+WAKE_ITEMS: Final = 1_024  # waking the thread costs as much as dozens of calls
 WAKE_BYTES: Final = 4 * 2**20
-CHUNK_ROWS: Final = 4_096
+CHUNK_ROWS: Final = 4_096  # taken from the queue under its lock: well below a millisecond
 CHUNK_ITEMS: Final = 64
-CHUNK_BLOCKS: Final = 16
+CHUNK_BLOCKS: Final = 16  # encoded before the thread lets others run
 SLICE_S: Final = 0.001
-REST: Final = 20.0
+REST: Final = 20.0  # times as long as compaction has worked: it takes a twentieth of the time
 MAX_REST_S: Final = 1.0
-COMPACT_S: Final = 2.0
-CLOSING_SHARE: Final = 0.25
+COMPACT_S: Final = 2.0  # a program may take this much longer to end
+CLOSING_SHARE: Final = 0.25  # of the time that `close` has: the rest is for writing
 
 FIXED: Final = frozenset((float, int, bool, type(None), np.float64, np.float32, np.int64, np.int32, np.bool_))
-"""Types of values that cannot change, and need no counting of their bytes."""
+"""Types of values that cannot change, and whose bytes need not be counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterStatistics:
-    """What became of the records so far.
+    """Counts of a record writer.
 
     Attributes:
         n_rows: How many are in the files.
@@ -87,42 +87,42 @@ class _Given:
 
 @dataclass(frozen=True, slots=True)
 class _Gap:
-    """Where records were dropped on their way: how many of which series."""
+    """Where records were dropped: how many of which series."""
 
     n_dropped: Counter[Key]
 
 
 class RecordWriter:
-    """Keeps the records of one process. Nothing is opened, and no thread started, before the first one comes.
+    """Writes the records of one process. Nothing is opened, and no thread started, before the first record.
 
     Attributes:
-        active: Whether anything was given so far.
+        active: Whether there was a record so far.
     """
 
     def __init__(self, open_directory: Callable[[], Path], *, rank: int = 0, clock: Clock) -> None:
-        """Begin with nothing.
+        """Begin with nothing to write.
 
         Args:
-            open_directory: Makes the directory for the files, on the writer's thread. What it raises as `OSError` is
-                treated as a disk that is full: it is called again later. It is also called if the directory vanishes.
+            open_directory: Creates the directory for the files, on the writer's thread. An `OSError` counts as a full
+                disk: the function is called again later. It is also called if the directory vanishes.
             rank: The number of the process in its program.
             clock: Where the time comes from.
         """
         self.active = False
         self._clock = clock
         self._worker = Worker("keep", self._work)
-        self._staging = CopyPool()
-        self._gather = ColumnBuilder(lose=self._lose)
+        self._copies = CopyPool()
+        self._columns = ColumnBuilder(lose=self._lose)
         self._segments = Segments(open_directory, rank=rank, clock=clock, tell=self._warn)
-        # How many items `log` may append without looking further. None while the thread is asleep and has to be woken,
-        # `WAKE_ITEMS` while it sleeps for a time, all that there is room for while it is at work.
+        # How many items may wait before `log` has to do more than append: 0 while the thread is asleep and has to be
+        # woken, `WAKE_ITEMS` while it sleeps for a time, as many as there is room for while it works.
         self._limit = 0
         self._items: deque[Log | _Given | _Gap] = deque()
         self._room = MAX_WAITING // 10
         self._rows_per_item = 10.0
         self._given_bytes = self._taken_bytes = self._quiet_bytes = 0
-        self._n_dropped = self._n_dropped_told = 0
-        self._told: set[str] = set()
+        self._n_dropped = self._n_dropped_reported = 0
+        self._warned: set[str] = set()
         self._failure = self._last_error = ""
         self._closed = self._urgent = False
         self._trying = True
@@ -134,13 +134,13 @@ class RecordWriter:
     def log(
         self, index: int, step: Any, wall_time: float, values: dict[str, Any], steps: Mapping[str, float] | None
     ) -> None:
-        """Keep what one call of `run.log` gave.
+        """Record one call of `run.log`.
 
         Args:
             index: The number of the call.
             step: The primary step.
             wall_time: When it was, in seconds since the Unix epoch.
-            values: By their tags; the mapping must not be changed any more.
+            values: By their tags; do not change the mapping afterwards.
             steps: Further step tracks, or `None`.
         """
         items = self._items
@@ -155,32 +155,33 @@ class RecordWriter:
         self._give((index, step, wall_time, values, steps, size), size)
 
     def rows(self, key: Key, rows: Sequence[Row], *, since: int = 0, n_missed: int = 0) -> None:
-        """Keep records of a series that is not logged.
+        """Record rows of a series that is not logged.
 
         Args:
             key: The series.
-            rows: At least one, their numbers growing. Neither they nor their values may change any more.
-            since: The number of the event from which on the series is kept.
+            rows: At least one, with growing numbers. Do not change them or their values afterwards.
+            since: The number of the event from which on the series is recorded.
             n_missed: How many events failed, were skipped or were dropped before the last of these records.
         """
         size = 0 if FIXED.issuperset(type(row[3]) for row in rows) else sum(n_bytes(row[3]) for row in rows)
         self._give(_Given(key, rows, since, n_missed, size), size)
 
     def flush(self, timeout_s: float) -> None:
-        """Wait until all that was given is in the file.
+        """Wait until all records are in the file.
 
         Raises:
-            StorageError: It is not, or records were dropped since this was last raised.
+            StorageError: Not all are, or records were dropped since this was last raised.
         """
         if self.active and not self._closed:
             self._urgent = True
             self._check(self._worker.round(timeout_s), timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Write what is left, and close the file; what cannot be written now is lost. Calling it again does nothing.
+        """Write the remaining records, and close the file. Calling it again does nothing.
 
         Raises:
-            StorageError: Not all is written, or records were dropped since this was last raised.
+            StorageError: Not all records could be written (the rest is lost), or records were dropped since this was
+                last raised.
         """
         if self._closed:
             return
@@ -197,10 +198,10 @@ class RecordWriter:
         self._limit = 0
         self._items = deque()
         self._worker = Worker("keep", self._work)
-        self._gather = ColumnBuilder(lose=self._lose)
+        self._columns = ColumnBuilder(lose=self._lose)
 
     def statistics(self) -> WriterStatistics:
-        """Return what was counted so far."""
+        """Return the counts so far."""
         return WriterStatistics(
             n_rows=self._segments.n_rows,
             n_bytes=self._segments.n_bytes,
@@ -209,26 +210,26 @@ class RecordWriter:
             last_error=self._last_error,
         )
 
-    # The side of the caller
+    # The caller's thread
 
     def _owned(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-        """Return values that the program cannot change any more, and how many bytes they take."""
+        """Return values that the program can no longer change, and how many bytes they take."""
         owned: dict[str, Any] = {}
         size = 0
         for tag, value in values.items():
             if type(value) in FIXED:
                 owned[tag] = value
                 continue
-            kept = owned[tag] = self._own(value, size)
-            size += 0 if type(kept) is UnstorableValue else n_bytes(kept)
+            own = owned[tag] = self._own(value, size)
+            size += 0 if type(own) is UnstorableValue else n_bytes(own)
         return owned, size
 
     def _own(self, value: Any, n_more_bytes: int) -> Any:
         try:
             size = n_bytes(value)
             if size >= STAGED_BYTES and self._n_waiting_bytes() + n_more_bytes + size > MAX_WAITING_BYTES:
-                return UnstorableValue(f"more than {MAX_WAITING_BYTES >> 20} MiB wait to be written")
-            return self._staging.take(value)
+                return UnstorableValue(f"more than {MAX_WAITING_BYTES >> 20} MiB are waiting to be written")
+            return self._copies.take(value)
         except Exception as error:  # noqa: BLE001  arrays are other libraries' own
             return UnstorableValue(f"{type(error).__name__}: {error}")
 
@@ -257,23 +258,23 @@ class RecordWriter:
         if gap is not last:
             self._items.append(gap)
         self._n_dropped += len(keys)
-        self._warn("Records are dropped: too many wait to be written")
+        self._warn("Records are dropped: too many are waiting to be written")
 
     def _n_waiting_bytes(self) -> int:
         on_the_way = self._given_bytes - self._taken_bytes
-        return on_the_way + self._gather.n_bytes + self._segments.n_waiting_bytes
+        return on_the_way + self._columns.n_bytes + self._segments.n_waiting_bytes
 
     def _n_waiting(self) -> int:
-        return sum(map(_n, self._items.copy())) + self._gather.n_rows + self._segments.n_waiting
+        return sum(map(_n, self._items.copy())) + self._columns.n_rows + self._segments.n_waiting
 
     def _check(self, finished: bool, timeout_s: float) -> None:
-        """Raise what went wrong since the last time."""
+        """Raise what went wrong since the last call."""
         why = self._failure
         if self._worker.error is not None:
             why = f"the writer has failed: {self._worker.error!r}"
         elif not finished:
             why = f"not within {timeout_s:g} s"
-        n_dropped, self._n_dropped_told = self._n_dropped - self._n_dropped_told, self._n_dropped
+        n_dropped, self._n_dropped_reported = self._n_dropped - self._n_dropped_reported, self._n_dropped
         if why:
             counted = f"{self._n_waiting()} wait in memory, {n_dropped} are lost"
             raise StorageError(f"Records could not be written: {why}; {counted}")
@@ -281,17 +282,17 @@ class RecordWriter:
             raise StorageError(f"{n_dropped} records are lost; the last reason: {self._last_error}")
 
     def _warn(self, message: str, *, once: str = "") -> None:
-        """Warn of something for the first time."""
+        """Warn, unless this was warned about before."""
         self._last_error = message
-        if (once or message) not in self._told:
-            self._told.add(once or message)
-            with contextlib.suppress(Warning):  # whoever makes errors of warnings is not to lose records by it
+        if (once or message) not in self._warned:
+            self._warned.add(once or message)
+            with contextlib.suppress(Warning):  # where warnings are errors, no record is lost by one
                 warnings.warn(message, RuntimeWarning, stacklevel=3)
 
-    # The side of the writer
+    # The writer's thread
 
     def _work(self) -> float | None:
-        """Take in what was given, and write what is full; all there is when it is time. Return when to go on."""
+        """Collect records, and write full blocks, or all when it is time; return how long to sleep."""
         closing = self._closed
         urgent = self._urgent or closing
         self._urgent = False
@@ -311,7 +312,7 @@ class RecordWriter:
         return self._compact(self._rest())
 
     def _collect(self, n_left: int) -> int:
-        """Take the next items in, and return how many they were."""
+        """Collect the next items, and return how many there were."""
         n = min(n_left, max(CHUNK_ITEMS, int(CHUNK_ROWS / self._rows_per_item)))
         with self._worker.lock:
             items = [self._items.popleft() for _ in range(n)]
@@ -322,11 +323,11 @@ class RecordWriter:
                 continue
             self._take_logs(logs)
             if isinstance(item, _Given):
-                self._gather.rows(item.key, item.rows, since=item.since, n_missed=item.n_missed)
+                self._columns.rows(item.key, item.rows, since=item.since, n_missed=item.n_missed)
                 self._taken_bytes += item.n_bytes
             else:
                 for key, n_dropped in item.n_dropped.items():
-                    self._gather.skip(key, n_dropped)
+                    self._columns.skip(key, n_dropped)
         self._take_logs(logs)
         self._rows_per_item = max(1.0, sum(map(_n, items)) / n)
         self._room = max(1_000, int(MAX_WAITING / self._rows_per_item))
@@ -335,18 +336,18 @@ class RecordWriter:
 
     def _take_logs(self, logs: list[Log]) -> None:
         if logs:
-            self._gather.log(logs)
+            self._columns.log(logs)
             self._taken_bytes += sum(item[5] for item in logs)
             logs.clear()
 
     def _pass_on(self, *, all: bool) -> None:
-        """Write what is full, or all there is, unless it is too early to try again."""
+        """Write full blocks, or all records, unless it is too early to try again."""
         segments = self._segments
         try:
-            if self._trying and self._gather.n_rows:
+            if self._trying and self._columns.n_rows:
                 segments.open()
             if segments.ready:
-                for i, rows in enumerate(self._gather.take(all=all and self._trying)):
+                for i, rows in enumerate(self._columns.take(all=all and self._trying)):
                     try:
                         segments.append(rows)
                     except UnsendableError as error:
@@ -365,18 +366,18 @@ class RecordWriter:
         where = error.filename or self._segments.path
         why = f"{where}: {error.strerror}" if error.strerror else str(error)
         if not self._failure:
-            self._told.discard(why)
+            self._warned.discard(why)
         self._failure = why
-        self._warn(f"Records cannot be written now, and wait in memory: {why}", once=why)
+        self._warn(f"Records cannot be written now and wait in memory: {why}", once=why)
 
     def _lose(self, key: Key, n: int, why: str) -> None:
-        """Count values that cannot be kept; that is told at once, and no failure of the keeper's."""
+        """Count values that cannot be recorded, and warn; `flush` and `close` do not raise for them."""
         self._n_dropped += n
-        self._n_dropped_told += n
-        self._warn(f"Values of {key.tag!r} cannot be kept: {why}", once=f"value {key}")
+        self._n_dropped_reported += n
+        self._warn(f"Values of {key.tag!r} cannot be recorded: {why}", once=f"value {key}")
 
     def _is_full(self) -> bool:
-        return self._gather.n_bytes + self._segments.n_waiting_bytes > MAX_WAITING_BYTES // 2
+        return self._columns.n_bytes + self._segments.n_waiting_bytes > MAX_WAITING_BYTES // 2
 
     def _rest(self) -> float | None:
         """Return for how long the thread may sleep, and let `log` wake it."""
@@ -387,7 +388,7 @@ class RecordWriter:
         if self._failure:
             self._limit = self._room if self._is_full() else WAKE_ITEMS
             return max(0.0, self._retry_s - now_s)
-        if self._gather.n_rows or self._segments.n_waiting or self._items:
+        if self._columns.n_rows or self._segments.n_waiting or self._items:
             self._limit = WAKE_ITEMS
             if self._due_s is None:
                 self._due_s = now_s + FLUSH_S
@@ -397,7 +398,7 @@ class RecordWriter:
         return 0.0 if self._items else None
 
     def _compact(self, pause_s: float | None) -> float | None:
-        """Compact a little of what is closed, if there is the time, and return for how long the thread may sleep."""
+        """Compact closed files a little, if there is time, and return for how long the thread may sleep."""
         if not self._segments.compacting or self._closed or self._failure:
             return pause_s
         started_s = self._clock.monotonic()
@@ -411,12 +412,12 @@ class RecordWriter:
         return rest_s if pause_s is None else min(pause_s, rest_s)
 
     def _end(self) -> None:
-        """Close the file; what is not in it is lost."""
+        """Close the file; records that are not in it are lost."""
         with self._worker.lock:
             self._n_dropped += self._n_waiting()
             self._items.clear()
-            self._gather = ColumnBuilder(lose=self._lose)
-        with contextlib.suppress(OSError):  # all that can be told of it was told by `flush`
+            self._columns = ColumnBuilder(lose=self._lose)
+        with contextlib.suppress(OSError):  # `flush` has reported it
             self._segments.close(compact_s=0.0 if self._failure else self._closing_s)
 
 
