@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,6 +29,8 @@ def measure() -> Iterator[tuple[str, float, str, float | None]]:
     yield "public class names used twice", len(repeated_names()), "", 5
     n_any, n_parameters = (sum(n) for n in zip(*parameters().values(), strict=True))
     yield f"parameters typed Any, of {n_parameters:,}", 100 * n_any / n_parameters, "%", 5
+    n_named, _ = (sum(n) for n in zip(*parameters(aliases()).values(), strict=True))
+    yield "  with a name for any value: " + ", ".join(sorted(aliases())), 100 * n_named / n_parameters, "%", None
     yield "odd idioms in docstrings and messages", len(idioms()), "", 5
     yield "circles of imports", len(circles(imports())) + len(circles(frontend_imports())), "", 0
 
@@ -56,15 +58,28 @@ def repeated_names() -> dict[str, list[str]]:
     return {name: found for name, found in sorted(places.items()) if len(found) > 1}
 
 
-def parameters() -> dict[str, tuple[int, int]]:
-    """Return for each module how many parameters are annotated with a bare `Any`, and how many there are."""
+def aliases() -> set[str]:
+    """Return the names that the package gives to `Any` where a value may be of any type, such as what users observe."""
+    found: set[str] = set()
+    for _, tree in trees():
+        for node in tree.body:
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Name(id="Any")):
+                    found.add(name)
+                case ast.AnnAssign(target=ast.Name(id=name), value=ast.Name(id="Any")):
+                    found.add(name)
+    return found
+
+
+def parameters(names: Collection[str] = ("Any",)) -> dict[str, tuple[int, int]]:
+    """Return for each module how many parameters are annotated with one of the names alone, and how many there are."""
     counted = {}
     for path, tree in trees():
         found = [
             argument for node in ast.walk(tree) if isinstance(node, ast.arguments) for argument in _arguments(node)
         ]
         typed = [argument for argument in found if argument.annotation is not None]
-        n_any = sum(isinstance(a.annotation, ast.Name) and a.annotation.id == "Any" for a in typed)
+        n_any = sum(isinstance(a.annotation, ast.Name) and a.annotation.id in names for a in typed)
         counted[path] = (n_any, len(typed))
     return counted
 
