@@ -12,7 +12,7 @@ from sightglass.training.run import Run
 from .callback_run import CallbackRun, free_names
 
 try:
-    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+    from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 except ModuleNotFoundError as error:
     raise MissingExtraError(
         error.name or "transformers", extra="huggingface", purpose="The callback for Hugging Face"
@@ -47,7 +47,7 @@ class SightglassCallback(TrainerCallback):  # type: ignore[misc]
         args: TrainingArguments,
         state: TrainerState,
         control: TrainerControl,
-        model: Any = None,
+        model: PreTrainedModel | None = None,
         optimizer: Any = None,
         **rest: object,
     ) -> None:

@@ -23,7 +23,7 @@ from sightglass.protocol.transport import Channel, Frames
 from .arrivals import arrivals
 from .record_buffer import RecordBuffer
 
-# At most this between pings; a run whose lease is shorter gets four of them in a lease, so that three may be lost.
+# The longest time between pings. At least four fit into a run's lease, so that a late one does not end it.
 PING_S: Final = 3.0
 # How late the thread may notice that the run's process died. Messages wake it at once.
 POLL_S: Final = 0.5
@@ -46,7 +46,7 @@ class PendingReply:
         self._value: Any = None
         self._error: Exception | None = None
 
-    def resolve(self, value: Any = None, error: Exception | None = None) -> None:
+    def resolve(self, value: object = None, error: Exception | None = None) -> None:
         """Set the reply, or the error that the run replied with."""
         self._value, self._error = value, error
         self._done.set()
@@ -257,7 +257,7 @@ class Connection:
             buffer.add(columns)
         arrivals.notify()
 
-    def _resolve(self, request: int, value: Any) -> None:
+    def _resolve(self, request: int, value: object) -> None:
         pending = self._pending.pop(request, None)
         if pending is not None:
             pending.resolve(value)

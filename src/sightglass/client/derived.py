@@ -95,7 +95,7 @@ class _JoinProducer:
         self._indexes = itertools.count()
 
     def end_group(self, buffer: RecordBuffer) -> None:
-        """Refuse: there is no reducer here."""
+        """Refuse: this stream has no reducer."""
         raise QueryError("Expected a stream with a reducer to close; this one joins several streams")
 
     def close(self) -> None:
