@@ -122,7 +122,7 @@ def test_every_peer_gets_its_own(pair):
         assert contents(until(1, channel)) == [[peer]]
 
 
-def test_a_full_peer_is_told_at_once_and_holds_nobody_up(pair):
+def test_a_full_peer_is_reported_at_once_and_delays_no_other(pair):
     _, lazy = pair.meet()
     eager, peer = pair.meet()
     n, sent = 0, "sent"
@@ -188,7 +188,7 @@ def test_a_wake_before_the_wait_counts(pair):
         assert time.monotonic() - began_s < PATIENCE_S
 
 
-def test_receive_waits_no_longer_than_told(pair):
+def test_receive_waits_no_longer_than_its_timeout(pair):
     channel, _ = pair.meet()
     for end in (pair.listener, channel):
         end.receive(0)
@@ -216,7 +216,7 @@ def test_many_threads_may_wake(pair):
 # What only some can promise
 
 
-def test_a_closed_listener_in_memory_lets_nobody_in():
+def test_a_closed_listener_in_memory_refuses_connections():
     listener = MemoryListener()
     channel = listener.connect()
     listener.close()
@@ -225,7 +225,7 @@ def test_a_closed_listener_in_memory_lets_nobody_in():
         listener.connect()
 
 
-def test_a_viewers_key_does_not_act():
+def test_a_viewers_key_may_not_command():
     listener = ZmqListener(listen="tcp://127.0.0.1:0")
     channel = ZmqChannel(listener.viewer)
     channel.send([b"hello"])

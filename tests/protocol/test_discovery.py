@@ -88,8 +88,8 @@ def test_files_that_are_no_entries_are_passed_over(enter, content):
 def test_what_a_later_version_adds_is_skipped(enter):
     one = entry()
     folder = enter(one)
-    told = {**msgspec.json.decode((folder / f"{one.id}.json").read_bytes()), "new": 1}
-    (folder / f"{one.id}.json").write_bytes(msgspec.json.encode(told))
+    stored = {**msgspec.json.decode((folder / f"{one.id}.json").read_bytes()), "new": 1}
+    (folder / f"{one.id}.json").write_bytes(msgspec.json.encode(stored))
     assert discovery.entries() == [one]
 
 

@@ -125,13 +125,13 @@ def test_a_block_is_its_rows(values, index, data):
     assert list(map(type, out)) == list(map(type, values))
     for i, row in enumerate(rows):
         flag = 3 if flags is None else int(flags[i])
-        told = (
+        decoded = (
             1 if n_events is None else int(n_events[i]),
             bool(flag & 1),
             bool(flag & 2),
             tracks[i] if tracks else {},
         )
-        assert told == usual(row[4])
+        assert decoded == usual(row[4])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "uint64", "bool", "complex64", "<U3", "datetime64[s]"])
@@ -191,7 +191,7 @@ def test_limits(limit, frames):
 
 
 @pytest.mark.parametrize("n", [1, 40, 41, 60])
-def test_blocks_are_split_where_limits_ask_for_it(n):
+def test_blocks_are_split_at_the_limits(n):
     rows = [(i, i, 0.0, {str(j): np.zeros(600) for j in range(100)}, None, i) for i in range(n)]
     parts = [messages.decode_from_agent(frames) for frames in messages.encode_blocks(7, rows)]
     assert [block.index + i for block, _ in parts for i in range(block.n)] == list(range(n))

@@ -31,7 +31,7 @@ class FakeClock:
 
 
 class Bench:
-    """An telemetry, and the answers that were opened on it."""
+    """Telemetry, and the subscriptions that were opened on it."""
 
     def __init__(self, clock: FakeClock, functions: dict[str, Callable[..., Any]], **options: Any) -> None:
         self.clock = clock
@@ -42,11 +42,11 @@ class Bench:
     def ask(self, text: str) -> Subscription:
         query = parse(text, functions=self.functions)
         evaluation = Evaluation(query, self.functions)
-        answer = Subscription(
+        subscription = Subscription(
             next(self._numbers), query, evaluation, monotonic=self.clock.monotonic, defer=self.telemetry.deferred.defer
         )
-        self.telemetry.open(answer)
-        return answer
+        self.telemetry.open(subscription)
+        return subscription
 
     def observe(self, event: str, /, **observables: Any) -> None:
         """Do what `Run.observe` does."""
@@ -67,7 +67,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def bench(clock):
-    """Return a function that makes emitters; all are closed in the end."""
+    """Return a function that makes benches; all are closed in the end."""
     made = []
 
     def make(functions: dict[str, Callable[..., Any]] | None = None, **options: Any) -> Bench:
@@ -81,5 +81,5 @@ def bench(clock):
 
 @pytest.fixture
 def values():
-    """Return a function that lists the values of an answer's rows."""
-    return lambda answer: [row[3] for row in answer.rows]
+    """Return a function that lists the values of a subscription's rows."""
+    return lambda subscription: [row[3] for row in subscription.rows]

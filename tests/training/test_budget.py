@@ -74,9 +74,9 @@ def test_streams_over_budget_are_thinned_and_every_skip_is_counted(bench, clock,
     start_s = clock.now_s
     train(b, clock, 20_000)
     assert dear.stride > cheap.stride
-    for answer in (dear, cheap):
-        assert answer.n_seen + answer.n_skipped == 20_000
-        assert len(answer.rows) == answer.n_seen
+    for subscription in (dear, cheap):
+        assert subscription.n_seen + subscription.n_skipped == 20_000
+        assert len(subscription.rows) == subscription.n_seen
     assert dear.n_skipped > 10_000
     spent_s = 0.1 * (dear.n_seen + count.n_seen) + 0.001 * cheap.n_seen
     assert spent_s <= 0.05 * (clock.now_s - start_s) + 3 * CREDIT_S

@@ -56,7 +56,7 @@ def test_at_waits_for_its_event(held):
     assert "batch" in b.telemetry.subscriptions.idle
 
 
-def test_actions_answer_or_fail_without_hurting_the_run(held):
+def test_actions_return_or_fail_without_hurting_the_run(held):
     b, results = held
     for number, (name, value) in enumerate(
         [("double", [21]), ("fail", []), ("double", []), ("double", "ab"), ("exit", [])]
@@ -85,7 +85,7 @@ def test_what_cannot_succeed_is_refused_before_it_waits(held, wrong, message):
     assert (str(caught.value), b.telemetry.commands.queue.pending) == (message, [])
 
 
-def test_a_step_that_cannot_be_read_does_not_hurt_an_act(held):
+def test_a_step_that_cannot_be_read_does_not_stop_a_command(held):
     b, results = held
     b.telemetry.commands.add(command("set", "lr", 0.5))
     b.observe("batch", step=object())
@@ -167,7 +167,7 @@ def paused(bench):
     assert training.ended()
 
 
-def test_a_paused_run_applies_commands_and_goes_on_when_resumed(paused):
+def test_a_paused_run_applies_commands_and_continues_when_resumed(paused):
     assert paused.add("set", "lr", 0.5).result == 0.5
     assert paused.b.telemetry.subscriptions.sources["batch"].n_events == 1
     paused.add("resume", client="other")
@@ -184,7 +184,7 @@ def test_stop_lets_a_paused_run_go(paused):
 
 
 def test_a_pause_ends_with_its_owner(paused):
-    paused.b.telemetry.commands.release("somebody else")
+    paused.b.telemetry.commands.release("another client")
     paused.add("set", "lr", 0.2)
     assert paused.b.telemetry.commands.queue.paused_by is not None
     paused.b.telemetry.commands.release("owner")
@@ -220,11 +220,11 @@ class Broadcast:
         self._queues = [queue.Queue() for _ in range(n_ranks)]
 
     def of(self, rank: int):
-        def agree(told: bytes) -> bytes:
+        def agree(data: bytes) -> bytes:
             if rank == 0:
                 for one in self._queues[1:]:
-                    one.put(told)
-                return told
+                    one.put(data)
+                return data
             return self._queues[rank].get(timeout=10)
 
         return agree
@@ -273,7 +273,7 @@ def test_ranks_apply_the_same_commands_at_the_same_event(bench):
 
 
 def test_what_cannot_be_broadcast_is_refused(bench):
-    b = bench(agree=lambda told: told)
+    b = bench(agree=lambda data: data)
     b.telemetry.commands.queue.actions["take"] = Action("take", lambda x: x)
     with pytest.raises(CommandError, match=r"^Expected a number, string, array or a container of these, got object"):
         b.telemetry.commands.add(command("call", "take", [object()]))

@@ -55,43 +55,43 @@ def device():
     device.gate.set()
 
 
-def rows(answer):
-    return [(row[0], row[1], float(row[3])) for row in answer.rows]
+def rows(subscription):
+    return [(row[0], row[1], float(row[3])) for row in subscription.rows]
 
 
 def test_the_training_thread_does_not_wait(bench, device):
     b = bench()
-    answer = b.ask("batch.loss")
+    subscription = b.ask("batch.loss")
     for i in range(5):
         b.observe("batch", loss=Buffer(device, float(i)))
-    assert (list(answer.rows), answer.n_errors) == ([], 0)
+    assert (list(subscription.rows), subscription.n_errors) == ([], 0)
     device.gate.set()
     b.telemetry.flush(10)
-    assert rows(answer) == [(i, i, float(i)) for i in range(5)]
+    assert rows(subscription) == [(i, i, float(i)) for i in range(5)]
     assert set(device.readers) == {"sightglass-drain"}
 
 
 def test_host_values_after_device_values_keep_their_place(bench, device):
     b = bench()
-    answer = b.ask("batch.loss")
+    subscription = b.ask("batch.loss")
     b.observe("batch", loss=Buffer(device, 0.0))
     for i in range(1, 4):
         b.observe("batch", loss=float(i))
-    assert not answer.rows
+    assert not subscription.rows
     device.gate.set()
     b.telemetry.flush(10)
-    assert rows(answer) == [(i, i, float(i)) for i in range(4)]
+    assert rows(subscription) == [(i, i, float(i)) for i in range(4)]
 
 
 def test_steps_and_conditions_on_the_device(bench, device):
     b = bench()
-    answer = b.ask("on('batch').where(lambda e: e.loss > 1.0).map(lambda e: e.loss * 2)")
+    subscription = b.ask("on('batch').where(lambda e: e.loss > 1.0).map(lambda e: e.loss * 2)")
     group = b.ask("on('batch').map(lambda e: e.loss).sum(when=lambda e: e.loss > 1.5)")
     for i in range(4):
         b.observe("batch", step=Buffer(device, 10 * i), loss=Buffer(device, float(i)))
     device.gate.set()
     b.telemetry.flush(10)
-    assert rows(answer) == [(0, 20, 4.0), (1, 30, 6.0)]
+    assert rows(subscription) == [(0, 20, 4.0), (1, 30, 6.0)]
     assert rows(group) == [(0, 20, 3.0), (1, 30, 3.0)]
 
 
@@ -107,72 +107,72 @@ def test_per_end_group_and_the_end_keep_their_place(bench, device):
     b.observe("batch", loss=Buffer(device, 7.0))
     device.gate.set()
     b.telemetry.close()
-    for answer in (per, group):
-        assert [(float(row[3]), row[4][2]) for row in answer.rows] == [(3.0, True), (33.0, True), (7.0, False)]
+    for subscription in (per, group):
+        assert [(float(row[3]), row[4][2]) for row in subscription.rows] == [(3.0, True), (33.0, True), (7.0, False)]
 
 
 def test_the_program_may_overwrite_its_buffers(bench, device):
     b = bench()
-    answer = b.ask("batch.loss")
+    subscription = b.ask("batch.loss")
     buffer = Buffer(device, 1.0)
     b.observe("batch", loss=buffer)
     buffer.value[()] = 99.0
     device.gate.set()
     b.telemetry.flush(10)
-    assert rows(answer) == [(0, 0, 1.0)]
+    assert rows(subscription) == [(0, 0, 1.0)]
 
 
 def test_a_buffer_that_cannot_be_read_costs_its_event(bench, device):
     b = bench()
-    answer = b.ask("batch.loss")
+    subscription = b.ask("batch.loss")
     total = b.ask("on('batch').map(lambda e: e.loss).sum(every=2)")
     device.gate.set()
     for i in range(4):
         error = RuntimeError("Array has been deleted.") if i == 1 else None
         b.observe("batch", step=10 * i, loss=Buffer(device, float(i), error))
     b.telemetry.flush(10)
-    assert rows(answer) == [(0, 0, 0.0), (1, 20, 2.0), (2, 30, 3.0)]
-    assert (answer.n_errors, answer.suspended) == (1, False)
-    assert str(answer.last_error) == "RuntimeError: Array has been deleted. (at event 'batch', step 10)"
+    assert rows(subscription) == [(0, 0, 0.0), (1, 20, 2.0), (2, 30, 3.0)]
+    assert (subscription.n_errors, subscription.suspended) == (1, False)
+    assert str(subscription.last_error) == "RuntimeError: Array has been deleted. (at event 'batch', step 10)"
     assert [(float(row[3]), row[4][:2]) for row in total.rows] == [(0.0, (1, False)), (5.0, (2, True))]
 
 
 def test_a_step_that_cannot_be_read_costs_its_event_and_not_the_drain_thread(bench, device):
     b = bench()
-    answer = b.ask("batch.loss")
+    subscription = b.ask("batch.loss")
     device.gate.set()
     b.observe("batch", step=Buffer(device, 0, RuntimeError("Array has been deleted.")), loss=1.0)
     b.observe("batch", step=5, loss=2.0)
     b.telemetry.flush(10)
-    assert (rows(answer), answer.n_errors) == ([(0, 5, 2.0)], 1)
+    assert (rows(subscription), subscription.n_errors) == ([(0, 5, 2.0)], 1)
 
 
 def test_three_unreadable_buffers_in_a_row_suspend(bench, device):
     b = bench()
-    answer = b.ask("batch.loss")
+    subscription = b.ask("batch.loss")
     device.gate.set()
     for i, bad in enumerate((True, True, False, True, True, True, False)):
         b.observe("batch", loss=Buffer(device, float(i), RuntimeError("deleted") if bad else None))
         b.telemetry.flush(10)
-    assert (answer.n_errors, answer.suspended) == (5, True)
-    assert rows(answer) == [(0, 2, 2.0)]
+    assert (subscription.n_errors, subscription.suspended) == (5, True)
+    assert rows(subscription) == [(0, 2, 2.0)]
 
 
 def test_what_waits_is_bounded_and_counted(bench, device, monkeypatch):
     monkeypatch.setattr("sightglass.training.subscription.MAX_DEFERRED", 10)
     b = bench()
-    answer = b.ask("batch.loss")
+    subscription = b.ask("batch.loss")
     count = b.ask("on('batch').map(lambda e: e.loss).count(every=20)")
     for i in range(40):
         b.observe("batch", loss=Buffer(device, float(i)))
     device.gate.set()
     b.telemetry.flush(10)
-    assert rows(answer) == [(i, i, float(i)) for i in range(10)]
-    assert (answer.n_dropped, count.n_dropped) == (30, 30)
+    assert rows(subscription) == [(i, i, float(i)) for i in range(10)]
+    assert (subscription.n_dropped, count.n_dropped) == (30, 30)
     assert [(row[3], row[4][1]) for row in count.rows] == [(10, False), (0, False)]
     b.observe("batch", loss=Buffer(device, 40.0))
     b.telemetry.flush(10)
-    assert len(answer.rows) == 11
+    assert len(subscription.rows) == 11
 
 
 def test_a_fork_gets_what_is_on_its_way(bench, device):

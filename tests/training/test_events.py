@@ -36,7 +36,7 @@ class Lazy(dict):
 
 
 class NoLock:
-    """A lock that nobody may take."""
+    """A lock that fails when it is taken."""
 
     def acquire(self, *args, **kwargs):
         raise AssertionError("a lock was taken")
@@ -64,13 +64,13 @@ def test_the_lock_stub_would_show_a_lock(bench, monkeypatch):
 
 def test_what_no_query_touches_is_not_touched(bench, values):
     b = bench()
-    answer = b.ask("batch.loss")
+    subscription = b.ask("batch.loss")
     bomb = Bomb()
     b.observe("batch", loss=9.0, bomb=1, lazy=2)
     n_touched = Bomb.n_touched
     for i in range(3):
         b.observe("batch", loss=float(i), bomb=bomb, lazy=Lazy(a=1))
-    assert values(answer) == [9.0, 0.0, 1.0, 2.0]
+    assert values(subscription) == [9.0, 0.0, 1.0, 2.0]
     assert Bomb.n_touched == n_touched
 
 
@@ -101,11 +101,11 @@ def test_a_query_that_raises_does_not_hurt(bench, error):
         raise error
 
     b = bench({"explode": explode})
-    answer = b.ask("explode(batch.loss)")
+    subscription = b.ask("explode(batch.loss)")
     other = b.ask("batch.loss")
     for _ in range(4):
         b.observe("batch", loss=1.0)
-    assert (answer.n_errors, answer.suspended, len(other.rows)) == (3, True, 4)
+    assert (subscription.n_errors, subscription.suspended, len(other.rows)) == (3, True, 4)
 
 
 def test_an_interrupt_comes_through(bench):
@@ -120,39 +120,39 @@ def test_an_interrupt_comes_through(bench):
 
 def test_three_errors_in_a_row_suspend_and_two_do_not(bench, values):
     b = bench()
-    answer = b.ask("batch.loss")
+    subscription = b.ask("batch.loss")
     for good in (False, False, True, False, False, True):
         b.observe("batch", **({"loss": 1.0} if good else {"los": 1.0}))
-    assert (answer.n_errors, answer.suspended, values(answer)) == (4, False, [1.0, 1.0])
+    assert (subscription.n_errors, subscription.suspended, values(subscription)) == (4, False, [1.0, 1.0])
     for _ in range(5):
         b.observe("batch", step=7, los=1.0)
-    assert (answer.n_errors, answer.suspended) == (7, True)
+    assert (subscription.n_errors, subscription.suspended) == (7, True)
     expected = "Unknown observable 'loss' at event 'batch'. Did you mean 'los'? Known: los, step. (step 7)"
-    assert str(answer.last_error) == expected
-    assert (answer.last_error.event, answer.last_error.step) == ("batch", 7.0)
+    assert str(subscription.last_error) == expected
+    assert (subscription.last_error.event, subscription.last_error.step) == ("batch", 7.0)
 
 
 @pytest.mark.parametrize("step", ["seven", None, np.zeros(3), object(), [1]])
 def test_a_step_that_is_no_number_costs_its_event(bench, step, values):
     b = bench()
-    answer = b.ask("batch.loss")
+    subscription = b.ask("batch.loss")
     b.observe("batch", step=step, loss=1.0)
     b.observe("batch", step=3, loss=2.0)
     b.telemetry.flush(5.0)
-    assert (answer.n_errors, values(answer), answer.rows[0][1]) == (1, [2.0], 3)
-    assert str(answer.last_error).startswith("Expected a number as step, got ")
+    assert (subscription.n_errors, values(subscription), subscription.rows[0][1]) == (1, [2.0], 3)
+    assert str(subscription.last_error).startswith("Expected a number as step, got ")
 
 
 def test_events_after_the_end_are_ignored(bench, values):
     b = bench()
-    answer = b.ask("batch.loss")
+    subscription = b.ask("batch.loss")
     b.observe("batch", loss=1.0)
     b.telemetry.close()
-    b.telemetry.subscriptions.close(answer)
-    b.telemetry.subscriptions.open(answer)
+    b.telemetry.subscriptions.close(subscription)
+    b.telemetry.subscriptions.open(subscription)
     b.observe("batch", loss=2.0)
     b.observe("fresh", loss=2.0)
-    assert (values(answer), "fresh" in b.telemetry.subscriptions.sources) == ([1.0], False)
+    assert (values(subscription), "fresh" in b.telemetry.subscriptions.sources) == ([1.0], False)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_misuse_raises_at_the_call(bench, misuse, error, message):
 
 def test_many_threads_lose_nothing_and_keep_their_order(bench):
     b = bench()
-    answer = b.ask("on('batch').map(lambda e: (e.thread, e.i))")
+    subscription = b.ask("on('batch').map(lambda e: (e.thread, e.i))")
     other = b.ask("on('batch').count(every=100)")
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
@@ -193,7 +193,7 @@ def test_many_threads_lose_nothing_and_keep_their_order(bench):
     for thread in threads:
         thread.join()
     sys.setswitchinterval(before)
-    rows = list(answer.rows)
+    rows = list(subscription.rows)
     assert [row[0] for row in rows] == list(range(20_000))
     assert [row[1] for row in rows] == list(range(20_000))
     for n in range(4):
@@ -223,7 +223,7 @@ def test_queries_see_values_at_the_time_of_the_event(bench, values):
 
 def test_end_group_closes_at_the_last_event_before_it(bench):
     b = bench()
-    answer = b.ask("on('batch').map(lambda e: e.loss).sum()")
+    subscription = b.ask("on('batch').map(lambda e: e.loss).sum()")
     for loss in (1.0, 2.0):
         b.observe("batch", loss=loss)
     b.telemetry.events.end_group("batch")
@@ -231,7 +231,7 @@ def test_end_group_closes_at_the_last_event_before_it(bench):
     b.telemetry.events.end_group("unknown")
     b.observe("batch", loss=5.0)
     b.telemetry.close()
-    assert [(row[1], row[3], row[4][:3]) for row in answer.rows] == [
+    assert [(row[1], row[3], row[4][:3]) for row in subscription.rows] == [
         (1, 3.0, (2, True, True)),
         (2, 5.0, (1, False, False)),
     ]
@@ -239,23 +239,23 @@ def test_end_group_closes_at_the_last_event_before_it(bench):
 
 def test_per_closes_at_another_event(bench, values):
     b = bench()
-    answer = b.ask("on('batch').map(lambda e: e.loss).mean(per='epoch')")
+    subscription = b.ask("on('batch').map(lambda e: e.loss).mean(per='epoch')")
     for epoch in range(2):
         for loss in (1.0, 2.0):
             b.observe("batch", loss=loss + epoch)
         b.observe("epoch")
-    assert values(answer) == [1.5, 2.5]
+    assert values(subscription) == [1.5, 2.5]
 
 
-def test_a_kept_event_answers_late_with_the_values_of_its_time(bench, values):
+def test_a_snapshot_has_the_values_of_its_time(bench, values):
     b = bench()
     array = np.arange(3.0)
     step = np.array(4)
     b.observe("init", snapshot=True, step=step, params={"w": array}, model=sg.Tensor(array))
     array[:], step[()] = 99, 99
-    answer = b.ask("init.params.w")
-    assert [(row[1], list(row[3])) for row in answer.rows] == [(4, [0.0, 1.0, 2.0])]
-    b.telemetry.close_subscription(answer)
+    subscription = b.ask("init.params.w")
+    assert [(row[1], list(row[3])) for row in subscription.rows] == [(4, [0.0, 1.0, 2.0])]
+    b.telemetry.close_subscription(subscription)
     b.observe("init", snapshot=True, params={"w": array})
     late = b.ask("init.params.w")
     assert [list(value) for value in values(late)] == [[99.0] * 3]
@@ -275,7 +275,7 @@ def test_log_flattens_unwraps_and_carries_step_tracks(bench):
     }
     b.log(logged, 3, epoch=1)
     array[:] = 99
-    row = {tag: answer.rows[0] for tag, answer in tags.items()}
+    row = {tag: subscription.rows[0] for tag, subscription in tags.items()}
     assert {tag: r[1] for tag, r in row.items()} == dict.fromkeys(tags, 3)
     assert all(r[4] == (1, True, True, {"epoch": 1}) for r in row.values())
     assert (row["a"][3], row["val/acc"][3], row["t"][3], row["snapshot"][3]) == (1, 0.5, "hello", 7)
@@ -287,24 +287,24 @@ def test_log_flattens_unwraps_and_carries_step_tracks(bench):
 def test_an_events_own_counter_is_its_step(bench):
     b = bench()
     b.observe("batch", loss=0.0)
-    answer = b.ask("batch.loss")
+    subscription = b.ask("batch.loss")
     b.observe("batch", loss=1.0)
     b.observe("batch", step=2.5, loss=1.0)
     b.log({"a": 1})
-    assert [row[1] for row in answer.rows] == [1, 2.5]
+    assert [row[1] for row in subscription.rows] == [1, 2.5]
 
 
 def test_unsent_rows_are_bounded_and_counted(bench, clock, monkeypatch):
     monkeypatch.setattr("sightglass.training.subscription.MAX_UNSENT_ROWS", 100)
     b = bench()
-    answer = b.ask("batch.loss")
+    subscription = b.ask("batch.loss")
     for i in range(300):
         clock.pass_(0.001)
         b.observe("batch", loss=float(i))
-    assert answer.n_dropped == 300 - len(answer.rows) > 0
-    n = len(answer.take_rows())
+    assert subscription.n_dropped == 300 - len(subscription.rows) > 0
+    n = len(subscription.take_rows())
     b.observe("batch", loss=1.0)
-    assert [row[0] for row in answer.rows] == [300]
+    assert [row[0] for row in subscription.rows] == [300]
     assert n <= 102
 
 

@@ -1,4 +1,4 @@
-"""What a run gives to be kept: under which key, with which numbers; and nothing before there is something."""
+"""The recorder: the keys and numbers of records, and no file before the first one."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def test_nothing_is_made_before_anything_is_given_and_commands_alone_are_nothing
 
 def test_everything_goes_into_a_series_of_its_own(recorder: Recorder, tmp_path: Path, made: list[Path]) -> None:
     query = parse("batch.loss")
-    answer = Subscription(1, query, Evaluation(query), monotonic=lambda: 0.0, defer=lambda wait, settle: None)
-    answer.n_errors, answer.n_skipped, answer.n_dropped = 1, 2, 3
+    subscription = Subscription(1, query, Evaluation(query), monotonic=lambda: 0.0, defer=lambda wait, settle: None)
+    subscription.n_errors, subscription.n_skipped, subscription.n_dropped = 1, 2, 3
     rows = [(n, 2 * n, float(n), n / 2, None, 7 + n) for n in (4, 5)]
-    recorder.record(answer, rows, 11)
+    recorder.record(subscription, rows, 11)
     recorder.group("batch", 13, 3.5)
     recorder.group("other", 1, 3.5)
     recorder.group("batch", 17, 4.5)
@@ -65,8 +65,8 @@ def test_everything_goes_into_a_series_of_its_own(recorder: Recorder, tmp_path: 
     recorder.log(0, 5, 2.0, {"a": 1.0, "b": "x"}, {"epoch": 0.5})
     assert recorder.active
     recorder.flush(20)
-    told = recorder.statistics()
-    assert (told.n_rows, told.n_dropped, told.n_waiting, told.last_error) == (10, 0, 0, "")
+    statistics = recorder.statistics()
+    assert (statistics.n_rows, statistics.n_dropped, statistics.n_waiting, statistics.last_error) == (10, 0, 0, "")
     recorder.close(20)
     recorder.close(20)
     assert made == [tmp_path / "run"]

@@ -90,7 +90,7 @@ def test_a_killed_client_costs_nothing_within_15_s(train, start, until):
 
 
 @pytest.mark.slow
-def test_a_stopped_client_costs_bounded_memory_and_is_told(start, until):
+def test_a_suspended_client_costs_bounded_memory_and_learns_of_it(start, until):
     child = start(
         """
         run = sg.init("job", budget=None)
@@ -337,7 +337,7 @@ def test_random_bytes_on_the_socket_itself(train):
             assert other.describe().state == "running"
 
 
-def test_an_unfinished_message_holds_nobody_up(train):
+def test_an_unfinished_message_delays_no_other_client(train):
     child = train()
     with Raw(endpoint(child.pid)) as raw, sg.connect("job") as run:
         raw.hello()

@@ -150,7 +150,7 @@ say("written", n, keeper.statistics().n_dropped)
 
 
 @pytest.mark.slow
-def test_at_the_limit_of_a_file_training_goes_on(start: Start, tmp_path: Path) -> None:
+def test_training_continues_at_the_size_limit_of_a_file(start: Start, tmp_path: Path) -> None:
     directory = tmp_path / "run"
     directory.mkdir()
     child = start(LIMITED, str(directory))
@@ -186,7 +186,7 @@ def small_disk(runtime: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_on_a_full_disk_training_goes_on(small_disk: Path, told: Told, until: Callable[..., Any]) -> None:
+def test_training_continues_on_a_full_disk(small_disk: Path, told: Told, until: Callable[..., Any]) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(2**19))
     keeper = RecordWriter(lambda: small_disk, clock=SystemClock())
@@ -276,7 +276,7 @@ say("written")
 
 
 @pytest.mark.slow
-def test_a_read_only_directory_is_told_and_tried_again(start: Start, runtime: Path) -> None:
+def test_a_read_only_directory_is_reported_and_tried_again(start: Start, runtime: Path) -> None:
     runtime.chmod(0o755)
     directory = runtime / "results"
     directory.mkdir()

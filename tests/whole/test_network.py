@@ -44,7 +44,7 @@ def listening(start, tmp_path):
     return child
 
 
-def test_a_controller_acts_and_a_viewer_looks(listening):
+def test_a_controller_commands_and_a_viewer_reads(listening):
     controller, viewer = listening.files
     with sg.connect(viewer) as run:
         assert not run.may_command

@@ -154,7 +154,7 @@ def test_three_strikes(host):
         host.goes_on()
 
 
-def test_a_query_that_fails_now_and_then_goes_on(start):
+def test_a_query_that_fails_now_and_then_continues(start):
     child = start(
         """
         def fail(x):

@@ -81,7 +81,7 @@ def ranks(start, runtime):
 
 
 @pytest.mark.slow
-def test_acts_are_applied_at_the_same_event_of_every_rank(ranks):
+def test_commands_are_applied_at_the_same_event_on_every_rank(ranks):
     children = ranks("agree")
     with sg.connect("rank0") as run:
         assert run.may_command
@@ -108,7 +108,7 @@ def test_acts_are_applied_at_the_same_event_of_every_rank(ranks):
 
 
 @pytest.mark.slow
-def test_other_ranks_answer_and_refuse_acts(ranks):
+def test_other_ranks_answer_queries_and_refuse_commands(ranks):
     children = ranks("agree")
     with sg.connect("rank1") as run:
         assert not run.may_command
@@ -123,7 +123,7 @@ def test_other_ranks_answer_and_refuse_acts(ranks):
 
 
 @pytest.mark.slow
-def test_without_a_broadcast_acts_are_refused(ranks):
+def test_without_a_broadcast_commands_are_refused(ranks):
     children = ranks("alone")
     for i in range(3):
         with sg.connect(f"rank{i}") as run:

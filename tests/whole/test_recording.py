@@ -122,7 +122,7 @@ def test_a_killed_run_opens_up_to_its_last_second(start, tmp_path):
         assert "died" in repr(old)
 
 
-def test_a_run_that_goes_on_hides_what_it_does_again(start, tmp_path):
+def test_a_continued_run_hides_the_steps_that_it_repeats(start, tmp_path):
     into = tmp_path / "again"
     for first, n in ((0, 100), (100, 100), (150, 100)):
         assert start(GOES_ON, str(into), str(first), str(n)).ends() == 0
@@ -178,7 +178,7 @@ def test_streams_are_saved_with_their_further_steps(tmp_path):
         assert [(r.tag, r.index, r.step, r.value, r.n_events) for r in old.series("batch.loss.map.mean")] == made
 
 
-def test_what_costs_too_much_is_not_kept(start, tmp_path):
+def test_a_query_that_costs_too_much_is_not_recorded(start, tmp_path):
     costly = """
 run = sg.init("job", dir=sys.argv[1], budget=0.01)
 x = np.random.default_rng(0).normal(size=3_000_000)

@@ -75,7 +75,7 @@ def test_a_killed_run_is_lost_soon_and_cleaned_away(train):
         sg.connect("job")
 
 
-def test_a_stopped_run_is_silent_and_goes_on_when_continued(train):
+def test_a_suspended_run_is_silent_and_continues_when_resumed(train):
     child = train()
     with sg.connect("job") as run:
         stream = run.stream("batch.loss")

@@ -2,7 +2,7 @@
 
 Every client has its own bounded queue, and a full or missing one is reported at once (`ROUTER_MANDATORY`): nothing is
 lost silently, as it would be with publish/subscribe. On one machine, clients use a Unix socket in a directory of the
-user. Where there are no Unix sockets, and on request, they use TCP, always with CURVE keys. The key of a peer decides
+user. On systems without Unix sockets, and on request, they use TCP, always with CURVE keys. The key of a peer decides
 whether it may command: libzmq queries the handler here (ZeroMQ RFC 27, "ZAP"), and adds the reply to each message.
 
 libzmq's own heartbeats stay off: if a peer dies while its queue is full, their timer ends the whole process (an
@@ -130,7 +130,7 @@ class ZmqListener:
         """Open the sockets.
 
         Args:
-            path: The path of the Unix socket; without it, or where there are no Unix sockets, loopback TCP with keys.
+            path: The path of the Unix socket; without it, or on systems without Unix sockets, loopback TCP with keys.
             listen: A TCP endpoint to open as well, such as "tcp://0.0.0.0:0"; port 0 picks a free one.
             advertise: The host name for clients; by default this machine's own.
 

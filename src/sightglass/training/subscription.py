@@ -50,7 +50,7 @@ class Subscription:
 
     Attributes:
         recorded: Whether its records are written to the run directory; it is then never thinned.
-        within: The event of the compiled step in whose loops its events happen; empty if there is none.
+        within: The event of the compiled step in whose loops its events happen; empty if there is no such step.
         stride: It is evaluated on every n-th event.
         share: The part of the run's time that it would take on every event, as of the last review of the budget.
         spent_s: The seconds that it took since that review; `total_spent_s` has the seconds before it.

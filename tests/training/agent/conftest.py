@@ -13,7 +13,7 @@ from sightglass.training.agent import Agent
 from sightglass.training.telemetry import Telemetry
 
 
-class Desk:
+class AgentBench:
     """An agent, its telemetry, and what it sent to whom."""
 
     def __init__(self, clock: Any, **options: Any) -> None:
@@ -90,12 +90,12 @@ class Records:
 
 
 @pytest.fixture
-def desk(clock):
+def agent_bench(clock):
     """Return a function that makes agents."""
     made = []
 
-    def make(**options: Any) -> Desk:
-        made.append(Desk(clock, **options))
+    def make(**options: Any) -> AgentBench:
+        made.append(AgentBench(clock, **options))
         return made[-1]
 
     yield make

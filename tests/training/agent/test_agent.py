@@ -24,34 +24,34 @@ def refused(answers):
 # Meeting
 
 
-def test_a_hello_is_welcomed(desk):
+def test_a_hello_is_welcomed(agent_bench):
     welcome = messages.Welcome(version=messages.VERSION, run="job", id="abc", may_command=True, lease_s=LEASE_S)
-    assert desk().say(A, messages.Hello(version=messages.VERSION, client="me")) == [welcome]
+    assert agent_bench().say(A, messages.Hello(version=messages.VERSION, client="me")) == [welcome]
 
 
-def test_another_version_is_refused(desk):
+def test_another_version_is_refused(agent_bench):
     reason = f"Expected protocol version {messages.VERSION}, got 99: use the same version of sightglass on both sides"
-    d = desk()
+    d = agent_bench()
     assert refused(d.say(A, messages.Hello(version=99, client="me"))) == ("RefusedError", reason)
     assert len(d.agent.clients) == 0
 
 
-def test_a_stranger_is_asked_for_a_hello(desk):
-    answer = desk().say(A, messages.Ping())
+def test_a_client_that_did_not_say_hello_is_refused(agent_bench):
+    answer = agent_bench().say(A, messages.Ping())
     assert refused(answer) == ("RefusedError", "Expected a hello first; the lease may have ended")
 
 
-def test_clients_are_bounded(desk, monkeypatch):
+def test_clients_are_bounded(agent_bench, monkeypatch):
     monkeypatch.setattr("sightglass.training.agent.MAX_CLIENTS", 2)
-    d = desk()
+    d = agent_bench()
     d.hello(A, B)
     answer = d.say(b"c", messages.Hello(version=messages.VERSION, client="c"))
     assert refused(answer) == ("RefusedError", "Expected at most 2 clients, got more")
     assert isinstance(d.say(A, messages.Hello(version=messages.VERSION, client="again"))[0], messages.Welcome)
 
 
-def test_streams_of_a_client_are_bounded(desk):
-    d = desk()
+def test_streams_of_a_client_are_bounded(agent_bench):
+    d = agent_bench()
     d.hello(A)
     for i in range(MAX_STREAMS):
         d.open(A, f"on('batch').map(lambda e: e.loss + {i})")
@@ -62,9 +62,9 @@ def test_streams_of_a_client_are_bounded(desk):
 # Leases
 
 
-def test_a_lease_that_ends_frees_its_streams_and_their_cost(desk, clock):
+def test_a_lease_that_ends_frees_its_streams_and_their_cost(agent_bench, clock):
     calls = []
-    d = desk(functions={"spy": lambda x: calls.append(x) or x})
+    d = agent_bench(functions={"spy": lambda x: calls.append(x) or x})
     d.hello(A, B)
     d.open(A, "spy(batch.loss)")
     d.observe("batch", loss=1.0)
@@ -85,8 +85,8 @@ def test_a_lease_that_ends_frees_its_streams_and_their_cost(desk, clock):
 @pytest.mark.parametrize(
     "message", [messages.Ping(), messages.Ask(request=1, what="statistics"), messages.Close(stream=99)]
 )
-def test_any_message_renews_the_lease(desk, clock, message):
-    d = desk()
+def test_any_message_renews_the_lease(agent_bench, clock, message):
+    d = agent_bench()
     d.hello(A)
     clock.pass_(LEASE_S - 1)
     d.say(A, message)
@@ -95,16 +95,16 @@ def test_any_message_renews_the_lease(desk, clock, message):
     assert A in d.agent.clients
 
 
-def test_a_goodbye_frees_at_once(desk):
-    d = desk()
+def test_a_goodbye_frees_at_once(agent_bench):
+    d = agent_bench()
     d.hello(A)
     d.open(A, "batch.loss")
     d.say(A, messages.Bye())
     assert (d.agent.clients.peers, d.telemetry.subscriptions.active) == ([], {})
 
 
-def test_the_end_is_told_to_all(desk):
-    d = desk()
+def test_all_clients_get_the_end_of_the_run(agent_bench):
+    d = agent_bench()
     d.hello(A, B)
     stream = d.open(A, "batch.loss")
     d._take(d.agent.end("the run has ended"))
@@ -117,9 +117,9 @@ def test_the_end_is_told_to_all(desk):
 # Streams
 
 
-def test_equal_queries_are_evaluated_once(desk):
+def test_equal_queries_are_evaluated_once(agent_bench):
     calls = []
-    d = desk(functions={"spy": lambda x: calls.append(x) or x})
+    d = agent_bench(functions={"spy": lambda x: calls.append(x) or x})
     d.hello(A, B)
     texts = (
         "on('batch').map(lambda b: spy(b.loss))",
@@ -140,8 +140,8 @@ def test_equal_queries_are_evaluated_once(desk):
     assert len(calls) == 4
 
 
-def test_a_late_equal_query_gets_the_last_thousand_records_first(desk):
-    d = desk()
+def test_a_late_equal_query_gets_the_last_thousand_records_first(agent_bench):
+    d = agent_bench()
     d.hello(A, B)
     stream = d.open(A, "batch.loss")
     for i in range(1_500):
@@ -154,8 +154,8 @@ def test_a_late_equal_query_gets_the_last_thousand_records_first(desk):
     assert d.values(A, stream) == [float(i) for i in range(1_502)]
 
 
-def test_an_unknown_event_is_noted_and_waited_for(desk):
-    d = desk()
+def test_an_unknown_event_is_noted_and_waited_for(agent_bench):
+    d = agent_bench()
     d.hello(A)
     d.observe("batch", loss=0.0)
     (opened,) = d.say(A, messages.Open(request=3, query="bacth.loss"))
@@ -178,17 +178,17 @@ def test_an_unknown_event_is_noted_and_waited_for(desk):
         ("", "QuerySyntaxError"),
     ],
 )
-def test_what_is_no_query_is_refused(desk, query, error):
-    d = desk()
+def test_what_is_no_query_is_refused(agent_bench, query, error):
+    d = agent_bench()
     d.hello(A)
-    told, reason = refused(d.say(A, messages.Open(request=1, query=query)))
-    assert told in (error, "QuerySyntaxError", "RefusedQueryError", "QueryError")
+    kind, reason = refused(d.say(A, messages.Open(request=1, query=query)))
+    assert kind in (error, "QuerySyntaxError", "RefusedQueryError", "QueryError")
     assert reason
     assert A in d.agent.clients
 
 
-def test_a_query_that_fails_three_times_ends_with_the_reason(desk):
-    d = desk()
+def test_a_query_that_fails_three_times_ends_with_the_reason(agent_bench):
+    d = agent_bench()
     d.hello(A, B)
     stream = d.open(A, "batch.los")
     d.open(B, "batch.los")
@@ -205,8 +205,8 @@ def test_a_query_that_fails_three_times_ends_with_the_reason(desk):
     assert d.open(A, "batch.los") != stream
 
 
-def test_values_that_cannot_travel_end_the_stream_with_a_reason(desk):
-    d = desk()
+def test_values_that_cannot_travel_end_the_stream_with_a_reason(agent_bench):
+    d = agent_bench()
     d.hello(A)
     stream, other = d.open(A, "batch.thing"), d.open(A, "batch.loss")
     d.observe("batch", thing=object(), loss=1.0)
@@ -222,8 +222,8 @@ def test_values_that_cannot_travel_end_the_stream_with_a_reason(desk):
     [{str(i): np.zeros(600) for i in range(700)}, {str(i): np.zeros(500) for i in range(500)}, "x" * 2_000_000],
     ids=["many buffers", "large header", "long texts"],
 )
-def test_blocks_keep_within_the_limits_of_a_message(desk, value):
-    d = desk()
+def test_blocks_keep_within_the_limits_of_a_message(agent_bench, value):
+    d = agent_bench()
     d.hello(A)
     stream = d.open(A, "batch.x")
     for _ in range(10):
@@ -231,8 +231,8 @@ def test_blocks_keep_within_the_limits_of_a_message(desk, value):
     assert len(d.values(A, stream)) == 10
 
 
-def test_a_value_too_large_for_any_message_ends_the_stream(desk):
-    d = desk()
+def test_a_value_too_large_for_any_message_ends_the_stream(agent_bench):
+    d = agent_bench()
     d.hello(A)
     d.open(A, "batch.x")
     d.observe("batch", x={str(i): np.zeros(600) for i in range(5_000)})
@@ -241,8 +241,8 @@ def test_a_value_too_large_for_any_message_ends_the_stream(desk):
     assert d.sent[A][-1].reason == reason
 
 
-def test_a_late_query_about_a_kept_event_is_answered(desk):
-    d = desk()
+def test_a_late_query_sees_the_snapshot(agent_bench):
+    d = agent_bench()
     d.hello(A, B)
     x = np.arange(3.0)
     d.observe("init", x=x, snapshot=True)
@@ -257,8 +257,8 @@ def test_a_late_query_about_a_kept_event_is_answered(desk):
 SUM = "on('batch').map(lambda e: e.loss).sum()"
 
 
-def test_end_group_of_the_only_subscriber(desk):
-    d = desk()
+def test_end_group_of_the_only_subscriber(agent_bench):
+    d = agent_bench()
     d.hello(A, B)
     stream = d.open(A, SUM)
     d.observe("batch", loss=1.0)
@@ -273,8 +273,8 @@ def test_end_group_of_the_only_subscriber(desk):
     assert (d.values(A, stream), d.values(B, other)) == ([1.0, 6.0], [4.0])
 
 
-def test_end_group_parts_a_shared_stream(desk):
-    d = desk()
+def test_end_group_parts_a_shared_stream(agent_bench):
+    d = agent_bench()
     d.hello(A, B)
     stream = d.open(A, SUM)
     d.open(B, SUM)
@@ -294,21 +294,21 @@ def test_end_group_parts_a_shared_stream(desk):
         ("on('batch').map(lambda e: e.loss).mean(every=5)", "QueryError", "Expected a reducer without a named window"),
     ],
 )
-def test_end_group_without_such_a_group_is_refused(desk, query, error, reason):
-    d = desk()
+def test_end_group_without_such_a_group_is_refused(agent_bench, query, error, reason):
+    d = agent_bench()
     d.hello(A, B)
     stream = d.open(A, query)
-    told = refused(d.say(A, messages.EndGroup(request=9, stream=stream)))
-    assert (told[0], told[1][: len(reason)]) == (error, reason)
-    told = refused(d.say(B, messages.EndGroup(request=9, stream=stream)))
-    assert told == ("RefusedError", f"Expected the number of a stream that you opened, got {stream}")
+    refusal = refused(d.say(A, messages.EndGroup(request=9, stream=stream)))
+    assert (refusal[0], refusal[1][: len(reason)]) == (error, reason)
+    refusal = refused(d.say(B, messages.EndGroup(request=9, stream=stream)))
+    assert refusal == ("RefusedError", f"Expected the number of a stream that you opened, got {stream}")
 
 
 # Commands
 
 
-def test_a_command_waits_and_is_acknowledged(desk):
-    d = desk()
+def test_a_command_waits_and_is_acknowledged(agent_bench):
+    d = agent_bench()
     d.hello(A)
     d.telemetry.commands.queue.controls["lr"] = Control("lr", 0.1)
     (waiting,) = d.command(A, "set", "lr", 0.5)
@@ -323,15 +323,15 @@ def test_a_command_waits_and_is_acknowledged(desk):
     assert [(entry["kind"], entry["name"], entry["value"]) for entry in history] == [("set", "lr", 0.5)]
 
 
-def test_viewers_do_not_act(desk):
-    d = desk()
+def test_viewers_may_not_command(agent_bench):
+    d = agent_bench()
     d.hello(A, may_command=False)
     reason = "Expected a controller's key to stop; a viewer's key is read-only"
     assert refused(d.command(A, "stop", may_command=False)) == ("RefusedError", reason)
 
 
-def test_commands_are_refused_with_the_reason_of_the_process(desk):
-    d = desk(refuse_commands="Commands are refused here")
+def test_commands_are_refused_with_the_reason_of_the_process(agent_bench):
+    d = agent_bench(refuse_commands="Commands are refused here")
     d.hello(A)
     assert refused(d.command(A, "stop")) == ("RefusedError", "Commands are refused here")
 
@@ -345,24 +345,24 @@ def test_commands_are_refused_with_the_reason_of_the_process(desk):
         ("set", "lr", "CommandError", "Control 'lr': expected float, got NoneType None"),
     ],
 )
-def test_commands_that_cannot_succeed_are_refused(desk, kind, name, error, reason):
-    d = desk()
+def test_commands_that_cannot_succeed_are_refused(agent_bench, kind, name, error, reason):
+    d = agent_bench()
     d.hello(A)
     d.telemetry.commands.queue.controls["lr"] = Control("lr", 0.1)
-    told = refused(d.command(A, kind, name))
-    assert (told[0], told[1][: len(reason)]) == (error, reason)
+    refusal = refused(d.command(A, kind, name))
+    assert (refusal[0], refusal[1][: len(reason)]) == (error, reason)
 
 
 @pytest.mark.parametrize("value", [10**400, [1, 2], {"a": 1}, np.arange(5), "x" * 100_000])
-def test_values_of_any_kind_are_refused_by_a_control(desk, value):
-    d = desk()
+def test_values_of_any_kind_are_refused_by_a_control(agent_bench, value):
+    d = agent_bench()
     d.hello(A)
     d.telemetry.commands.queue.controls["lr"] = Control("lr", 0.1)
     assert refused(d.command(A, "set", "lr", value))[0] == "CommandError"
 
 
-def test_results_that_cannot_travel_are_told_as_text(desk):
-    d = desk()
+def test_results_that_cannot_be_sent_are_replaced_by_text(agent_bench):
+    d = agent_bench()
     d.hello(A)
     d.telemetry.commands.queue.actions["make"] = Action("make", lambda: {1, 2})
     d.command(A, "call", "make", [])
@@ -372,8 +372,8 @@ def test_results_that_cannot_travel_are_told_as_text(desk):
     assert d.ask(A, "history")[0]["result"] == "{1, 2}"
 
 
-def test_what_a_command_came_to_is_not_told_to_who_has_left(desk):
-    d = desk()
+def test_a_client_that_left_gets_no_result(agent_bench):
+    d = agent_bench()
     d.hello(A)
     d.telemetry.commands.queue.controls["lr"] = Control("lr", 0.1)
     d.command(A, "set", "lr", 0.5)
@@ -385,8 +385,8 @@ def test_what_a_command_came_to_is_not_told_to_who_has_left(desk):
     assert d.telemetry.commands.queue.controls["lr"].value == 0.5
 
 
-def test_a_lease_that_ends_lifts_the_pause_of_its_client(desk, clock):
-    d = desk()
+def test_a_lease_that_ends_lifts_the_pause_of_its_client(agent_bench, clock):
+    d = agent_bench()
     d.hello(A)
     d.command(A, "pause", at="never")
     assert len(d.telemetry.commands.queue.pending) == 1
@@ -405,8 +405,8 @@ def block(number, value, n=1):
     return message, buffers
 
 
-def test_what_is_published_is_an_event_of_the_run(desk):
-    d = desk()
+def test_what_is_published_is_an_event_of_the_run(agent_bench):
+    d = agent_bench()
     d.hello(A, B)
     (reply,) = d.say(A, messages.Publish(request=4, event="best"))
     assert codec.decode(reply.value) == 4
@@ -415,16 +415,16 @@ def test_what_is_published_is_an_event_of_the_run(desk):
     assert d.values(B, stream) == [(2.5, "a", 0, 5.0), (2.5, "a", 1, 5.0)]
 
 
-def test_an_event_of_the_run_cannot_be_published(desk):
-    d = desk()
+def test_an_event_of_the_run_cannot_be_published(agent_bench):
+    d = agent_bench()
     d.hello(A)
     d.observe("batch", loss=1.0)
-    told = refused(d.say(A, messages.Publish(request=4, event="batch")))
-    assert told == ("RefusedError", "Event 'batch' comes from observe already; an event name has one source")
+    refusal = refused(d.say(A, messages.Publish(request=4, event="batch")))
+    assert refusal == ("RefusedError", "Event 'batch' comes from observe already; an event name has one source")
 
 
-def test_the_runs_own_event_displaces_a_published_one(desk):
-    d = desk()
+def test_the_runs_own_event_displaces_a_published_one(agent_bench):
+    d = agent_bench()
     d.hello(A, B)
     stream = d.open(B, "batch.loss")
     for event in ("batch", "log"):
@@ -432,14 +432,14 @@ def test_the_runs_own_event_displaces_a_published_one(desk):
     d.observe("batch", loss=1.0)
     d.telemetry.events.log({"a": 1}, None, {})
     d.observe("batch", loss=2.0)
-    told = refused(d.say(A, *block(4, 2.5)))
-    assert told == ("RefusedError", "Event 'log' comes from log already; an event name has one source")
+    refusal = refused(d.say(A, *block(4, 2.5)))
+    assert refusal == ("RefusedError", "Event 'log' comes from log already; an event name has one source")
     assert A in d.agent.clients
     assert d.values(B, stream) == [1.0, 2.0]
 
 
-def test_records_of_nothing_published_are_refused(desk):
-    d = desk()
+def test_records_of_nothing_published_are_refused(agent_bench):
+    d = agent_bench()
     d.hello(A)
     assert refused(d.say(A, *block(4, 2.5)))[1] == "Expected records of a published stream, got number 4"
     assert d.say(A, messages.Ping()) == []
@@ -448,11 +448,11 @@ def test_records_of_nothing_published_are_refused(desk):
 # What needs no event
 
 
-def test_describe(desk):
+def test_describe(agent_bench):
     def save():
         """Save it now."""
 
-    d = desk(functions={"norm2": save})
+    d = agent_bench(functions={"norm2": save})
     d.hello(A)
     d.observe("batch", loss=1.5, grads={"dense": np.zeros((2, 3), np.float32)})
     d.observe("init", snapshot=True, note="hello")
@@ -462,17 +462,22 @@ def test_describe(desk):
     d.telemetry.commands.queue.actions["save"] = Action("save", save, where="train.py:4")
     stream = d.open(A, "batch.loss")
     d.observe("batch", loss=2.5)
-    told = d.ask(A, "describe")
-    assert (told["name"], told["id"], told["state"], told["n_clients"]) == ("job", "abc", "running", 1)
-    assert told["events"]["batch"]["n_events"] == 2
-    assert told["events"]["batch"]["observables"]["loss"] == {"type": "float", "example": "1.5", "fields": {}}
-    assert told["events"]["batch"]["observables"]["grads"]["fields"] == {"dense": "float32[2, 3]"}
-    assert told["events"]["init"]["snapshot"] is True
-    assert told["controls"]["lr"] == {"type": "float", "value": 0.1, "min": 0.0, "max": 1.0, "choices": [0.1, 0.2],
-                                      "where": "train.py:3"} | {"choices": (0.1, 0.2)}  # fmt: skip
-    assert told["actions"] == {"save": {"doc": "Save it now.", "where": "train.py:4"}}
-    assert told["functions"] == {"norm2": "Save it now."}
-    (entry,) = told["streams"]
+    description = d.ask(A, "describe")
+    assert (description["name"], description["id"], description["state"], description["n_clients"]) == (
+        "job",
+        "abc",
+        "running",
+        1,
+    )
+    assert description["events"]["batch"]["n_events"] == 2
+    assert description["events"]["batch"]["observables"]["loss"] == {"type": "float", "example": "1.5", "fields": {}}
+    assert description["events"]["batch"]["observables"]["grads"]["fields"] == {"dense": "float32[2, 3]"}
+    assert description["events"]["init"]["snapshot"] is True
+    bounds = {"min": 0.0, "max": 1.0, "choices": (0.1, 0.2)}
+    assert description["controls"]["lr"] == {"type": "float", "value": 0.1, **bounds, "where": "train.py:3"}
+    assert description["actions"] == {"save": {"doc": "Save it now.", "where": "train.py:4"}}
+    assert description["functions"] == {"norm2": "Save it now."}
+    (entry,) = description["streams"]
     assert (entry["stream"], entry["query"], entry["clients"], entry["n_records"]) == (
         stream, "on('batch').map(lambda batch: batch.loss)", ["a"], 1,
     )  # fmt: skip
@@ -500,8 +505,8 @@ class Moody:
         pass
 
 
-def test_describe_survives_bound_controls_of_any_kind(desk):
-    d = desk()
+def test_describe_survives_bound_controls_of_any_kind(agent_bench):
+    d = agent_bench()
     d.hello(A)
     moody, group = Moody(), {"lr": 0.1}
     d.telemetry.commands.queue.controls["moody"] = BoundControl("moody", (moody, "value"))
@@ -511,8 +516,8 @@ def test_describe_survives_bound_controls_of_any_kind(desk):
     assert (controls["moody"]["value"], controls["lr"]["value"]) == (None, "<class 'object'>")
 
 
-def test_an_unknown_question_is_refused(desk):
-    d = desk()
+def test_an_unknown_question_is_refused(agent_bench):
+    d = agent_bench()
     d.hello(A)
     reason = "Unknown question 'stats'. Did you mean 'statistics'? Known: describe, history, statistics."
     assert refused(d.say(A, messages.Ask(request=1, what="stats"))) == ("RefusedError", reason)
@@ -531,8 +536,8 @@ def test_long_rows_are_split():
     assert [len(part) for part in consecutive(rows)] == [messages.MAX_BLOCK_ROWS, messages.MAX_BLOCK_ROWS, 1]
 
 
-def test_a_viewers_key_may_not_publish(desk):
-    d = desk()
+def test_a_viewers_key_may_not_publish(agent_bench):
+    d = agent_bench()
     d.hello(A, may_command=False)
     d.say(A, messages.Publish(request=7, event="best"))
     reason = "Expected a controller's key to publish 'best'; a viewer's key is read-only"

@@ -90,8 +90,8 @@ frames = st.one_of(
 
 @relaxed
 @given(st.lists(frames, max_size=12))
-def test_nothing_a_client_sends_raises_or_hurts_another(desk, sequence):
-    d = desk(functions={"f": lambda x: x})
+def test_nothing_a_client_sends_raises_or_hurts_another(agent_bench, sequence):
+    d = agent_bench(functions={"f": lambda x: x})
     d.telemetry.commands.queue.controls["lr"] = Control("lr", 0.1)
     d.telemetry.commands.queue.actions["f"] = Action("f", lambda *values: values)
     d.hello(b"good", b"bad")
@@ -111,8 +111,8 @@ def test_nothing_a_client_sends_raises_or_hurts_another(desk, sequence):
 
 @relaxed
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=3))
-def test_nonsense_is_refused_at_most_once(desk, nonsense):
-    d = desk()
+def test_nonsense_is_refused_at_most_once(agent_bench, nonsense):
+    d = agent_bench()
     d.hello(b"good", b"bad")
     first = d.frames(b"bad", nonsense)
     assert len(first) <= 1
@@ -140,7 +140,7 @@ BAD = {
     "values that are a mapping": messages.encode(at_length(values=codec.encode({"a": 1})[0])),
     "values without a length": messages.encode(at_length(values=codec.encode(np.zeros(()))[0])),
     "values that are a text": messages.encode(at_length(values=codec.encode("a")[0])),
-    "tracks that are none": messages.encode(at_length(tracks=codec.encode([1])[0])),
+    "tracks that are not mappings": messages.encode(at_length(tracks=codec.encode([1])[0])),
     "tracks that are a mapping": messages.encode(at_length(tracks=codec.encode({"a": 1})[0])),
     "half a step": messages.encode(at_length(steps=b"l123")),
     "no step": messages.encode(at_length(steps=b"")),
@@ -149,8 +149,8 @@ BAD = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_malformed_messages_are_refused_once_and_their_sender_ignored(desk, kind):
-    d = desk()
+def test_malformed_messages_are_refused_once_and_their_sender_ignored(agent_bench, kind):
+    d = agent_bench()
     d.hello(b"good", b"bad")
     d.say(b"bad", messages.Publish(request=1, event="best"))
     (answer,) = d.frames(b"bad", BAD[kind])

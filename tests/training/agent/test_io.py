@@ -1,4 +1,4 @@
-"""The `io` thread's queues: bounded, records dropped and counted, answers never; nobody waits for a full peer."""
+"""The queues of the `io` thread are bounded: they drop records, never replies, and no peer waits for another."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BLOCK = messages.encode_block(7, [ROW])
 REPLY = messages.encode(messages.Reply(request=1, value=b"\xa5block"))
 
 
-def test_blocks_are_told_from_all_other_messages():
+def test_blocks_differ_from_all_other_messages():
     assert is_block(BLOCK)
     assert is_block(messages.encode_block(2**40, [(2**40, 0, 0.0, "block", (1, False, False, {"epoch": 1.0}), 0)]))
     for message in (
@@ -39,7 +39,7 @@ def test_blocks_are_told_from_all_other_messages():
 
 
 @given(st.lists(st.booleans(), max_size=120))
-def test_an_outbox_drops_records_from_the_front_and_answers_never(kinds):
+def test_a_send_queue_drops_the_oldest_records_and_never_replies(kinds):
     limit = 20
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(io_thread, "MAX_OUTBOX_MESSAGES", limit)
@@ -100,7 +100,7 @@ def n_records(received):
     return sum(message.n for message, _ in received if isinstance(message, messages.Block))
 
 
-def test_a_peer_that_does_not_read_holds_nobody_up(served):
+def test_a_peer_that_does_not_read_delays_no_other(served):
     listener, telemetry, thread = served
     ask = messages.Open(request=1, query="batch.loss")
     lazy, eager = begin(listener, ask), begin(listener, ask)
@@ -114,7 +114,7 @@ def test_a_peer_that_does_not_read_holds_nobody_up(served):
     assert n_records(read(lazy, lambda frames: n_records(frames) == n)) == n
 
 
-def test_the_end_is_told_and_the_last_records_come_first(served):
+def test_the_last_records_arrive_before_the_end(served):
     listener, telemetry, thread = served
     channel = begin(listener, messages.Open(request=1, query="on('batch').map(lambda e: e.loss).sum()"))
     read(channel, lambda frames: len(frames) >= 2)
