@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightglass.core import errors
-from sightglass.core.clock import UNITS_S, SystemClock, duration
+from sightglass.core.clock import UNITS_S, SystemClock, duration, elapsed
 from sightglass.core.errors import QuerySyntaxError, UnknownNameError, caret, unknown
 
 
@@ -29,6 +29,14 @@ def test_units_may_be_plural(text: str, seconds: float) -> None:
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^Expected a duration such as '5 min', '30 s', '500 ms' or '2 h', got '"):
         duration(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-1.0, "00:00:00"), (61.9, "00:01:01"), (86_399.0, "23:59:59"), (2 * 86_400 + 5_400.0, "2 d 01:30:00")],
+)
+def test_elapsed_counts_days(seconds, text):
+    assert elapsed(seconds) == text
 
 
 def test_the_clock_goes_on() -> None:

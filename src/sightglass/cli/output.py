@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from sightglass.core.clock import elapsed
 from sightglass.core.errors import DamagedError
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def run_cells(info: RunInfo) -> tuple[str, ...]:
     if description is not None:
         events = ", ".join(f"{name} {event.n_events:,}" for name, event in description.events.items())
         clients = str(max(0, description.n_clients - 1))  # this command is one
-    age = time.strftime("%H:%M:%S", time.gmtime(max(0.0, time.time() - info.started))) if info.started else ""
+    age = elapsed(time.time() - info.started) if info.started else ""
     return info.name, info.id, info.state, age, events, clients, info.host, str(info.pid)
 
 
@@ -125,7 +126,7 @@ def series_row(run: RecordedRun, tag: str) -> dict[str, Any]:
 def recorded_cells(info: RunInfo) -> tuple[str, ...]:
     """Return the cells of a recorded run in a table."""
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.started)) if info.started else ""
-    age = time.strftime("%H:%M:%S", time.gmtime(max(0.0, info.changed - info.started))) if info.started else ""
+    age = elapsed(info.changed - info.started) if info.started else ""
     return info.directory, began, info.state, age, size(info.n_bytes)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sightglass.core.clock import elapsed
 from sightglass.query.parser import as_query
 from sightglass.storage.format.block import Key
 from sightglass.storage.run_file import RunFile
@@ -96,7 +96,7 @@ class Description:
     n_pending_commands: int
 
     def __str__(self) -> str:
-        age = time.strftime("%H:%M:%S", time.gmtime(max(0.0, self.wall_time - self.started)))
+        age = elapsed(self.wall_time - self.started)
         lines = [f"run {self.name} ({self.id})  {self.state} for {age} on {self.host}, process {self.pid}"]
         if self.config:
             lines.append("  config  " + ", ".join(f"{key}={value!r}" for key, value in self.config.items()))

@@ -65,6 +65,12 @@ class EventClock:
         return self.monotonic() + self.offset_s
 
 
+def elapsed(seconds: float) -> str:
+    """Return a duration as text, such as "01:30:00" or "2 d 01:30:00"."""
+    days, rest = divmod(int(max(0.0, seconds)), 86_400)
+    return f"{f'{days} d ' if days else ''}{time.strftime('%H:%M:%S', time.gmtime(rest))}"
+
+
 def duration(text: str) -> float:
     """Read a duration such as '5 min', '30 s' or '500 ms' as seconds.
 
