@@ -75,12 +75,19 @@ def _walk() -> Walk:
 
 
 def _cond(batch: Callable[..., Any]) -> Callable[..., Any]:
-    def rule(axis: Any, args: Sequence[Any], dims: Sequence[Any], *, branches: Any, **params: Any) -> Any:
+    def rule(
+        axis: object,
+        args: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        branches: Sequence[compat.AnyJaxpr],
+        **params: Any,
+    ) -> Any:
         walk = _walk()
         if dims[0] is None or not any(map(walk.contains_log, branches)):
             return batch(axis, args, dims, branches=branches, **params)
 
-        def masked(number: int, branch: Any) -> Any:
+        def masked(number: int, branch: compat.AnyJaxpr) -> Any:
             return lambda index, *values: walk.run(branch, values, index == number)[0]
 
         index = compat.Aval((), args[0].dtype)
@@ -99,7 +106,7 @@ def _avals(operands: Sequence[Any]) -> list[Any]:
 
 
 def _while(batch: Callable[..., Any]) -> Callable[..., Any]:
-    def rule(axis: Any, args: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
+    def rule(axis: object, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> Any:
         walk, test, body = _walk(), params["cond_jaxpr"], params["body_jaxpr"]
         n_test, n_body = params["cond_nconsts"], params["body_nconsts"]
         if not (walk.contains_log(test) or walk.contains_log(body)) or not _differs(dims, test, body, n_test, n_body):
@@ -110,7 +117,7 @@ def _while(batch: Callable[..., Any]) -> Callable[..., Any]:
                 "end at different times: log at the end of the loop's body instead"
             )
 
-        def masked(*values: Any) -> Values:
+        def masked(*values: jax.Array) -> Values:
             consts, carry = values[: n_test + n_body], values[n_test + n_body :]
             (active,) = jax.core.eval_jaxpr(*compat.opened(test), *consts[:n_test], *carry)
             return walk.run(body, [*consts[n_test:], *carry], active)[0]
@@ -123,7 +130,9 @@ def _while(batch: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
-def _differs(dims: Sequence[Any], test: Any, body: Any, n_test: int, n_body: int) -> bool:
+def _differs(
+    dims: Sequence[int | None], test: compat.AnyJaxpr, body: compat.AnyJaxpr, n_test: int, n_body: int
+) -> bool:
     """Return whether the test of a while loop may differ between lanes."""
     batched = [dim is not None for dim in dims]
     consts, carry = batched[n_test : n_test + n_body], batched[n_test + n_body :]

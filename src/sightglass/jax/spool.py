@@ -23,7 +23,7 @@ from jax import lax
 
 from sightglass.core.errors import LogError, UnknownNameError
 from sightglass.jax.program import compat
-from sightglass.jax.pytree import PyTree
+from sightglass.jax.pytree import Flag, PyTree
 
 from .logs.columns import no_step
 from .logs.logdict import logdict
@@ -147,7 +147,7 @@ class Spool:
         expected, how = self._found[key], self._accumulators[key]
         n = expected.n_batch
 
-        def lane(aval: Any) -> Any:
+        def lane(aval: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
             return Aval(aval.shape[n:], aval.dtype)
 
         start = (
@@ -156,10 +156,10 @@ class Spool:
         )
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*expected.batch, *jnp.shape(leaf))), start)
 
-    def _step(self, key: str, state: PyTree, value: Any, steps: dict[str, Any], mask: Any) -> Any:
+    def _step(self, key: str, state: PyTree, value: PyTree, steps: dict[str, Any], mask: jax.Array | None) -> Any:
         how = self._accumulators[key]
 
-        def step(state: PyTree, value: Any, steps: dict[str, Any], ok: Any) -> Any:
+        def step(state: PyTree, value: PyTree, steps: dict[str, Any], ok: Flag) -> Any:
             return how.step(state[0], value, ok), {k: how.steps.step(state[1][k], v, ok) for k, v in steps.items()}
 
         ok = True if mask is None else mask
@@ -168,7 +168,7 @@ class Spool:
     def _merge(self, key: str, state: PyTree, shards: PyTree) -> Any:
         how = self._accumulators[key]
 
-        def merge(a: Any, b: Any) -> Any:
+        def merge(a: PyTree, b: PyTree) -> Any:
             return how.merge(a[0], b[0]), {name: how.steps.merge(a[1][name], b[1][name]) for name in a[1]}
 
         on_lanes = self._on_lanes(key, merge, (0, 0))

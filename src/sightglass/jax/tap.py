@@ -21,6 +21,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
@@ -170,7 +171,7 @@ class Tapped(TransformedFunction):
             pass  # warnings are errors here, and XLA must not see one; the error is counted
 
 
-def _raw(leaf: Any) -> Any:
+def _raw(leaf: jax.Array) -> Any:
     """Return the value, or the data of a PRNG key, as raw callbacks accept no keys."""
     return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
 
@@ -206,26 +207,26 @@ tap_p: Any = Primitive("tap")
 tap_p.multiple_results = True
 
 
-def _abstract(number: Any, *avals: Any, **params: Any) -> Any:
+def _abstract(number: jax.Array, *avals: object, **params: object) -> Any:
     return [number], {compat.effect}
 
 
-def _lower(context: Any, *operands: Any, specs: Sequence[LogSpec], tap: Tapped) -> Any:
+def _lower(context: mlir.LoweringRuleContext, *operands: object, specs: Sequence[LogSpec], tap: Tapped) -> Any:
     n_events = np.int32(max(1, len(specs)))
 
-    def callback(number: Any, *arrays: Any) -> tuple[Any]:
+    def callback(number: npt.NDArray[np.int32], *arrays: npt.NDArray[Any]) -> tuple[Any]:
         tap.deliver(specs, arrays)
         return (number + n_events,)
 
     return compat.emit_callback(context, callback, operands)
 
 
-def _jvp(primals: Any, tangents: Any, **params: Any) -> Any:
+def _jvp(primals: Sequence[jax.Array], tangents: object, **params: object) -> Any:
     (number,) = tap_p.bind(*primals, **params)
     return [number], [ad.Zero(jax.typeof(number).to_tangent_aval())]
 
 
-def _batch(values: Any, axes: Any, *, specs: Sequence[LogSpec], tap: Tapped) -> Any:
+def _batch(values: Sequence[jax.Array], axes: Sequence[int | None], *, specs: Sequence[LogSpec], tap: Tapped) -> Any:
     n = next(value.shape[axis] for value, axis in zip(values, axes, strict=True) if axis is not None)
     number = values[0] if axes[0] is None else jnp.max(values[0])
     operands, batched, start = [], [], 1

@@ -31,7 +31,7 @@ from sightglass.core.errors import LogError, StorageError
 from sightglass.jax.logs.logdict import logdict
 from sightglass.jax.logs.reading import read
 from sightglass.jax.program.primitive import wanted_logs
-from sightglass.jax.pytree import Array
+from sightglass.jax.pytree import Array, PyTree
 from sightglass.jax.spool import Reduce
 from sightglass.jax.spool import spool as spooled
 from sightglass.storage.delivery_queue import DeliveryStatistics
@@ -172,7 +172,7 @@ class Logger(ABC):
         collected: Any = spooled(f, argnames, keep_logs, every, reduce, prefix, capacity)
 
         @functools.wraps(f, updated=())
-        def collecting(*args: Any, **kwargs: Any) -> Any:
+        def collecting(*args: PyTree, **kwargs: PyTree) -> Any:
             out, logs = collected(*args, **kwargs)
             hand_over(logs)
             return out

@@ -15,7 +15,7 @@ Theory of operation:
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
@@ -79,7 +79,7 @@ class Routed(Tapped):
         outputs, _, _ = Walk(self).run(jaxpr, own, (jnp.int32(0), lane))
         return jax.tree.unflatten(tree, outputs)
 
-    def _split(self, args: Any, kwargs: Any) -> Any:
+    def _split(self, args: Sequence[PyTree], kwargs: Mapping[str, PyTree]) -> Any:
         shape, arrays, donated = super()._split(args, kwargs)
         return shape, [self._lane, *arrays], tuple(i + 1 for i in donated)
 

@@ -33,6 +33,7 @@ from sightglass.core.clock import SystemClock
 from sightglass.core.errors import UnknownNameError, unknown
 from sightglass.core.record import Record
 from sightglass.core.values import type_name
+from sightglass.jax.pytree import PyTree
 
 from .columns import EventColumns, Leaves, Mode, Value, n_events
 from .joining import concatenated
@@ -275,10 +276,10 @@ def _check(columns: EventColumns) -> None:
                 raise ValueError(f"Expected {n} events in the {what} of {tag!r}, got shape {np.shape(leaves[tag])}")
 
 
-def _one_event(value: Any, where: str) -> Value:
+def _one_event(value: PyTree, where: str) -> Value:
     """Add an event axis of length 1 to every leaf."""
 
-    def expand(leaf: Any) -> jax.Array:
+    def expand(leaf: object) -> jax.Array:
         try:
             return jnp.expand_dims(jnp.asarray(leaf), 0)
         except (TypeError, ValueError, OverflowError) as error:

@@ -26,6 +26,7 @@ from sightglass.core.errors import QueryError
 from sightglass.core.threads import Worker
 from sightglass.jax.program.primitive import MARK, Site, WantedLogs, arrays, wanted
 from sightglass.jax.program.walk import CollectedLog
+from sightglass.jax.pytree import PyTree
 from sightglass.jax.tap import LogSpec, tap_p
 from sightglass.query.pipeline import PerEventResult
 from sightglass.query.query import Query
@@ -212,7 +213,7 @@ class _Callback:
         self._attached.deliver(self._queries, list(operands))
 
 
-def _single(value: Any) -> CollectedLog:
+def _single(value: PyTree) -> CollectedLog:
     return CollectedLog(jax.tree.map(lambda leaf: leaf[None], value), {}, None)
 
 

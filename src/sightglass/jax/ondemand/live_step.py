@@ -329,5 +329,5 @@ def facts_of(value: object) -> ObservableFacts:
     return ObservableFacts(type_name(value), fields=fields) if fields else ObservableFacts(_type(value))
 
 
-def _type(aval: Any) -> str:
+def _type(aval: jax.ShapeDtypeStruct) -> str:
     return f"{aval.dtype}[{', '.join(map(str, aval.shape))}]"

@@ -144,7 +144,7 @@ class Variant:
         self._queries = tuple(queries)
         self._receive = receive
 
-        def program(call: Any, *args: Any, **kwargs: Any) -> tuple[Any, QueryOutputs]:
+        def program(call: jax.Array, *args: PyTree, **kwargs: PyTree) -> tuple[Any, QueryOutputs]:
             return self._program(call, args, kwargs)
 
         program.__name__ = program.__qualname__ = getattr(function, "__name__", "step")
@@ -160,7 +160,7 @@ class Variant:
         every = (*self.once, *(buffer.queries for buffer in self.buffers))
         return {key: error for queries in every for key, error in queries.refused.items()}
 
-    def _program(self, call: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, QueryOutputs]:
+    def _program(self, call: jax.Array, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, QueryOutputs]:
         jaxpr, structure, arrays = _traced(self._function, args, kwargs, self._wanted())
         found = occurrences(jaxpr, self._own)
         self._divide(found)
@@ -196,7 +196,7 @@ def find_events(
     """Return the events of a jitted function called with these arguments, whose arrays may be shapes."""
     found: dict[str, Occurrence] = {}
 
-    def program(*args: Any, **kwargs: Any) -> None:
+    def program(*args: PyTree, **kwargs: PyTree) -> None:
         found.update(occurrences(_traced(function, args, kwargs, EVERYTHING)[0], own))
 
     positions, names = compat.static_arguments(function)
@@ -215,7 +215,7 @@ def _traced(
     leaves, tree = jax.tree.flatten((args, kwargs))
     is_traced = [isinstance(leaf, jax.core.Tracer) for leaf in leaves]
 
-    def call(*arrays: Any) -> Any:
+    def call(*arrays: jax.Array) -> Any:
         rest = iter(arrays)
         args, kwargs = tree.unflatten([next(rest) if t else leaf for leaf, t in zip(leaves, is_traced, strict=True)])
         return function.__wrapped__(*args, **kwargs)  # type: ignore[attr-defined]

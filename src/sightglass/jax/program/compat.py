@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
@@ -22,6 +22,8 @@ from jax.interpreters import mlir
 
 from sightglass.core.errors import LogError
 from sightglass.jax.pytree import PyTree
+
+T = TypeVar("T")
 
 _MAX_DEPTH = 3
 
@@ -64,7 +66,7 @@ def subjaxprs(params: Mapping[str, Any]) -> Iterator[Any]:
         yield from _jaxprs_of(value, 0)
 
 
-def _jaxprs_of(value: Any, depth: int) -> Iterator[Any]:
+def _jaxprs_of(value: object, depth: int) -> Iterator[Any]:
     if isinstance(value, Jaxpr | ClosedJaxpr):
         yield value
     elif isinstance(value, tuple | list):
@@ -94,13 +96,13 @@ class SourceContext:
     def __init__(self, eqn: Equation) -> None:
         info = eqn.source_info
         self._source: Any = user_context(info.traceback, name_stack=current_name_stack() + info.name_stack)
-        self._context: Any = eqn.ctx.manager
+        self._context: mlir.LoweringRuleContext = eqn.ctx.manager
 
     def __enter__(self) -> None:
         self._source.__enter__()
         self._context.__enter__()
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         self._context.__exit__(*error)
         self._source.__exit__(*error)
 
@@ -110,19 +112,21 @@ def where(eqn: Equation) -> str:
     return str(summarize(eqn.source_info))
 
 
-def static_arguments(function: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def static_arguments(function: Callable[..., Any]) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Return the static positions and names of a jitted function; empty for any other function."""
     info = getattr(function, "_jit_info", None)
     return (tuple(info.static_argnums), tuple(info.static_argnames)) if info else ((), ())
 
 
-def donated_arguments(function: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def donated_arguments(function: Callable[..., Any]) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Return the donated positions and names of a jitted function; empty for any other function."""
     info = getattr(function, "_jit_info", None)
     return (tuple(info.donate_argnums), tuple(info.donate_argnames)) if info else ((), ())
 
 
-def options_around(function: Any, n_args: int = 0, sharding: Any = None) -> dict[str, Any]:
+def options_around(
+    function: Callable[..., Any], n_args: int = 0, sharding: jax.sharding.Sharding | None = None
+) -> dict[str, Any]:
     """Return the options of `jax.jit` for a wrapper with one more leading argument that returns a pair.
 
     Args:
@@ -162,7 +166,7 @@ def varied(tree: PyTree, axes: frozenset[str]) -> Any:
     """Mark arrays as varying between the devices along mesh axes, where they are not marked already."""
     vary: Any = jax.lax.pvary if not hasattr(jax.lax, "pcast") else lambda a, over: jax.lax.pcast(a, over, to="varying")
 
-    def one(array: Any) -> Any:
+    def one(array: jax.Array) -> jax.Array:
         aval = jax.typeof(array)
         kind = getattr(aval, "manual_axis_type", None)  # up to JAX 0.9: vma
         missing = tuple(sorted(axes - frozenset(aval.vma if kind is None else kind.varying)))
@@ -219,7 +223,9 @@ def specified(shardings: Sequence[Any]) -> bool:
     return any(type(sharding).__name__ != "UnspecifiedValue" for sharding in shardings)
 
 
-def emit_callback(context: Any, callback: Callable[..., tuple[Any, ...]], operands: Sequence[Any]) -> Sequence[Any]:
+def emit_callback(
+    context: mlir.LoweringRuleContext, callback: Callable[..., tuple[Any, ...]], operands: Sequence[Any]
+) -> Sequence[Any]:
     """Lower a raw callback: NumPy arrays in, NumPy arrays out, no JAX in between."""
     emit: Any = mlir.emit_python_callback
     results: Sequence[Any] = emit(
@@ -236,7 +242,7 @@ def emit_callback(context: Any, callback: Callable[..., tuple[Any, ...]], operan
     return results
 
 
-def _callback_sharding(context: Any) -> Any:
+def _callback_sharding(context: mlir.LoweringRuleContext) -> Any:
     """Return the devices a callback runs on: each one inside `shard_map`, else only the first."""
     from jax._src.callback import _callback_op_sharding
 
@@ -244,7 +250,7 @@ def _callback_sharding(context: Any) -> Any:
     return _callback_op_sharding(axes, None, context.avals_out)
 
 
-def is_jaxpr(value: Any) -> bool:
+def is_jaxpr(value: object) -> bool:
     """Return whether a value is a jaxpr, closed or open."""
     return isinstance(value, Jaxpr | ClosedJaxpr)
 
@@ -254,14 +260,14 @@ def variables(atoms: Sequence[Any]) -> set[Any]:
     return {atom for atom in atoms if isinstance(atom, Var)}
 
 
-def with_equations(jaxpr: AnyJaxpr, eqns: Sequence[Any]) -> Any:
+def with_equations(jaxpr: AnyJaxpr, eqns: Sequence[Equation]) -> Any:
     """Return a jaxpr, closed or open as it was, with other equations."""
     inner, consts = opened(jaxpr)
     inner = inner.replace(eqns=list(eqns))
     return ClosedJaxpr(inner, consts) if isinstance(jaxpr, ClosedJaxpr) else inner
 
 
-def _identity(value: Any) -> Any:
+def _identity(value: T) -> T:
     return value
 
 
@@ -274,7 +280,7 @@ def call_like() -> Any:
         return opened(jax.make_jaxpr(_jitted_identity)(0.0))[0]
 
 
-def as_one(eqns: Sequence[Any], needed: set[Any], like: Any) -> Any:
+def as_one(eqns: Sequence[Equation], needed: set[Any], like: AnyJaxpr) -> Any:
     """Return one equation, an inner jit, made of equations without effects; traces nothing.
 
     Args:
@@ -296,6 +302,6 @@ def as_one(eqns: Sequence[Any], needed: set[Any], like: Any) -> Any:
     return call.replace(params=params, invars=invars, outvars=outvars)
 
 
-def value_holder(context: Any) -> Any:
+def value_holder(context: object) -> Any:
     """Return the object that holds a user context's `value`: reading it there takes a third of the time."""
     return getattr(context, "_obj", context)

@@ -60,7 +60,7 @@ def _packed_within(eqn: compat.Equation, like: Callable[[], Any]) -> Any:
     return eqn.replace(params={name: _packed_parameter(value, like) for name, value in eqn.params.items()})
 
 
-def _packed_parameter(value: Any, like: Callable[[], Any]) -> Any:
+def _packed_parameter(value: object, like: Callable[[], Any]) -> Any:
     if compat.is_jaxpr(value):
         return _packed(value, like)
     return tuple(_packed_parameter(item, like) for item in value) if type(value) is tuple else value

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
+from jax.typing import ArrayLike
 
 from sightglass.core.errors import LogError
 from sightglass.jax.logs.logdict import NO_LEAVES, logdict
@@ -118,7 +119,7 @@ log_p.multiple_results = True
 
 
 def log(
-    data: Mapping[str, Any], *, event: str = "log", prefix: str = "", explicit: bool = False, **steps: Any
+    data: Mapping[str, Any], *, event: str = "log", prefix: str = "", explicit: bool = False, **steps: ArrayLike
 ) -> logdict:
     """Offer values of a JAX program to `spool`, `tap`, `live` and clients, at any depth of it.
 
@@ -182,14 +183,14 @@ def _bind(
     return {**data, **taken}
 
 
-def arrays(value: Any, what: str) -> Any:
+def arrays(value: PyTree, what: str) -> Any:
     """Convert the leaves of a value to arrays; call those that are functions.
 
     Raises:
         LogError: A leaf is not an array or number.
     """
 
-    def array(leaf: Any) -> Any:
+    def array(leaf: object) -> Any:
         if isinstance(leaf, jax.Array):
             return leaf
         if callable(leaf) and not hasattr(leaf, "__jax_array__"):
@@ -204,7 +205,9 @@ def arrays(value: Any, what: str) -> Any:
     return jax.tree.map(array, value)
 
 
-def _batch(values: Any, axes: Any, *, site: Site, n_batch: int, masked: bool) -> tuple[list[Any], list[Any]]:
+def _batch(
+    values: Sequence[jax.Array], axes: Sequence[int | None], *, site: Site, n_batch: int, masked: bool
+) -> tuple[list[Any], list[Any]]:
     n = next(value.shape[axis] for value, axis in zip(values, axes, strict=True) if axis is not None)
     leading = [
         jnp.broadcast_to(value, (n, *value.shape)) if axis is None else jnp.moveaxis(value, axis, 0)
@@ -237,7 +240,7 @@ class LogEvent:
     data: dict[str, Any]
     steps: dict[str, Any]
     n_batch: int
-    mask: Any = None
+    mask: jax.Array | None = None
 
     @classmethod
     def of(cls, eqn: compat.Equation, values: Sequence[Any]) -> LogEvent:
@@ -267,7 +270,7 @@ class LogEvent:
         tree = jax.tree.structure((list(data.values()), list(self.steps.values())))
         return replace(self, data=data, site=replace(self.site, keys=tuple(data), tree=tree))
 
-    def masked_by(self, mask: Any) -> LogEvent:
+    def masked_by(self, mask: jax.Array) -> LogEvent:
         """Return the same log for the lanes where a mask is true; the mask is broadcast to the batch axes."""
         if not self.data:
             return self
@@ -276,7 +279,7 @@ class LogEvent:
         return replace(self, mask=jnp.broadcast_to(both, shape))
 
 
-def call_wanting(wants: WantedLogs | None, function: Callable[..., T], *args: Any) -> T:
+def call_wanting(wants: WantedLogs | None, function: Callable[..., T], *args: object) -> T:
     """Call a function while certain logs are wanted; `None` for none."""
     with wanted(wants):
         return function(*args)

@@ -16,6 +16,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from sightglass.jax.pytree import PyTree
+
 from . import compat
 from .packing import packed
 from .primitive import WantedLogs, call_wanting, wanted
@@ -51,11 +53,11 @@ class ArgumentTemplate:
         return [_unwrapped(a) for a in args], {name: _unwrapped(a) for name, a in kwargs.items()}
 
 
-def _unwrapped(argument: Any) -> Any:
+def _unwrapped(argument: PyTree) -> PyTree:
     return argument.value if isinstance(argument, _Static) else argument
 
 
-def is_array(leaf: Any) -> bool:
+def is_array(leaf: object) -> bool:
     """Return whether a leaf of the arguments is traced; all others are static."""
     return isinstance(leaf, NUMBERS) or hasattr(leaf, "__jax_array__")
 
@@ -80,7 +82,7 @@ class TransformedFunction:
         self._donated = compat.donated_arguments(function)
         self._compiled: dict[tuple[int, ...], Any] = {}
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: PyTree, **kwargs: PyTree) -> Any:
         """Run the program."""
         shape, arrays, donated = self._split(args, kwargs)
         compiled = self._compiled.get(donated)
@@ -88,13 +90,13 @@ class TransformedFunction:
             compiled = self._compiled[donated] = self._jitted(donated)
         return compiled(shape, *arrays)
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Bind like a function when it is an attribute of a class."""
         return self if instance is None else functools.partial(self, instance)
 
     def _jitted(self, donated: tuple[int, ...]) -> Any:
-        def program(shape: ArgumentTemplate, *arrays: Any) -> Any:
-            def call(*arrays: Any) -> Any:
+        def program(shape: ArgumentTemplate, *arrays: jax.Array) -> Any:
+            def call(*arrays: jax.Array) -> Any:
                 args, kwargs = shape.fill(arrays)
                 return self._function(*args, **kwargs)
 
@@ -103,7 +105,9 @@ class TransformedFunction:
         program.__name__ = program.__qualname__ = getattr(self._function, "__name__", "program")
         return jax.jit(program, static_argnums=0, inline=True, donate_argnums=tuple(i + 1 for i in donated))
 
-    def _split(self, args: Any, kwargs: Any) -> tuple[ArgumentTemplate, list[Any], tuple[int, ...]]:
+    def _split(
+        self, args: Sequence[PyTree], kwargs: Mapping[str, PyTree]
+    ) -> tuple[ArgumentTemplate, list[Any], tuple[int, ...]]:
         positions, names = self._static
         if positions or names:
             args = tuple(_Static(a) if i in positions else a for i, a in enumerate(args))
@@ -114,7 +118,7 @@ class TransformedFunction:
         arrays = [leaf for leaf, is_ in zip(leaves, traced, strict=True) if is_]
         return shape, arrays, self._donations(args, kwargs) if any(self._donated) else ()
 
-    def _donations(self, args: Any, kwargs: Any) -> tuple[int, ...]:
+    def _donations(self, args: Sequence[PyTree], kwargs: Mapping[str, PyTree]) -> tuple[int, ...]:
         positions, names = self._donated
         flags = [
             *((i in positions, a) for i, a in enumerate(args)),

@@ -28,7 +28,7 @@ from jax import lax
 from jax.extend.core import Literal
 
 from sightglass.core.errors import LogError
-from sightglass.jax.pytree import PyTree
+from sightglass.jax.pytree import Array, PyTree
 
 from . import compat
 from .primitive import LogEvent, Site, log_p
@@ -50,7 +50,7 @@ class CollectedLog(NamedTuple):
 
 
 CollectedLogs = dict[str, CollectedLog]
-Values = list[Any]
+Values = list[jax.Array]
 Rule = Callable[["Walk", Any, Values, Any], tuple[Values, CollectedLogs, Any]]
 NONE: Mapping[str, Rule] = {}
 
@@ -212,7 +212,7 @@ def _n_events(log: CollectedLog) -> int:
 def _stacked(collected: CollectedLogs, *, reverse: bool = False) -> CollectedLogs:
     """Merge the two leading axes into one event axis, in the order in which the events happened."""
 
-    def flat(leaf: Any) -> Any:
+    def flat(leaf: jax.Array) -> jax.Array:
         leaf = jnp.flip(leaf, 0) if reverse else leaf
         return leaf.reshape((-1 if leaf.size else leaf.shape[0] * leaf.shape[1], *leaf.shape[2:]))
 
@@ -221,7 +221,7 @@ def _stacked(collected: CollectedLogs, *, reverse: bool = False) -> CollectedLog
 
 
 def _jit(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
-    def inner(state: PyTree, *values: Any) -> tuple[Values, CollectedLogs, Any]:
+    def inner(state: PyTree, *values: jax.Array) -> tuple[Values, CollectedLogs, Any]:
         return walk.run(eqn.params["jaxpr"], values, state)
 
     params = eqn.params
@@ -251,7 +251,7 @@ def _scan(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> tu
     n_consts, n_carry = compat.scan_arity(eqn)
     consts, carry, xs = values[:n_consts], values[n_consts : n_consts + n_carry], values[n_consts + n_carry :]
 
-    def body(carry: Any, x: Values) -> Any:
+    def body(carry: tuple[Values, PyTree], x: Values) -> Any:
         outputs, collected, state = walk.run(eqn.params["jaxpr"], [*consts, *carry[0], *x], carry[1])
         return (outputs[:n_carry], state), (outputs[n_carry:], collected)
 
@@ -280,7 +280,7 @@ def _while(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> t
 
     # Logs in the test can leave the loop only through the carry, so each iteration ends with the test for the next one.
     # Under vmap the test may differ between lanes: finished lanes keep their values, as in JAX's own lowering.
-    def iteration(loop: Any) -> Any:
+    def iteration(loop: tuple[jax.Array, Values, PyTree]) -> Any:
         going, old, state = loop
         carry, state = body(old, state)
         carry = [_select(going, new, kept) for new, kept in zip(carry, old, strict=True)] if n_lane_axes else carry
@@ -292,7 +292,7 @@ def _while(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> t
     return carry, {}, state
 
 
-def _select(mask: Any, new: Any, old: Any) -> Any:
+def _select(mask: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
     """Choose between arrays by a mask of their leading axes."""
     return jnp.where(mask.reshape(mask.shape + (1,) * (new.ndim - mask.ndim)), new, old)
 
@@ -335,7 +335,7 @@ def _shard_map(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) 
     order = tuple(axis for axis in params["mesh"].axis_names if axis in axes)
     n_shards = math.prod(params["mesh"].shape[axis] for axis in order)
 
-    def inner(state: PyTree, *values: Any) -> Any:
+    def inner(state: PyTree, *values: jax.Array) -> Any:
         with walk.within(axes if params["check_vma"] else frozenset()):
             outputs, collected, state = walk.run(params["jaxpr"], values, walk.varied(state))
         collected = jax.tree.map(lambda a: a[:, None], collected)
@@ -357,7 +357,7 @@ def _custom_jvp(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree)
     def primal(values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
         return walk.run(eqn.params["call_jaxpr"], values, state)
 
-    def rule(primals: Any, tangents: Any) -> Any:
+    def rule(primals: Sequence[Values], tangents: Sequence[Values]) -> Any:
         outputs, slopes = jax.jvp(lambda *values: compat.bind(eqn, values), tuple(primals[0]), tuple(tangents[0]))
         _, collected, state = inner(*primals)
         return (outputs, collected, state), (slopes, *jax.tree.map(_no_tangent, (collected, state)))
@@ -381,7 +381,7 @@ def _custom_vjp(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree)
     return inner(values, state)  # type: ignore[no-any-return]
 
 
-def _no_tangent(value: Any) -> Any:
+def _no_tangent(value: jax.Array) -> Array:
     """Return the zero tangent of a value that has no derivative here."""
     if jnp.issubdtype(value.dtype, jnp.inexact):
         return jnp.zeros_like(value)
