@@ -67,15 +67,15 @@ function goTo(event: MouseEvent, target: Page): void {
   update({}, { page: target })
 }
 
-/** What is drawn by default differs from day to day: a link names the runs. */
+/** The default selection changes as runs are added, so a link names its runs. */
 async function copyLink(): Promise<void> {
   if (at.runs.peek() === null) update({ runs: shown.peek().map((run) => run.key), hide: [] })
   writeAddress()
   try {
     await navigator.clipboard.writeText(location.href)
-    tell('done', 'Link copied. It shows the same to everybody who has opened this page with a token.')
+    tell('done', 'Link copied. Anyone who has opened this page with a token sees the same.')
   } catch {
-    tell('error', 'The browser does not let this page copy: take the link from the address bar.')
+    tell('error', 'The browser refused to copy: take the link from the address bar.')
   }
 }
 
@@ -100,7 +100,7 @@ function Connection() {
 }
 
 const CONNECTION = {
-  'locked out': 'The server does not know this link',
+  'locked out': 'The link is no longer valid',
   reconnecting: 'The server does not answer; trying again',
   connected: 'Connected to the server',
   connecting: 'Looking for the server',
@@ -135,11 +135,11 @@ function Body() {
 function Locked() {
   return (
     <main id="main" tabIndex={-1}>
-      <Empty title={locked.value === 'missing' ? 'This page opens with its link' : 'This link is no longer known'}>
+      <Empty title={locked.value === 'missing' ? 'This page needs its link' : 'This link is no longer valid'}>
         <p>
           {locked.value === 'missing'
-            ? 'The terminal where sightglass ui runs shows a link that ends in #token=…: open that one.'
-            : 'The server was started anew, and each start makes new links. The terminal where it runs shows them.'}
+            ? 'Open the link ending in #token=… that sightglass ui printed in its terminal.'
+            : 'The server was restarted with new links. Its terminal shows them.'}
         </p>
       </Empty>
     </main>

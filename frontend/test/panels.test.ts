@@ -4,8 +4,8 @@ import { STANDARD } from '../src/views/series'
 
 const panels: AskedPanel[] = [
   panelOf('key', 'batch.loss'),
-  { view: 'line', kept: true, options: { ...STANDARD, x: 'wall', smooth: 0.6, xlog: true, ylog: true, frames: true, history: 3, over: 'heat', last: 100 }, streams: [{ run: 'a', query: 'batch.x["a|b"]', second: false }, { run: 'a', query: 'n, m = 1', second: true }, { run: 'b', query: 'c', second: false }] },
-  { view: '', kept: false, options: STANDARD, streams: [{ run: 'a', query: 'x || y', second: true }] },
+  { view: 'line', pinned: true, options: { ...STANDARD, x: 'wall', smooth: 0.6, xlog: true, ylog: true, frames: true, history: 3, over: 'heat', last: 100 }, streams: [{ run: 'a', query: 'batch.x["a|b"]', second: false }, { run: 'a', query: 'n, m = 1', second: true }, { run: 'b', query: 'c', second: false }] },
+  { view: '', pinned: false, options: STANDARD, streams: [{ run: 'a', query: 'x || y', second: true }] },
 ]
 
 it.each(panels)('a panel is read as it was written: %o', (panel) => {

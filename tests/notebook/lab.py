@@ -41,12 +41,12 @@ class Lab:
         self._log = (folder / "lab.log").open("w+")
         settings = folder / "config" / "lab" / "user-settings" / "@jupyterlab"
         # No question about news, nothing saved behind the tests' back.
-        for place, told in {
+        for place, values in {
             "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False}
         }.items():
             path = settings / f"{place}.jupyterlab-settings"
             path.parent.mkdir(parents=True)
-            path.write_text(json.dumps(told))
+            path.write_text(json.dumps(values))
         self._env = dict(
             os.environ,
             JUPYTER_CONFIG_DIR=str(folder / "config"), JUPYTER_DATA_DIR=str(folder / "data"),
@@ -80,8 +80,8 @@ class Lab:
              "source": source}
             for i, source in enumerate(cells)
         ]  # fmt: skip
-        told = {"cells": listed, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
-        (self.root / f"{name}.ipynb").write_text(json.dumps(told))
+        document = {"cells": listed, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+        (self.root / f"{name}.ipynb").write_text(json.dumps(document))
 
     def close(self) -> None:
         """Stop the server and its kernels."""

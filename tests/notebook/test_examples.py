@@ -32,8 +32,8 @@ def executed(name: str, tmp_path: Path, *, kept: str) -> tuple[dict[str, Any], A
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     # The time that the cells take, without that of a kernel's start.
     notebook.cells.insert(0, nbformat.v4.new_code_cell("import time as _time\n_begun = _time.monotonic()"))
-    told = f"import json\nprint(json.dumps({{**{kept}, 'lasted_s': _time.monotonic() - _begun}}, default=float))"
-    notebook.cells.append(nbformat.v4.new_code_cell(told))
+    last_cell = f"import json\nprint(json.dumps({{**{kept}, 'lasted_s': _time.monotonic() - _begun}}, default=float))"
+    notebook.cells.append(nbformat.v4.new_code_cell(last_cell))
     NotebookClient(notebook, timeout=100, resources={"metadata": {"path": str(tmp_path)}}).execute()
     (said,) = notebook.cells[-1].outputs
     return json.loads(said.text), notebook
@@ -45,7 +45,7 @@ def n_views(notebook: Any) -> int:
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_notebook_is_kept_without_outputs_and_begins_with_a_title(name):
+def test_notebooks_have_no_outputs_and_start_with_a_title(name):
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     nbformat.validate(notebook)
     assert notebook.cells[0].source.startswith("# ")

@@ -72,19 +72,19 @@ def test_a_view_updates_while_its_cell_is_running(open_notebook, lab):
     canvas.wait_for()
     grows(notebook)
     first = until(lambda: (seen := pixels(canvas))["n"] > 200 and seen, "lines are drawn")
-    told = view.locator(".sightglass-view")
-    text = told.inner_text()
+    shown = view.locator(".sightglass-view")
+    text = shown.inner_text()
     assert "batch.loss" in text
     grows(notebook)
     until(lambda: pixels(canvas)["sum"] != first["sum"], "the picture changes")
-    until(lambda: told.inner_text() != text, "the values change")
+    until(lambda: shown.inner_text() != text, "the values change")
     assert notebook.prompt(1) == "[*]:"
     # What pages say arrives while the cell is running: otherwise nothing would be acknowledged.
     (lab.root / "stop1").touch()
     notebook.wait_done(1)
 
 
-def test_a_view_survives_its_cell_being_run_again_and_the_page_being_loaded_anew(open_notebook):
+def test_a_view_survives_another_run_of_its_cell_and_a_reload(open_notebook):
     notebook = open_notebook([training("again") + "in_background()", SHOW, SERVED])
     notebook.finish(0)
     notebook.finish(1)
@@ -109,7 +109,7 @@ def test_a_view_survives_its_cell_being_run_again_and_the_page_being_loaded_anew
     until(lambda: served() == "1", "the page that is no more is sent nothing")
 
 
-def test_a_view_can_be_seen_twice_and_is_sent_nothing_when_nobody_looks(open_notebook):
+def test_a_view_can_be_shown_twice_and_gets_nothing_while_hidden(open_notebook):
     notebook = open_notebook(
         [training("twice") + "in_background()", SHOW, "print(len(view._pages), view._pages.n_sent)"]
     )
@@ -165,7 +165,7 @@ def test_streams_and_runs_show_themselves_and_names_are_texts(open_notebook):
     assert notebook.page.locator("b", has_text="bold").count() == 0
 
 
-def test_a_card_acts_while_a_cell_is_running(open_notebook):
+def test_a_card_sends_commands_while_a_cell_is_running(open_notebook):
     notebook = open_notebook([training("card"), "client = sg.connect(run)\nclient", "train()\nprint(lr.value)"])
     notebook.finish(0)
     notebook.finish(1)
@@ -199,7 +199,7 @@ def test_a_card_acts_while_a_cell_is_running(open_notebook):
     assert notebook.said(2).strip() == "1.0"
 
 
-def test_completion_shows_what_can_be_asked_and_a_kernel_that_is_gone_is_told(open_notebook):
+def test_completion_shows_observables_and_a_dead_kernel_is_reported(open_notebook):
     notebook = open_notebook(
         [
             training("gone") + "in_background()\nclient = sg.connect(run)",

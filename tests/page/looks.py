@@ -126,7 +126,7 @@ def drawn(within: Locator, color: tuple[int, int, int], *, n: int = 50) -> Ink:
 
 def color_of(page: Page, run: str) -> tuple[int, int, int]:
     """Return the colour that the page gave a run."""
-    swatch = page.get_by_role("checkbox", name=f"Draw {run}", exact=True).locator("svg").first
+    swatch = page.get_by_role("checkbox", name=f"Show {run}", exact=True).locator("svg").first
     found = swatch.evaluate("svg => getComputedStyle(svg).color")
     red, green, blue = map(int, re.findall(r"\d+", found)[:3])
     return red, green, blue

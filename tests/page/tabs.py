@@ -73,7 +73,7 @@ class Tabs:
 
     def _watch(self, page: Page) -> None:
         note = self.problems.append
-        page.on("console", lambda said: note(_told(said)) if said.type in ("error", "warning") else None)
+        page.on("console", lambda said: note(_text(said)) if said.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: note(f"page error: {error}"))
         page.on("dialog", lambda dialog: (note(f"dialog: {dialog.message}"), dialog.dismiss()))
         page.on("crash", lambda _: note("the tab crashed"))
@@ -101,5 +101,5 @@ class Tabs:
             self.problems.append(f"failed request: {request.method} {request.url}: {request.failure}")
 
 
-def _told(said: Any) -> str:
+def _text(said: Any) -> str:
     return f"{said.type}: {said.text} ({said.location.get('url', '')})"

@@ -48,7 +48,7 @@ def ask(page, query):
 
 
 def streams(page):
-    """What the run is asked, as it tells itself on the page Act."""
+    """Return the queries of the run, as the page Commands lists them."""
     return page.get_by_role("listitem").filter(has=page.get_by_role("button", name="Open it here"))
 
 
@@ -101,7 +101,7 @@ def test_an_unknown_name_is_refused_in_the_library_s_words(page):
     expect(panel.get_by_role("alert")).to_contain_text("Did you mean 'loss'?")
 
 
-def test_what_to_try_is_offered(page):
+def test_suggestions_are_offered(page):
     page.get_by_role("button", name="batch.loss", exact=True).click()
     panel = page.get_by_role("article", name="batch.loss", exact=True)
     drawn(panel, BLUE)
@@ -202,7 +202,7 @@ def test_another_view_is_chosen_and_stays_when_the_page_is_opened_again(page):
     expect(view).to_have_value("log")
 
 
-def test_every_view_that_is_offered_can_be_had(page):
+def test_every_offered_view_can_be_chosen(page):
     panel = ask(page, "batch.vector")
     view = panel.get_by_role("combobox", name="View")
     expect(view).to_be_visible()
@@ -272,14 +272,14 @@ def test_streams_that_cannot_share_a_view_say_why(page, tabs):
     expect(both.get_by_role("alert").first).to_contain_text(re.compile("image|picture"))
 
 
-def test_kept_panels_stay_when_the_others_are_dropped(page):
-    kept = ask(page, "batch.loss")
-    kept.get_by_role("button", name="Keep this panel").click()
+def test_pinned_panels_stay_when_the_others_are_removed(page):
+    pinned = ask(page, "batch.loss")
+    pinned.get_by_role("button", name="Pin this panel").click()
     ask(page, "batch.ramp")
     ask(page, "batch.step")
-    page.get_by_role("button", name=re.compile("^Drop 2")).click()
+    page.get_by_role("button", name=re.compile("^Remove 2")).click()
     expect(page.get_by_role("article")).to_have_count(1)
-    kept.get_by_role("button", name="Drop this panel").click()
+    pinned.get_by_role("button", name="Remove this panel").click()
     expect(page.get_by_role("article")).to_have_count(0)
     until(page, lambda: "ask=" not in page.url)
 
@@ -295,7 +295,7 @@ def test_equal_panels_share_a_stream_that_ends_with_the_last(open_page, server, 
     asked = streams(act).filter(has_text="every=7")
     expect(asked).to_have_count(1)
     expect(asked).to_contain_text(re.compile("queried by (?!.*clients)"))
-    mine.get_by_role("button", name="Drop this panel").click()
+    mine.get_by_role("button", name="Remove this panel").click()
     before = theirs.inner_text()
     until(other, lambda: theirs.inner_text() != before)
     expect(asked).to_have_count(1)
@@ -303,7 +303,7 @@ def test_equal_panels_share_a_stream_that_ends_with_the_last(open_page, server, 
     expect(asked).to_have_count(0)
 
 
-def test_costs_are_told_and_numbers_go_on(page):
+def test_costs_are_shown_and_numbers_go_on(page):
     panel = ask(page, "batch.loss.mean(every=5)")
     row = panel.get_by_role("list", name="Streams of this panel").get_by_role("listitem")
     expect(row).to_contain_text(re.compile(r"[\d.]+ µs an event"))
@@ -312,7 +312,7 @@ def test_costs_are_told_and_numbers_go_on(page):
     until(page, lambda: int(re.search(r"(\d+) records", row.inner_text())[1]) > before)
 
 
-def test_what_is_recorded_reaches_the_disk_and_the_charts(page, place):
+def test_recorded_streams_reach_the_disk_and_the_charts(page, place):
     query = "batch.loss.min(every=10)"
     panel = ask(page, query)
     record = panel.get_by_role("button", name="record", exact=True)
@@ -330,7 +330,7 @@ def test_what_is_recorded_reaches_the_disk_and_the_charts(page, place):
     drawn(tag, BLUE, n=10)
 
 
-def test_a_csv_holds_what_came(page):
+def test_a_csv_holds_the_records(page):
     panel = ask(page, "batch.loss")
     drawn(panel, BLUE)
     panel.get_by_role("button", name="Download").click()
@@ -342,7 +342,7 @@ def test_a_csv_holds_what_came(page):
         assert float(row["value"]) == pytest.approx(1 + math.sin(float(row["step"]) / 20) / 2, rel=1e-12)
 
 
-def test_a_viewer_asks_but_does_not_record(open_page, server):
+def test_a_viewer_queries_and_cannot_record(open_page, server):
     page = open_page(server.viewer, "/ask")
     expect(page.get_by_text("viewer", exact=True)).to_be_visible()
     panel = ask(page, "batch.loss")

@@ -117,7 +117,7 @@ def test_lines_stand_where_their_numbers_are_each_in_its_run_s_colour(page):
     for share in (0.1, 0.3, 0.7, 0.9):
         assert up.span(share) == (ys_of(share), ys_of(share))
         assert down.span(share) == (ys_of(1 - share), ys_of(1 - share))
-    page.get_by_role("checkbox", name="Draw down").click()
+    page.get_by_role("checkbox", name="Show down").click()
     until(page, lambda: not ink(chart(page, "train/loss"), colors[1]).n)
     assert ink(chart(page, "train/loss"), colors[0]).n == pytest.approx(up.n, rel=0.1)
 
@@ -270,14 +270,14 @@ def test_the_cursor_reads_values_and_stands_in_all_charts(page):
     expect(other.locator(".plot-dot:visible")).to_have_count(0)
 
 
-def test_the_linked_cursor_tells_the_values_in_other_charts(page):
+def test_the_linked_cursor_shows_the_values_in_other_charts(page):
     point_at_losses(page)
     expect(values(page, "val/loss")).to_contain_text(re.compile(r"up\s*100\s*down\s*25"))
     page.mouse.move(2, 2)
     expect(values(page, "val/loss")).to_be_hidden()
 
 
-def test_a_drag_zooms_all_charts_and_asks_for_every_point_there(page):
+def test_a_drag_zooms_all_charts_and_loads_every_point_there(page):
     show(page, "^long/spikes$")
     drawn(chart(page, "long/spikes"), color_of(page, "long"))
     with scalars_with(page, lambda one: one["tag"] == "long/spikes" and "from" in one) as answer:
@@ -397,7 +397,7 @@ def test_pictures_are_downloaded(page):
     assert (np.abs(image - color).max(1) < 40).sum() > 500
 
 
-def test_tags_are_searched_and_empty_places_say_what_to_do(page):
+def test_tags_are_searched_and_empty_states_help(page):
     show(page, "^odd/")
     expect(page.get_by_text("3 of 9")).to_be_visible()
     expect(chart(page, "odd/noise")).to_be_visible()
@@ -410,16 +410,16 @@ def test_tags_are_searched_and_empty_places_say_what_to_do(page):
     expect(page.get_by_role("alert")).to_contain_text("Searched as plain text")
     show(page, "")
     page.get_by_role("button", name="None", exact=True).click()
-    expect(page.get_by_role("heading", name="No run is drawn")).to_be_visible()
-    page.get_by_role("button", name=re.compile("^Draw all")).click()
+    expect(page.get_by_role("heading", name="No run is visible")).to_be_visible()
+    page.get_by_role("button", name=re.compile("^Show all")).click()
     expect(chart(page, "group/y")).to_be_visible()
 
 
-def test_a_link_shows_the_same_to_somebody_else(page, open_page, server):
+def test_a_link_shows_the_same_in_another_browser(page, open_page, server):
     show(page, "loss$")
     color = color_of(page, "up")
     drawn(chart(page, "train/loss"), color)
-    page.get_by_role("checkbox", name="Draw down").click()
+    page.get_by_role("checkbox", name="Show down").click()
     page.get_by_role("button", name="log y").click()
     page.get_by_role("spinbutton", name="Smoothing weight").fill("0.5")
     page.keyboard.press("Enter")
@@ -435,7 +435,7 @@ def test_a_link_shows_the_same_to_somebody_else(page, open_page, server):
     until(other, lambda: ink(chart(other, "train/loss"), color).n)
     assert other.url.partition("#")[2] == fragment
     expect(other.get_by_role("article").first).to_have_attribute("aria-label", "val/loss")
-    expect(other.get_by_role("checkbox", name="Draw down")).not_to_be_checked()
+    expect(other.get_by_role("checkbox", name="Show down")).not_to_be_checked()
     expect(other.get_by_role("button", name="log y")).to_have_attribute("aria-pressed", "true")
     page.mouse.move(2, 2)
     mine, theirs = chart(page, "train/loss"), chart(other, "train/loss")
@@ -453,7 +453,7 @@ def test_the_copied_link_names_the_runs_but_not_the_token(open_page, server):
     assert server.controller.partition("token=")[2] not in copied
 
 
-def test_back_and_reload_keep_what_is_seen(page):
+def test_back_and_reload_keep_the_view(page):
     show(page, "^odd/")
     page.get_by_role("link", name="Runs").click()
     expect(page.get_by_role("columnheader", name="Duration")).to_be_visible()
@@ -482,5 +482,5 @@ def test_a_chart_of_one_s_own_draws_several_tags(page):
     expect(own.get_by_role("img", name="4 lines")).to_be_visible()  # the address keeps it
     own.hover()
     own.get_by_role("button", name=re.compile("^(Edit|Change)")).click()
-    page.get_by_role("dialog").get_by_role("button", name="Drop this chart").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove this chart").click()
     expect(own).to_be_hidden()

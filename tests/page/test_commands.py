@@ -48,7 +48,7 @@ def test_controls_show_their_values_and_bounds(page):
     expect(control(page, "label").get_by_role("textbox")).to_have_value("first")
 
 
-def test_a_number_that_is_set_is_what_the_training_uses(page, training):
+def test_the_training_uses_a_number_that_is_set(page, training):
     number(page, "lr").fill("0.25")
     page.keyboard.press("Enter")
     assert training.hears("set") == ["lr", "0.25"]
@@ -96,7 +96,7 @@ def test_values_out_of_bounds_are_not_sent(page):
     assert not asked
 
 
-def test_a_refusal_of_the_run_is_told_beside_the_control(open_page, server, training):
+def test_a_refusal_of_the_run_is_shown_beside_the_control(open_page, server, training):
     page = open_page(server.controller, "/commands", expects=["status of 409", "status of 400"])
     expect(control(page, "patience")).to_be_visible()
     page.route(
@@ -109,7 +109,7 @@ def test_a_refusal_of_the_run_is_told_beside_the_control(open_page, server, trai
     expect(control(page, "patience")).to_contain_text(re.compile(r"now\s*5"))
 
 
-def test_actions_are_called_and_say_what_came_of_it(open_page, server, training):
+def test_actions_are_called_and_show_their_result(open_page, server, training):
     page = open_page(server.controller, "/commands", expects=["status of 4"])
     expect(page.get_by_text("Save the weights.")).to_be_visible()
     page.get_by_role("button", name="Call checkpoint").click()
@@ -177,7 +177,7 @@ def test_commands_are_marked_in_every_chart(page, training):
     until(page, reads_the_mark)
 
 
-def test_stop_asks_first_and_then_ends_the_process(own_place, open_page):
+def test_stop_is_confirmed_and_ends_the_process(own_place, open_page):
     training = own_place.train("doomed")
     page = open_page(own_place.serve().controller, "/commands")
     page.get_by_role("button", name="Stop …").click()

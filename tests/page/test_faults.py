@@ -45,7 +45,7 @@ def connection(page):
     return page.get_by_role("status").filter(has_text=re.compile("^(connected|connecting|reconnecting)$"))
 
 
-def test_a_run_that_is_killed_is_called_dead_and_what_it_kept_stays(own_place, open_page):
+def test_a_killed_run_is_shown_as_dead_with_its_recording(own_place, open_page):
     training = own_place.train("doomed")
     page = open_page(own_place.serve().controller)
     color = color_of(page, "doomed")
@@ -70,7 +70,7 @@ def test_a_panel_of_a_killed_run_says_that_it_ended(own_place, open_page):
     drawn(panel, BLUE)
 
 
-def test_a_page_goes_on_by_itself_when_the_server_was_started_anew(own_place, open_page):
+def test_a_page_recovers_when_the_server_restarts(own_place, open_page):
     training = own_place.train("going")
     server = own_place.serve(port=free_port())
     page = open_page(server.controller, "/ask", expects=AWAY)
@@ -98,7 +98,7 @@ def test_new_links_shut_the_old_ones_out_and_the_page_says_so(own_place, open_pa
     expect(connection(page)).to_have_text("reconnecting")
     again = own_place.serve("--new-links", port=server.port)
     assert again.controller != server.controller
-    expect(page.get_by_role("heading", name="This link is no longer known")).to_be_visible(timeout=30_000)
+    expect(page.get_by_role("heading", name="This link is no longer valid")).to_be_visible(timeout=30_000)
     expect(page.get_by_role("main")).to_contain_text(re.compile("terminal", re.IGNORECASE))
     page.goto(again.controller)
     expect(chart(page, "loss")).to_be_visible()
@@ -108,9 +108,9 @@ def test_a_page_without_a_token_says_where_the_link_is(own_place, open_page):
     own_place.runs.mkdir(parents=True)
     server = own_place.serve()
     page = open_page(f"{server.base}/#")
-    expect(page.get_by_role("heading", name="This page opens with its link")).to_be_visible()
+    expect(page.get_by_role("heading", name="This page needs its link")).to_be_visible()
     page = open_page(f"{server.base}/#token=wrong", expects=["status of 401"])
-    expect(page.get_by_role("heading", name="This link is no longer known")).to_be_visible()
+    expect(page.get_by_role("heading", name="This link is no longer valid")).to_be_visible()
 
 
 def test_a_page_that_was_offline_reconnects_and_fills_the_gap(own_place, open_page):
@@ -152,7 +152,7 @@ def steps_of(page, tag):
     return [int(line.split(",")[2]) for line in got.value.path().read_text().splitlines()[1:]]
 
 
-def test_a_directory_that_is_deleted_while_shown_is_told_of(own_place, open_page):
+def test_a_directory_deleted_while_shown_is_reported(own_place, open_page):
     directory = record(own_place, "leaving")
     record(own_place, "staying", n=100)
     page = open_page(own_place.serve().controller, expects=["status of 404", "status of 422"])
@@ -178,7 +178,7 @@ def test_a_directory_that_is_renamed_while_shown_is_found_again(own_place, open_
     drawn(chart(page, "loss"), color_of(page, "moving"), n=10)
 
 
-def test_corrupt_files_are_shown_as_what_they_are(own_place, open_page):
+def test_corrupt_files_are_shown_with_their_problem(own_place, open_page):
     record(own_place, "sound")
     torn = record(own_place, "flipped", n=2000)
     [segment] = [path for path in torn.iterdir() if path.name != "run.json" and path.stat().st_size > 1000][:1]
@@ -202,7 +202,7 @@ def test_corrupt_files_are_shown_as_what_they_are(own_place, open_page):
     )
 
 
-def test_what_others_wrote_is_never_run(own_place, open_page):
+def test_foreign_content_is_never_executed(own_place, open_page):
     config = {EVIL: EVIL, "nested": {"key": EVIL}}
     texts = {
         EVIL: 1.0,
@@ -215,7 +215,7 @@ def test_what_others_wrote_is_never_run(own_place, open_page):
     facts["name"] = EVIL
     (directory / "run.json").write_text(json.dumps(facts))
     page = open_page(own_place.serve().controller, expects=["status of 4"])
-    expect(page.get_by_role("checkbox", name=f"Draw {EVIL}")).to_be_visible()
+    expect(page.get_by_role("checkbox", name=f"Show {EVIL}")).to_be_visible()
     expect(page.get_by_role("article", name=EVIL, exact=True)).to_be_visible()
     page.get_by_role("combobox", name="Group").select_option("name")
     places = (

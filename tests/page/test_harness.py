@@ -46,7 +46,7 @@ def watched(browser, server):
         ("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=alert(1)>')", "Content Security Policy"),
     ],
 )
-def test_what_goes_wrong_in_a_page_is_noticed(watched, wrong, noticed):
+def test_page_errors_are_noticed(watched, wrong, noticed):
     page, tabs = watched
     page.evaluate(f"() => {{ {wrong} }}")
     until(page, lambda: any(noticed in one for one in tabs.problems))
@@ -61,7 +61,7 @@ def test_requests_to_other_hosts_are_noticed(watched):
     until(page, lambda: any("another host" in one for one in tabs.problems))
 
 
-def test_what_looks_wrong_is_noticed(watched):
+def test_wrong_looks_are_noticed(watched):
     page, _ = watched
     assert violations(page) == overflow(page) == []
     page.evaluate("""() => {

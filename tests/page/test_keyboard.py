@@ -41,7 +41,7 @@ def press(page, keys):
         page.keyboard.press(key)
 
 
-def test_the_sheet_tells_every_key(page):
+def test_the_sheet_lists_every_key(page):
     press(page, "?")
     sheet = page.get_by_role("dialog", name="Keyboard shortcuts")
     expect(sheet).to_be_visible()
@@ -163,7 +163,7 @@ def test_the_skip_link_leads_to_the_content(page):
     expect(page.get_by_role("main")).to_be_focused()
 
 
-def test_a_run_is_asked_by_keys_alone(page):
+def test_a_run_is_queried_by_keys_alone(page):
     press(page, "g a")
     box = page.get_by_role("combobox", name="Query")
     expect(page.get_by_text("Try", exact=True)).to_be_visible()
@@ -195,7 +195,7 @@ def test_a_run_is_asked_by_keys_alone(page):
     until(page, lambda: view.input_value() != "line")
     for _ in range(10):
         press(page, "Tab")
-        if focused(page) == ["BUTTON", "Drop this panel"]:
+        if focused(page) == ["BUTTON", "Remove this panel"]:
             break
     press(page, "Enter")
     expect(panel).to_be_hidden()
@@ -249,7 +249,7 @@ def test_one_sees_where_the_focus_is(open_page, server, fragment):
 
 
 def test_sections_and_runs_are_reached_by_keys(page):
-    box = page.get_by_role("checkbox", name="Draw kept")
+    box = page.get_by_role("checkbox", name="Show kept")
     box.focus()
     press(page, "Space")
     expect(box).not_to_be_checked()

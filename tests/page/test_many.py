@@ -37,7 +37,7 @@ def count(page, selector):
     return page.evaluate("selector => document.querySelectorAll(selector).length", selector)
 
 
-def test_only_what_is_seen_is_there(page):
+def test_only_visible_elements_exist(page):
     expect(page.get_by_text(f"{N_TAGS + 1} tags")).to_be_visible()
     until(page, lambda: 3 <= count(page, "canvas") <= 60)
     assert count(page, "*") < 6000
@@ -60,7 +60,7 @@ def test_all_runs_are_drawn_in_one_chart(page):
     page.get_by_role("button", name="All", exact=True).click()
     page.get_by_role("searchbox", name="Search tags").fill("^shared/")
     expect(chart(page, "shared/loss").get_by_role("img", name=f"{N_RUNS} lines")).to_be_visible(timeout=30_000)
-    expect(page.get_by_text(f"{N_RUNS} of {N_RUNS} drawn")).to_be_visible()
+    expect(page.get_by_text(f"{N_RUNS} of {N_RUNS} shown")).to_be_visible()
     drawn(chart(page, "shared/loss"), color_of(page, f"run-{N_RUNS - 1}"))
     page.get_by_role("combobox", name="Group").select_option("lr")
     expect(chart(page, "shared/loss").get_by_role("img", name="2 lines")).to_be_visible()
@@ -72,7 +72,7 @@ def test_the_table_of_runs_is_scrolled_sorted_and_filtered(page):
     expect(table.get_by_role("row").nth(5)).to_be_visible()
     assert count(page, "[role=row]") < 100
     table.evaluate("rows => rows.scrollTo(0, rows.scrollHeight)")
-    expect(page.get_by_role("checkbox", name="Draw run-000")).to_be_visible()
+    expect(page.get_by_role("checkbox", name="Show run-000")).to_be_visible()
     page.get_by_role("columnheader", name="seed").get_by_role("button").click()
     has_url(page, "sort=-seed")
     page.get_by_role("searchbox", name="Filter runs").fill("seed<3")

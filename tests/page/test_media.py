@@ -125,7 +125,7 @@ def test_a_picture_in_full_size(page):
     expect(dialog).to_be_hidden()
 
 
-def test_pictures_and_figures_are_downloaded_as_they_were_kept(page):
+def test_pictures_and_figures_are_downloaded_as_recorded(page):
     for tag, suffix in (("digits", "PNG"), ("curve", "PNG"), ("paper", "PDF")):
         show(page, tag)
         with page.expect_download() as got:
@@ -180,7 +180,7 @@ def test_a_link_shows_the_same_picture(page, open_page, server):
     until(other, lambda: image.count() and pixels(image) == digits(0, 0)[0].ravel().tolist())
 
 
-def test_an_empty_place_says_what_to_do(own_place, open_page):
+def test_an_empty_state_helps(own_place, open_page):
     with own_place.recording() as folder, sg.init("plain", dir=folder) as run:
         run.log({"loss": 1.0})
     server = own_place.serve()

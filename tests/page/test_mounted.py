@@ -55,7 +55,7 @@ PAGE = """<!doctype html><meta charset="utf-8"><body style="margin: 20px">
   window.other = document.getElementById('other')
   const count = (n, of) => Array.from({ length: n }, (_, i) => of(i))
   window.line = (n, of = (i) => i) => ({ step: count(n, (i) => i), y: count(n, of) })
-  // What the chart shows, as it told last.
+  // The last model of the chart.
   const onModel = (model) => (window.model = model)
   window.draw = (options = {}) => mount(cell, { view: 'line', names: ['loss'], ...options, onModel })
 </script>"""
@@ -169,7 +169,7 @@ def test_tools_appear_for_pointers_and_keys_and_change_the_options(page):
     expect(tools.get_by_role("button", name="Options of this view")).to_be_focused()
 
 
-def test_what_is_shown_is_saved(page):
+def test_the_shown_view_is_saved(page):
     page.evaluate("window.view = draw({ title: 'Loss & co' }); view.push(line(3, (i) => [1, NaN, 3][i]))")
 
     def save(what):
@@ -212,7 +212,7 @@ def test_every_view_is_a_picture_too_and_lines_and_areas_are_svg(page, view):
         " window.view.push({ step: all.map((_, i) => i), values: all }) }",
         [view, VIEWS[view]],
     )
-    expect(page.locator("#cell").get_by_text("Nothing has come yet")).to_have_count(0)
+    expect(page.locator("#cell").get_by_text("No records yet")).to_have_count(0)
     expect(page.locator("#cell").get_by_role("heading", name="a <b>")).to_be_visible()
     size = page.evaluate("view.png().then(createImageBitmap).then(({ width, height }) => [width, height])")
     assert size == [1280, 640]
@@ -225,7 +225,7 @@ def test_every_view_is_a_picture_too_and_lines_and_areas_are_svg(page, view):
     assert page.evaluate("window.hit") is None
 
 
-def test_auto_follows_what_surrounds_it(page):
+def test_auto_follows_its_surroundings(page):
     page.evaluate("window.view = draw(); view.push(line(3))")
     host = page.locator("#cell > div")
     expect(host).to_have_attribute("data-theme", "light")
@@ -265,7 +265,7 @@ def test_records_are_forgotten_before_they_are_sent_again(page):
     page.evaluate("view.reset('a'); view.push(line(2), 'a')")
     until(page, lambda: page.evaluate("model.lines.map(({ x }) => x.length)") == [2, 3])
     page.evaluate("view.reset()")
-    expect(page.locator("#cell").get_by_text("Nothing has come yet")).to_be_visible()
+    expect(page.locator("#cell").get_by_text("No records yet")).to_be_visible()
     expect(page.locator("#cell").get_by_role("list", name="Lines")).to_have_count(0)
 
 

@@ -42,15 +42,15 @@ def row(page, name):
 
 def names(page):
     """The runs in their order."""
-    found = page.get_by_role("checkbox", name=re.compile("^Draw ")).all()
-    return [box.get_attribute("aria-label").removeprefix("Draw ") for box in found]
+    found = page.get_by_role("checkbox", name=re.compile("^Show ")).all()
+    return [box.get_attribute("aria-label").removeprefix("Show ") for box in found]
 
 
 def search(page, text):
     page.get_by_role("searchbox", name="Filter runs").fill(text)
 
 
-def test_live_and_recorded_runs_of_all_kinds_are_told_apart(page):
+def test_live_and_recorded_runs_of_all_kinds_are_distinct(page):
     expect(row(page, "live")).to_contain_text("running")
     expect(row(page, "recorded-1")).to_contain_text("ended")
     expect(row(page, "recorded-1")).to_contain_text("199")
@@ -61,7 +61,7 @@ def test_live_and_recorded_runs_of_all_kinds_are_told_apart(page):
     until(page, lambda: row(page, "live").inner_text() != before)  # it goes on by itself
 
 
-def test_columns_show_what_differs_and_sort(page):
+def test_columns_show_differences_and_sort(page):
     for column in ("State", "Started", "Duration", "Last step", "Source", "lr", "opt.name"):
         expect(page.get_by_role("columnheader", name=column, exact=True)).to_be_visible()
     expect(page.get_by_role("columnheader", name="same")).to_have_count(0)
@@ -92,7 +92,7 @@ def test_filters(page, text, expected):
     until(page, lambda: set(names(page)) == expected)
 
 
-def test_a_wrong_filter_says_what_is_wrong_and_an_empty_list_what_to_do(page):
+def test_an_invalid_filter_and_an_empty_list_explain_themselves(page):
     search(page, "(")
     expect(page.get_by_role("alert")).to_contain_text("(")
     assert len(names(page)) > 4
@@ -112,7 +112,7 @@ def test_pinned_runs_stay_on_top_whatever_is_searched(page):
     until(page, lambda: names(page) == ["recorded-2"])
 
 
-def test_details_tell_all_of_a_run(page):
+def test_details_show_all_of_a_run(page):
     row(page, "recorded-1").get_by_role("button", name="recorded-1", exact=True).click()
     aside = page.get_by_role("complementary", name="Run recorded-1")
     for text in ("Duration", "Last step", "199", "Directory", "opt.name", "adam", "0.01"):
@@ -124,7 +124,7 @@ def test_details_tell_all_of_a_run(page):
     expect(aside).to_be_hidden()
 
 
-def test_who_asks_what_and_what_it_costs(page, open_page, server):
+def test_queries_and_their_costs(page, open_page, server):
     asking = open_page(server.controller, "/ask")
     expect(asking.get_by_role("combobox", name="Run")).to_contain_text("live")
     asking.get_by_role("combobox", name="Query").fill("batch.loss.mean(every=10)")
@@ -155,22 +155,22 @@ def test_a_live_chart_grows_by_itself(open_page, server):
     until(page, lambda: (now := ink(chart(page, "train/loss"), color)).n and now.columns != before.columns)
 
 
-def test_the_list_beside_the_charts_chooses_what_is_drawn(open_page, server):
+def test_the_list_beside_the_charts_chooses_the_visible_runs(open_page, server):
     page = open_page(server.controller, "/charts?filter=recorded")
     drawn(chart(page, "loss"), color_of(page, "recorded-0"), n=20)
     page.get_by_role("button", name="None", exact=True).click()
-    expect(page.get_by_role("heading", name="No run is drawn")).to_be_visible()
-    page.get_by_role("checkbox", name="Draw recorded-1").click()
+    expect(page.get_by_role("heading", name="No run is visible")).to_be_visible()
+    page.get_by_role("checkbox", name="Show recorded-1").click()
     expect(chart(page, "loss").get_by_role("img", name="1 line")).to_be_visible()
     page.get_by_role("button", name="All", exact=True).click()
     expect(chart(page, "loss").get_by_role("img", name="3 lines")).to_be_visible()
-    page.get_by_role("checkbox", name="Draw recorded-0").hover()
-    page.get_by_role("button", name="Draw only recorded-0").click()
+    page.get_by_role("checkbox", name="Show recorded-0").hover()
+    page.get_by_role("button", name="Show only recorded-0").click()
     expect(chart(page, "loss").get_by_role("img", name="1 line")).to_be_visible()
     page.get_by_role("button", name="Newest").click()
     expect(chart(page, "loss").get_by_role("img", name="3 lines")).to_be_visible()
     page.get_by_role("combobox", name="Group").select_option("opt.name")
-    group = page.get_by_role("checkbox", name="Draw opt.name=adam")
+    group = page.get_by_role("checkbox", name="Show opt.name=adam")
     expect(group).to_be_checked()
     expect(chart(page, "loss").get_by_role("img", name="2 lines")).to_be_visible()
     group.click()

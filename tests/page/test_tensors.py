@@ -84,7 +84,7 @@ def close_to(number):
     return pytest.approx(float(number), rel=1e-3, abs=1e-4)
 
 
-def test_the_table_shows_the_numbers_that_were_kept(page):
+def test_the_table_shows_the_recorded_numbers(page):
     expect(grid(page)).to_have_attribute("aria-rowcount", "8")
     expect(grid(page)).to_have_attribute("aria-colcount", "5")
     assert whole(page).input_value().replace(" ", "") in ("[0,:,:]", "[0,...]")
@@ -122,7 +122,7 @@ def test_each_dimension_has_a_box(page):
     until(page, lambda: read(page, 0, 0) == close_to(KERNELS[-1][1, 0, 0]))
 
 
-def test_a_wrong_slice_is_told_in_the_library_s_words(open_page, server):
+def test_an_invalid_slice_shows_the_librarys_error(open_page, server):
     page = show(open_page(server.controller, "/tensors", expects=["status of 400"]), "kernel")
     take(page, "[7]")
     expect(page.get_by_role("alert")).to_contain_text("7")
@@ -294,7 +294,7 @@ def center(locator):
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
-def test_a_single_number_and_none_at_all(page):
+def test_a_single_number_and_an_empty_tensor(page):
     take(page, "[1, 2, 3]")
     number = page.get_by_role("status", name="Value of kernel[1, 2, 3]")
     expect(number).to_have_text(re.compile(r"^−?\d+\.\d{4,}$"))

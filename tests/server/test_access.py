@@ -27,7 +27,7 @@ def test_nothing_is_answered_without_a_token(page, header):
         assert answer.headers["www-authenticate"] == "Bearer"
 
 
-def test_a_token_in_the_address_is_none(page):
+def test_tokens_in_the_url_are_ignored(page):
     answer = page.http.get("/api/v1/session", params={"token": page.server.tokens.controller})
     assert answer.status_code == 401
 
@@ -39,7 +39,7 @@ def test_each_token_gives_its_role(page):
     assert page.server.link("viewer").endswith("#token=" + page.server.tokens.viewer)
 
 
-def test_viewers_look_and_do_not_act(page, begin):
+def test_viewers_are_read_only(page, begin):
     run = begin("job")
     run.control("lr", 0.1)
     key = page.key("job")
@@ -125,7 +125,7 @@ def test_no_path_leads_out(page, path):
         assert b"root:" not in answer
 
 
-def test_what_is_too_large_is_refused(page):
+def test_large_requests_are_refused(page):
     body = b"[" + b" " * MAX_BODY_BYTES + b"]"
     answer = page.http.post("/api/v1/scalars", content=body, headers=page.headers())
     assert (answer.status_code, error(answer)) == (413, "TooLargeError")

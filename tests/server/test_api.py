@@ -103,7 +103,7 @@ def test_a_live_run_is_described(page, begin):
     assert page.json(f"/runs/{page.key('alive')}/tags") == {"tags": []}
 
 
-def test_tags_tell_what_to_show_and_to_ask(page, mnist):
+def test_tags_have_a_type_and_a_query(page, mnist):
     tags = {tag["tag"]: tag for tag in mnist("tags").json()["tags"]}
     kinds = {name: tag["type"] for name, tag in tags.items()}
     assert kinds == {
@@ -135,11 +135,11 @@ def test_tags_of_other_programs(page):
                 assert page.get(f"/runs/{page.key(name)}/{paths[kind]}", tag=tag, **more).status_code == 200, tag
 
 
-def test_scalars_keep_what_is_not_finite(mnist):
-    told = mnist("scalars", tag="batch.loss", from_=6, to=12).json()
-    assert told["x"] == told["step"] == [6, 7, 8, 9, 10, 11, 12]
-    assert told["y"][1::2] == ["NaN", "Infinity", "-Infinity"]
-    assert (told["n"], told["thinned"]) == (7, False)
+def test_scalars_keep_values_that_are_not_finite(mnist):
+    reply = mnist("scalars", tag="batch.loss", from_=6, to=12).json()
+    assert reply["x"] == reply["step"] == [6, 7, 8, 9, 10, 11, 12]
+    assert reply["y"][1::2] == ["NaN", "Infinity", "-Infinity"]
+    assert (reply["n"], reply["thinned"]) == (7, False)
     thin = mnist("scalars", tag="batch.loss", points=5).json()
     assert (thin["n"], thin["thinned"]) == (300, True)
     assert {"NaN", "Infinity", "-Infinity", 1.0} <= set(thin["y"])
@@ -159,12 +159,12 @@ def test_many_series_at_once(page, mnist):
     body = {"requests": [{"run": run, "tag": tag, "points": 5} for run, tag in asked]}
     answer = page.post("/scalars", body)
     assert answer.headers["content-type"] == "application/msgpack"
-    told = msgspec.msgpack.decode(answer.content)
-    assert (told[0]["run"], told[0]["tag"], told[0]["n"], told[0]["thinned"]) == (key, "batch.loss", 300, True)
+    reply = msgspec.msgpack.decode(answer.content)
+    assert (reply[0]["run"], reply[0]["tag"], reply[0]["n"], reply[0]["thinned"]) == (key, "batch.loss", 300, True)
     single = mnist("scalars", tag="batch.loss", points=5).json()
     for name in ("x", "y", "wall", "step"):
-        assert floats(told[0][name]) == pytest.approx([float(value) for value in single[name]], nan_ok=True)
-    assert [one["error"]["type"] for one in told[1:]] == ["UnknownNameError", "UnknownNameError", "QueryError"]
+        assert floats(reply[0][name]) == pytest.approx([float(value) for value in single[name]], nan_ok=True)
+    assert [one["error"]["type"] for one in reply[1:]] == ["UnknownNameError", "UnknownNameError", "QueryError"]
 
 
 def test_a_growing_series_grows(page, begin):
@@ -218,12 +218,17 @@ def test_an_overview_loses_no_extreme(monkeypatch, n):
 
 
 def test_a_table(page, mnist):
-    told = mnist("tensor", tag="kernel", step=100, slice="[1, :, 2:4]").json()
+    reply = mnist("tensor", tag="kernel", step=100, slice="[1, :, 2:4]").json()
     whole = sg.open(page.runs()["mnist"]["directory"]).series("kernel").at(100)
-    assert told["values"] == whole[1, :, 2:4].tolist()
-    assert (told["shape"], told["dtype"], told["rows"], told["columns"]) == ([3, 8, 5], "float32", [*range(8)], [2, 3])
-    assert told["statistics"]["slice"]["max"] == whole[1, :, 2:4].max()
-    assert told["statistics"]["whole"]["mean"] == pytest.approx(whole.astype(float).mean())
+    assert reply["values"] == whole[1, :, 2:4].tolist()
+    assert (reply["shape"], reply["dtype"], reply["rows"], reply["columns"]) == (
+        [3, 8, 5],
+        "float32",
+        [*range(8)],
+        [2, 3],
+    )
+    assert reply["statistics"]["slice"]["max"] == whole[1, :, 2:4].max()
+    assert reply["statistics"]["whole"]["mean"] == pytest.approx(whole.astype(float).mean())
     assert mnist("tensor", tag="kernel", slice="[0]", whole=False).json()["statistics"]["whole"] is None
     holes = mnist("tensor", tag="holes").json()
     assert holes["values"] == [1, "NaN", "Infinity", "-Infinity"]
@@ -273,9 +278,9 @@ def test_steps_histograms_differences_searches(page, mnist):
     steps = mnist("steps", tag="kernel").json()
     assert steps["steps"] == [0, 100, 200]
     assert len(steps["wall_times"]) == 3
-    told = mnist("histograms", tag="activations", bins=10).json()
-    assert [sum(counts) for counts in told["counts"]] == [500] * 3
-    assert [len(edges) for edges in told["edges"]] == [11] * 3
+    reply = mnist("histograms", tag="activations", bins=10).json()
+    assert [sum(counts) for counts in reply["counts"]] == [500] * 3
+    assert [len(edges) for edges in reply["edges"]] == [11] * 3
     part = mnist("histograms", tag="kernel", from_=50, limit=1).json()
     assert (part["steps"], sum(part["counts"][0])) == ([100], 120)
     assert mnist("histograms", tag="holes").json()["n_posinf"] == [1, 1, 1]
@@ -338,9 +343,9 @@ def test_an_etag_ends_when_the_files_change(page, begin):
 
 
 def test_functions_and_checks(page, mnist):
-    told = page.json("/functions")
-    assert {one["name"] for one in told if one["kind"] == "function"} == set(FUNCTIONS)
-    assert "quantile" in {one["name"] for one in told if one["kind"] == "reducer"}
+    reply = page.json("/functions")
+    assert {one["name"] for one in reply if one["kind"] == "function"} == set(FUNCTIONS)
+    assert "quantile" in {one["name"] for one in reply if one["kind"] == "reducer"}
     key = page.key("mnist")
     done = page.post(f"/runs/{key}/check", {"query": "batch.loss.mean(every=10)"}).json()
     assert done == {"ok": True, "tag": "batch.loss.mean(every=10)", "canonical": done["canonical"]}
@@ -353,7 +358,7 @@ def test_functions_and_checks(page, mnist):
     assert error(page.post(f"/runs/{key}/check", {})) == (400, "RequestError")
 
 
-def test_acts(page, begin):
+def test_commands(page, begin):
     run = begin("alive")
     lr = run.control("lr", 0.1, min=0.0, max=1.0)
     run.action("add", lambda a, b: a + b)
@@ -386,7 +391,7 @@ def test_acts(page, begin):
     assert error(page.post(f"/runs/{key}/commands", {"kind": "stop"}))[0] in (404, 409)
 
 
-def test_acts_on_what_was_recorded_are_refused(page, mnist):
+def test_commands_to_recorded_runs_are_refused(page, mnist):
     answer = page.post(f"/runs/{page.key('mnist')}/commands", {"kind": "stop"})
     assert error(answer) == (409, "RunLostError")
     assert "has ended" in answer.json()["error"]["message"]
@@ -415,19 +420,19 @@ def test_views_are_chosen_as_everywhere(page):
 
 
 def test_the_document_covers_every_route(page):
-    told = page.json("/openapi.json")
-    listed = {(method.upper(), path) for path, methods in told["paths"].items() for method in methods}
+    reply = page.json("/openapi.json")
+    listed = {(method.upper(), path) for path, methods in reply["paths"].items() for method in methods}
     assert listed == {(route.method, schema.PREFIX + route.path) for route in ROUTES}
-    for methods in told["paths"].values():
+    for methods in reply["paths"].values():
         for operation in methods.values():
             assert operation["summary"].endswith(".")
             assert {"200", "400", "401", "404", "503"} <= set(operation["responses"])
             assert "500" not in operation["responses"]
-    for reference in re.findall(r'"#/components/schemas/(\w+)"', json.dumps(told)):
-        assert reference in told["components"]["schemas"]
+    for reference in re.findall(r'"#/components/schemas/(\w+)"', json.dumps(reply)):
+        assert reference in reply["components"]["schemas"]
 
 
-def test_what_nobody_foresaw_is_no_500(page, monkeypatch, capfd):
+def test_unexpected_errors_are_503(page, monkeypatch, capfd):
     from sightglass.server.api import runs
 
     monkeypatch.setattr(runs, "SessionInfo", None)

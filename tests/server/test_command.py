@@ -79,7 +79,7 @@ def test_a_port_that_is_taken(asked):
     assert (done.exit_code, "Cannot listen on 127.0.0.1" in done.stderr) == (1, True)
 
 
-def test_without_its_packages_it_says_what_to_install(asked, monkeypatch):
+def test_without_the_extra_it_says_what_to_install(asked, monkeypatch):
     usual = builtins.__import__
 
     def without(name, *rest, **more):

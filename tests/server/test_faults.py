@@ -59,9 +59,9 @@ def test_a_run_that_is_killed_while_it_is_shown(page):
         wait_until(lambda: page.get(f"/runs/{key}/scalars", tag="batch.loss").status_code == 200)
         child.send_signal(signal.SIGKILL)
         child.wait()
-    told = socket.finds(lambda m: m["type"] in ("ended", "data") and socket.send(type="ack", id=1) is None
+    reply = socket.finds(lambda m: m["type"] in ("ended", "data") and socket.send(type="ack", id=1) is None
                         and m["type"] == "ended")  # fmt: skip
-    assert (told["error"], "died" in told["reason"]) == (RunLostError.__name__, True)
+    assert (reply["error"], "died" in reply["reason"]) == (RunLostError.__name__, True)
     assert socket.finds(lambda m: m["type"] == "runs" and [run["state"] for run in m["runs"]] == ["died"])
     run = page.runs()["victim"]
     assert (run["key"], run["live"], run["state"]) == (key, False, "died")
@@ -139,9 +139,9 @@ def test_a_directory_that_goes_away_while_it_is_shown(page, begin):
     shutil.rmtree(run.directory)
     run.observe("batch", loss=2.0)
     assert floats(socket.hears("data", id=1)["y"]) == [2.0]  # what lives goes on
-    told = page.runs()
-    assert told["mnist"]["problem"].endswith("is gone")
-    assert (told["live"]["live"], told["live"]["key"]) == (True, keys["live"])
+    reply = page.runs()
+    assert reply["mnist"]["problem"].endswith("is gone")
+    assert (reply["live"]["live"], reply["live"]["key"]) == (True, keys["live"])
     socket.send(type="open", id=2, run=keys["mnist"], query="batch.loss")
     assert socket.finds(lambda m: m.get("id") == 2 and m["type"] in ("refused", "opened"))["error"] == "RunLostError"
     assert error(page.get(f"/runs/{keys['mnist']}/tags")) == (409, "RunLostError")
@@ -152,8 +152,8 @@ def test_a_directory_that_is_renamed_keeps_its_key(page):
     key = page.key("mnist")
     assert page.json(f"/runs/{key}/scalars", tag="batch.loss")["n"] == 300
     directory.rename(directory.with_name("elsewhere"))
-    told = page.runs()["mnist"]
-    assert (told["key"], told["problem"], Path(told["directory"]).name) == (key, "", "elsewhere")
+    reply = page.runs()["mnist"]
+    assert (reply["key"], reply["problem"], Path(reply["directory"]).name) == (key, "", "elsewhere")
     assert page.json(f"/runs/{key}/scalars", tag="batch.loss")["n"] == 300
     assert page.json(f"/runs/{key}")["description"]["directory"].endswith("elsewhere")
 
@@ -164,18 +164,18 @@ def test_a_directory_that_another_run_takes_is_that_run_s(page):
     before = page.json(f"/runs/{key}/tensor", tag="kernel", slice="[0, 0]", step=0)
     shutil.rmtree(directory)
     shutil.move(record("two", n=20, seed=2), directory)
-    told = page.runs()
-    assert told["one"]["key"] == key
-    assert "another run's now" in told["one"]["problem"]
-    assert told["two"]["key"] != key
-    assert (told["two"]["problem"], told["two"]["directory"]) == ("", told["one"]["directory"])
+    reply = page.runs()
+    assert reply["one"]["key"] == key
+    assert "another run's now" in reply["one"]["problem"]
+    assert reply["two"]["key"] != key
+    assert (reply["two"]["problem"], reply["two"]["directory"]) == ("", reply["one"]["directory"])
     assert error(page.get(f"/runs/{key}/tags")) == (409, "RunLostError")
-    other = f"/runs/{told['two']['key']}"
+    other = f"/runs/{reply['two']['key']}"
     assert page.json(f"{other}/scalars", tag="batch.loss")["n"] == 20
     assert page.json(f"{other}/tensor", tag="kernel", slice="[0, 0]", step=0)["values"] != before["values"]
 
 
-def test_foreign_files_that_are_replaced_are_read_anew(page):
+def test_replaced_foreign_files_are_read_again(page):
     place_foreign()
     key = page.key("tb")
     tags = page.json(f"/runs/{key}/tags")["tags"]
@@ -227,8 +227,8 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("what", DAMAGES)
-def test_damaged_files_are_shown_as_what_they_are(page, what):
-    """One whole file and a damaged one: what is whole is there, and the rest is told."""
+def test_damaged_files_are_listed_with_their_problem(page, what):
+    """One intact file and a damaged one: the intact data are there, and the damage is reported."""
     directory = record()
     damage, words = DAMAGES[what]
     (segment,) = directory.glob("*.sgr")
@@ -250,14 +250,14 @@ def test_damaged_files_are_shown_as_what_they_are(page, what):
     if "more" in tags:
         assert page.json(f"/runs/{key}/scalars", tag="more")["y"][-1] == 7.0
     page.get(f"/runs/{key}/scalars", tag="most")  # some damage is found by reading
-    told = page.runs()["mnist"]
-    assert words in told["problem"]
-    assert told["last_step"] == 299
+    reply = page.runs()["mnist"]
+    assert words in reply["problem"]
+    assert reply["last_step"] == 299
     for path in ("scalars", "steps", "tensor", "histograms", "media", "texts"):
         assert page.get(f"/runs/{key}/{path}", tag="most").status_code in (200, 400, 404, 422)
 
 
-def test_what_may_not_be_read_is_told(page, monkeypatch):
+def test_unreadable_files_are_reported(page, monkeypatch):
     directory = record()
     (segment,) = directory.glob("*.sgr")
     secret = directory / segment.name.replace("-0000", "-0001")
@@ -268,10 +268,10 @@ def test_what_may_not_be_read_is_told(page, monkeypatch):
         monkeypatch.setattr(
             module.os, "access", lambda path, mode: Path(path) != secret.resolve() and usual(path, mode)
         )
-    told = page.runs()["mnist"]
-    assert f"{secret.name}: Permission denied" in told["problem"]
-    assert "run-1-rank1.json: Expected a run file" in told["problem"]
-    assert page.json(f"/runs/{told['key']}/scalars", tag="batch.loss")["n"] == 300
+    reply = page.runs()["mnist"]
+    assert f"{secret.name}: Permission denied" in reply["problem"]
+    assert "run-1-rank1.json: Expected a run file" in reply["problem"]
+    assert page.json(f"/runs/{reply['key']}/scalars", tag="batch.loss")["n"] == 300
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="whoever may read everything is not refused")
@@ -305,8 +305,8 @@ def test_no_more_files_are_open_than_allowed(serve, monkeypatch):
     page = serve()
     runs = page.json("/runs")["runs"]
     body = {"requests": [{"run": run["key"], "tag": "x"} for run in runs]}
-    told = msgspec.msgpack.decode(page.post("/scalars", body).content)
-    assert sorted(floats(one["y"])[0] for one in told) == [*range(12)]
+    reply = msgspec.msgpack.decode(page.post("/scalars", body).content)
+    assert sorted(floats(one["y"])[0] for one in reply) == [*range(12)]
     folder = str(Path("runs").resolve())
 
     def n_open():
@@ -318,7 +318,7 @@ def test_no_more_files_are_open_than_allowed(serve, monkeypatch):
     assert n_open() <= 8
 
 
-def test_nobody_waits_for_a_run_that_does_not_answer(page, begin, monkeypatch):
+def test_a_run_that_does_not_answer_delays_no_request(page, begin, monkeypatch):
     """A disk or a run that hangs keeps nobody from the rest."""
     record()
     key, hanging = page.key("mnist"), threading.Event()

@@ -1,4 +1,4 @@
-"""The API under generated requests: each answer is one that the document tells of, and never a 5xx."""
+"""The API under generated requests: every reply is documented, and none is a 5xx."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def hparams(**values):
     return double_field(1, 1300.0) + field(5, field(1, value))
 
 
-def test_runs_of_one_name_are_told_apart(page, begin):
+def test_runs_of_one_name_have_distinct_titles(page, begin):
     first, second = record("mnist"), record("mnist", seed=1)
     third = begin("mnist", record=["batch.loss"])
     third.observe("batch", loss=1.0)
@@ -61,13 +61,13 @@ def test_the_beginning_and_the_configuration_of_foreign_runs(page):
     write_file(Path("runs/hp/events.out.tfevents.1234.host"), "brain.Event:2",
                hparams(lr=0.5, optimizer="adam", bias=True, layers=3.0))  # fmt: skip
     place_foreign(Path("runs/fixtures"))
-    told = page.runs()
-    assert told["hp"]["config"] == {"lr": 0.5, "optimizer": "adam", "bias": True, "layers": 3}
-    assert (told["hp"]["source"], told["hp"]["started"]) == ("tensorboard", 1234.5)
+    reply = page.runs()
+    assert reply["hp"]["config"] == {"lr": 0.5, "optimizer": "adam", "bias": True, "layers": 3}
+    assert (reply["hp"]["source"], reply["hp"]["started"]) == ("tensorboard", 1234.5)
     write_file(Path("runs/hp/events.out.tfevents.1235.host"), "brain.Event:2", hparams(lr=0.25))
     assert page.runs()["hp"]["config"]["lr"] == 0.25
-    assert told["ms"]["started"] > 1e9
-    assert page.json(f"/runs/{told['hp']['key']}")["config"]["optimizer"] == "adam"
+    assert reply["ms"]["started"] > 1e9
+    assert page.json(f"/runs/{reply['hp']['key']}")["config"]["optimizer"] == "adam"
 
 
 def test_lineage_is_the_configuration_of_mindspore_s_runs():
@@ -89,7 +89,7 @@ def test_lineage_is_the_configuration_of_mindspore_s_runs():
     assert read_settings(Path("ms"), "mindspore") == {}
 
 
-def test_acts_are_remembered_after_the_run(page, begin):
+def test_the_history_outlives_the_run(page, begin):
     run = begin("job", record=["batch.loss"])
     run.control("lr", 0.1)
     client = sg.connect(run)
@@ -124,12 +124,12 @@ def large(page):
 
 def test_a_window_of_a_large_table(large):
     values, ask = large
-    told = ask(step=0, slice="[1, ::2, 10:]", rows="5:8", columns="185:999").json()
-    assert told["values"] == values[1, ::2, 10:][5:8, 185:].tolist()
-    assert (told["n_rows"], told["n_columns"], told["rows"]) == (150, 190, [10, 12, 14])
-    assert told["statistics"]["slice"]["n"] == 150 * 190
-    assert told["statistics"]["slice"]["max"] == values[1, ::2, 10:].max()
-    assert told["statistics"]["whole"]["n"] == values.size
+    reply = ask(step=0, slice="[1, ::2, 10:]", rows="5:8", columns="185:999").json()
+    assert reply["values"] == values[1, ::2, 10:][5:8, 185:].tolist()
+    assert (reply["n_rows"], reply["n_columns"], reply["rows"]) == (150, 190, [10, 12, 14])
+    assert reply["statistics"]["slice"]["n"] == 150 * 190
+    assert reply["statistics"]["slice"]["max"] == values[1, ::2, 10:].max()
+    assert reply["statistics"]["whole"]["n"] == values.size
     backwards = ask(step=0, slice="[0, ::-1]", rows="298:300", columns="0:2", statistics=False).json()
     assert backwards["values"] == values[0, ::-1][298:300, :2].tolist()
     assert backwards["statistics"] is None
@@ -140,9 +140,9 @@ def test_a_window_of_a_large_table(large):
 
 def test_a_slice_that_was_made_for_another_shape_is_fitted(large):
     values, ask = large
-    told = ask(step=0, slice="[7, 0:9, 0:900, 3]", fit=True, rows="0:2", columns="0:2").json()
-    assert len(told["shape"]) == 3
-    assert np.shape(told["values"]) == (2, 2)
+    reply = ask(step=0, slice="[7, 0:9, 0:900, 3]", fit=True, rows="0:2", columns="0:2").json()
+    assert len(reply["shape"]) == 3
+    assert np.shape(reply["values"]) == (2, 2)
     whole = ask(step=0, fit=True, rows="0:2", columns="0:2").json()
     assert whole["values"] == values[0, :2, :2].tolist()
     assert whole["slice"].startswith("[0")
@@ -150,13 +150,13 @@ def test_a_slice_that_was_made_for_another_shape_is_fitted(large):
 
 def test_differences_have_windows_and_files(large):
     values, ask = large
-    told = ask("difference", step=1, other_step=0, slice="[2]", rows="1:2", columns="0:3").json()
-    assert told["values"] == values[2, 1:2, :3].tolist()
+    reply = ask("difference", step=1, other_step=0, slice="[2]", rows="1:2", columns="0:3").json()
+    assert reply["values"] == values[2, 1:2, :3].tolist()
     saved = ask("difference", step=1, other_step=0, slice="[2]", format="npy")
     assert np.array_equal(np.load(io.BytesIO(saved.content)), values[2])
 
 
-def test_a_thinned_file_keeps_what_is_far_from_zero(page):
+def test_a_thinned_file_keeps_values_far_from_zero(page):
     values = np.zeros((1000, 700), np.float32)
     values[123, 456], values[999, 699], values[500, 0], values[0, 0] = 9.0, -7.0, np.nan, np.inf
     with sg.init("map") as run:
@@ -171,9 +171,9 @@ def test_a_thinned_file_keeps_what_is_far_from_zero(page):
 def test_pictures_are_listed(page):
     record()
     key = page.key("mnist")
-    told = page.json(f"/runs/{key}/pictures", tag="digits", step=100)
-    assert told["step"] == 100
-    assert told["pictures"] == [{"media_type": "image/png", "caption": "", "width": 8, "height": 8}] * 4
+    reply = page.json(f"/runs/{key}/pictures", tag="digits", step=100)
+    assert reply["step"] == 100
+    assert reply["pictures"] == [{"media_type": "image/png", "caption": "", "width": 8, "height": 8}] * 4
     figure = page.json(f"/runs/{key}/pictures", tag="figure")
     assert (figure["step"], figure["pictures"][0]["media_type"]) == (200, "application/pdf")
     assert page.get(f"/runs/{key}/pictures", tag="note").status_code == 400

@@ -22,18 +22,18 @@ from .conftest import floats, raises_closed, record, wait_until
 
 
 def collect(socket, id, n):
-    """Read binary messages until so many records are told of; returns their columns."""
-    told = {name: [] for name in ("step", "wall", "y", "index")}
+    """Read binary messages until they stand for `n` records, and return their columns."""
+    records = {name: [] for name in ("step", "wall", "y", "index")}
     seen = 0
     while seen < n:
         message = socket.hears("data", id=id)
         assert message["first"] == seen
         seen += message["n"]
         for name in ("step", "wall", "y"):
-            told[name] += floats(message[name])
-        told["index"] += np.frombuffer(message["index"], "<i8").tolist()
+            records[name] += floats(message[name])
+        records["index"] += np.frombuffer(message["index"], "<i8").tolist()
         socket.send(type="ack", id=id, n=1)
-    return told
+    return records
 
 
 def test_a_stream_of_numbers(page, begin):
@@ -49,10 +49,10 @@ def test_a_stream_of_numbers(page, begin):
     view = socket.hears("view", id="a")
     assert (view["view"], view["kinds"]) == ("line", ["number"])
     assert "histogram" in view["possible"]
-    told = collect(socket, "a", 5)
-    assert told["y"] == pytest.approx([0.5, float("nan"), float("inf"), 3, 1], nan_ok=True)
-    assert told["step"] == [0, 10, 20, 30, 40]
-    assert told["index"] == [0, 1, 2, 3, 4]
+    records = collect(socket, "a", 5)
+    assert records["y"] == pytest.approx([0.5, float("nan"), float("inf"), 3, 1], nan_ok=True)
+    assert records["step"] == [0, 10, 20, 30, 40]
+    assert records["index"] == [0, 1, 2, 3, 4]
     statistics = socket.hears("statistics", id="a", n_records=5)
     assert statistics["n_left_out"] == statistics["n_lost"] == 0
     run.close()
@@ -61,7 +61,7 @@ def test_a_stream_of_numbers(page, begin):
     wait_until(lambda: len(page.hub.streams) == 0)
 
 
-def test_equal_queries_share_and_what_nobody_wants_is_closed(page, begin):
+def test_equal_queries_share_a_stream_until_the_last_closes_it(page, begin):
     run = begin("job")
     key = page.key("job")
     one, other = page.socket(), page.socket("viewer")
@@ -105,13 +105,13 @@ def test_values_of_all_kinds(page, begin):
     picture = sg.Image(np.zeros((2, 2)))
     big = np.zeros(encoding.MAX_VALUE_BYTES // 8 + 1)
     run.observe("batch", x=np.arange(3.0), loss=1.0, grads={"a": 1.0}, text="<b>", image=picture, big=big)
-    told = {id: socket.hears("data", id=id)["values"][0] for id in queries}
-    assert told["x"]["dtype"] == "float64"
-    assert (told["x"]["shape"], floats(told["x"]["data"])) == ([3], [0.0, 1.0, 2.0])
-    assert (told["pair"], told["m"], told["t"]) == ([1.0, 2.0], {"a": 1.0}, "<b>")
-    assert set(told["h"]) == {"counts", "edges", "n_nan", "n_posinf", "n_neginf"}
-    assert told["image"]["png"].startswith(b"\x89PNG")
-    assert told["big"] == {"too_large": f"float64[{len(big)}]"}
+    records = {id: socket.hears("data", id=id)["values"][0] for id in queries}
+    assert records["x"]["dtype"] == "float64"
+    assert (records["x"]["shape"], floats(records["x"]["data"])) == ([3], [0.0, 1.0, 2.0])
+    assert (records["pair"], records["m"], records["t"]) == ([1.0, 2.0], {"a": 1.0}, "<b>")
+    assert set(records["h"]) == {"counts", "edges", "n_nan", "n_posinf", "n_neginf"}
+    assert records["image"]["png"].startswith(b"\x89PNG")
+    assert records["big"] == {"too_large": f"float64[{len(big)}]"}
     views = {id: socket.hears("view", id=id)["view"] for id in ("pair", "m", "t", "h")}
     assert views == {"pair": "xy", "m": "bars", "t": "log", "h": "histogram"}
 
@@ -151,7 +151,7 @@ def test_a_query_that_fails_in_the_run_ends_with_its_error(page, begin):
     assert "Did you mean 'loss'" in ended["reason"]
 
 
-def test_who_does_not_acknowledge_gets_one_thinned_message_later(page, begin):
+def test_without_acknowledgements_later_records_come_thinned_in_one_message(page, begin):
     run = begin("job")
     socket = page.socket()
     socket.send(type="open", id=1, run=page.key("job"), query="batch.loss", points=10)
@@ -183,9 +183,9 @@ def test_recorded_runs_answer_too(page):
     key = page.key("mnist")
     socket = page.socket()
     socket.send(type="open", id=1, run=key, query="batch.loss", points=100_000)
-    told = collect(socket, 1, 5000)
-    assert told["y"][:2] == [1.0, 0.5]
-    assert told["step"] == [*map(float, range(5000))]
+    records = collect(socket, 1, 5000)
+    assert records["y"][:2] == [1.0, 0.5]
+    assert records["step"] == [*map(float, range(5000))]
     assert "error" not in socket.hears("ended", id=1)
     socket.send(type="open", id=2, run=key, query="batch.loss.count(every=1000)")
     assert collect(socket, 2, 5)["y"] == [1000] * 5
@@ -199,7 +199,7 @@ def test_recorded_runs_answer_too(page):
     assert (refused["error"], "cannot be answered" in refused["message"]) == ("QueryError", True)
 
 
-def test_changes_of_the_runs_are_told(page, begin):
+def test_changes_of_the_runs_are_sent(page, begin):
     socket = page.socket()
     socket.send(type="runs")
     assert socket.hears("runs")["runs"] == []
@@ -224,7 +224,7 @@ def test_a_lost_connection_is_made_again_and_nothing_comes_twice(page, begin):
     socket.hears("opened", id=1)
     for step in range(5):
         run.observe("batch", step=step, loss=float(step))
-    told = collect(socket, 1, 5)
+    records = collect(socket, 1, 5)
     (shared,) = page.hub.streams
     reader = shared.reader
     before = reader.stream
@@ -233,16 +233,16 @@ def test_a_lost_connection_is_made_again_and_nothing_comes_twice(page, begin):
     wait_until(lambda: [one.tag for one in reader.run.describe().streams] == ["batch.loss"])
     for step in range(5, 10):
         run.observe("batch", step=step, loss=float(step))
-    while len(told["y"]) < 10:
+    while len(records["y"]) < 10:
         message = socket.hears("data", id=1)
-        assert message["first"] == len(told["y"])
-        told["y"] += floats(message["y"])
+        assert message["first"] == len(records["y"])
+        records["y"] += floats(message["y"])
         socket.send(type="ack", id=1, n=1)
-    assert told["y"] == [*map(float, range(10))]
+    assert records["y"] == [*map(float, range(10))]
 
 
 @pytest.mark.slow
-def test_a_run_that_dies_is_told(page, tmp_path):
+def test_a_run_that_dies_is_reported(page, tmp_path):
     import os
     import signal
     import subprocess
@@ -262,7 +262,7 @@ def test_a_run_that_dies_is_told(page, tmp_path):
     assert (ended["error"], "died" in ended["reason"]) == (RunLostError.__name__, True)
 
 
-def test_feeds_stay_small(monkeypatch):
+def test_backlogs_stay_small(monkeypatch):
     monkeypatch.setattr(backlog, "MAX_POINTS", 4096)
 
     class LiveRun:
@@ -281,7 +281,7 @@ def test_feeds_stay_small(monkeypatch):
     assert reader.backlog.take(40_000, 10) is None
 
 
-def test_a_stuck_viewer_is_sent_away(page, monkeypatch):
+def test_a_stuck_client_is_disconnected(page, monkeypatch):
     monkeypatch.setattr(frame_queue, "MAX_WAITING", 3)
     socket = page.socket()
     (stuck,) = page.hub.sockets

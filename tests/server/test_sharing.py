@@ -58,7 +58,7 @@ def test_fifty_sockets_share_one_connection_and_four_streams(page, begin):
     client.close()
 
 
-def test_who_asks_and_what_it_costs_is_told(page, begin):
+def test_clients_and_costs_of_streams_are_reported(page, begin):
     run = begin("job")
     key = page.key("job")
     client = sg.connect(run)
@@ -69,9 +69,9 @@ def test_who_asks_and_what_it_costs_is_told(page, begin):
     for _ in range(4):
         run.observe("batch", loss=1.0)
     stream.wait(2)
-    told = {one["tag"]: one for one in page.json(f"/runs/{key}")["streams"]}
-    assert set(told) == {"batch.loss", "batch.loss.mean(every=2)"}
-    for one in told.values():
+    reply = {one["tag"]: one for one in page.json(f"/runs/{key}")["streams"]}
+    assert set(reply) == {"batch.loss", "batch.loss.mean(every=2)"}
+    for one in reply.values():
         assert len(one["clients"]) == 1
         assert " on " in one["clients"][0]
         assert one["n_events"] == 4
@@ -95,7 +95,7 @@ def test_a_stream_that_is_closed_and_opened_again_at_once_is_not_mixed_up(page, 
     wait_until(lambda: len(page.hub.streams) == 0)
 
 
-def test_who_comes_while_a_recorded_stream_waits_for_an_acknowledgement(page):
+def test_joining_a_recorded_stream_that_waits_for_an_acknowledgement(page):
     """A feed that has ended is closed too, however many came for it, one after the other."""
     record(n=100)
     key = page.key("mnist")
@@ -157,7 +157,7 @@ def wild_message(key):
     return opens | closes | acks | st.dictionaries(WORDS, value, max_size=5)
 
 
-def test_no_viewer_spoils_it_for_the_others(page, begin):
+def test_no_client_can_disturb_the_others(page, begin):
     """Random text, bytes, and messages in any order with any values; somebody else's stream goes on meanwhile."""
     run = begin("job")
     key = page.key("job")
@@ -190,7 +190,7 @@ def test_no_viewer_spoils_it_for_the_others(page, begin):
     wait_until(lambda: len(page.hub.sockets) == 1)
 
 
-def test_what_is_too_large_for_a_socket_closes_it(page, begin):
+def test_a_message_that_is_too_large_closes_the_socket(page, begin):
     begin("job")
     socket = page.socket()
     socket.raw.send("x" * (MAX_MESSAGE_BYTES + 1))
@@ -241,7 +241,7 @@ def test_viewers_can_neither_send_commands_nor_record_not_through_the_socket_eit
 
 
 @pytest.mark.parametrize("broken", [True, False])
-def test_a_stream_lingers_for_who_lost_the_connection(page, begin, monkeypatch, broken):
+def test_a_stream_lingers_after_a_lost_connection(page, begin, monkeypatch, broken):
     monkeypatch.setattr(shared_stream, "LINGER_S", 1.0)
     run = begin("job")
     socket = page.socket()

@@ -49,7 +49,7 @@ function posted(body: unknown): RequestInit {
 }
 
 async function ask(url: URL, init: RequestInit): Promise<Response> {
-  if (locked.peek()) throw new ApiError(401, 'UnauthorizedError', 'This link is no longer known')
+  if (locked.peek()) throw new ApiError(401, 'UnauthorizedError', 'This link is no longer valid')
   const headers = { ...init.headers, Authorization: `Bearer ${currentToken()}` }
   let answer: Response
   try {

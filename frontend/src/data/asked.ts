@@ -1,4 +1,4 @@
-// An answer of the server as part of a component: asked when its key changes, and again every so often.
+// A reply of the server in a component: fetched when its key changes, and again periodically.
 
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { messageOf } from './api'
@@ -18,7 +18,7 @@ interface Kept<T> {
   written: string
 }
 
-/** Ask while `key` is not null; `every_ms` of 0 asks once. What did not change is the same object. */
+/** Fetch while `key` is not null; once if `every_ms` is 0. An unchanged reply is the same object. */
 export function useAsked<T>(key: string | null, ask: (abort: AbortSignal) => Promise<T>, every_ms = 0): Asked<T> {
   const [kept, setKept] = useState<Kept<T>>({ key: '', value: null, problem: null, written: '' })
   const latest = useRef(ask)

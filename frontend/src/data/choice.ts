@@ -1,4 +1,4 @@
-// Which view streams share: the server decides, see/choose.py, for every surface alike.
+// The view that streams share. The server chooses it (views/choose.py), the same on every surface.
 
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { messageOf, post } from './api'

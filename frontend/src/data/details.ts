@@ -1,4 +1,4 @@
-// Everything about a run: what it offers, who asks it what, what was done to it. Fetched while somebody looks.
+// Everything about a run: its description, streams and history. Fetched while a component shows it.
 
 import { batch, effect, signal } from '@preact/signals'
 import { useEffect } from 'preact/hooks'
@@ -13,7 +13,7 @@ const N_AT_ONCE = 2
 const MIN_SPAN_S = 0.5
 
 export interface Known extends RunDetail {
-  /** What answering takes of the run's time just now. */
+  /** The share of the run's time that its queries take now. */
   share: number | null
 }
 
@@ -21,7 +21,7 @@ export const details = signal<ReadonlyMap<string, Known>>(new Map())
 export const detailProblems = signal<ReadonlyMap<string, string>>(new Map())
 export const histories = signal<ReadonlyMap<string, HistoryEntry[]>>(new Map())
 
-/** The part of its time that a run spent on answering between two times that it told of itself; null while unknown. */
+/** The share of its time that a run spent on queries between two descriptions; null while unknown. */
 export function shareOf(before: Known | undefined, now: RunDetail): number | null {
   if (!before?.description || !now.description) return null
   const elapsed_s = now.description.wall_time - before.description.wall_time
@@ -63,7 +63,7 @@ export async function loadDetail(key: string): Promise<void> {
   takeIn([await fetchDetail(key)])
 }
 
-/** The details of a run, kept fresh while the run lives. */
+/** The details of a run, refreshed while the run lives. */
 export function useDetail(key: string): { detail: Known | null; problem: string | null } {
   useEffect(() => {
     if (!key) return
@@ -76,7 +76,7 @@ export function useDetail(key: string): { detail: Known | null; problem: string 
   return { detail: details.value.get(key) ?? null, problem: detailProblems.value.get(key) ?? null }
 }
 
-/** Know what was done to the runs that are drawn: once of recorded ones, again and again of live ones. */
+/** Fetch the histories of the visible runs: once for recorded ones, repeatedly for live ones. */
 export function followHistories(): void {
   const asked = new Map<string, boolean>()
   const queue: string[] = []

@@ -5,7 +5,7 @@ import type { Run } from './types'
 
 export interface Filter {
   matches: (run: Run) => boolean
-  /** What is wrong with the text; such a part matches everything, so that typing on does not empty the list. */
+  /** Why the text is invalid; an invalid part matches everything, so that typing does not empty the list. */
   problem: string | null
 }
 
@@ -48,7 +48,7 @@ export function parseFilter(text: string): Filter {
   return { matches: (run) => parts.every((part) => part(run)), problem }
 }
 
-/** What one word asks of a run; null while it is not written to its end. */
+/** The test of one word, or null while the word is incomplete. */
 function partOf(word: string): ((run: Run) => boolean) | null {
   const [, key, operator, raw = ''] = COMPARISON.exec(word) ?? []
   const wanted = (key === undefined ? word : raw).replaceAll('"', '')

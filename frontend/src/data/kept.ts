@@ -1,4 +1,4 @@
-// Runs that come anew keep the objects that they had, so that only what changed is drawn again.
+// Equal runs in a new list keep their old objects, so that only changed runs are redrawn.
 
 import type { Run } from './types'
 

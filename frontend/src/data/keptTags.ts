@@ -1,4 +1,4 @@
-// What several runs kept; of those that live asked again and again.
+// The recorded tags of several runs, refreshed for live ones.
 
 import { useEffect, useState } from 'preact/hooks'
 import { get, messageOf, runPath } from './api'

@@ -1,4 +1,4 @@
-// Pictures and texts: what there is at a step, and the bytes of it.
+// Pictures and texts of a step, and their bytes.
 
 import { useEffect, useState } from 'preact/hooks'
 import { useAsked, type Asked } from './asked'
@@ -39,7 +39,7 @@ export function useTexts(run: string, tag: string): Asked<LoggedText[]> {
   return useAsked(`${run} ${tag}`, async (abort) => (await get<{ texts: LoggedText[] }>(runPath(run, '/texts'), { tag, limit: MAX_TEXTS }, abort)).texts, live ? TEXTS_MS : 0)
 }
 
-// Bytes are asked for with a header, so an address of its own is made for each picture; the ones seen last are kept.
+// Requests need a header, so each picture gets an object URL; recent ones are cached.
 const kept = new Map<string, Promise<string>>()
 
 export function fetchMedia(run: string, tag: string, step: number, index: number): Promise<Blob> {

@@ -10,7 +10,7 @@ type Named = Pick<Run, 'key' | 'id' | 'name' | 'started' | 'config'>
 const MAX_KEYS = 3
 const MAX_VALUE_LENGTH = 20
 
-/** What has to be said besides its name, by run key: `lr=0.1 seed=2`; empty for a name that stands alone. */
+/** The addition to each run's name, by run key: `lr=0.1 seed=2`; empty for a unique name. */
 export function namesApart(runs: readonly Named[]): Map<string, string> {
   const said = new Map<string, string>()
   for (const same of grouped(runs, (run) => run.name)) {
@@ -32,7 +32,7 @@ function partsOf(same: readonly Named[]): Map<string, string[]> {
   return parts
 }
 
-/** The keys are taken one by one, each time that which tells most apart; they are said in the order of the config. */
+/** Choose keys one by one, each time the one that distinguishes most runs; show them in the order of the config. */
 function byConfig(same: readonly Named[]): Map<string, string[]> {
   const flat = new Map(same.map((run) => [run.key, textsOf(run)]))
   const keys = new Set([...flat.values()].flatMap((texts) => [...texts.keys()]))

@@ -2,7 +2,7 @@
 
 const TAKE_IN_MS = 400
 
-/** Empty the queue, which may grow meanwhile, and what has come is handed over now and then. */
+/** Work through a queue, which may grow meanwhile, and hand over the results in parts. */
 export async function fetchInParts<Item, Answer>(queue: Item[], n_at_once: number, fetch: (item: Item) => Promise<Answer>, takeIn: (answers: Answer[]) => void): Promise<void> {
   const come: Answer[] = []
   let since = performance.now()

@@ -1,4 +1,4 @@
-// The runs: what the server knows, what the filter leaves, what is drawn, and in which colour.
+// The runs: the list from the server, the filtered list, the visible runs, and their colours.
 
 import { computed, signal } from '@preact/signals'
 import { at, state, update } from '../state/state'
@@ -36,15 +36,15 @@ const aparts = computed(() => {
   return apart
 })
 
-/** What tells a run from others of its name; empty where none has it. */
+/** The addition that distinguishes a run from others of its name, or empty. */
 export const apartOf = (key: string): string => aparts.value.get(key) ?? ''
 
-/** What a run is called wherever only text fits: its name, and what tells it from others of that name. */
+/** The label of a run: its name, and what distinguishes it from others of that name. */
 export function labelOf(key: string): string {
   return [byKey.value.get(key)?.name ?? key, apartOf(key)].filter(Boolean).join(' ')
 }
 
-/** What the filter leaves, pinned runs first, sorted as the list is. */
+/** The filtered runs, pinned ones first, in the order of the list. */
 export const filtered = computed(() => {
   const pinned = new Set(at.pin.value)
   const left = (runs.value ?? []).filter((run) => pinned.has(run.key) || filter.value.matches(run))

@@ -1,5 +1,5 @@
-// Series on demand: what is drawn says what it wants; wishes made within a frame travel together, what is nobody's wish
-// any more is dropped before it is sent, and live series are asked for their tails once a second.
+// Series on demand: charts request series; requests of one frame travel together, requests that are no longer needed are
+// dropped before they are sent, and the tails of live series are fetched once a second.
 
 import { effect, signal, type Signal } from '@preact/signals'
 import { messageOf, postForMessagePack } from './api'
@@ -33,7 +33,7 @@ export function want(request: ScalarsRequest): Entry {
   const key = keyOf(request)
   let entry = entries.get(key)
   if (!entry) entry = { request, data: signal(null), error: signal(null), n_users: 0, state: 'new' }
-  // The map keeps its order: what was wanted last is forgotten last.
+  // A map keeps insertion order: the least recently used series is dropped first.
   entries.delete(key)
   entries.set(key, entry)
   entry.n_users++
@@ -89,7 +89,7 @@ function settle(entry: Entry, answer: Scalars | string): void {
 export async function ask(requests: ScalarsRequest[]): Promise<(Scalars | string)[]> {
   try {
     const answer = await postForMessagePack('scalars', { requests })
-    if (!Array.isArray(answer) || answer.length !== requests.length) throw new WireError('Expected one answer for each series')
+    if (!Array.isArray(answer) || answer.length !== requests.length) throw new WireError('Expected one reply for each series')
     return answer.map(scalarsOf)
   } catch (error) {
     return requests.map(() => messageOf(error))
@@ -120,7 +120,7 @@ async function followTails(): Promise<void> {
   }
 }
 
-/** Keep live series growing, and fetch everything anew when the server was away. */
+/** Extend live series, and fetch everything again after the server was away. */
 export function followScalars(): void {
   const tick = async () => {
     if (!document.hidden) await followTails()

@@ -1,4 +1,4 @@
-// The token: taken from the link's fragment once, kept for this tab, and gone from the address bar.
+// The token: read from the link's fragment once, stored for this tab, and removed from the address bar.
 // It is a secret: it never goes into a query string, a cookie or localStorage.
 
 import { signal } from '@preact/signals'
@@ -16,7 +16,7 @@ export function takeToken(fragment: string): { token: string | null; rest: strin
   return { token: decodeURIComponent(found[2]!), rest: clean }
 }
 
-/** Why the page may not ask: it has no token, or the server does not know it. */
+/** Why the page cannot send requests: it has no token, or the server does not accept it. */
 export const locked = signal<'' | 'missing' | 'refused'>('')
 export const session = signal<Session | null>(null)
 

@@ -1,4 +1,4 @@
-// The one WebSocket of the page: dials, greets, dials again, and opens every stream anew when it is back.
+// The page's one WebSocket: connects, says hello, reconnects, and then opens every stream again.
 // A connection that died in silence, as in a laptop that slept, is found out by asking for a sign of life.
 
 import { decode } from '@msgpack/msgpack'
@@ -20,7 +20,7 @@ export interface StreamMessage {
   [key: string]: unknown
 }
 
-/** After so long without a word, or a nap of the machine, the server is asked for a sign of life; it has so long to give one. */
+/** After this long without a message, or after the machine slept, the server is probed; it has this long to answer. */
 const QUIET_MS = 20_000
 const ANSWER_MS = 5_000
 const CHECK_MS = 2_000
@@ -71,7 +71,7 @@ export class Socket {
     if (this.probed_ms !== null && now - this.probed_ms > ANSWER_MS) this.hangUp()
   }
 
-  /** The socket is dead: whatever it still brings is not listened to. */
+  /** The socket is dead: ignore its later messages. */
   private hangUp(): void {
     const ws = this.ws
     this.ws = null

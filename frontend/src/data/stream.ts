@@ -1,4 +1,4 @@
-// What came of one query. Records are taken in as they come; who looks is told at most once a frame of the screen.
+// The records of one query. They are stored as they come; components are notified at most once a frame.
 
 import { batch, signal } from '@preact/signals'
 import { useEffect } from 'preact/hooks'
@@ -11,7 +11,7 @@ const TICK_MS = 40
 const LINGER_MS = 1_000
 const POINTS = 2_000
 
-/** What the server says of a stream's values: which view they would have, which they can have. */
+/** The server's `view` message: the view of a stream's values, and the possible ones. */
 export interface ViewChoice {
   view: string
   kinds: string[]
@@ -43,7 +43,7 @@ export interface StreamProblem {
   position: number | null
 }
 
-// Changes are told together: with many streams of many records a second, each frame is drawn once.
+// Changes are batched: with many streams of many records a second, each frame is drawn once.
 const changed = new Set<Stream>()
 let told_ms = 0
 let waiting = false
@@ -118,7 +118,7 @@ export class Stream {
       case 'ended':
         this.ended.value = true
         this.problem.value = message.error ? { error: String(message.error), message: String(message.reason ?? ''), position: null } : null
-        // It is over: a new connection is not to ask for it again.
+        // The stream has ended: a new connection must not open it again.
         this.stop()
     }
   }

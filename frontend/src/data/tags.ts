@@ -26,7 +26,7 @@ async function fetchTags(key: string): Promise<Answer> {
   }
 }
 
-/** Take in many answers at once: what hangs on the tags is made anew only so often. */
+/** Store many replies at once: values that depend on the tags are recomputed less often. */
 function takeIn(answers: readonly Answer[]): void {
   const [tagsOf, scalarsOf, problems] = [new Map(known.peek()), new Map(scalars.peek()), new Map(tagProblems.peek())]
   let [changed, turned] = [false, false]
@@ -52,10 +52,10 @@ function takeIn(answers: readonly Answer[]): void {
   })
 }
 
-/** Whether there may be tags: a run that has ended without a directory kept nothing. */
+/** Whether a run may have tags: one that ended without a directory recorded nothing. */
 const keeps = (run: Run): boolean => run.live || run.directory !== ''
 
-/** Keep the tags of what is drawn up to date. */
+/** Keep the tags of visible runs up to date. */
 export function followTags(): void {
   const queue: string[] = []
   let busy = false
@@ -85,12 +85,12 @@ export const tagsLoading = computed(() =>
   shown.value.some((run) => keeps(run) && !known.value.has(run.key) && !tagProblems.value.has(run.key)),
 )
 
-/** What is known of a tag of a run. */
+/** The facts about a tag of a run. */
 export const tagOf = (run: string, tag: string): Tag | undefined => known.value.get(run)?.get(tag)
 
 const order = new Intl.Collator(undefined, { numeric: true })
 
-/** Scalar tags of what is drawn, each with the runs that have it. */
+/** The scalar tags of the visible runs, each with the runs that have it. */
 export const scalarTags = computed(() => {
   const found = new Map<string, Set<string>>()
   for (const key of shownKeys.value) {

@@ -1,10 +1,10 @@
-// A live series grows at its end: only what is new is fetched, until it is time to thin it all again.
+// A live series grows at its end: only new points are fetched, until the whole series is thinned again.
 
 import type { Scalars } from './types'
 
 const COLUMNS = ['x', 'y', 'wall', 'step'] as const
 
-/** Put what came from the last x on behind what is there; the overlap counts once. */
+/** Append the points from the last x on; the overlap counts once. */
 export function extended(old: Scalars, tail: Scalars): Scalars {
   const last = old.x[old.x.length - 1] ?? -Infinity
   let from = 0

@@ -1,4 +1,4 @@
-// Tensors and histograms: what the server tells of a part of one, and where it finds things.
+// Tensors and histograms: slices, statistics and searches, from the server.
 
 import type { Cell } from '../views/cells'
 import { useAsked, type Asked } from './asked'
@@ -11,7 +11,7 @@ import type { Window } from './tiles'
 const TAGS_MS = 4_000
 const STEPS_MS = 2_000
 
-/** Which part of which tensor, and what is subtracted from it. */
+/** A slice of a tensor, and the tensor to subtract from it. */
 export interface Part {
   run: string
   tag: string
@@ -110,7 +110,7 @@ export function fetchFound(run: string, tag: string, what: Place, step: number |
 
 const lives = (key: string): boolean => byKey.value.get(key)?.live ?? false
 
-/** What a run kept; while it lives again and again. */
+/** The recorded tags of a run, refreshed while it lives. */
 export function useTags(run: string): Asked<Tag[]> {
   return useAsked(run || null, async (abort) => (await get<{ tags: Tag[] }>(runPath(run, '/tags'), {}, abort)).tags, lives(run) ? TAGS_MS : 0)
 }
@@ -127,7 +127,7 @@ export interface HistogramOptions {
   to?: number
 }
 
-/** The histograms of a tag that has `n_steps` steps; asked again when it has grown by a fiftieth. */
+/** The histograms of a tag with `n_steps` steps; fetched again when it has grown by a fiftieth. */
 export function useHistograms(run: string, tag: string, options: HistogramOptions, n_steps: number): Asked<HistogramSeries> {
   const coarse = Math.ceil(n_steps / 50)
   const key = run && tag ? JSON.stringify([run, tag, options, Math.floor(n_steps / coarse), coarse]) : null

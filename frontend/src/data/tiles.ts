@@ -1,4 +1,4 @@
-// A table of any size in tiles: those in sight are fetched, the ones seen last are kept.
+// A table of any size in tiles: visible tiles are fetched, recent ones cached.
 
 import { signal } from '@preact/signals'
 import type { Cell } from '../views/cells'
@@ -56,7 +56,7 @@ export class Tiles {
     return tile?.cells?.[row % height]?.[column % width]
   }
 
-  /** Fetch what is in sight; what was on its way and is out of sight again is let go. */
+  /** Fetch visible tiles; cancel requests for tiles that are no longer visible. */
   see(rows: Window, columns: Window): void {
     const wanted = tilesIn(rows, this.size[0]).flatMap((i) => tilesIn(columns, this.size[1]).map((j) => [i, j] as const))
     const names = new Set(wanted.map(([i, j]) => `${i} ${j}`))

@@ -1,4 +1,4 @@
-// What the server says, as types. Numbers that JSON lacks come as the strings "NaN", "Infinity", "-Infinity".
+// The server's replies as types. Numbers that JSON lacks are the strings "NaN", "Infinity", "-Infinity".
 
 export type RunState = 'running' | 'paused' | 'stopping' | 'ended' | 'failed' | 'died' | 'unknown'
 
@@ -125,7 +125,7 @@ export interface ScalarsRequest {
   points: number
 }
 
-/** One series, thinned to what was asked: `n` points stood behind the ones that came. */
+/** One series, thinned as requested: the points stand for `n` recorded ones. */
 export interface Scalars {
   n: number
   thinned: boolean

@@ -1,4 +1,4 @@
-// Writing state into a fragment and reading it back: each field has a codec, and what is as by default is not written.
+// Encodes state as a URL fragment: each field has a codec, and default values are left out.
 
 import type { Span } from '../views/span'
 

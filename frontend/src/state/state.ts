@@ -1,4 +1,4 @@
-// What the page shows, in the URL's fragment: a link shows the same thing to anybody who has the token.
+// The state of the page, in the URL's fragment: a link shows the same to anyone who has the token.
 
 import { computed, signal, type ReadonlySignal } from '@preact/signals'
 import { flag, lists, maybeNumber, maybeTexts, number, numbers, oneOf, readFragment, span, spans, text, texts, writeFragment, type StateOf } from './codec'
@@ -7,7 +7,7 @@ export const PAGES = ['charts', 'tensors', 'media', 'runs', 'ask', 'commands'] a
 export type Page = (typeof PAGES)[number]
 
 export const shape = {
-  // Runs: what the list is narrowed to, what is drawn, and what is open.
+  // Runs: the filter, the visible ones, and the open one.
   filter: text(),
   group: text(),
   runs: maybeTexts(),
@@ -42,7 +42,7 @@ export const shape = {
   slice: text(),
   /** The element that is marked, as `3,4`. */
   cell: text(),
-  /** What is subtracted: `run@when`, see `pages/tensors/against.ts`. */
+  /** The tensor to subtract: `run@when`, see `pages/tensors/against.ts`. */
   minus: text(),
   as: oneOf('auto', 'table', 'histograms'),
   notation: oneOf('auto', 'fixed', 'scientific'),
@@ -56,12 +56,12 @@ export const shape = {
   bins: number(64, 8, 512),
   values: span(),
   steps: span(),
-  // Images, figures and texts: which tag, at which step, and what is open in full size, as `run|number`.
+  // Images, figures and texts: the tag, the step, and the picture in full size, as `run|number`.
   media: text(),
   when: maybeNumber(),
   full: text(),
   words: text(),
-  // Ask: the run that is asked, and the panels: `query`, or `view|query` where the view was overridden.
+  // Ask: the run, and the panels: `query`, or `view|query` if the user chose the view.
   asked: text(),
   ask: texts(),
 }
@@ -73,7 +73,7 @@ export const state = signal<State>(readFragment(shape, '').state)
 
 type Fields = { [K in keyof State]: ReadonlySignal<State[K]> }
 
-/** One signal a field, so that a part of the page is drawn anew only when its own field changed. */
+/** One signal for each field, so that a part of the page is redrawn only when its field changes. */
 export const at = Object.fromEntries(
   Object.keys(shape).map((name) => {
     let last: unknown

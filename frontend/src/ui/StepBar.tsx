@@ -14,7 +14,7 @@ interface StepBarProps {
   walls?: readonly number[]
   /** Null stands at the last step, and follows. */
   step: number | null
-  /** Whether what was asked for is still on its way: playing waits for it. */
+  /** Whether the last request is still pending: playing waits for it. */
   busy?: boolean
   onStep: (step: number | null) => void
 }

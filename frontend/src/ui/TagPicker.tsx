@@ -13,7 +13,7 @@ import { Icon } from './Icon'
 import { Search } from './parts'
 import { Rows } from './Rows'
 
-/** Whether the list is open where there is no room for it beside the page. */
+/** Whether the list is open on narrow windows, where it covers the page. */
 export const pickerOpen = signal(false)
 
 const ROW = 30
@@ -28,7 +28,7 @@ interface TagPickerProps {
   onTag: (tag: string) => void
   search: string
   onSearch: (text: string) => void
-  /** What stands in place of the list if it is empty. */
+  /** Shown instead of an empty list. */
   empty: string
 }
 

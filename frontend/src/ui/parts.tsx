@@ -58,7 +58,7 @@ interface SearchProps {
   onChange: (text: string) => void
 }
 
-/** A text box that says what is wrong with what is in it. */
+/** A text box that shows why its text is invalid. */
 export function Search({ label, placeholder, value, problem, hotkey, onChange }: SearchProps) {
   return (
     <div class="search-box">
@@ -76,7 +76,7 @@ export function Search({ label, placeholder, value, problem, hotkey, onChange }:
   )
 }
 
-/** What stands where there is nothing: why, and what to do about it. */
+/** An empty state: the reason, and what to do about it. */
 export function Empty({ title, children, mark = true }: { title: string; children?: ComponentChildren; mark?: boolean }) {
   return (
     <div class="empty">

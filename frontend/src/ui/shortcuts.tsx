@@ -1,4 +1,4 @@
-// Keys that work everywhere but in text boxes, and the sheet that tells them.
+// Keyboard shortcuts that work everywhere except in text boxes, and the sheet that lists them.
 
 import { signal } from '@preact/signals'
 import { Dialog } from './parts'
@@ -53,9 +53,9 @@ export function HelpSheet({ shortcuts }: { shortcuts: readonly Shortcut[] }) {
         ))}
       </dl>
       <p class="muted">
-        Runs are filtered by <code>regex</code>, <code>lr=0.01</code>, <code>lr&lt;0.1</code>, <code>opt.name~adam|sgd</code>,{' '}
-        <code>state=running</code>, <code>!seed=1</code>; several words
-        must all match. The address holds everything that you see: copy it to show the same to somebody else.
+        Filter runs by <code>regex</code>, <code>lr=0.01</code>, <code>lr&lt;0.1</code>, <code>opt.name~adam|sgd</code>,{' '}
+        <code>state=running</code>, <code>!seed=1</code>; a run must match
+        all words. The address holds the whole view: copy it to share the view.
       </p>
       <form method="dialog">
         <button type="button" class="button" onClick={() => (helpOpen.value = false)}>

@@ -1,4 +1,4 @@
-// One bar a name, from zero; older frames stand faint behind. Only the rows in sight exist, so that names may be many.
+// One bar for each name, from zero; older frames are faint. Only visible rows exist, so there may be many names.
 
 import { useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { number } from './format'

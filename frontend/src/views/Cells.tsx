@@ -1,4 +1,4 @@
-// A table of any size on a canvas: rows and columns have frozen headers, only what is in sight is drawn.
+// A table of any size on a canvas, with frozen headers; only visible cells are drawn.
 
 import { useContext, useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { cellText, inSight, reaching, scrollOf, widthOf } from './cells'

@@ -31,20 +31,20 @@ export interface ChartProps {
   cursor: Signal<Cursor | null>
   onZoom: (xs: Span | null, ys: Span | null) => void
   onReset: () => void
-  /** What is in view is moved by a share of its width, and made `factor` as wide around a share of it. */
+  /** Move the visible range by a share of its width, and scale it by `factor` around a share of it. */
   onMove?: (by: number, factor: number, around: number) => void
-  /** What x is called, where that is not plain. */
+  /** The name of x, if it is not the usual one. */
   xname?: string
   /** The names along x, where it counts them. */
   places?: readonly string[] | undefined
-  /** Told what is drawn, for downloads. */
+  /** Called with the drawn model, for downloads. */
   onModel?: (model: Model | null) => void
 }
 
 const NO_MARKS: Mark[] = []
 /** Around names, which are written in the middle below their place. */
 const AIR = 0.35
-/** Keys that move what is in view, or come nearer. */
+/** Keys that move or zoom the visible range. */
 const MOVES: Record<string, [by: number, factor: number, around: number]> = {
   PageUp: [-0.25, 1, 0.5],
   PageDown: [0.25, 1, 0.5],
@@ -57,7 +57,7 @@ export function modelOf(props: ChartProps, ink: Ink): Model | string {
   const { lines, xlog, ylog, clip, zoom, yzoom } = props
   const extent = extentOf(lines.map((line) => line.x), xlog)
   let xs = zoom ?? (extent && props.places ? ([extent[0] - AIR, extent[1] + AIR] as Span) : extent)
-  if (!xs || (xlog && xs[1] <= 0)) return xlog && lines.some((line) => line.x.length) ? 'Nothing lies right of x = 0: a log axis cannot show it' : 'No points yet'
+  if (!xs || (xlog && xs[1] <= 0)) return xlog && lines.some((line) => line.x.length) ? 'No point has x > 0: a log axis cannot show the others' : 'No points yet'
   if (xlog && xs[0] <= 0) xs = [Math.min(extent?.[0] ?? xs[1] / 1e3, xs[1] / 10), xs[1]]
   if (xs[0] === xs[1]) xs = xlog ? [xs[0] / 2, xs[1] * 2] : [xs[0] - 0.5, xs[1] + 0.5]
   const columnsOf = (some: Line[]) => some.flatMap(({ x, y, raw, low, high }) => [y, raw, low, high].flatMap((c) => (c ? [{ x, y: c }] : [])))
@@ -135,7 +135,7 @@ export function Chart(props: ChartProps) {
         ref={host}
         tabIndex={0}
         role="img"
-        aria-label={`Line chart of ${props.title}, ${lines.length} ${lines.length === 1 ? 'line' : 'lines'}. Arrow keys read its values${props.onMove ? '; plus, minus and Page Up, Page Down zoom and move, 0 shows everything' : ''}.`}
+        aria-label={`Line chart of ${props.title}, ${lines.length} ${lines.length === 1 ? 'line' : 'lines'}. Arrow keys read its values${props.onMove ? '; plus, minus, Page Up and Page Down zoom and move; 0 shows everything' : ''}.`}
         onKeyDown={onKeyDown}
         onBlur={() => plot.current?.leave()}
       />

@@ -33,7 +33,7 @@ function shadesOf({ data }: Matrix, bound = Infinity, dark = false): Shades {
 
 export type Block = { rows: [from: number, end: number]; columns: [from: number, end: number] }
 
-/** Which rows and columns of what was thinned stand behind a pixel. */
+/** The rows and columns of the whole that a pixel of a thinned matrix stands for. */
 export function blockOf(row: number, column: number, matrix: Matrix, whole: readonly [rows: number, columns: number]): Block {
   const part = (i: number, n: number, length: number): [number, number] => [Math.floor((i * length) / n), Math.floor(((i + 1) * length) / n)]
   return { rows: part(row, matrix.rows, whole[0]), columns: part(column, matrix.columns, whole[1]) }
@@ -44,9 +44,9 @@ interface HeatProps {
   dark: boolean
   /** The magnitude with the strongest colour; by default the largest. */
   bound?: number
-  /** How many rows and columns stand behind it, if each pixel is the extreme of a block of them. */
+  /** The rows and columns of the whole, if each pixel is the extreme of a block. */
   whole?: readonly [rows: number, columns: number]
-  /** What a row and a column of the whole are called. */
+  /** The names of a row and a column of the whole. */
   nameOf?: (row: number, column: number) => string
   onPick?: (block: Block) => void
 }
@@ -118,7 +118,7 @@ export function Heat({ matrix, dark, bound, whole, nameOf = (row, column) => `[$
         <span>{number(low, 3)}</span>
         <span class="heat-ramp" style={{ background: `linear-gradient(to right, ${ramp.join(', ')})` }} />
         <span>{number(high, 3)}</span>
-        <span class="heat-tip" role="status" title={thinned ? 'Each pixel is the value farthest from zero of a block' : undefined}>
+        <span class="heat-tip" role="status" title={thinned ? 'Each pixel is the value of its block that is farthest from zero' : undefined}>
           {tip || (thinned ? `${told}, shown in ${rows} × ${columns}` : told)}
         </span>
       </div>

@@ -160,7 +160,7 @@ function Tip({ series, at, kind, x, right }: { series: HistogramSeries; at: Poin
   )
 }
 
-/** What a drag chooses, of values and of steps; null where it was but a click. */
+/** The range of values and of steps that a drag selects; null for a click. */
 function zoomOf(series: HistogramSeries, layout: Layout, { from, to }: Drag): [Span | null, Span | null] | null {
   const [wide, high] = [Math.abs(to[0] - from[0]), Math.abs(to[1] - from[1])]
   if (wide < MIN_DRAG && (high < MIN_DRAG || layout.kind === 'overlay')) return null

@@ -15,7 +15,7 @@ interface LegendProps {
   lines: readonly Line[]
   marks: readonly Mark[]
   kind: XAxis
-  /** What x is called, where that is not plain. */
+  /** The name of x, if it is not the usual one. */
   xname?: string
   /** The names along x, where it counts them. */
   places?: readonly string[] | undefined
@@ -33,7 +33,7 @@ export interface Reading {
   n: number | null
 }
 
-/** What each line says at x, largest first; what is no number stands last. */
+/** The value of each line at x, largest first, NaN last. */
 export function readings(lines: readonly Line[], x: number): Reading[] {
   const found = lines.flatMap((line) => {
     const i = nearest(line.x, x)

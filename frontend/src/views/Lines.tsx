@@ -1,4 +1,4 @@
-// Streams as lines over the steps or the time, with what is zoomed kept here.
+// Streams as lines over steps or time; the zoom is stored here.
 
 import { signal, type Signal } from '@preact/signals'
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'

@@ -11,7 +11,7 @@ export function Names({ series }: { series: readonly Series[] }) {
         <span key={id} title={label}>
           <Swatch style={style} />
           <span class="names-label">{label}</span>
-          {second && <span title="Read on the axis at the right">→</span>}
+          {second && <span title="On the right axis">→</span>}
         </span>
       ))}
     </p>

@@ -1,4 +1,4 @@
-// Images side by side, as they came, with their captions; earlier frames fade behind.
+// Images side by side, with their captions; earlier frames fade.
 
 import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks'
 import { number } from './format'
@@ -23,7 +23,7 @@ export function Pictures({ series, options, large }: PicturesProps) {
     })
     return frames.slice(options.frames ? -1 - options.history : -1).reverse()
   })
-  if (!shown.length) return <p class="chart-empty">No picture has come yet</p>
+  if (!shown.length) return <p class="chart-empty">No picture yet</p>
   return (
     <div class={large ? 'pictures pictures-large' : 'pictures'} tabIndex={0} role="group" aria-label="Pictures">
       {shown.map(({ key, step, label, pictures }, i) => (

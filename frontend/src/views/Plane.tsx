@@ -36,7 +36,7 @@ export function Plane({ series, options, texts, scattered, version, dark, home }
   const [box, setBox] = useState<Box | null>(null)
   const [at, setAt] = useState<[number, number] | null>(null)
   const scale = useRef<Scale | null>(null)
-  /** Where what is moved was held last. */
+  /** The last place of the pointer while it drags. */
   const held = useRef<[number, number] | null>(null)
   useEffect(() => setZoom(null), [home])
   const n = options.frames ? options.history + 1 : options.last || Infinity
@@ -52,7 +52,7 @@ export function Plane({ series, options, texts, scattered, version, dark, home }
     const { left, top } = canvas.current!.getBoundingClientRect()
     return [clientX - left, clientY - top]
   }
-  /** Move what is in view by shares of its sides, and make it `factor` as large around shares of them. */
+  /** Move the visible box by shares of its sides, and scale it by `factor` around shares of them. */
   const move = ([right, down]: [number, number], factor: number, around: [number, number] = [0.5, 0.5]) => {
     const now = scale.current
     if (!now) return
@@ -98,7 +98,7 @@ export function Plane({ series, options, texts, scattered, version, dark, home }
           ref={canvas}
           tabIndex={0}
           role="img"
-          aria-label={`${scattered ? 'Points' : 'Path'} in x and y of ${series.map(({ label }) => label).join(', ')}. Draw a box to zoom, move it with Shift; plus, minus and Page Up, Page Down do so too, 0 shows everything.`}
+          aria-label={`${scattered ? 'Points' : 'Path'} in x and y of ${series.map(({ label }) => label).join(', ')}. Drag a box to zoom, drag with Shift to move; so do plus, minus, Page Up and Page Down; 0 shows everything.`}
           onPointerDown={(event) => {
             event.currentTarget.setPointerCapture(event.pointerId)
             if (event.shiftKey) return void (held.current = placeOf(event))

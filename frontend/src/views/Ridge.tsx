@@ -21,7 +21,7 @@ const MAX_RIDGES = 40
 const MAX_COLUMNS = 400
 const SHADES = Array.from({ length: 64 }, (_, i) => `rgb(${mapped(SEQUENTIAL, i / 63).join(' ')})`)
 
-/** What came of a stream as histograms; numbers are counted all together. */
+/** A stream as histograms; numbers are counted into one. */
 export function framesOf({ records }: Series): Frame[] {
   const { y, step } = records.numbers
   if (y.length && !records.lines.size) return [{ step: step[step.length - 1]!, counts: counted(y) }]
@@ -143,7 +143,7 @@ function paintLatest(sheet: Sheet, all: readonly Frame[][], series: readonly Ser
   ctx.restore()
 }
 
-/** What lies outside of the limits of x is not drawn; until `restore`. */
+/** Clip drawing to the limits of x, until `restore`. */
 function clipSides({ ctx, height }: Sheet, { left, width }: Scale): void {
   ctx.save()
   ctx.beginPath()

@@ -62,7 +62,7 @@ export function Space({ series, options, version, dark, home }: SpaceProps) {
           class="space"
           tabIndex={0}
           role="img"
-          aria-label={`Line in three dimensions through ${n} points. Drag or use the arrow keys to turn it, plus and minus to come nearer, 0 to begin again.`}
+          aria-label={`Line in three dimensions through ${n} points. Drag or use the arrow keys to turn it, plus and minus to zoom, 0 to reset.`}
           onKeyDown={onKeyDown}
           onDblClick={() => setTurn(FIRST)}
           onWheel={(event) => {
@@ -96,7 +96,7 @@ function paint({ ctx, outline, width, height, ink }: Sheet, turn: Turn, paths: P
   paths.forEach(({ x, y, z }, k) => {
     const points = Array.from(x, (_, i) => place(unit(spans[0]!, x[i]!), unit(spans[1]!, y[i]!), unit(spans[2]!, Number.isNaN(z[i]!) ? 0 : z[i]!)))
     ctx.strokeStyle = ctx.fillStyle = series[k]!.style.color
-    // Pieces of one strength are drawn at once: what is near, or new, is stronger.
+    // Pieces of equal opacity are drawn together; near or new ones are more opaque.
     const strength = (i: number) => (frames ? fading(points.length - 1 - i, points.length) : 0.35 + 0.65 * Math.min(1, Math.max(0, (points[i]![2] + 1) / 2)))
     const slices = Array.from({ length: SLICES }, outline)
     for (let i = 1; i < points.length; i++) {

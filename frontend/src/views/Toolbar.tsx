@@ -51,7 +51,7 @@ export function Toolbar({ view, options, hasSvg, onOptions, onHome, onSave, onCo
               <div class="toggles">
                 <Switch label="log x" on={options.xlog} onChange={(xlog) => onOptions({ xlog })} />
                 <Switch label="log y" on={options.ylog} onChange={(ylog) => onOptions({ ylog })} />
-                <Switch label="clip" title="Leave the most extreme hundredth at each end out of view" on={options.clip} onChange={(clip) => onOptions({ clip })} />
+                <Switch label="clip" title="Hide the most extreme 1 % at each end" on={options.clip} onChange={(clip) => onOptions({ clip })} />
               </div>
             </div>
           )}

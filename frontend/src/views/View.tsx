@@ -28,14 +28,14 @@ export interface ViewProps {
   version: number
   dark: boolean
   cursor?: Signal<Cursor | null>
-  /** Another number whenever what was zoomed is to be shown whole again. */
+  /** Changes when the zoom is to be reset. */
   home?: number
   onModel?: (model: Model | null) => void
 }
 
 export function View(props: ViewProps) {
   const { view, series } = props
-  if (series.every(({ records }) => records.n === 0)) return <p class="chart-empty">Nothing has come yet</p>
+  if (series.every(({ records }) => records.n === 0)) return <p class="chart-empty">No records yet</p>
   switch (view) {
     case 'line':
       return <Lines {...props} />
@@ -70,7 +70,7 @@ function Heats({ series, options, dark }: ViewProps) {
     })
     return frames.slice(options.frames ? -1 - options.history : -1).reverse()
   })
-  if (!found.length) return <p class="chart-empty">No matrix has come yet</p>
+  if (!found.length) return <p class="chart-empty">No matrix yet</p>
   return (
     <div class={found.length > 1 ? 'heats' : 'drawn'}>
       {found.map(({ key, label, step, matrix }, i) => (

@@ -1,4 +1,4 @@
-// What came, in words: the log tells each record in a line, the table has a column for each name.
+// Records as text: the log has a line for each record, the table a column for each name.
 
 import { dateTime, number } from './format'
 import type { Series, ViewOptions } from './series'

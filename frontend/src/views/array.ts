@@ -24,7 +24,7 @@ export interface ArrayValue {
 
 const read = new WeakMap<object, ArrayValue | null>()
 
-/** Read `{dtype, shape, data}`; null where it is no array, or of a kind that no chart can show. */
+/** Decode `{dtype, shape, data}`; null if it is not an array, or of a dtype that charts cannot show. */
 export function arrayOf(value: unknown): ArrayValue | null {
   if (typeof value !== 'object' || value === null || !('dtype' in value)) return null
   let found = read.get(value)
@@ -42,7 +42,7 @@ function made({ dtype, shape, data }: Record<string, unknown>): ArrayValue | nul
   return { dtype: dtype as string, shape: shape as number[], data: make(aligned.buffer as ArrayBuffer, aligned.byteOffset, n) }
 }
 
-/** Bytes as msgpack brings them, or as the bridges of notebooks do. */
+/** Bytes as msgpack or a notebook's bridge delivers them. */
 export function bytesOf(data: unknown): Uint8Array | null {
   if (data instanceof Uint8Array) return data
   if (data instanceof ArrayBuffer) return new Uint8Array(data)

@@ -1,4 +1,4 @@
-// What a chart's axes reach over.
+// The ranges of a chart's axes.
 
 import type { Span } from './span'
 
@@ -36,11 +36,11 @@ export function extentOf(columns: readonly ArrayLike<number>[], log: boolean): S
 
 export interface RangeOptions {
   log: boolean
-  /** Leave the most extreme hundredth at each end out of view. */
+  /** Hide the most extreme 1 % at each end. */
   clip: boolean
 }
 
-/** What y reaches over for the lines' points within `xs`, with some air; null where nothing can be shown. */
+/** The range of y of the points within `xs`, with a margin; null if no point can be shown. */
 export function rangeOf(lines: readonly { x: Float64Array; y: Float64Array }[], xs: Span, options: RangeOptions): Span | null {
   const values: number[] = []
   let [low, high] = [Infinity, -Infinity]
@@ -63,7 +63,7 @@ export function rangeOf(lines: readonly { x: Float64Array; y: Float64Array }[], 
   return padded([low, high], options.log)
 }
 
-/** What differs by less than this share is rounding. */
+/** Values that differ by a smaller share are equal up to rounding. */
 const SAME = 1e-12
 
 function padded([low, high]: Span, log: boolean): Span {

@@ -3,7 +3,7 @@
 import { number } from './format'
 import { MISSING, type Rgb } from './palette'
 
-/** As JSON has it: what is not finite, complex or beyond 2^53 is a text. */
+/** A cell in JSON: values that are not finite, complex or beyond 2^53 are texts. */
 export type Cell = number | string | boolean
 
 export type Notation = 'auto' | 'fixed' | 'scientific'
@@ -90,7 +90,7 @@ const between = (a: Rgb, b: Rgb, share: number): Rgb => a.map((channel, i) => Ma
 function shadesOf(stops: Rgb[]): Shade[] {
   return Array.from({ length: 2 * N_SHADES + 1 }, (_, i) => {
     const share = i / N_SHADES - 1
-    // Small values are told apart from zero too.
+    // Small values differ from zero too.
     const ground = between(stops[1]!, stops[share < 0 ? 0 : 2]!, Math.abs(share) ** 0.8)
     return { ground: rgbText(ground), text: rgbText(textOn(ground)) }
   })
@@ -121,7 +121,7 @@ export const tsvOf = (rows: readonly (readonly Cell[])[]): string => rows.map((r
 
 const exact = (cell: Cell): string => (typeof cell === 'boolean' ? (cell ? 'True' : 'False') : String(cell))
 
-/** Browsers cannot scroll further than this many pixels; what is longer moves faster than the scroll bar. */
+/** Browsers cannot scroll further than this many pixels; longer tables scroll faster than the scroll bar. */
 export const MAX_SCROLL = 8_000_000
 
 export interface Scroll {
@@ -142,7 +142,7 @@ export function inSight(offset: number, view: number, size: number, n: number): 
   return [from, Math.max(from, Math.min(n, Math.ceil((offset + view) / size)))]
 }
 
-/** The smallest change of an offset that brings a row into sight. */
+/** The smallest change of an offset that makes a row visible. */
 export function reaching(offset: number, view: number, size: number, row: number): number {
   const top = row * size
   if (top < offset) return top

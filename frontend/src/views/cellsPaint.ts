@@ -1,4 +1,4 @@
-// A table on a canvas: the cells in sight, their colours, what is chosen, and the frozen headers.
+// A table on a canvas: the visible cells, their colours, the selection, and the frozen headers.
 
 import { cellText, inSight, shadeOf, sizeOf, type Cell, type Format } from './cells'
 import type { Axis } from './slices'
@@ -22,7 +22,7 @@ export interface Painted {
   marked: Spot | null
 }
 
-/** What a table looks like, in CSS pixels: a column, the row headers, the room for cells. */
+/** The sizes of a table in CSS pixels: a column, the row headers, the area of cells. */
 export interface Geometry {
   width: number
   side: number

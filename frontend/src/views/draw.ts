@@ -10,13 +10,13 @@ export interface Line {
   style: LineStyle
   x: Float64Array
   y: Float64Array
-  /** The line before it was smoothed, drawn faint behind. */
+  /** The raw line, drawn faintly below the smoothed one. */
   raw?: Float64Array
   low?: Float64Array
   high?: Float64Array
   /** How many lines a mean is of, at each x. */
   n?: ArrayLike<number>
-  /** Read on the axis at the right. */
+  /** On the right axis. */
   second?: boolean
   /** How strong it is drawn, from 0 to 1. */
   alpha?: number
@@ -85,7 +85,7 @@ export function drawLines(pen: Pen, lines: readonly Line[], scale: Scale, highli
     const alpha = faded(line.id) ? 0.12 : 0.25
     if (line.raw) pen.line(part(line, line.raw, from, end), { color: line.style.color, width: 1, alpha })
   }
-  // What the reader points at is drawn last, on top of the others.
+  // The line under the pointer is drawn last, above the others.
   const order = [...seen].sort((a, b) => Number(a.line.id === highlight) - Number(b.line.id === highlight))
   for (const { line, from, end } of order) {
     const points = part(line, line.y, from, end)

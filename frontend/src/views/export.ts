@@ -10,7 +10,7 @@ const WIDTH = 900
 const HEIGHT = 480
 const LEGEND_ROW = 18
 
-/** A chart as SVG; `named` are the lines that its legend tells of. */
+/** A chart as SVG; `named` are the lines in its legend. */
 export function svgOf(title: string, xLabel: string, model: Model, named: readonly Line[] = model.lines): string {
   const { ink, lines } = model
   const columns = Math.min(3, Math.max(1, named.length))

@@ -1,6 +1,6 @@
-// A remedy for memory that grows while a page is drawn anew again and again.
+// A remedy for memory that grows while a page is redrawn.
 //
-// When Preact draws a component anew in its place, its parent goes on holding the first virtual tree, and through parts
+// When Preact redraws a component in its place, its parent goes on holding the first virtual tree, and through parts
 // that were left as they were (@preact/signals leaves those whose properties are the same) every tree in between. What
 // was replaced is never looked at again, so its children are let go.
 

@@ -8,7 +8,7 @@ export type HistogramKind = 'offset' | 'overlay' | 'heat' | 'bands'
 export interface HistogramOptions {
   kind: HistogramKind
   symlog: boolean
-  /** Counts by their logarithm, so that one full bin does not hide all others. */
+  /** Logarithms of the counts, so that one large bin does not hide the others. */
   logCounts: boolean
   /** Steps at one distance from each other, whatever their true ones. */
   even: boolean
@@ -44,7 +44,7 @@ export interface Layout {
 
 const MARGIN = { left: 12, right: 64, top: 12, bottom: 30 }
 const SIDE = 62
-/** Ridges stand at least so far apart, in pixels; on a narrow picture further, so that each can be told. */
+/** The smallest distance of ridges in pixels; larger on narrow pictures, to keep them distinct. */
 const [APART, APART_NARROW, NARROW] = [3, 9, 620]
 
 export function layoutOf(series: HistogramSeries, options: HistogramOptions, width: number, height: number): Layout {

@@ -80,7 +80,7 @@ export function valueTicks(edges: readonly number[], [p0, p1]: Span, symlog: boo
   const label = symlog ? (v: number) => number(v, 2) : ticksOf('number', [low, high], n).label
   const found: Tick[] = []
   const room = (p1 - p0) / n / 1.4
-  // Where there is no room for all, zero and what is far from it stay.
+  // If not all fit, zero and the values far from it stay.
   for (const value of symlog ? values.sort((a, b) => Number(a !== 0) - Number(b !== 0) || Math.abs(b) - Math.abs(a)) : values) {
     const place = placeOf(edges, value)
     if (place < p0 || place > p1 || found.some((tick) => Math.abs(tick.place - place) < room)) continue
@@ -106,7 +106,7 @@ export function largest(counts: readonly (readonly number[])[]): number {
 export const totalAt = (series: HistogramSeries, i: number): number =>
   series.counts[i]!.reduce((a, b) => a + b, 0) + series.n_nan[i]! + series.n_posinf[i]! + series.n_neginf[i]!
 
-/** What a reader wants to know of a bin at a step. */
+/** The facts about a bin at a step, for the tooltip. */
 export function told(series: HistogramSeries, i: number, bin: number): string[] {
   const { edges, counts } = series
   const total = totalAt(series, i)
@@ -126,7 +126,7 @@ export function told(series: HistogramSeries, i: number, bin: number): string[] 
 
 const MAX_BINS = 1_024
 
-/** As many bins as keep the number of those in sight, a power of two times what was asked for. */
+/** The number of bins for a zoomed view: a power of two times the requested number, so that as many stay visible. */
 export function finerBins(bins: number, edges: readonly number[], [low, high]: Span): number {
   const share = (edges.at(-1)! - edges[0]!) / (high - low)
   return Math.min(MAX_BINS, bins * 2 ** Math.max(0, Math.ceil(Math.log2(share))))

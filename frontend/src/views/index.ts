@@ -8,7 +8,7 @@
 //   view.setStream('other', { label: 'validation', second: true })
 //   view.destroy()
 //
-// Which view fits which values is told by see/choose.py; it is not decided here.
+// views/choose.py decides which view shows which values.
 
 import uplot from 'uplot/dist/uPlot.min.css?inline'
 import base from '../style/base.css?inline'

@@ -1,4 +1,4 @@
-// The theme's colours, for what is drawn on a canvas.
+// The theme's colours, for canvases.
 
 export interface Ink {
   axis: string

@@ -1,4 +1,4 @@
-// Views in a box of their own, for notebooks and whoever else embeds them: styles are shut in, nothing is asked for.
+// Views for notebooks and other embedders, in a shadow root: styles stay inside, and nothing is fetched.
 
 import { signal } from '@preact/signals'
 import { render } from 'preact'
@@ -36,7 +36,7 @@ export interface StreamStyle {
   label?: string
   color?: string
   dash?: number[]
-  /** Read on the axis at the right. */
+  /** On the right axis. */
   second?: boolean
   /** When its run began, in seconds, for times relative to it. */
   started?: number | null
@@ -50,7 +50,7 @@ export interface MountOptions extends Given<ViewOptions> {
   title?: string
   /** Names of the streams, in their order; later ones are named as they come. */
   names?: string[]
-  /** What they are called, where that is not their name. */
+  /** Its label, if that is not its name. */
   labels?: Record<string, string>
   colors?: string[]
   theme?: Theme
@@ -61,9 +61,9 @@ export interface MountOptions extends Given<ViewOptions> {
   max_points?: number
   /** Whether there are tools for saving, copying and options; by default there are. */
   tools?: boolean
-  /** Told when the reader changed options. */
+  /** Called when the user changed options. */
   onOptions?: (change: Partial<ViewOptions>) => void
-  /** Told what a line chart shows; null where it shows none. */
+  /** Called with the model of a line chart, or null. */
   onModel?: (model: Model | null) => void
 }
 
@@ -71,7 +71,7 @@ export interface Mounted {
   /** Add records to a stream: the first one, or the one of this name. */
   push: (records: Pushed, stream?: string) => void
   setView: (view: string, options?: Given<ViewOptions>) => void
-  /** Change some options; null is what is usual. */
+  /** Change some options; null restores the default. */
   setOptions: (options: Given<ViewOptions>) => void
   setTheme: (theme: Theme) => void
   setTitle: (title: string) => void
@@ -163,7 +163,7 @@ export function mountWith(css: string, element: HTMLElement, given: MountOptions
     if (over) return
     if (now - drawn_ms < TICK_MS) return void (frame = requestAnimationFrame(draw))
     frame = 0
-    // What is not in the page is drawn when it comes back.
+    // An element outside of the page is drawn when it comes back.
     if (!host.isConnected) return
     drawn_ms = now
     const dark = theme === 'dark' || (theme === 'auto' && surroundings.isDark())
@@ -174,7 +174,7 @@ export function mountWith(css: string, element: HTMLElement, given: MountOptions
     }
     if (view !== 'line' || series.every(({ records }) => records.n === 0)) model.value = null
     const said = title || series.map(({ label }) => label).join(', ')
-    const shown = view ? <View id="view" title={said} view={view} series={series} options={options} version={version} dark={dark} cursor={cursor} home={home} onModel={onModel} /> : <p class="chart-empty">Nothing has come yet</p>
+    const shown = view ? <View id="view" title={said} view={view} series={series} options={options} version={version} dark={dark} cursor={cursor} home={home} onModel={onModel} /> : <p class="chart-empty">No records yet</p>
     render(
       <Root.Provider value={host}>
         {title && <h3 class="view-title" title={title}>{title}</h3>}
@@ -298,14 +298,14 @@ export function batchOf({ step: steps, wall: walls, index: indices, y: ys, value
   return { step, wall, index, ...what }
 }
 
-/** Options with some of them changed; what is null becomes what is usual, what is no option is left out. */
+/** Options with some changed; null restores the default, unknown options are ignored. */
 export function changed(options: ViewOptions, change: Given<ViewOptions>): ViewOptions {
   const told = Object.entries(change).filter(([name, value]) => name in STANDARD && value !== undefined)
   return { ...options, ...Object.fromEntries(told.map(([name, value]) => [name, value ?? STANDARD[name as keyof ViewOptions]])) }
 }
 
 async function copyPicture(picture: Promise<Blob>): Promise<void> {
-  if (!navigator.clipboard?.write) throw new Error('Pictures can be copied only on secure pages: save it instead')
+  if (!navigator.clipboard?.write) throw new Error('Browsers copy pictures only on secure pages: save it instead')
   await navigator.clipboard.write([new ClipboardItem({ 'image/png': picture })])
 }
 
@@ -317,5 +317,5 @@ async function copyText(text: string): Promise<void> {
   area.select()
   const done = document.execCommand('copy')
   area.remove()
-  if (!done) throw new Error('The browser does not let this page copy')
+  if (!done) throw new Error('The browser refused to copy')
 }

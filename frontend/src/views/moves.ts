@@ -1,4 +1,4 @@
-// What is in view moved along its axis, and made wider or narrower: pure.
+// Moves and scales the visible range of an axis: pure.
 
 import type { Span } from './span'
 

@@ -1,11 +1,11 @@
-// A canvas that is painted at the size of its box, and again when either its box or what it shows changes.
+// A canvas that is painted at the size of its box, and repainted when the box or its content changes.
 
 import { useContext, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { readInk, type Ink } from './ink'
 import { SvgContext } from './svgContext'
 import { Root } from './root'
 
-/** An outline to be filled or drawn later. */
+/** An outline to fill or draw later. */
 export interface Outline {
   moveTo: (x: number, y: number) => void
   lineTo: (x: number, y: number) => void
@@ -13,7 +13,7 @@ export interface Outline {
 
 type Used = 'save' | 'restore' | 'beginPath' | 'moveTo' | 'lineTo' | 'arc' | 'rect' | 'clip' | 'fillRect' | 'fillText' | 'setLineDash' | 'font' | 'textAlign' | 'textBaseline' | 'fillStyle' | 'strokeStyle' | 'lineWidth' | 'lineJoin' | 'globalAlpha'
 
-/** What the painters use of a canvas; the text of an SVG file can take its place. */
+/** The part of a canvas context that painters use; `SvgContext` implements it too. */
 export interface Context extends Pick<CanvasRenderingContext2D, Used> {
   stroke(): void
   stroke(outline: Path2D): void
@@ -39,10 +39,10 @@ interface Print {
   root: Element | undefined
 }
 
-/** How what is on a canvas was painted, so that it can be painted into a file. */
+/** How each canvas was painted, to repaint it into a file. */
 const prints = new WeakMap<HTMLCanvasElement, Print>()
 
-/** What is on a canvas as the inside of an SVG; null where it was not painted here. */
+/** The content of a canvas as the inside of an SVG; null if it was not painted here. */
 export function svgOfCanvas(canvas: HTMLCanvasElement): { width: number; height: number; text: string } | null {
   const print = prints.get(canvas)
   const { width, height } = canvas.getBoundingClientRect()

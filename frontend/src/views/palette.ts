@@ -22,7 +22,7 @@ export function styleOf(place: number, n_before = 0): LineStyle {
   return { color: LINES[place % LINES.length]!, dash: DASHES[n_before % DASHES.length]! }
 }
 
-/** The styles of what is drawn together: the colour is the place's own, the dash tells those of one colour apart. */
+/** The style of one of several lines: a colour for each, and a dash for those that share a colour. */
 export function stylesOf(places: readonly number[]): LineStyle[] {
   const seen = new Map<string, number>()
   return places.map((place) => {

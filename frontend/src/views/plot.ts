@@ -8,7 +8,7 @@ import { canvasPen } from './pens'
 import type { Ink } from './ink'
 import { placeTicks, ticksOf, type AxisKind } from './ticks'
 
-/** What the horizontal axis counts; `index` and `number` are plain numbers. */
+/** The kind of horizontal axis; `index` and `number` are plain numbers. */
 export type XAxis = 'step' | 'relative' | 'wall' | 'index' | 'number'
 
 export interface Model {
@@ -17,7 +17,7 @@ export interface Model {
   kind: XAxis
   xlog: boolean
   ylog: boolean
-  /** What x is called, where that is not plain. */
+  /** The name of x, if it is not the usual one. */
   xname?: string
   /** The names along x, where it counts them. */
   places?: readonly string[] | undefined
@@ -47,7 +47,7 @@ export interface PlotEvents {
   /** A box was drawn; `ys` is null where it spans the height. */
   zoom: (xs: Span | null, ys: Span | null) => void
   reset: () => void
-  /** What is in view moves by a share of the width, and becomes `factor` as wide around a share of it. */
+  /** Move the visible range by a share of its width, and scale it by `factor` around a share of it. */
   move?: (by: number, factor: number, around: number) => void
 }
 
@@ -85,7 +85,7 @@ export class Plot {
   }
 
   resize(width: number, height: number): void {
-    // What was taken out of the page has no size; it may come back.
+    // An element outside of the page has no size; it may come back.
     if (width < 1 || height < 1) return
     if (this.u && (this.u.width !== width || this.u.height !== height)) this.u.setSize({ width, height })
   }
@@ -217,7 +217,7 @@ export class Plot {
     ctx.restore()
   }
 
-  /** Shift and dragging, and a wheel that goes sideways, move what is in view; pinching and Ctrl with the wheel zoom. */
+  /** Dragging with Shift and scrolling sideways move the visible range; pinching and Ctrl with the wheel zoom. */
   private listenToMoves(over: HTMLElement, move: NonNullable<PlotEvents['move']>): void {
     let held: number | null = null
     over.addEventListener(

@@ -6,7 +6,7 @@ import { smooth, smoothOn, type Smoothed } from './smooth'
 
 /** The columns of a line as they came. */
 export interface Plain {
-  /** Where the points stand, but for `origin`. */
+  /** The places of the points, before `origin` is subtracted. */
   x: Float64Array
   origin: number
   /** One column, or the low end, the middle and the high end of a band. */
@@ -26,7 +26,7 @@ export interface Prepared {
 class Growing {
   private data = new Float64Array(1024)
 
-  /** Room for `n`, with what is there. */
+  /** Grow to `n` entries, and keep the present ones. */
   room(n: number): Float64Array {
     if (n > this.data.length) {
       const next = new Float64Array(Math.max(n, 2 * this.data.length))
@@ -50,7 +50,7 @@ interface Kept {
 const known = new WeakMap<Records, Map<string, Kept>>()
 const sorted = new WeakMap<Records, Map<string, { key: string; made: Prepared }>>()
 
-/** Prepare a line of some records; `x` tells which column x is. */
+/** Prepare a line of records; `x` names the column of x. */
 export function prepared(records: Records, name: string, x: string, weight: number, plain: Plain): Prepared {
   const key = `${x} ${weight} ${plain.origin} ${plain.values.length}`
   const kept = tidied(records, name, key, plain)
@@ -67,7 +67,7 @@ export function prepared(records: Records, name: string, x: string, weight: numb
 
 const middleOf = (values: readonly Float64Array[]): Float64Array => values[values.length === 3 ? 1 : 0]!
 
-/** What was made of the points of before, where those that came since follow them in order; else null. */
+/** The earlier result, if the new points follow the old ones in order; else null. */
 function tidied(records: Records, name: string, key: string, { x, n_thinned }: Plain): Kept | null {
   let all = known.get(records)
   if (!all) known.set(records, (all = new Map()))

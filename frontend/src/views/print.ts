@@ -1,4 +1,4 @@
-// A mounted view as a file: lines from their model, other paintings painted anew as SVG, all else as it stands there.
+// A mounted view as a file: lines from their model, other canvases repainted as SVG, everything else copied.
 
 import { svgOf } from './export'
 import { escaped } from './escaped'

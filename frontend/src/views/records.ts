@@ -1,5 +1,5 @@
-// What came of one stream, as views take it: numbers in columns that grow, other values as the latest few.
-// Memory is bounded: columns are thinned to half when they are full, extremes kept; old values are let go.
+// The records of one stream for views: numbers in growing columns, of other values the latest few.
+// Memory is bounded: full columns are thinned to half, keeping extremes; old values are dropped.
 
 import { bandOf, named, noteOf, pointOf, sizeOf } from './values'
 
@@ -39,7 +39,7 @@ export interface Note {
   text: string
 }
 
-/** Columns of one length that grow in place; the last one decides what is kept when they are thinned. */
+/** Columns of one length that grow in place; the last one decides which rows stay when they are thinned. */
 export class Columns {
   n = 0
   n_seen = 0
@@ -78,7 +78,7 @@ export class Columns {
     }
   }
 
-  /** The columns as they are now; what is pushed later leaves them alone. */
+  /** The present columns; later pushes do not change them. */
   get columns(): Float64Array[] {
     return this.data.map((column) => column.subarray(0, this.n))
   }
@@ -111,7 +111,7 @@ function grown(column: Float64Array, length: number): Float64Array {
   return next
 }
 
-/** Of every four neighbours the smallest and the largest, in their order; what is no number is as extreme as can be. */
+/** The smallest and largest of every four neighbours, in order; NaN counts as the most extreme. */
 export function keptOf(y: Float64Array): number[] {
   const kept: number[] = []
   for (let i = 0; i < y.length; i += 4) {

@@ -1,4 +1,4 @@
-// Records as CSV: a row each; what is no number is written as text or JSON.
+// Records as CSV, one row each; values that are not numbers are written as text or JSON.
 
 import { arrayOf } from './array'
 import type { Records } from './records'

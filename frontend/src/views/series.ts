@@ -15,23 +15,23 @@ export type XKind = (typeof X_KINDS)[number]
 
 export interface ViewOptions {
   x: XKind
-  /** What x is, where the step column holds something else: another step track, another observable. */
+  /** The name of x, if the step column holds another step track or observable. */
   xname: string
   smooth: number
   xlog: boolean
   ylog: boolean
-  /** From where to where an axis reaches; null is what there is. */
+  /** The range of an axis; null for the range of the data. */
   xlimits: Span | null
   ylimits: Span | null
   /** Leave the most extreme hundredth at each end out of the range of y. */
   clip: boolean
-  /** Each record is one complete frame, with older ones behind it. */
+  /** Each record is one complete frame; older frames are drawn behind it. */
   frames: boolean
   /** How many older ones. */
   history: number
   /** How histograms stand over the steps. */
   over: 'latest' | 'ridge' | 'heat'
-  /** Only so many of the newest; 0 is all. */
+  /** Show only this many of the newest; 0 shows all. */
   last: number
 }
 
@@ -43,15 +43,15 @@ export interface Series {
   label: string
   style: LineStyle
   records: Records
-  /** When its run began, for times relative to it, in seconds; null where nobody knows. */
+  /** The start of its run in seconds, for relative times; null if unknown. */
   started: number | null
-  /** Read on the axis at the right. */
+  /** On the right axis. */
   second: boolean
 }
 
 const MAX_FRAMES = 100
 
-/** The lines of several streams over the steps, or the time; `seen` is what of x is in view. */
+/** The lines of several streams over steps or time; `seen` is the visible range of x. */
 export function linesOf(all: readonly Series[], options: ViewOptions, seen: Span | null): Line[] {
   const lines: Line[] = []
   const places = placesOf(all, options)

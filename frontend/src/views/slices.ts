@@ -1,4 +1,4 @@
-// Slices as text, one entry a dimension, and where their cells stand. The server alone decides what is right.
+// Slices as text, one entry for each dimension, and the indices of their cells. The server validates them.
 
 /** The places `start`, `start + step`, …: `n` of them. */
 export interface Axis {

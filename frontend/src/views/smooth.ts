@@ -25,7 +25,7 @@ export function smoothOn(y: Float64Array, weight: number, out: Float64Array, fro
   let { sum, mass } = state
   for (let i = from; i < y.length; i++) {
     const value = y[i]!
-    // What is no finite number has no difference from itself.
+    // NaN and infinities differ from themselves by NaN.
     if (value - value !== 0) {
       out[i] = value
       continue

@@ -33,7 +33,7 @@ export function seen({ yaw, pitch }: Turn, x: number, y: number, z: number): Poi
 /** From values to −1 … 1. */
 export const unit = ([low, high]: Span, value: number): number => (high > low ? (2 * (value - low)) / (high - low) - 1 : 0)
 
-/** The smallest and the largest of what is finite. */
+/** The smallest and the largest finite value. */
 export function spanOf(columns: readonly ArrayLike<number>[]): Span {
   let [low, high] = [Infinity, -Infinity]
   for (const column of columns) {

@@ -1,8 +1,8 @@
-// Whether what surrounds a view is dark: JupyterLab and VS Code say so, elsewhere the system does.
+// Whether the surroundings of a view are dark: JupyterLab and VS Code declare it, elsewhere the system does.
 
 const WATCHED = ['class', 'theme', 'data-jp-theme-light', 'data-vscode-theme-kind']
 
-/** What the page says of itself; null where it says nothing. */
+/** The theme that the page declares, or null. */
 export function saidDark({ body, documentElement }: Document): boolean | null {
   const jupyter = body.dataset.jpThemeLight
   if (jupyter === 'true' || jupyter === 'false') return jupyter === 'false'

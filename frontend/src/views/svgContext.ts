@@ -1,4 +1,4 @@
-// What painters do on a canvas, written as SVG: as much of a context as they use.
+// The canvas context that painters use, writing SVG.
 
 import { escaped } from './escaped'
 

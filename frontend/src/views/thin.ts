@@ -4,12 +4,12 @@
 import { lowerBound } from './bounds'
 import type { Span } from './span'
 
-/** More columns than charts have pixels, but for the widest. */
+/** More columns than all but the widest charts have pixels. */
 export const N_COLUMNS = 2_000
-/** What is no longer is drawn as it is. */
+/** Shorter lines are drawn in full. */
 export const MAX_DRAWN = 2 * N_COLUMNS
 
-/** The places in `from` … `end` to draw, increasing; null where all are. `x` increases; `span` is what is in view. */
+/** The increasing indices in `from` … `end` to draw, or null for all. `x` increases; `span` is the visible range. */
 export function keptIn(x: Float64Array, y: Float64Array, from: number, end: number, span: Span, log: boolean): number[] | null {
   if (end - from <= MAX_DRAWN) return null
   const [low, high] = span
@@ -26,7 +26,7 @@ export function keptIn(x: Float64Array, y: Float64Array, from: number, end: numb
   return kept
 }
 
-/** As `lowerBound` within a part; what is sought is near its beginning. */
+/** As `lowerBound` within a part, for a value near its start. */
 function upTo(x: Float64Array, at: number, from: number, end: number): number {
   let reach = 64
   while (from + reach < end && x[from + reach]! < at) reach *= 2

@@ -25,7 +25,7 @@ export function ticksOf(kind: AxisKind, [low, high]: Span, n: number): Ticks {
 
 const MAX_PLACE = 16
 
-/** Ticks of an axis that counts names: at 0, 1, 2 …, as many as have room; long ones keep their ends, which tell layers apart. */
+/** Ticks of an axis of names: at 0, 1, 2 …, as many as fit. Long names keep their ends, which distinguish layers. */
 export function placeTicks(places: readonly string[], [low, high]: Span, n: number): Ticks {
   const [first, last] = [Math.max(0, Math.ceil(low)), Math.min(places.length - 1, Math.floor(high))]
   const every = Math.max(1, Math.ceil((last - first + 1) / n))
@@ -42,7 +42,7 @@ function linear(low: number, high: number, n: number): Ticks {
   const rough = (high - low) / n
   const unit = 10 ** Math.floor(Math.log10(rough))
   const step = [1, 2, 5, 10].find((m) => m * unit >= rough)! * unit
-  // As many digits as tell two neighbours apart.
+  // Enough digits to distinguish neighbours.
   const largest = Math.max(Math.abs(low), Math.abs(high))
   const digits = Math.min(12, Math.max(2, Math.ceil(Math.log10(largest / step)) + 1))
   const label = (v: number) => (largest >= 1e4 && largest < 1e9 && Number.isInteger(step) ? thousands(v, step) : number(v, digits))

@@ -1,4 +1,4 @@
-// What a value of a stream is, for views that draw it. Anything may come: what cannot be drawn is null or nothing.
+// The values of a stream as views need them. Values that cannot be drawn become null or empty.
 
 import { arrayOf, bytesOf, type ArrayValue } from './array'
 
@@ -124,7 +124,7 @@ export const densities = ({ edges, counts }: Counts): number[] => counts.map((n,
 
 export const total = ({ counts }: Counts): number => counts.reduce((a, b) => a + b, 0)
 
-/** Where a distribution has its low end, its middle and its high end; null for what is none. */
+/** The low end, middle and high end of a distribution; null if the value is not one. */
 export function bandOf(value: unknown): [number, number, number] | null {
   const isHistogram = typeof value === 'object' && value !== null && isCounted(value)
   if (isHistogram) {
@@ -196,7 +196,7 @@ function pixelsOf({ shape, data }: ArrayValue): Picture[] {
   return Array.from({ length: size ? data.length / size : 0 }, (_, i) => ({ caption: '', height, width, channels, pixels: Array.prototype.slice.call(data, i * size, (i + 1) * size) }))
 }
 
-/** How many bytes a value holds, roughly: what is kept of a stream is bounded by it. */
+/** The approximate size of a value in bytes, which bounds the records that a stream keeps. */
 export function sizeOf(value: unknown, depth = 0): number {
   if (typeof value === 'string') return 16 + 2 * value.length
   if (typeof value !== 'object' || value === null || depth > MAX_NESTING) return 16

@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, WebSocketRoute
 from starlette.routing import Route as Path_
 from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
+from starlette.types import Message, Receive, Scope, Send
 
 from sightglass import __version__
 from sightglass.core.errors import TransportError
@@ -121,7 +121,7 @@ def make_server(
     tokens = _tokens_of_port(port, renew=new_links) if port else Tokens()
     port = listening.getsockname()[1]
 
-    def cut(client: Any) -> None:
+    def cut(client: object) -> None:
         for connection in list(server.server_state.connections):
             if getattr(connection, "client", None) == client:
                 connection.transport.abort()
@@ -261,7 +261,7 @@ class _Missing:
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
 
-    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         if scope["type"] == "http":
             try:
@@ -280,10 +280,10 @@ class _Caught:
     def __init__(self, app: App) -> None:
         self._app = app
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = False
 
-        async def sending(message: Any) -> None:
+        async def sending(message: Message) -> None:
             nonlocal begun
             begun = True
             await send(message)

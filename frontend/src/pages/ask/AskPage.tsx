@@ -13,7 +13,7 @@ import { suggestions } from './complete'
 import { panelOf, readPanel, writePanel, type AskedPanel } from './panels'
 import { QueryBox, type Asking } from './QueryBox'
 
-/** The run that is asked: the one of the URL, else the newest live one, else the newest. */
+/** The run to query: the one in the URL, or else the newest live one, or else the newest. */
 export const askedRun = computed(() => {
   const all = runs.value ?? []
   return all.find((run) => run.key === at.asked.value) ?? all.find((run) => run.live) ?? all[0] ?? null
@@ -35,8 +35,8 @@ export function AskPage() {
   if (runs.value === null) return <p class="chart-empty">Looking for runs …</p>
   if (!run) {
     return (
-      <Empty title="There is no run to ask">
-        <p>Start a training with sightglass, and ask it here while it runs:</p>
+      <Empty title="No run to ask">
+        <p>Start a training with Sightglass, then query it here while it runs:</p>
         <pre>{'import sightglass as sg\n\nwith sg.init("mnist") as run:\n    for step, batch in enumerate(batches):\n        loss = train(batch)\n        run.observe("batch", step=step, loss=loss)'}</pre>
       </Empty>
     )
@@ -49,7 +49,7 @@ export function AskPage() {
     else setPanels([panelOf(run.key, query), ...panels.peek()])
   }
   const change = (i: number, panel: AskedPanel | null) => setPanels(panels.peek().flatMap((one, j) => (j !== i ? [one] : panel ? [panel] : [])))
-  const n_loose = all.filter(({ kept }) => !kept).length
+  const n_loose = all.filter(({ pinned }) => !pinned).length
   return (
     <section class="ask" aria-label="Ask">
       <div class="ask-head">
@@ -59,8 +59,8 @@ export function AskPage() {
         <div class="offers">
           {detail?.description && <Offers description={detail.description} onPick={setText} onAsk={(query) => ask(query, { beside: false })} />}
           {n_loose > 1 && (
-            <button type="button" class="text-button offers-drop" onClick={() => setPanels(all.filter(({ kept }) => kept))}>
-              Drop {n_loose === all.length ? 'all' : `${n_loose} that are not kept`}
+            <button type="button" class="text-button offers-drop" onClick={() => setPanels(all.filter(({ pinned }) => pinned))}>
+              Remove {n_loose === all.length ? 'all' : `${n_loose} that are not pinned`}
             </button>
           )}
         </div>
@@ -71,8 +71,8 @@ export function AskPage() {
       {all.length === 0 ? (
         <Empty title={`Ask ${run.name} anything`}>
           <p>
-            Type a query, or pick one above. It is answered by the training itself while it runs; nothing is computed, copied or stored until you
-            ask, and no longer than you look.
+            Type a query, or pick one above. The training itself answers it while it runs. Nothing is computed, copied or stored before you ask
+            or after you close the page.
           </p>
         </Empty>
       ) : (
@@ -97,7 +97,7 @@ function keyed(all: readonly AskedPanel[]): [string, AskedPanel][] {
   }).reverse()
 }
 
-/** Keeps what is known of a run fresh, for the panels that ask it. */
+/** Keeps the details of a run fresh for the panels that query it. */
 function Follow({ run }: { run: string }) {
   useDetail(run)
   return null

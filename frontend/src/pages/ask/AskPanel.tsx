@@ -27,7 +27,7 @@ interface AskPanelProps {
 export function AskPanel({ panel, onChange, onEdit }: AskPanelProps) {
   const [opened, setOpened] = useState<'' | 'options' | 'add'>('')
   const [large, setLarge] = useState(false)
-  const { streams: asked, view: wanted, kept } = panel
+  const { streams: asked, view: wanted, pinned } = panel
   const root = useRef<HTMLElement>(null)
   const title = asked.map(({ query }) => query).join(' + ')
   const runs = new Set(asked.map(({ run }) => run))
@@ -56,15 +56,15 @@ export function AskPanel({ panel, onChange, onEdit }: AskPanelProps) {
                   {VIEW_WORDS[one] ?? one}
                 </option>
               ))}
-              {wanted && <option value="">as the data are</option>}
+              {wanted && <option value="">automatic</option>}
             </select>
           )}
           <IconButton icon="plus" label="Add a stream to this panel" pressed={opened === 'add'} onClick={() => toggle('add')} />
           <IconButton icon="settings" label="Options of this panel" pressed={opened === 'options'} onClick={() => toggle('options')} />
-          <IconButton icon="pin" label={kept ? 'Kept: stays when the others are dropped' : 'Keep this panel when the others are dropped'} pressed={kept} onClick={() => onChange({ ...panel, kept: !kept })} />
+          <IconButton icon="pin" label={pinned ? 'Pinned: stays when the others are removed' : 'Pin this panel'} pressed={pinned} onClick={() => onChange({ ...panel, pinned: !pinned })} />
           <Menu icon="download" label="Download" items={downloadsOf({ title, names, streams: found, model: () => model.current, root: () => root.current })} />
           <IconButton icon="expand" label="Show this panel large" onClick={() => setLarge(true)} />
-          <IconButton icon="close" label="Drop this panel" onClick={() => onChange(null)} />
+          <IconButton icon="close" label="Remove this panel" onClick={() => onChange(null)} />
         </div>
       </header>
       {opened === 'options' && <Options view={choice.view} panel={panel} onChange={onChange} />}
@@ -132,7 +132,7 @@ function Body({ id, panel, names, view, problem, onOwnView, onModel }: BodyProps
     seen.observe(box.current!)
     return () => seen.disconnect()
   }, [])
-  // What is out of sight is not drawn: it reads no versions, and so is not told of them.
+  // An invisible panel is not drawn: it reads no versions, so changes do not redraw it.
   if (inView) last.current = found.reduce((sum, { version }) => sum + version.value, 0)
   const series = useMemo(
     () => asked.map(({ run, query, second }, i): Series => ({ id: `${run} ${query}`, label: names[i]!, style: styleAt(asked, i), records: found[i]!.records, started: byKey.peek().get(run)?.started ?? null, second })),
@@ -148,12 +148,12 @@ function Body({ id, panel, names, view, problem, onOwnView, onModel }: BodyProps
           <p>{problem}</p>
           {onOwnView && (
             <button type="button" class="button" onClick={onOwnView}>
-              Show them as the data are
+              Choose the view automatically
             </button>
           )}
         </div>
       ) : empty && refused.every(Boolean) ? null : empty ? (
-        <p class="chart-empty">{!idle ? 'Asking …' : found.every((stream) => stream.ended.value) ? 'It ended, and nothing came' : waitingFor(asked)}</p>
+        <p class="chart-empty">{!idle ? 'Asking …' : found.every((stream) => stream.ended.value) ? 'The stream ended without a record' : waitingFor(asked)}</p>
       ) : (
         view && <View id={`${id} ${series[0]!.id}`} title={names.join(', ')} view={view} series={series} options={options} version={last.current} dark={dark.value} cursor={cursor} onModel={onModel} />
       )}
@@ -163,8 +163,8 @@ function Body({ id, panel, names, view, problem, onOwnView, onModel }: BodyProps
 
 function waitingFor(asked: readonly AskedStream[]): string {
   const paused = asked.some(({ run }) => details.value.get(run)?.state === 'paused' || byKey.value.get(run)?.state === 'paused')
-  if (paused) return 'Nothing has come yet: the run is paused'
-  return asked.some(({ query }) => /\b(every|per|when)=/.test(query)) ? 'Nothing has come yet: the first window is still open' : 'Nothing has come yet'
+  if (paused) return 'No records yet: the run is paused'
+  return asked.some(({ query }) => /\b(every|per|when)=/.test(query)) ? 'No records yet: the first window is still open' : 'No records yet'
 }
 
 function Add({ run, onAdd, onClose }: { run: string; onAdd: (run: string, query: string) => void; onClose: () => void }) {

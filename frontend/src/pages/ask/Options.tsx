@@ -72,7 +72,7 @@ export function Options({ view, panel, onChange }: { view: string; panel: AskedP
         </label>
       )}
       {has('last') && !options.frames && (
-        <label class="ask-number" title="Only so many of the newest; 0 is all">
+        <label class="ask-number" title="Show only this many of the newest; 0 shows all">
           newest
           <input type="number" min="0" step="100" value={options.last} onChange={({ currentTarget }) => set({ last: Math.max(0, Math.round(Number(currentTarget.value))) })} />
         </label>

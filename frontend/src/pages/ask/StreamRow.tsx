@@ -43,7 +43,7 @@ export function StreamRow({ stream, name, style, single, second, onSecond, onRem
         <Costs stream={stream} />
         <span class="stream-tools">
           {second !== null && (
-            <button type="button" class="text-button" aria-pressed={second} title="Read this stream on the axis at the right" onClick={() => onSecond(!second)}>
+            <button type="button" class="text-button" aria-pressed={second} title="Read this stream on the right axis" onClick={() => onSecond(!second)}>
               {second ? 'right axis' : 'left axis'}
             </button>
           )}
@@ -78,26 +78,26 @@ function Problem({ stream }: { stream: Stream }) {
   )
 }
 
-/** Whether the run keeps a stream's records, as the run itself tells; the reader can change it. */
+/** Whether the run records a stream, by its description; a button changes it. */
 function Record({ stream }: { stream: Stream }) {
   const [busy, setBusy] = useState(false)
   const tag = stream.opened.value?.tag
-  const kept = Boolean(tag && details.value.get(stream.run)?.streams.some((one) => one.recorded && one.tag === tag))
+  const recorded = Boolean(tag && details.value.get(stream.run)?.streams.some((one) => one.recorded && one.tag === tag))
   const viewer = session.value?.role === 'viewer'
   const change = async () => {
     setBusy(true)
     try {
-      await post(runPath(stream.run, '/record'), { query: stream.query, record: !kept, confirm: true })
+      await post(runPath(stream.run, '/record'), { query: stream.query, record: !recorded, confirm: true })
       await loadDetail(stream.run)
-      tell('done', kept ? 'No longer recorded; what was recorded stays.' : "Recorded from now on, in the run's directory: it also appears among the charts.")
+      tell('done', recorded ? 'No longer recorded. Earlier records stay.' : "Recorded in the run's directory from now on. It also appears among the charts.")
     } catch (error) {
       tell('error', messageOf(error))
     }
     setBusy(false)
   }
   return (
-    <button type="button" class={`text-button record ${kept ? 'is-recorded' : ''}`} aria-pressed={kept} disabled={viewer || busy} title={viewer ? 'You opened the read-only link: only controllers can record' : kept ? "Recorded in the run's directory; click to stop" : "Record it in the run's directory from now on"} onClick={() => void change()}>
-      <Icon name="record" size={12} /> {kept ? 'recorded' : 'record'}
+    <button type="button" class={`text-button record ${recorded ? 'is-recorded' : ''}`} aria-pressed={recorded} disabled={viewer || busy} title={viewer ? 'You opened the read-only link: only controllers can record' : recorded ? "Recorded in the run's directory; click to stop" : "Record it in the run's directory from now on"} onClick={() => void change()}>
+      <Icon name="record" size={12} /> {recorded ? 'recorded' : 'record'}
     </button>
   )
 }
@@ -123,6 +123,6 @@ export function costsOf(now: Statistics): string[] {
     `${count(now.n_records)} ${now.n_records === 1 ? 'record' : 'records'}`,
     now.n_events > 0 ? `${number((1e6 * now.spent_s) / now.n_events, 3)} µs an event` : '',
     now.stride > 1 ? `one in ${now.stride} events` : '',
-    ...([[now.n_skipped, 'skipped'], [now.n_dropped, 'dropped'], [now.n_lost, 'lost'], [now.n_unfit, 'no numbers'], [now.n_left_out, 'left out on the way here'], [now.n_errors, 'errors']] as [number, string][]).map(counted),
+    ...([[now.n_skipped, 'skipped'], [now.n_dropped, 'dropped'], [now.n_lost, 'lost'], [now.n_unfit, 'no numbers'], [now.n_left_out, 'thinned on the way here'], [now.n_errors, 'errors']] as [number, string][]).map(counted),
   ].filter(Boolean)
 }

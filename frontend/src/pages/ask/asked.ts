@@ -1,4 +1,4 @@
-// What was asked before in this browser, newest first: arrow up brings it back.
+// The query history of this browser, newest first, for the arrow keys.
 
 const KEY = 'sightglass-asked'
 const MAX = 100

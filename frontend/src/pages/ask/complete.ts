@@ -1,5 +1,5 @@
-// What may come next in a query: events, observables, what is inside them, functions, reducers and their windows.
-// Pure: from the text, the caret, what the run offers, and what queries can call.
+// Completions of a query: events, observables and their contents, functions, reducers and their windows.
+// Pure: from the text, the caret, the run's description, and the functions of queries.
 
 import type { Description, FunctionInfo, Observable } from '../../data/types'
 import { insideOf, leafOf, namesOf, step, type Inside } from './inside'
@@ -7,13 +7,13 @@ import { insideOf, leafOf, namesOf, step, type Inside } from './inside'
 export interface Completion {
   text: string
   kind: 'event' | 'observable' | 'name' | 'function' | 'reducer' | 'window' | 'attribute' | "run's function"
-  /** The type of a value, or how it is called. */
+  /** The type of a value, or a signature. */
   detail: string
   doc: string
 }
 
 export interface Completions {
-  /** What is replaced: from here to the caret. */
+  /** The start of the replaced text; it ends at the caret. */
   from: number
   items: Completion[]
 }
@@ -140,7 +140,7 @@ function matching(items: Completion[], word: string): Completion[] {
 
 /** Queries worth trying on a run: of what happens often first; numbers before what has many. */
 export function suggestions(description: Description): string[] {
-  // What is logged stands among the charts already.
+  // Logged values are among the charts already.
   const events = Object.entries(description.events).sort(([a, one], [b, other]) => Number(a === 'log') - Number(b === 'log') || other.n_events - one.n_events)
   const often = events.filter(([, { n_events }]) => n_events > 1)
   const found = (often.length ? often : events).flatMap(([event, { observables }]) =>

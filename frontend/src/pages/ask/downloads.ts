@@ -1,4 +1,4 @@
-// What a panel can be saved as: a picture of what is seen, its numbers, or everything that is here.
+// Downloads of a panel: a picture, the visible numbers, or all records in the page.
 
 import type { Stream } from '../../data/stream'
 import { tell, tellError } from '../../ui/toasts'
@@ -24,7 +24,7 @@ export function downloadsOf({ title, names, streams, model, root }: Saved) {
     const drawn = svg()
     if (drawn) return saveFile(`${title}.png`, await pngOf(drawn))
     const canvas = root()?.querySelector('canvas')
-    if (!canvas) return tell('error', 'This view is no picture: save its values instead.')
+    if (!canvas) return tell('error', 'This view is not a picture: save its values instead.')
     const blob = await new Promise<Blob | null>((resolve) => canvas.toBlob(resolve))
     if (blob) saveFile(`${title}.png`, blob)
   }

@@ -1,4 +1,4 @@
-// What is inside an observable that is a mapping. A run tells it as paths joined by dots; a name may hold dots itself.
+// The contents of an observable that is a mapping. A run describes them as paths joined by dots; names may hold dots too.
 
 import type { Observable } from '../../data/types'
 
@@ -9,7 +9,7 @@ export interface Inside {
 
 const IDENTIFIER = /^[A-Za-z_]\w*$/
 
-/** How a name is written behind what it belongs to: `.loss`, `["val/loss"]`. */
+/** A name as a suffix of its owner: `.loss`, `["val/loss"]`. */
 export const step = (name: string): string => (IDENTIFIER.test(name) ? `.${name}` : `[${JSON.stringify(name)}]`)
 
 export function insideOf({ type, fields }: Observable): Inside {

@@ -6,7 +6,7 @@ import { STANDARD, X_KINDS, type ViewOptions } from '../../views/series'
 export interface AskedStream {
   run: string
   query: string
-  /** Read on the axis at the right. */
+  /** On the right axis. */
   second: boolean
 }
 
@@ -15,7 +15,7 @@ export interface AskedPanel {
   view: string
   options: ViewOptions
   /** Stays when the others are dropped. */
-  kept: boolean
+  pinned: boolean
   streams: AskedStream[]
 }
 
@@ -25,7 +25,7 @@ const OVERS = ['ridge', 'latest', 'heat'] as const
 /** A query on one line: nothing else can stand in the URL. */
 export const oneLine = (query: string): string => query.replace(/\s*\n\s*/g, ' ').trim()
 
-export const panelOf = (run: string, query: string): AskedPanel => ({ view: '', options: STANDARD, kept: false, streams: [{ run, query: oneLine(query), second: false }] })
+export const panelOf = (run: string, query: string): AskedPanel => ({ view: '', options: STANDARD, pinned: false, streams: [{ run, query: oneLine(query), second: false }] })
 
 export function readPanel(text: string): AskedPanel | null {
   const streams: AskedStream[] = []
@@ -35,7 +35,7 @@ export function readPanel(text: string): AskedPanel | null {
     const settings = settingsOf(words ?? '')
     const of = run || streams[streams.length - 1]?.run
     if (!of || !query) continue
-    panel ??= { view: settings.view, options: optionsOf(settings), kept: 'kept' in settings.words }
+    panel ??= { view: settings.view, options: optionsOf(settings), pinned: 'pinned' in settings.words }
     streams.push({ run: of, query, second: 'second' in settings.words })
   }
   return panel && { ...panel, streams }
@@ -46,7 +46,7 @@ interface Settings {
   words: Record<string, string>
 }
 
-/** `view,name=value,flag`: what has no value is a flag, but for the first, which is the view. */
+/** `view,name=value,flag`: the first word is the view, other words without a value are flags. */
 function settingsOf(text: string): Settings {
   const [view = '', ...rest] = text.split(',')
   return { view, words: Object.fromEntries(rest.filter(Boolean).map((word) => word.split('=', 2)).map(([name, value]) => [name!, value ?? ''])) }
@@ -70,13 +70,13 @@ function optionsOf({ words }: Settings): ViewOptions {
   }
 }
 
-export function writePanel({ view, options, kept, streams }: AskedPanel): string {
+export function writePanel({ view, options, pinned, streams }: AskedPanel): string {
   const words = [view]
   for (const [name, value] of Object.entries(options)) {
     if (value === true) words.push(name)
     else if (value !== false && value !== STANDARD[name as keyof ViewOptions]) words.push(`${name}=${value}`)
   }
-  if (kept) words.push('kept')
+  if (pinned) words.push('pinned')
   return streams
     .map(({ run, query, second }, i) => {
       const own = i === 0 ? [...words, ...(second ? ['second'] : [])] : ['', ...(second ? ['second'] : [])]

@@ -1,4 +1,4 @@
-// What a query box asks the server: what can be called, and whether what stands in it can be read.
+// The requests of a query box: the functions of queries, and whether its text is a valid query.
 
 import { useEffect, useState } from 'preact/hooks'
 import { ApiError, get, messageOf, post, runPath } from '../../data/api'
@@ -16,7 +16,7 @@ export function useFunctions(): FunctionInfo[] {
   return functions
 }
 
-/** What is wrong with a query, in the server's words; null where nothing is. */
+/** The server's error for a query, or null. */
 export async function problemOf(run: string, query: string): Promise<string | null> {
   try {
     await post(runPath(run, '/check'), { query })

@@ -1,4 +1,4 @@
-// The charts: every scalar of the runs that are drawn, by prefix; only what is in sight exists.
+// The charts: all scalars of the visible runs, by prefix; only visible charts exist.
 
 import { computed } from '@preact/signals'
 import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
@@ -121,10 +121,10 @@ function whyEmpty(n_tags: number) {
   if (filtered.value.length === 0) return <NoMatch />
   if (shown.value.length === 0) {
     return (
-      <Empty title="No run is drawn">
-        <p>Click a run's colour to draw it.</p>
+      <Empty title="No run is visible">
+        <p>Click the colour of a run to show it.</p>
         <button type="button" class="button" onClick={showAll}>
-          Draw all {filtered.value.length}
+          Show all {filtered.value.length}
         </button>
       </Empty>
     )
@@ -144,10 +144,10 @@ function whyEmpty(n_tags: number) {
     )
   }
   return (
-    <Empty title="Nothing was kept yet">
+    <Empty title="Nothing recorded yet">
       <p>
-        These runs hold no scalars. Write <code>run.log({'{"loss": loss}'})</code> in the training, or ask a live run on the page <b>Ask</b> and
-        record what it answers.
+        These runs hold no scalars. Write <code>run.log({'{"loss": loss}'})</code> in the training, or query a live run on the page <b>Ask</b> and
+        record the stream.
       </p>
     </Empty>
   )
@@ -156,10 +156,10 @@ function whyEmpty(n_tags: number) {
 export function NoRuns() {
   return (
     <Empty title="No runs yet">
-      <p>Start one, and it appears here by itself:</p>
+      <p>Start a run, and it appears here:</p>
       <pre>{'import sightglass as sg\n\nwith sg.init("mnist", config={"lr": 1e-3}) as run:\n    for step in range(1000):\n        run.log({"loss": loss}, step=step)'}</pre>
       <p>
-        Or see <code>sightglass demo</code>, or give the folder of recorded runs: <code>sightglass ui runs/</code>
+        Or try <code>sightglass demo</code>, or name a folder of recorded runs: <code>sightglass ui runs/</code>
       </p>
     </Empty>
   )

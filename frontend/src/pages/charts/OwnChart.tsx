@@ -1,4 +1,4 @@
-// A chart of the reader's own: several tags under one name, made, changed and dropped here, kept in the address.
+// A user's own chart: several tags under one name, created, edited and removed here, stored in the URL.
 
 import { signal } from '@preact/signals'
 import { useMemo, useState } from 'preact/hooks'
@@ -100,7 +100,7 @@ function Editor({ draft: now }: { draft: Draft }) {
         <div class="own-end">
           {now.was !== null && (
             <button type="button" class="button button-bad" onClick={() => save(now.was, null)}>
-              Drop this chart
+              Remove this chart
             </button>
           )}
           <button type="button" class="button" onClick={close}>

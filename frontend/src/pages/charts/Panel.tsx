@@ -22,7 +22,7 @@ import { styleOfTag } from './wanted'
 /** One cursor for all charts. */
 export const cursor = signal<Cursor | null>(null)
 
-/** More names than this are a list that nobody reads: the cursor tells them. */
+/** With more names than this a legend is unreadable: the cursor shows them instead. */
 const MAX_NAMES = 40
 
 export function Panel({ spec, large = false }: { spec: Spec; large?: boolean }) {
@@ -107,7 +107,7 @@ function Names({ lines }: { lines: readonly Line[] }) {
   )
 }
 
-/** The tags of a chart that several share; the cursor tells the runs. */
+/** The tags of a chart of several tags; the cursor shows the runs. */
 function TagNames({ tags }: { tags: readonly string[] }) {
   const alone = drawn.value.length === 1
   return (

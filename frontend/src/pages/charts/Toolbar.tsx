@@ -9,7 +9,7 @@ import { tagSearch } from './sections'
 
 const open = signal(false)
 
-/** What all charts obey. */
+/** The options of all charts. */
 export function Toolbar({ n_tags, n_found }: { n_tags: number; n_found: number }) {
   const zoom = at.zoom.value
   return (
@@ -34,7 +34,7 @@ export function Toolbar({ n_tags, n_found }: { n_tags: number; n_found: number }
         <span class="toggles">
           <Toggle label="log x" title="Logarithmic horizontal axis" on={at.xlog.value} onChange={(xlog) => update({ xlog })} />
           <Toggle label="log y" title="Logarithmic vertical axis" on={at.ylog.value} onChange={(ylog) => update({ ylog })} />
-          <Toggle label="clip" title="Leave the most extreme hundredth at each end out of view" on={at.clip.value} onChange={(clip) => update({ clip })} />
+          <Toggle label="clip" title="Hide the most extreme 1 % at each end" on={at.clip.value} onChange={(clip) => update({ clip })} />
         </span>
         {at.group.value && (
           <select aria-label="Band around the mean of a group" title="Band around the mean of a group" value={at.band.value} onChange={({ currentTarget }) => update({ band: currentTarget.value as BandKind })}>
@@ -68,7 +68,7 @@ function Smoothing() {
   const weight = at.smooth.value
   const set = (text: string) => update({ smooth: Math.min(0.999, Math.max(0, Number(text) || 0)) })
   return (
-    <label class="smoothing" title="Exponential smoothing; the line itself stays faint behind">
+    <label class="smoothing" title="Exponential smoothing; the raw line stays visible, faintly">
       <span>Smooth</span>
       <input type="range" min="0" max="0.999" step="0.001" value={weight} aria-label="Smoothing" onInput={({ currentTarget }) => set(currentTarget.value)} />
       <input type="number" min="0" max="0.999" step="0.05" value={weight} aria-label="Smoothing weight" onChange={({ currentTarget }) => set(currentTarget.value)} />

@@ -5,16 +5,16 @@ import { tell, tellError } from '../../ui/toasts'
 import { csvOf, pngOf, saveFile, svgOf, type Table } from '../../views/export'
 import type { Model } from '../../views/plot'
 
-/** As finely as the server answers at once; what is longer is fetched in halves. */
+/** The most points that the server returns at once; longer series are fetched in halves. */
 const POINTS = 100_000
-/** As many points as a CSV gets of each run; the reader is told where there were more. */
+/** The most points of each run in a CSV file; a message says if there were more. */
 const MAX_CSV_POINTS = 2_000_000
 const X_LABELS = { step: 'step', relative: 'time since the start', wall: 'time', index: 'index', number: 'x' }
 
 export function downloadsOf(title: string, wanted: readonly ScalarsRequest[], model: () => Model | null) {
   const svg = (): string => {
     const now = model()
-    if (!now) throw new Error('There is nothing to draw yet')
+    if (!now) throw new Error('Nothing to draw yet')
     return svgOf(title, X_LABELS[now.kind as keyof typeof X_LABELS], now)
   }
   const safely = (save: () => Promise<void> | void) => () => void Promise.resolve().then(save).catch(tellError)
@@ -48,7 +48,7 @@ async function whole(request: ScalarsRequest): Promise<Scalars[]> {
   if (!thinned || n > MAX_CSV_POINTS || !(low < middle && middle < high)) return [answer!]
   const left = await whole({ ...request, from: low, to: middle })
   const right = await whole({ ...request, from: middle, to: high })
-  // What stands exactly in the middle came with both halves.
+  // The point exactly in the middle came with both halves.
   return [...left, ...right.map((part) => after(part, middle))]
 }
 

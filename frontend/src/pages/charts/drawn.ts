@@ -1,4 +1,4 @@
-// What every chart draws: a line a run, or a line a group.
+// The lines that every chart draws: one for each run or group.
 
 import { computed } from '@preact/signals'
 import { groupOf, labelOf, shown, styleOfGroup, styleOfRun } from '../../data/runs'

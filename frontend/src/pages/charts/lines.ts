@@ -21,7 +21,7 @@ export interface Lines {
   runs: ReadonlySet<string>
 }
 
-/** How much is fetched at both sides of what is in view: lines reach the edges, and smoothing has a beginning. */
+/** The margin to fetch on both sides of the visible range, so that lines reach the edges and smoothing can start. */
 const MARGIN = 0.2
 
 const widened = ([low, high]: Span): { from: number; to: number } => ({ from: low - MARGIN * (high - low), to: high + MARGIN * (high - low) })
@@ -71,7 +71,7 @@ function linesOf(wanted: Wanted[], entries: Entry[], data: (Scalars | null)[], o
   })
 }
 
-/** What the reader should know of what they see: how much was left out, and what is no number. */
+/** Notes on a chart: how many points were left out, and how many are not numbers. */
 function notesOf(data: (Scalars | null)[]): string {
   let [n, n_kept, n_odd] = [0, 0, 0]
   for (const series of data) {

@@ -70,7 +70,7 @@ const titleOf = (tag: string, section: string): string => (section !== NO_PREFIX
 
 export const OWN = 'Own charts'
 export const PINNED = 'Pinned'
-/** What a search found stands side by side, whatever its prefix. */
+/** Search results form one section, whatever their prefixes. */
 export const FOUND = 'Found'
 
 /** Tags that differ only in their prefix: candidates for a chart together, by the rest of their names. */

@@ -9,7 +9,7 @@ export function useSeries(requests: ScalarsRequest[]): Entry[] {
   return held
 }
 
-/** How many pixels a series is asked for, each with its extremes: the more lines share a chart, the less each can show. */
+/** The number of points to request for a series: fewer if more lines share the chart. */
 export function pointsFor(n_runs: number, large: boolean): number {
   const points = n_runs <= 12 ? 400 : n_runs <= 40 ? 200 : 100
   return large ? 3 * points : points

@@ -1,4 +1,4 @@
-// The lines of a chart from what is drawn, its tags, and the series that have come.
+// The lines of a chart, from the visible runs, its tags, and the loaded series.
 
 import type { Scalars } from '../../data/types'
 import type { Line } from '../../views/draw'
@@ -17,13 +17,13 @@ export interface Wanted extends Drawn {
   tag: string
 }
 
-/** What tells the tags of one chart apart: the dash, and, where a single run is drawn, the colour too. */
+/** The styles of a chart's tags: a dash for each, and, if only one run is visible, a colour too. */
 export function styleOfTag(place: number, alone: boolean): LineStyle {
   if (alone) return styleOf(place, Math.floor(place / LINES.length))
   return { color: 'var(--muted)', dash: DASHES[place % DASHES.length]! }
 }
 
-/** What a chart of some tags draws of all that is drawn. */
+/** The lines of a chart with these tags, out of all lines. */
 export function wantedOf(tags: readonly string[], all: readonly Drawn[], having: (tag: string) => ReadonlySet<string> | undefined): Wanted[] {
   const of = (tag: string) => all.map((one) => ({ ...one, tag, runs: one.runs.filter((key) => having(tag)?.has(key)) })).filter(({ runs }) => runs.length)
   if (tags.length === 1) return of(tags[0]!)

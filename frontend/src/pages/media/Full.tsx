@@ -61,7 +61,7 @@ export function Full({ run, tag, index, steps, step, onStep }: FullProps) {
       {found.value && mine !== null ? (
         <FullPicture run={run} tag={tag} step={found.value.step} index={index} pictures={pictures} pixels={pixels} zoom={Number(zoom)} />
       ) : (
-        <p class="muted">{found.problem ?? (mine === null ? 'Nothing until this step.' : 'Reading …')}</p>
+        <p class="muted">{found.problem ?? (mine === null ? 'Nothing up to this step.' : 'Reading …')}</p>
       )}
       <StepBar label="Step" steps={steps} step={mine} onStep={onStep} />
     </Dialog>

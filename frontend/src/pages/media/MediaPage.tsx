@@ -48,12 +48,12 @@ function Media({ drawn }: { drawn: readonly Run[] }) {
 }
 
 function Nothing({ drawn, loading, n }: { drawn: readonly Run[]; loading: boolean; n: number }) {
-  if (!drawn.length) return <Empty title="No run is drawn">Choose some in the list of runs.</Empty>
+  if (!drawn.length) return <Empty title="No run is visible">Choose runs in the list.</Empty>
   if (loading) return <Empty title="Reading the runs …" />
   if (n > 0) {
     return (
       <Empty title={`Nothing named ${at.media.value}`} mark={false}>
-        <p>The runs that are drawn kept {n} others.</p>
+        <p>The visible runs have {n} others.</p>
         <button type="button" class="button" onClick={() => update({ media: '' })}>
           Show the first of them
         </button>
@@ -62,7 +62,7 @@ function Nothing({ drawn, loading, n }: { drawn: readonly Run[]; loading: boolea
   }
   return (
     <Empty title="No images, figures or texts">
-      <p>The runs that are drawn kept none. From the training:</p>
+      <p>The visible runs have none. Record some in the training:</p>
       <pre>{'run.log({"digits": sg.Images(pictures)}, step=step)\nrun.log({"curve": sg.Figure(png_bytes)}, step=step)\nrun.log({"note": "a text"}, step=step)'}</pre>
     </Empty>
   )
@@ -112,7 +112,7 @@ interface OfRunProps {
   run: Run
   tag: string
   step: number | undefined
-  /** Told the steps of the run, which the slider needs. */
+  /** Called with the steps of the run, for the slider. */
   learn: (key: string, steps: number[]) => void
 }
 

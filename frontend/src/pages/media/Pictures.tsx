@@ -38,7 +38,7 @@ export function Pictures({ run, tag, steps, step }: PicturesProps) {
       {found.problem && <p class="field-problem media-problem">{found.problem}</p>}
       <div class={`media-grid ${pictures.length > 1 ? 'has-many' : ''} ${found.fresh || mine === null ? '' : 'is-stale'}`}>
         {mine !== null && found.value && pictures.map((info, i) => <Tile key={i} run={run} tag={tag} step={found.value!.step} index={i} info={info} />)}
-        {mine === null && <p class="muted media-none">Nothing until this step.</p>}
+        {mine === null && <p class="muted media-none">Nothing up to this step.</p>}
       </div>
     </article>
   )
@@ -84,7 +84,7 @@ interface Size {
   height: number
 }
 
-/** The size of a picture: told by the server, or by the file once it is there. */
+/** The size of a picture: from the server, or from the file once it is loaded. */
 function useSize({ width, height }: Pick<PictureInfo, 'width' | 'height'>): [Size | null, (event: { currentTarget: HTMLImageElement }) => void] {
   const [natural, setNatural] = useState<Size | null>(null)
   const told = width !== null && height !== null ? { width, height } : natural
@@ -122,7 +122,7 @@ interface FullProps extends Omit<PictureProps, 'info'> {
   zoom: number
 }
 
-/** The picture that is open, as large as it is asked for. */
+/** The open picture at the chosen size. */
 export function FullPicture({ pictures, pixels, zoom, ...place }: FullProps) {
   const info = pictures[place.index]
   const { src, problem } = useMedia(place.run.key, place.tag, place.step, place.index)

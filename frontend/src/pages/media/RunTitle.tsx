@@ -4,7 +4,7 @@ import type { Run } from '../../data/types'
 import { Name } from '../runs/Name'
 import { Ring } from '../runs/StateDot'
 
-/** A run's name in its colour, what there is to say of it, and what can be done. */
+/** A run's name in its colour, with notes and tools. */
 export function RunTitle({ run, note, children }: { run: Run; note: string; children?: ComponentChildren }) {
   return (
     <header class="media-title">

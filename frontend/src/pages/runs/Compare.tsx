@@ -29,7 +29,7 @@ export function Compare() {
   if (runs.length === 0) {
     return (
       <Empty title="No run to compare">
-        <p>What is drawn is compared. Choose runs in the list by their colour.</p>
+        <p>The visible runs are compared. Click the colour of a run in the list to show it.</p>
         <button type="button" class="button" onClick={showAll}>
           Draw all
         </button>
@@ -42,7 +42,7 @@ export function Compare() {
       <div class="compare-tools">
         <Toggle label="Only differences" on={only} onChange={(on) => (onlyDiffering.value = on)} />
         <span class="muted">
-          {shown.value.length > MAX_RUNS ? `The first ${MAX_RUNS} of ${shown.value.length} runs. ` : ''}Last values are told with their distance from the first run: pin one to put it first.
+          {shown.value.length > MAX_RUNS ? `The first ${MAX_RUNS} of ${shown.value.length} runs. ` : ''}Last values show their difference from the first run. Pin a run to put it first.
         </span>
       </div>
       <div class="run-table-scroll" style={{ '--table-width': `${150 + 162 * runs.length}px` }}>

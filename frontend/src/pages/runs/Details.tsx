@@ -1,4 +1,4 @@
-// One run in full: its facts, its config, who asks it what and at what price, what was done to it.
+// One run in full: its facts, config, queries and their costs, and history.
 
 import { flatten } from '../../data/filter'
 import { useDetail } from '../../data/details'
@@ -41,7 +41,7 @@ export function Details() {
         )}
         <div class="details-buttons">
           <button type="button" class="button" onClick={() => showOnly([run.key])}>
-            Draw only this
+            Show only this
           </button>
           <button type="button" class="button" aria-pressed={pinned} onClick={() => update({ pin: toggled(at.pin.peek(), run.key) })}>
             {pinned ? 'Unpin' : 'Pin'}

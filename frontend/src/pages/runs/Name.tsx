@@ -1,4 +1,4 @@
-// A run's name, with what tells it from others of that name.
+// A run's name, with the addition that distinguishes it from others of that name.
 
 import { apartOf } from '../../data/runs'
 import type { Run } from '../../data/types'

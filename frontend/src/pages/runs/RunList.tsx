@@ -1,4 +1,4 @@
-// The runs beside the charts: what is drawn, in which colour, and what is going on.
+// The list of runs beside the charts: which are visible, their colours and states.
 
 import { signal } from '@preact/signals'
 import { useMemo } from 'preact/hooks'
@@ -30,13 +30,13 @@ export function RunList() {
       <div class="run-list-tools">
         <GroupBy />
         <span class="run-list-buttons">
-          <button type="button" class="text-button" onClick={showAll} title="Draw every run of the list">
+          <button type="button" class="text-button" onClick={showAll} title="Show all runs of the list">
             All
           </button>
-          <button type="button" class="text-button" onClick={showNone} title="Draw no run">
+          <button type="button" class="text-button" onClick={showNone} title="Hide all runs">
             None
           </button>
-          <button type="button" class="text-button" disabled={at.runs.value === null && at.hide.value.length === 0} onClick={() => update({ runs: null, hide: [] })} title="Draw the ten newest">
+          <button type="button" class="text-button" disabled={at.runs.value === null && at.hide.value.length === 0} onClick={() => update({ runs: null, hide: [] })} title="Show the ten newest runs">
             Newest
           </button>
         </span>
@@ -47,7 +47,7 @@ export function RunList() {
         <Rows label="Runs" heights={heights} keyOf={(i) => keyOf(rows[i]!)} row={(i) => <RowView row={rows[i]!} />} />
       )}
       <p class="run-list-foot muted" role="status">
-        {shownKeys.value.size} of {filtered.value.length} drawn
+        {shownKeys.value.size} of {filtered.value.length} shown
         {filtered.value.length < total && `, ${total} in all`}
       </p>
     </div>
@@ -85,7 +85,7 @@ function GroupRow({ name, runs: members }: { name: string; runs: Run[] }) {
   const n = keys.filter((key) => shownKeys.value.has(key)).length
   return (
     <div class="run-row run-row-group">
-      <button type="button" class="run-swatch" role="checkbox" aria-checked={n === 0 ? 'false' : n === keys.length ? 'true' : 'mixed'} aria-label={`Draw ${name}`} onClick={() => setShown(keys, n < keys.length)}>
+      <button type="button" class="run-swatch" role="checkbox" aria-checked={n === 0 ? 'false' : n === keys.length ? 'true' : 'mixed'} aria-label={`Show ${name}`} onClick={() => setShown(keys, n < keys.length)}>
         <Ring style={styleOfGroup(name)} on={n > 0} />
       </button>
       <span class="run-name" title={name}>
@@ -94,7 +94,7 @@ function GroupRow({ name, runs: members }: { name: string; runs: Run[] }) {
       <span class="muted">{keys.length}</span>
       <span class="run-tools">
         <NextColor name={name} label={name} color={styleOfGroup(name).color} />
-        <IconButton icon="solo" label={`Draw only ${name}`} onClick={() => showOnly(keys)} />
+        <IconButton icon="solo" label={`Show only ${name}`} onClick={() => showOnly(keys)} />
       </span>
     </div>
   )
@@ -113,8 +113,8 @@ function RunRow({ run }: { run: Run }) {
         class="run-swatch"
         role="checkbox"
         aria-checked={on}
-        aria-label={`Draw ${label}`}
-        title="Draw or hide; with Alt only this one"
+        aria-label={`Show ${label}`}
+        title="Show or hide; with Alt show only this one"
         onClick={(event) => (event.altKey ? showOnly([run.key]) : setShown([run.key], !on))}
       >
         <Ring style={style} on={on} />
@@ -126,7 +126,7 @@ function RunRow({ run }: { run: Run }) {
       <StateDot state={run.state} problem={run.problem} />
       <span class={`run-tools ${pinned ? 'is-pinned' : ''}`}>
         {!at.group.value && <NextColor name={run.key} label={label} color={style.color} />}
-        <IconButton icon="solo" label={`Draw only ${label}`} onClick={() => showOnly([run.key])} />
+        <IconButton icon="solo" label={`Show only ${label}`} onClick={() => showOnly([run.key])} />
         <IconButton icon="pin" label={`${pinned ? 'Unpin' : 'Pin'} ${label}`} pressed={pinned} onClick={() => update({ pin: toggled(at.pin.peek(), run.key) })} />
       </span>
     </div>

@@ -1,4 +1,4 @@
-// Every run with its facts, and the config that tells runs from one another.
+// All runs with their facts, and the config values in which they differ.
 
 import { computed, signal } from '@preact/signals'
 import { useMemo } from 'preact/hooks'
@@ -52,7 +52,7 @@ function Asked({ run }: { run: string }) {
   const { detail } = useDetail(run)
   if (!detail) return null
   const n = detail.streams.length
-  if (n === 0) return <span class="muted">nobody</span>
+  if (n === 0) return <span class="muted">none</span>
   return <>{`${n} ${n === 1 ? 'stream' : 'streams'}${detail.share === null ? '' : ` · ${percent(detail.share)}`}`}</>
 }
 
@@ -132,7 +132,7 @@ function GroupHead({ name, runs: members }: { name: string; runs: Run[] }) {
   return (
     <div class="table-row table-group" role="row">
       <span role="gridcell">
-        <button type="button" class="run-swatch" role="checkbox" aria-checked={n === 0 ? 'false' : n === keys.length ? 'true' : 'mixed'} aria-label={`Draw ${name}`} onClick={() => setShown(keys, n < keys.length)}>
+        <button type="button" class="run-swatch" role="checkbox" aria-checked={n === 0 ? 'false' : n === keys.length ? 'true' : 'mixed'} aria-label={`Show ${name}`} onClick={() => setShown(keys, n < keys.length)}>
           <Ring style={styleOfGroup(name)} on={n > 0} />
         </button>
       </span>
@@ -147,7 +147,7 @@ function Header({ shape }: { shape: string }) {
   return (
     <div class="table-row table-head" role="row" style={{ gridTemplateColumns: shape }}>
       <span role="columnheader">
-        <span class="unseen">Drawn</span>
+        <span class="unseen">Shown</span>
       </span>
       {[{ key: 'name', title: 'Name' }, ...columns.value].map(({ key, title }) =>
         key ? (
@@ -186,7 +186,7 @@ function TableRow({ run, shape }: { run: Run; shape: string }) {
   return (
     <div class={`table-row ${open ? 'is-open' : ''}`} role="row" style={{ gridTemplateColumns: shape }}>
       <span role="gridcell">
-        <button type="button" class="run-swatch" role="checkbox" aria-checked={on} aria-label={`Draw ${label}`} onClick={() => setShown([run.key], !on)}>
+        <button type="button" class="run-swatch" role="checkbox" aria-checked={on} aria-label={`Show ${label}`} onClick={() => setShown([run.key], !on)}>
           <Ring style={styleOfRun(run.key)} on={on} />
         </button>
       </span>

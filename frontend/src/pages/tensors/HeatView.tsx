@@ -10,7 +10,7 @@ import { Heat, type Block } from '../../views/Heat'
 import { dark } from '../../state/theme'
 import type { Shown } from './useTable'
 
-/** How many rows and columns are asked for at most: never more than have a pixel each, or single values would be lost. */
+/** The most rows and columns to request: at most one for each pixel, or single values would be lost. */
 const THINS = [512, 256, 128] as const
 const MAX_CELLS = 10_000
 

@@ -51,8 +51,8 @@ export function HistogramView({ run, tag, n_steps, step }: HistogramViewProps) {
       <div class="tensor-tools">
         <Choice label="Picture" options={KINDS} value={kind} onChange={(ridge) => update({ ridge })} />
         <Choice label="Scale of values" options={SCALES} value={scale} onChange={(next) => update({ symlog: next === 'symlog', values: null })} />
-        {kind !== 'overlay' && <Toggle label="Even spacing" title="One distance between steps, whatever their true one" on={at.even.value} onChange={(even) => update({ even })} />}
-        {kind !== 'bands' && <Toggle label="Log counts" title="Counts by their logarithm, so that one full bin does not hide all others" on={at.logcounts.value} onChange={(logcounts) => update({ logcounts })} />}
+        {kind !== 'overlay' && <Toggle label="Even spacing" title="Space the steps evenly, whatever their numbers" on={at.even.value} onChange={(even) => update({ even })} />}
+        {kind !== 'bands' && <Toggle label="Log counts" title="Logarithms of the counts, so that one large bin does not hide the others" on={at.logcounts.value} onChange={(logcounts) => update({ logcounts })} />}
         <label class="tool-select">
           <span>Bins</span>
           <select value={at.bins.value} onChange={({ currentTarget }) => update({ bins: Number(currentTarget.value) })}>

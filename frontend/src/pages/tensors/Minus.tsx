@@ -1,4 +1,4 @@
-// What is subtracted from the tensor: the same one at another step, or in another run.
+// The tensor to subtract: the same one at another step or in another run.
 
 import { labelOf, runs } from '../../data/runs'
 import { at, update } from '../../state/state'

@@ -7,7 +7,7 @@ interface SliceBarProps {
   shape: readonly number[]
   /** The slice that is shown. */
   slice: string
-  /** The slice that was asked for: it stays in the text box while it is wrong. */
+  /** The slice as typed: it stays in the text box while it is invalid. */
   asked: string
   problem: string | null
   onSlice: (slice: string) => void

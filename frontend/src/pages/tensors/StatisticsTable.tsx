@@ -20,7 +20,7 @@ interface StatisticsTableProps {
   problem: string | null
 }
 
-/** What the slice and the whole are like, side by side. */
+/** The statistics of the slice and of the whole tensor, side by side. */
 export function StatisticsTable({ rows, problem }: StatisticsTableProps) {
   if (problem) return <p class="field-problem">{problem}</p>
   return (

@@ -21,13 +21,13 @@ interface TableViewProps {
   run: string
   tag: string
   step: number
-  /** What is subtracted, and its step; null where its steps are not known. */
+  /** The subtracted tensor and its step; null while its steps are unknown. */
   other: { run: string; step: number } | null
   comparing: boolean
   onBusy: (busy: boolean) => void
 }
 
-/** The slice as the reader typed it, of which tensor: it is not made to fit, so that what is wrong with it is told. */
+/** The slice as typed, and its tensor: it is not fitted, so that its error is shown. */
 let typed: string | null = null
 const typing = (run: string, tag: string, slice: string) => `${run}\n${tag}\n${slice}`
 

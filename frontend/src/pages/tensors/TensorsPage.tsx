@@ -45,7 +45,7 @@ function Tensors({ run }: { run: Run | null }) {
         onTag={(tensor) => update({ tensor, values: null, steps: null, cell: '', as: 'auto' })}
         search={at.find.value}
         onSearch={(find) => update({ find })}
-        empty={found.value ? 'This run kept no tensors.' : 'Reading …'}
+        empty={found.value ? 'This run has no tensors.' : 'Reading …'}
       />
       <div class="picked">
         <button type="button" class="button picker-open" onClick={() => (pickerOpen.value = true)}>
@@ -58,14 +58,14 @@ function Tensors({ run }: { run: Run | null }) {
 }
 
 function Nothing({ run, problem, loading, n }: { run: Run | null; problem: string | null; loading: boolean; n: number }) {
-  if (!run) return <Empty title="This run is not here">Choose one of those that are, at the left.</Empty>
+  if (!run) return <Empty title="Unknown run">Choose a run on the left.</Empty>
   if (problem) return <Empty title="The run cannot be read">{problem}</Empty>
   if (loading) return <Empty title="Reading the run …" />
   if (n > 0) {
     return (
       <Empty title={`No tensor ${at.tensor.value}`} mark={false}>
         <p>
-          <b>{run.name}</b> kept {n} others.
+          <b>{run.name}</b> has {n} others.
         </p>
         <button type="button" class="button" onClick={() => update({ tensor: '' })}>
           Show the first of them
@@ -75,10 +75,10 @@ function Nothing({ run, problem, loading, n }: { run: Run | null; problem: strin
   }
   return (
     <Empty title="No tensors in this run">
-      <p>Keep some from the training, or choose another run:</p>
+      <p>Record some in the training, or choose another run:</p>
       <pre>{'run.log({"kernel": sg.Tensor(weights)}, step=step)\nrun.log({"activations": sg.Histogram(values)}, step=step)'}</pre>
       <p>
-        Or record what a live run observes: on the page <b>Ask</b>, keep a query such as <code>batch.params["dense"]</code>.
+        Or record a live run's observables: on the page <b>Ask</b>, record a query such as <code>batch.params["dense"]</code>.
       </p>
     </Empty>
   )

@@ -32,12 +32,12 @@ interface ToolsProps {
   shown: Shown
   run: string
   step: number
-  /** What is subtracted, and its step. */
+  /** The subtracted tensor and its step. */
   other: { run: string; step: number } | null
   onFind: (what: Place, name: string, everywhere: boolean) => void
 }
 
-/** What can be done with the table. */
+/** The tools of the table. */
 export function Tools({ shown, run, step, other, onFind }: ToolsProps) {
   const [everywhere, setEverywhere] = useState(false)
   const download = (format: 'csv' | 'npy') =>
@@ -60,7 +60,7 @@ export function Tools({ shown, run, step, other, onFind }: ToolsProps) {
           <span>Digits</span>
           <input type="number" min={0} max={17} value={at.digits.value} onChange={({ currentTarget }) => update({ digits: Math.min(17, Math.max(0, Math.round(currentTarget.valueAsNumber || 0))) })} />
         </label>
-        <label class="tool-select" title="Negative blue, positive orange. The strongest colour stands for the largest magnitude of the whole tensor, or for what most values are below: the mean and four standard deviations">
+        <label class="tool-select" title="Negative blue, positive orange. The strongest colour is the largest magnitude in the whole tensor, or the mean plus four standard deviations if that is less">
           <span>Colours</span>
           <select value={at.shade.value} onChange={({ currentTarget }) => update({ shade: currentTarget.value as (typeof SHADES)[number][0] })}>
             {SHADES.map(([shade, name]) => (

@@ -1,4 +1,4 @@
-// What a tensor is compared with: `run@when`, where no run means the same one.
+// The tensor to compare with: `run@when`; an empty run is the same one.
 
 import { nearest } from '../../views/bounds'
 

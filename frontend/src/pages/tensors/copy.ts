@@ -28,7 +28,7 @@ export async function copyCells(shown: Shown, rows: Window, columns: Window): Pr
     await navigator.clipboard.writeText(tsvOf(await cellsOf(shown, rows, columns)))
     tell('done', `Copied ${n_rows.toLocaleString('en')} × ${n_columns.toLocaleString('en')} ${n_rows * n_columns === 1 ? 'cell' : 'cells'}`)
   } catch (error) {
-    if (error instanceof DOMException) tell('error', 'The browser does not let this page copy. Download the slice instead.')
+    if (error instanceof DOMException) tell('error', 'The browser refused to copy. Download the slice instead.')
     else tellError(error)
   }
 }

@@ -20,7 +20,7 @@ const axis = (places: readonly number[], n: number): Axis => ({ start: places[0]
 
 function shownOf(part: Part, head: Table): Shown {
   const [n_rows, n_columns] = [head.n_rows ?? 1, head.n_columns ?? 1]
-  // What is in sight is asked for as it was fitted, so that cells never come from another slice.
+  // Visible cells are requested by the fitted slice, so that they never come from another one.
   const exact = { ...part, slice: head.slice, fit: false }
   const load = async (rows: Window, columns: Window, abort: AbortSignal): Promise<Cell[][]> => rowsOf(await fetchWindow(exact, rows, columns, abort))
   return {

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from sightglass.core.record import Record
 from sightglass.server.http_errors import bad_request, too_large
@@ -49,7 +51,7 @@ class HistogramsReply(msgspec.Struct, frozen=True, kw_only=True):
 class _Range:
     """Some records of a series, with the interface of a series."""
 
-    def __init__(self, series: Series, rows: Any) -> None:
+    def __init__(self, series: Series, rows: Sequence[int] | npt.NDArray[np.intp]) -> None:
         self._series = series
         self._rows = rows
         self.tag = series.tag
@@ -62,7 +64,7 @@ class _Range:
     def __getitem__(self, i: int, /) -> Record:
         return self._series[int(self._rows[i])]
 
-    def at(self, step: float, index: Any = None) -> Any:
+    def at(self, step: float, index: browse.Index | None = None) -> Any:
         """Return the value at a step."""
         return self._series.at(step, index)
 

@@ -100,7 +100,7 @@ def _media(runs: Runs, key: str, query: MediaQuery) -> Raw:
     return Raw(data=data, media_type=media_type if media_type in KNOWN else "application/octet-stream")
 
 
-def _picture(tag: str, value: Any, index: int) -> tuple[bytes, str]:
+def _picture(tag: str, value: object, index: int) -> tuple[bytes, str]:
     pictures = value if isinstance(value, tuple | list) else [value]
     n = len(value.value) if isinstance(value, Images) else len(pictures)
     if index >= n:
@@ -135,15 +135,16 @@ def _place(series: Series, step: float) -> int:
     return int(places[-1])
 
 
-def _infos(tag: str, value: Any) -> list[PictureInfo]:
+def _infos(tag: str, value: object) -> list[PictureInfo]:
     if isinstance(value, Images):
         pixels = np.asarray(value.value)
         captions = value.captions or ("",) * len(pixels)
         return [_info(Image(one, caption)) for one, caption in zip(pixels, captions, strict=True)]
     pictures = value if isinstance(value, tuple | list) else [value]
-    if not all(isinstance(one, Image | Figure) for one in pictures):
+    found = [one for one in pictures if isinstance(one, Image | Figure)]
+    if len(found) < len(pictures):
         raise Problem(400, "QueryError", f"Expected a picture under {tag!r}, got {type_name(value)}")
-    return [_info(one) for one in pictures]
+    return [_info(one) for one in found]
 
 
 def _info(picture: Image | Figure) -> PictureInfo:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from sightglass.server.access import Role
 from sightglass.server.runs.open_files import OpenFiles
@@ -15,6 +15,7 @@ from sightglass.server.runs.served_run import ServedRun
 from sightglass.storage.read.recording import Series
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +32,11 @@ class ApiRequest:
     role: Role
     key: str = ""
 
-    async def read(self, work: Callable[..., T], *arguments: Any) -> T:
+    async def read(self, work: Callable[[*Ts], T], *arguments: *Ts) -> T:
         """Run a function that reads files, in the pool for that."""
         return await asyncio.get_running_loop().run_in_executor(self.runs.file_pool, work, *arguments)
 
-    async def query(self, work: Callable[..., T], *arguments: Any) -> T:
+    async def query(self, work: Callable[[*Ts], T], *arguments: *Ts) -> T:
         """Run a function that queries a live run, in the pool for that."""
         return await asyncio.get_running_loop().run_in_executor(self.runs.live_pool, work, *arguments)
 

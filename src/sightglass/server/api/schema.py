@@ -147,7 +147,7 @@ def openapi(routes: Sequence[Route], *, version: str) -> dict[str, Any]:
     }
 
 
-def _referred(components: Mapping[str, Any], schemas: Any) -> list[str]:
+def _referred(components: Mapping[str, Any], schemas: object) -> list[str]:
     """Return the names of the components that schemas refer to, directly or indirectly."""
     found: list[str] = []
     waiting = [schemas]
@@ -159,7 +159,7 @@ def _referred(components: Mapping[str, Any], schemas: Any) -> list[str]:
     return found
 
 
-def _loosened(schema: Any) -> Any:
+def _loosened(schema: object) -> Any:
     """Allow strings for the numbers of a reply: those that JSON lacks, or that JavaScript would round."""
     if isinstance(schema, dict):
         loose = {name: _loosened(part) for name, part in schema.items()}
@@ -213,7 +213,7 @@ def _in_query(route: Route) -> list[dict[str, Any]]:
     ]
 
 
-def _is_json(kind: Any) -> bool:
+def _is_json(kind: object) -> bool:
     """Return whether a response is a struct or a list of structs, and not media types."""
     (kind,) = get_args(kind) or (kind,)
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from sightglass.core.errors import QueryError, RefusedQueryError
 from sightglass.core.values import is_extended
@@ -202,7 +203,7 @@ def _file(load: Load, shape: tuple[int, ...], step: float, text: str, query: Sli
     return Raw(data=file.getvalue(), media_type="application/octet-stream", name=name)
 
 
-def _thinned(values: Any, n: int) -> Any:
+def _thinned(values: npt.NDArray[Any], n: int) -> npt.NDArray[Any]:
     """Return float32 values of shape (n, n) at most: of each block NaN, or the value farthest from zero."""
     values = np.abs(values) if values.dtype.kind == "c" else values
     values = values.astype(np.float64 if values.dtype.itemsize > 4 else np.float32)

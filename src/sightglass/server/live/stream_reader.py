@@ -19,6 +19,7 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from sightglass.client.recorded.run import RecordedRun
 from sightglass.client.stream import Stream
@@ -46,6 +47,8 @@ MAX_REPLAYED_BYTES: Final = 256 * 2**20
 
 MAX_CANONICAL: Final = 512  # as many as the streams of one socket
 COUNTED: Final = ("n_events", "n_skipped", "n_dropped", "n_errors", "last_error", "stride", "spent_s")
+
+Numbers = npt.NDArray[Any]
 
 
 class StreamReader:
@@ -188,7 +191,7 @@ class StreamReader:
             self.backlog.add_items(n, items[::-1])
         self.ended = True
 
-    def _add_columns(self, start: int, steps: Any, wall_times: Any, values: Any, room: int) -> None:
+    def _add_columns(self, start: int, steps: Numbers, wall_times: Numbers, values: Numbers, room: int) -> None:
         """Add numbers, thinned if there is less room."""
         n = len(values)
         if n:

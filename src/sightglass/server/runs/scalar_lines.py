@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -217,7 +218,7 @@ def _columns(series: Series, start: int, stop: int) -> Floats:
     return rows
 
 
-def numbers(tag: str, values: Any) -> Any:
+def numbers(tag: str, values: npt.NDArray[Any] | Sequence[object]) -> npt.NDArray[Any]:
     """Return values as a column of numbers, with NaN for values that are not numbers.
 
     Raises:
