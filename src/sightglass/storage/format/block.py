@@ -78,6 +78,8 @@ _RAMP: Final = np.arange(2**14)  # blocks have fewer rows, except those that oth
 _PADDING: Final = [bytes(n) for n in range(8)]
 
 Array = npt.NDArray[Any]
+Values = Array | list[Any]
+"""A column: numbers of one type and shape, or other values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +160,7 @@ def encode(key: Key, columns: Columns, *, segment: int, since: int = 0, n_missed
     return parts
 
 
-def _type(values: Any) -> str:
+def _type(values: Values) -> str:
     """Name the type of the first value."""
     if isinstance(values, np.ndarray):
         if values.ndim > 1:
@@ -172,7 +174,7 @@ def _size(n_bytes: int) -> bytes:
     return bytes([n_bytes >> 7 * i & 0x7F | (0x80 if i < 4 else 0) for i in range(5)])
 
 
-def _encode_column(column: Any) -> tuple[int, list[Buffer]]:
+def _encode_column(column: Values | None) -> tuple[int, list[Buffer]]:
     if column is None:
         return ABSENT, []
     if isinstance(column, list):
@@ -183,7 +185,7 @@ def _encode_column(column: Any) -> tuple[int, list[Buffer]]:
     return DATA_TYPES[column.dtype.name], [raw(column)]
 
 
-def _encode_values(values: Any) -> tuple[int, tuple[int, ...], list[Buffer]]:
+def _encode_values(values: Values) -> tuple[int, tuple[int, ...], list[Buffer]]:
     arrays = [values] if isinstance(values, np.ndarray) else values
     first = arrays[0]
     if type(first) is np.ndarray and first.dtype.name in DATA_TYPES and (arrays is not values or first.ndim):
@@ -325,7 +327,7 @@ def raw_values(read: Callable[[int, int], memoryview], length: int) -> RawValues
     return raw
 
 
-def decode_alike(tails: Sequence[bytes], head: Any) -> dict[str, Any] | None:
+def decode_alike(tails: Sequence[bytes], head: np.void) -> dict[str, Any] | None:
     """Decode blocks whose heads say the same of their columns, many at once.
 
     Args:

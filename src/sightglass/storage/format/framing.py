@@ -384,7 +384,7 @@ class Scan:
         return Damage(path=self._file.path, offset=self.position, length=length, what=what)
 
 
-def _headers(window: Any) -> Iterator[tuple[int, int]]:
+def _headers(window: npt.NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
     """Yield where in a window a right header begins, and its length."""
     if not window.any():
         return
@@ -400,7 +400,7 @@ def _headers(window: Any) -> Iterator[tuple[int, int]]:
         stored |= window[places + 8 + i].astype(np.uint64) << np.uint64(8 * i)
     rotated = (crc >> np.uint64(15)) | (crc << np.uint64(17)) & np.uint64(0xFFFFFFFF)
     for place in places[stored == (rotated + np.uint64(0xA282EAD8)) & np.uint64(0xFFFFFFFF)].tolist():
-        yield place, _HEADER.unpack_from(window, place)[0]
+        yield place, _HEADER.unpack_from(window.data, place)[0]
 
 
 @cache

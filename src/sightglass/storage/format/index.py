@@ -16,13 +16,13 @@ import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
 
 from .block import COUNTS, KINDS, MIN_ROW_BYTES, Key
-from .block_entries import MAX_COUNT, ROW, BlockEntries
+from .block_entries import MAX_COUNT, ROW, BlockEntries, IndexRows
 from .framing import FOOTER_BYTES, HEADER_BYTES, Damage, RandomAccessFile, checksum
 
 MAGIC: Final = b"SGINDEX2"
@@ -139,7 +139,7 @@ def _is_about(header: Header, file: RandomAccessFile) -> bool:
     )
 
 
-def _is_sound(rows: Any, header: Header) -> bool:
+def _is_sound(rows: IndexRows, header: Header) -> bool:
     """Return whether rows can be those of blocks."""
     n, offset, length = rows["n"], rows["offset"], rows["length"]
     return bool(

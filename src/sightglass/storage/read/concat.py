@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.core.columns import CLOSED, COMPLETE, Columns
+from sightglass.storage.format.block import Array, Values
 
 USUAL: Final = {"n_events": (np.int64, 1), "flags": (np.uint8, COMPLETE | CLOSED)}
 PLAIN: Final = (np.float64, np.int64, np.bool_)
@@ -97,31 +98,35 @@ class Join:
             parts["steps"], parts["values"] = np.empty(0, np.int64), []
         return Columns(index=index, **{k: None if v is None else v[start:stop] for k, v in parts.items()})
 
-    def _add_steps(self, steps: Any, start: int, stop: int) -> None:
+    def _add_steps(self, steps: Array, start: int, stop: int) -> None:
         if self._steps is None:
             self._steps = np.empty(self._room, steps.dtype)
         elif self._steps.dtype != steps.dtype:
             self._steps = self._steps.astype(np.float64)
         self._steps[start:stop] = steps
 
-    def _add_values(self, values: Any, start: int, stop: int) -> None:
-        is_array = hasattr(values, "dtype")
+    def _add_values(self, values: Values, start: int, stop: int) -> None:
+        array = values if isinstance(values, np.ndarray) else None
         if self._values is None:
-            self._values = self._make_room(values) if is_array else []
+            self._values = [] if array is None else self._make_room(array)
         room = self._values
-        if is_array and not isinstance(room, list) and (values.dtype, values.shape[1:]) == (room.dtype, room.shape[1:]):
-            room[start:stop] = values
+        if (
+            array is not None
+            and not isinstance(room, list)
+            and (array.dtype, array.shape[1:]) == (room.dtype, room.shape[1:])
+        ):
+            room[start:stop] = array
             return
         if not isinstance(room, list):
             self._values = as_list(room[:start])
-        self._values += as_list(np.array(values)) if is_array else values
+        self._values += values if array is None else as_list(array.copy())
 
-    def _make_room(self, values: Any) -> Any:
+    def _make_room(self, values: Array) -> Values:
         shape = (self._room, *values.shape[1:])
         fits = math.prod(shape) * values.dtype.itemsize <= self._max_bytes
         return np.empty(shape, values.dtype) if fits else []
 
 
-def as_list(values: Any) -> list[Any]:
+def as_list(values: Array) -> list[Any]:
     """Return a column of values as a list, with Python's own numbers for NumPy's default types."""
     return values.tolist() if values.ndim == 1 and values.dtype in PLAIN else list(values)

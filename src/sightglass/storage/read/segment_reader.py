@@ -303,7 +303,7 @@ class SegmentReader:
             if isinstance(columns.values, list):
                 buffer = memoryview(b"")
 
-    def _load(self, entries: BlockEntries, row: Any, offset: int, buffer: memoryview) -> Columns:
+    def _load(self, entries: BlockEntries, row: np.void, offset: int, buffer: memoryview) -> Columns:
         n, length = self._file.readinto(offset + HEADER_BYTES, buffer), len(buffer) - FOOTER_BYTES
         body = buffer[:length]
         if n < len(buffer) or framing.checksum(body) != int.from_bytes(buffer[length:], "little"):
@@ -311,7 +311,7 @@ class SegmentReader:
         self._check(entries, row, body)
         return decode(body)
 
-    def _check(self, entries: BlockEntries, row: Any, body: memoryview) -> None:
+    def _check(self, entries: BlockEntries, row: np.void, body: memoryview) -> None:
         """Check that the block that was read is the one that was indexed.
 
         Raises:
@@ -367,7 +367,7 @@ def _row_bytes(raw: RawValues) -> int:
     return raw.dtype.itemsize * math.prod(raw.shape)
 
 
-def _part(value: Any, index: slices.Index | str) -> Any:
+def _part(value: object, index: slices.Index | str) -> Any:
     if isinstance(value, Tensor):
         value = value.value
     if not isinstance(value, np.ndarray | np.generic):

@@ -22,7 +22,7 @@ from sightglass.storage.tensors import browse, slices
 from sightglass.storage.tensors.statistics import Place, TensorStatistics
 
 from .concat import Join
-from .visible_rows import VisibleRows
+from .visible_rows import Pieces, VisibleRows
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -303,7 +303,7 @@ class Series:
             self._places = generation, len(view), steps, wall_times
         return steps, wall_times
 
-    def _block(self, view: VisibleRows, piece: Any) -> Columns:
+    def _block(self, view: VisibleRows, piece: np.void) -> Columns:
         """Read the block of a piece, which is cached for the next call.
 
         Raises:
@@ -349,7 +349,7 @@ class Series:
         return error
 
 
-def _read(view: VisibleRows, pieces: Any, index: int = 0) -> Join:
+def _read(view: VisibleRows, pieces: Pieces, index: int = 0) -> Join:
     join = Join(int((pieces["high"] - pieces["low"]).sum()), int(pieces["length"].sum()), index=index)
     for columns in view.read(pieces):
         if columns is not None:
@@ -357,12 +357,12 @@ def _read(view: VisibleRows, pieces: Any, index: int = 0) -> Join:
     return join
 
 
-def _read_places(view: VisibleRows, pieces: Any) -> tuple[Any, Any]:
+def _read_places(view: VisibleRows, pieces: Pieces) -> tuple[Any, Any]:
     columns = _read(view, pieces).columns()
     return columns.steps, columns.wall_times
 
 
-def _head_places(view: VisibleRows, pieces: Any) -> tuple[Any, Any]:
+def _head_places(view: VisibleRows, pieces: Pieces) -> tuple[Any, Any]:
     """Return the steps and wall times of blocks of one record, from their heads."""
     steps = view.column(pieces, "first_step")
     whole = (steps == np.trunc(steps)) & (np.abs(steps) < MAX_WHOLE)

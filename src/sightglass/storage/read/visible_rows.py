@@ -18,6 +18,7 @@ from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from sightglass.core.columns import Columns
 from sightglass.core.errors import DamagedError, QueryError
@@ -34,6 +35,8 @@ Group = tuple[float, list[Source]]
 PIECE: Final = np.dtype(
     [(name, "<i8") for name in ("group", "source", "entry", "low", "high", "index", "ordinal", "length")]
 )
+Pieces = npt.NDArray[np.void]
+"""Of dtype `PIECE`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +52,7 @@ class VisibleRows:
     """
 
     sources: list[Source]
-    pieces: Any
+    pieces: Pieces
     ends: Any
     shifts: list[int]
 
@@ -62,7 +65,7 @@ class VisibleRows:
             return int(self.pieces["index"][-1] + self.pieces["high"][-1] - self.pieces["low"][-1]) if len(self) else 0
         return int(self.between(row, row + 1)["index"][0])
 
-    def between(self, start: int, stop: int) -> Any:
+    def between(self, start: int, stop: int) -> Pieces:
         """Return the pieces of some rows, cut to them."""
         if stop <= start:
             return self.pieces[:0]
@@ -74,7 +77,7 @@ class VisibleRows:
         pieces["high"][-1] -= self.ends[last] - stop
         return pieces
 
-    def column(self, pieces: Any, name: str) -> Any:
+    def column(self, pieces: Pieces, name: str) -> Any:
         """Return a column of the index for the blocks of some pieces."""
         if not len(pieces):
             return np.empty(0, ROW[name])
@@ -82,7 +85,7 @@ class VisibleRows:
         column = np.concatenate([entries.rows[name] for _, entries in self.sources])
         return column[starts[pieces["source"]] + pieces["entry"]]
 
-    def read(self, pieces: Any) -> Iterator[Columns | None]:
+    def read(self, pieces: Pieces) -> Iterator[Columns | None]:
         """Read pieces; `None` for damaged ones. Arrays may be valid until the next piece only."""
         start = 0
         for source, run in groupby(pieces["source"].tolist()):
@@ -145,7 +148,7 @@ def make(groups: Sequence[Group], limits: Sequence[float], shifts: Sequence[int]
     return VisibleRows(sources, pieces, np.cumsum(pieces["high"] - pieces["low"]), list(shifts))
 
 
-def _visible(source: Source, limit: float) -> Any:
+def _visible(source: Source, limit: float) -> Pieces:
     """Return the rows of a file whose steps are below a limit."""
     part, entries = source
     rows = entries.rows

@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from sightglass.core import codec
 from sightglass.core.columns import FLOAT64, INT64, Columns, Row, of_rows, step_column, value_column
@@ -156,7 +157,7 @@ class ColumnBuilder:
             start = stop
 
 
-def _why(value: Any) -> str | None:
+def _why(value: object) -> str | None:
     return value.why if type(value) is UnstorableValue else None
 
 
@@ -199,7 +200,7 @@ def _steps(steps: Sequence[Any], indexes: Sequence[int]) -> Sequence[Any]:
     ]
 
 
-def _column(values: Any) -> Any:
+def _column(values: npt.NDArray[Any] | Sequence[Any]) -> npt.NDArray[Any] | list[Any]:
     """Make an array of numbers of one type, or a list of values and of `UnstorableValue`s."""
     if isinstance(values, np.ndarray):
         return values

@@ -139,7 +139,7 @@ class Merge:
             self._emit(held)
             yield
 
-    def _alone(self, place: int, payload: bytes, name: int, head: Any) -> _Piece:
+    def _alone(self, place: int, payload: bytes, name: int, head: np.void) -> _Piece:
         """Decode a block by itself; one that would not be written again to the same bytes is copied as it is."""
         named, since, n_missed = self._heads.named[name], int(head["since"]), int(head["n_missed"])
         columns: Columns | None = block.decode(memoryview(payload))
