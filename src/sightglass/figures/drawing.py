@@ -180,7 +180,7 @@ class Drawer:
         names = list(drawing.pngs)
         path = Path(message.output.folder) / at_step(self._files.stem(names[0]), message.step, "npz")
 
-        def about(tree: Any) -> Inputs:
+        def about(tree: object) -> Inputs:
             return Inputs(
                 version=VERSION, function=message.function, source=message.source, step=message.step, figures=names,
                 theme=message.output.theme, tree=tree,
@@ -198,7 +198,7 @@ def _theme(message: DrawFigure) -> contextlib.AbstractContextManager[object]:
     return theme(options.pop("style"), **options)
 
 
-def usual(value: Any) -> Any:
+def usual(value: object) -> Any:
     """Return arguments as a function expects them: arrays that it may change, of NumPy's own dtypes."""
     if isinstance(value, np.ndarray):
         return _wide(value) if is_extended(value.dtype) else value.copy()
@@ -207,7 +207,7 @@ def usual(value: Any) -> Any:
     return rebuild(value, usual) if is_container(value) else value
 
 
-def widened(value: Any) -> Any:
+def widened(value: object) -> Any:
     """Return a value whose arrays have NumPy's own dtypes; arrays that have them already are not copied."""
     if isinstance(value, np.ndarray | np.generic):
         return _wide(np.asarray(value)) if is_extended(value.dtype) else value

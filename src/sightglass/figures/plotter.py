@@ -40,7 +40,7 @@ FORMATS: Final = ("pdf", "svg", "png")
 FOLDER: Final = "figures"
 
 
-def no_plot(intermediates: Any) -> dict[str, Any]:
+def no_plot(intermediates: object) -> dict[str, Any]:
     """Draw nothing: the static `plot` of a base class whose models draw no figures.
 
     Args:

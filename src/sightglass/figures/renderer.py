@@ -26,7 +26,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from sightglass.core.threads import Background
 
@@ -221,7 +221,7 @@ def _private_ends() -> tuple[IO[bytes], IO[bytes]]:
 class _All:
     """A file whose `write` writes all of its argument."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self._file = file
 
     def write(self, data: Buffer) -> None:

@@ -51,7 +51,7 @@ class Arena:
             self._free = []
 
     def take(self, n_bytes: int) -> Region | None:
-        """Lend a region, or return `None` if there is no room."""
+        """Lend a region, or return `None` without room."""
         size = -(-n_bytes // PAGE) * PAGE
         with self._lock:
             for i, (start, length) in enumerate(self._free):
@@ -101,7 +101,7 @@ class Snapshot:
         n_bytes: The size of the copy.
     """
 
-    def __init__(self, value: Any, arena: Arena) -> None:
+    def __init__(self, value: object, arena: Arena) -> None:
         """Copy a value.
 
         Raises:
@@ -158,7 +158,7 @@ class PendingTransfer:
         return to_host(self.value)
 
 
-def start_transfer(value: Any) -> Any:
+def start_transfer(value: object) -> Any:
     """Return a value unchanged if all of it is on the host, else a `PendingTransfer`; never waits.
 
     Raises:
@@ -223,7 +223,7 @@ def _check_addressable(array: Any) -> None:
         )
 
 
-def _items(value: Any) -> list[Any]:
+def _items(value: object) -> list[Any]:
     found: list[Any] = []
     rebuild(value, found.append)
     return found

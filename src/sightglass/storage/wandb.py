@@ -230,7 +230,7 @@ def number(value: Any) -> int | float:
         raise UnsendableError(f"Expected a real number, got {type(value).__name__}") from None
 
 
-def encode(value: Any) -> Any:
+def encode(value: object) -> Any:
     """Convert a value to W&B's own type.
 
     Raises:

@@ -164,7 +164,7 @@ def _dtype(value: object) -> np.dtype[Any] | None:
     return np.dtype(type(value))
 
 
-def _cell(value: Any) -> tuple[Kind, Any] | tuple[None, str]:
+def _cell(value: object) -> tuple[Kind, Any] | tuple[None, str]:
     """Return the kind of a value and the value, or why tables cannot hold it."""
     value = to_host(value)
     if isinstance(value, Tensor):

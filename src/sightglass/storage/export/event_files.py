@@ -140,7 +140,7 @@ class _Writer:
             for tag in some.keys() - left_out.keys():
                 self._note_changes(tag, some[tag], whole)
 
-    def _note_changes(self, tag: str, value: Any, whole: bool) -> None:
+    def _note_changes(self, tag: str, value: object, whole: bool) -> None:
         """Count how the file changes a value."""
         changes = [] if whole else ["steps that are not 64-bit integers were cut to such"]
         if (
@@ -154,7 +154,7 @@ class _Writer:
         for why in changes:
             self._losses.add(self._run, tag, why, left_out=False)
 
-    def _overflows(self, value: Any) -> bool:
+    def _overflows(self, value: object) -> bool:
         if isinstance(value, bool | int | float):
             return LARGEST < abs(value) < math.inf
         array = value.value if isinstance(value, Tensor) else value

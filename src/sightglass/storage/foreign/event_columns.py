@@ -262,7 +262,7 @@ def _split(rows: Indexes, column: Indexes) -> list[Indexes]:
     return np.split(rows, np.flatnonzero(np.diff(column[rows])) + 1)
 
 
-def _columns(values: Values, rows: Indexes, column: Any) -> Columns:
+def _columns(values: Values, rows: Indexes, column: npt.NDArray[Any] | list[Any]) -> Columns:
     """Return rows as columns; the index is counted by the block's entry."""
     return Columns(
         index=0,

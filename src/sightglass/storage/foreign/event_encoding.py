@@ -57,7 +57,7 @@ def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield f"{prefix}{name}", value
 
 
-def encodable(value: Any) -> Encodable:
+def encodable(value: object) -> Encodable:
     """Convert a value to a type that other programs have.
 
     Numbers become floats; arrays and lists of numbers become NumPy arrays of at least one dimension; several images

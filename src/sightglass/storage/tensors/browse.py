@@ -214,7 +214,7 @@ def _records(source: TensorSource) -> Iterator[Record]:
             yield source[i]
 
 
-def array_of(tag: str, value: Any) -> npt.NDArray[Any]:
+def array_of(tag: str, value: object) -> npt.NDArray[Any]:
     """Return a value that was recorded under a tag as an array.
 
     Raises:
