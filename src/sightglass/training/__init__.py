@@ -1,1 +1,1 @@
-"""The training's side: events are announced here, answered if somebody asks, and acts are applied."""
+"""The side of the run: it takes events in, evaluates queries, applies commands, and serves clients."""
