@@ -26,7 +26,7 @@ def test_units_may_be_plural(text: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     "text", ["", "5", "min", "-5 s", "5 weeks", "1e3 s", "0 s", "0.1 ms", "5 s 3", "٣ s", "9" * 400 + " s", "nan s"]
 )
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_texts_that_are_not_durations_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^Expected a duration such as '5 min', '30 s', '500 ms' or '2 h', got '"):
         duration(text)
 
@@ -45,7 +45,7 @@ def test_the_clock_goes_on() -> None:
     assert clock.wall() > 1.7e9
 
 
-def test_an_unknown_name_comes_with_what_was_meant() -> None:
+def test_an_unknown_name_comes_with_the_closest_name() -> None:
     error = UnknownNameError("observable", "los", ["loss", "grads", "params", "step"], where="at event 'batch'")
     assert str(error) == (
         "Unknown observable 'los' at event 'batch'. Did you mean 'loss'? Known: grads, loss, params, step."

@@ -167,7 +167,7 @@ class Config:
         (np.ma.masked_array([1.0, 2.0], [False, False]), np.array([1.0, 2.0])),
     ],
 )
-def test_what_is_like_a_value_travels_as_one(value: Any, read: Any) -> None:
+def test_values_of_similar_types_are_encoded(value: Any, read: Any) -> None:
     assert same(decode(*encode(value)), read)
 
 
@@ -201,13 +201,13 @@ def nested(depth: int) -> Any:
         ),
     ],
 )
-def test_what_cannot_travel_says_where_it_is(value: Any, message: str) -> None:
+def test_errors_say_where_a_value_cannot_be_encoded(value: Any, message: str) -> None:
     with pytest.raises(UnsendableError) as caught:
         encode(value)
     assert str(caught.value) == message
 
 
-def test_what_holds_itself_cannot_travel() -> None:
+def test_a_value_that_contains_itself_cannot_be_encoded() -> None:
     value: list[Any] = []
     value.append(value)
     with pytest.raises(UnsendableError, match=f"^Expected at most {MAX_DEPTH} levels of nesting"):

@@ -65,7 +65,7 @@ def test_a_histogram_of_ordinary_numbers_is_that_of_numpy(samples: list[float], 
     assert histogram.counts.tolist() == counts.tolist()
 
 
-def test_a_histogram_says_what_it_is() -> None:
+def test_the_repr_of_a_histogram() -> None:
     histogram = Histogram([1.0, 2.0, 3.0], bins=2)
     assert repr(histogram) == "Histogram(2 bins, 3 values from 1 to 3)"
     assert histogram == Histogram.from_counts([1, 2], [1, 2, 3])
@@ -124,7 +124,7 @@ def test_freezing_reaches_into_plain_objects() -> None:
     assert freeze(looped, depth=2).me.me == repr(looped)
 
 
-def test_arrays_are_told_apart() -> None:
+def test_the_library_of_an_array() -> None:
     assert [array_kind(x) for x in (np.zeros(1), np.float64(1), 1.0, [1], None)] == ["numpy", None, None, None, None]
     assert not on_device({"a": [np.zeros(1), 1.0, (np.float32(1),)]})
     torch = pytest.importorskip("torch")
@@ -133,7 +133,7 @@ def test_arrays_are_told_apart() -> None:
     assert on_device({"a": (torch.zeros(1, device="meta"),)})
 
 
-def test_jax_arrays_are_told_apart() -> None:
+def test_the_library_of_a_jax_array() -> None:
     jax = pytest.importorskip("jax")
     assert array_kind(jax.numpy.zeros(1)) == "jax"
     assert on_device([jax.numpy.zeros(1)])

@@ -96,7 +96,7 @@ def test_a_value_that_waits_for_its_tail_does_not_change_either(text: str, make:
 @EVENTS
 @pytest.mark.parametrize("reducer", REDUCERS)
 @pytest.mark.parametrize("path", ["b.x", "b.x[0:2]", "b.x.T.T", "+b.x"])
-def test_a_reducer_keeps_nothing_that_the_program_overwrites(reducer: str, path: str, make: Any) -> None:
+def test_a_reducer_stores_nothing_that_the_program_overwrites(reducer: str, path: str, make: Any) -> None:
     call, _, args = reducer.partition("(")
     text = f"on('batch').map(lambda b: {path}).{call}({args.removesuffix(')')})"
     reused, fresh = Evaluation(parse(text)), Evaluation(parse(text))
@@ -112,7 +112,7 @@ def test_a_reducer_keeps_nothing_that_the_program_overwrites(reducer: str, path:
 
 @EVENTS
 @pytest.mark.parametrize("body", ["x", "x[:]", "where(x > a, x, a)", "a + x", "maximum(a, x)"])
-def test_an_accumulator_is_no_part_of_the_program(body: str, make: Any) -> None:
+def test_an_accumulator_shares_no_memory_with_the_program(body: str, make: Any) -> None:
     shared = make(1.0)
     made = reducer("reduce", {"fn": evaluator(lambda_of(f"lambda a, x: {body}")), "init": 0 * to_host(shared["x"])})
     state = made.update(made.start(), to_host(shared["x"]), 0)
@@ -121,7 +121,7 @@ def test_an_accumulator_is_no_part_of_the_program(body: str, make: Any) -> None:
     assert leaves(made.finish(state)) == before
 
 
-def test_an_observable_is_not_copied_where_nothing_keeps_it() -> None:
+def test_an_observable_is_not_copied_if_nothing_stores_it() -> None:
     evaluation = Evaluation(parse("on('batch').map(lambda b: b.x).sum(every=1)"))
     observables = numpy_event(1.0)
     assert evaluation.per_event(observables).value is observables["x"]

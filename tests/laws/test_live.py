@@ -90,7 +90,7 @@ def check(run: Any, node: Node, x: Any) -> None:
 
 @given(made.programs(), st.sampled_from([(0.3, -0.1), (-0.7, 0.2), (0.5, 0.4)]))
 @settings(max_examples=int(os.environ.get("SIGHTGLASS_JAX_EXAMPLES", "6")), deadline=None)
-def test_clients_get_what_was_logged(run: Any, node: Node, x: tuple[float, float]) -> None:
+def test_clients_get_all_logs(run: Any, node: Node, x: tuple[float, float]) -> None:
     check(run, made.distinct(node, count()) if holds_lanes(node) else node, jnp.asarray(x))
 
 
@@ -113,7 +113,7 @@ def test_each_kind_in_a_loop_that_is_the_event(run: Any, kind: type[Node], outer
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=4), st.sampled_from(WINDOWS), st.integers(1, 5))
 @settings(max_examples=examples(6), deadline=None)
-def test_what_is_reduced_on_the_way_is_what_the_host_reduces(run: Any, lengths: list[int], window: str, n: int) -> None:
+def test_reducing_in_the_program_equals_reducing_on_the_host(run: Any, lengths: list[int], window: str, n: int) -> None:
     """Of calls of all lengths: a loop's windows are those of the run."""
     event = f"e{next(names)}"
 

@@ -59,7 +59,7 @@ def same(a: Any, b: Any, *, exactly: bool) -> bool:
 @pytest.mark.parametrize("name", MERGEABLE)
 @settings(max_examples=examples(25))
 @given(values=st.lists(numbers, max_size=30), cuts=st.lists(st.integers(0, 40), max_size=4))
-def test_chunks_merge_to_what_one_by_one_gives(name: str, values: list[float], cuts: list[int]) -> None:
+def test_merged_chunks_equal_one_by_one(name: str, values: list[float], cuts: list[int]) -> None:
     made = reducer(name, MERGEABLE[name], seed=3)
     assert made.merge is not None
     pairs = list(enumerate(values))
@@ -160,7 +160,7 @@ def test_names_may_come_and_go() -> None:
         ([np.zeros(3), np.zeros(2)], "Expected arrays of one shape to reduce, got (3,) and (2,)"),
     ],
 )
-def test_what_cannot_be_reduced_says_so(values: list[Any], message: str) -> None:
+def test_values_that_cannot_be_reduced_are_refused(values: list[Any], message: str) -> None:
     with pytest.raises(EvaluationError) as caught:
         run(reducer("mean", {}), values)
     assert str(caught.value) == message
@@ -273,7 +273,7 @@ def test_reduce_refuses_another_structure(init: Any, fn: Any) -> None:
         run(reducer("reduce", {"fn": fn, "init": init}), [1])
 
 
-def test_reduce_gives_python_numbers_and_begins_anew() -> None:
+def test_reduce_gives_python_numbers_and_starts_again() -> None:
     made = reducer("reduce", {"fn": lambda acc, x: acc + x, "init": 0.0})
     assert run(made, [np.float32(1), np.float64(2)]) == 3.0
     assert type(run(made, [np.float64(2)])) is float
@@ -300,7 +300,7 @@ def deep_size(state: Any) -> int:
 
 
 @pytest.mark.parametrize("name", ["top", "sample", "collect"])
-def test_what_is_kept_is_bounded(name: str) -> None:
+def test_stored_values_are_bounded(name: str) -> None:
     args = {"collect": {"limit": 1000}, "top": {"k": 1000, "by": lambda x: 1}, "sample": {"k": 1000}}[name]
     value = np.broadcast_to(np.float64(1), (1024, 1024))
     with pytest.raises(RefusedQueryError, match=r"^Expected a result of at most 64 MiB, got 72 MiB$"):

@@ -158,7 +158,7 @@ def test_a_recorded_run_answers_as_the_live_one_did(asked, happenings, tmp_path_
     "on('batch').map(lambda b: b.count)",
     "on('batch').map(lambda b: b.half)",
 ])  # fmt: skip
-def test_what_was_recorded_is_what_the_live_stream_gave(query, tmp_path):
+def test_a_recording_equals_the_live_stream(query, tmp_path):
     rng = np.random.default_rng(0)
     with sg.init("law", dir=tmp_path, record=[query], budget=None) as run, sg.connect(run) as client:
         stream = client.stream(query)

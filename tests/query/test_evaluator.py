@@ -240,7 +240,7 @@ Point = namedtuple("Point", "x y")
         ("b.h.counts.sum()", 2),
     ],
 )
-def test_what_was_offered_can_be_read(text: str, wanted: Any) -> None:
+def test_parts_of_observables_can_be_read(text: str, wanted: Any) -> None:
     assert evaluate(text, **OFFERED) == wanted
 
 

@@ -119,7 +119,7 @@ OUTSIDE = [
 
 
 @pytest.mark.parametrize(("text", "message", "caret"), OUTSIDE, ids=[case[0] for case in OUTSIDE])
-def test_what_is_no_query(text: str, message: str, caret: int) -> None:
+def test_texts_that_are_not_queries(text: str, message: str, caret: int) -> None:
     _, said, place = refused(text)
     assert said.startswith(message)
     assert place == caret
@@ -147,7 +147,7 @@ def test_wide_letters_are_as_wide_as_in_a_terminal() -> None:
     assert caret == len("on('b').map(lambda b: ('日本', b.x.") + 2
 
 
-def test_what_is_no_text() -> None:
+def test_queries_that_are_not_strings() -> None:
     with pytest.raises(QuerySyntaxError, match=r"^Expected a query as text, got int$"):
         parse(5)  # type: ignore[arg-type]
     with pytest.raises(QuerySyntaxError, match=r"^Expected a query such as on\('batch'\)"):

@@ -74,7 +74,7 @@ def test_infinite_values_warn_of_nothing(name: str) -> None:
         assert len(run(text, [np.array([value, 1.0]) for value in values])) == 3
 
 
-def test_large_values_are_refused_where_they_would_be_kept() -> None:
+def test_large_values_are_refused_where_they_would_be_stored() -> None:
     large = np.zeros(20_000_000, np.float32)
     assert run("batch.x.norm().mean(every=1)", [large]) == [(0, 0.0, 1, True, True)]
     for text in ("batch.x", "batch.x + 0", "(batch.x, 1)", "batch.x.last(every=1)", "batch.x.mean(every=1)"):
@@ -82,7 +82,7 @@ def test_large_values_are_refused_where_they_would_be_kept() -> None:
             run(text, [large])
 
 
-def test_conditions_of_windows_and_steps_are_single_values() -> None:
+def test_conditions_of_windows_and_stages_are_single_values() -> None:
     with pytest.raises(EvaluationError, match=r"^Expected a single boolean, got bool\[2\]"):
         run("on('batch').where(lambda b: b.x > 0)", [np.zeros(2)])
     with pytest.raises(EvaluationError, match=r"^Expected a single boolean, got bool\[2\]"):

@@ -80,7 +80,7 @@ def test_the_first_map_done_is_the_whole_query_on_its_values(text: str, events: 
 
 
 @given(events=happenings)
-def test_what_a_condition_held_back_leaves_groups_complete_and_what_failed_does_not(events: list[Any]) -> None:
+def test_dropped_events_leave_groups_complete_and_failed_events_do_not(events: list[Any]) -> None:
     query = parse("on('batch').where(lambda b: b.x > 1).map(lambda b: b.x).sum(every=3)")
     for held in (True, False):
         pipeline = remaining(query, 2, held=held)
@@ -135,7 +135,7 @@ def test_functions_of_the_run_are_found_and_unknown_ones_refused() -> None:
         remaining(query, 1)
 
 
-def test_functions_of_what_is_done_need_not_be_known() -> None:
+def test_functions_of_stages_that_are_done_may_be_unknown() -> None:
     pipeline = remaining(parse("on('batch').map(lambda b: double(b.x)).max(every=2)"), 1)
     pipeline.post(PipelineItem(0, 0, 0.0, 1), ordinal=0, wall_time=0.0)
     assert [item.value for item in pipeline.post(PipelineItem(1, 1, 1.0, 5), ordinal=1, wall_time=1.0)] == [5]

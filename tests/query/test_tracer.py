@@ -59,7 +59,9 @@ REFUSALS: list[tuple[str, Callable[[Any], Any], str]] = [
 
 
 @pytest.mark.parametrize(("function", "message"), [case[1:] for case in REFUSALS], ids=[case[0] for case in REFUSALS])
-def test_what_would_be_baked_in_raises_and_says_what_to_write(function: Callable[[Any], Any], message: str) -> None:
+def test_operations_that_python_decides_say_what_to_write(
+    function: Callable[[Any], Any], message: str
+) -> None:
     with pytest.raises(QuerySyntaxError) as raised:
         trace(function)
     assert message in str(raised.value)
@@ -250,7 +252,7 @@ def test_wrong_numbers_of_arguments(function: Callable[..., Any], n: int) -> Non
         on("b").map(function)
 
 
-def test_what_is_no_function() -> None:
+def test_values_that_are_not_functions() -> None:
     with pytest.raises(QuerySyntaxError, match=r"^Expected a function such as lambda b: b.loss, got 5$"):
         on("b").map(5)  # type: ignore[arg-type]
 
@@ -318,7 +320,7 @@ def test_calls_are_checked_where_they_are_written() -> None:
         trace(lambda b: {1: b.x})
 
 
-def test_shadowed_names_are_told_apart() -> None:
+def test_shadowed_names_differ() -> None:
     tree = trace(lambda v: v.p.map(lambda v: v.q.map(lambda v, v_: v + v_)))
     assert str(tree) == "lambda v: v.p.map(lambda v_: v_.q.map(lambda v__, v___: v__ + v___))"
     assert tree == lambda_of("lambda a: a.p.map(lambda b: b.q.map(lambda c, d: c + d))")

@@ -92,7 +92,7 @@ def test_parameters_and_gradients_compile_nothing(desk):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_one_compilation_at_each_change_of_what_is_asked(desk, way, n_hooks):
+def test_one_compilation_at_each_change_of_queries(desk, way, n_hooks):
     loop = Loop(desk, way)
     assert loop.compiled(3) == 1
     relu = desk.ask("batch.activations['1'].mean()")

@@ -50,7 +50,7 @@ def lane(monkeypatch):
     return lane
 
 
-def test_what_departs_arrives_when_it_is_waited_for(lane):
+def test_a_copy_arrives_when_it_is_read(lane):
     value = {
         "norms": {f"layer{i}": torch.tensor(float(i)) for i in range(50)},
         "large": torch.arange(10_000.0).reshape(100, 100).T,
@@ -88,7 +88,7 @@ def test_one_tensor_at_two_places(lane):
     assert first.tolist() == second.tolist() == [1.0, 2.0]
 
 
-def test_what_is_on_the_host_stays():
+def test_values_on_the_host_stay():
     value = {"x": torch.ones(3), "y": np.ones(2), "z": 1.0}
     assert device_copy.start_copy(value) is value
 

@@ -57,7 +57,7 @@ def whole(text):
 
 
 @given(st.lists(st.sampled_from(ATOMS), min_size=1, max_size=3), st.sampled_from(["+", "*", "-"]))
-def test_both_halves_give_what_the_query_gives(atoms, operator):
+def test_parts_and_rest_give_the_result_of_the_query(atoms, operator):
     text = f"on('batch').map(lambda b: {f' {operator} '.join(atoms)})"
     assert ahead(text)[0] == pytest.approx(whole(text))
 
@@ -118,7 +118,7 @@ def test_a_module_with_a_name_offers_nothing_beside_it():
         ("(b.grads['a'], b.y)", False),
     ],
 )
-def test_what_could_be_the_programs_own_is_copied(expression, new):
+def test_views_of_the_programs_tensors_are_copied(expression, new):
     query = parse(f"on('batch').map(lambda b: {expression})")
     assert gives_new(query, split(query, OFFERS)[0]) is new
 

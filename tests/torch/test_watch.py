@@ -88,7 +88,7 @@ def test_gradients_of_activations_are_those_of_what_a_module_returned(desk, n_ho
     assert n_hooks(loop.model) == 0
 
 
-def test_what_has_no_gradient_shows_none(desk):
+def test_parameters_without_a_gradient_have_none(desk):
     loop = Loop(desk)
     flow = desk.ask("batch.activation_grads['2']")
     loop.step()
@@ -214,7 +214,7 @@ def test_an_activation_holds_no_graph(desk):
     assert {name: a.grad_fn for name, a in loop.watch._works[0].found.items()} == {"0": None, "1": None, "2": None}
 
 
-def test_an_event_without_a_step_is_held_back(desk):
+def test_an_event_without_a_step_is_skipped(desk):
     loop = Loop(desk)
     norm, loss = desk.ask("batch.grads['0.bias'].norm()"), desk.ask("batch.loss")
     loop.step()
@@ -337,7 +337,7 @@ def test_an_error_in_a_part_costs_the_query_and_not_the_run(desk, n_hooks):
     assert len(desk.values(fine)) == 4
 
 
-def test_what_is_too_large_is_refused_before_it_is_copied(desk):
+def test_large_tensors_are_refused_before_they_are_copied(desk):
     loop = Loop(desk, nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2**22 + 2**18)))
     answer = desk.ask("batch.grads")
     for _ in range(4):
@@ -439,7 +439,7 @@ def test_modules_that_return_several_tensors(desk):
     assert desk.one(hidden) == (1, 5, 3)
 
 
-def test_a_module_that_is_gone_brings_nothing(desk):
+def test_a_deleted_module_has_no_observables(desk):
     loop = Loop(desk)
     desk.ask("batch.params.map(lambda n, p: norm(p))")
     loop.step()
@@ -464,7 +464,7 @@ def test_a_disabled_run_watches_nothing():
         assert sgt.watch(small(), run) is None
 
 
-def test_a_client_sees_what_there_is(desk):
+def test_describe_lists_the_observables(desk):
     loop = Loop(desk)
     loop.step()
     with sg.connect(desk.run) as client:
