@@ -59,9 +59,7 @@ REFUSALS: list[tuple[str, Callable[[Any], Any], str]] = [
 
 
 @pytest.mark.parametrize(("function", "message"), [case[1:] for case in REFUSALS], ids=[case[0] for case in REFUSALS])
-def test_operations_that_python_decides_say_what_to_write(
-    function: Callable[[Any], Any], message: str
-) -> None:
+def test_operations_that_python_decides_say_what_to_write(function: Callable[[Any], Any], message: str) -> None:
     with pytest.raises(QuerySyntaxError) as raised:
         trace(function)
     assert message in str(raised.value)
