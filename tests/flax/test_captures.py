@@ -50,7 +50,7 @@ def test_sown_finds_every_leaf_of_its_key_once(tree: dict[str, Any], key: str) -
         assert place[key] == values
 
 
-def test_what_other_frameworks_hand_in() -> None:
+def test_collections_of_other_frameworks() -> None:
     array = np.ones(2)
     plain = {"layer10": {"x": [array, array]}, "layer9": {"x": array}}
     assert {path: len(values) for path, values in sown(plain, "x").items()} == {"layer9": 1, "layer10": 2}

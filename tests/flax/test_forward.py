@@ -54,7 +54,7 @@ def test_nnx_is_nested_by_path() -> None:
 
 
 @BOTH
-def test_what_was_sown_stands_in_order(given: Any) -> None:
+def test_sown_values_are_in_order(given: Any) -> None:
     _, _, meta = forward(*given(), (X, Y))
     first, second = next(iter(jax.tree.leaves(meta["plots"], is_leaf=lambda leaf: isinstance(leaf, tuple))))
     np.testing.assert_array_equal(jnp.tanh(first), second)
@@ -129,7 +129,7 @@ class Costly(nn.Module):
         return x, x.sum()
 
 
-def test_what_is_computed_for_a_sow_alone_is_no_part_of_the_compiled_program() -> None:
+def test_values_only_computed_to_be_sown_are_not_in_the_compiled_program() -> None:
     def text(sows: bool, capture: bool) -> str:
         return jax.jit(lambda x: forward(Costly(sows), {}, (x,), intermediates=capture)).lower(X).as_text()
 
@@ -146,7 +146,7 @@ def test_an_nnx_model_stays_as_it_was() -> None:
     assert not any(hasattr(part, "__captures__") for _, part in nnx.iter_modules(model))
 
 
-def test_a_pass_that_fails_leaves_nothing_behind() -> None:
+def test_a_pass_that_fails_changes_nothing() -> None:
     model = NNX(nnx.Rngs(0))
     with pytest.raises(TypeError):
         forward(model, None, (jnp.ones((3, 5)), Y))
@@ -220,7 +220,7 @@ def test_a_model_without_a_loss() -> None:
         ask(deterministic=False)
 
 
-def test_dropout_is_on_when_asked_for() -> None:
+def test_dropout_can_be_enabled() -> None:
     state, params = linen()
     key = {"dropout": jax.random.key(1)}
     quiet, noisy = forward(state, params, (X, Y)), forward(state, params, (X, Y), deterministic=False, rngs=key)

@@ -22,7 +22,7 @@ def described(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: (type(leaf).__name__, leaf.shape, leaf.dtype.name), tree)
 
 
-def test_they_are_what_a_pass_captures() -> None:
+def test_they_match_the_captures_of_a_pass() -> None:
     *_, real = jax.device_get(sgf.forward(Linen(), params_of(Linen()), (X, Y)))
     fake = sgf.mock_intermediates(Linen(), SHAPE, SHAPE)
     assert jax.tree.structure(fake) == jax.tree.structure(real)

@@ -22,7 +22,7 @@ class DrawingNNX(NNX):
         return {}
 
 
-def test_who_draws() -> None:
+def test_draws() -> None:
     for kind in (sgf.Module, sgf.NNXModule):
         assert kind.plot is no_plot
         assert kind.plot({"plots": {}}) == {}
@@ -60,13 +60,13 @@ def test_outside_of_a_capture_nothing_is_recorded() -> None:
     assert isinstance(model.apply({"params": params}, X, Y, deterministic=True), tuple), "no second output"
 
 
-def test_flax_captures_by_itself_what_our_modules_sow() -> None:
+def test_flax_itself_captures_what_our_modules_sow() -> None:
     block = NNXBlock(nnx.Rngs(0))
     _, found = nnx.capture(block, nnx.variable_type_from_name("plots"))(X)
     assert [value.shape for value in found["h"].get_value()] == [X.shape, X.shape]
 
 
-def test_figures_come_of_what_is_captured() -> None:
+def test_figures_are_drawn_from_captured_values() -> None:
     written: list[Any] = []
 
     class Sink:

@@ -88,7 +88,7 @@ def check(got: Any, want: Any) -> None:
 @given(values=columns, ok=masks)
 @example(values=np.full((N, 2), np.inf, np.float32), ok=np.arange(N) == 3)
 @example(values=np.full((N, 2), 7e5, np.float32), ok=np.ones(N, bool))
-def test_it_is_what_numpy_makes_of_what_happened(name: str, values: Array, ok: Array) -> None:
+def test_it_equals_numpy_on_the_events_that_happened(name: str, values: Array, ok: Array) -> None:
     made, expected = KINDS[name]
     got = finished(made, in_a_scan(made)(values, ok))
     if ok.any() or name == "count":
@@ -264,7 +264,7 @@ def test_counts_stay_at_their_largest_and_sums_wrap() -> None:
     assert int(total.finish(total.step(total.step(total.start(0), 2**31 - 1), 1)).value[0]) == -(2**31)
 
 
-def test_a_histogram_counts_what_is_outside_of_the_edges_apart() -> None:
+def test_a_histogram_counts_values_outside_the_edges_separately() -> None:
     logs = logdict({"x": jnp.array([[-5, 0.5], [7, jnp.nan], [jnp.inf, -jnp.inf], [1, 0]])}).reduce(
         histogram([0, 0.5, 1])
     )
@@ -316,7 +316,7 @@ def test_a_plan_says_which_tag_is_accumulated_how() -> None:
     assert str(unknown.value) == "Unknown tag 'los' in `reduce`. Did you mean 'loss'? Known: grads, loss."
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     with pytest.raises(UnknownNameError) as unknown:
         accumulator("men")
     assert str(unknown.value).startswith(

@@ -65,7 +65,7 @@ def losses(x):
     return x * 2
 
 
-def test_the_price_is_told_and_must_be_confirmed(client):
+def test_the_price_must_be_confirmed(client):
     for ask in (client.stream, client.record):
         with pytest.raises(sg.UnconfirmedError, match=r"every jitted function .* Ask again with confirm=True"):
             ask("jax.loss")
@@ -73,7 +73,7 @@ def test_the_price_is_told_and_must_be_confirmed(client):
     assert wanted.value is None
 
 
-def test_a_step_that_runs_already_is_looked_into_and_left_as_it_was(run, client):
+def test_a_running_step_is_queried_and_left_unchanged(run, client):
     step = Counted(losses)
     x = jnp.arange(3.0)
     step(x)
@@ -120,7 +120,7 @@ def test_logs_in_loops_branches_and_lanes(run, client):
     assert (record.n_events, record.value, record.complete) == (4, 2.5, True)
 
 
-def test_thunks_are_traced_where_their_value_is_asked_for(client):
+def test_thunks_are_traced_only_for_queried_values(client):
     called = []
 
     def thunk():
@@ -146,7 +146,7 @@ def test_a_query_without_a_window_of_its_own_is_refused(run, client):
         next(iter(stream))
 
 
-def test_what_a_query_cannot_do_ends_its_stream_and_nothing_else(run, client):
+def test_a_query_that_fails_ends_only_its_own_stream(run, client):
     step = Counted(losses)
     wrong = client.stream(sg.on("jax").map(lambda e: e.x.wrong), confirm=True)
     right = client.stream("jax.loss", confirm=True)

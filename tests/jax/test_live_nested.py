@@ -10,14 +10,14 @@ from jax import lax
 
 from sightglass.jax import log, spool, tap
 
-from .living import Desk, until
+from .queried_run import QueriedRun, until
 
 
 @pytest.fixture
-def desk(tmp_path):
-    desk = Desk(dir=tmp_path)
-    yield desk
-    desk.close()
+def queried(tmp_path):
+    queried = QueriedRun(dir=tmp_path)
+    yield queried
+    queried.close()
 
 
 def inner(x):
@@ -28,7 +28,7 @@ def inner(x):
     return lax.scan(body, 0.0, x)[0]
 
 
-def test_a_spool_within_gives_the_same_logs_whether_somebody_asks_or_not(desk):
+def test_an_inner_spool_returns_the_same_logs_with_and_without_queries(queried):
     @jax.jit
     def f(x):
         out, logs = spool(inner)(x)
@@ -37,15 +37,15 @@ def test_a_spool_within_gives_the_same_logs_whether_somebody_asks_or_not(desk):
 
     x = jnp.arange(3.0)
     _, before = f(x)
-    step = desk.live(f, x)
-    stream = desk.ask(lambda: step(x), "batch.out")
+    step = queried.live(f, x)
+    stream = queried.query(lambda: step(x), "batch.out")
     _, after = step(x)
     assert list(after) == list(before) == ["v"]
     np.testing.assert_array_equal(after["v"], before["v"])
-    assert desk.values(stream) == [3.0]
+    assert queried.values(stream) == [3.0]
 
 
-def test_a_tap_within_sees_the_same_logs_whether_somebody_asks_or_not(desk):
+def test_an_inner_tap_sees_the_same_logs_with_and_without_queries(queried):
     seen = []
 
     @jax.jit
@@ -55,8 +55,8 @@ def test_a_tap_within_sees_the_same_logs_whether_somebody_asks_or_not(desk):
         return out
 
     x = jnp.arange(3.0)
-    step = desk.live(f, x)
-    desk.ask(lambda: step(x), "batch.out")
+    step = queried.live(f, x)
+    queried.query(lambda: step(x), "batch.out")
     jax.effects_barrier()
     seen.clear()
     jax.block_until_ready(step(x))
@@ -64,7 +64,7 @@ def test_a_tap_within_sees_the_same_logs_whether_somebody_asks_or_not(desk):
     assert seen == [["v"]] * 3
 
 
-def test_what_a_spool_within_passes_on_can_be_asked_for(desk):
+def test_logs_that_an_inner_spool_keeps_can_be_queried(queried):
     @jax.jit
     def f(n):
         def body(c):
@@ -75,14 +75,14 @@ def test_what_a_spool_within_passes_on_can_be_asked_for(desk):
         log({"last": logs["c"][0]})
         return out
 
-    step = desk.live(f, 4)
-    env, last = desk.ask(lambda: step(4), "env.c", "batch.last")
+    step = queried.live(f, 4)
+    env, last = queried.query(lambda: step(4), "env.c", "batch.last")
     step(4)
-    assert desk.values(env) == [0, 1, 2, 3]
-    assert desk.values(last) == [3]
+    assert queried.values(env) == [0, 1, 2, 3]
+    assert queried.values(last) == [3]
 
 
-def test_an_act_that_waits_for_an_event_within_waits_for_the_call(desk):
+def test_an_act_that_waits_for_an_event_within_waits_for_the_call(queried):
     @jax.jit
     def f(x):
         def body(c, _):
@@ -91,37 +91,37 @@ def test_an_act_that_waits_for_an_event_within_waits_for_the_call(desk):
 
         return lax.scan(body, x, None, length=3)[0]
 
-    control = desk.run.control("lr", 0.1)
-    step = desk.live(f, 0)
-    desk.ask(lambda: step(0), "inner.c")
-    act = desk.telemetry.commands.queue
+    control = queried.run.control("lr", 0.1)
+    step = queried.live(f, 0)
+    queried.query(lambda: step(0), "inner.c")
+    act = queried.telemetry.commands.queue
     from sightglass.training.commands import Command
 
-    desk.telemetry.commands.add(Command(id=1, client="c", kind="set", name="lr", value=0.5, at="inner"))
+    queried.telemetry.commands.add(Command(id=1, client="c", kind="set", name="lr", value=0.5, at="inner"))
     assert control.value == 0.1
     step(0)
     assert control.value == 0.5
     assert act.history[-1].event == "batch"
 
 
-def test_a_cell_that_is_run_again_takes_the_place_of_its_step(desk):
+def test_a_cell_that_is_run_again_takes_the_place_of_its_step(queried):
     def cell(factor):
         @jax.jit
         def train(x):
             log({"loss": x.sum() * factor})
             return x + 1
 
-        return desk.live(train, jnp.ones(2))
+        return queried.live(train, jnp.ones(2))
 
     first = cell(1)
-    stream = desk.ask(lambda: first(jnp.ones(2)), "batch.loss")
+    stream = queried.query(lambda: first(jnp.ones(2)), "batch.loss")
     second = cell(10)
     np.testing.assert_array_equal(first(jnp.ones(2)), [2.0, 2.0])
-    assert desk.values(stream) == []
+    assert queried.values(stream) == []
     until(lambda: (jax.block_until_ready(second(jnp.ones(2))), stream.latest.value == 20.0)[1])
 
 
-def test_an_event_that_a_static_argument_moves_into_a_loop_is_refused(desk):
+def test_an_event_that_a_static_argument_moves_into_a_loop_is_refused(queried):
     def f(x, looped):
         def body(c, _):
             log({"c": c}, event="inner")
@@ -130,7 +130,7 @@ def test_an_event_that_a_static_argument_moves_into_a_loop_is_refused(desk):
         return lax.scan(body, x, None, length=3)[0] if looped else body(x, None)[0]
 
     plain = jax.jit(f, static_argnums=1)
-    step = desk.live(plain, 0, False)
-    desk.ask(lambda: step(0, False), "inner.c")
-    assert "Error" in desk.refused(lambda: step(0, True), "on('inner').map(lambda b: b.c + 1)")
+    step = queried.live(plain, 0, False)
+    queried.query(lambda: step(0, False), "inner.c")
+    assert "Error" in queried.refused(lambda: step(0, True), "on('inner').map(lambda b: b.c + 1)")
     assert step(0, True) == 3

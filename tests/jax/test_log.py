@@ -20,7 +20,7 @@ def test_an_unwanted_log_is_not_in_the_program():
     assert [eqn.primitive.name for eqn in jaxpr.eqns] == ["sin"]
 
 
-def test_it_hands_back_what_was_given():
+def test_it_returns_its_values():
     logs = log({"loss": jnp.float32(0.5), "grads": {"w": jnp.ones(2)}}, step=3, prefix="a/")
     assert list(logs) == ["a/loss", "a/grads"]
     assert logs["a/loss"].tolist() == [0.5]
@@ -110,7 +110,7 @@ def test_importing_touches_no_device():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_programs_around_it_stay_what_they_are():
+def test_programs_around_it_do_not_change():
     def f(x):
         log({"x": x})
         return x * 2

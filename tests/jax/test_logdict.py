@@ -108,7 +108,7 @@ def test_it_is_a_pytree(logs: logdict) -> None:
 
 @unhurried
 @given(logdicts(masked=True))
-def test_only_what_happened_is_read(logs: logdict) -> None:
+def test_events_that_did_not_happen_are_not_read(logs: logdict) -> None:
     host = logs.to_numpy()
     assert not host.valid
     for tag in logs:
@@ -320,7 +320,7 @@ def test_printing() -> None:
     assert len(repr(logdict({"big": np.ones((1000, 5000))}))) < 100
 
 
-def test_what_is_wrong_is_said() -> None:
+def test_misuse_raises_with_the_reason() -> None:
     logs = logdict({"x": jnp.ones((2, 3))}, {"step": {"x": jnp.arange(2)}})
     traced: list[Any] = []
     for refused, kind, message in [

@@ -15,14 +15,14 @@ from sightglass.jax import log
 from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
 
-from .living import Desk
+from .queried_run import QueriedRun
 
 
 @pytest.fixture
-def desk(tmp_path):
-    desk = Desk(dir=tmp_path)
-    yield desk
-    desk.close()
+def queried(tmp_path):
+    queried = QueriedRun(dir=tmp_path)
+    yield queried
+    queried.close()
 
 
 def logged(c, i):
@@ -69,16 +69,16 @@ STARTS = [4, 1, 3, 2, 6, 1, 0, 5]
 
 
 @pytest.mark.parametrize("function", LOOPS)
-def test_each_pass_is_an_event_in_order(desk, function):
-    step = desk.live(function, 3)
-    stream = desk.ask(lambda: step(3), "batch.c")
-    before = desk.telemetry.subscriptions.sources["batch"].n_events
+def test_each_pass_is_an_event_in_order(queried, function):
+    step = queried.live(function, 3)
+    stream = queried.query(lambda: step(3), "batch.c")
+    before = queried.telemetry.subscriptions.sources["batch"].n_events
     for start in STARTS:
         jax.block_until_ready(step(start))
-    records = desk.take(stream)
+    records = queried.new_records(stream)
     assert [r.value for r in records] == [v for start in STARTS for v in by_hand(function, start)]
     assert [r.step for r in records] == list(range(before, before + len(records)))
-    assert desk.telemetry.subscriptions.sources["batch"].n_events == before + len(records)
+    assert queried.telemetry.subscriptions.sources["batch"].n_events == before + len(records)
 
 
 REDUCED = [
@@ -93,14 +93,14 @@ REDUCED = [
 
 
 @pytest.mark.parametrize("function", LOOPS)
-def test_what_is_reduced_is_what_the_host_would_reduce_of_all_events(desk, function):
+def test_reductions_equal_those_of_all_events_on_the_host(queried, function):
     """Several rates at once, over several calls, with the windows of the run."""
-    step = desk.live(function, 3)
-    streams = [desk.client.stream(query) for query in REDUCED]
-    each = desk.ask(lambda: step(3), "batch.c")
+    step = queried.live(function, 3)
+    streams = [queried.client.stream(query) for query in REDUCED]
+    each = queried.query(lambda: step(3), "batch.c")
     for start in STARTS:
         jax.block_until_ready(step(start))
-    desk.take(each)
+    queried.new_records(each)
     for query, stream in zip(REDUCED, streams, strict=True):
         evaluation, wanted = Evaluation(parse(query)), []
         for r in each.since(0)[1]:  # all began with the same call
@@ -111,71 +111,71 @@ def test_what_is_reduced_is_what_the_host_would_reduce_of_all_events(desk, funct
     assert len(streams[0].since(0)[1]) > 4
 
 
-def test_a_buffer_that_is_smaller_than_a_window_is_sent_when_it_is_full(desk, monkeypatch):
+def test_a_buffer_that_is_smaller_than_a_window_is_sent_when_it_is_full(queried, monkeypatch):
     monkeypatch.setattr("sightglass.jax.ondemand.loop_buffer.MAX_BUFFERED", 3)
-    step = desk.live(scanned, 0)
-    stream = desk.ask(lambda: step(0), "on('batch').map(lambda b: b.c).collect(every=10)")
+    step = queried.live(scanned, 0)
+    stream = queried.query(lambda: step(0), "on('batch').map(lambda b: b.c).collect(every=10)")
     for start in range(6):
         jax.block_until_ready(step(start))
-    values = [[int(v) for v in record.value] for record in desk.take(stream)][1:]
+    values = [[int(v) for v in record.value] for record in queried.new_records(stream)][1:]
     wanted = [by_hand(scanned, start) + by_hand(scanned, start + 1) for start in range(5)]
     assert len(values) >= 2
     assert all(value in wanted for value in values)
 
 
-def test_windows_are_aligned_to_the_run_and_complete(desk):
-    step = desk.live(scanned, 0)
-    mean = desk.ask(lambda: step(0), "on('batch').map(lambda b: b.c).mean(every=7)")
+def test_windows_are_aligned_to_the_run_and_complete(queried):
+    step = queried.live(scanned, 0)
+    mean = queried.query(lambda: step(0), "on('batch').map(lambda b: b.c).mean(every=7)")
     for _ in range(7):
         jax.block_until_ready(step(0))
-    records = desk.take(mean)
+    records = queried.new_records(mean)
     assert len(records) == 5
     assert {(r.complete, r.n_events, (r.step + 1) % 7) for r in records} == {(True, 7, 0)}
 
 
 @pytest.mark.parametrize("function", LOOPS)
-def test_without_a_window_each_call_is_a_group(desk, function):
-    step = desk.live(function, 3)
-    total, peak = desk.ask(
+def test_without_a_window_each_call_is_a_group(queried, function):
+    step = queried.live(function, 3)
+    total, peak = queried.query(
         lambda: step(3), "on('batch').map(lambda b: b.c).sum()", "on('batch').map(lambda b: b.c).max(every=1).max()"
     )
     for start in (3, 2, 5):
         jax.block_until_ready(step(start))
-    assert desk.values(total) == [sum(by_hand(function, start)) for start in (3, 2, 5)]
-    assert desk.values(peak) == [max(by_hand(function, start)) for start in (3, 2, 5)]
+    assert queried.values(total) == [sum(by_hand(function, start)) for start in (3, 2, 5)]
+    assert queried.values(peak) == [max(by_hand(function, start)) for start in (3, 2, 5)]
 
 
-def test_a_group_of_windows_ends_behind_the_last_window_whatever_else_is_asked(desk):
+def test_a_group_of_windows_ends_after_the_last_window_with_any_other_query(queried):
     """The call ends for one rate before it ends for the other."""
-    step = desk.live(scanned, 0)
-    each, peak = desk.ask(lambda: step(0), "batch.c", "on('batch').map(lambda b: b.c).max(every=5).max()")
+    step = queried.live(scanned, 0)
+    each, peak = queried.query(lambda: step(0), "batch.c", "on('batch').map(lambda b: b.c).max(every=5).max()")
     for start in (7, 0, 3):
         jax.block_until_ready(step(start))
-    assert desk.values(peak) == [13, 6, 9]
-    assert len(desk.take(each)) == 15
+    assert queried.values(peak) == [13, 6, 9]
+    assert len(queried.new_records(each)) == 15
 
 
-def test_calls_that_nobody_looks_into_count(desk):
-    step = desk.live(scanned, 0)
-    stream = desk.ask(lambda: step(0), "batch.c")
+def test_calls_without_a_query_count(queried):
+    step = queried.live(scanned, 0)
+    stream = queried.query(lambda: step(0), "batch.c")
     last = stream.latest.step
-    desk.leave(stream)
+    queried.end(stream)
     for _ in range(3):
         step(0)
-    assert desk.idle(step)
-    assert desk.client.describe().events["batch"].n_events == last + 1 + 15
-    again = desk.client.stream("batch.c")
+    assert queried.idle(step)
+    assert queried.client.describe().events["batch"].n_events == last + 1 + 15
+    again = queried.client.stream("batch.c")
     jax.block_until_ready(step(0))
-    assert [r.step for r in desk.take(again)] == [last + 16 + i for i in range(5)]
+    assert [r.step for r in queried.new_records(again)] == [last + 16 + i for i in range(5)]
 
 
-def test_records_come_while_the_call_still_runs(desk):
+def test_records_come_while_the_call_still_runs(queried):
     """A scan that waits in its middle for what the client sees of its first half."""
     seen = threading.Event()
     verdicts = []
 
     def wait(i):
-        if i == 5 and desk.watched is not None:
+        if i == 5 and queried.watched is not None:
             verdicts.append(seen.wait(20))
         return np.int32(0)
 
@@ -183,50 +183,50 @@ def test_records_come_while_the_call_still_runs(desk):
         log({"c": c})
         return c + 1 + io_callback(wait, jax.ShapeDtypeStruct((), np.int32), i, ordered=True), None
 
-    desk.watched = None
-    step = desk.live(jax.jit(lambda c: lax.scan(body, c, jnp.arange(10))[0]), 0)
-    stream = desk.ask(lambda: step(0), "batch.c")
+    queried.watched = None
+    step = queried.live(jax.jit(lambda c: lax.scan(body, c, jnp.arange(10))[0]), 0)
+    stream = queried.query(lambda: step(0), "batch.c")
     n_before = len(stream.since(0)[1])
-    desk.watched = stream.subscribe(lambda record: seen.set() if record.index >= n_before + 3 else None)
+    queried.watched = stream.subscribe(lambda record: seen.set() if record.index >= n_before + 3 else None)
     assert int(step(0)) == 10
     assert verdicts == [True]
-    assert desk.values(stream) == list(range(10))
-    desk.watched.close()
+    assert queried.values(stream) == list(range(10))
+    queried.watched.close()
 
 
-def test_thinned_records_come_at_the_rate_asked_while_the_call_runs(desk):
+def test_thinned_records_arrive_at_the_queried_rate_while_the_call_runs(queried):
     calls = []
-    step = desk.live(jax.jit(lambda c: lax.scan(logged, c, jnp.zeros(1000, int))[0]), 0)
-    mean = desk.ask(lambda: step(0), "on('batch').map(lambda b: b.c).mean(every=100)")
+    step = queried.live(jax.jit(lambda c: lax.scan(logged, c, jnp.zeros(1000, int))[0]), 0)
+    mean = queried.query(lambda: step(0), "on('batch').map(lambda b: b.c).mean(every=100)")
     live_step = step._step
     (part,) = live_step._compiler.newest(0).buffers
     part._receive = lambda delivery: (calls.append(delivery.n), live_step._receive(delivery))[1]
     jax.block_until_ready(step(7))
-    assert len(desk.take(mean)) == 10
+    assert len(queried.new_records(mean)) == 10
     assert calls == [100] * 10 + [0]
 
 
-def test_what_fails_on_the_host_never_reaches_xla(desk):
+def test_errors_on_the_host_never_reach_xla(queried):
     def explode(c):
         raise ValueError("no")
 
-    desk.run.function("explode", explode)
-    step = desk.live(scanned, 0)
-    good = desk.ask(lambda: step(0), "batch.c")
-    assert "no" in desk.refused(lambda: step(0), "on('batch').map(lambda b: explode(b.c))")
-    desk.take(good)
+    queried.run.function("explode", explode)
+    step = queried.live(scanned, 0)
+    good = queried.query(lambda: step(0), "batch.c")
+    assert "no" in queried.refused(lambda: step(0), "on('batch').map(lambda b: explode(b.c))")
+    queried.new_records(good)
     assert int(step(0)) == 10
-    assert desk.values(good) == by_hand(scanned, 0)
+    assert queried.values(good) == by_hand(scanned, 0)
 
 
-def test_what_did_not_happen_is_held_back(desk):
+def test_events_that_did_not_happen_are_skipped(queried):
     def body(c, i):
         log({"c": c})
         lax.cond(i % 2 == 0, lambda: log({"even": i, "both": c}) and None, lambda: None)
         return c + i, None
 
-    step = desk.live(jax.jit(lambda c: lax.scan(body, c, jnp.arange(5))[0]), 0)
-    even, count, pair, each = desk.ask(
+    step = queried.live(jax.jit(lambda c: lax.scan(body, c, jnp.arange(5))[0]), 0)
+    even, count, pair, each = queried.query(
         lambda: step(0),
         "batch.even",
         "on('batch').map(lambda b: b.even).count()",
@@ -234,26 +234,26 @@ def test_what_did_not_happen_is_held_back(desk):
         "batch.c",
     )
     jax.block_until_ready(step(0))
-    start = desk.take(each)[0].step
-    assert [(r.value, r.step - start) for r in desk.take(even)] == [(0, 0), (2, 2), (4, 4)]
-    assert desk.values(count) == [3]
-    assert [tuple(map(int, v)) for v in desk.values(pair)] == [(0, 0), (2, 1), (4, 6)]
+    start = queried.new_records(each)[0].step
+    assert [(r.value, r.step - start) for r in queried.new_records(even)] == [(0, 0), (2, 2), (4, 4)]
+    assert queried.values(count) == [3]
+    assert [tuple(map(int, v)) for v in queried.values(pair)] == [(0, 0), (2, 1), (4, 6)]
 
 
-def test_a_window_is_not_closed_by_what_did_not_happen(desk):
+def test_events_that_did_not_happen_close_no_window(queried):
     def body(c, i):
         log({"c": c})
         lax.cond(i == 3, lambda: log({"mark": i * 0}) and None, lambda: None)
         return c + i, None
 
-    step = desk.live(jax.jit(lambda c: lax.scan(body, c, jnp.arange(5))[0]), 0)
-    total = desk.ask(lambda: step(0), "on('batch').map(lambda b: b.c).count(when=lambda b: b.mark == 0)")
+    step = queried.live(jax.jit(lambda c: lax.scan(body, c, jnp.arange(5))[0]), 0)
+    total = queried.query(lambda: step(0), "on('batch').map(lambda b: b.c).count(when=lambda b: b.mark == 0)")
     jax.block_until_ready(step(0))
-    assert desk.values(total) == [1]
+    assert queried.values(total) == [1]
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_what_did_not_happen_is_held_back_however_often_it_is_logged(desk, n):
+def test_events_that_did_not_happen_are_skipped_for_any_number_of_logs(queried, n):
     @jax.jit
     def f(x):
         def branch():
@@ -264,16 +264,16 @@ def test_what_did_not_happen_is_held_back_however_often_it_is_logged(desk, n):
         log({"x": x})
         return x
 
-    step = desk.live(f, 1)
-    rare, count = desk.ask(lambda: step(1), "batch.rare", "on('batch').map(lambda b: b.rare).count(every=1)")
+    step = queried.live(f, 1)
+    rare, count = queried.query(lambda: step(1), "batch.rare", "on('batch').map(lambda b: b.rare).count(every=1)")
     for x in (0, 0, 0, 0, 5, 0):
         step(x)
-    assert [np.ravel(v).tolist() for v in desk.values(rare)] == [[5, 6][:n]]
-    assert desk.values(count) == [0, 0, 0, 0, 1, 0]
+    assert [np.ravel(v).tolist() for v in queried.values(rare)] == [[5, 6][:n]]
+    assert queried.values(count) == [0, 0, 0, 0, 1, 0]
     assert rare.statistics().n_errors == 0
 
 
-def test_events_of_nested_loops_have_numbers_of_their_own(desk):
+def test_events_of_nested_loops_have_numbers_of_their_own(queried):
     def inner(c, j):
         log({"d": c}, event="inner")
         return c + 1, None
@@ -289,27 +289,27 @@ def test_events_of_nested_loops_have_numbers_of_their_own(desk):
         log({"loss": c})
         return c
 
-    step = desk.live(f, 0)
-    events = desk.client.describe().events
+    step = queried.live(f, 0)
+    events = queried.client.describe().events
     assert {name: (e.n_events, set(e.observables)) for name, e in events.items()} == {
         "batch": (1, {"loss"}),
         "outer": (2, {"c"}),
         "inner": (6, {"d"}),
     }
-    loss, c, d, d2 = desk.ask(
+    loss, c, d, d2 = queried.query(
         lambda: step(0), "batch.loss", "outer.c", "inner.d", "on('inner').map(lambda b: b.d).sum(every=2)"
     )
     n = [stream.latest.step + 1 for stream in (loss, c, d)]
     assert (n[1], n[2]) == (2 * n[0], 6 * n[0])
     jax.block_until_ready(step(0))
     jax.block_until_ready(step(10))
-    assert desk.values(loss) == [6, 16]
-    assert desk.values(c) == [3, 6, 13, 16]
-    assert desk.values(d) == [*range(6), *range(10, 16)]
-    assert desk.values(d2) == [1, 5, 9, 21, 25, 29]
+    assert queried.values(loss) == [6, 16]
+    assert queried.values(c) == [3, 6, 13, 16]
+    assert queried.values(d) == [*range(6), *range(10, 16)]
+    assert queried.values(d2) == [1, 5, 9, 21, 25, 29]
 
 
-def test_the_passes_of_an_outer_loop_delimit_groups_of_an_inner_one(desk):
+def test_the_passes_of_an_outer_loop_delimit_groups_of_an_inner_one(queried):
     def inner(c, j):
         log({"d": c}, event="inner")
         return c + 1, None
@@ -325,38 +325,40 @@ def test_the_passes_of_an_outer_loop_delimit_groups_of_an_inner_one(desk):
         log({"loss": c})
         return c
 
-    step = desk.live(f, 0)
-    per_outer, per_call = desk.ask(
+    step = queried.live(f, 0)
+    per_outer, per_call = queried.query(
         lambda: step(0),
         "on('inner').map(lambda b: b.d).sum(per='outer')",
         "on('outer').map(lambda b: b.c).sum(per='batch')",
     )
     for _ in range(5):
         jax.block_until_ready(step(0))
-    sums = desk.values(per_outer)
+    sums = queried.values(per_outer)
     assert sums == [3, 12, 21, 30] * 5
-    assert desk.values(per_call) == [30] * 5
+    assert queried.values(per_call) == [30] * 5
 
 
-def test_lanes_are_axes_and_not_events(desk):
+def test_lanes_are_axes_and_not_events(queried):
     def lane(x):
         return lax.scan(logged, x, jnp.arange(3))[0]
 
-    step = desk.live(jax.jit(jax.vmap(lane)), jnp.arange(2))
-    stream = desk.ask(lambda: step(jnp.arange(2)), "batch.c")
+    step = queried.live(jax.jit(jax.vmap(lane)), jnp.arange(2))
+    stream = queried.query(lambda: step(jnp.arange(2)), "batch.c")
     jax.block_until_ready(step(jnp.arange(2)))
-    np.testing.assert_array_equal(desk.values(stream), [[0, 1], [0, 1], [1, 2]])
+    np.testing.assert_array_equal(queried.values(stream), [[0, 1], [0, 1], [1, 2]])
 
 
-def test_lanes_that_are_done_are_left_out(desk):
-    step = desk.live(jax.jit(jax.vmap(lambda n: lax.fori_loop(0, n, lambda i, c: logged(c, i)[0], 0))), jnp.arange(2))
-    stream = desk.ask(lambda: step(jnp.array([1, 3])), "batch.c")
+def test_lanes_that_are_done_are_left_out(queried):
+    step = queried.live(
+        jax.jit(jax.vmap(lambda n: lax.fori_loop(0, n, lambda i, c: logged(c, i)[0], 0))), jnp.arange(2)
+    )
+    stream = queried.query(lambda: step(jnp.array([1, 3])), "batch.c")
     jax.block_until_ready(step(jnp.array([1, 3])))
-    assert [np.asarray(v).tolist() for v in desk.values(stream)] == [[0, 0], [0], [1]]
+    assert [np.asarray(v).tolist() for v in queried.values(stream)] == [[0, 0], [0], [1]]
 
 
 @pytest.mark.parametrize("wrap", ["grad", "remat", "custom_vjp"])
-def test_a_derivative_logs_what_its_primal_does_once(desk, wrap):
+def test_a_derivative_logs_what_its_primal_does_once(queried, wrap):
     def body(c, i):
         log({"c": c})
         return jnp.sin(c) + i, None
@@ -370,16 +372,16 @@ def test_a_derivative_logs_what_its_primal_does_once(desk, wrap):
         inner, f = f, jax.custom_vjp(f)
         f.defvjp(lambda x: (inner(x), x), lambda x, g: (g * 2,))
     plain = jax.jit(jax.value_and_grad(f))
-    step = desk.live(plain, 0.5)
-    stream, total = desk.ask(lambda: step(0.5), "batch.c", "on('batch').count()")
+    step = queried.live(plain, 0.5)
+    stream, total = queried.query(lambda: step(0.5), "batch.c", "on('batch').count()")
     value, slope = step(0.5)
     assert (float(value), float(slope)) == tuple(map(float, plain(0.5)))
     first = np.sin(np.float32(0.5))
-    np.testing.assert_allclose(np.ravel(desk.values(stream))[:3], [0.5, first, np.sin(first) + 1], rtol=1e-5)
-    assert len(desk.values(total)) == 1
+    np.testing.assert_allclose(np.ravel(queried.values(stream))[:3], [0.5, first, np.sin(first) + 1], rtol=1e-5)
+    assert len(queried.values(total)) == 1
 
 
-def test_devices_are_stacked(desk):
+def test_devices_are_stacked(queried):
     mesh = jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
     spec = jax.sharding.PartitionSpec("x")
 
@@ -389,52 +391,52 @@ def test_devices_are_stacked(desk):
 
     f = jax.shard_map(shard, mesh=mesh, in_specs=spec, out_specs=spec)
     x = jax.device_put(jnp.arange(8.0), jax.sharding.NamedSharding(mesh, spec))
-    step = desk.live(jax.jit(f), x)
-    stream = desk.ask(lambda: step(x), "batch.m")
+    step = queried.live(jax.jit(f), x)
+    stream = queried.query(lambda: step(x), "batch.m")
     assert step(x).sharding == x.sharding
-    np.testing.assert_array_equal(desk.values(stream), [[1, 5, 9, 13]])
+    np.testing.assert_array_equal(queried.values(stream), [[1, 5, 9, 13]])
 
 
-def test_reversed_and_unrolled_loops_tell_what_they_do_when_they_do_it(desk):
+def test_reversed_and_unrolled_loops_report_events_as_they_happen(queried):
     f = jax.jit(lambda c: lax.scan(logged, c, jnp.arange(7), reverse=True, unroll=3)[0])
-    step = desk.live(f, 0)
-    stream = desk.ask(lambda: step(0), "batch.c")
+    step = queried.live(f, 0)
+    stream = queried.query(lambda: step(0), "batch.c")
     jax.block_until_ready(step(0))
-    assert desk.values(stream) == [0, 6, 11, 15, 18, 20, 21]
+    assert queried.values(stream) == [0, 6, 11, 15, 18, 20, 21]
 
 
-def test_a_loop_that_does_not_run_has_no_event_and_its_call_is_no_group(desk):
-    step = desk.live(forever, 2)
-    each, total = desk.ask(lambda: step(2), "batch.c", "on('batch').map(lambda b: b.c).sum()")
+def test_a_loop_that_does_not_run_has_no_event_and_its_call_is_no_group(queried):
+    step = queried.live(forever, 2)
+    each, total = queried.query(lambda: step(2), "batch.c", "on('batch').map(lambda b: b.c).sum()")
     jax.block_until_ready(step(0))
     jax.block_until_ready(step(3))
-    assert desk.values(each) == [0, 0, 1]
-    assert desk.values(total) == [1]
+    assert queried.values(each) == [0, 0, 1]
+    assert queried.values(total) == [1]
 
 
-def test_steps_in_a_loop_are_its_own(desk):
+def test_steps_in_a_loop_are_its_own(queried):
     def body(c, i):
         log({"c": c}, step=i * 10, epoch=c)
         return c + 1, None
 
-    step = desk.live(jax.jit(lambda c: lax.scan(body, c, jnp.arange(3))[0]), 0)
-    stream = desk.ask(lambda: step(0), "batch.c")
+    step = queried.live(jax.jit(lambda c: lax.scan(body, c, jnp.arange(3))[0]), 0)
+    stream = queried.query(lambda: step(0), "batch.c")
     jax.block_until_ready(step(5))
-    assert [(r.step, r.steps["epoch"]) for r in desk.take(stream)] == [(0, 5), (10, 6), (20, 7)]
+    assert [(r.step, r.steps["epoch"]) for r in queried.new_records(stream)] == [(0, 5), (10, 6), (20, 7)]
 
 
-def test_a_deque_that_is_full_is_counted(desk, monkeypatch):
+def test_a_deque_that_is_full_is_counted(queried, monkeypatch):
     """The host holds its own lock: what comes in meanwhile waits, and what has no room is counted."""
     monkeypatch.setattr("sightglass.jax.ondemand.loop_event.MAX_WAITING", 3)
-    step = desk.live(jax.jit(lambda c: lax.scan(logged, c, jnp.arange(50))[0]), 0)
-    stream = desk.ask(lambda: step(0), "batch.c")
+    step = queried.live(jax.jit(lambda c: lax.scan(logged, c, jnp.arange(50))[0]), 0)
+    stream = queried.query(lambda: step(0), "batch.c")
     n_dropped = stream.statistics().n_dropped
-    with desk.telemetry.lock.mutex:
+    with queried.telemetry.lock.mutex:
         jax.block_until_ready(step(0))
         jax.effects_barrier()
         loop = step._step._loops["batch"]
         jax.block_until_ready(step._step._last)
         assert len(loop._waiting) <= 4
-    records = desk.take(stream)
+    records = queried.new_records(stream)
     assert 0 < len(records) < 50
     assert stream.statistics().n_dropped - n_dropped == 50 - len(records)

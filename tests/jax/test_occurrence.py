@@ -61,7 +61,7 @@ def test_the_own_event_moves_into_the_loop_that_holds_all_its_logs(event):
     assert (set(found), shown(found["batch"])) == ({"batch"}, (True, 3, {"c": "float32[]"}))
 
 
-def test_a_log_outside_makes_it_once_a_call_and_what_is_deeper_is_stacked():
+def test_with_a_log_outside_the_event_happens_once_per_call_and_deeper_logs_are_stacked():
     def f(x):
         log({"x": x})
         return scan(a_log("c"), c=x)
@@ -147,7 +147,7 @@ def test_a_loop_over_a_known_range_has_a_known_number():
     assert shown(events(f, 0.0)["batch"])[:2] == (True, 5)
 
 
-def test_what_is_in_a_while_loop_below_is_unfit_and_the_rest_is_not():
+def test_only_logs_in_a_nested_while_loop_are_unavailable():
     def f(n):
         log({"n": n})
         return lax.fori_loop(0, n, lambda i, c: a_log("c", step=7)(c, 1.0), 0.0)

@@ -39,7 +39,7 @@ def test_a_spooled_program_gives_the_tree_of_one_plumbed_by_hand():
     assert jax.tree.map(lambda leaf: leaf.tolist(), ours[1].data) == {"c": [0.0, 1.0, 3.0]}
 
 
-def test_it_costs_what_plumbing_by_hand_costs():
+def test_it_costs_as_much_as_plumbing_by_hand():
     costs = [jax.jit(f).lower(jnp.ones(100)).compile().cost_analysis() for f in (spool(running), by_hand)]
     for what in ("flops", "bytes accessed"):
         ours, theirs = (cost.get(what, 0.0) for cost in costs)

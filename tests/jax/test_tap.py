@@ -70,7 +70,7 @@ def test_a_callback_that_raises_is_counted_and_warned_of_once():
     assert statistics.n_events == statistics.n_errors == 17
 
 
-def test_it_takes_nothing_away():
+def test_outer_transformations_see_the_same_logs():
     seen = []
 
     def f(x):
@@ -106,7 +106,7 @@ def test_under_derivatives_and_batches_from_outside():
     assert [logs["c"].shape for logs in seen] == [(1, 2)] * 3
 
 
-def test_what_is_inside_a_loop_is_not_hoisted():
+def test_logs_inside_a_loop_are_not_hoisted():
     f = jax.grad(lambda x: lax.scan(lambda c, y: ((log({"y": y * 2}), c * y)[1], None), x, X + 1)[0])
     assert [event["y"] for event in watch(f, 1.0)[1]] == [[2.0], [4.0], [6.0]]
 

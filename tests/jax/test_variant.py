@@ -54,14 +54,14 @@ W = functools.partial(np.ones, (4, 3), np.float32)
 X = functools.partial(np.ones, (8, 4), np.float32)
 
 
-def test_only_the_answer_and_the_steps_leave_the_device():
+def test_only_the_result_and_the_steps_leave_the_device():
     made = variant(jax.jit(network), "on('batch').map(lambda b: abs(b.grads['dense']).mean())")
     own, besides = outputs(made, W(), X())
     assert own == ["float32[4, 3]"]
     assert sorted(besides) == ["float32[]", "int32[]", "int32[]"]
 
 
-def test_a_step_without_steps_hands_out_nothing_but_the_answer():
+def test_a_program_without_steps_returns_only_the_result():
     def f(x):
         log({"loss": x.sum(), "x": x})
         return x
@@ -80,11 +80,11 @@ def test_a_step_without_steps_hands_out_nothing_but_the_answer():
         ("on('batch').map(lambda b: b.sorted.shape)", False),
     ],
 )
-def test_what_is_not_asked_is_not_computed(query, shown):
+def test_values_without_a_query_are_not_computed(query, shown):
     assert bool(re.search(r"\bsort\(|= sort|TopK", hlo(variant(jax.jit(network), query), W(), X()))) is shown
 
 
-def test_thunks_are_called_for_the_keys_that_are_asked_alone():
+def test_thunks_are_called_only_for_queried_keys():
     called = []
 
     def thunk(name, value):
@@ -107,7 +107,7 @@ def test_thunks_are_called_for_the_keys_that_are_asked_alone():
     assert set(called) == {"b"}
 
 
-def test_what_is_explicit_is_given_by_name_alone():
+def test_explicit_logs_need_to_be_named():
     @jax.jit
     def f(x):
         log({"loss": x.sum()})
@@ -125,19 +125,19 @@ def test_equal_queries_and_shared_values_leave_once_each():
     assert sorted(outputs(made, W(), X())[1]) == ["float32[]"] * 3 + ["int32[]"] * 2
 
 
-def test_a_query_that_jax_cannot_trace_gets_what_it_reads_and_no_more():
+def test_a_query_that_jax_cannot_trace_receives_only_what_it_reads():
     made = variant(jax.jit(network), "on('batch').map(lambda b: odd(b.acts))", odd=lambda a: float(np.asarray(a).sum()))
     assert sorted(outputs(made, W(), X())[1]) == ["float32[8, 3]", "int32[]", "int32[]"]
 
 
-def test_one_query_that_fails_leaves_nothing_behind_and_no_other_fails():
+def test_a_query_that_fails_leaves_no_outputs_and_the_others_work():
     made = variant(jax.jit(network), "on('batch').map(lambda b: b.grads['dens'])", "batch.loss")
     assert sorted(outputs(made, W(), X())[1]) == ["float32[]", "int32[]", "int32[]"]
     (error,) = made.once[0].refused.values()
     assert "Did you mean 'dense'?" in str(error)
 
 
-def test_no_dead_buffer_is_threaded_through_a_loop_that_nobody_asks_about():
+def test_loops_without_a_query_carry_no_buffer():
     @jax.jit
     def f(x):
         def body(c, i):

@@ -118,7 +118,7 @@ def test_each_device_of_a_shard_map_has_a_row():
         assert read(jax.block_until_ready(spool(f, reduce=reduce)(x))[1]) == {"mean": [want]}
 
 
-def test_what_cannot_be_walked_is_refused_by_name():
+def test_primitives_without_a_rule_are_refused_by_name():
     def f(x):
         def solve(a, b):
             log({"b": b})

@@ -27,7 +27,7 @@ from sightglass.query.parser import parse  # noqa: E402
 from sightglass.query.pipeline import Evaluation  # noqa: E402
 from sightglass.training.run import wiring  # noqa: E402
 
-from ..jax.living import until  # noqa: E402, TID252
+from ..jax.queried_run import until  # noqa: E402, TID252
 from . import test_jax_programs as made  # noqa: E402
 from .test_jax_programs import ALL, LEAF, Add, Cond, Log, Node, Scan, Seq, Switch, Vmap, While  # noqa: E402
 

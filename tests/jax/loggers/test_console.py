@@ -78,7 +78,7 @@ def test_the_table_shows_the_latest_of_each_tag():
     assert not board.pull()
 
 
-def test_what_does_not_fit_is_counted():
+def test_logs_that_do_not_fit_are_counted():
     board = ConsoleTable(unicode=False)
     board.put("", [record(f"t{i}", i) for i in range(10)])
     rows = printed(board, height=6)

@@ -22,13 +22,13 @@ def test_there_are_public_names():
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_every_name_is_told(name):
+def test_every_name_is_documented(name):
     assert f"loggers.{name}" in PAGE
     assert inspect.getdoc(getattr(loggers, name))
 
 
 @pytest.mark.parametrize("method", ["tap", "spool", "log"])
-def test_every_option_is_told(method):
+def test_every_option_is_documented(method):
     row = next(line for line in PAGE.split("\n") if line.startswith(f"| `logger.{method}("))
     for name, parameter in inspect.signature(getattr(loggers.Logger, method)).parameters.items():
         default = parameter.default
@@ -36,5 +36,5 @@ def test_every_option_is_told(method):
         assert name == "self" or shown in row
 
 
-def test_what_is_counted_is_told():
+def test_every_counter_is_documented():
     assert [field.name for field in dataclasses.fields(DeliveryStatistics) if f"`{field.name}`" not in PAGE] == []

@@ -54,7 +54,7 @@ def test_a_seed_of_64_bits_keeps_them_all(memory):
     assert list(memory.records) == ["0000010000000001", "1", "0000000200000000"]
 
 
-def test_what_is_no_single_key_is_refused(memory):
+def test_anything_but_a_single_key_is_refused(memory):
     with pytest.raises(LogError, match="integer seed or a PRNG key, got float32"):
         memory.init(1.5)
     for keys in (jnp.arange(3), jax.random.split(jax.random.key(0), 3)):
@@ -102,7 +102,7 @@ def test_lanes_of_a_map_over_data_alone_are_events_of_one_state(memory):
 
 
 @pytest.mark.parametrize("way", ["tap", "spool"])
-def test_only_what_happened_in_a_lane_is_written(memory, way):
+def test_only_events_that_happened_in_a_lane_are_written(memory, way):
     def f(x, n):
         lax.cond(x > 0, lambda: (log({"positive": x}), 0)[1], lambda: 0)
         return lax.while_loop(lambda c: c < n, lambda c: (log({"c": c}, step=c), c + 1)[1], 0)
@@ -207,7 +207,7 @@ def test_a_function_is_traced_once(memory):
 # What is taken, and what is left
 
 
-def test_what_a_tap_sees_others_see_too_and_what_a_spool_takes_is_gone(memory):
+def test_a_tap_shares_its_logs_and_a_spool_consumes_them(memory):
     state = memory.init()
     _, logs = spool(memory.tap(train, state))(1.0)
     assert (list(logs), list(logs.steps)) == (["loss"], ["step", "epoch"])
@@ -238,7 +238,7 @@ def test_options_are_those_of_spool_and_tap(memory):
         memory.spool(f, state, argnames="los")(1.0)
 
 
-def test_nothing_logged_is_nothing_written(memory):
+def test_without_logs_nothing_is_written(memory):
     assert float(memory.spool(lambda x: x, memory.init())(1.0)) == 1.0
     memory.flush()
     assert memory.records == {"": []}
@@ -335,7 +335,7 @@ def test_a_sink_that_fails_does_not_stop_the_program():
     logger.close()
 
 
-def test_what_cannot_be_opened_is_not_tried_again_and_again():
+def test_a_sink_that_fails_to_open_is_not_tried_again():
     logger = Broken("open")
 
     def run():
@@ -347,7 +347,7 @@ def test_what_cannot_be_opened_is_not_tried_again_and_again():
     assert logger.n_opened == 1
 
 
-def test_a_closed_logger_refuses_and_says_what_it_loses():
+def test_a_closed_logger_raises_and_counts_what_it_loses():
     logger = Memory()
     state = logger.init()
     tapped = logger.tap(train, state)

@@ -57,6 +57,6 @@ def test_a_member_may_be_used_alone_as_well():
         assert {tag for tag, *_ in other.seen("3")} == {"both/loss"}
 
 
-def test_none_is_too_few():
+def test_no_logger_is_refused():
     with pytest.raises(TypeError, match="Expected at least one logger"):
         MultiLogger()

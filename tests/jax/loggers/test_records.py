@@ -32,7 +32,7 @@ def test_together_keeps_every_record_and_the_order_of_each_tag(steps):
 
 
 @given(st.dictionaries(st.sampled_from("abc"), STEPS.map(sorted)))
-def test_together_puts_steps_in_order_where_none_goes_back(steps):
+def test_together_sorts_steps_that_do_not_decrease(steps):
     by_tag = {tag: [record(tag, i, step) for i, step in enumerate(own)] for tag, own in steps.items()}
     found = [r.step for r in together(by_tag)]
     assert found == sorted(found)
@@ -43,7 +43,7 @@ def test_together_puts_steps_in_order_where_none_goes_back(steps):
         st.tuples(st.integers(0, 3), st.sets(st.sampled_from("abc"), min_size=1)), max_size=8, unique_by=lambda e: e[0]
     )
 )
-def test_what_was_logged_at_one_step_stays_together(events):
+def test_logs_of_one_step_stay_together(events):
     by_tag = {tag: [record(tag, i, step) for i, (step, tags) in enumerate(events) if tag in tags] for tag in "abc"}
     found = list(moments(together(by_tag)))
     assert {moment.step: set(moment.values) for moment in found} == dict(events)
@@ -82,7 +82,7 @@ def test_leaves_are_tags_and_several_numbers_stay_together():
     assert {(r.index, r.step, r.wall_time) for r in records} == {(0, 0, 5.0)}
 
 
-def test_steps_are_the_events_own_numbers_where_none_is_logged():
+def test_steps_default_to_the_events_numbers():
     numbers = RecordNumbers()
     logs = logdict({"x": np.arange(2)}, n_dropped={"x": np.int32(3)})
     found = [(r.index, r.step) for _ in range(2) for r in numbers.records(logs, wall_time=0.0)]

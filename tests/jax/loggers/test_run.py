@@ -47,7 +47,7 @@ def test_without_a_run_it_says_so():
         logger.init()
 
 
-def test_a_run_that_has_ended_loses_nothing_in_silence(tmp_path):
+def test_logs_after_the_end_of_the_run_are_reported_as_lost(tmp_path):
     run = sg.init("job", dir=tmp_path)
     logger = RunLogger(run)
     state = logger.init()

@@ -34,7 +34,7 @@ def test_values_keep_their_types(tmp_path):
     assert values["ok"] == True  # noqa: E712
 
 
-def test_a_run_is_whole_and_says_so(tmp_path):
+def test_a_run_is_complete(tmp_path):
     with SaveLogger(tmp_path / "a") as logger:
         logger.spool(train, logger.init())(1.0)
     with sg.open(tmp_path / "a") as run:
@@ -45,7 +45,7 @@ def test_a_run_is_whole_and_says_so(tmp_path):
     assert sorted(sg.open(tmp_path / "b")) == ["0", "1"]
 
 
-def test_what_is_there_is_not_overwritten_unless_asked(tmp_path):
+def test_existing_records_are_overwritten_only_on_request(tmp_path):
     place = tmp_path / "a"
     with SaveLogger(place) as logger:
         jax.vmap(lambda seed: logger.spool(train, logger.init(seed))(1.0))(jnp.arange(2))
@@ -69,7 +69,7 @@ def test_an_empty_directory_will_do_and_a_file_will_not(tmp_path):
         SaveLogger(tmp_path / "file", overwrite=True)
 
 
-def test_a_directory_that_cannot_be_made_is_told_and_the_program_goes_on(tmp_path):
+def test_a_directory_that_cannot_be_created_is_reported_and_the_program_continues(tmp_path):
     logger = SaveLogger(tmp_path / "a")
     (tmp_path / "a").write_text("in the way")
 

@@ -29,7 +29,7 @@ def test_arrays_are_tensors_and_steps_are_whole(tmp_path):
     assert [(event.step, event.value) for event in events.Scalars("a/b")] == [(2, 2.0)]
 
 
-def test_what_is_flushed_can_be_read_and_files_are_never_mixed(tmp_path):
+def test_flushed_events_can_be_read_and_files_are_never_mixed(tmp_path):
     """Two loggers of one process may begin within one second."""
     first, second = TensorBoardLogger(tmp_path), TensorBoardLogger(tmp_path)
     first.spool(train, first.init())(1.0)
@@ -42,7 +42,7 @@ def test_what_is_flushed_can_be_read_and_files_are_never_mixed(tmp_path):
     assert {*read(tmp_path).Tags()["scalars"]} == {"loss", "second/loss"}
 
 
-def test_what_cannot_be_said_is_told_and_the_rest_is_written(tmp_path, monkeypatch):
+def test_values_without_an_encoding_are_reported_and_the_rest_is_written(tmp_path, monkeypatch):
     logger = TensorBoardLogger(tmp_path)
 
     def run():

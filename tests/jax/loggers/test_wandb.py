@@ -28,7 +28,7 @@ def test_seeds_are_a_group_of_runs(tmp_path):
     assert [run.series("loss", "epoch") for run in runs] == [[(0, 1.0), (1, 2.0), (2, 3.0)]] * 2
 
 
-def test_tags_of_one_step_are_one_row_whatever_order_they_come_in(tmp_path):
+def test_tags_of_one_step_are_one_row_in_any_order(tmp_path):
     def f(x):
         jax.lax.scan(lambda c, i: (log({"a": i}, step=10 - i), (c, i))[1], x, jnp.arange(3))
         jax.lax.scan(lambda c, i: (log({"b": c}, step=10 - i), (c, i))[1], x, jnp.arange(3))
@@ -51,7 +51,7 @@ def test_a_run_begins_with_the_state(tmp_path):
     assert [run.rows for run in read_all(tmp_path)] == [[], []]
 
 
-def test_without_the_package_it_says_what_to_install(monkeypatch):
+def test_without_the_package_the_error_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(MissingExtraError, match=r"^Logging to Weights & Biases needs 'wandb': pip install 'sightglass"):
         WandBLogger()

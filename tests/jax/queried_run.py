@@ -1,4 +1,4 @@
-"""What the tests of `live` share: a run, a client of it, and a step that is called until it answers."""
+"""Helpers for the tests of `live`: a run with a client, and a step that is called until queries have results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAUSE_S = 0.002
 
 
 def until(condition: Callable[[], Any], what: str = "the condition") -> Any:
-    """Ask again and again until the answer is true, and return it."""
+    """Poll a condition until it is true, and return it."""
     deadline_s = time.monotonic() + PATIENCE_S
     while not (result := condition()):
         assert time.monotonic() < deadline_s, f"{what} did not come true within {PATIENCE_S} s"
@@ -25,8 +25,8 @@ def until(condition: Callable[[], Any], what: str = "the condition") -> Any:
     return result
 
 
-class Desk:
-    """A run, and a client of it in the same process."""
+class QueriedRun:
+    """A run, and clients of it in the same process."""
 
     def __init__(self, **options: Any) -> None:
         self.run = sg.init("t", **{"budget": None, **options})
@@ -36,7 +36,7 @@ class Desk:
 
     @property
     def client(self) -> Any:
-        """A client that stays."""
+        """The first client."""
         return self._clients[0] if self._clients else self.another()
 
     def another(self) -> Any:
@@ -45,18 +45,18 @@ class Desk:
         return self._clients[-1]
 
     def live(self, function: Any, *example: Any, event: str = "batch", **named: Any) -> Any:
-        """Watch a jitted function; call it once if an example is given, so that it is known."""
+        """Make a jitted function live; call it once with the example, if there is one, so that its events are found."""
         step = live(function, run=self.run, event=event)
         if example or named:
             jax.block_until_ready(step(*example, **named))
         return step
 
-    def ask(self, call: Callable[[], Any], *queries: Any) -> Any:
-        """Open a stream for each query and call the step until all have answered; then only what is new counts."""
+    def query(self, call: Callable[[], Any], *queries: Any) -> Any:
+        """Open a stream for each query and call the step until all have records; later methods return only new ones."""
         streams = [self.client.stream(query) for query in queries]
-        until(lambda: (jax.block_until_ready(call()), all(self._answered(s) for s in streams))[1], "an answer")
+        until(lambda: (jax.block_until_ready(call()), all(self._has_record(s) for s in streams))[1], "a record")
         for stream in streams:
-            self.take(stream)
+            self.new_records(stream)
         return streams if len(streams) > 1 else streams[0]
 
     def refused(self, call: Callable[[], Any], query: Any) -> str:
@@ -73,8 +73,8 @@ class Desk:
         """Return whether the step's calls are only counted."""
         return step._event in self.telemetry.subscriptions.idle_steps
 
-    def take(self, stream: Any) -> list[Any]:
-        """Return the records that are new; whatever is under way is waited for."""
+    def new_records(self, stream: Any) -> list[Any]:
+        """Wait for calls in progress, and return the new records."""
         self.run.flush(PATIENCE_S)
         made = [
             answer.n_rows for answer in self.telemetry.subscriptions.active.values() if answer.query.key == stream.query
@@ -83,26 +83,26 @@ class Desk:
             until(lambda: stream.ended or (stream.latest and stream.latest.index + 1 >= made[0]), "the last record")
         _, cursor = self._cursors.get(id(stream), (stream, 0))
         cursor, records = stream.since(cursor)
-        self._cursors[id(stream)] = stream, cursor  # the stream itself, too: numbers of what is gone are given again
+        self._cursors[id(stream)] = stream, cursor  # the stream too, as Python reuses the ids of dead objects
         return list(records)
 
     def values(self, stream: Any) -> list[Any]:
-        """Return the values of the records that are new."""
-        return [record.value for record in self.take(stream)]
+        """Return the values of the new records."""
+        return [record.value for record in self.new_records(stream)]
 
-    def leave(self, *streams: Any) -> None:
-        """Close streams, and wait until the run knows."""
+    def end(self, *streams: Any) -> None:
+        """Close streams, and wait until the run has ended their subscriptions."""
         for stream in streams:
             stream.close()
         until(lambda: not self.telemetry.subscriptions.active, "the end of the streams")
 
     def close(self) -> None:
-        """Leave the run, and end it."""
+        """Close the clients and the run."""
         for client in self._clients:
             client.close()
         self.run.close()
 
-    def _answered(self, stream: Any) -> bool:
+    def _has_record(self, stream: Any) -> bool:
         if stream.ended:
             list(stream)  # raises
         return stream.latest is not None
