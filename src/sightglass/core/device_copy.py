@@ -60,14 +60,14 @@ class CudaCopyStream:
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
         """Start to copy a tensor to pinned memory. The device's memory is not reused before the copy is done."""
-        host = self._torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        host: torch.Tensor = self._torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
         host.copy_(tensor, non_blocking=True)
         tensor.record_stream(self._stream)
         return host
 
     def mark(self) -> torch.cuda.Event:
         """Return a CUDA event after the copies so far."""
-        event = self._torch.cuda.Event()
+        event: torch.cuda.Event = self._torch.cuda.Event()
         event.record(self._stream)
         return event
 

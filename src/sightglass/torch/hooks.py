@@ -114,7 +114,9 @@ class Hooks:
 
         def hook(module: torch.nn.Module, args: object, output: object) -> None:
             if not torch.compiler.is_compiling() and isinstance(output, torch.Tensor) and output.requires_grad:
-                output.register_hook(lambda gradient: self._take(ACTIVATION_GRADS, name, gradient))
+                output.register_hook(  # type: ignore[no-untyped-call,unused-ignore]
+                    lambda gradient: self._take(ACTIVATION_GRADS, name, gradient)
+                )
 
         return hook
 
@@ -123,7 +125,8 @@ class Hooks:
             self._accumulate.pop(name).remove()
         named = parameters(self._module)
         for name in names - self._accumulate.keys():
-            self._accumulate[name] = named[name].register_post_accumulate_grad_hook(self._accumulated(name))
+            hook = self._accumulated(name)
+            self._accumulate[name] = named[name].register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call,unused-ignore]
 
     def _accumulated(self, name: str) -> Callable[[torch.Tensor], None]:
         def hook(parameter: torch.Tensor) -> None:
