@@ -112,7 +112,6 @@ class SeriesBuffer:
         values: The last drawable records whose values are more than a number, the newest last.
         rows: The last records as text: step, text.
         marks: The x of records that were computed from a part of their window.
-        n_records: How many records arrived.
         n_unfit: How many had a value of another kind; `unfit` describes the last.
         n_missed: How many are missing, judging by the indices of the others.
         failure: Why the source can no longer be read, or "".
@@ -128,7 +127,7 @@ class SeriesBuffer:
         self.last: Record | None = None
         self.rows: deque[tuple[float, str]] = deque(maxlen=MAX_ROWS)
         self.marks: deque[float] = deque(maxlen=MAX_MARKS)
-        self.n_records = self.n_unfit = self.n_missed = self.n_lines_left_out = 0
+        self.n_unfit = self.n_missed = self.n_lines_left_out = 0
         self.unfit = self.failure = ""
         self.ended = False
         self._cursor = self._n_other = self._n_value_bytes = 0
@@ -161,7 +160,6 @@ class SeriesBuffer:
     def _take(self, records: Sequence[Record]) -> None:
         expected = self.last.index + 1 if self.last is not None else records[0].index
         self.n_missed += max(0, records[-1].index - expected + 1 - len(records))
-        self.n_records += len(records)
         self.last = records[-1]
         self.rows.extend((record.step, summary(record.value)) for record in records[-MAX_ROWS:])
         self.marks.extend(self._at(record) for record in records if not record.complete)

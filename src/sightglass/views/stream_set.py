@@ -36,7 +36,7 @@ class StreamSet:
 
     Args:
         sources: The streams.
-        view: The view to use, whatever the values are; see `choose.VIEWS`.
+        view: The view to use, one of `choose.VIEWS`; by default the one that suits the values.
         title: The title; by default the streams' tags.
         second: The sources to draw against a second y axis.
         options: How to draw.

@@ -124,7 +124,7 @@ until(lambda: view._painter.visible_x is not None and len(lines(view)[0].get_xda
 assert lines(view)[0].get_ydata().max() == 9
 assert (lines(view)[0].get_xdata() == 50_005).any()
 source.put(50.0)
-until(lambda: view._streams._buffers[0].n_records == 100_001, view=view)
+until(lambda: view._streams._buffers[0].last.index == 100_000, view=view)
 assert axes.get_xlim() == (49_990, 50_020)
 toolbar.home()
 until(lambda: view._painter.visible_x is None and axes.get_ylim()[1] > 50, view=view)

@@ -228,15 +228,15 @@ class FigureText:
         x = layout.pad_in - (layout.margins.left if layout.given is None else 0)
         text = alone.text if alone else ""
         needed = min(width_in(plain(scene.title), points, bold=True), 1.5) + width_in(text, points, bold=True)
-        where, room = plain(scene.subtitle), layout.width_in - needed - GAP_IN
-        while where and width_in(where, settings["legend.fontsize"]) > room:
-            where = where.partition(" · ")[2]
-        room = layout.width_in - width_in(where, settings["legend.fontsize"]) - GAP_IN
+        subtitle, room = plain(scene.subtitle), layout.width_in - needed - GAP_IN
+        while subtitle and width_in(subtitle, settings["legend.fontsize"]) > room:
+            subtitle = subtitle.partition(" · ")[2]
+        room = layout.width_in - width_in(subtitle, settings["legend.fontsize"]) - GAP_IN
         title = fitted(
             plain(scene.title), max(room - width_in(text, points, bold=True), 0.5), points, bold=True, middle=False
         )
         self._title.set(text=title, position=(x, y))
-        self._subtitle.set(text=where, position=((layout.margins.right - PAD_IN) * (layout.given is None), y))
+        self._subtitle.set(text=subtitle, position=((layout.margins.right - PAD_IN) * (layout.given is None), y))
         after = x + width_in(title, points, bold=True) + 0.1
         self._value.set(text=text, position=(after, y), color=_color_of(alone) if alone else AXIS)
 

@@ -51,7 +51,7 @@ class MatplotlibView(LiveView):
 
     Args:
         sources: The streams.
-        view: The view to use, whatever the values are; see `choose.VIEWS`.
+        view: The view to use, one of `choose.VIEWS`; by default the one that suits the values.
         title: The title; by default the streams' tags.
         second: The streams to draw against a second y axis, on the right.
         figure: The figure to draw on; by default a new one, in a window if there is a display.

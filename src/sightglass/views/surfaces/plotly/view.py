@@ -40,7 +40,7 @@ class PlotlyView(LiveView):
 
     Args:
         sources: The streams.
-        view: The view to use, whatever the values are; see `choose.VIEWS`.
+        view: The view to use, one of `choose.VIEWS`; by default the one that suits the values.
         title: The title; by default the streams' tags.
         second: The sources to draw against a second y axis.
         height: The height in CSS pixels; by default what suits the view.

@@ -96,7 +96,7 @@ class TerminalView(LiveView):
 
     Args:
         sources: The streams.
-        view: The view to use, whatever the values are; see `choose.VIEWS`.
+        view: The view to use, one of `choose.VIEWS`; by default the one that suits the values.
         title: The title; by default the streams' tags.
         second: The streams for a second y axis; a terminal has only one, and a notice says so.
         height: The height in rows; by default 20, or the terminal's height if smaller.
@@ -185,7 +185,9 @@ def _says_more(scene: Scene) -> bool:
 def _heading(scene: Scene, width: int, caps: Capabilities) -> Text:
     """Return the title, the latest value if there is only one line, and the subtitle at the right."""
     text = Text(no_wrap=True, end="").append(scene.title, "bold")
-    where = scene.subtitle if caps.unicode else scene.subtitle.replace("·", "-").encode("ascii", "replace").decode()
+    subtitle = scene.subtitle
+    if not caps.unicode:
+        subtitle = subtitle.replace("·", "-").encode("ascii", "replace").decode()
     named = [series for series in scene.series if series.label]
     if len(named) == 1 and not _says_more(scene):
         one = legend(named, width, caps)[0]
@@ -194,15 +196,15 @@ def _heading(scene: Scene, width: int, caps: Capabilities) -> Text:
         record = scene.items[0].record
         state = "open" if not record.closed else "partial" if not record.complete else ""
         text.append(f" ({state})" if state else "", AXIS)
-    while where and text.cell_len + len(where) + 2 > width:
+    while subtitle and text.cell_len + len(subtitle) + 2 > width:
         # If space is short, drop the run first, then the step: the values matter most.
-        where = where.partition(" · " if caps.unicode else " - ")[2]
-    room = width - len(where) - 2
+        subtitle = subtitle.partition(" · " if caps.unicode else " - ")[2]
+    room = width - len(subtitle) - 2
     if room < 12:
         text.truncate(width, overflow="ellipsis" if caps.unicode else "crop")
         return text
     text.truncate(room, overflow="ellipsis" if caps.unicode else "crop")
-    return text.append(" " * (width - text.cell_len - len(where))).append(where, AXIS)
+    return text.append(" " * (width - text.cell_len - len(subtitle))).append(subtitle, AXIS)
 
 
 def _footer(scene: Scene, width: int, caps: Capabilities) -> list[Text]:
