@@ -203,7 +203,7 @@ class Heads:
             What blocks like this one have in common, and its row.
 
         Raises:
-            DamagedError: There is none, or it is not what was written.
+            DamagedError: There is no block, or its head is not what was written.
         """
         (number,), (row,) = self.read(bytes(payload), [0], [length], [offset])
         if number < 0:

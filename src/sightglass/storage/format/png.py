@@ -94,7 +94,7 @@ def grid(images: npt.ArrayLike) -> Pixels:
         Shape (height, width) or (height, width, channels) of the canvas.
 
     Raises:
-        ValueError: There are none, or they have another shape.
+        ValueError: There is no picture, or the pictures have another shape.
     """
     array = pixels(images)
     if array.ndim not in (3, 4) or not array.size:

@@ -47,7 +47,7 @@ def read_varint(buffer: memoryview, place: int) -> tuple[int, int]:
     """Return the varint at a place, and the place after it.
 
     Raises:
-        WireError: There is no varint.
+        WireError: The bytes are not a varint.
     """
     value = shift = 0
     for byte in buffer[place : place + MAX_VARINT_BYTES]:

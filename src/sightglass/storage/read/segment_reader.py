@@ -74,7 +74,7 @@ class SegmentReader:
 
         Raises:
             OSError: It cannot be read.
-            DamagedError: It is not a record file of ours, or a newer version wrote it.
+            DamagedError: It is not a Sightglass record file, or a newer version wrote it.
         """
         self.path = path
         self.version = ""
@@ -129,7 +129,7 @@ class SegmentReader:
         """Look for growth, and return whether there is any.
 
         Raises:
-            DamagedError: It is not a record file of ours, or a newer version wrote it; nothing else raises.
+            DamagedError: It is not a Sightglass record file, or a newer version wrote it; nothing else raises.
         """
         before, n_damages = (self._n_frames, len(self.damages)), len(self._scan.damages)
         try:
@@ -166,7 +166,7 @@ class SegmentReader:
         """Read the version record.
 
         Raises:
-            DamagedError: It is not one of ours.
+            DamagedError: It is not a Sightglass version record.
         """
         try:
             told = {
