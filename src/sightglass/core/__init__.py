@@ -1,1 +1,1 @@
-"""What every part shares: records, values, errors, bytes, time. Imports nothing of ours."""
+"""What all other folders use: records, values, columns, errors, bytes, clocks, threads. It imports none of them."""

@@ -67,7 +67,7 @@ class Work:
         """Return the results and clear them.
 
         Returns:
-            The result of the named tensor, or a mapping of the results by name; an exception if there is no result.
+            The result of the named tensor, or a mapping of the results by name; an exception without one.
         """
         found, error = self.found, self.error
         self.found, self.total, self.error = {}, Total(), None

@@ -156,7 +156,7 @@ class Watched:
         return NO_PLAN
 
     def adopt(self, plan: VariantPlan) -> None:
-        """Do nothing: there are no plans."""
+        """Do nothing: `propose` returns an empty plan."""
 
     def flush(self, timeout_s: float) -> None:
         """Do nothing: results are computed when their tensors exist."""
