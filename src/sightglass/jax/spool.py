@@ -220,11 +220,11 @@ def _plan(
         LogError: A log in a while loop is neither reduced nor bounded by `capacity`.
         UnknownNameError: `reduce` names a key that is not logged.
     """
-    asked = planned(reduce)
-    asked.check(found)
+    accumulators = planned(reduce)
+    accumulators.check(found)
     plan: dict[str, Accumulator] = {}
     for key, expected in found.items():
-        how = asked.of(key)
+        how = accumulators.of(key)
         if how is not None:
             plan[key] = how
         elif every is not None and every > 1:

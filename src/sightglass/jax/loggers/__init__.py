@@ -1,4 +1,4 @@
-"""Loggers: where the logs of JAX programs go; made once, combined at will, one lane for each seed."""
+"""Loggers: write the logs of JAX programs to files, runs, W&B, TensorBoard or the terminal, one lane for each seed."""
 
 from sightglass.jax.loggers.console import ConsoleLogger as ConsoleLogger
 from sightglass.jax.loggers.logger import Logger as Logger

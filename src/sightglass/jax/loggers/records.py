@@ -102,7 +102,7 @@ def _moment(record: Record) -> Any:
 
 
 def _is_further_ahead(moment: object, queues: Sequence[Any], n_ahead: Sequence[Counter[Any]]) -> bool:
-    """Return whether a tag has records of this moment behind other ones."""
+    """Return whether a tag has records of this moment after other ones."""
     return any(
         queue and queue[0][0] != moment and counts[moment] for queue, counts in zip(queues, n_ahead, strict=True)
     )

@@ -1,1 +1,1 @@
-"""A compiled step that clients of a run ask while it runs. `step` is where to begin reading."""
+"""Query the logs of a compiled step while it runs. Begin reading at `live`."""

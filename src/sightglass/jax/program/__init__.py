@@ -1,1 +1,1 @@
-"""Logs as marks in programs: the primitive, and the walks that find, move and answer them."""
+"""Logs in traced programs: the primitive, and the walks that find and replace it."""

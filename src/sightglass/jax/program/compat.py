@@ -25,6 +25,8 @@ from sightglass.jax.pytree import PyTree
 
 T = TypeVar("T")
 
+# How deep to search parameter objects for jaxprs: these are attributes of them, or of objects that they hold. Without a
+# limit, a reference back to the program would never end.
 _MAX_DEPTH = 3
 
 Aval: Any = jax.ShapeDtypeStruct
