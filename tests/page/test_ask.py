@@ -317,7 +317,7 @@ def test_recorded_streams_reach_the_disk_and_the_charts(page, place):
     panel = ask(page, query)
     record = panel.get_by_role("button", name="record", exact=True)
     record.click()
-    expect(page.get_by_role("status").filter(has_text="Recorded from now on")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="from now on")).to_be_visible()
     expect(panel.get_by_role("button", name="recorded")).to_have_attribute("aria-pressed", "true")
     [directory] = place.runs.glob("training-*")
     until(page, lambda: any("min(every=10)" in tag for tag in sg.open(directory).tags()))
