@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { heightOf, layoutOf, pointedAt, columnOf, type HistogramOptions } from '../src/views/histogramLayout'
-import { finerBins, placeOf, spaced, stepPlaces, stepsWithin, told, totalAt, valueAt, valueTicks, type HistogramSeries } from '../src/views/histograms'
+import { finerBins, placeOf, spaced, stepPlaces, stepsWithin, binFacts, totalAt, valueAt, valueTicks, type HistogramSeries } from '../src/views/histograms'
 
 const series: HistogramSeries = {
   steps: [0, 1, 10, 100],
@@ -52,11 +52,11 @@ describe('steps', () => {
   })
 })
 
-describe('what is told', () => {
+describe('the facts of a bin', () => {
   test('counts add up, with what no bin can hold', () => {
     expect(totalAt(series, 1)).toBe(14)
-    expect(told(series, 1, 2)).toEqual(['5 of 14 values (35.7 %)', 'in [0, 1)', '3 NaN', '1 +Inf'])
-    expect(told(series, 0, 3)[1]).toBe('in [1, 10]')
+    expect(binFacts(series, 1, 2)).toEqual(['5 of 14 values (35.7 %)', 'in [0, 1)', '3 NaN', '1 +Inf'])
+    expect(binFacts(series, 0, 3)[1]).toBe('in [1, 10]')
   })
 })
 

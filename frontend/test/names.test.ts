@@ -33,7 +33,7 @@ test('the time of the start where configs are equal; the day only where days dif
   expect(said(run('a', 'x', {}, noon), run('b', 'x', {}, next))).toEqual(['2026-01-02 12:00:00', '2026-01-03 12:00:00'])
 })
 
-test('only those that the config leaves alike are told the time', () => {
+test('only runs with equal configs show their time', () => {
   expect(said(run('a', 'x', { lr: 1 }, 5), run('b', 'x', { lr: 2 }, 6), run('c', 'x', { lr: 2 }, 7)).map((text) => text.split(' ').length)).toEqual([1, 2, 2])
 })
 

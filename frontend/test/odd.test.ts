@@ -123,7 +123,7 @@ it('ragged vectors are bars, frames and bands of their own lengths', () => {
 describe('a mapping of 10,000 names', () => {
   const mapping = Object.fromEntries(count(10_000).map((i) => [`<b>${i}</b> 層`, i]))
   const records = take({ step: count(5), values: count(5).map(() => mapping) })
-  it('has its first lines drawn, the rest is told', () => {
+  it('draws the first lines and counts the rest', () => {
     expect(lines(records)).toHaveLength(MAX_LINES)
     expect(records.n_names_left_out).toBe(10_000 - MAX_LINES)
     expect(lines(records)[0]!.label).toBe('<b>0</b> 層')

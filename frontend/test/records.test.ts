@@ -49,7 +49,7 @@ describe('records', () => {
     expect(records.values.length).toBeLessThanOrEqual(MAX_VALUE_BYTES / 2 ** 22)
     expect(records.values.at(-1)!.index).toBe(319)
   })
-  it('make a line of each name, up to a limit that is told', () => {
+  it('make a line of each name, up to a limit that is shown', () => {
     const records = new Records()
     const many = Object.fromEntries(Array.from({ length: 10_000 }, (_, i) => [`n${i}`, i]))
     records.push(values([{ a: 1, b: { c: 2 } }, { a: 3 }]))

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { keptSame } from '../src/data/kept'
+import { reuseEqual } from '../src/data/reuse'
 import { fetchInParts } from '../src/data/parts'
 import { extended } from '../src/data/tail'
 import type { Run, Scalars } from '../src/data/types'
@@ -25,11 +25,11 @@ test('a tail with nothing new changes nothing', () => {
 test('what did not change keeps its object, and its config', () => {
   const run = (last_step: number) => ({ key: 'a', config: { lr: 1 }, last_step }) as unknown as Run
   const [old] = [run(1)]
-  expect(keptSame([old], [run(1)])[0]).toBe(old)
-  const [changed] = keptSame([old], [run(2)])
+  expect(reuseEqual([old], [run(1)])[0]).toBe(old)
+  const [changed] = reuseEqual([old], [run(2)])
   expect(changed).toMatchObject({ last_step: 2 })
   expect(changed!.config).toBe(old.config)
-  expect(keptSame(null, [old])).toEqual([old])
+  expect(reuseEqual(null, [old])).toEqual([old])
 })
 
 test('a queue is emptied a few at a time, though it grows', async () => {

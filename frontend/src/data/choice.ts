@@ -17,9 +17,9 @@ const NONE: Choice = { view: '', possible: [], problem: null }
 
 /** The view of streams, named for messages; `wanted` overrides, where it can. */
 export function useChoice(streams: readonly Stream[], names: readonly string[], wanted: string): Choice {
-  const told = streams.flatMap((stream, i) => (stream.view.value ? [{ choice: stream.view.value, name: names[i]! }] : []))
-  const alone = told.length === 1 && !wanted ? told[0]!.choice : null
-  const request = alone || !told.length ? '' : JSON.stringify({ forms: told.map(({ choice }) => choice.form), names: told.map(({ name }) => name), view: wanted || null })
+  const known = streams.flatMap((stream, i) => (stream.view.value ? [{ choice: stream.view.value, name: names[i]! }] : []))
+  const alone = known.length === 1 && !wanted ? known[0]!.choice : null
+  const request = alone || !known.length ? '' : JSON.stringify({ forms: known.map(({ choice }) => choice.form), names: known.map(({ name }) => name), view: wanted || null })
   const [choice, setChoice] = useState(NONE)
   const asked_ms = useRef(0)
   useEffect(() => {
@@ -27,7 +27,7 @@ export function useChoice(streams: readonly Stream[], names: readonly string[], 
     let current = true
     const timer = setTimeout(async () => {
       asked_ms.current = Date.now()
-      const possible = told.map(({ choice: one }) => one.possible).reduce((a, b) => a.filter((view) => b.includes(view)))
+      const possible = known.map(({ choice: one }) => one.possible).reduce((a, b) => a.filter((view) => b.includes(view)))
       const made = await post<ViewChoice>('view', JSON.parse(request)).then(
         (answer): Choice => ({ view: answer.view, possible: answer.possible, problem: null }),
         (error): Choice => ({ view: '', possible, problem: messageOf(error) }),
@@ -40,5 +40,5 @@ export function useChoice(streams: readonly Stream[], names: readonly string[], 
     }
   }, [request])
   if (alone) return { view: alone.view, possible: alone.possible, problem: null }
-  return told.length ? choice : NONE
+  return known.length ? choice : NONE
 }

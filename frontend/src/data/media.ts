@@ -1,7 +1,7 @@
 // Pictures and texts of a step, and their bytes.
 
 import { useEffect, useState } from 'preact/hooks'
-import { useAsked, type Asked } from './asked'
+import { useFetched, type Fetched } from './fetched'
 import { get, getBytes, messageOf, runPath } from './api'
 import { byKey } from './runs'
 
@@ -28,15 +28,15 @@ export interface LoggedText {
   text: string
 }
 
-export function usePictures(run: string, tag: string, step: number | null): Asked<Pictures> {
+export function usePictures(run: string, tag: string, step: number | null): Fetched<Pictures> {
   const key = step === null ? null : JSON.stringify([run, tag, step])
-  return useAsked(key, (abort) => get<Pictures>(runPath(run, '/pictures'), { tag, step: step ?? undefined }, abort))
+  return useFetched(key, (abort) => get<Pictures>(runPath(run, '/pictures'), { tag, step: step ?? undefined }, abort))
 }
 
 /** The last texts of a tag, the newest last; while the run lives again and again. */
-export function useTexts(run: string, tag: string): Asked<LoggedText[]> {
+export function useTexts(run: string, tag: string): Fetched<LoggedText[]> {
   const live = byKey.value.get(run)?.live
-  return useAsked(`${run} ${tag}`, async (abort) => (await get<{ texts: LoggedText[] }>(runPath(run, '/texts'), { tag, limit: MAX_TEXTS }, abort)).texts, live ? TEXTS_MS : 0)
+  return useFetched(`${run} ${tag}`, async (abort) => (await get<{ texts: LoggedText[] }>(runPath(run, '/texts'), { tag, limit: MAX_TEXTS }, abort)).texts, live ? TEXTS_MS : 0)
 }
 
 // Requests need a header, so each picture gets an object URL; recent ones are cached.

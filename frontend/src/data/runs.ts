@@ -5,7 +5,7 @@ import { at, state, update } from '../state/state'
 import { LINES, styleOf, stylesOf, type LineStyle } from '../views/palette'
 import { get } from './api'
 import { parseFilter, valueOf } from './filter'
-import { keptSame } from './kept'
+import { reuseEqual } from './reuse'
 import { namesApart } from './names'
 import { Socket } from './socket'
 import type { Run } from './types'
@@ -22,7 +22,7 @@ export async function loadRuns(): Promise<void> {
 }
 
 function takeRuns(fresh: Run[]): void {
-  runs.value = keptSame(runs.peek(), fresh)
+  runs.value = reuseEqual(runs.peek(), fresh)
 }
 
 export const byKey = computed(() => new Map((runs.value ?? []).map((run) => [run.key, run])))

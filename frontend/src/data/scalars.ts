@@ -18,7 +18,7 @@ export interface Entry {
   data: Signal<Scalars | null>
   error: Signal<string | null>
   n_users: number
-  state: 'new' | 'waiting' | 'asked' | 'there'
+  state: 'new' | 'waiting' | 'requested' | 'there'
 }
 
 const entries = new Map<string, Entry>()
@@ -72,7 +72,7 @@ function send(): void {
 
 async function fetchAll(batch: Entry[]): Promise<void> {
   n_in_flight++
-  for (const entry of batch) entry.state = 'asked'
+  for (const entry of batch) entry.state = 'requested'
   const answers = await ask(batch.map((entry) => entry.request))
   batch.forEach((entry, i) => settle(entry, answers[i]!))
   n_in_flight--

@@ -1,7 +1,7 @@
 // Tensors and histograms: slices, statistics and searches, from the server.
 
 import type { Cell } from '../views/cells'
-import { useAsked, type Asked } from './asked'
+import { useFetched, type Fetched } from './fetched'
 import { get, getBytes, runPath } from './api'
 import { readNpy, type Floats } from './npy'
 import { byKey } from './runs'
@@ -111,13 +111,13 @@ export function fetchFound(run: string, tag: string, what: Place, step: number |
 const lives = (key: string): boolean => byKey.value.get(key)?.live ?? false
 
 /** The recorded tags of a run, refreshed while it lives. */
-export function useTags(run: string): Asked<Tag[]> {
-  return useAsked(run || null, async (abort) => (await get<{ tags: Tag[] }>(runPath(run, '/tags'), {}, abort)).tags, lives(run) ? TAGS_MS : 0)
+export function useTags(run: string): Fetched<Tag[]> {
+  return useFetched(run || null, async (abort) => (await get<{ tags: Tag[] }>(runPath(run, '/tags'), {}, abort)).tags, lives(run) ? TAGS_MS : 0)
 }
 
-export function useSteps(run: string, tag: string): Asked<Steps> {
+export function useSteps(run: string, tag: string): Fetched<Steps> {
   const key = run && tag ? `${run} ${tag}` : null
-  return useAsked(key, (abort) => get<Steps>(runPath(run, '/steps'), { tag }, abort), lives(run) ? STEPS_MS : 0)
+  return useFetched(key, (abort) => get<Steps>(runPath(run, '/steps'), { tag }, abort), lives(run) ? STEPS_MS : 0)
 }
 
 export interface HistogramOptions {
@@ -128,8 +128,8 @@ export interface HistogramOptions {
 }
 
 /** The histograms of a tag with `n_steps` steps; fetched again when it has grown by a fiftieth. */
-export function useHistograms(run: string, tag: string, options: HistogramOptions, n_steps: number): Asked<HistogramSeries> {
+export function useHistograms(run: string, tag: string, options: HistogramOptions, n_steps: number): Fetched<HistogramSeries> {
   const coarse = Math.ceil(n_steps / 50)
   const key = run && tag ? JSON.stringify([run, tag, options, Math.floor(n_steps / coarse), coarse]) : null
-  return useAsked(key, (abort) => get<HistogramSeries>(runPath(run, '/histograms'), { tag, ...options, limit: 1_000 }, abort))
+  return useFetched(key, (abort) => get<HistogramSeries>(runPath(run, '/histograms'), { tag, ...options, limit: 1_000 }, abort))
 }

@@ -94,7 +94,7 @@ export function Heat({ matrix, dark, bound, whole, nameOf = (row, column) => `[$
   const block = spot && blockOf(...spot, matrix, size)
   const tip = spot && block ? `${thinned ? 'around ' : ''}${nameOf(block.rows[0], block.columns[0])}  ${number(data[spot[0] * columns + spot[1]]!, 6)}` : ''
   const ramp = colors.filter((_, i) => i % 16 === 0).map((c) => `rgb(${c.join(' ')})`)
-  const told = `${size[0].toLocaleString('en')} × ${size[1].toLocaleString('en')}`
+  const dimensions = `${size[0].toLocaleString('en')} × ${size[1].toLocaleString('en')}`
   return (
     <div class="heat">
       <div class="heat-box">
@@ -105,7 +105,7 @@ export function Heat({ matrix, dark, bound, whole, nameOf = (row, column) => `[$
           height={rows}
           role="img"
           tabIndex={0}
-          aria-label={`Heat map of ${told} values from ${number(low)} to ${number(high)}. Arrow keys read its values.`}
+          aria-label={`Heat map of ${dimensions} values from ${number(low)} to ${number(high)}. Arrow keys read its values.`}
           onMouseMove={(event) => setSpot(spotAt(event))}
           onMouseLeave={() => setSpot(null)}
           onBlur={() => setSpot(null)}
@@ -119,7 +119,7 @@ export function Heat({ matrix, dark, bound, whole, nameOf = (row, column) => `[$
         <span class="heat-ramp" style={{ background: `linear-gradient(to right, ${ramp.join(', ')})` }} />
         <span>{number(high, 3)}</span>
         <span class="heat-tip" role="status" title={thinned ? 'Each pixel is the value of its block that is farthest from zero' : undefined}>
-          {tip || (thinned ? `${told}, shown in ${rows} × ${columns}` : told)}
+          {tip || (thinned ? `${dimensions}, shown in ${rows} × ${columns}` : dimensions)}
         </span>
       </div>
     </div>

@@ -4,7 +4,7 @@ import { useContext, useEffect, useLayoutEffect, useMemo, useRef, useState } fro
 import { dateTime, number } from './format'
 import { drawHistograms, type HistogramInk } from './histogramDraw'
 import { layoutOf, pointedAt, type HistogramOptions, type Layout, type Pointed } from './histogramLayout'
-import { told, totalAt, valueAt, type HistogramSeries } from './histograms'
+import { binFacts, totalAt, valueAt, type HistogramSeries } from './histograms'
 import { Root } from './root'
 import type { Span } from './span'
 
@@ -150,7 +150,7 @@ function Tip({ series, at, kind, x, right }: { series: HistogramSeries; at: Poin
           </div>
         </>
       ) : (
-        told(series, i, bin).map((line, k) => (
+        binFacts(series, i, bin).map((line, k) => (
           <div key={line} class={k === 0 ? 'legend-value' : undefined}>
             {line}
           </div>

@@ -25,7 +25,7 @@ export function Toolbar({ view, options, hasSvg, onOptions, onHome, onSave, onCo
     const timer = setTimeout(() => setSaid(''), 2_500)
     return () => clearTimeout(timer)
   }, [said])
-  const told = (done: string, act: () => Promise<void> | void) => () =>
+  const reporting = (done: string, act: () => Promise<void> | void) => () =>
     void Promise.resolve()
       .then(act)
       .then(() => setSaid(done), (error: unknown) => setSaid(error instanceof Error ? error.message : String(error)))
@@ -65,11 +65,11 @@ export function Toolbar({ view, options, hasSvg, onOptions, onHome, onSave, onCo
             </button>
           )
           return [
-            item('Save PNG', told('Saved', () => onSave('png'))),
-            ...(hasSvg ? [item('Save SVG', told('Saved', () => onSave('svg')))] : []),
-            item('Save CSV', told('Saved', () => onSave('csv'))),
-            item('Copy picture', told('Copied', () => onCopy('png'))),
-            item('Copy values', told('Copied', () => onCopy('csv'))),
+            item('Save PNG', reporting('Saved', () => onSave('png'))),
+            ...(hasSvg ? [item('Save SVG', reporting('Saved', () => onSave('svg')))] : []),
+            item('Save CSV', reporting('Saved', () => onSave('csv'))),
+            item('Copy picture', reporting('Copied', () => onCopy('png'))),
+            item('Copy values', reporting('Copied', () => onCopy('csv'))),
           ]
         }}
       </Popover>

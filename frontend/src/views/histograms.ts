@@ -107,7 +107,7 @@ export const totalAt = (series: HistogramSeries, i: number): number =>
   series.counts[i]!.reduce((a, b) => a + b, 0) + series.n_nan[i]! + series.n_posinf[i]! + series.n_neginf[i]!
 
 /** The facts about a bin at a step, for the tooltip. */
-export function told(series: HistogramSeries, i: number, bin: number): string[] {
+export function binFacts(series: HistogramSeries, i: number, bin: number): string[] {
   const { edges, counts } = series
   const total = totalAt(series, i)
   const n = counts[i]![bin]!

@@ -223,8 +223,8 @@ export function mountWith(css: string, element: HTMLElement, given: MountOptions
     },
     setStream(stream, style) {
       const known = streamAt(stream).style
-      const told = Object.entries(style).filter(([, value]) => value !== undefined)
-      streams.get(stream)!.style = { ...known, ...Object.fromEntries(told) }
+      const defined = Object.entries(style).filter(([, value]) => value !== undefined)
+      streams.get(stream)!.style = { ...known, ...Object.fromEntries(defined) }
       seriesAnew()
       later()
     },
@@ -300,8 +300,8 @@ export function batchOf({ step: steps, wall: walls, index: indices, y: ys, value
 
 /** Options with some changed; null restores the default, unknown options are ignored. */
 export function changed(options: ViewOptions, change: Given<ViewOptions>): ViewOptions {
-  const told = Object.entries(change).filter(([name, value]) => name in STANDARD && value !== undefined)
-  return { ...options, ...Object.fromEntries(told.map(([name, value]) => [name, value ?? STANDARD[name as keyof ViewOptions]])) }
+  const defined = Object.entries(change).filter(([name, value]) => name in STANDARD && value !== undefined)
+  return { ...options, ...Object.fromEntries(defined.map(([name, value]) => [name, value ?? STANDARD[name as keyof ViewOptions]])) }
 }
 
 async function copyPicture(picture: Promise<Blob>): Promise<void> {

@@ -10,7 +10,7 @@ Theory of operation
     * A page of another site can make a browser send requests here, and can point its own name at this machine (DNS
       rebinding). So the header `Host` must be one of the server's own names. Numeric addresses cannot be rebound: all
       of them are allowed if the server listens on all addresses.
-    * `Origin`, if the browser sends it, must be the server's own. There is no CORS.
+    * `Origin`, if the browser sends it, must be the server's own; CORS is not supported.
     * Every response carries `HEADERS`: the page runs no script except the server's, and connects to no other host.
 """
 

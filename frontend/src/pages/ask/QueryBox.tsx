@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { Description } from '../../data/types'
-import { noteAsked, readAskedBefore } from './asked'
+import { noteQuery, readQueryHistory } from './queryHistory'
 import { callAt, completionsAt, type Completion, type Completions } from './complete'
 import { oneLine } from './panels'
 import { problemOf, useFunctions, useProblem } from './useQuery'
@@ -76,13 +76,13 @@ export function QueryBox({ id, run, text, description, button, hotkey, autofocus
     if (!query) return
     const wrong = await problemOf(run, query)
     if (wrong) return setProblem(wrong)
-    noteAsked(query)
+    noteQuery(query)
     before.current = { at: -1, draft: '' }
     if (!how.stay) onText('')
     onAsk(query, how)
   }
   const recall = (step: number) => {
-    const asked = readAskedBefore()
+    const asked = readQueryHistory()
     const at = Math.min(asked.length - 1, Math.max(-1, before.current.at + step))
     if (before.current.at < 0) before.current.draft = text
     before.current.at = at

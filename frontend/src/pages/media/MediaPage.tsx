@@ -1,7 +1,7 @@
 // Images, figures and texts, of the runs that are drawn, side by side.
 
 import { useCallback, useEffect, useMemo, useState } from 'preact/hooks'
-import { useKept } from '../../data/keptTags'
+import { useRunTags } from '../../data/runTags'
 import { byKey, runs, shown } from '../../data/runs'
 import { useSteps } from '../../data/tensors'
 import type { Run } from '../../data/types'
@@ -25,7 +25,7 @@ export function MediaPage() {
 }
 
 function Media({ drawn }: { drawn: readonly Run[] }) {
-  const kept = useKept(drawn.map(({ key }) => key))
+  const kept = useRunTags(drawn.map(({ key }) => key))
   const tags = useMemo(() => mergedTags(kept.tags), [kept.tags])
   const tag = at.media.value ? tags.find((one) => one.tag === at.media.value) : tags[0]
   const having = tag ? tag.runs.flatMap((key) => byKey.value.get(key) ?? []) : []

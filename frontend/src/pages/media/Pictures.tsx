@@ -87,8 +87,8 @@ interface Size {
 /** The size of a picture: from the server, or from the file once it is loaded. */
 function useSize({ width, height }: Pick<PictureInfo, 'width' | 'height'>): [Size | null, (event: { currentTarget: HTMLImageElement }) => void] {
   const [natural, setNatural] = useState<Size | null>(null)
-  const told = width !== null && height !== null ? { width, height } : natural
-  return [told, ({ currentTarget: { naturalWidth, naturalHeight } }) => setNatural({ width: naturalWidth, height: naturalHeight })]
+  const declared = width !== null && height !== null ? { width, height } : natural
+  return [declared, ({ currentTarget: { naturalWidth, naturalHeight } }) => setNatural({ width: naturalWidth, height: naturalHeight })]
 }
 
 /** A picture in its place; a small one keeps its pixels, and is made large enough to see. */

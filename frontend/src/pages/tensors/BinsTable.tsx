@@ -9,15 +9,15 @@ const PERCENTS = ['5 %', '25 %', '50 %', '75 %', '95 %']
 export function BinsTable({ run, tag, step }: { run: string; tag: string; step: number }) {
   const found = useHistograms(run, tag, { bins: at.bins.value, scale: at.symlog.value ? 'symlog' : 'linear', from: step, to: step }, 1)
   if (found.problem) return <p class="banner">{found.problem}</p>
-  const told = found.value
-  const counts = told?.counts[0]
-  if (!told || !counts) return <div class="panel-wait" role="status" aria-label="Counting" />
-  const edges = told.edges[0]!
+  const reply = found.value
+  const counts = reply?.counts[0]
+  if (!reply || !counts) return <div class="panel-wait" role="status" aria-label="Counting" />
+  const edges = reply.edges[0]!
   const top = Math.max(1, ...counts)
   const odd = [
-    [told.n_nan[0]!, 'NaN'],
-    [told.n_posinf[0]!, '+Inf'],
-    [told.n_neginf[0]!, '−Inf'],
+    [reply.n_nan[0]!, 'NaN'],
+    [reply.n_posinf[0]!, '+Inf'],
+    [reply.n_neginf[0]!, '−Inf'],
   ] as const
   const total = counts.reduce((a, b) => a + b, 0) + odd.reduce((a, [n]) => a + n, 0)
   return (
@@ -25,7 +25,7 @@ export function BinsTable({ run, tag, step }: { run: string; tag: string; step: 
       <p class="bins-facts">
         <b>{total.toLocaleString('en')}</b> values
         {odd.map(([n, name]) => n > 0 && <span key={name}>{` · ${n.toLocaleString('en')} ${name}`}</span>)}
-        {told.percentiles[0]!.map((value, i) => (
+        {reply.percentiles[0]!.map((value, i) => (
           <span key={i} class="muted">
             {` · ${PERCENTS[i]} below `}
             {number(Number(value))}

@@ -1,7 +1,7 @@
 // The heat map of the slice that the table shows; a click opens the cell in the table.
 
 import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
-import { useAsked } from '../../data/asked'
+import { useFetched } from '../../data/fetched'
 import { fetchPicture, fetchWindow } from '../../data/tensors'
 import { rowsOf } from '../../data/tiles'
 import { tellError } from '../../ui/toasts'
@@ -24,7 +24,7 @@ interface HeatViewProps {
 export function HeatView({ shown, bound, onPick }: HeatViewProps) {
   const { part, rows, columns } = shown
   const [box, thin] = useThin()
-  const found = useAsked(thin ? JSON.stringify([part, thin]) : null, () => fetchPicture(part, thin))
+  const found = useFetched(thin ? JSON.stringify([part, thin]) : null, () => fetchPicture(part, thin))
   const matrix = useMemo(() => {
     if (!found.value) return null
     const [height = 1, width = 1] = found.value.shape

@@ -39,9 +39,9 @@ export function HistogramView({ run, tag, n_steps, step }: HistogramViewProps) {
   const closer = useHistograms(finer > at.bins.value ? run : '', tag, { bins: finer, scale }, n_steps)
   const found = finer > at.bins.value && closer.fresh ? closer : plain
   const series = useMemo((): HistogramSeries | null => {
-    const told = found.value
-    if (!told) return null
-    return { ...told, walls: told.wall_times, edges: told.edges[0] ?? [0, 1], percentiles: told.percentiles.map((row) => row.map(Number)) }
+    const reply = found.value
+    if (!reply) return null
+    return { ...reply, walls: reply.wall_times, edges: reply.edges[0] ?? [0, 1], percentiles: reply.percentiles.map((row) => row.map(Number)) }
   }, [found.value])
   const options = { kind, symlog: at.symlog.value, logCounts: at.logcounts.value, even: at.even.value, values, steps: at.steps.value }
   const zoomed = values || at.steps.value

@@ -1,7 +1,7 @@
 // A part of a tensor as a table: its shape, its cells as they come into sight, its statistics.
 
 import { useEffect, useMemo, useRef } from 'preact/hooks'
-import { useAsked } from '../../data/asked'
+import { useFetched } from '../../data/fetched'
 import { fetchStatistics, fetchWindow, type Part, type Table } from '../../data/tensors'
 import { rowsOf, Tiles, type Window } from '../../data/tiles'
 import { boundOf, sizeOf, type Cell } from '../../views/cells'
@@ -39,9 +39,9 @@ export function useTable(part: Part | null) {
   const key = part && JSON.stringify(part)
   const asked = useRef(part)
   asked.current = part
-  const head = useAsked(key, async (abort) => ({ part: part!, head: await fetchWindow(part!, FIRST, FIRST, abort) }))
+  const head = useFetched(key, async (abort) => ({ part: part!, head: await fetchWindow(part!, FIRST, FIRST, abort) }))
   const shown = useMemo(() => head.value && shownOf(head.value.part, head.value.head), [head.value])
-  const statistics = useAsked(shown ? JSON.stringify(shown.part) : null, (abort) => fetchStatistics(shown!.part, abort))
+  const statistics = useFetched(shown ? JSON.stringify(shown.part) : null, (abort) => fetchStatistics(shown!.part, abort))
   const sight = useRef<[Window, Window]>([FIRST, FIRST])
   const before = useRef<Shown | null>(null)
 
@@ -60,13 +60,13 @@ export function useTable(part: Part | null) {
   const cell = useMemo(() => (row: number, column: number) => shown?.tiles.cell(row, column) ?? old?.cell(row, column), [shown, version, old])
   const arrived = shown ? shown.tiles.cell(sight.current[0][0], sight.current[1][0]) !== undefined || shown.rows.n * (shown.columns?.n ?? 1) === 0 : false
 
-  const told = statistics.value
+  const reply = statistics.value
   const { max, most } = useMemo(() => {
-    const of = told?.whole ?? told?.slice
+    const of = reply?.whole ?? reply?.slice
     const max = of ? boundOf([sizeOf(of.min), sizeOf(of.max)]) : shown ? boundOf([...shown.tiles.values()].map(sizeOf)) : 0
     const most = of ? Math.abs(sizeOf(of.mean)) + N_SIGMA * sizeOf(of.std) : max
     return { max, most: most > 0 ? Math.min(max, most) : max }
-  }, [told, told ? 0 : version, shown])
+  }, [reply, reply ? 0 : version, shown])
 
   const see = (rows: Window, columns: Window) => {
     sight.current = [rows, columns]

@@ -269,7 +269,7 @@ class SharedStreams:
         """Join a cursor to the stream of a query, which is opened if no other cursor has joined it yet.
 
         Args:
-            cursor: The cursor. It gets the answer, or the reason why there is none.
+            cursor: The cursor. Its client learns that the stream is open, or why not.
             run: The run.
             query: The query as the client wrote it.
             key: The query in canonical text.

@@ -46,7 +46,9 @@ MAX_REPLAYED_BYTES: Final = 256 * 2**20
 """How much is kept of a query that is computed from a recorded run: a long training, not a machine's whole memory."""
 
 MAX_CANONICAL: Final = 512  # as many as the streams of one socket
-COUNTED: Final = ("n_events", "n_skipped", "n_dropped", "n_errors", "last_error", "stride", "spent_s")
+COUNTED: Final[dict[str, Any]] = {"n_events": 0, "n_skipped": 0, "n_dropped": 0, "n_errors": 0, "last_error": "",
+                                  "stride": 1, "spent_s": 0.0}  # fmt: skip
+"""What a run counts of a stream, until its first description."""
 
 Numbers = npt.NDArray[Any]
 
@@ -138,13 +140,10 @@ class StreamReader:
 
     def statistics(self) -> dict[str, Any]:
         """Return what is counted of the stream, here and, as of its last description, in the run."""
-        counted: dict[str, Any] = dict.fromkeys(COUNTED, 0) | {"last_error": "", "stride": 1, "spent_s": 0.0}
-        description = self.run.description if self.live else None
+        streams = self.run.description.streams if self.live and self.run.description is not None else ()
         query = self.stream.query if self.stream is not None else ""
-        for stream in description.streams if description is not None else ():
-            if canonical(stream.query) == query:
-                counted = {name: getattr(stream, name) for name in COUNTED}
-                break
+        described = next((stream for stream in streams if canonical(stream.query) == query), None)
+        counted = {name: getattr(described, name, initial) for name, initial in COUNTED.items()}
         n_lost = self.stream.n_lost if self.stream is not None else 0
         return {"n_lost": n_lost, **counted, "n_records": self.backlog.n, "n_unfit": self.backlog.n_unfit,
                 "ended": self.ended, "lost": self.lost_s is not None}  # fmt: skip

@@ -88,7 +88,7 @@ class Overview:
 
     @property
     def first_wall(self) -> float:
-        """The earliest wall time; 0 if there is no row."""
+        """The earliest wall time; 0 without rows."""
         found = min((chunk.low[1] for chunk in self._chunks), default=0.0)
         return found if np.isfinite(found) else 0.0
 

@@ -286,7 +286,7 @@ class ServedRun:
                 self.holders -= 1
 
     def remote(self) -> RemoteRun:
-        """Return the connection; connect if there is none or it was lost.
+        """Return the connection; connect first if necessary.
 
         Raises:
             RunLostError: The run has ended, or does not answer.

@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { messageOf } from './api'
 
-export interface Asked<T> {
+export interface Fetched<T> {
   /** The answer to the key as it is now, else to the last one that was answered. */
   value: T | null
   /** Whether `value` answers the key as it is now. */
@@ -19,7 +19,7 @@ interface Kept<T> {
 }
 
 /** Fetch while `key` is not null; once if `every_ms` is 0. An unchanged reply is the same object. */
-export function useAsked<T>(key: string | null, ask: (abort: AbortSignal) => Promise<T>, every_ms = 0): Asked<T> {
+export function useFetched<T>(key: string | null, ask: (abort: AbortSignal) => Promise<T>, every_ms = 0): Fetched<T> {
   const [kept, setKept] = useState<Kept<T>>({ key: '', value: null, problem: null, written: '' })
   const latest = useRef(ask)
   latest.current = ask

@@ -11,7 +11,7 @@ function textOf(value: object): string {
 }
 
 /** The fresh runs, each as the old object where it is the same; else its config, where that is. */
-export function keptSame(old: readonly Run[] | null, fresh: readonly Run[]): Run[] {
+export function reuseEqual(old: readonly Run[] | null, fresh: readonly Run[]): Run[] {
   const before = new Map((old ?? []).map((run) => [run.key, run]))
   return fresh.map((run) => {
     const known = before.get(run.key)

@@ -3,7 +3,7 @@
 const KEY = 'sightglass-asked'
 const MAX = 100
 
-export function readAskedBefore(): string[] {
+export function readQueryHistory(): string[] {
   try {
     const found: unknown = JSON.parse(localStorage.getItem(KEY) ?? '[]')
     return Array.isArray(found) ? found.filter((one): one is string => typeof one === 'string') : []
@@ -12,6 +12,6 @@ export function readAskedBefore(): string[] {
   }
 }
 
-export function noteAsked(query: string): void {
-  localStorage.setItem(KEY, JSON.stringify([query, ...readAskedBefore().filter((one) => one !== query)].slice(0, MAX)))
+export function noteQuery(query: string): void {
+  localStorage.setItem(KEY, JSON.stringify([query, ...readQueryHistory().filter((one) => one !== query)].slice(0, MAX)))
 }

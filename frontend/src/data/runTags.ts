@@ -13,7 +13,7 @@ interface Kept {
   loading: boolean
 }
 
-export function useKept(keys: readonly string[]): Kept {
+export function useRunTags(keys: readonly string[]): Kept {
   const [tags, setTags] = useState<ReadonlyMap<string, Tag[]>>(new Map())
   const [problems, setProblems] = useState<ReadonlyMap<string, string>>(new Map())
   const name = keys.join('\n')
@@ -38,7 +38,7 @@ export function useKept(keys: readonly string[]): Kept {
       clearInterval(timer)
     }
   }, [name])
-  const told = keys.flatMap((key) => problems.get(key) ?? [])
-  const problem = told.length > 1 ? `${told[0]} (and ${told.length - 1} more)` : (told[0] ?? null)
+  const messages = keys.flatMap((key) => problems.get(key) ?? [])
+  const problem = messages.length > 1 ? `${messages[0]} (and ${messages.length - 1} more)` : (messages[0] ?? null)
   return { tags, problem, loading: keys.some((key) => !tags.has(key) && !problems.has(key)) }
 }
