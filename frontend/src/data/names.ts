@@ -1,4 +1,4 @@
-// Runs of one name, told apart by the least that does it: config values that differ, else the time of the start, else
+// Runs of one name, distinguished by as little as possible: config values that differ, or else the start time, or else
 // the id.
 
 import { value } from '../views/format'

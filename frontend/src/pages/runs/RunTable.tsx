@@ -39,7 +39,7 @@ const FACTS: Column[] = [
   { key: 'last_step', title: 'Last step', width: '84px', cell: (run) => (run.last_step === null ? '' : count(run.last_step)) },
 ]
 
-const ASKED: Column = { key: '', title: 'Asked', width: '130px', cell: (run) => (run.live ? <Asked run={run.key} /> : '') }
+const STREAMS: Column = { key: '', title: 'Streams', width: '130px', cell: (run) => (run.live ? <StreamCount run={run.key} /> : '') }
 
 /** Facts that are worth a column only where they differ. */
 const ORIGINS: Column[] = [
@@ -47,8 +47,8 @@ const ORIGINS: Column[] = [
   { key: 'host', title: 'Host', width: '100px', cell: (run) => run.host },
 ]
 
-/** How many streams a live run answers, and what that takes of its time. */
-function Asked({ run }: { run: string }) {
+/** The number of streams of a live run, and their share of its time. */
+function StreamCount({ run }: { run: string }) {
   const { detail } = useDetail(run)
   if (!detail) return null
   const n = detail.streams.length
@@ -70,7 +70,7 @@ const columns = computed(() => {
     cell: (run) => value(valueOf(run, key) ?? ''),
   }))
   const differs = ({ key }: Column) => new Set(filtered.value.map((run) => valueOf(run, key))).size > 1
-  const asked = filtered.value.some((run) => run.live) ? [ASKED] : []
+  const asked = filtered.value.some((run) => run.live) ? [STREAMS] : []
   return [...FACTS, ...asked, ...config, ...ORIGINS.filter(differs)]
 })
 
