@@ -14,10 +14,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "sightglass"
 FRONTEND = ROOT / "frontend" / "src"
-# What the library's prose does not say; a reader has to read such a sentence twice.
+# Phrases that make a reader read twice: "the budget is none", "it is no number". "There is no run" is plain English.
 IDIOMS = re.compile(
-    r"\b(?:is none|are none|but for|whoever|whomever|be it|of ours|of theirs|for ever|anew|whereof|thereof"
-    r"|(?:is|are) no (?!longer\b|more\b)\w+)\b"
+    r"\b(?:but for|whoever|whomever|be it|of ours|of theirs|for ever|anew|whereof|thereof"
+    r"|(?<![Tt]here )(?:is|are) (?:none\b|no (?!longer\b|more\b)\w+))\b"
 )
 TYPESCRIPT_IMPORT = re.compile(r"""^(?:import|export)\b[^'"]*?from\s*['"](\.[^'"]*)['"]""", re.MULTILINE | re.DOTALL)
 

@@ -1,0 +1,71 @@
+"""The shape of the code: one name for one thing, no circles, typed parameters, plain English, threads in one place."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from bench import code
+
+
+def test_a_class_name_is_used_once() -> None:
+    # Each callback has the name that its framework's users look for.
+    assert set(code.repeated_names()) <= {"SightglassCallback"}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert code.circles(code.imports()) == []
+    assert code.circles(code.frontend_imports()) == []
+
+
+def test_parameters_have_types() -> None:
+    n_any, n_parameters = (sum(n) for n in zip(*code.parameters().values(), strict=True))
+    assert n_any <= 0.05 * n_parameters
+
+
+def test_texts_are_plain_english() -> None:
+    assert code.idioms() == []
+
+
+def test_threads_start_in_one_module() -> None:
+    assert {path for path, tree in code.trees() if any(starts_thread(node) for node in ast.walk(tree))} == {
+        "core/threads.py"
+    }
+
+
+def starts_thread(node: ast.AST) -> bool:
+    """Return whether a node makes a thread, a timer or a pool."""
+    match node:
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+            return name in {"Thread", "Timer", "ThreadPoolExecutor", "ProcessPoolExecutor", "start_new_thread"}
+    return False
+
+
+# The checks find what they look for.
+
+
+@pytest.mark.parametrize("text", ["threading.Thread(target=f)", "Timer(1, f)", "futures.ThreadPoolExecutor(2)"])
+def test_a_thread_would_be_found(text: str) -> None:
+    assert any(starts_thread(node) for node in ast.walk(ast.parse(text)))
+
+
+@pytest.mark.parametrize("text", ["The budget is none.", "It is no number.", "nothing but for this", "whoever asks"])
+def test_an_idiom_would_be_found(text: str) -> None:
+    assert code.IDIOMS.search(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["It is not a number.", "The run is no longer live.", "There is no run.", "`mode` is None."]
+)
+def test_plain_sentences_pass(text: str) -> None:
+    assert not code.IDIOMS.search(text)
+
+
+def test_a_circle_would_be_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}
+    assert code.circles(graph) == [["a", "b", "c"]]
+    assert code.circles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+
+
+def test_imports_are_seen_at_every_level() -> None:
+    assert "sightglass.client.stream" in code.imports()["sightglass.client.run"]
