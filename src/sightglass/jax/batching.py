@@ -22,39 +22,20 @@ from sightglass.core.errors import LogError
 from sightglass.jax.pytree import PyTree
 
 from .program import compat
-from .program.primitive import LogEvent, Site
-from .program.survey import Survey
-from .program.walk import CollectedLogs, Values, Walk
+from .program.primitive import LogEvent
+from .program.walk import CollectedLogs, Collector, Values, Walk
 from .tap import tap_p
 
 Masked = tuple[Values, CollectedLogs, Any]
 
 
-class _Masking:
+class _Masking(Collector):
     """Logs each event again, under a mask, which is the state."""
 
     def take(self, events: Sequence[LogEvent], state: PyTree) -> tuple[CollectedLogs, Any]:
         for event in events:
             event.masked_by(state).bind()
         return {}, state
-
-    def collected_as(self, key: str, site: Site) -> str | None:
-        return None
-
-    def completed(self, found: Survey) -> Survey:
-        return found
-
-    def enter(self, jaxpr: compat.AnyJaxpr) -> None:
-        pass
-
-    def leave(self, jaxpr: compat.AnyJaxpr, collected: CollectedLogs, state: PyTree) -> tuple[CollectedLogs, Any]:
-        return collected, state
-
-    def fork(self, state: PyTree) -> Any:
-        return state
-
-    def merge(self, state: PyTree, shards: PyTree, n_shards: int) -> Any:
-        return state
 
 
 def _mask_tap(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> Masked:

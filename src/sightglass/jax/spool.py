@@ -22,7 +22,6 @@ import jax.numpy as jnp
 from jax import lax
 
 from sightglass.core.errors import LogError, UnknownNameError
-from sightglass.jax.program import compat
 from sightglass.jax.pytree import Flag, PyTree
 
 from .logs.columns import no_step
@@ -31,7 +30,7 @@ from .program.compat import Aval
 from .program.primitive import LogEvent, Site, WantedLogs, wanted, wanted_logs
 from .program.survey import ExpectedLog, Survey, survey
 from .program.traced_function import TransformedFunction, traced
-from .program.walk import CollectedLog, CollectedLogs, Walk, joined
+from .program.walk import CollectedLog, CollectedLogs, Collector, Walk, joined
 from .reducers.accumulate import every as every_nth
 from .reducers.accumulate import last_k
 from .reducers.accumulate import plan as planned
@@ -41,7 +40,7 @@ Reduce = str | Accumulator | Callable[..., Any]
 State = dict[str, Any]
 
 
-class Spool:
+class Spool(Collector):
     """The collector of one program: what is stacked, what is accumulated, and how.
 
     Args:
@@ -88,13 +87,6 @@ class Spool:
     def completed(self, found: Survey) -> Survey:
         """Add to each key all steps that are logged anywhere under it."""
         return {key: dataclasses.replace(e, steps=self._found[key].steps) for key, e in found.items()}
-
-    def enter(self, jaxpr: compat.AnyJaxpr) -> None:
-        """Do nothing."""
-
-    def leave(self, jaxpr: compat.AnyJaxpr, collected: CollectedLogs, state: State) -> tuple[CollectedLogs, State]:
-        """Return both unchanged."""
-        return collected, state
 
     def fork(self, state: State) -> State:
         """Return empty accumulators for each device of a `shard_map`."""

@@ -31,9 +31,8 @@ from sightglass.jax.pytree import PyTree
 from .logs.columns import EventColumns
 from .logs.logdict import logdict
 from .program.primitive import LogEvent, Site, WantedLogs, wanted, wanted_logs
-from .program.survey import Survey
 from .program.traced_function import TransformedFunction, traced
-from .program.walk import CollectedLogs, Walk
+from .program.walk import CollectedLogs, Collector, Walk
 
 Callback = Callable[[logdict], object]
 
@@ -64,7 +63,7 @@ class LogSpec:
     tree: PyTree
 
 
-class Tapped(TransformedFunction):
+class Tapped(TransformedFunction, Collector):
     """A function that passes each of its logs to a callback."""
 
     def __init__(self, function: Callable[..., Any], callback: Callback, wants: WantedLogs, prefix: str) -> None:
@@ -96,25 +95,6 @@ class Tapped(TransformedFunction):
         if specs:
             (state,) = tap_p.bind(state, *operands, specs=tuple(specs), tap=self)
         return {}, state
-
-    def collected_as(self, key: str, site: Site) -> str | None:
-        """Return `None`: a tap collects nothing."""
-        return None
-
-    def completed(self, found: Survey) -> Survey:
-        """Return what was found, unchanged."""
-        return found
-
-    def enter(self, jaxpr: compat.AnyJaxpr) -> None:
-        """Do nothing."""
-
-    def leave(self, jaxpr: compat.AnyJaxpr, collected: CollectedLogs, state: PyTree) -> tuple[CollectedLogs, Any]:
-        """Return both unchanged."""
-        return collected, state
-
-    def fork(self, state: PyTree) -> Any:
-        """Return the initial number of each device of a `shard_map`."""
-        return state
 
     def merge(self, state: PyTree, shards: PyTree, n_shards: int) -> Any:
         """Return the number after a `shard_map`: the largest of its devices."""

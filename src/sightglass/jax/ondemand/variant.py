@@ -21,7 +21,7 @@ from sightglass.jax.program import compat
 from sightglass.jax.program.primitive import MARK, LogEvent, Site, WantedLogs
 from sightglass.jax.program.survey import Survey
 from sightglass.jax.program.traced_function import traced
-from sightglass.jax.program.walk import CollectedLog, CollectedLogs, Walk, joined
+from sightglass.jax.program.walk import CollectedLog, CollectedLogs, Collector, Walk, joined
 from sightglass.jax.pytree import PyTree
 
 from .event_queries import EventQueries, StepQuery
@@ -31,8 +31,11 @@ from .occurrence import Occurrence, event_of, occurrences
 EVERYTHING: Final = WantedLogs(True, frozenset(), explicit=True, marks=True)
 
 
-class _QueryCollector:
-    """Evaluates queries where their events happen; its state is that of each loop buffer, by position."""
+class _QueryCollector(Collector):
+    """Evaluates queries where their events happen; its state is that of each loop buffer, by position.
+
+    An event never happens inside a `shard_map`, so its devices leave the state unchanged.
+    """
 
     def __init__(
         self, own: str, found: Mapping[str, Occurrence], once: Sequence[EventQueries], buffers: Sequence[LoopBuffer]
@@ -78,12 +81,6 @@ class _QueryCollector:
                 for key in of_event:
                     rest.pop(f"{buffer.queries.event}{MARK}{key}", None)
         return rest, state
-
-    def fork(self, state: PyTree) -> Any:
-        return state
-
-    def merge(self, state: PyTree, shards: PyTree, n_shards: int) -> Any:
-        return state  # an event never happens within a shard_map
 
 
 def _of_event(event: str, collected: CollectedLogs) -> dict[str, CollectedLog]:

@@ -56,35 +56,35 @@ NONE: Mapping[str, Rule] = {}
 
 
 class Collector(Protocol):
-    """Decides what replaces the logs of a program."""
+    """Decides what replaces the logs of a program. By default it collects nothing and passes its state on."""
 
-    def take(self, events: Sequence[LogEvent], state: PyTree) -> tuple[CollectedLogs, Any]:
+    def take(self, events: Sequence[LogEvent], state: PyTree) -> tuple[CollectedLogs, PyTree]:
         """Take consecutive events of one body; return the logs they add, and the new state."""
         ...
 
     def collected_as(self, key: str, site: Site) -> str | None:
         """Return the name under which a key is collected; `None` if the state holds it, or if it is ignored."""
-        ...
+        return None
 
     def completed(self, found: Survey) -> Survey:
         """Return the logs that a part of the program will collect, given what it logs."""
-        ...
+        return found
 
     def enter(self, jaxpr: compat.AnyJaxpr) -> None:
         """Note that the walk enters an open jaxpr."""
-        ...
+        return  # a body, so that mypy does not take it for abstract
 
-    def leave(self, jaxpr: compat.AnyJaxpr, collected: CollectedLogs, state: PyTree) -> tuple[CollectedLogs, Any]:
+    def leave(self, jaxpr: compat.AnyJaxpr, collected: CollectedLogs, state: PyTree) -> tuple[CollectedLogs, PyTree]:
         """Return the collected logs and the state with which the walk leaves an open jaxpr."""
-        ...
+        return collected, state
 
-    def fork(self, state: PyTree) -> Any:
+    def fork(self, state: PyTree) -> PyTree:
         """Return the initial state of each device of a `shard_map`."""
-        ...
+        return state
 
-    def merge(self, state: PyTree, shards: PyTree, n_shards: int) -> Any:
+    def merge(self, state: PyTree, shards: PyTree, n_shards: int) -> PyTree:
         """Return the state after a `shard_map`, given its devices' states along a new leading axis."""
-        ...
+        return state
 
 
 class Walk:
