@@ -10,6 +10,7 @@ import sightglass as sg
 from sightglass.callbacks.keras import SightglassCallback
 
 pytestmark = [
+    pytest.mark.smoke,
     pytest.mark.filterwarnings("ignore::UserWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]

@@ -79,6 +79,7 @@ def sightglass(*arguments: str) -> Result:
     return CliRunner().invoke(main, list(arguments))
 
 
+@pytest.mark.smoke
 def test_runs_lists_live_runs(trainer: Trainer) -> None:
     (line,) = sightglass("runs").output.splitlines()
     name, id, state, *_ = line.split("\t")
@@ -96,6 +97,7 @@ def test_runs_without_a_live_run_says_what_to_do(runtime: Path) -> None:
     assert result.stdout == ""
 
 
+@pytest.mark.smoke
 def test_describe_shows_everything(trainer: Trainer) -> None:
     text = sightglass("describe", "clirun").output
     for part in ("config  depth=3", "event 'batch'", "loss: float", "control lr = 0.1  float  from 0.0 to 1.0",
@@ -105,6 +107,7 @@ def test_describe_shows_everything(trainer: Trainer) -> None:
     assert row["controls"]["lr"]["max"] == 1.0
 
 
+@pytest.mark.smoke
 def test_watch_prints_one_line_per_record(trainer: Trainer) -> None:
     lines = sightglass("watch", "clirun", "batch.loss.mean(every=10)", "-n", "3").output.splitlines()
     assert len(lines) == 3
@@ -189,6 +192,7 @@ def test_the_help_text_shows_each_command_once_in_a_section() -> None:
         assert not line.endswith("...")
 
 
+@pytest.mark.smoke
 def test_functions_lists_the_table() -> None:
     output = sightglass("functions").output
     assert all(function.signature in output for function in FUNCTIONS.values())
@@ -375,6 +379,7 @@ def test_runs_in_a_folder(recorded: Path) -> None:
     assert "none' does not exist" in result.stderr
 
 
+@pytest.mark.smoke
 def test_open_shows_one_line_per_tag(recorded: Path) -> None:
     lines = [line.split("\t") for line in sightglass("open", str(recorded)).output.splitlines()]
     assert [line[1:] for line in lines] == [

@@ -6,6 +6,8 @@ import pytest
 
 import sightglass as sg
 
+pytestmark = pytest.mark.smoke
+
 
 @pytest.fixture
 def run():

@@ -16,6 +16,8 @@ from sightglass.client.record_buffer import RecordBuffer
 from sightglass.client.stream import Stream
 from sightglass.core.columns import Columns
 
+pytestmark = pytest.mark.smoke
+
 
 class ManualProducer:
     """A producer whose records the test adds to the buffer."""

@@ -14,6 +14,8 @@ from sightglass.core.errors import TransportError
 from sightglass.protocol.transport import Both, MemoryListener
 from sightglass.protocol.zmq import ZmqChannel, ZmqListener
 
+pytestmark = pytest.mark.smoke
+
 PATIENCE_S = 10.0
 
 

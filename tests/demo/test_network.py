@@ -9,6 +9,8 @@ from tests.profiles import examples
 from sightglass.core.errors import UnknownNameError
 from sightglass.demo import network
 
+pytestmark = pytest.mark.smoke
+
 SIZES = (5, 7, 6, 3)
 
 

@@ -16,6 +16,8 @@ from sightglass.figures.figure_files import FigureFileNames, at_step, read_about
 from sightglass.figures.messages import DrawFinished
 from sightglass.figures.snapshot import PAGE, Arena, Snapshot
 
+pytestmark = pytest.mark.smoke
+
 
 class SteppedRenderer:
     """A renderer that draws when the test calls `draw`."""

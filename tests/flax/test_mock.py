@@ -15,6 +15,8 @@ import sightglass.flax as sgf
 
 from .models import NNX, Drawing, Linen, X, Y, params_of
 
+pytestmark = pytest.mark.smoke
+
 SHAPE = X.shape
 
 

@@ -14,6 +14,8 @@ from sightglass.jax import log
 from sightglass.jax.ondemand.occurrence import Occurrence
 from sightglass.jax.ondemand.variant import find_events
 
+pytestmark = pytest.mark.smoke
+
 
 def events(f: Any, *args: Any, own: str = "batch") -> dict[str, Occurrence]:
     return find_events(jax.jit(f), own, args, {})

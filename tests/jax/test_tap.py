@@ -16,6 +16,8 @@ from sightglass.jax import log, spool, tap
 
 from .programs import watch
 
+pytestmark = pytest.mark.smoke
+
 X = jnp.arange(3.0)
 
 

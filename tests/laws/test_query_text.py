@@ -21,6 +21,8 @@ from sightglass.query.parser import parse
 from sightglass.query.query import Query, on
 from sightglass.query.tracer import fn, trace
 
+pytestmark = pytest.mark.smoke
+
 NAMES = ["b", "x", "loss", "λ", "é1", "mean", "sum", "shape", "on", "v0", "v1", "fn_", "event", "a_b", "Z"]
 TEXTS = ["", "a b", "'", '"', "\n", "\\", "a\r\nb", "\x00", "'''\"\"\"", "\ud800", "λ", "\u2028", "{x}", "%d"]
 NUMBERS = [0, 1, -1, 7, 2**63, -(2**63), 2**64 - 1, 0.0, -0.0, 1.0, 5e-324, 1e308, -2.5, math.nan, math.inf, -math.inf]

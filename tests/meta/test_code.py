@@ -7,6 +7,8 @@ import ast
 import pytest
 from bench import code
 
+pytestmark = pytest.mark.smoke
+
 
 def test_a_class_name_is_used_once() -> None:
     # Each callback has the name that its framework's users look for.

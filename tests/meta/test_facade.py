@@ -15,6 +15,8 @@ import pytest
 
 import sightglass
 
+pytestmark = pytest.mark.smoke
+
 FOREIGN = """
 import json, sys
 before = set(sys.modules)

@@ -10,6 +10,8 @@ import pytest
 
 import sightglass
 
+pytestmark = pytest.mark.smoke
+
 PACKAGE = Path(sightglass.__file__).parent
 CALLS = {"eval", "exec", "compile", "__import__", "execfile", "breakpoint"}
 MODULES = {"pickle", "cPickle", "_pickle", "dill", "marshal", "shelve", "code", "codeop", "cloudpickle", "joblib"}

@@ -13,6 +13,8 @@ import pytest
 from sightglass.core.errors import TransportError
 from sightglass.protocol import discovery
 
+pytestmark = pytest.mark.smoke
+
 
 def entry(id="0123456789ab", name="job", started=1.0):
     return discovery.LiveRun(name=name, id=id, pid=os.getpid(), host="here", started=started, endpoint="ipc://x")

@@ -13,6 +13,8 @@ from sightglass.core.errors import UnsendableError, WireError
 from sightglass.core.values import Histogram, Tensor, Text
 from sightglass.protocol import messages
 
+pytestmark = pytest.mark.smoke
+
 FROM_CLIENT = [
     messages.Hello(version=1, client="me"),
     messages.Ping(),

@@ -23,6 +23,8 @@ from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryErro
 from sightglass.core.values import Histogram
 from sightglass.query.evaluator import evaluator
 
+pytestmark = pytest.mark.smoke
+
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
     "%": operator.mod, "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt,

@@ -12,6 +12,8 @@ from sightglass.core.errors import EvaluationError, RefusedQueryError
 from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
 
+pytestmark = pytest.mark.smoke
+
 
 def run(text: str, values: list[Any], *, times: list[float] | None = None, failing: tuple[int, ...] = ()) -> list[Any]:
     """Post values as events one second apart; return (ordinal, value, n_events, complete, closed) of the records."""

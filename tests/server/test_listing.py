@@ -17,6 +17,8 @@ from sightglass.storage.format.summary import bytes_field, double_field, encode_
 
 from .conftest import place_foreign, record
 
+pytestmark = pytest.mark.smoke
+
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sightglass.core.record import Record
 from sightglass.storage.align import moments
+
+pytestmark = pytest.mark.smoke
 
 RECORDS = st.lists(
     st.builds(

@@ -10,6 +10,8 @@ from sightglass.core.errors import StorageError
 from sightglass.storage import delivery_queue
 from sightglass.storage.delivery_queue import DeliveryQueue
 
+pytestmark = pytest.mark.smoke
+
 
 def test_everything_is_delivered_in_order_on_another_thread():
     seen, threads = [], set()

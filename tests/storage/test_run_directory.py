@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from sightglass.storage.run_directory import RunDirectory, choose, claim
 from sightglass.storage.run_file import RunFile, read
 
+pytestmark = pytest.mark.smoke
+
 
 def about(name: str = "n", started: float = 1.5) -> Callable[[], RunFile]:
     return lambda: RunFile(name=name, id="0" * 12, started=started)

@@ -12,6 +12,8 @@ from sightglass.query.pipeline import Evaluation
 from sightglass.torch.capture import CapturedObservables, Work
 from sightglass.torch.precompute import Offers, gives_new, split
 
+pytestmark = pytest.mark.smoke
+
 OFFERS = Offers(timed=frozenset(("grads", "activations")), settled=frozenset(("params", "optimizer")))
 TENSORS = {
     "grads": {"a": np.array([1.0, -2.0, 3.0]), "b": np.array([[0.5, 4.0]])},

@@ -9,6 +9,8 @@ import pytest
 
 import sightglass
 
+pytestmark = pytest.mark.smoke
+
 ROOT = Path(sightglass.__file__).parent
 FILES = sorted([*ROOT.glob("torch/*.py"), *ROOT.glob("callbacks/*.py")])
 OWN = {"_module", "_optimizer"}

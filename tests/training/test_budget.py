@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from sightglass.training.budget import CREDIT_S, MAX_STRIDE, REVIEW_S, Account, thinned
 
+pytestmark = pytest.mark.smoke
+
 shares = st.lists(st.floats(0, 10), max_size=8)
 budgets = st.floats(0.001, 1)
 

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from sightglass.core.errors import CommandError
 from sightglass.training.controls import Action, BoundControl, Control, declaring_line
 
+pytestmark = pytest.mark.smoke
+
 
 @pytest.mark.parametrize(
     ("control", "value", "reason"),

@@ -11,6 +11,8 @@ import pytest
 import sightglass as sg
 from sightglass.core.values import Histogram, Tensor, Text
 
+pytestmark = pytest.mark.smoke
+
 
 class Bomb:
     """An object that does not want to be looked at."""

@@ -13,6 +13,8 @@ import pytest
 import sightglass as sg
 from sightglass.protocol import discovery
 
+pytestmark = pytest.mark.smoke
+
 
 @pytest.fixture
 def begin():

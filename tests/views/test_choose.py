@@ -13,6 +13,8 @@ from sightglass.core.errors import ViewError
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text
 from sightglass.views.choose import MAX_BARS, VIEWS, VIEWS_OF_KIND, Form, choose, form_of, views_of
 
+pytestmark = pytest.mark.smoke
+
 SEEN = [
     (1.5, "number", "line"),
     (3, "number", "line"),

@@ -16,6 +16,8 @@ from sightglass.views.scene import frames_of
 from sightglass.views.smoothing import smooth
 from sightglass.views.stream_set import StreamSet
 
+pytestmark = pytest.mark.smoke
+
 X = "'step', 'relative', 'wall', 'index'"
 
 

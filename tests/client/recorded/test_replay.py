@@ -16,6 +16,8 @@ from sightglass.core.errors import EvaluationError, QueryError
 from sightglass.query.parser import as_query
 from sightglass.storage.format.block import Key
 
+pytestmark = pytest.mark.smoke
+
 
 def stream(query: str) -> Key:
     query = as_query(query)

@@ -25,6 +25,8 @@ from sightglass.storage.format.tensor_proto import DATA_TYPES
 
 from ..blocks import changed, entry_of  # noqa: TID252  tests are not a package
 
+pytestmark = pytest.mark.smoke
+
 finite = st.floats(allow_nan=False)
 numbers = st.one_of(
     hnp.array_shapes(min_dims=1, max_dims=3, max_side=5).flatmap(

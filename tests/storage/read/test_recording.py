@@ -25,6 +25,8 @@ from sightglass.storage.run_file import RunFile, create
 
 from ..blocks import columns_of  # noqa: TID252  tests are not a package
 
+pytestmark = pytest.mark.smoke
+
 LOSS = Key(kind="logged", tag="loss")
 STREAM = Key(kind="stream", tag="batch.loss", query="on('batch').map(lambda e: e.loss)")
 OTHER = Key(kind="stream", tag="batch.acc", query="on('batch').map(lambda e: e.acc)")

@@ -11,6 +11,8 @@ from sightglass.training.client_subscriptions import MAX_STREAMS, consecutive
 from sightglass.training.clients import LEASE_S
 from sightglass.training.controls import Action, BoundControl, Control
 
+pytestmark = pytest.mark.smoke
+
 A, B = b"a", b"b"
 
 
