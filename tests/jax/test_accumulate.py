@@ -188,7 +188,7 @@ def test_types(name: str, dtype: str) -> None:
     made, _ = KINDS[name]
     x = jnp.asarray([1, 0, 3, 2, 3]).astype(dtype)
     if dtype == "complex64" and name == "histogram":
-        with pytest.raises(TypeError, match="Expected real numbers for a histogram, got complex64"):
+        with pytest.raises(TypeError, match="Expected real numbers to count in a histogram, got complex64"):
             made.start(x[0])
         return
     state = in_a_scan(made)(x)
