@@ -127,8 +127,9 @@ def make_server(
                 connection.transport.abort()
 
     app = make_app(Runs(directories), tokens=tokens, names=AllowedHosts.of(host, port), cut=cut)
+    # No log_config: uvicorn would replace the handlers of the whole process, and close the streams they write to.
     config = uvicorn.Config(
-        app, log_level="error", access_log=False, server_header=False, date_header=False, http="h11",
+        app, log_config=None, log_level="error", access_log=False, server_header=False, date_header=False, http="h11",
         h11_max_incomplete_event_size=MAX_HEAD_BYTES, ws="websockets-sansio", ws_max_size=MAX_MESSAGE_BYTES,
         ws_per_message_deflate=False, timeout_graceful_shutdown=2, lifespan="on",
     )  # fmt: skip

@@ -98,7 +98,7 @@ class HeatmapPlot:
         axes.grid(visible=False)
         for axis in (axes.xaxis, axes.yaxis):
             set_ticks(axis)
-        axes.format_coord = lambda x, y: f"row {round(y)}, column {round(x)}"  # type: ignore[method-assign]
+        axes.format_coord = lambda x, y: f"row {round(y)}, column {round(x)}"  # type: ignore[method-assign,unused-ignore]
         text = f"{tall:,} x {wide:,}{f', {bounds.n_bad:,} not finite' if bounds.n_bad else ''}"
         axes.set_xlabel(
             text, loc="right", color=ALARM if bounds.n_bad else AXIS, fontsize=settings["legend.fontsize"], labelpad=2
