@@ -15,7 +15,9 @@ from sightglass.query.pipeline import Evaluation
 from sightglass.storage.format.block import Key
 from sightglass.storage.read.recording import Recording
 from sightglass.training.recorder import Recorder
+from sightglass.training.recording import RecordedSubscriptions
 from sightglass.training.subscription import Subscription
+from sightglass.training.telemetry import Telemetry
 
 
 @pytest.fixture
@@ -39,14 +41,25 @@ def command(n: int) -> dict[str, object]:
     return {"kind": "set", "step": n, "wall_time": n + 0.5, "index": 10 * n, "name": "lr"}
 
 
-def test_nothing_is_made_before_anything_is_given_and_commands_alone_are_nothing(
-    recorder: Recorder, made: list[Path]
-) -> None:
-    recorder.command(command(1))
+def recorded_subscriptions(recorder: Recorder) -> RecordedSubscriptions:
+    return RecordedSubscriptions(Telemetry(clock=SystemClock(), budget=None), recorder, run="job")
+
+
+def test_commands_alone_are_not_recorded(recorder: Recorder, made: list[Path]) -> None:
+    recorded_subscriptions(recorder).command(command(1))
     recorder.flush(5)
     assert not recorder.active
     recorder.close(5)
     assert made == []
+
+
+def test_a_command_before_the_first_row_of_a_recorded_query_is_recorded(recorder: Recorder, made: list[Path]) -> None:
+    query = parse("batch.loss")
+    recorded = recorded_subscriptions(recorder)
+    recorded.add(Subscription(1, query, Evaluation(query), monotonic=lambda: 0.0, defer=lambda wait, settle: None))
+    recorded.command(command(1))
+    recorder.close(5)
+    assert len(made) == 1
 
 
 def test_everything_goes_into_a_series_of_its_own(recorder: Recorder, tmp_path: Path, made: list[Path]) -> None:

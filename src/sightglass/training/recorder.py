@@ -44,11 +44,8 @@ class Recorder:
         self._put(Key(kind="groups", tag=event), ordinal, wall_time, True, ordinal)
 
     def command(self, entry: Mapping[str, Any]) -> None:
-        """Record an entry of the history, if anything else is recorded."""
-        if self._writer.active:
-            self._put(
-                Key(kind="commands", tag="commands"), entry["step"], entry["wall_time"], dict(entry), entry["index"]
-            )
+        """Record an entry of the history."""
+        self._put(Key(kind="commands", tag="commands"), entry["step"], entry["wall_time"], dict(entry), entry["index"])
 
     def flush(self, timeout_s: float) -> None:
         """Wait until all records are written.

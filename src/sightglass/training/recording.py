@@ -74,8 +74,9 @@ class RecordedSubscriptions:
             self._recorder.record(subscription, rows, self._since[subscription.id])
 
     def command(self, entry: Mapping[str, Any]) -> None:
-        """Record an entry of the history."""
-        if self._recorder is not None:
+        """Record an entry of the history, if anything else is recorded."""
+        # The first command may come before the first row of a recorded query.
+        if self._recorder is not None and (self._since or self._recorder.active):
             self._recorder.command(entry)
 
     def lapsed(self, subscription: Subscription) -> bool:
