@@ -101,13 +101,13 @@ class Query(Chain):
         """Whether the query uses the event as a whole, and not only observables by name."""
         windows = (stage.window for stage in self.stages if isinstance(stage, Reduce))
         conditions = (window.condition for window in windows if isinstance(window, When))
-        if any(_reads_whole(condition.body, condition.params[0]) for condition in conditions):
+        if any(reads_whole(condition.body, condition.params[0]) for condition in conditions):
             return True
         whole = True
         for i, stage in enumerate(self.stages):
             if not all(isinstance(before, Where) for before in self.stages[:i]):
                 break
-            if isinstance(stage, Map | Where) and _reads_whole(stage.fn.body, stage.fn.params[0]):
+            if isinstance(stage, Map | Where) and reads_whole(stage.fn.body, stage.fn.params[0]):
                 return True
             whole = not (isinstance(stage, Map) or (isinstance(stage, Reduce) and stage.name == "count"))
         return whole
@@ -164,7 +164,8 @@ def _names(tree: e.Expr, root: str) -> Iterator[str]:
         yield from _names(child, root)
 
 
-def _reads_whole(tree: e.Expr, root: str) -> bool:
+def reads_whole(tree: e.Expr, root: str) -> bool:
+    """Return whether a tree uses a variable as a whole, and not only its attributes and items by name."""
     match tree:
         case e.Attr(target=e.Var(name=name)) if name == root:
             return False
@@ -172,7 +173,7 @@ def _reads_whole(tree: e.Expr, root: str) -> bool:
             return False
         case e.Var(name=name):
             return name == root
-    return any(_reads_whole(child, root) for child in tree.children())
+    return any(reads_whole(child, root) for child in tree.children())
 
 
 def _path(tree: e.Expr, root: str) -> str | None:

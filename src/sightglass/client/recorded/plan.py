@@ -17,7 +17,7 @@ from typing import Final, Literal
 from sightglass.core.errors import QueryError
 from sightglass.query import expressions as e
 from sightglass.query.parser import parse
-from sightglass.query.query import Query
+from sightglass.query.query import Query, reads_whole
 from sightglass.query.stages import Group, Map, Per, Reduce, Stage, When, Where
 from sightglass.storage.format.block import Key
 
@@ -161,24 +161,13 @@ def _reads_all(query: Query) -> bool:
         return True
     lambdas = [stage.fn for stage in query.stages[: first + 1] if isinstance(stage, Map | Where)]
     lambdas += [s.window.condition for s in query.stages if isinstance(s, Reduce) and isinstance(s.window, When)]
-    return any(_reads_whole(fn.body, fn.params[0]) for fn in lambdas)
+    return any(reads_whole(fn.body, fn.params[0]) for fn in lambdas)
 
 
 def _counts_events(query: Query) -> bool:
     """Return whether a query counts events, whatever their observables."""
     first = query.stages[0] if query.stages else None
     return isinstance(first, Reduce) and first.name == "count" and not has_condition(first)
-
-
-def _reads_whole(tree: e.Expr, root: str) -> bool:
-    match tree:
-        case e.Attr(target=e.Var(name=name)) if name == root:
-            return False
-        case e.Item(target=e.Var(name=name), index=e.Const(value=str())) if name == root:
-            return False
-        case e.Var(name=name):
-            return name == root
-    return any(_reads_whole(child, root) for child in tree.children())
 
 
 def _boundaries(query: Query, n_done: int, keys: Sequence[Key]) -> dict[str, Sequence[Key]]:
