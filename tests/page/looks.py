@@ -124,6 +124,11 @@ def drawn(within: Locator, color: tuple[int, int, int], *, n: int = 50) -> Ink:
     return until(within.page, lambda: (found := ink(within, color)).n >= n and found)
 
 
+def box_of(within: Locator) -> dict[str, float]:
+    """Return where something is on the page, in pixels, once it is shown (new axes make a new chart)."""
+    return until(within.page, within.bounding_box)
+
+
 def color_of(page: Page, run: str) -> tuple[int, int, int]:
     """Return the colour that the page gave a run."""
     swatch = page.get_by_role("checkbox", name=f"Show {run}", exact=True).locator("svg").first

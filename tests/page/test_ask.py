@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 import sightglass as sg
 
-from .looks import chart, drawn, has_url, ink, until
+from .looks import box_of, chart, drawn, has_url, ink, until
 
 BLUE, ORANGE = (63, 143, 196), (220, 107, 74)
 
@@ -151,7 +151,7 @@ def has_words(*words):
 def has_canvas_or_svg(panel):
     drawing = panel.locator("canvas, svg:not(.icon):not(.swatch)").first
     expect(drawing).to_be_visible()
-    assert drawing.bounding_box()["height"] > 80
+    assert box_of(drawing)["height"] > 80
 
 
 def has_bars(panel):

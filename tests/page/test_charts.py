@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 
 import sightglass as sg
 
-from .looks import chart, color_of, drawn, has_url, ink, until
+from .looks import box_of, chart, color_of, drawn, has_url, ink, until
 
 N = 200
 N_LONG = 50_000
@@ -170,15 +170,13 @@ def test_log_axes(page):
     curve = drawn(chart(page, "train/power"), color)
     assert curve.span(0.5)[1] < 0.2
     page.get_by_role("button", name="log y").click()
-    straight = until(
-        page, lambda: (found := ink(chart(page, "train/power"), color)).n and found.span(0.5)[0] > 0.4 and found
-    )
+    straight = until(page, lambda: (found := drawn(chart(page, "train/power"), color)).span(0.5)[0] > 0.4 and found)
     for share in (0.1, 0.5, 0.9):
         assert straight.span(share)[0] == pytest.approx((share + 0.05) / 1.1, abs=0.05)
     labels = [text.text for text in svg_of(page, "train/power").iter("{http://www.w3.org/2000/svg}text")]
     assert {"1", "10", "100", "1000"} <= {re.sub(r"[,\s]", "", label).replace("1k", "1000") for label in labels}
     page.get_by_role("button", name="log x").click()
-    until(page, lambda: ink(chart(page, "train/power"), color).span(0.5, 0.02)[1] < 0.3)
+    until(page, lambda: drawn(chart(page, "train/power"), color).span(0.5, 0.02)[1] < 0.3)
     has_url(page, "ylog=1")
     has_url(page, "xlog=1")
 
@@ -232,7 +230,7 @@ def test_groups_are_drawn_as_a_mean_with_a_band(page):
 
 
 def hover(page, tag, share, height=0.5):
-    box = chart(page, tag).locator(".u-over").bounding_box()
+    box = box_of(chart(page, tag).locator(".u-over"))
     place = box["x"] + share * box["width"], box["y"] + height * box["height"]
     page.mouse.move(*place)
     return place
@@ -263,7 +261,7 @@ def test_the_cursor_reads_values_and_stands_in_all_charts(page):
     expect(values(page, "train/loss")).to_contain_text(re.compile(r"down\s*149\s*up\s*50"))
     other = chart(page, "val/loss")
     expect(other.locator(".plot-dot:visible")).to_have_count(2)
-    dot, over = other.locator(".plot-dot").first.bounding_box(), other.locator(".u-over").bounding_box()
+    dot, over = box_of(other.locator(".plot-dot").first), box_of(other.locator(".u-over"))
     assert (dot["x"] + dot["width"] / 2 - over["x"]) / over["width"] == pytest.approx(50 / 199, abs=0.02)
     page.mouse.move(2, 2)
     expect(values(page, "train/loss")).to_be_hidden()
@@ -298,7 +296,7 @@ def test_a_drag_zooms_all_charts_and_loads_every_point_there(page):
     box.dblclick()
     until(page, lambda: "zoom=" not in page.url)
     until(
-        page, lambda: ink(chart(page, "long/spikes"), color_of(page, "long")).span(SPIKES[9] / N_LONG, 0.006)[1] > 0.8
+        page, lambda: drawn(chart(page, "long/spikes"), color_of(page, "long")).span(SPIKES[9] / N_LONG, 0.006)[1] > 0.8
     )
 
 
@@ -311,8 +309,8 @@ def test_a_box_zooms_into_values_too_and_other_charts_follow_sideways(page):
     has_url(page, "yzoom=train/loss:")
     inside = until(page, lambda: (span := ink(chart(page, "train/loss"), color).span(0.5)) and span)
     assert inside[0] == pytest.approx(0.5, abs=0.06)
-    assert ink(chart(page, "train/loss"), color).span(0.02, 0.02)[0] < 0.12
-    assert ink(chart(page, "val/loss"), color).span(0.02, 0.02)[0] < 0.35
+    assert drawn(chart(page, "train/loss"), color).span(0.02, 0.02)[0] < 0.12
+    assert drawn(chart(page, "val/loss"), color).span(0.02, 0.02)[0] < 0.35
     chart(page, "train/loss").hover()
     chart(page, "train/loss").get_by_role("button", name="Reset zoom").click()
     until(page, lambda: "zoom" not in page.url)
@@ -329,7 +327,7 @@ def test_charts_are_pinned_enlarged_and_resized(page):
     widths = []
     for size in "SML":
         page.get_by_role("group", name="Size of charts").get_by_role("button", name=size, exact=True).click()
-        widths.append(until(page, lambda: (w := first.bounding_box()["width"]) not in widths and w))
+        widths.append(until(page, lambda: (w := box_of(first)["width"]) not in widths and w))
     assert widths == sorted(widths)
     first.hover()
     first.get_by_role("button", name="Enlarge").click()
@@ -337,7 +335,7 @@ def test_charts_are_pinned_enlarged_and_resized(page):
     expect(dialog).to_be_visible()
     large = dialog.get_by_role("article", name="val/loss")
     drawn(large, color_of(page, "up"), n=200)
-    assert large.bounding_box()["width"] > widths[-1]
+    assert box_of(large)["width"] > widths[-1]
     page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
     first.hover()

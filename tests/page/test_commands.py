@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from .looks import chart, color_of, drawn, ink, until
+from .looks import box_of, chart, color_of, drawn, ink, until
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +169,7 @@ def test_commands_are_marked_in_every_chart(page, training):
     def reads_the_mark():
         columns = ink(chart(page, "train/lr"), color).columns
         marked = [i for i, (_, high, _) in enumerate(columns) if high is not None and high > 0.97]
-        box = plot.bounding_box()
+        box = box_of(plot)
         page.mouse.move(box["x"] + (marked[-1] - 1) / len(columns) * box["width"], box["y"] + 0.5 * box["height"])
         said = chart(page, "train/lr").inner_text()
         return "→ 0.75" in said

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 import sightglass as sg
 
-from .looks import chart, drawn, overflow, until, violations
+from .looks import box_of, chart, drawn, overflow, until, violations
 from .tabs import SIZES
 
 QUERIES = ("batch.loss", "batch.matrix", "batch.vector", "batch.loss.histogram(16, every=20)", "batch.note")
@@ -179,6 +179,6 @@ def test_a_phone_shows_one_thing_at_a_time(open_page, server):
     page.get_by_role("button", name="View").tap()
     page.get_by_role("button", name="log y").tap()
     expect(page.get_by_role("button", name="log y")).to_have_attribute("aria-pressed", "true")
-    box = chart(page, "train/loss").locator(".u-over").bounding_box()
+    box = box_of(chart(page, "train/loss").locator(".u-over"))
     page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     expect(chart(page, "train/loss").locator(".legend")).to_contain_text("step")

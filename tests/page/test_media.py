@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 
 import sightglass as sg
 
-from .looks import until
+from .looks import box_of, until
 
 STEPS = [0, 100, 200]
 HTML = "<img src=x onerror=alert(1)><b>bold</b> <script>alert(2)</script>"
@@ -90,7 +90,7 @@ def test_the_pictures_of_all_runs_stand_side_by_side_and_are_those_that_were_log
                     pixels(images.nth(i)) == digits(seed, step)[i].ravel().tolist()
                 ),
             )
-    boxes = [run(page, "digits", name).bounding_box() for name in ("first", "second")]
+    boxes = [box_of(run(page, "digits", name)) for name in ("first", "second")]
     assert boxes[0]["y"] == boxes[1]["y"]
     expect(run(page, "digits", "second")).to_contain_text("step 100, the last until then")
 
@@ -112,9 +112,9 @@ def test_a_picture_in_full_size(page):
     expect(dialog).to_contain_text("1 of 4")
     expect(dialog).to_contain_text("8 × 8")
     image = dialog.locator("img")
-    fit = image.bounding_box()["width"]
+    fit = box_of(image)["width"]
     dialog.get_by_role("button", name="8×").click()
-    until(page, lambda: image.bounding_box()["width"] == 64 != fit)
+    until(page, lambda: box_of(image)["width"] == 64 != fit)
     dialog.get_by_role("button", name="Next").click()
     expect(dialog).to_contain_text("2 of 4")
     until(page, lambda: pixels(image) == digits(0, 200)[1].ravel().tolist())

@@ -9,7 +9,7 @@ from importlib import resources
 import pytest
 from playwright.sync_api import expect
 
-from .looks import until
+from .looks import box_of, until
 
 ORIGIN = "http://mounted.test/"
 MODULE = resources.files("sightglass.views") / "static" / "views.js"
@@ -94,7 +94,7 @@ def chart(page):
 def test_zoom_by_dragging_move_with_shift_and_show_all_again(page):
     page.evaluate("window.view = draw(); view.push(line(1001, (i) => Math.sin(i / 50)))")
     until(page, lambda: page.evaluate("window.model?.lines[0].x.length") == 1001)
-    box = chart(page).bounding_box()
+    box = box_of(chart(page))
     middle = box["y"] + box["height"] / 2
 
     def drag(start, end):

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 import sightglass as sg
 
 from ..server.conftest import place_foreign  # noqa: TID252  tests are no package
-from .looks import has_url, until
+from .looks import box_of, has_url, until
 
 STEPS = [0, 10, 100, 1000]
 rng = np.random.default_rng(3)
@@ -152,6 +152,8 @@ def test_steps_by_slider_number_and_play(page):
     until(page, lambda: read(page, 0, 0) == close_to(KERNELS[1][0, 0, 0]))
     number = page.get_by_role("group", name="Step").get_by_role("spinbutton")
     number.fill("90")
+    page.evaluate("location.hash += '&digits=3'")  # The page is drawn again; what is being typed stays.
+    expect(page.get_by_role("spinbutton", name="Digits")).to_have_value("3")
     number.press("Enter")
     expect(number).to_have_value("100")
     until(page, lambda: read(page, 0, 0) == close_to(KERNELS[2][0, 0, 0]))
@@ -261,7 +263,7 @@ def test_a_heat_map_of_the_same_slice_opens_its_cells(page):
     heat = page.locator(".heat canvas")
     expect(heat).to_be_visible()
     until(page, lambda: min(heat.evaluate(TINTS)) >= 0 and sum(heat.evaluate(TINTS)) > 10)
-    box = heat.bounding_box()
+    box = box_of(heat)
     page.mouse.click(box["x"] + box["width"] * 0.9 / 5 * 5, box["y"] + box["height"] * 0.95)
     expect(marked(page)).to_contain_text("row 7, column 4")
 
@@ -290,7 +292,7 @@ def test_ten_million_cells_scroll_and_are_read(page):
 
 
 def center(locator):
-    box = locator.bounding_box()
+    box = box_of(locator)
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
@@ -398,7 +400,7 @@ def test_a_histogram_is_read_by_keys_and_pointer(histograms):
 
 def test_a_click_on_a_step_opens_its_table_and_a_drag_zooms(histograms):
     page = histograms
-    box = picture(page).bounding_box()
+    box = box_of(picture(page))
     middle = box["y"] + box["height"] / 2
     page.mouse.move(box["x"] + 0.4 * box["width"], middle)
     page.mouse.down()

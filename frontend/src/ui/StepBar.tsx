@@ -3,6 +3,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { nearest } from '../views/bounds'
 import { dateTime, number } from '../views/format'
+import { NumberInput } from './NumberInput'
 import { IconButton } from './parts'
 
 const PLAY_MS = 300
@@ -74,16 +75,7 @@ export function StepBar({ label, steps, walls, step, busy = false, onStep }: Ste
       />
       <label class="step-number">
         <span>step</span>
-        <input
-          type="number"
-          value={now}
-          step="any"
-          title="Jump to the step nearest to this number"
-          onChange={({ currentTarget }) => {
-            if (currentTarget.value !== '') go(nearest(steps, currentTarget.valueAsNumber))
-            currentTarget.value = String(steps[placeOfStep(steps, currentTarget.valueAsNumber)] ?? now)
-          }}
-        />
+        <NumberInput value={now} step="any" title="Jump to the step nearest to this number" onNumber={(step) => go(nearest(steps, step))} />
       </label>
       <span class="step-facts muted">
         {(at + 1).toLocaleString('en')} of {steps.length.toLocaleString('en')} <span class="step-ends">({steps.length > 1 ? `${number(steps[0]!, 12)} … ${number(steps[last]!, 12)}` : 'the only one'})</span>

@@ -1,5 +1,6 @@
 // The options of a panel: those that its view has.
 
+import { NumberInput } from '../../ui/NumberInput'
 import { Choice, Toggle } from '../../ui/parts'
 import type { ViewOptions } from '../../views/series'
 import type { AskedPanel } from './panels'
@@ -68,13 +69,13 @@ export function Options({ view, panel, onChange }: { view: string; panel: AskedP
       {has('frames') && options.frames && (
         <label class="ask-number">
           history
-          <input type="number" min="0" max="100" value={options.history} onChange={({ currentTarget }) => set({ history: Math.min(100, Math.max(0, Math.round(Number(currentTarget.value)))) })} />
+          <NumberInput min="0" max="100" value={options.history} onNumber={(history) => set({ history: Math.min(100, Math.max(0, Math.round(history))) })} />
         </label>
       )}
       {has('last') && !options.frames && (
         <label class="ask-number" title="Show only this many of the newest; 0 shows all">
           newest
-          <input type="number" min="0" step="100" value={options.last} onChange={({ currentTarget }) => set({ last: Math.max(0, Math.round(Number(currentTarget.value))) })} />
+          <NumberInput min="0" step="100" value={options.last} onNumber={(last) => set({ last: Math.max(0, Math.round(last)) })} />
         </label>
       )}
     </div>

@@ -1,6 +1,7 @@
 import { signal } from '@preact/signals'
 import { at, update } from '../../state/state'
 import { Icon } from '../../ui/Icon'
+import { NumberInput } from '../../ui/NumberInput'
 import { Choice, Search, Toggle } from '../../ui/parts'
 import type { BandKind } from '../../views/group'
 import { xText } from '../../views/Legend'
@@ -66,12 +67,12 @@ export function Toolbar({ n_tags, n_found }: { n_tags: number; n_found: number }
 
 function Smoothing() {
   const weight = at.smooth.value
-  const set = (text: string) => update({ smooth: Math.min(0.999, Math.max(0, Number(text) || 0)) })
+  const set = (weight: number) => update({ smooth: Math.min(0.999, Math.max(0, weight)) })
   return (
     <label class="smoothing" title="Exponential smoothing; the raw line stays visible, faintly">
       <span>Smooth</span>
-      <input type="range" min="0" max="0.999" step="0.001" value={weight} aria-label="Smoothing" onInput={({ currentTarget }) => set(currentTarget.value)} />
-      <input type="number" min="0" max="0.999" step="0.05" value={weight} aria-label="Smoothing weight" onChange={({ currentTarget }) => set(currentTarget.value)} />
+      <input type="range" min="0" max="0.999" step="0.001" value={weight} aria-label="Smoothing" onInput={({ currentTarget }) => set(currentTarget.valueAsNumber)} />
+      <NumberInput min="0" max="0.999" step="0.05" value={weight} aria-label="Smoothing weight" onNumber={set} />
     </label>
   )
 }

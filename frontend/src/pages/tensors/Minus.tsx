@@ -2,6 +2,7 @@
 
 import { labelOf, runs } from '../../data/runs'
 import { at, update } from '../../state/state'
+import { NumberInput } from '../../ui/NumberInput'
 import { IconButton } from '../../ui/parts'
 import { number } from '../../views/format'
 import { readAgainst, writeAgainst, type Against } from './against'
@@ -58,7 +59,7 @@ export function Minus({ run, step, other }: MinusProps) {
           </option>
         ))}
       </select>
-      {fixed && <input type="number" step="any" aria-label="Step number to compare with" value={against.when} onChange={({ currentTarget }) => currentTarget.value !== '' && set({ ...against, when: currentTarget.valueAsNumber })} />}
+      {fixed && <NumberInput step="any" aria-label="Step number to compare with" value={Number(against.when)} onNumber={(when) => set({ ...against, when })} />}
       <span class="muted">{other === null ? '' : `step ${number(other, 12)}`}</span>
       <IconButton icon="close" label="Stop comparing" onClick={() => set(null)} />
     </div>

@@ -3,6 +3,7 @@
 import { useState } from 'preact/hooks'
 import { fetchFile, type Place } from '../../data/tensors'
 import { at, update } from '../../state/state'
+import { NumberInput } from '../../ui/NumberInput'
 import { Choice, IconButton, Menu, Toggle } from '../../ui/parts'
 import { tellError } from '../../ui/toasts'
 import { saveFile } from '../../views/export'
@@ -58,7 +59,7 @@ export function Tools({ shown, run, step, other, onFind }: ToolsProps) {
         <Choice label="Number format" options={NOTATIONS} value={at.notation.value} onChange={(notation) => update({ notation })} />
         <label class="tool-select">
           <span>Digits</span>
-          <input type="number" min={0} max={17} value={at.digits.value} onChange={({ currentTarget }) => update({ digits: Math.min(17, Math.max(0, Math.round(currentTarget.valueAsNumber || 0))) })} />
+          <NumberInput min={0} max={17} value={at.digits.value} onNumber={(digits) => update({ digits: Math.min(17, Math.max(0, Math.round(digits))) })} />
         </label>
         <label class="tool-select" title="Negative blue, positive orange. The strongest colour is the largest magnitude in the whole tensor, or the mean plus four standard deviations if that is less">
           <span>Colours</span>
