@@ -8,20 +8,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from .file_system import LOCAL, FileSystem, exists
 from .run_file import RunFile, create, write
 
 MAX_NAME_BYTES: Final = 150
 """Of a run's name in that of its directory: file systems allow 255 bytes, with date and counter."""
 
 
-def choose(parent: Path, name: str) -> Path:
+def choose(parent: Path, name: str, files: FileSystem = LOCAL) -> Path:
     """Return the directory of a new run, `{name}-{date}-{time}`, with a counter if that exists; create nothing."""
     safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name).strip(".")
     safe = safe.encode("utf-8", "replace")[:MAX_NAME_BYTES].decode("utf-8", "ignore") or "run"
-    return _free(parent / f"{safe}-{time.strftime('%Y-%m-%d-%H%M%S')}")
+    return _free(parent / f"{safe}-{time.strftime('%Y-%m-%d-%H%M%S')}", files)
 
 
-def claim(path: Path) -> Path:
+def claim(path: Path, files: FileSystem = LOCAL) -> Path:
     """Create a new run's directory, or one with a counter if another run was faster, and return it.
 
     Raises:
@@ -29,17 +30,17 @@ def claim(path: Path) -> Path:
     """
     while True:
         try:
-            path.mkdir(parents=True)
+            files.make_directory(path)
             return path
         except FileExistsError:
-            taken, path = path, _free(path)
+            taken, path = path, _free(path, files)
             if path == taken:  # something above it exists, such as a link that leads nowhere
                 raise
 
 
-def _free(base: Path) -> Path:
+def _free(base: Path, files: FileSystem) -> Path:
     path, n = base, 1
-    while path.exists():
+    while exists(files, path):
         n += 1
         path = base.with_name(f"{base.name}-{n}")
     return path
@@ -59,6 +60,7 @@ class RunDirectory:
         shared: bool,
         about: Callable[[], RunFile],
         moved: Callable[[Path], None] = lambda path: None,
+        files: FileSystem = LOCAL,
     ) -> None:
         """Choose a path, and create nothing yet.
 
@@ -67,11 +69,13 @@ class RunDirectory:
             shared: Whether other processes may use it, too; otherwise a counter is added if another run was faster.
             about: Returns the contents of `run.json`.
             moved: Called with the path of the directory, if another run was faster.
+            files: Where the directory is.
         """
         self.path = path
         self._shared = shared
         self._about = about
         self._moved = moved
+        self._files = files
         self._file: Path | None = None
         self._lock = threading.RLock()
 
@@ -83,13 +87,13 @@ class RunDirectory:
         """
         with self._lock:
             if self._shared or self._file is not None:
-                self.path.mkdir(parents=True, exist_ok=True)
+                self._files.make_directory(self.path, exist_ok=True)
             else:
-                chosen, self.path = self.path, claim(self.path)
+                chosen, self.path = self.path, claim(self.path, self._files)
                 if self.path != chosen:
                     self._moved(self.path)
-            if self._file is None or not self._file.exists():
-                self._file = create(self.path, self._about())
+            if self._file is None or not exists(self._files, self._file):
+                self._file = create(self.path, self._about(), self._files)
             return self.path
 
     def end(self, about: Callable[[], RunFile]) -> None:
@@ -99,4 +103,4 @@ class RunDirectory:
             OSError: It cannot be written.
         """
         if self._file is not None:
-            write(self._file, about())
+            write(self._file, about(), self._files)

@@ -22,6 +22,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from .file_system import LOCAL, FileSystem, written_aside
+
 State = Literal["running", "ended", "failed"]
 Standing = Literal["running", "ended", "failed", "died", "recorded"]
 
@@ -96,34 +98,29 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
     n_bytes: int
 
 
-def create(directory: Path, run: RunFile) -> Path:
+def create(directory: Path, run: RunFile, files: FileSystem = LOCAL) -> Path:
     """Create the file of a process that begins to write into a run directory, and return its path.
 
     Raises:
         OSError: It cannot be created.
     """
     mine = f"run-{round(run.started * 1000)}-rank{run.rank}"
-    for name in (NAME, f"{mine}.json", f"{mine}-{os.getpid()}.json"):
-        with contextlib.suppress(FileExistsError), (directory / name).open("xb") as file:
-            file.write(_encode(run))
-            return directory / name
+    with written_aside(files, directory / f"{mine}.json", [_encode(run)], sync=True) as aside:
+        for name in (NAME, f"{mine}.json", f"{mine}-{os.getpid()}.json"):
+            with contextlib.suppress(FileExistsError):
+                files.link(aside, directory / name)
+                return directory / name
     raise FileExistsError(f"There is already a {mine}-{os.getpid()}.json in {directory}")
 
 
-def write(path: Path, run: RunFile) -> None:
+def write(path: Path, run: RunFile, files: FileSystem = LOCAL) -> None:
     """Replace a process's file.
 
     Raises:
         OSError: It cannot be written.
     """
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        fresh.write_bytes(_encode(run))
-        fresh.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            fresh.unlink()
-        raise
+    with written_aside(files, path, [_encode(run)], sync=True) as aside:
+        files.replace(aside, path)
 
 
 def _encode(run: RunFile) -> bytes:

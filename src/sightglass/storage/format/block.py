@@ -18,11 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from sightglass.core import codec
+from sightglass.core.codec import Buffer
 from sightglass.core.columns import Columns
 from sightglass.core.errors import DamagedError, SightglassError, UnsendableError, WireError
 from sightglass.core.values import type_name
 
-from .framing import Buffer, checksum
+from .framing import checksum
 from .protobuf import BYTES, FIXED64, key
 from .tensor_proto import DATA_TYPES, DTYPES, from_raw, itemsize, raw
 

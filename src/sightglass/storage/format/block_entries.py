@@ -14,11 +14,12 @@ from typing import Any, Final, overload
 import numpy as np
 import numpy.typing as npt
 
+from sightglass.core.codec import Buffer
 from sightglass.core.errors import DamagedError
 
 from . import block
 from .block import COUNTS, EXTENTS, HEAD, HEAD_BYTES, KINDS, MAX_ROWS, MIN_ROW_BYTES, Key
-from .framing import Buffer, crc32c, unmasked
+from .framing import crc32c, unmasked
 
 ROW: Final = np.dtype(
     [(name, "<i8") for name in ("offset", "length", "type", *COUNTS)] + [(name, "<f8") for name in EXTENTS]

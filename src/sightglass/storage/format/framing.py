@@ -13,9 +13,7 @@ the header of a frame that is not whole yet is examined again when the file has 
 
 from __future__ import annotations
 
-import os
 import struct
-import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -26,9 +24,9 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
+from sightglass.core.codec import Buffer
 from sightglass.core.errors import DamagedError
-
-Buffer = bytes | bytearray | memoryview
+from sightglass.storage.file_system import LOCAL, FileSystem
 
 HEADER_BYTES: Final = 12
 FOOTER_BYTES: Final = 4
@@ -129,21 +127,25 @@ class RandomAccessFile:
     """A file that is read at any offset, and closed when it is no longer referenced.
 
     It is not mapped into memory: a mapped file that is truncated kills the process.
+
+    Attributes:
+        path: The file.
+        files: The file system that it was opened in.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, files: FileSystem = LOCAL) -> None:
         """Open a file.
 
         Raises:
             OSError: It cannot be opened.
         """
         self.path = path
-        self._file = path.open("rb", buffering=0)
-        weakref.finalize(self, self._file.close)
+        self.files = files
+        self._file = files.open(path)
 
     def size(self) -> int:
         """Return how long the file is now, in bytes."""
-        return os.fstat(self._file.fileno()).st_size
+        return self._file.status().n_bytes
 
     def is_at(self, path: Path) -> bool:
         """Return whether a path still leads to this file.
@@ -151,12 +153,12 @@ class RandomAccessFile:
         Raises:
             OSError: The path does not exist.
         """
-        return os.path.samestat(path.stat(), os.fstat(self._file.fileno()))
+        return self.files.status(path).identity == self._file.status().identity
 
     def read(self, offset: int, n: int) -> memoryview:
         """Return up to n bytes; fewer where the file ends."""
-        if n <= CHUNK_BYTES and hasattr(os, "pread"):
-            return memoryview(os.pread(self._file.fileno(), n, offset))
+        if n <= CHUNK_BYTES:
+            return memoryview(self._file.read(offset, n))
         buffer = bytearray(max(0, min(n, self.size() - offset)))
         return memoryview(buffer)[: self.readinto(offset, memoryview(buffer))].toreadonly()
 
@@ -164,17 +166,11 @@ class RandomAccessFile:
         """Fill a buffer as far as the file goes, and return how far that is."""
         done = 0
         while done < len(buffer):
-            n = self._readinto(offset + done, buffer[done:])
+            n = self._file.readinto(offset + done, buffer[done:])
             if not n:
                 break
             done += n
         return done
-
-    def _readinto(self, offset: int, buffer: memoryview) -> int:
-        if hasattr(os, "preadv"):
-            return os.preadv(self._file.fileno(), [buffer], offset)
-        self._file.seek(offset)  # one place for all threads; where there is no preadv
-        return self._file.readinto(buffer) or 0
 
     def close(self) -> None:
         """Close the file."""

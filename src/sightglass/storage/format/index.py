@@ -12,7 +12,6 @@ rows of all series, series by series, in the order of the file.
 from __future__ import annotations
 
 import contextlib
-import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +19,9 @@ from typing import Final
 
 import msgspec
 import numpy as np
+
+from sightglass.core.codec import Buffer
+from sightglass.storage.file_system import written_aside
 
 from .block import COUNTS, KINDS, MIN_ROW_BYTES, Key
 from .block_entries import MAX_COUNT, ROW, BlockEntries, IndexRows
@@ -93,11 +95,9 @@ def path_of(path: Path) -> Path:
 def read(file: RandomAccessFile) -> Index | None:
     """Read the index of a file; `None` if it does not exist or cannot be used."""
     try:
-        with path_of(file.path).open("rb") as opened:
-            if os.fstat(opened.fileno()).st_size > MAX_INDEX_BYTES:
-                return None
-            data = memoryview(opened.read())
-        return _decode(data, file)
+        found = RandomAccessFile(path_of(file.path), file.files)
+        n_bytes = found.size()
+        return _decode(found.read(0, n_bytes), file) if n_bytes <= MAX_INDEX_BYTES else None
     except (OSError, msgspec.MsgspecError, struct.error, ValueError, OverflowError, MemoryError):
         return None
 
@@ -176,15 +176,8 @@ def write(
     encoded = msgspec.msgpack.encode(header)
     rows = [found.rows.view(np.uint8).data for found in entries.values()]
     length = struct.pack("<I", len(encoded))
+    whole: list[Buffer] = [MAGIC, struct.pack("<I", checksum(length, encoded, *rows)), length, encoded, *rows]
     target = path_of(file.path)
-    fresh = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        with fresh.open("wb") as opened:
-            opened.writelines([MAGIC, struct.pack("<I", checksum(length, encoded, *rows)), length, encoded, *rows])
+    with contextlib.suppress(OSError), written_aside(file.files, target, whole, sync=False) as aside:
         if file.is_at(file.path):
-            fresh.replace(target)
-        else:
-            fresh.unlink()
-    except OSError:
-        with contextlib.suppress(OSError):
-            fresh.unlink()
+            file.files.replace(aside, target)

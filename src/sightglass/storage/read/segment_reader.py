@@ -26,6 +26,7 @@ import numpy.typing as npt
 from sightglass.core.columns import Columns
 from sightglass.core.errors import DamagedError, QueryError, WireError
 from sightglass.core.values import Tensor, type_name
+from sightglass.storage.file_system import LOCAL, FileSystem
 from sightglass.storage.format import framing, index
 from sightglass.storage.format.block import FORMAT, NUMBERS, Key, RawValues, decode, is_block, raw_values
 from sightglass.storage.format.block_entries import NUMBERS_BYTES, BlockEntries, BlockEntry, Heads, IndexRows
@@ -65,12 +66,13 @@ class SegmentReader:
     dialect: str = "sightglass"
     stored_as: str = ""
 
-    def __init__(self, path: Path, *, cache: bool = True) -> None:
+    def __init__(self, path: Path, *, cache: bool = True, files: FileSystem = LOCAL) -> None:
         """Open a file and read the heads of its blocks.
 
         Args:
             path: The file.
             cache: Whether to use, and write, an index beside it.
+            files: Where the file is.
 
         Raises:
             OSError: It cannot be read.
@@ -81,7 +83,7 @@ class SegmentReader:
         self.segment: int | None = None
         self.started, self.rank, self.number = name_of(path) or (0.0, 0, 0)
         self._cache = cache
-        self._file = RandomAccessFile(path)
+        self._file = RandomAccessFile(path, files)
         self._scan = Scan(self._file)
         self._heads = Heads()
         self._entries: dict[Key, BlockEntries] = {}

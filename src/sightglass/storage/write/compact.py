@@ -20,20 +20,21 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import shutil
 import struct
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from sightglass.core.clock import Clock
+from sightglass.core.codec import Buffer
+from sightglass.storage.file_system import LOCAL, File, FileSystem
 from sightglass.storage.format import framing, index
 from sightglass.storage.format.block import CHECKED, is_block
 from sightglass.storage.format.block_entries import Heads
-from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Buffer, Frame, RandomAccessFile, frame
+from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Frame, RandomAccessFile, frame
 from sightglass.storage.format.protobuf import FIXED64, key, walk
 
 from .merge import STEP_ITEMS, Merge, Steps
@@ -57,12 +58,12 @@ def pays(*, n_small: int, n_series: int, n_bytes: int) -> bool:
     return n_small >= max(MIN_SMALL, 4 * n_series) and n_bytes <= MAX_BYTES_EACH * n_small
 
 
-def remove_old(directory: Path, *, now: float) -> None:
+def remove_old(directory: Path, files: FileSystem, *, now: float) -> None:
     """Remove the files of processes that were killed while they compacted."""
     with contextlib.suppress(OSError):
-        for path in directory.glob(".*.sgr.*.new"):
-            if path.stat().st_mtime < now - OLD_S:
-                path.unlink()
+        for path in map(directory.joinpath, files.names(directory)):
+            if path.match(".*.sgr.*.new") and files.status(path).changed < now - OLD_S:
+                files.remove(path)
 
 
 class Compactor:
@@ -72,9 +73,10 @@ class Compactor:
         n_saved: By how many bytes files have become shorter.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, files: FileSystem = LOCAL) -> None:
         self.n_saved = 0
         self._clock = clock
+        self._files = files
         self._waiting: deque[tuple[Path, int]] = deque()
         self._current: _Compaction | None = None
 
@@ -112,7 +114,7 @@ class Compactor:
 
     def _step(self) -> None:
         if self._current is None:
-            self._current = _Compaction(*self._waiting.popleft())
+            self._current = _Compaction(*self._waiting.popleft(), self._files)
         try:
             next(self._current.steps)
         except StopIteration:
@@ -137,8 +139,9 @@ class _Compaction:
         n_saved: By how many bytes the file has become shorter.
     """
 
-    def __init__(self, path: Path, n_bytes: int) -> None:
+    def __init__(self, path: Path, n_bytes: int, files: FileSystem = LOCAL) -> None:
         self.n_saved = 0
+        self._files = files
         self.steps = self._work()
         self._path = path
         self._fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
@@ -149,7 +152,7 @@ class _Compaction:
         self._out: list[Buffer] = []
         self._n_out = self._n_unsynced = self._n_written = self._n_before = self._n_after = 0
         self._file: RandomAccessFile | None = None
-        self._target: Any = None
+        self._target: File | None = None
 
     def discard(self) -> None:
         """Close and remove the unfinished new file."""
@@ -157,7 +160,7 @@ class _Compaction:
         self._close()
         if self._target is not None:
             with contextlib.suppress(OSError):
-                self._fresh.unlink()
+                self._files.remove(self._fresh)
 
     def _close(self) -> None:
         for opened in (self._file, self._target):
@@ -165,15 +168,15 @@ class _Compaction:
                 opened.close()
 
     def _work(self) -> Steps:
-        self._file = RandomAccessFile(self._path)
-        if self._file.size() != self._n_bytes or shutil.disk_usage(self._path.parent).free < ROOM * self._n_bytes:
+        self._file = RandomAccessFile(self._path, self._files)
+        if self._file.size() != self._n_bytes or self._files.free_bytes(self._path.parent) < ROOM * self._n_bytes:
             raise _LeftAloneError
-        self._target = self._fresh.open("wb", buffering=0)
+        self._target = self._files.create(self._fresh, like=self._path)
         yield from self._read(self._file)
         yield from self._merge.finish_all()
         self._write()
         yield
-        os.fsync(self._target.fileno())
+        self._target.sync()
         yield
         self._replace(self._file)
 
@@ -181,16 +184,14 @@ class _Compaction:
         """Replace the old file by the new one, if that is worth it."""
         if 2 * self._n_written > self._n_bytes and 2 * self._n_after > self._n_before:
             raise _LeftAloneError
-        with contextlib.suppress(OSError):
-            shutil.copymode(self._path, self._fresh)
         is_same = file.is_at(self._path) and file.size() == self._n_bytes
         self._close()
         if not is_same:
             raise _LeftAloneError
-        self._fresh.replace(self._path)
+        self._files.replace(self._fresh, self._path)
         self.n_saved = self._n_bytes - self._n_written
         with contextlib.suppress(OSError):
-            index.path_of(self._path).unlink()
+            self._files.remove(index.path_of(self._path))
 
     # Reading
 
@@ -275,15 +276,16 @@ class _Compaction:
             self._write()
 
     def _write(self) -> None:
+        assert self._target is not None
         left = memoryview(b"".join(self._out))
         self._n_written += len(left)
         self._n_unsynced += len(left)
         self._out, self._n_out = [], 0
         while left:
-            left = left[self._target.write(left) :]
+            left = left[self._target.write([left]) :]
         if self._n_unsynced >= SYNC_BYTES:  # little by little: no step waits for all of it
             self._n_unsynced = 0
-            os.fsync(self._target.fileno())
+            self._target.sync()
 
 
 def _marked(payload: bytes) -> bytes:

@@ -12,7 +12,6 @@ Rule 5: a file that another program has removed, or changed in its length, is gi
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -24,10 +23,12 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.core.clock import Clock, SystemClock
+from sightglass.core.codec import Buffer
 from sightglass.core.columns import Columns
 from sightglass.core.values import n_bytes
+from sightglass.storage.file_system import JOINED_BYTES, LOCAL, FileSystem, exists
 from sightglass.storage.format import block
-from sightglass.storage.format.framing import Buffer, frame
+from sightglass.storage.format.framing import frame
 from sightglass.storage.format.summary import SIGHTGLASS_VERSION, encode_version
 from sightglass.storage.run_file import SUFFIX
 
@@ -36,14 +37,11 @@ from .compact import SMALL_BYTES, Compactor, pays, remove_old
 BLOCK_ROWS: Final = 8_192  # a reader's buffer for one stays in the cache, and a damaged one costs little
 BLOCK_BYTES: Final = 64 * 2**20
 SEGMENT_BYTES: Final = 256 * 2**20  # small enough to copy or delete alone
-JOINED_BYTES: Final = 2**16  # copying less is cheaper than another buffer of a system call
 MAX_WRITE_BYTES: Final = 2**30  # Linux writes at most 2 GiB at once
 MAX_BUFFERS: Final = 1_024  # IOV_MAX on Linux
 MANY_SMALL: Final = 2**16  # scanned in a tenth of a second
 SMALL_EACH: Final = 256
 SHARE: Final = 16
-
-_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_BINARY", 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +85,7 @@ class SegmentWriter:
         given_up: Why the file is no longer written, or empty.
     """
 
-    def __init__(self, path: Path, *, wall_time: float | None = None) -> None:
+    def __init__(self, path: Path, *, wall_time: float | None = None, files: FileSystem = LOCAL) -> None:
         """Create the file, started at a wall time, by default now; it is empty before the first `flush`.
 
         Raises:
@@ -105,8 +103,10 @@ class SegmentWriter:
         self._keys: set[block.Key] = set()
         self._frames: deque[_Frame] = deque()
         self._n_begun = 0
-        self._file = os.open(path, _FLAGS, 0o666)
-        self._watched = os.fstat(self._file).st_nlink > 0  # some file systems do not count links
+        self._closed = False
+        self._files = files
+        self._file = files.create(path)
+        self._watched = self._file.status().n_links > 0  # some file systems do not count links
         parts = encode_version(SIGHTGLASS_VERSION, SystemClock.wall() if wall_time is None else wall_time)
         self._queue([self._frame(parts, None)])
 
@@ -146,8 +146,8 @@ class SegmentWriter:
         self._look()
         try:
             while self._frames:
-                self._advance(self._write(self._batch()))
-            self._watched &= os.fstat(self._file).st_size == self.size
+                self._advance(self._file.write(self._batch()))
+            self._watched &= self._file.status().n_bytes == self.size
         except OSError:
             self._cut_off()
             raise
@@ -161,14 +161,13 @@ class SegmentWriter:
 
     def close(self) -> None:
         """Close the file, and remove it if it is empty; waiting records are lost."""
-        file, self._file = self._file, -1
-        if file < 0:
+        if self._closed:
             return
-        self._watched, self.given_up = False, self.given_up or "it is closed"
+        self._closed, self._watched, self.given_up = True, False, self.given_up or "it is closed"
         if not self.size:
             with contextlib.suppress(OSError):
-                self.path.unlink()
-        os.close(file)
+                self._files.remove(self.path)
+        self._file.close()
 
     def _frame(self, parts: Sequence[Buffer], rows: Rows | None) -> _Frame:
         buffers = frame(joined(parts))
@@ -182,11 +181,11 @@ class SegmentWriter:
     def _look(self) -> None:
         """Give the file up if another program has changed it."""
         if self._watched and not self.given_up:
-            status = os.fstat(self._file)
-            if not status.st_nlink:
+            status = self._file.status()
+            if not status.n_links:
                 self.given_up = "it was removed"
-            elif status.st_size != self.size:
-                self.given_up = f"it was changed by others: {status.st_size} bytes instead of {self.size}"
+            elif status.n_bytes != self.size:
+                self.given_up = f"it was changed by others: {status.n_bytes} bytes instead of {self.size}"
         if self.given_up:
             raise OSError(f"{self.path} is no longer written: {self.given_up}")
 
@@ -205,11 +204,6 @@ class SegmentWriter:
                     return batch
         return batch
 
-    def _write(self, batch: list[memoryview]) -> int:
-        if hasattr(os, "writev"):
-            return os.writev(self._file, batch)
-        return os.write(self._file, joined(batch)[0])
-
     def _advance(self, n: int) -> None:
         """Count written bytes, which may end inside a frame."""
         self._n_begun += n
@@ -226,7 +220,7 @@ class SegmentWriter:
         """Cut off a frame that was written in part."""
         self._n_begun = 0
         try:
-            os.ftruncate(self._file, self.size)
+            self._file.truncate(self.size)
         except OSError as error:
             self.given_up = f"its end is torn: {error.strerror}"
 
@@ -240,7 +234,13 @@ class Segments:
     """
 
     def __init__(
-        self, open_directory: Callable[[], Path], *, rank: int, clock: Clock, tell: Callable[[str], None]
+        self,
+        open_directory: Callable[[], Path],
+        *,
+        rank: int,
+        clock: Clock,
+        tell: Callable[[str], None],
+        files: FileSystem = LOCAL,
     ) -> None:
         """Begin with no file.
 
@@ -249,11 +249,13 @@ class Segments:
             rank: The number of the process in its program.
             clock: Where the time comes from.
             tell: Called with a message about a file that is given up.
+            files: Where the files are.
         """
         self._open_directory = open_directory
         self._tell = tell
         self._rank = rank
         self._clock = clock
+        self._files = files
         self._started_ms = 0
         self._number = 0
         self._directory: Path | None = None
@@ -263,7 +265,7 @@ class Segments:
         self._n_rows = 0
         self._n_bytes = 0
         self._n_small = 0
-        self._compactor = Compactor(clock)
+        self._compactor = Compactor(clock, files)
 
     @property
     def ready(self) -> bool:
@@ -382,13 +384,13 @@ class Segments:
         """Create the next file, under a free name."""
         wall_time = self._clock.wall()
         self._started_ms = self._started_ms or int(wall_time * 1000)
-        if self._directory is None or not self._directory.is_dir():
+        if self._directory is None or not exists(self._files, self._directory):
             self._directory = self._open_directory()
-            remove_old(self._directory, now=wall_time)
+            remove_old(self._directory, self._files, now=wall_time)
         while True:
             name = f"{self._started_ms}-rank{self._rank}-{self._number:04d}{SUFFIX}"
             try:
-                opened = SegmentWriter(self._directory / name, wall_time=wall_time)
+                opened = SegmentWriter(self._directory / name, wall_time=wall_time, files=self._files)
             except FileExistsError:
                 self._started_ms, self._number = self._started_ms + 1, 0
                 continue
