@@ -1,0 +1,335 @@
+"""A run of half an hour with everything that can happen to it, and whether anything grows: `python -m bench soak`.
+
+300 events a second; 300 clients of ten kinds that join, leave, are killed and stopped; the page's server with tabs,
+some of them in a real browser; figures; commands. `SOAK_S=180` makes it shorter, with fewer clients in proportion.
+
+Every record that a client, the page or a file holds is checked against a formula of the number of its event. Memory,
+threads, descriptors and shared memory of the run, the page's server, the figures' child and a client that stays are
+sampled. A measure is flat if a line through the last 60 % of its samples rises by no more than the bound beside it,
+which is 0.1 MB a minute, or 2 % of all in the time of these samples; what comes and goes with clients is not growth.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sightglass.protocol import discovery
+
+from . import page, recording
+from .clients import KINDS, PATIENCE_S, Client, Task, deaf, greedy, resident, spawn
+from .samples import Samples
+
+NAME = "soak"
+SECONDS = 1_800.0
+CLIENT_EVERY_S = 6.0  # 300 in half an hour
+TAB_EVERY_S = 15.0
+BROWSER_EVERY_S = 120.0
+SAMPLE_S = 3.0
+STOP_S = (3.0, 30.0)  # beyond 12 s a client loses its lease, and is told
+TICK_S = 0.2
+FATES = ("leave", "leave", "kill", "stop")
+FAR_S = 1e9
+
+Row = tuple[str, Any, str, float | None]
+
+
+def measure() -> Iterator[Row]:
+    """Run the soak, and yield what it found."""
+    duration_s = float(os.environ.get("SOAK_S", SECONDS))
+    shared = set(glob.glob("/dev/shm/*"))
+    with tempfile.TemporaryDirectory(prefix="sgs") as folder:
+        soak = Soak(Path(folder), duration_s)
+        soak.run()
+        yield from soak.rows()
+    left = [path for path in glob.glob("/dev/shm/*") if path not in shared and "sightglass" in path]
+    yield "files left in /dev/shm", len(left), "", 0
+
+
+@dataclass
+class Plan:
+    """What happens to a client: when it starts, when it is to leave, and what is done to it meanwhile."""
+
+    task: Task
+    number: int
+    start_s: float
+    leave_s: float
+    fate: str = "leave"
+    fate_s: float = FAR_S
+    stop_s: float = 0.0
+    pid: int = 0
+    stopped: bool = False
+    status: int | None = None
+    hung: bool = False
+
+
+class Soak:
+    """One soak."""
+
+    def __init__(self, folder: Path, duration_s: float) -> None:
+        self.folder = folder
+        self.duration_s = duration_s
+        self.plans = list(plans(duration_s))
+        self.samples = Samples()
+        self.registry: list[str] = []
+        self.directory = Path()
+        self.done: dict[str, Any] = {}
+        self.run_code = 0
+        self._sampled_s = 0.0
+
+    def run(self) -> None:
+        """Start the run and the page, let clients come and go, and wait until all have ended."""
+        for name in ("runs", "clients"):
+            (self.folder / name).mkdir()
+        try:
+            with self._training() as training, page.serving(self.folder / "runs", self.folder / "page.log") as served:
+                files = (self.directory / "connection.json", self.directory / "connection-viewer.json")
+                began_s = time.monotonic()
+                while training.poll() is None:
+                    self._turn(began_s, training.pid, *served, files)
+                    time.sleep(TICK_S)
+                self.run_code = training.returncode
+                self._see_off()
+        finally:
+            for plan in self.plans:
+                if plan.pid and plan.status is None:
+                    _kill(plan.pid, signal.SIGKILL)
+        self.registry = [path.name for path in discovery.folder().iterdir() if path.suffix != ".tokens"]
+        self.done = json.loads((self.folder / "done.json").read_text()) if self.run_code == 0 else {}
+
+    @contextlib.contextmanager
+    def _training(self) -> Iterator[subprocess.Popen[str]]:
+        command = [
+            sys.executable,
+            "-m",
+            "bench.soak.training",
+            NAME,
+            str(self.duration_s),
+            str(self.folder / "done.json"),
+        ]
+        root = str(Path(__file__).parents[2])
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
+        with (self.folder / "training.log").open("w") as log, subprocess.Popen(
+            command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=log, text=True
+        ) as training:  # fmt: skip
+            assert training.stdout is not None
+            self.directory = self.folder / training.stdout.readline().strip()
+            try:
+                yield training
+            finally:
+                training.kill()
+
+    def _turn(self, began_s: float, training: int, server: int, link: str, files: tuple[Path, Path]) -> None:
+        """Start, stop and kill the clients whose time has come, and take a sample if one is due."""
+        now_s = time.monotonic() - began_s
+        for plan in self.plans:
+            if not plan.pid and now_s >= plan.start_s:
+                client = Client(plan.number, NAME, self.folder / "clients", files, link, began_s + plan.leave_s)
+                plan.pid = spawn(plan.task, client)
+            elif plan.pid and plan.status is None:
+                self._fate(plan, now_s)
+        self._reap()
+        if now_s >= self._sampled_s:
+            self._sampled_s = now_s + SAMPLE_S
+            live = [plan for plan in self.plans if plan.pid and plan.status is None]
+            n_tabs = sum(plan.task in (page.tab, page.browser) for plan in live)
+            self.samples.take("the run", training, crowd=len(live) - n_tabs)
+            self.samples.take("the page's server", server, crowd=n_tabs)
+            self.samples.take("the client that stays", self.plans[0].pid, crowd=0)
+            self.samples.take("the figures' child", _child(training), crowd=0)
+
+    def _fate(self, plan: Plan, now_s: float) -> None:
+        if plan.stopped and now_s >= plan.fate_s + plan.stop_s:
+            _kill(plan.pid, signal.SIGCONT)
+            plan.stopped, plan.fate_s = False, FAR_S
+        elif not plan.stopped and now_s >= plan.fate_s:
+            _kill(plan.pid, signal.SIGKILL if plan.fate == "kill" else signal.SIGSTOP)
+            plan.stopped = plan.fate == "stop"
+            plan.fate_s = plan.fate_s if plan.stopped else FAR_S
+        elif now_s > plan.leave_s + plan.stop_s + PATIENCE_S:
+            plan.hung = True
+            _kill(plan.pid, signal.SIGKILL)
+
+    def _reap(self) -> bool:
+        """Note which clients have ended; return whether all have."""
+        for plan in self.plans:
+            if plan.pid and plan.status is None:
+                pid, status = os.waitpid(plan.pid, os.WNOHANG)
+                plan.status = os.waitstatus_to_exitcode(status) if pid else None
+        return all(plan.status is not None for plan in self.plans if plan.pid)
+
+    def _see_off(self) -> None:
+        """Wait for the clients that saw the end; those that do not end are hung."""
+        until_s = time.monotonic() + PATIENCE_S
+        for plan in self.plans:
+            if plan.stopped:
+                _kill(plan.pid, signal.SIGCONT)
+        while not self._reap() and time.monotonic() < until_s:
+            time.sleep(TICK_S)
+        for plan in self.plans:
+            if plan.pid and plan.status is None:
+                plan.hung = True
+                _kill(plan.pid, signal.SIGKILL)
+
+    # What it found
+
+    def rows(self) -> Iterator[Row]:
+        """Yield what happened, what went wrong, and what grew."""
+        self.problems: list[str] = []
+        n, seconds = self.done.get("n", 0), self.done.get("seconds", 1.0)
+        yield f"{seconds:.0f} s, events a second", n / seconds, "", None
+        yield from self._clients()
+        yield from self._records()
+        yield from self._commands()
+        wrong = list(recording.faults(self.directory, self.done)) if self.done else ["the run did not end"]
+        self.problems += wrong
+        yield "files: series that are not complete and exact", len(wrong), "", 0
+        yield "  figures drawn", len(self.done.get("figures", ())), "", None
+        yield f"entries left in the registry {' '.join(self.registry)}".strip(), len(self.registry), "", 0
+        logs = [self.folder / "training.log", self.folder / "page.log"]
+        told = self.done.get("warned", []) + [line for log in logs for line in log.read_text().splitlines()]
+        yield "warnings of the run, lines on stderr of it and of the page", len(told), "", None
+        yield from self.samples.rows()
+        for problem in [*self.problems[:20], *dict.fromkeys(told[:10])]:
+            yield f"! {problem[:240]}", 0, "", None
+
+    def _clients(self) -> Iterator[Row]:
+        begun = [plan for plan in self.plans if plan.pid]
+        kinds = Counter(plan.task.__name__ for plan in begun)
+        tabs, browsers = kinds.pop("tab", 0), kinds.pop("browser", 0)
+        yield f"clients: {', '.join(f'{n} {kind}' for kind, n in kinds.items())}", kinds.total(), "", None
+        yield "  killed", sum(plan.fate == "kill" and plan.status == -signal.SIGKILL for plan in begun), "", None
+        yield (
+            "  killed for memory",
+            sum(plan.task is greedy and plan.status == -signal.SIGKILL for plan in begun),
+            "",
+            None,
+        )
+        yield "  stopped for 3 to 30 s", sum(plan.fate == "stop" for plan in begun), "", None
+        yield "tabs on the socket", tabs, "", None
+        there = "in Chromium" if page.browser_path() else "in a browser (there is none here)"
+        yield f"  {there}", browsers, "", None
+        yield "clients and tabs that hung", sum(plan.hung for plan in begun), "", 0
+        failed = [plan for plan in begun if plan.status not in (0, -signal.SIGKILL)]
+        for plan in failed:
+            trace = (self.folder / "clients" / f"{plan.number}.txt").read_text().strip().splitlines()
+            self.problems.append(
+                f"{plan.task.__name__} {plan.number} ended with {plan.status}: {' | '.join(trace[-3:])}"
+            )
+        yield "  that failed", len(failed), "", 0
+
+    def _reports(self) -> Iterator[tuple[Plan, dict[str, Any]]]:
+        for plan in self.plans:
+            path = self.folder / "clients" / f"{plan.number}.json"
+            if path.exists():
+                yield plan, json.loads(path.read_text())
+
+    def _records(self) -> Iterator[Row]:
+        counted: Counter[str] = Counter()
+        told: Counter[str] = Counter()
+        n_events = self.done.get("n", 0)
+        for plan, report in self._reports():
+            told[report.get("told", "")] += 1
+            on_page = plan.task is page.tab
+            for stream in report.get("streams", [report]):
+                counted["page" if on_page else "client"] += stream.get("n", 0)
+                counted["wrong"] += stream.get("n_wrong", 0)
+                counted["lost"] += stream.get("n_lost", 0)
+                counted["uncounted"] += stream.get("n_uncounted", 0)
+                if stream.get("wrong"):
+                    self.problems.append(f"{plan.task.__name__} {plan.number}: {stream['wrong']}")
+                late = n_events - 1 - stream.get("last_step", 0)
+                if report.get("told") == "ended" and "query" in stream and late >= stream["stride"]:
+                    counted["cut"] += 1
+                    self.problems.append(f"{plan.task.__name__} {plan.number}: {stream['query']} ended {late} early")
+        yield "records checked in clients", counted["client"], "", None
+        yield "  over the page's socket", counted["page"], "", None
+        yield "  wrong (also: answers of the page, errors in the browser)", counted["wrong"], "", 0
+        yield "  lost, and counted as lost", counted["lost"], "", None
+        yield "  lost and not counted", counted["uncounted"], "", 0
+        yield "streams that ended before the last record", counted["cut"], "", 0
+        ends, leases = told.pop("ended", 0), sum(n for text, n in told.items() if "lease" in text or "read its" in text)
+        yield "clients and tabs that were told the end", ends, "", None
+        yield "  told that their lease ended", leases, "", None
+        other = {text: n for text, n in told.items() if text not in ("left", "") and "lease" not in text}
+        self.problems += [f"{n} clients were told: {text}" for text, n in other.items() if "read its" not in text]
+        yield "  told anything else", sum(n for text, n in other.items() if "read its" not in text), "", 0
+
+    def _commands(self) -> Iterator[Row]:
+        sent, acknowledged = (self._numbers(name) for name in ("sent", "acknowledged"))
+        applied = self.done.get("applied", [])
+        yield "commands sent", len(sent), "", None
+        yield "  acknowledged", len(acknowledged), "", None
+        yield "  acknowledged and not applied", len(set(acknowledged) - set(applied)), "", 0
+        yield "  applied twice", len(applied) - len(set(applied)), "", 0
+        yield "  applied and never sent", len(set(applied) - set(sent)), "", 0
+
+    def _numbers(self, name: str) -> list[int]:
+        path = self.folder / "clients" / name
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def plans(duration_s: float) -> Iterator[Plan]:
+    """Yield the clients and tabs, the same for the same duration."""
+    rng = random.Random(0)
+    yield Plan(resident, 0, 1.0, FAR_S)
+    number = 1
+    n_clients = max(12, round(duration_s / CLIENT_EVERY_S))
+    for i, task in zip(range(n_clients), _kinds(rng), strict=False):
+        yield _plan(rng, task, number, 2.0 + 0.93 * duration_s * i / n_clients, duration_s)
+        number += 1
+    for i in range(max(4, round(duration_s / TAB_EVERY_S))):
+        yield _plan(rng, page.tab, number, 4.0 + min(i * TAB_EVERY_S, 0.2 * duration_s * i), duration_s)
+        number += 1
+    for i in range(max(1, round(duration_s / BROWSER_EVERY_S))) if page.browser_path() else ():
+        start_s = 0.1 * duration_s + i * BROWSER_EVERY_S
+        yield Plan(page.browser, number, start_s, start_s + min(45.0, duration_s / 3))
+        number += 1
+
+
+def _kinds(rng: random.Random) -> Iterator[Task]:
+    """Yield one of each kind, and then as many of each as `KINDS` says, in random order."""
+    kinds = list(KINDS)
+    while True:
+        rng.shuffle(kinds)
+        yield from kinds
+        kinds = [task for task, n in KINDS.items() for _ in range(n)]
+
+
+def _plan(rng: random.Random, task: Task, number: int, start_s: float, duration_s: float) -> Plan:
+    # After a fifth of the time as many leave as come, so that only leaks grow.
+    life_s = rng.uniform(0.1, 1.0) * min(180.0, duration_s / 5)
+    leave_s = start_s + life_s
+    stays = leave_s > duration_s - STOP_S[1] and task is not deaf  # to be told the end
+    fate = "leave" if stays or task is greedy else rng.choice(FATES)
+    plan = Plan(task, number, start_s, FAR_S if stays else leave_s, fate)
+    if fate != "leave":
+        plan.fate_s = start_s + rng.uniform(0.2, 0.8) * life_s
+        plan.stop_s = rng.uniform(*STOP_S) if fate == "stop" else 0.0
+    return plan
+
+
+def _child(pid: int) -> int:
+    """Return the first child of a process: the renderer; or 0, which is no process."""
+    with contextlib.suppress(OSError, IndexError):
+        return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+    return 0
+
+
+def _kill(pid: int, number: int) -> None:
+    """Send a signal to a client and to what it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, number)
