@@ -46,11 +46,17 @@ class Pair:
         self.listener.close()
 
 
+def receive(end, timeout_s):
+    """Wait for messages, and return them."""
+    end.wait(timeout_s)
+    return end.receive()
+
+
 def until(n, end):
     """Receive until there are `n` messages."""
     messages, deadline_s = [], time.monotonic() + PATIENCE_S
     while len(messages) < n and time.monotonic() < deadline_s:
-        messages.extend(end.receive(0.1))
+        messages.extend(receive(end, 0.1))
     assert len(messages) == n
     return messages
 
@@ -146,7 +152,7 @@ def test_a_full_peer_gets_all_that_was_taken_when_it_reads(pair):
     assert [int(bytes(frames[0])) for frames in until(n, channel)] == list(range(n))
     deadline_s = time.monotonic() + PATIENCE_S
     while (sent := pair.listener.send(peer, [b"more"])) == "full" and time.monotonic() < deadline_s:
-        pair.listener.receive(0.01)
+        receive(pair.listener, 0.01)
     assert sent == "sent"
     assert contents(until(1, channel)) == [[b"more"]]
 
@@ -156,7 +162,7 @@ def test_who_has_left_is_gone(pair):
     channel.close()
     deadline_s = time.monotonic() + PATIENCE_S
     while (sent := pair.listener.send(peer, [b"x"])) != "gone" and time.monotonic() < deadline_s:
-        pair.listener.receive(0.01)
+        receive(pair.listener, 0.01)
     assert sent == "gone"
 
 
@@ -171,7 +177,7 @@ def test_a_wake_ends_a_wait(pair):
         woken = threading.Event()
 
         def wait(end=end, woken=woken):
-            end.receive(60.0)
+            receive(end, 60.0)
             woken.set()
 
         thread = threading.Thread(target=wait)
@@ -186,16 +192,16 @@ def test_a_wake_before_the_wait_counts(pair):
     for end in (pair.listener, channel):
         end.wake()
         began_s = time.monotonic()
-        assert end.receive(30.0) == []
+        assert receive(end, 30.0) == []
         assert time.monotonic() - began_s < PATIENCE_S
 
 
 def test_receive_waits_no_longer_than_its_timeout(pair):
     channel, _ = pair.meet()
     for end in (pair.listener, channel):
-        end.receive(0)
-        assert end.receive(0.01) == []
-        assert end.receive(0) == []
+        receive(end, 0)
+        assert receive(end, 0.01) == []
+        assert receive(end, 0) == []
 
 
 def test_controllers_may_command(pair):
@@ -210,7 +216,7 @@ def test_many_threads_may_wake(pair):
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
-        pair.listener.receive(0.01)
+        receive(pair.listener, 0.01)
     channel.send([b"after"])
     assert contents(d.frames for d in pair.heard()) == [[b"after"]]
 
@@ -247,7 +253,7 @@ def test_an_unknown_key_does_not_get_in():
     stranger.send([b"let me in"])
     friend.send([b"hello"])
     assert contents(d.frames for d in until(1, listener)) == [[b"hello"]]
-    assert listener.receive(0.2) == []
+    assert receive(listener, 0.2) == []
     stranger.close()
     friend.close()
     listener.close()

@@ -132,8 +132,8 @@ def test_a_suspended_client_costs_bounded_memory_and_learns_of_it(start, until):
 def test_a_client_stopped_for_a_moment_sees_what_it_lost(start):
     child = start(
         """
-        from sightglass.training import io_thread
-        io_thread.MAX_OUTBOX_MESSAGES = 100
+        from sightglass.training import io_loop
+        io_loop.MAX_OUTBOX_MESSAGES = 100
         run = sg.init("job", budget=None)
         say("ready")
         until(lambda: run._telemetry.subscriptions.active)

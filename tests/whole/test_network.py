@@ -106,7 +106,8 @@ def test_no_key_no_entrance(listening):
         stream.wait(200, timeout_s=10)
         assert run.describe().n_clients == 1
     for channel in channels:
-        assert channel.receive(0.05) == []
+        channel.wait(0.05)
+        assert channel.receive() == []
         channel.close()
     host, _, port = address.endpoint.removeprefix("tcp://").rpartition(":")
     hello = bytes(messages.encode(messages.Hello(version=messages.VERSION, client="x"))[0])
@@ -135,7 +136,8 @@ def test_loopback_with_keys_where_there_are_no_unix_sockets(start, tmp_path):
         channel.send(messages.encode(messages.Hello(version=messages.VERSION, client="stranger")))
         assert [info.state for info in sg.runs()] == ["running"]
         assert run.set("lr", 0.2).applied
-        assert channel.receive(0.2) == []
+        channel.wait(0.2)
+        assert channel.receive() == []
         channel.close()
         run.stop()
     assert child.ends() == 0

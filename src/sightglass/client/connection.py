@@ -183,7 +183,8 @@ class Connection:
         dead = False
         while not self._closing and not self.ended:
             self._flush()
-            received = self._channel.receive(min(POLL_S, self._ping_s))
+            self._channel.wait(min(POLL_S, self._ping_s))
+            received = self._channel.receive()
             for frames in received:
                 self._receive(frames)
             now_s = time.monotonic()
@@ -274,7 +275,8 @@ class Connection:
 
     def _bye(self, reason: str) -> None:
         cause = {"lease ended": "ended this client's lease: it had been silent for too long",
-                 messages.UNREAD: f"disconnected this client: {messages.UNREAD}"}.get(reason)  # fmt: skip
+                 messages.UNREAD: f"disconnected this client: {messages.UNREAD}",
+                 messages.RESTARTED: f"disconnected this client: {messages.RESTARTED}"}.get(reason)  # fmt: skip
         if cause is not None:
             self._end(f"Run {self.run!r} {cause}. Connect again", lost=True)
         else:

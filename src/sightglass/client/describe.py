@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sightglass.core.clock import elapsed
@@ -76,7 +76,10 @@ class StreamInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """The description of a run; `state` of a live run is "running", "paused" or "stopping"."""
+    """The description of a run; `state` of a live run is "running", "paused" or "stopping".
+
+    `failures` has the parts of the run that failed in the background: how often, and the last error.
+    """
 
     name: str
     id: str
@@ -94,6 +97,7 @@ class Description:
     streams: Sequence[StreamInfo]
     n_clients: int
     n_pending_commands: int
+    failures: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         age = elapsed(self.wall_time - self.started)
@@ -115,6 +119,7 @@ class Description:
             f"{', recorded' if stream.recorded else ''}"
             for stream in self.streams
         )
+        lines.extend(f"  failed in {where}: {text}" for where, text in self.failures.items())
         return "\n".join(lines)
 
 
@@ -157,6 +162,7 @@ def description_of(info: Mapping[str, Any]) -> Description:
         actions={name: ActionInfo(**known_fields(ActionInfo, value)) for name, value in info["actions"].items()},
         functions=info["functions"],
         streams=[StreamInfo(**known_fields(StreamInfo, value)) for value in info["streams"]],
+        failures=info.get("failures", {}),
     )
 
 

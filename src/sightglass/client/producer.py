@@ -50,6 +50,7 @@ class Statistics:
         last_error: The last failure, or empty.
         stride: The run evaluates only events whose number is a multiple of this.
         spent_s: The time the run has spent on the query, in seconds.
+        n_failures: How often a part of the run itself failed in the background; `describe` shows which, and why.
     """
 
     n_records: int
@@ -63,6 +64,7 @@ class Statistics:
     last_error: str = ""
     stride: int = 1
     spent_s: float = 0.0
+    n_failures: int = 0
 
 
 class AnyStream(Source, Protocol):

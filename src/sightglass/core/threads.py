@@ -1,10 +1,17 @@
-"""Threads. They are started in this module only, so that each has a name, and its failure is warned about and kept.
+"""Loops, and the threads that run them. Threads are started in this module only.
 
-Locks may be made anywhere.
+A loop is an object with `round(now_s)`. A round does what there is to do, waits for nothing, and returns for how many
+seconds the loop may rest: `UNTIL_WOKEN`, or `None` when the loop is over. A loop owns no thread, and the time is given
+to it, so tests and the simulation run the same loops as threads do.
+
+`Supervised` runs the rounds of a loop: an exception never ends it. `Worker` does so on a thread. Locks may be made
+anywhere.
 """
 
 from __future__ import annotations
 
+import math
+import sys
 import threading
 import time
 import warnings
@@ -13,7 +20,18 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from .clock import SystemClock
+from .failures import Failures
+
+UNTIL_WOKEN: Final = math.inf
 BREATH_S: Final = 0.00005  # long enough for the interpreter to hand its lock over, short beside a batch of work
+BACKOFF_S: Final = 0.1  # the rest after a loop was started over; it doubles with each failure
+MAX_BACKOFF_S: Final = 10.0  # a cause that went away is noticed within this time
+FORGIVEN_S: Final = 60.0  # failures this far apart have different causes
+START_AGAIN_S: Final = 1.0  # a thread that could not be started: starting costs little, but wakes come by the thousand
+
+Round = Callable[[float], float | None]
+"""A round of a loop: takes the monotonic time in seconds, returns for how long to rest; `None` ends the loop."""
 
 
 def pool(name: str, n_threads: int) -> ThreadPoolExecutor:
@@ -22,7 +40,7 @@ def pool(name: str, n_threads: int) -> ThreadPoolExecutor:
 
 
 class Background:
-    """One thread that runs a function, and remembers what became of it.
+    """One thread that runs a function once, and remembers what became of it.
 
     A failure never reaches the thread that started it: it is warned of once, kept in `error`, and raised by `close`.
     """
@@ -36,7 +54,7 @@ class Background:
             daemon: Whether the interpreter exits without waiting for it.
 
         Raises:
-            RuntimeError: The interpreter is exiting, and starts no more threads.
+            RuntimeError: The interpreter is exiting, or the system starts no more threads.
         """
         self.error: BaseException | None = None
         self._work = work
@@ -74,75 +92,185 @@ class Background:
             warnings.warn(f"{self._thread.name} stopped: {error!r}", RuntimeWarning, stacklevel=2)
 
 
-class Worker:
-    """A background thread that sleeps until it is woken, or until the time is up that its last round asked for.
+class Supervised:
+    """The rounds of a loop, under supervision: whatever a round raises, the loop continues.
 
-    The thread starts when it is first woken. Should it fail, the failure is warned of once and kept in `error`.
+    After the first failure the next round follows at once. After a second within `FORGIVEN_S` the loop is started over
+    with clean state, and rests; the rest doubles with each further failure.
 
     Attributes:
-        lock: For what the thread shares with others.
+        failures: The rounds that failed.
+        n_restarts: How often the loop was started over.
+        resting: Whether the last round failed and the loop rests, even if it is woken.
+        closing: Whether to give up at the second failure, because the loop is about to end.
     """
 
-    def __init__(self, name: str, work: Callable[[], float | None]) -> None:
-        """Begin asleep; each round is a call of `work`, which returns for how many seconds it may sleep, or `None`."""
-        self.lock = threading.RLock()  # a signal's handler may come in between
+    __slots__ = ("_failed_s", "_n_recent", "_reset", "_round", "closing", "failures", "n_restarts", "resting")
+
+    def __init__(self, name: str, round: Round, *, reset: Callable[[], None] | None = None) -> None:
+        """Supervise a loop.
+
+        Args:
+            name: The name of the loop, for warnings.
+            round: See the top of this module.
+            reset: Starts the loop over: drops and counts what it holds, and informs those whom that concerns.
+        """
+        self.failures = Failures(f"sightglass-{name}")
+        self.n_restarts = 0
+        self.resting = False
+        self.closing = False
+        self._round = round
+        self._reset = reset
+        self._n_recent = 0
+        self._failed_s = -math.inf
+
+    def round(self, now_s: float) -> float | None:
+        """Run one round; return for how long to rest, or `None` if the loop is over."""
+        self.resting = False
+        try:
+            return self._round(now_s)
+        except BaseException as error:  # noqa: BLE001  nothing that happens in the background may stop it
+            return self._failed(error, now_s)
+
+    def _failed(self, error: BaseException, now_s: float) -> float | None:
+        self._n_recent = 1 if now_s - self._failed_s > FORGIVEN_S else self._n_recent + 1
+        self._failed_s = now_s
+        if self._n_recent == 1:
+            self.failures.add(error, "a round failed, and the next one follows")
+            return 0.0
+        self.failures.add(error, "two rounds failed, and it starts over")
+        if self._reset is not None:
+            try:
+                self._reset()
+            except BaseException as other:  # noqa: BLE001  as above
+                self.failures.add(other, "it cannot start over")
+        self.n_restarts += 1
+        self.resting = True
+        return None if self.closing else min(MAX_BACKOFF_S, BACKOFF_S * 2.0 ** min(self._n_recent - 2, 10))
+
+
+class Worker:
+    """Runs a loop on a thread, which starts when it is first woken; it rests until it is woken or its rest is over.
+
+    Where no thread can be started, because the system has none left or the interpreter is exiting, `flush` and `close`
+    run the rounds themselves.
+
+    Attributes:
+        supervised: The loop, and what failed in it.
+        lock: For what the loop shares with other threads; reentrant, since a signal's handler may come in between.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        round: Round,
+        *,
+        reset: Callable[[], None] | None = None,
+        wait: Callable[[float], None] | None = None,
+        wake: Callable[[], None] | None = None,
+    ) -> None:
+        """Begin asleep.
+
+        Args:
+            name: The thread's name, after "sightglass-".
+            round: A round of the loop; see the top of this module.
+            reset: Starts the loop over after two failures.
+            wait: Waits for this many seconds, or until `wake` is called; by default, an event of this worker's own.
+            wake: Ends a `wait`; from any thread.
+        """
+        self.supervised = Supervised(name, round, reset=reset)
+        self.lock = threading.RLock()
         self._name = name
-        self._work = work
-        self._thread: Background | None = None
         self._woken = threading.Event()
-        self._waiting: deque[threading.Event] = deque()
+        self._wait = wait or self._sleep
+        self._end_wait = wake or self._woken.set
+        self._thread: Background | None = None
+        self._start_at_s = 0.0
+        self._closing = threading.Event()
         self._over = False
+        self._flushing: deque[threading.Event] = deque()
 
     @property
-    def error(self) -> BaseException | None:
-        """What the thread failed with, or `None`."""
-        return None if self._thread is None else self._thread.error
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread is not None and self._thread.alive
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this is called on the thread itself."""
+        return self._thread is not None and self._thread.is_current
 
     def wake(self) -> None:
-        """Let the thread work a round from now on, at once; from any thread."""
-        self._woken.set()
+        """Let the loop run a round at once; from any thread."""
+        self._end_wait()
         if self._thread is None:
-            with self.lock:
-                if self._thread is None:
-                    try:
-                        self._thread = Background(self._name, self._run)
-                    except RuntimeError:  # the interpreter is ending; `round` and `close` do without a thread
-                        return
+            self._start()
 
-    def round(self, timeout_s: float) -> bool:
-        """Wait until the thread has worked a whole round from now on, and say whether it has."""
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until a whole round has run from now on; return whether it has."""
         done = threading.Event()
-        self._waiting.append(done)
+        self._flushing.append(done)
         self.wake()
         if self._thread is None:
-            self._work()
-            return True
-        while self._thread.alive and not done.is_set() and timeout_s > 0:
+            self._turn()
+        while self.alive and not done.is_set() and timeout_s > 0:
             done.wait(min(1.0, timeout_s))
             timeout_s -= 1.0
         return done.is_set()
 
+    def join(self, timeout_s: float) -> bool:
+        """Wait until the loop is over, and return whether it is."""
+        return self._thread is None or self._thread.join(timeout_s)
+
     def close(self, timeout_s: float) -> bool:
-        """Let the thread work one last round, and say whether it has ended in time."""
-        self._over = True
+        """Wait until the loop, which must know that it shall end, is over; return whether it is."""
+        self.supervised.closing = True
+        self._closing.set()
         self.wake()
-        if self._thread is None:
-            self._work()
-            return True
-        return self._thread.join(timeout_s)
+        if self._thread is not None:
+            return self._thread.join(timeout_s)
+        until_s = SystemClock.monotonic() + timeout_s
+        while not self._over and SystemClock.monotonic() < until_s:
+            rest_s = self._turn()
+            if rest_s:
+                self._wait(min(rest_s, timeout_s))
+        return self._over
 
     @staticmethod
     def breathe() -> None:
         """Let other threads have Python for a moment, in the middle of long work."""
         time.sleep(BREATH_S)
 
+    def _start(self) -> None:
+        with self.lock:
+            now_s = SystemClock.monotonic()
+            if self._thread is not None or self._over or now_s < self._start_at_s:
+                return
+            try:
+                self._thread = Background(self._name, self._run)
+            except RuntimeError as error:
+                self._start_at_s = now_s + START_AGAIN_S
+                if not sys.is_finalizing():
+                    self.supervised.failures.add(error, "its work is done when the program waits for it")
+
     def _run(self) -> None:
-        pause: float | None = None
-        over = False
-        while not over:
-            self._woken.wait(pause)
-            self._woken.clear()
-            over, n_waiting = self._over, len(self._waiting)
-            pause = self._work()
-            for _ in range(n_waiting):
-                self._waiting.popleft().set()
+        rest_s: float | None = 0.0
+        while rest_s is not None:
+            if self.supervised.resting:
+                self._closing.wait(rest_s)
+            elif rest_s > 0:
+                self._wait(rest_s)
+            rest_s = self._turn()
+
+    def _turn(self) -> float | None:
+        """Run a round, for those too that wait for one."""
+        self._woken.clear()
+        n_flushing = len(self._flushing)
+        rest_s = self.supervised.round(SystemClock.monotonic())
+        self._over = rest_s is None
+        for _ in range(len(self._flushing) if self._over else n_flushing):
+            self._flushing.popleft().set()
+        return rest_s
+
+    def _sleep(self, rest_s: float) -> None:
+        self._woken.wait(None if rest_s == UNTIL_WOKEN else rest_s)

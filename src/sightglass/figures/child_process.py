@@ -30,7 +30,7 @@ from typing import IO, Any, Final
 
 from sightglass.core.codec import Buffer
 from sightglass.core.errors import WireError
-from sightglass.core.threads import Background, Worker
+from sightglass.core.threads import UNTIL_WOKEN, Background, Worker
 
 from . import pipe
 from .messages import DrawFinished, DrawStarted, Failure, StartRenderer, StopRenderer
@@ -216,14 +216,14 @@ class ChildRenderer:
             failure = Failure(figure=job.message.name, kind="", message=f"Not drawn: {why}")
             self._finished(job, DrawFinished(id=job.message.id, failures=[failure]), {})
 
-    def _send(self) -> float | None:
+    def _send(self, now_s: float) -> float:
         """Write what the pipe had no room for."""
         while True:
             with self._lock:
                 child = self._child
                 if not self._unsent or child is None or child.stdin is None or child.stdin.closed:
                     self._unsent.clear()
-                    return None
+                    return UNTIL_WOKEN
                 if os.name == "posix":
                     n = self._written(self._unsent[0])
                     self._unsent[0] = self._unsent[0][n:]

@@ -30,7 +30,7 @@ import msgspec
 
 from sightglass.core.errors import FigureError, FigureErrors, MissingExtraError, UnsendableError
 from sightglass.core.record import Record
-from sightglass.core.threads import Worker
+from sightglass.core.threads import UNTIL_WOKEN, Worker
 from sightglass.core.values import Figure, n_bytes
 
 from .child_process import ChildRenderer
@@ -314,7 +314,7 @@ class RenderQueue:
                     errors.append(figure_error(failure_of(name, error), step))
         return errors
 
-    def _transfer(self) -> float | None:
+    def _transfer(self, now_s: float) -> float:
         """Read arguments from devices, in order."""
         while self._transferring:
             job = self._transferring[0]
@@ -332,7 +332,7 @@ class RenderQueue:
                 else:
                     self.failures.add(failed)
                     self._release(job)
-        return None
+        return UNTIL_WOKEN
 
     def _end(self) -> None:
         """Let the renderer end, without waiting for it."""

@@ -30,6 +30,7 @@ MAX_HEADER_BYTES: Final = 16 * 2**20  # msgpack decodes a header in one go, into
 MAX_MESSAGE_BYTES: Final = 256 * 2**20  # a large tensor; clients may be notebooks with little memory
 MAX_CLIENT_MESSAGE_BYTES: Final = 64 * 2**20  # a training process must not be filled up by a client
 UNREAD: Final = "it did not read its messages"  # the reason of a `Bye` to a client that was disconnected
+RESTARTED: Final = "an internal error made the run drop its clients"  # the same, for all clients
 
 Buffer = bytes | bytearray | memoryview
 

@@ -41,14 +41,17 @@ class Delivery:
 class Listener(Protocol):
     """The agent's end."""
 
-    def receive(self, timeout_s: float) -> list[Delivery]:
-        """Return the messages received; wait for at most this long, or until `wake`."""
+    def wait(self, timeout_s: float) -> None:
+        """Wait until something was received, for at most this long, or until `wake`."""
+
+    def receive(self) -> list[Delivery]:
+        """Return the messages received, without waiting."""
 
     def send(self, peer: bytes, frames: Frames) -> Sent:
         """Send to one peer, without waiting."""
 
     def wake(self) -> None:
-        """Make a waiting `receive` return; from any thread."""
+        """End a `wait`, or the next one; from any thread."""
 
     def close(self) -> None:
         """Stop listening; messages that were sent may still be delivered for a moment."""
@@ -57,14 +60,17 @@ class Listener(Protocol):
 class Channel(Protocol):
     """A client's end."""
 
-    def receive(self, timeout_s: float) -> list[Frames]:
-        """Return the messages received; wait for at most this long, or until `wake`."""
+    def wait(self, timeout_s: float) -> None:
+        """Wait until something was received, for at most this long, or until `wake`."""
+
+    def receive(self) -> list[Frames]:
+        """Return the messages received, without waiting."""
 
     def send(self, frames: Frames) -> Sent:
         """Send to the agent, without waiting; only from the thread that receives."""
 
     def wake(self) -> None:
-        """Make a waiting `receive` return; from any thread."""
+        """End a `wait`, or the next one; from any thread."""
 
     def close(self) -> None:
         """Disconnect."""
@@ -94,10 +100,13 @@ class MemoryListener:
         channel = self._channels[peer] = MemoryChannel(self, peer)
         return channel
 
-    def receive(self, timeout_s: float) -> list[Delivery]:
-        """Return the messages received."""
-        if not self._inbox and timeout_s > 0:
+    def wait(self, timeout_s: float) -> None:
+        """Wait for messages."""
+        if not self._inbox:
             self._event.wait(timeout_s)
+
+    def receive(self) -> list[Delivery]:
+        """Return the messages received."""
         if self._event.is_set():  # clearing takes two locks, and is rarely necessary
             self._event.clear()
         return [self._inbox.popleft() for _ in range(len(self._inbox))]
@@ -108,7 +117,7 @@ class MemoryListener:
         return "gone" if channel is None else channel._deliver(frames)
 
     def wake(self) -> None:
-        """Make a waiting `receive` return."""
+        """End a wait."""
         self._event.set()
 
     def close(self) -> None:
@@ -137,10 +146,13 @@ class MemoryChannel:
         self._inbox: deque[Frames] = deque()
         self._event = threading.Event()
 
-    def receive(self, timeout_s: float) -> list[Frames]:
-        """Return the messages received."""
-        if not self._inbox and timeout_s > 0:
+    def wait(self, timeout_s: float) -> None:
+        """Wait for messages."""
+        if not self._inbox:
             self._event.wait(timeout_s)
+
+    def receive(self) -> list[Frames]:
+        """Return the messages received."""
         self._event.clear()
         return [self._inbox.popleft() for _ in range(len(self._inbox))]
 
@@ -149,7 +161,7 @@ class MemoryChannel:
         return self._listener._take(self._peer, frames)
 
     def wake(self) -> None:
-        """Make a waiting `receive` return."""
+        """End a wait."""
         self._event.set()
 
     def close(self) -> None:
@@ -172,17 +184,21 @@ class Both:
         self._outer = outer
         self.memory = MemoryListener(notify=outer.wake)
 
-    def receive(self, timeout_s: float) -> list[Delivery]:
+    def wait(self, timeout_s: float) -> None:
+        """Wait for messages."""
+        self._outer.wait(timeout_s)  # messages in memory wake it
+
+    def receive(self) -> list[Delivery]:
         """Return the messages received."""
-        inner = self.memory.receive(0)
-        return [*inner, *self._outer.receive(0 if inner else timeout_s), *self.memory.receive(0)]
+        outer = self._outer.receive()  # first: it clears what woke it
+        return [*self.memory.receive(), *outer]
 
     def send(self, peer: bytes, frames: Frames) -> Sent:
         """Send to one peer."""
         return self.memory.send(peer, frames) if peer.startswith(b"memory-") else self._outer.send(peer, frames)
 
     def wake(self) -> None:
-        """Make a waiting `receive` return."""
+        """End a wait."""
         self._outer.wake()
 
     def close(self) -> None:

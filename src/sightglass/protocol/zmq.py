@@ -156,9 +156,13 @@ class ZmqListener:
             self.close()
             raise TransportError(f"Cannot listen on {listen or path}: {error}") from error
 
-    def receive(self, timeout_s: float) -> list[Delivery]:
-        """Return the messages received; wait for at most this long."""
-        ready = dict(self._poller.poll(math.ceil(max(0.0, timeout_s) * 1000)))
+    def wait(self, timeout_s: float) -> None:
+        """Wait for messages, for at most this long."""
+        _poll(self._poller, timeout_s)
+
+    def receive(self) -> list[Delivery]:
+        """Return the messages received."""
+        ready = dict(_poll(self._poller, 0))
         if self._wake.fileno() in ready:
             self._wake.clear()
         if self._zap is not None and self._zap in ready:
@@ -193,7 +197,7 @@ class ZmqListener:
         return "sent"
 
     def wake(self) -> None:
-        """Make a waiting `receive` return."""
+        """End a wait."""
         self._wake.set()
 
     def close(self) -> None:
@@ -301,9 +305,13 @@ class ZmqChannel:
             self.close()
             raise TransportError(f"Cannot connect to {address.endpoint}: {error}") from error
 
-    def receive(self, timeout_s: float) -> list[Frames]:
-        """Return the messages received; wait for at most this long."""
-        ready = dict(self._poller.poll(math.ceil(max(0.0, timeout_s) * 1000)))
+    def wait(self, timeout_s: float) -> None:
+        """Wait for messages, for at most this long."""
+        _poll(self._poller, timeout_s)
+
+    def receive(self) -> list[Frames]:
+        """Return the messages received."""
+        ready = dict(_poll(self._poller, 0))
         if self._wake.fileno() in ready:
             self._wake.clear()
         messages: list[Frames] = []
@@ -324,7 +332,7 @@ class ZmqChannel:
         return "sent"
 
     def wake(self) -> None:
-        """Make a waiting `receive` return."""
+        """End a wait."""
         self._wake.set()
 
     def close(self) -> None:
@@ -334,6 +342,10 @@ class ZmqChannel:
         self._socket.close(LINGER_MS)
         self._wake.close()
         self._context.term()
+
+
+def _poll(poller: zmq.Poller, timeout_s: float) -> list[tuple[Any, int]]:
+    return poller.poll(math.ceil(max(0.0, timeout_s) * 1000))
 
 
 def _small(frames: Frames) -> bool:

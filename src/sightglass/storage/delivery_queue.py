@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from sightglass.core.errors import StorageError
-from sightglass.core.threads import Worker
+from sightglass.core.threads import UNTIL_WOKEN, Worker
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ class DeliveryQueue(Generic[T]):
         self._deliver = deliver
         self._settle = settle
         self._end = end
-        self._worker = Worker(name, self._work)
+        self._worker = Worker(name, self.round)
         self._items: deque[tuple[T, int]] = deque()
         self._n_bytes_put = self._n_bytes_taken = self._n_delivered = self._n_lost = self._n_lost_reported = 0
         self._asleep = True
@@ -106,7 +106,7 @@ class DeliveryQueue(Generic[T]):
         """
         if self._used and not self._closed:
             self._settling = True
-            self._check(self._worker.round(timeout_s), timeout_s)
+            self._check(self._worker.flush(timeout_s), timeout_s)
 
     def close(self, timeout_s: float) -> None:
         """Deliver what is left, and end; closing twice does nothing. Errors as in `flush`."""
@@ -131,7 +131,8 @@ class DeliveryQueue(Generic[T]):
             last_error=self._last_error,
         )
 
-    def _work(self) -> float | None:
+    def round(self, now_s: float) -> float | None:
+        """Deliver the items that wait."""
         closing, settling = self._closed, self._settling
         self._settling = False
         for i in range(len(self._items)):
@@ -150,7 +151,9 @@ class DeliveryQueue(Generic[T]):
             self._ended = True
             self._try(self._end)
         self._asleep = True  # set before the check for new items, so that `put` wakes the thread for any later one
-        return 0.0 if self._items and not closing else None
+        if closing:
+            return None
+        return 0.0 if self._items else UNTIL_WOKEN
 
     def _try(self, function: Callable[[], None]) -> None:
         try:
@@ -175,9 +178,7 @@ class DeliveryQueue(Generic[T]):
     def _check(self, finished: bool, timeout_s: float) -> None:
         why, self._failure = self._failure, ""
         n_lost, self._n_lost_reported = self._n_lost - self._n_lost_reported, self._n_lost
-        if self._worker.error is not None:
-            why = f"the thread has failed: {self._worker.error!r}"
-        elif not finished:
+        if not finished:
             why = f"not within {timeout_s:g} s, {len(self._items)} waiting"
         if why:
             raise StorageError(f"{self._name}: not all records could be written, {n_lost} lost: {why}")

@@ -5,7 +5,7 @@ Rule 2: Equal queries share one subscription. A client that closes a group by it
 Rule 3: Every client holds a lease, which any message renews. When it ends, its streams close, and its pause ends.
 Rule 4: Commands wait for the training thread. What cannot succeed is refused at once.
 
-The `io` thread drives it (`io_thread`): `receive` for each message, then `flush` and `tick`.
+The `io` loop drives it (`io_loop`): `receive` for each message, then `flush` and `tick`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from typing import Any, Final
 
 from sightglass.core.clock import Clock
 from sightglass.core.errors import SightglassError, WireError, unknown
+from sightglass.core.failures import Failures
+from sightglass.core.failures import message as message_of
+from sightglass.core.threads import Supervised
 from sightglass.protocol import messages
 from sightglass.protocol.transport import Delivery, Frames
 from sightglass.query.parser import parse
@@ -40,7 +43,8 @@ class Agent:
 
     Attributes:
         about: What a description of the run shows besides its events, such as the config.
-        n_flushes: How often records were taken from the subscriptions.
+        failures: The messages, streams and questions that failed here by an internal error.
+        loops: The loops of the run, whose failures a description shows, too.
     """
 
     def __init__(
@@ -70,7 +74,8 @@ class Agent:
             limits: How much subscriptions retain for late clients.
         """
         self.about: dict[str, Any] = {"name": run, "id": id, **(about or {})}
-        self.n_flushes = 0
+        self.failures = Failures(f"Run {run!r}")
+        self.loops: list[Supervised] = []
         self._telemetry = telemetry
         self._clock = clock
         self._functions = functions
@@ -109,21 +114,20 @@ class Agent:
             if len(self._ignored) < MAX_IGNORED:
                 self._ignored.add(peer)
             self.leave(peer)
+        except Exception as error:  # noqa: BLE001  a message costs at most its sender
+            self._drop(peer, error)
         return self._outbox.take()
 
     def flush(self) -> Outgoing:
         """Return the results of commands, the records since the last flush, and the ends of streams that failed."""
         self._commands.flush()
         for subscription in list(self._telemetry.subscriptions.active.values()):
-            if subscription.rows:
-                self._subscriptions.flush(subscription)
-            if self._recorded.lapsed(subscription):
-                cost = self._telemetry.budget.cost(subscription)
-                self._unrecord(subscription, f"it costs {cost}, and recorded queries are never thinned")
-            if subscription.suspended and subscription.last_error is not None:
-                self._subscriptions.fail(subscription, subscription.last_error)
+            try:
+                self._flush(subscription)
+            except Exception as error:  # noqa: BLE001  a stream costs at most itself
+                self.failures.add(error, f"The stream of {subscription.query} is closed")
+                self._subscriptions.fail(subscription, error)
         self._answer_inquiries()
-        self.n_flushes += 1
         return self._outbox.take()
 
     def tick(self) -> Outgoing:
@@ -133,6 +137,16 @@ class Agent:
             self.leave(peer)
         self._answer_inquiries()
         return self._outbox.take()
+
+    def reset(self) -> None:
+        """Forget all clients and what they have asked for; what is recorded is still recorded."""
+        self._outbox.take()
+        self._inquiries.clear()
+        for peer in self.clients.peers:
+            try:
+                self.leave(peer)
+            except Exception as error:  # noqa: BLE001  the next client is forgotten all the same
+                self.failures.add(error, "A client has left")
 
     def leave(self, peer: bytes) -> None:
         """Forget a client: its streams close, and its pause ends."""
@@ -175,9 +189,26 @@ class Agent:
             **describe.run(self._telemetry, self._functions, about=self.about, clock=self._clock),
             "streams": self._describe_streams(),
             "n_clients": len(self.clients),
+            "failures": {each.where: f"{each.n}; the last: {each.last}" for each in self._failures() if each.n},
         }
 
+    def _flush(self, subscription: Subscription) -> None:
+        if subscription.rows:
+            self._subscriptions.flush(subscription)
+        if self._recorded.lapsed(subscription):
+            cost = self._telemetry.budget.cost(subscription)
+            self._unrecord(subscription, f"it costs {cost}, and recorded queries are never thinned")
+        if subscription.suspended and subscription.last_error is not None:
+            self._subscriptions.fail(subscription, subscription.last_error)
+
     # Messages
+
+    def _drop(self, peer: bytes, error: Exception) -> None:
+        """Disconnect a client whose message caused an internal error."""
+        client = self.clients[peer].name if peer in self.clients else "A client"
+        self.failures.add(error, f"{client} is disconnected")
+        self._outbox.refuse(peer, 0, "RefusedError", f"Your message caused an internal error: {message_of(error)}")
+        self.leave(peer)
 
     def _hello(self, peer: bytes, message: messages.Hello, *, may_command: bool) -> None:
         if message.version != messages.VERSION:
@@ -260,7 +291,11 @@ class Agent:
                     self._inquiries.append((peer, message, until_s))
                     continue
             if peer in self.clients:
-                self._answer(peer, message.request, message.what)
+                try:
+                    self._answer(peer, message.request, message.what)
+                except Exception as error:  # noqa: BLE001  a question costs at most its own answer
+                    self.failures.add(error, f"The question {message.what!r} has no answer")
+                    self._outbox.refuse(peer, message.request, "RefusedError", message_of(error))
 
     def _answer(self, peer: bytes, request: int, what: str) -> None:
         answers: dict[str, Callable[[], Any]] = {
@@ -277,4 +312,9 @@ class Agent:
 
     def _describe_streams(self) -> list[dict[str, Any]]:
         active = self._telemetry.subscriptions.active.values()
-        return [describe.stream(subscription, self._subscriptions.names(subscription)) for subscription in active]
+        described = [describe.stream(subscription, self._subscriptions.names(subscription)) for subscription in active]
+        n_failures = sum(each.n for each in self._failures())
+        return [{**stream, "n_failures": n_failures} for stream in described]
+
+    def _failures(self) -> list[Failures]:
+        return [self.failures, *(loop.failures for loop in self.loops)]

@@ -1,23 +1,21 @@
-"""Deferred evaluation: threads that wait for devices, so that the training thread never does.
+"""Deferred evaluation: loops that wait for devices, so that the training thread never does.
 
-Work is put into lanes, each with a thread of its own that starts with the first work. Within a lane, work settles in
+Work is put into lanes, each with a loop of its own that starts with the first work. Within a lane, work settles in
 the order in which it came, which is the order of the events.
 """
 
 from __future__ import annotations
 
-import queue
-import threading
-import time
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from sightglass.core.threads import Background
+from sightglass.core.threads import UNTIL_WOKEN, Worker
 
 from .lock import TurnLock
 
-# An idle lane sleeps this long before it waits for work, so that a burst of events mostly meets a sleeping thread:
-# waking a waiting one costs the training thread a system call per event. Nobody notices a delay of milliseconds here.
+# A lane rests this long before it waits for work, so that a burst of events mostly meets a thread that needs no
+# wake-up: waking a waiting one costs the training thread a system call per event. A delay of milliseconds is no loss.
 DRAIN_REST_S: Final = 0.003
 JOIN_S: Final = 1.0  # at the end of a run: a lane that still waits for a device is left to its daemon thread
 
@@ -29,8 +27,9 @@ _Work = tuple[Wait | None, Settle]
 class DeferredWork:
     """The work of a run that waits for devices, or that happens while a compiled step still runs."""
 
-    def __init__(self, lock: TurnLock, *, wake: Callable[[], None]) -> None:
+    def __init__(self, lock: TurnLock, *, wake: Callable[[], None], worker: type[Worker] = Worker) -> None:
         """Start without threads; `wake` is called after each piece of work, when there may be new records."""
+        self._worker = worker
         self._lock = lock
         self._wake = wake
         self._lanes: dict[str, _Lane] = {}
@@ -63,48 +62,51 @@ class DeferredWork:
     def _lane(self, name: str) -> _Lane:
         lane = self._lanes.get(name)
         if lane is None:
-            lane = self._lanes[name] = _Lane(name, self._lock, self._wake)
+            lane = self._lanes[name] = _Lane(name, self._lock, self._wake, self._worker)
         return lane
 
 
 class _Lane:
-    """A queue of work and the thread that settles it in order."""
+    """A queue of work and the loop that settles it in order."""
 
-    def __init__(self, name: str, lock: TurnLock, wake: Callable[[], None]) -> None:
-        self._queue: queue.SimpleQueue[_Work | threading.Event | None] = queue.SimpleQueue()
+    def __init__(self, name: str, lock: TurnLock, wake: Callable[[], None], worker: type[Worker]) -> None:
+        self._work: deque[_Work] = deque()
         self._lock = lock
         self._wake = wake
-        self._thread = Background(name, self._run)
+        self._asleep = True
+        self._closing = False
+        self._worker = worker(name, self.round)
 
     def put(self, work: _Work) -> None:
-        self._queue.put(work)
+        self._work.append(work)
+        if self._asleep:
+            self._asleep = False
+            self._worker.wake()
 
     def flush(self, timeout_s: float) -> None:
-        reached = threading.Event()
-        self._queue.put(reached)
-        reached.wait(timeout_s)
+        self._worker.flush(timeout_s)
 
     def close(self) -> None:
-        self._queue.put(None)
-        self._thread.join(JOIN_S)
+        self._closing = True
+        self._worker.close(JOIN_S)
 
-    def _next(self) -> _Work | threading.Event | None:
-        if self._queue.empty():
-            time.sleep(DRAIN_REST_S)
-        return self._queue.get()
+    def round(self, now_s: float) -> float | None:
+        if self._work:
+            for _ in range(len(self._work)):
+                self._settle(*self._work.popleft())
+            return 0.0 if self._work else DRAIN_REST_S
+        if self._closing:
+            return None
+        self._asleep = True  # before the last look at the queue: what is put later wakes the loop
+        return 0.0 if self._work else UNTIL_WOKEN
 
-    def _run(self) -> None:
-        while (item := self._next()) is not None:
-            if isinstance(item, threading.Event):
-                item.set()
-                continue
-            wait, settle = item
-            failure: BaseException | None = None
-            try:
-                if wait is not None:
-                    wait()
-            except (Exception, SystemExit) as error:  # noqa: BLE001  e.g. a donated buffer; it costs only its own event
-                failure = error
-            with self._lock.turn():
-                settle(failure)
-            self._wake()
+    def _settle(self, wait: Wait | None, settle: Settle) -> None:
+        failure: BaseException | None = None
+        try:
+            if wait is not None:
+                wait()
+        except (Exception, SystemExit) as error:  # noqa: BLE001  e.g. a donated buffer; it costs only its own event
+            failure = error
+        with self._lock.turn():
+            settle(failure)
+        self._wake()

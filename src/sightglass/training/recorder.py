@@ -9,6 +9,7 @@ from typing import Any
 
 from sightglass.core.clock import Clock
 from sightglass.core.columns import Row
+from sightglass.core.threads import Supervised, Worker
 from sightglass.core.values import is_container, rebuild
 from sightglass.storage.format.block import Key
 from sightglass.storage.write.writer import RecordWriter, WriterStatistics
@@ -18,9 +19,11 @@ from sightglass.training.subscription import Subscription
 class Recorder:
     """Records a run. Nothing is written, and no directory is made, before the first record."""
 
-    def __init__(self, open_directory: Callable[[], Path], *, rank: int, clock: Clock) -> None:
-        """Start empty; `open_directory` makes the run directory for the first record."""
-        self._writer = RecordWriter(open_directory, rank=rank, clock=clock)
+    def __init__(
+        self, open_directory: Callable[[], Path], *, rank: int, clock: Clock, worker: type[Worker] = Worker
+    ) -> None:
+        """Start empty; `open_directory` makes the run directory for the first record, `worker` runs the writer."""
+        self._writer = RecordWriter(open_directory, rank=rank, clock=clock, worker=worker)
         self._n_rows: dict[Key, int] = {}
         self.log = self._writer.log
 
@@ -28,6 +31,11 @@ class Recorder:
     def active(self) -> bool:
         """Whether anything was recorded yet."""
         return self._writer.active
+
+    @property
+    def supervised(self) -> Supervised:
+        """The writer's loop, and what failed in it."""
+        return self._writer.supervised
 
     def record(self, subscription: Subscription, rows: Sequence[Row], since: int) -> None:
         """Record rows of a subscription; `since` is the number of the event since which it is recorded."""

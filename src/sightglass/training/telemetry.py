@@ -8,6 +8,7 @@ from typing import Final
 
 from sightglass.core.clock import Clock, EventClock
 from sightglass.core.ranks import Agree
+from sightglass.core.threads import Worker
 
 from .budget import Budget
 from .commands import CommandRunner
@@ -37,7 +38,15 @@ class Telemetry:
         wake: Called when there are new records or results.
     """
 
-    def __init__(self, *, clock: Clock, budget: float | None, agree: Agree | None = None, leads: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        budget: float | None,
+        agree: Agree | None = None,
+        leads: bool = True,
+        worker: type[Worker] = Worker,
+    ) -> None:
         """Start without events.
 
         Args:
@@ -45,12 +54,13 @@ class Telemetry:
             budget: The share of the run's time that queries may take; `None` for any.
             agree: The broadcast of a program of several processes.
             leads: Whether this is rank 0.
+            worker: Runs the loops that wait for devices.
         """
         self.wake: Callable[[], None] = lambda: None
         self.lock = TurnLock()
         self.subscriptions = Subscriptions()
         self.steps = CompiledSteps()
-        self.deferred = DeferredWork(self.lock, wake=self._wake)
+        self.deferred = DeferredWork(self.lock, wake=self._wake, worker=worker)
         self.commands = CommandRunner(
             lock=self.lock, subscriptions=self.subscriptions, steps=self.steps, clock=clock, wake=self._wake,
             agree=agree, leads=leads,

@@ -27,7 +27,7 @@ from sightglass.storage.run_file import RunFile, State
 
 from .agent import Agent
 from .endpoints import Endpoints
-from .io_thread import IoThread
+from .io_loop import IoLoop
 from .options import Limits
 from .recorder import Recorder
 from .telemetry import Telemetry
@@ -78,7 +78,7 @@ class Wiring:
         refuse_variants: Why compiled steps cannot be queried in this process; empty if they can.
         files: The run directory.
         agent: Answers the clients; `None` in a disabled run, as are the next three.
-        io: The thread that serves the clients.
+        io: The loop that serves the clients.
         recorder: Records the run.
         endpoints: Where clients reach the run.
         state: What `run.json` will say about the end.
@@ -91,7 +91,7 @@ class Wiring:
         self.clock = SystemClock()
         self.functions: dict[str, Callable[..., Any]] = {}
         self.agent: Agent | None = None
-        self.io: IoThread | None = None
+        self.io: IoLoop | None = None
         self.recorder: Recorder | None = None
         self.endpoints: Endpoints | None = None
         self.state: State = "ended"
@@ -117,8 +117,9 @@ class Wiring:
         for query in settings.record:
             self.agent.record(as_query(query))
         self.endpoints = Endpoints(settings.name, self.id, files=self.files, listen=settings.listen)
-        self.io = IoThread(self.endpoints.listener, self.agent, clock=self.clock)
+        self.io = IoLoop(self.endpoints.listener, self.agent, clock=self.clock)
         self.telemetry.wake = self.io.wake
+        self.agent.loops += [self.io.supervised, self.recorder.supervised]
 
     def flush(self, timeout_s: float) -> None:
         """Wait until deferred work is settled and records are written.

@@ -626,7 +626,7 @@ def test_the_keeper_compacts_while_it_has_nothing_to_do(
     first = min(tmp_path.glob("*.sgr"))
     until(lambda: first.stat().st_size < 600 * 30)  # nothing more is given: the thread goes on by itself
     until(lambda: not keeper._segments.compacting)
-    assert keeper._worker.error is None
+    assert keeper._worker.supervised.failures.n == 0
     keeper.close(WAIT_S)
     assert keeper.statistics().n_bytes == sum(path.stat().st_size for path in tmp_path.glob("*.sgr"))
     with Recording(tmp_path) as recording:

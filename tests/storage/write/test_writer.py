@@ -368,7 +368,7 @@ class Hand(Worker):
     """A thread that is moved by hand."""
 
     def __init__(self) -> None:
-        super().__init__("hand", lambda: None)
+        super().__init__("hand", lambda now_s: math.inf)
         self.woken = False
         self.meanwhile: Callable[[], None] = lambda: None
 
@@ -423,8 +423,7 @@ def test_everything_is_written_in_time_and_the_thread_sleeps(
         while hand.woken or wakes_s <= then_s:
             clock.now_s = clock.now_s if hand.woken else wakes_s
             hand.woken = False
-            pause_s = keeper._work()
-            wakes_s = math.inf if pause_s is None else clock.now_s + pause_s
+            wakes_s = clock.now_s + keeper.round(clock.now_s)
             n_rounds += 1
             promised = max(total for at_s, total in given_at if at_s <= clock.now_s - writer.FLUSH_S - 1e-6)
             assert keeper.statistics().n_rows >= promised
@@ -615,17 +614,46 @@ def test_a_forked_child_keeps_nothing(keeping: Keeping) -> None:
     assert path.stat().st_size == size
 
 
-def test_a_thread_that_failed_is_told(keeping: Keeping, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_costs_the_calls_it_met(
+    keeping: Keeping, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object) -> None:
         raise ZeroDivisionError("a bug of ours")
 
     monkeypatch.setattr(column_builder.ColumnBuilder, "log", fail)
     keeping.log({"a": 1})
-    with pytest.raises(StorageError, match="the writer has failed: ZeroDivisionError"):
+    why = "1 records are lost: ZeroDivisionError: a bug of ours"
+    with pytest.raises(StorageError, match=f"^1 records are lost; the last reason: {why}$"):
         keeping.flush()
-    assert told() == ["sightglass-keep stopped: ZeroDivisionError('a bug of ours')"]
-    with pytest.raises(StorageError, match="the writer has failed"):
-        keeping.close()
+    assert told() == [why]
+    monkeypatch.undo()
+    keeping.log({"a": 2})
+    keeping.flush()
+    assert [point[0] for point in stored(keeping.directory)[0][tag("a")]] == [1]
+
+
+def test_a_writer_that_fails_twice_goes_on_in_another_file(
+    keeping: Keeping, told: Told, monkeypatch: pytest.MonkeyPatch, until: Callable[..., Any]
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    keeping.log({"a": 1})
+    keeping.flush()
+    monkeypatch.setattr(writer.Segments, "flush", fail)
+    keeping.log({"a": 2})
+    supervised = keeping.keeper._worker.supervised
+    until(lambda: supervised.n_restarts > 0)
+    monkeypatch.undo()
+    keeping.log({"a": 3})
+    with pytest.raises(StorageError, match=r"^1 records are lost"):
+        keeping.flush()
+    assert values_of(keeping.directory, "a") == [1, 3]
+    assert len(list(keeping.directory.iterdir())) == 2
+    assert told() == [
+        "sightglass-writer: a round failed, and the next one follows: ZeroDivisionError: a bug",
+        "sightglass-writer: two rounds failed, and it starts over: ZeroDivisionError: a bug",
+    ]
 
 
 def test_lost_values_say_why() -> None:
@@ -634,30 +662,3 @@ def test_lost_values_say_why() -> None:
     gathered.log([(n, n, 1.0, {"a": UnstorableValue("x") if n % 2 else 1.5}, None, 0) for n in range(4)])
     assert lost == [(tag("a"), 1, "x")] * 2
     assert [(rows.columns.index, rows.n_missed) for rows in gathered.take(all=True)] == [(0, 0), (2, 1)]
-
-
-def test_a_worker_sleeps_until_it_is_woken() -> None:
-    rounds: list[int] = []
-    worker = Worker("test", lambda: rounds.append(1))
-    assert worker.round(WAIT_S)
-    assert worker.round(WAIT_S)
-    assert worker.close(WAIT_S)
-    assert 2 <= len(rounds) <= 5
-    n = len(rounds)
-    worker.wake()
-    assert not worker.round(0.01)
-    assert len(rounds) == n
-
-
-def test_where_no_thread_can_start_the_work_is_done_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: threading.Thread) -> None:
-        raise RuntimeError("can't create new thread at interpreter shutdown")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    rounds: list[int] = []
-    worker = Worker("test", lambda: rounds.append(1))
-    worker.wake()
-    assert not rounds
-    assert worker.round(1.0)
-    assert worker.close(1.0)
-    assert len(rounds) == 2

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from sightglass.core.clock import SystemClock
 from sightglass.protocol import messages
 from sightglass.protocol.transport import MAX_QUEUED, MemoryListener
-from sightglass.training import io_thread
+from sightglass.training import io_loop
 from sightglass.training.agent import Agent
-from sightglass.training.io_thread import IoThread, SendQueue, is_block
+from sightglass.training.io_loop import IoLoop, SendQueue, is_block
 from sightglass.training.telemetry import Telemetry
 
 ROW = (0, 0, 0.0, 1.0, None, 0)
@@ -42,7 +42,7 @@ def test_blocks_differ_from_all_other_messages():
 def test_a_send_queue_drops_the_oldest_records_and_never_replies(kinds):
     limit = 20
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(io_thread, "MAX_OUTBOX_MESSAGES", limit)
+        patch.setattr(io_loop, "MAX_OUTBOX_MESSAGES", limit)
         outbox = SendQueue()
         put = []
         for number, is_record in enumerate(kinds):
@@ -60,7 +60,7 @@ def test_a_send_queue_drops_the_oldest_records_and_never_replies(kinds):
 
 
 def test_an_outbox_is_bounded_in_bytes(monkeypatch):
-    monkeypatch.setattr(io_thread, "MAX_OUTBOX_BYTES", 10_000)
+    monkeypatch.setattr(io_loop, "MAX_OUTBOX_BYTES", 10_000)
     outbox = SendQueue()
     for _ in range(100):
         outbox.put([*BLOCK, bytes(1_000)])
@@ -73,7 +73,7 @@ def served():
     clock, listener = SystemClock(), MemoryListener()
     telemetry = Telemetry(clock=clock, budget=None)
     agent = Agent(telemetry, run="job", id="abc", clock=clock, functions={})
-    thread = IoThread(listener, agent, clock=clock)
+    thread = IoLoop(listener, agent, clock=clock)
     telemetry.wake = thread.wake
     yield listener, telemetry, thread
     telemetry.close()
@@ -92,7 +92,8 @@ def read(channel, enough):
     received, deadline_s = [], time.monotonic() + 10.0
     while not enough(received):
         assert time.monotonic() < deadline_s, received
-        received.extend(messages.decode_from_agent(frames) for frames in channel.receive(0.1))
+        channel.wait(0.1)
+        received.extend(messages.decode_from_agent(frames) for frames in channel.receive())
     return received
 
 

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sightglass.core.errors import QueryError
-from sightglass.core.threads import Worker
+from sightglass.core.threads import UNTIL_WOKEN, Worker
 from sightglass.jax.program.primitive import MARK, Site, WantedLogs, arrays, wanted
 from sightglass.jax.program.walk import CollectedLog
 from sightglass.jax.pytree import PyTree
@@ -96,8 +96,8 @@ class AttachedLogs:
             wanted.set_global(None)
         when_begun(attach)
 
-    def _switch(self) -> float | None:
-        """Compile the current queries from now on; runs on the worker's thread and returns how long it may sleep."""
+    def _switch(self, now_s: float) -> float:
+        """Compile the current queries from now on; return how long to rest."""
         wait_s = self._changed_s + PAUSE_S - self._clock_s()
         if wait_s > 0:
             return wait_s
@@ -114,7 +114,7 @@ class AttachedLogs:
             self._changed_s = self._clock_s()
             listener = _QueryListener(self, tuple(queries.values()))
             wanted.set_global(WantedLogs(False, frozenset(), listener=listener) if queries else None)
-        return None
+        return UNTIL_WOKEN
 
     def describe(self, values: Mapping[str, Any]) -> None:
         """Describe the observables of a log that is traced."""

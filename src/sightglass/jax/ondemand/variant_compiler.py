@@ -19,7 +19,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from sightglass.core.errors import EvaluationError, QueryError, SightglassError, UnknownNameError
-from sightglass.core.threads import Worker
+from sightglass.core.threads import UNTIL_WOKEN, Worker
 
 from .arguments import AbstractCall
 from .event_queries import StepQuery
@@ -123,7 +123,7 @@ class VariantCompiler:
         """Return a variant, and wait until it is compiled."""
         while (compiled := self.get(key)) is None:
             self.request(key, queries, call)
-            self._worker.round(WAIT_S)
+            self._worker.flush(WAIT_S)
         return compiled
 
     def close(self) -> None:
@@ -141,7 +141,7 @@ class VariantCompiler:
         with self._worker.lock:
             self._compiled.clear()
 
-    def _work(self) -> None:
+    def _work(self, now_s: float) -> float | None:
         while self._is_open and (
             (self._example is not None and self.events is None and not self.problem) or self._requested is not None
         ):
@@ -157,6 +157,7 @@ class VariantCompiler:
                 if self._requested is requested:
                     self._requested = None
             self._on_done()
+        return UNTIL_WOKEN if self._is_open else None
 
     def _find_events(self, call: AbstractCall) -> None:
         try:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from sightglass.core import codec
 from sightglass.core.columns import FLOAT64, INT64, Columns, Row, of_rows, step_column, value_column
+from sightglass.core.failures import message
 from sightglass.core.values import PLAIN, Histogram, n_bytes, to_host
 from sightglass.storage.format.block import Key
 
@@ -94,7 +95,10 @@ class ColumnBuilder:
             if series is None:
                 series = self._tags[tag] = self._of(Key(kind="logged", tag=tag))
             columns = shared if places is None else _at(shared, places)
-            self._add(series, replace(columns, index=series.index, values=values))
+            try:
+                self._add(series, replace(columns, index=series.index, values=values))
+            except Exception as error:  # noqa: BLE001  whatever a value does, it costs only its own series
+                self._lost(series, len(values), message(error))
             series.index += len(values)
 
     def rows(self, key: Key, rows: Sequence[Row], *, since: int = 0, n_missed: int = 0) -> None:
@@ -102,7 +106,11 @@ class ColumnBuilder:
         series = self._of(key)
         series.since, series.n_missed = since, n_missed
         for _, run in groupby(enumerate(rows), key=lambda place: place[1][0] - place[0]):
-            self._add(series, of_rows([row for _, row in run]))
+            piece = [row for _, row in run]
+            try:
+                self._add(series, of_rows(piece))
+            except Exception as error:  # noqa: BLE001  as above
+                self._lost(series, len(piece), message(error))
 
     def skip(self, key: Key, n: int) -> None:
         """Leave a hole where records were dropped; those that are not logged have their own numbers."""
@@ -119,7 +127,25 @@ class ColumnBuilder:
                 self.n_bytes -= series.n_bytes
                 series.n_rows = series.n_bytes = 0
                 del self._holding[series.key]
-                yield from _together(pieces)
+                try:
+                    blocks = list(_together(pieces))
+                except Exception as error:  # noqa: BLE001  as above
+                    self._lost(series, sum(len(piece.columns) for piece in pieces), message(error))
+                    continue
+                yield from blocks
+
+    def drop(self) -> int:
+        """Drop all records that are held, and return how many there were; their numbers stay a hole."""
+        n_dropped, self.n_rows, self.n_bytes = self.n_rows, 0, 0
+        for series in self._holding.values():
+            series.n_lost += series.n_rows
+            series.pieces, series.n_rows, series.n_bytes = [], 0, 0
+        self._holding.clear()
+        return n_dropped
+
+    def _lost(self, series: _Series, n: int, why: str) -> None:
+        series.n_lost += n
+        self._lose(series.key, n, why)
 
     def _of(self, key: Key) -> _Series:
         series = self._series.get(key)
@@ -152,8 +178,7 @@ class ColumnBuilder:
             if lost is None:
                 yield replace(columns.slice(start, stop), values=value_column(values[start:stop]))
             else:
-                series.n_lost += stop - start
-                self._lose(series.key, stop - start, lost)
+                self._lost(series, stop - start, lost)
             start = stop
 
 

@@ -353,6 +353,14 @@ class Segments:
                 raise
         self.open().flush()
 
+    def restart(self) -> int:
+        """Give up the current file, and return how many records waited for it; later ones go to another."""
+        n_lost = self.n_waiting
+        self._left, self._n_left_bytes = [], 0
+        if self._current is not None:
+            self._leave(self._current)
+        return n_lost
+
     def compact(self, limit_s: float) -> None:
         """Compact closed files, for about `limit_s`."""
         self._compactor.work(limit_s)

@@ -27,8 +27,9 @@ import numpy as np
 
 from sightglass.core.clock import Clock
 from sightglass.core.columns import Row
-from sightglass.core.errors import StorageError, UnsendableError
-from sightglass.core.threads import Worker
+from sightglass.core.errors import StorageError
+from sightglass.core.failures import message
+from sightglass.core.threads import UNTIL_WOKEN, Supervised, Worker
 from sightglass.core.values import n_bytes
 from sightglass.storage.format.block import Key
 
@@ -99,7 +100,14 @@ class RecordWriter:
         active: Whether there was a record so far.
     """
 
-    def __init__(self, open_directory: Callable[[], Path], *, rank: int = 0, clock: Clock) -> None:
+    def __init__(
+        self,
+        open_directory: Callable[[], Path],
+        *,
+        rank: int = 0,
+        clock: Clock,
+        worker: type[Worker] = Worker,
+    ) -> None:
         """Begin with nothing to write.
 
         Args:
@@ -107,10 +115,12 @@ class RecordWriter:
                 disk: the function is called again later. It is also called if the directory vanishes.
             rank: The number of the process in its program.
             clock: Where the time comes from.
+            worker: Runs the rounds.
         """
         self.active = False
         self._clock = clock
-        self._worker = Worker("keep", self._work)
+        self._make_worker = worker
+        self._worker = worker("writer", self.round, reset=self.reset)
         self._copies = CopyPool()
         self._columns = ColumnBuilder(lose=self._lose)
         self._segments = Segments(open_directory, rank=rank, clock=clock, tell=self._warn)
@@ -174,7 +184,7 @@ class RecordWriter:
         """
         if self.active and not self._closed:
             self._urgent = True
-            self._check(self._worker.round(timeout_s), timeout_s)
+            self._check(self._worker.flush(timeout_s), timeout_s)
 
     def close(self, timeout_s: float) -> None:
         """Write the remaining records, and close the file. Calling it again does nothing.
@@ -197,8 +207,13 @@ class RecordWriter:
         self._closed = True
         self._limit = 0
         self._items = deque()
-        self._worker = Worker("keep", self._work)
+        self._worker = self._make_worker("writer", self.round, reset=self.reset)
         self._columns = ColumnBuilder(lose=self._lose)
+
+    @property
+    def supervised(self) -> Supervised:
+        """The loop, and what failed in it."""
+        return self._worker.supervised
 
     def statistics(self) -> WriterStatistics:
         """Return the counts so far."""
@@ -270,9 +285,7 @@ class RecordWriter:
     def _check(self, finished: bool, timeout_s: float) -> None:
         """Raise what went wrong since the last call."""
         why = self._failure
-        if self._worker.error is not None:
-            why = f"the writer has failed: {self._worker.error!r}"
-        elif not finished:
+        if not finished:
             why = f"not within {timeout_s:g} s"
         n_dropped, self._n_dropped_reported = self._n_dropped - self._n_dropped_reported, self._n_dropped
         if why:
@@ -291,12 +304,12 @@ class RecordWriter:
 
     # The writer's thread
 
-    def _work(self) -> float | None:
-        """Collect records, and write full blocks, or all when it is time; return how long to sleep."""
+    def round(self, now_s: float) -> float | None:
+        """Collect records, and write full blocks, or all when it is time; return how long to rest."""
         closing = self._closed
         urgent = self._urgent or closing
         self._urgent = False
-        self._trying = urgent or self._clock.monotonic() >= self._retry_s
+        self._trying = urgent or now_s >= self._retry_s
         n_left = len(self._items)
         while n_left and not self._is_full():
             n_left -= self._collect(n_left)
@@ -309,7 +322,14 @@ class RecordWriter:
             self._pass_on(all=True)
         if closing:
             self._end()
+            return None
         return self._compact(self._rest())
+
+    def reset(self) -> None:
+        """Start over with another file: what is held in memory is lost, and counted."""
+        self._n_dropped += self._columns.drop() + self._segments.restart()
+        self._due_s = None
+        self._limit = 0
 
     def _collect(self, n_left: int) -> int:
         """Collect the next items, and return how many there were."""
@@ -323,8 +343,8 @@ class RecordWriter:
                 continue
             self._take_logs(logs)
             if isinstance(item, _Given):
-                self._columns.rows(item.key, item.rows, since=item.since, n_missed=item.n_missed)
                 self._taken_bytes += item.n_bytes
+                self._columns.rows(item.key, item.rows, since=item.since, n_missed=item.n_missed)
             else:
                 for key, n_dropped in item.n_dropped.items():
                     self._columns.skip(key, n_dropped)
@@ -336,8 +356,15 @@ class RecordWriter:
 
     def _take_logs(self, logs: list[Log]) -> None:
         if logs:
-            self._columns.log(logs)
             self._taken_bytes += sum(item[5] for item in logs)
+            try:
+                self._columns.log(logs)
+            except Exception as error:  # noqa: BLE001  these calls are lost, and the next ones are recorded
+                lost = Counter(Key(kind="logged", tag=tag) for log in logs for tag in log[3])
+                for key, n in lost.items():
+                    self._columns.skip(key, n)
+                self._n_dropped += lost.total()
+                self._warn(f"{lost.total()} records are lost: {message(error)}")
             logs.clear()
 
     def _pass_on(self, *, all: bool) -> None:
@@ -350,8 +377,10 @@ class RecordWriter:
                 for i, rows in enumerate(self._columns.take(all=all and self._trying)):
                     try:
                         segments.append(rows)
-                    except UnsendableError as error:
-                        self._lose(rows.key, len(rows.columns), str(error))
+                    except OSError:
+                        raise
+                    except Exception as error:  # noqa: BLE001  e.g. a type that cannot be recorded; it costs only its block
+                        self._lose(rows.key, len(rows.columns), message(error))
                     if i % CHUNK_BLOCKS == CHUNK_BLOCKS - 1:
                         self._worker.breathe()
             if self._trying and (all or segments.n_waiting_bytes >= WAKE_BYTES):
@@ -379,11 +408,8 @@ class RecordWriter:
     def _is_full(self) -> bool:
         return self._columns.n_bytes + self._segments.n_waiting_bytes > MAX_WAITING_BYTES // 2
 
-    def _rest(self) -> float | None:
-        """Return for how long the thread may sleep, and let `log` wake it."""
-        if self._closed:
-            self._limit = 0
-            return 0.0 if self._items else None
+    def _rest(self) -> float:
+        """Return for how long to rest, and let `log` end the rest."""
         now_s = self._clock.monotonic()
         if self._failure:
             self._limit = self._room if self._is_full() else WAKE_ITEMS
@@ -395,21 +421,20 @@ class RecordWriter:
             return 0.0 if len(self._items) > WAKE_ITEMS else max(0.0, self._due_s - now_s)
         self._limit = 0
         self._due_s = None
-        return 0.0 if self._items else None
+        return 0.0 if self._items else UNTIL_WOKEN
 
-    def _compact(self, pause_s: float | None) -> float | None:
-        """Compact closed files a little, if there is time, and return for how long the thread may sleep."""
-        if not self._segments.compacting or self._closed or self._failure:
-            return pause_s
+    def _compact(self, rest_s: float) -> float:
+        """Compact closed files a little, if there is time, and return for how long to rest."""
+        if not self._segments.compacting or self._failure:
+            return rest_s
         started_s = self._clock.monotonic()
-        if started_s >= self._compact_s and pause_s != 0.0:
+        if started_s >= self._compact_s and rest_s:
             self._segments.compact(SLICE_S)
             now_s = self._clock.monotonic()
-            pause_s = pause_s and max(0.0, pause_s - (now_s - started_s))
+            rest_s = max(0.0, rest_s - (now_s - started_s))
             self._compact_s = now_s + min(MAX_REST_S, REST * (now_s - started_s))
             started_s = now_s
-        rest_s = max(0.0, self._compact_s - started_s)
-        return rest_s if pause_s is None else min(pause_s, rest_s)
+        return min(rest_s, max(0.0, self._compact_s - started_s))
 
     def _end(self) -> None:
         """Close the file; records that are not in it are lost."""

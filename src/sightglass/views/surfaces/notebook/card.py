@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from sightglass.core.errors import QueryError, SightglassError
-from sightglass.core.threads import Background, Worker
+from sightglass.core.threads import UNTIL_WOKEN, Background, Worker
 from sightglass.query.shorthand import query_of
 from sightglass.views import encoding
 
@@ -67,7 +67,7 @@ class RunCard:
         self._concurrent = False
         self._info = info_of(run)
         self._sent: Mapping[str, Any] | None = None
-        self._worker = Worker("card", self._round)
+        self._worker = Worker("card", self.round)
         self._widget = WidgetModel("card.js", purpose=PURPOSE, received=self._receive, info=self._info)
 
     def __repr__(self) -> str:
@@ -104,20 +104,21 @@ class RunCard:
             self._begin(page, message)
         self._worker.wake()
 
-    def _round(self) -> float | None:
+    def round(self, now_s: float) -> float:
+        """Send the pages what is new about the run."""
         with self._lock:
             shown = bool(self._pages)
             full = shown and self._n_sent - max(self._pages.values()) >= WINDOW
             deaf = cells.busy and not self._concurrent and self._n_blind < MAX_BLIND
         if not shown or (full and not deaf):
-            return None
+            return UNTIL_WOKEN
         self._info = info_of(self._run, before=self._info)
         if self._info != self._sent:
             self._sent = self._info
             self._n_sent += 1
             self._n_blind += full
             self._widget.send({"type": "info", "n": self._n_sent, "info": self._info}, [])
-        return None if self._info["ended"] else DESCRIBE_S
+        return UNTIL_WOKEN if self._info["ended"] else DESCRIBE_S
 
     def _begin(self, page: str, message: Mapping[str, Any]) -> None:
         with self._lock:

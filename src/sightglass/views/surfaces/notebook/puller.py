@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Final, Protocol
 
-from sightglass.core.threads import Worker
+from sightglass.core.threads import UNTIL_WOKEN, Worker
 
 from .open_pages import PACE_S
 
@@ -28,7 +28,7 @@ class Puller:
         self._views: tuple[Pullable, ...] = ()
         self._due: dict[int, float] = {}
         self._lock = threading.Lock()
-        self._worker = Worker("notebook", self._round)
+        self._worker = Worker("notebook", self.round)
 
     def add(self, view: Pullable) -> None:
         """Serve a view from now on, starting at once."""
@@ -42,8 +42,9 @@ class Puller:
         self._due[id(view)] = 0.0
         self._worker.wake()
 
-    def _round(self) -> float | None:
-        now_s = time.monotonic()
+    def round(self, now_s: float) -> float:
+        """Serve the views that are due."""
+        now_s = time.monotonic()  # the clock that views use
         for view in self._views:
             if self._due.get(id(view), float("inf")) > now_s:
                 continue
@@ -53,7 +54,7 @@ class Puller:
                 self._due[id(view)] = min(self._due[id(view)], now_s + pause_s)
         with self._lock:
             next_s = min((self._due.get(id(view), float("inf")) for view in self._views), default=float("inf"))
-        return None if next_s == float("inf") else min(max(next_s - time.monotonic(), PACE_S / 10), IDLE_S)
+        return UNTIL_WOKEN if next_s == float("inf") else min(max(next_s - time.monotonic(), PACE_S / 10), IDLE_S)
 
 
 puller = Puller()

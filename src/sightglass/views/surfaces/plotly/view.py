@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from sightglass.core.errors import MissingExtraError, ViewError
 from sightglass.core.source import Source
-from sightglass.core.threads import Worker
+from sightglass.core.threads import UNTIL_WOKEN, Worker
 from sightglass.views.live_view import LiveView
 from sightglass.views.options import Span, options_of
 from sightglass.views.scene import Scene
@@ -68,7 +68,7 @@ class PlotlyView(LiveView):
             raise ViewError(f"Expected a height of at least {MIN_HEIGHT} pixels, got {height!r}")
         self._streams = StreamSet(sources, view=view, title=title, second=second, options=drawn)
         self._height = height
-        self._worker = Worker("plotly", self._round)
+        self._worker = Worker("plotly", self.round)
         self._closed = False
         self._cell = -1
         self._visible_x: Span | None = None
@@ -165,10 +165,10 @@ class PlotlyView(LiveView):
         if self._is_widget:
             self._worker.wake()
 
-    def _round(self) -> float | None:
-        """Update the figure; the worker's thread calls this."""
+    def round(self, now_s: float) -> float:
+        """Update the figure."""
         self._refresh()
-        return None if self.ended or self._closed else 1 / MAX_PER_SECOND
+        return UNTIL_WOKEN if self.ended or self._closed else 1 / MAX_PER_SECOND
 
     def _refresh(self) -> None:
         if self._closed:

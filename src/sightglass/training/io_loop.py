@@ -1,4 +1,4 @@
-"""The `io` thread of a run: it moves messages between the sockets and the agent, and does nothing else.
+"""The `io` loop of a run: it moves messages between the sockets and the agent, and does nothing else.
 
 Each client has a bounded queue. When it is full, the oldest records in it are dropped and counted; the client sees the
 gap in the index numbers. Replies are never dropped: a client that sends requests and does not read is disconnected.
@@ -12,21 +12,22 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from sightglass.core.clock import Clock
-from sightglass.core.threads import Background
+from sightglass.core.threads import Supervised, Worker
 from sightglass.protocol import messages
 from sightglass.protocol.transport import Frames, Listener
 
 from .agent import Agent
 from .clients import Outgoing
 
-IDLE_S: Final = 0.25  # the thread is woken for records and messages; this bounds the delay of everything else
+IDLE_S: Final = 0.25  # the loop is woken for records and messages; this bounds the delay of everything else
 RETRY_S: Final = 0.005  # a full queue has room again after some milliseconds
 TICK_S: Final = 1.0  # leases last seconds, so they are checked as often
-LATE_S: Final = 1.0  # a thread that was held up this long reads the pings that wait before it ends leases
+LATE_S: Final = 1.0  # a loop that was held up this long reads the pings that wait before it ends leases
 MAX_OUTBOX_BYTES: Final = 64 * 2**20  # for each client; some seconds of a fast stream on a slow network
 MAX_OUTBOX_MESSAGES: Final = 20_000  # the same in messages, each of which costs memory of its own
 FINISH_S: Final = 1.5  # at the end of a run: clients on the same network read the rest in milliseconds
@@ -92,63 +93,99 @@ def is_block(frames: Frames) -> bool:
     return header.endswith(BLOCK_TAG)
 
 
-class IoThread:
-    """The thread that serves a run's clients."""
+class IoLoop:
+    """The loop that serves a run's clients."""
 
-    def __init__(self, listener: Listener, agent: Agent, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        listener: Listener,
+        agent: Agent,
+        *,
+        clock: Clock,
+        cpu_time: Callable[[], float] = time.thread_time,
+        worker: type[Worker] = Worker,
+    ) -> None:
+        """Start to serve.
+
+        Args:
+            listener: Where messages arrive.
+            agent: Answers them.
+            clock: The time.
+            cpu_time: Returns the processor time of the thread, in seconds.
+            worker: Runs the rounds.
+        """
         self._listener = listener
         self._agent = agent
         self._clock = clock
+        self._cpu_time = cpu_time
         self._outboxes: dict[bytes, SendQueue] = {}
         self._ticked_s = self._turned_s = clock.monotonic()
         self._credit_s = CREDIT_S
         self._next_flush_s = 0.0
+        self._urgent = False
         self._closing = ""
-        self._thread = Background("io", self._run)
+        self._ended_s: float | None = None
+        self._moved_s = 0.0
+        self._worker = worker("io", self.round, reset=self.reset, wait=self._wait, wake=listener.wake)
+        self._worker.wake()
+
+    @property
+    def supervised(self) -> Supervised:
+        """The rounds, and what failed in them."""
+        return self._worker.supervised
 
     def wake(self) -> None:
-        """Make the thread fetch records now, unless it pauses until a later time; from any thread."""
+        """Make the loop fetch records now, unless it pauses until a later time; from any thread."""
         if self._clock.monotonic() >= self._next_flush_s:
             self._listener.wake()
 
     def settle(self, timeout_s: float) -> bool:
         """Wait until all records so far are passed to the recorder; return whether they were in time."""
-        n_flushes, deadline_s = self._agent.n_flushes, time.monotonic() + timeout_s
-        while self._agent.n_flushes < n_flushes + 2:  # the current pass may have started before
-            if time.monotonic() > deadline_s or not self._thread.alive:
-                return False
-            self._listener.wake()
-            time.sleep(RETRY_S)
-        return True
+        self._urgent = True
+        return self._worker.flush(timeout_s)
 
     def close(self, reason: str, *, timeout_s: float = 3.0) -> None:
         """Send what is queued and the reason to all clients, then close the listener; wait for at most `timeout_s`."""
         self._closing = reason
-        self._listener.wake()
-        self._thread.join(timeout_s)
+        self._worker.close(timeout_s)
 
-    def _run(self) -> None:
-        while not self._closing:
-            if self._credit_s > 0:
-                self._take_in()
-            else:
-                time.sleep(RETRY_S)
-            self._tick()
-            self._hand_out()
-        self._finish()
+    def round(self, now_s: float) -> float | None:
+        """Take messages in, hand messages and records out."""
+        if self._closing:
+            return self._end(now_s)
+        if self._credit_s > 0:
+            self._take_in()
+        self._tick(now_s)
+        self._hand_out(now_s)
+        if self._credit_s <= 0 or any(outbox.queue for outbox in self._outboxes.values()):
+            return RETRY_S
+        pause_s = self._next_flush_s - self._clock.monotonic()
+        return min(pause_s, IDLE_S) if pause_s > 0 else IDLE_S
+
+    def reset(self) -> None:
+        """Start over without clients; what is recorded is still recorded."""
+        self._outboxes.clear()
+        peers = self._agent.clients.peers
+        self._agent.reset()
+        for peer in peers:
+            self._listener.send(peer, messages.encode(messages.Bye(reason=messages.RESTARTED)))
+
+    def _wait(self, rest_s: float) -> None:
+        """Wait for messages, except while they have had their share of the time."""
+        if self._credit_s > 0 or self._closing:
+            self._listener.wait(rest_s)
+        else:
+            time.sleep(rest_s)
 
     def _take_in(self) -> None:
         """Pass received messages to the agent, and charge the time that this took."""
-        behind = any(outbox.queue for outbox in self._outboxes.values())
-        wait_s = min(RETRY_S if behind else IDLE_S, max(self._next_flush_s - self._clock.monotonic(), 0) or IDLE_S)
-        began_s = time.thread_time()
-        for delivery in self._listener.receive(wait_s):
+        began_s = self._cpu_time()
+        for delivery in self._listener.receive():
             self._queue(self._agent.receive(delivery))
-        self._credit_s -= time.thread_time() - began_s
+        self._credit_s -= self._cpu_time() - began_s
 
-    def _tick(self) -> None:
-        """End leases, unless this thread was held up: then it first reads what clients sent meanwhile."""
-        now_s = self._clock.monotonic()
+    def _tick(self, now_s: float) -> None:
+        """End leases, unless the loop was held up: then it first reads what clients sent meanwhile."""
         if now_s - self._turned_s > LATE_S:
             self._ticked_s = now_s
         self._credit_s = min(CREDIT_S, self._credit_s + SHARE * (now_s - self._turned_s))
@@ -157,30 +194,31 @@ class IoThread:
             self._ticked_s = now_s
             self._queue(self._agent.tick())
 
-    def _finish(self) -> None:
+    def _end(self, now_s: float) -> float | None:
         """Send the last records and the end of the run, as long as clients read them."""
-        self._queue(self._agent.flush())
-        self._queue(self._agent.end(self._closing))
-        began_s = moved_s = now_s = self._clock.monotonic()
-        while now_s - began_s < FINISH_S and now_s - moved_s < STUCK_S:
-            if self._send():
-                moved_s = now_s
-            if not any(outbox.queue for outbox in self._outboxes.values()):
-                break
-            self._listener.receive(RETRY_S)
-            now_s = self._clock.monotonic()
+        if self._ended_s is None:
+            self._ended_s = self._moved_s = now_s
+            self._queue(self._agent.flush())
+            self._queue(self._agent.end(self._closing))
+        self._listener.receive()  # nobody answers any more, but transports need it to notice who has left
+        if self._send():
+            self._moved_s = now_s
+        waiting = any(outbox.queue for outbox in self._outboxes.values())
+        if waiting and now_s - self._ended_s < FINISH_S and now_s - self._moved_s < STUCK_S:
+            return RETRY_S
         self._listener.close()
+        return None
 
-    def _hand_out(self) -> None:
+    def _hand_out(self, now_s: float) -> None:
         """Send queued messages, and fetch records if it is time; see the top of this module for how often."""
-        now_s = self._clock.monotonic()
-        began_s = time.thread_time()
-        fetch = now_s >= self._next_flush_s
+        began_s = self._cpu_time()
+        fetch = self._urgent or now_s >= self._next_flush_s
         if fetch:
+            self._urgent = False
             self._queue(self._agent.flush())
         self._send()
         if fetch:
-            took_s = PACE * (time.thread_time() - began_s)
+            took_s = PACE * (self._cpu_time() - began_s)
             behind = any(outbox.queue for outbox in self._outboxes.values())
             # Never longer than `BEHIND_S`: records that pile up meanwhile would make the next turn longer.
             pause_s = BEHIND_S if behind else min(took_s, BEHIND_S)

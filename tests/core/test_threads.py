@@ -1,0 +1,207 @@
+"""Loops under supervision, and the threads that run them."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sightglass.core.failures import MAX_KINDS, Failures, message
+from sightglass.core.threads import BACKOFF_S, FORGIVEN_S, MAX_BACKOFF_S, UNTIL_WOKEN, Supervised, Worker
+
+WAIT_S = 30.0
+
+
+class Mute(RuntimeError):
+    """An error whose text cannot be read."""
+
+    def __str__(self) -> str:
+        raise self
+
+
+class Loop:
+    """A loop that counts its rounds, and fails when it is told to."""
+
+    def __init__(self, plan: str = "") -> None:
+        self.plan = list(plan)
+        self.n_rounds = self.n_resets = 0
+        self.closing = False
+
+    def round(self, now_s: float) -> float | None:
+        self.n_rounds += 1
+        match self.plan.pop(0) if self.plan else ".":
+            case "x":
+                raise Mute
+            case "X":
+                raise SystemExit(3)
+        return None if self.closing else UNTIL_WOKEN
+
+    def reset(self) -> None:
+        self.n_resets += 1
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@given(st.lists(st.tuples(st.sampled_from("xX."), st.sampled_from([0.0, 1.0, FORGIVEN_S, 61.0])), max_size=40))
+def test_a_second_failure_starts_the_loop_over_and_none_ends_it(plan: list[tuple[str, float]]) -> None:
+    loop = Loop("".join(kind for kind, _ in plan))
+    supervised = Supervised("test", loop.round, reset=loop.reset)
+    n_recent, n_resets, now_s, failed_s = 0, 0, 0.0, -1e9
+    for kind, pause_s in plan:
+        now_s += pause_s
+        rest_s = supervised.round(now_s)
+        if kind == ".":
+            assert rest_s == UNTIL_WOKEN
+            continue
+        n_recent = n_recent + 1 if now_s - failed_s <= FORGIVEN_S else 1
+        failed_s = now_s
+        n_resets += n_recent > 1
+        assert rest_s == (0.0 if n_recent == 1 else min(MAX_BACKOFF_S, BACKOFF_S * 2 ** (n_recent - 2)))
+    assert supervised.n_restarts == loop.n_resets == n_resets
+    assert supervised.failures.n == sum(kind != "." for kind, _ in plan)
+
+
+def test_a_reset_that_fails_is_counted_too() -> None:
+    loop = Loop("xx.")
+
+    def fail() -> None:
+        raise Mute
+
+    supervised = Supervised("test", loop.round, reset=fail)
+    assert [supervised.round(0.0) for _ in range(3)] == [0.0, BACKOFF_S, UNTIL_WOKEN]
+    assert supervised.failures.n == 3
+    assert supervised.failures.last == "it cannot start over: Mute"
+
+
+def test_a_loop_that_shall_end_gives_up_after_two_failures() -> None:
+    supervised = Supervised("test", Loop("xxxx").round)
+    supervised.closing = True
+    assert [supervised.round(0.0) for _ in range(2)] == [0.0, None]
+
+
+def test_each_kind_of_failure_is_warned_of_once_and_all_are_counted() -> None:
+    failures = Failures("Here")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for n in range(3 * MAX_KINDS):
+            failures.add(ValueError(str(n % (2 * MAX_KINDS))), "This is lost")
+    assert failures.n == 3 * MAX_KINDS
+    assert [str(one.message) for one in caught] == [f"Here: This is lost: ValueError: {n}" for n in range(MAX_KINDS)]
+
+
+def test_a_warning_that_is_an_error_is_not_another_failure() -> None:
+    failures = Failures("Here")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        failures.add(ValueError("x"), "This is lost")
+    assert (failures.n, failures.last) == (1, "This is lost: ValueError: x")
+
+
+def test_an_error_is_text_whatever_it_does() -> None:
+    assert message(Mute()) == "Mute"
+    assert message(ValueError()) == "ValueError"
+    assert message(KeyError("a")) == "KeyError: 'a'"
+
+
+def test_a_worker_rests_until_it_is_woken() -> None:
+    loop = Loop()
+    worker = Worker("test", loop.round)
+    assert worker.flush(WAIT_S)
+    assert worker.flush(WAIT_S)
+    loop.closing = True
+    assert worker.close(WAIT_S)
+    n = loop.n_rounds
+    assert 3 <= n <= 6
+    worker.wake()
+    assert not worker.flush(0.01)
+    assert loop.n_rounds == n
+
+
+def test_a_worker_waits_as_it_is_told() -> None:
+    loop, woken = Loop(), threading.Event()
+    rests: list[float] = []
+
+    def wait(rest_s: float) -> None:
+        rests.append(rest_s)
+        woken.wait(WAIT_S)
+        woken.clear()
+
+    worker = Worker("test", loop.round, wait=wait, wake=woken.set)
+    assert worker.flush(WAIT_S)
+    loop.closing = True
+    assert worker.close(WAIT_S)
+    assert set(rests) == {UNTIL_WOKEN}
+
+
+def test_a_loop_that_fails_rests_even_if_it_is_woken() -> None:
+    loop = Loop("x" * 1000)
+    worker = Worker("test", loop.round)
+    for _ in range(200):
+        worker.wake()
+    worker.flush(WAIT_S)
+    assert loop.n_rounds < 10
+    loop.closing = True
+    assert worker.close(WAIT_S)
+
+
+def test_a_failing_loop_still_flushes_and_ends() -> None:
+    loop = Loop("xx" * 50)
+    worker = Worker("test", loop.round)
+    assert worker.flush(WAIT_S)
+    loop.closing = True
+    assert worker.close(WAIT_S)
+
+
+def refuse(self: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_where_no_thread_can_start_the_caller_runs_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    loop = Loop()
+    worker = Worker("test", loop.round)
+    worker.wake()
+    assert loop.n_rounds == 0
+    assert worker.flush(1.0)
+    assert loop.n_rounds == 1
+    assert "can't start new thread" in worker.supervised.failures.last
+    loop.closing = True
+    assert worker.close(1.0)
+    assert loop.n_rounds == 2
+
+
+def test_a_thread_is_started_later_where_there_was_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        loop = Loop()
+        worker = Worker("test", loop.round)
+        worker.wake()
+    worker._start_at_s = 0.0
+    worker.wake()
+    assert worker.alive
+    loop.closing = True
+    assert worker.close(WAIT_S)
+
+
+def threads_of(call: Callable[[], Any]) -> set[str]:
+    before = {thread.name for thread in threading.enumerate()}
+    call()
+    return {thread.name for thread in threading.enumerate()} - before
+
+
+def test_threads_have_names() -> None:
+    loop = Loop()
+    worker = Worker("named", loop.round)
+    assert threads_of(worker.wake) == {"sightglass-named"}
+    loop.closing = True
+    worker.close(WAIT_S)
