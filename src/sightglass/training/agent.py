@@ -100,8 +100,10 @@ class Agent:
         peer = delivery.peer
         if peer in self._ignored:
             return []
+        request = 0
         try:
             message, buffers = messages.decode_from_client(delivery.frames)
+            request = getattr(message, "request", 0)
             if isinstance(message, messages.Hello):
                 self._hello(peer, message, may_command=delivery.may_command)
             elif peer in self.clients:
@@ -115,7 +117,7 @@ class Agent:
                 self._ignored.add(peer)
             self.leave(peer)
         except Exception as error:  # noqa: BLE001  a message costs at most its sender
-            self._drop(peer, error)
+            self._failed(peer, request, error)
         return self._outbox.take()
 
     def flush(self) -> Outgoing:
@@ -203,12 +205,14 @@ class Agent:
 
     # Messages
 
-    def _drop(self, peer: bytes, error: Exception) -> None:
-        """Disconnect a client whose message caused an internal error."""
-        client = self.clients[peer].name if peer in self.clients else "A client"
-        self.failures.add(error, f"{client} is disconnected")
-        self._outbox.refuse(peer, 0, "RefusedError", f"Your message caused an internal error: {message_of(error)}")
-        self.leave(peer)
+    def _failed(self, peer: bytes, request: int, error: Exception) -> None:
+        """Refuse a request that caused an internal error; disconnect a client whose message was not a request."""
+        client = self.clients[peer].name if peer in self.clients else "a client"
+        what = "A request" if request else "The connection"
+        self.failures.add(error, f"{what} of {client!r} failed")
+        self._outbox.refuse(peer, request, "RefusedError", f"An internal error of the run: {message_of(error)}")
+        if not request:
+            self.leave(peer)
 
     def _hello(self, peer: bytes, message: messages.Hello, *, may_command: bool) -> None:
         if message.version != messages.VERSION:

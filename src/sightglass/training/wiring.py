@@ -19,6 +19,7 @@ from typing import Any, Final
 from sightglass.core import codec
 from sightglass.core.clock import SystemClock
 from sightglass.core.errors import SightglassError
+from sightglass.core.failures import message as message_of
 from sightglass.core.ranks import Agree, rank_and_size, refusal
 from sightglass.query.parser import as_query
 from sightglass.query.query import Query
@@ -150,8 +151,8 @@ class Wiring:
         finally:
             try:
                 self.files.end(self._run_file_at_end)
-            except OSError as error:
-                message = f"Cannot note the end of run {self.settings.name!r}: {error}"
+            except Exception as error:  # noqa: BLE001  a training must not fail at its end for a description of itself
+                message = f"Cannot note the end of run {self.settings.name!r}: {message_of(error)}"
                 warnings.warn(message, RuntimeWarning, stacklevel=3)
             if self.endpoints is not None:
                 self.endpoints.close()
