@@ -1,5 +1,5 @@
 # Two commands on a fresh machine: `make demo` and `make test`. Also: `make quick`, `make check`, `make bench`,
-# `make examples`, `make page`.
+# `make fuzz`, `make examples`, `make page`.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -9,10 +9,14 @@ FOLDERS ?=
 WORKERS ?= auto
 # Installed by pip for the tests, from wherever pip's own settings find it; `make test TORCH=` goes without.
 TORCH ?= 2.13.0
+# For `make fuzz`: seconds for each target, and which targets; all by default.
+FUZZ_S ?= 60
+TARGETS ?=
+FUZZ := build/fuzz/venv
 # Without it, some releases of jaxlib compute wrong numbers on CPU.
 export XLA_FLAGS ?= --xla_cpu_experimental_ynn_fusion_type=
 
-.PHONY: demo test quick check bench examples page page-check format clean
+.PHONY: demo test quick check bench fuzz examples page page-check format clean
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("sightglass needs Python 3.11 or newer, this is " + sys.version) if sys.version_info < (3, 11) else 0'
@@ -50,6 +54,18 @@ check: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench $(ARGS)
+
+# Looks for inputs that readers fail on; what it finds is kept in build/fuzz. The tests replay the stored inputs.
+$(FUZZ)/.made: pyproject.toml
+	$(PYTHON) -m venv $(FUZZ)
+	$(FUZZ)/bin/python -m pip install --quiet --upgrade pip
+	@$(FUZZ)/bin/python -m pip install --quiet --only-binary atheris --group fuzz 2>$(FUZZ)/pip.log || \
+		{ echo "Expected a build of atheris for $$($(FUZZ)/bin/python -V) on this machine, got none ($(FUZZ)/pip.log): try PYTHON=python3.12"; exit 1; }
+	$(FUZZ)/bin/python -m pip install --quiet --editable .
+	touch $@
+
+fuzz: $(FUZZ)/.made
+	$(FUZZ)/bin/python -m tests.fuzz.campaign --seconds=$(FUZZ_S) $(TARGETS)
 
 # The page's front end. It stands in the repository as built, so only those who change it need Node.
 frontend/node_modules/.package-lock.json: frontend/package-lock.json

@@ -17,6 +17,7 @@ TESTS = ROOT / "tests"
 ABOUT = {
     "laws": {"core", "query", "training", "client", "storage"},
     "contracts": {"protocol"},
+    "fuzz": {"core", "protocol", "query", "storage"},
     "meta": set(),
 }
 
