@@ -11,14 +11,16 @@ The folder is the first of these that is usable: `SIGHTGLASS_RUNTIME_DIR`, `XDG_
 from __future__ import annotations
 
 import contextlib
+import errno
 import getpass
+import itertools
 import os
 import stat
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -26,7 +28,13 @@ from sightglass.core.errors import TransportError
 
 MAX_ENTRY_BYTES = 1_000_000
 MAX_SOCKET_PATH = 107
+SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # what this process lacks says nothing about a file
 SUFFIXES = (".sock", ".json", ".json.new", ".lock")
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
 
 _held: dict[str, tuple[int, int]] = {}
 
@@ -85,7 +93,8 @@ def _candidates() -> Iterator[Path]:
     if runtime:
         yield Path(runtime) / "sightglass"
     user = str(os.getuid()) if hasattr(os, "getuid") else getpass.getuser()
-    yield Path(tempfile.gettempdir()) / f"sightglass-{user}"
+    with contextlib.suppress(OSError):  # no folder for temporary files can be written to
+        yield Path(tempfile.gettempdir()) / f"sightglass-{user}"
     if os.name == "posix":
         yield Path("/tmp") / f"sightglass-{user}"  # short enough for a socket; `_prepare` checks its owner
 
@@ -114,6 +123,8 @@ def _prepare(path: Path) -> str | None:
             probe.write(b"0")
             probe.flush()
     except OSError as error:
+        if error.errno in SCARCE:
+            raise
         return str(error)
     return None
 
@@ -158,17 +169,23 @@ def unregister(id: str, path: Path) -> None:
 
 
 def entries() -> list[LiveRun]:
-    """Return the live runs, the newest first, and delete entries of dead runs."""
+    """Return the live runs, the newest first, and delete entries of dead runs.
+
+    Raises:
+        TransportError: This process lacks descriptors or memory to look.
+    """
     found: dict[str, LiveRun] = {}
-    for path in _places():
-        for file in sorted(path.glob("*.json")) if _readable(path) else ():
+    try:
+        for file in itertools.chain(*map(_files, _places())):
             entry = _read(file)
             if entry is None or entry.id in found:
                 continue
-            if alive(entry.id, path):
+            if alive(entry.id, file.parent):
                 found[entry.id] = entry
             else:
-                _clean(entry.id, path)
+                _clean(entry.id, file.parent)
+    except OSError as error:
+        raise TransportError(f"Cannot read the live runs: {error}") from error
     return sorted(found.values(), key=lambda entry: -entry.started)
 
 
@@ -179,7 +196,9 @@ def alive(id: str, path: Path | None = None) -> bool:
     for place in [path] if path is not None else _candidates():
         try:
             descriptor = os.open(place / f"{id}.lock", os.O_RDWR)
-        except OSError:
+        except OSError as error:
+            if error.errno in SCARCE:  # it is unknown whether the run lives, so its entry stays
+                return True
             continue
         try:
             if not _lock(
@@ -191,12 +210,14 @@ def alive(id: str, path: Path | None = None) -> bool:
     return False
 
 
-def _readable(path: Path) -> bool:
+def _files(path: Path) -> list[Path]:
+    """Return the entries in a folder, if it is this user's."""
     try:
         status = path.lstat()
     except OSError:
-        return False
-    return stat.S_ISDIR(status.st_mode) and (not hasattr(os, "getuid") or status.st_uid == os.getuid())
+        return []
+    own = stat.S_ISDIR(status.st_mode) and (not hasattr(os, "getuid") or status.st_uid == os.getuid())
+    return sorted(path.glob("*.json")) if own else []
 
 
 def _read(file: Path) -> LiveRun | None:
@@ -204,7 +225,9 @@ def _read(file: Path) -> LiveRun | None:
         if file.stat().st_size > MAX_ENTRY_BYTES:
             return None
         return msgspec.json.decode(file.read_bytes(), type=LiveRun)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError) as error:
+        if isinstance(error, OSError) and error.errno in SCARCE:
+            raise
         return None
 
 
@@ -216,19 +239,11 @@ def _clean(id: str, path: Path) -> None:
 
 def _lock(descriptor: int, *, shared: bool = False) -> bool:
     """Take a lock without waiting; return whether it was free."""
-    locking: Any
     try:
-        import fcntl as locking
-    except ImportError:  # Windows
-        import msvcrt as locking
-
-        try:
-            locking.locking(descriptor, locking.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-    try:
-        locking.lockf(descriptor, (locking.LOCK_SH if shared else locking.LOCK_EX) | locking.LOCK_NB)
+        if sys.platform == "win32":
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.lockf(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError:
         return False
     return True
