@@ -72,7 +72,7 @@ class RunDirectory:
             files: Where the directory is.
         """
         self.path = path
-        self._shared = shared
+        self._owned = shared
         self._about = about
         self._moved = moved
         self._files = files
@@ -86,10 +86,11 @@ class RunDirectory:
             OSError: It cannot be created.
         """
         with self._lock:
-            if self._shared or self._file is not None:
+            if self._owned:
                 self._files.make_directory(self.path, exist_ok=True)
             else:
                 chosen, self.path = self.path, claim(self.path, self._files)
+                self._owned = True  # also if its file cannot be created now
                 if self.path != chosen:
                     self._moved(self.path)
             if self._file is None or not exists(self._files, self._file):
