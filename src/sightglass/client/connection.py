@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from sightglass.core import codec, errors
-from sightglass.core.errors import RefusedError, RunLostError, SightglassError, WireError
+from sightglass.core.errors import RefusedError, RunLostError, SightglassError, TransportError, WireError
 from sightglass.core.threads import Background
 from sightglass.protocol import messages
 from sightglass.protocol.transport import Channel, Frames
@@ -73,6 +73,11 @@ class Connection:
     """
 
     def __init__(self, channel: Channel, *, run: str, client: str, alive: Callable[[], bool] | None = None) -> None:
+        """Begin to talk to a run.
+
+        Raises:
+            TransportError: No thread can be started for it.
+        """
         self.run = run
         self.id = ""
         self.may_command = False
@@ -90,7 +95,11 @@ class Connection:
         self._ping_s = PING_S
         self._pid = os.getpid()
         self.send(messages.encode(messages.Hello(version=messages.VERSION, client=client)))
-        self._thread = Background("client", self._run)
+        try:
+            self._thread = Background("client", self._run)
+        except RuntimeError as error:
+            channel.close()
+            raise TransportError(f"Cannot connect to run {run!r}: {error}") from error
 
     def wait_welcome(self, timeout_s: float) -> None:
         """Wait until the run has accepted this client.

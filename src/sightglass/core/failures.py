@@ -28,16 +28,17 @@ class Failures:
         self.last = ""
         self._warned: set[str] = set()
 
-    def add(self, error: BaseException, what: str) -> None:
+    def add(self, error: BaseException, what: str, *, warn: bool = True) -> None:
         """Count an error, and warn if it is the first with this text.
 
         Args:
             error: The error.
             what: What it cost, such as "the stream 'batch.loss' is closed".
+            warn: Whether to warn; `False` if the user knows already.
         """
         self.n += 1
         self.last = f"{what}: {message(error)}"
-        if self.last not in self._warned and len(self._warned) < MAX_KINDS:
+        if warn and self.last not in self._warned and len(self._warned) < MAX_KINDS:
             self._warned.add(self.last)
             with contextlib.suppress(Warning):  # where warnings are errors, this must not cause another failure
                 warnings.warn(f"{self.where}: {self.last}", RuntimeWarning, stacklevel=3)

@@ -11,6 +11,7 @@ anywhere.
 from __future__ import annotations
 
 import math
+import os
 import sys
 import threading
 import time
@@ -24,6 +25,7 @@ from .clock import SystemClock
 from .failures import Failures
 
 UNTIL_WOKEN: Final = math.inf
+GONE_S: Final = 1.0  # a thread that has ended is gone within microseconds, on a busy machine within milliseconds
 BREATH_S: Final = 0.00005  # long enough for the interpreter to hand its lock over, short beside a batch of work
 BACKOFF_S: Final = 0.1  # the rest after a loop was started over; it doubles with each failure
 MAX_BACKOFF_S: Final = 10.0  # a cause that went away is noticed within this time
@@ -32,6 +34,36 @@ START_AGAIN_S: Final = 1.0  # a thread that could not be started: starting costs
 
 Round = Callable[[float], float | None]
 """A round of a loop: takes the monotonic time in seconds, returns for how long to rest; `None` ends the loop."""
+
+
+def n_startable(n_threads: int) -> int:
+    """Start up to `n_threads` threads that exist at the same time, end them, and return how many there were.
+
+    A limit of the user's or the container's threads cannot be asked for. Other processes may use up what was free here,
+    so call this immediately before the threads are started.
+    """
+    ended = threading.Event()
+    threads: list[threading.Thread] = []
+    try:
+        while len(threads) < n_threads:
+            thread = threading.Thread(target=ended.wait, name="sightglass-probe", daemon=True)
+            thread.start()
+            threads.append(thread)
+    except (RuntimeError, MemoryError):  # the system refuses another one, or the interpreter is exiting
+        pass
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+            _wait_until_gone(thread)
+    return len(threads)
+
+
+def _wait_until_gone(thread: threading.Thread) -> None:
+    """Wait until the system no longer counts a thread that has ended: for Python it has ended a little earlier."""
+    deadline_s = time.monotonic() + GONE_S
+    while os.path.exists(f"/proc/self/task/{thread.native_id}") and time.monotonic() < deadline_s:
+        time.sleep(BREATH_S)
 
 
 def pool(name: str, n_threads: int) -> ThreadPoolExecutor:
@@ -158,6 +190,8 @@ class Worker:
     Attributes:
         supervised: The loop, and what failed in it.
         lock: For what the loop shares with other threads; reentrant, since a signal's handler may come in between.
+        starved: Whether no thread could be started when it was last tried; a later `wake` tries again.
+        warns_if_starved: Whether to warn of that; `False` if the owner does.
     """
 
     def __init__(
@@ -180,12 +214,15 @@ class Worker:
         """
         self.supervised = Supervised(name, round, reset=reset)
         self.lock = threading.RLock()
+        self.starved = False
+        self.warns_if_starved = True
         self._name = name
         self._woken = threading.Event()
         self._wait = wait or self._sleep
         self._end_wait = wake or self._woken.set
         self._thread: Background | None = None
         self._start_at_s = 0.0
+        self._turning = threading.RLock()
         self._closing = threading.Event()
         self._over = False
         self._flushing: deque[threading.Event] = deque()
@@ -248,10 +285,13 @@ class Worker:
                 return
             try:
                 self._thread = Background(self._name, self._run)
+                self.starved = False
             except RuntimeError as error:
                 self._start_at_s = now_s + START_AGAIN_S
+                self.starved = True
                 if not sys.is_finalizing():
-                    self.supervised.failures.add(error, "its work is done when the program waits for it")
+                    what = "its work is done when the program waits for it"
+                    self.supervised.failures.add(error, what, warn=self.warns_if_starved)
 
     def _run(self) -> None:
         rest_s: float | None = 0.0
@@ -264,13 +304,14 @@ class Worker:
 
     def _turn(self) -> float | None:
         """Run a round, for those too that wait for one."""
-        self._woken.clear()
-        n_flushing = len(self._flushing)
-        rest_s = self.supervised.round(SystemClock.monotonic())
-        self._over = rest_s is None
-        for _ in range(len(self._flushing) if self._over else n_flushing):
-            self._flushing.popleft().set()
-        return rest_s
+        with self._turning:  # where threads lack, several may run rounds, and one may start meanwhile
+            self._woken.clear()
+            n_flushing = len(self._flushing)
+            rest_s = self.supervised.round(SystemClock.monotonic())
+            self._over = rest_s is None
+            for _ in range(len(self._flushing) if self._over else n_flushing):
+                self._flushing.popleft().set()
+            return rest_s
 
     def _sleep(self, rest_s: float) -> None:
         self._woken.wait(None if rest_s == UNTIL_WOKEN else rest_s)

@@ -77,7 +77,11 @@ class Channel(Protocol):
 
 
 class MemoryListener:
-    """The agent's end for clients in the same process."""
+    """The agent's end for clients in the same process.
+
+    Attributes:
+        refusal: Why no client can connect, or empty.
+    """
 
     def __init__(self, notify: Callable[[], None] | None = None) -> None:
         """Start listening; `notify` is called for each message, for a listener that waits elsewhere."""
@@ -87,13 +91,16 @@ class MemoryListener:
         self._channels: dict[bytes, MemoryChannel] = {}
         self._numbers = itertools.count()
         self._closed = False
+        self.refusal = ""
 
     def connect(self) -> MemoryChannel:
         """Return a new client's end.
 
         Raises:
-            TransportError: The listener is closed.
+            TransportError: The listener is closed, or nothing serves it.
         """
+        if self.refusal:
+            raise TransportError(self.refusal)
         if self._closed:
             raise TransportError("Expected an open listener; the run has ended")
         peer = b"memory-%d" % next(self._numbers)

@@ -25,6 +25,7 @@ from typing import Any, Final
 import zmq
 
 from sightglass.core.errors import TransportError, WireError
+from sightglass.core.resources import shortage
 
 from .messages import MAX_CLIENT_MESSAGE_BYTES, MAX_MESSAGE_BYTES
 from .transport import MAX_QUEUED, Delivery, Frames, Sent
@@ -37,7 +38,13 @@ KEEPALIVE_S: Final = 30  # often enough that firewalls do not drop an idle conne
 ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
 COPY_UNDER_BYTES: Final = 65_536  # below, copying is cheaper than libzmq's bookkeeping of a shared buffer
 MAX_SOCKET_PATH: Final = 107
-N_DESCRIPTORS: Final = 32  # more than a context and its sockets open
+# With its first socket, a context starts 2 threads and opens 5 descriptors, and each socket opens up to 2 more. libzmq
+# ends the process if the system refuses one of them, or memory; so they are probed.
+N_THREADS: Final = 2
+N_DESCRIPTORS: Final = 32  # 11 for a listener on both kinds of sockets; the rest is for clients and for the run's files
+N_LISTENER_THREADS: Final = 2  # that a run starts itself: one to serve clients, one to write records
+N_CHANNEL_THREADS: Final = 1  # that a client starts itself
+N_BYTES: Final = 32 * 2**20  # the stacks of its threads, 8 MiB each, and as much again for queues and for Python
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,19 +109,20 @@ class _Wake:
         self._writer.close()
 
 
-def _context(wake: _Wake) -> zmq.Context[zmq.Socket[bytes]]:
-    """Return a new context if enough descriptors are free: libzmq ends the process if it finds none."""
-    room: list[int] = []
+def _context(*, n_threads: int) -> zmq.Context[zmq.Socket[bytes]]:
+    """Return a new context, if libzmq finds what it needs, and `n_threads` more threads can start beside its own.
+
+    Make the first socket at once: another process may take what was free.
+
+    Raises:
+        TransportError: Something lacks.
+    """
+    if lack := shortage(n_threads=N_THREADS + n_threads, n_descriptors=N_DESCRIPTORS, n_bytes=N_BYTES):
+        raise TransportError(f"Cannot start ZeroMQ: {lack}")
     try:
-        while len(room) < N_DESCRIPTORS:
-            room.append(os.open(os.devnull, os.O_RDONLY))
         return zmq.Context()
-    except (OSError, zmq.ZMQError) as error:
-        wake.close()
-        raise TransportError(f"Cannot use ZeroMQ: {error}") from error
-    finally:
-        for descriptor in room:
-            os.close(descriptor)
+    except zmq.ZMQError as error:
+        raise TransportError(f"Cannot start ZeroMQ: {error}") from error
 
 
 class ZmqListener:
@@ -138,8 +146,8 @@ class ZmqListener:
             TransportError: An endpoint cannot be opened.
         """
         self._pid = os.getpid()
+        self._context = _context(n_threads=N_LISTENER_THREADS)
         self._wake = _Wake()
-        self._context = _context(self._wake)
         self._poller = zmq.Poller()
         self._routers: list[zmq.Socket[bytes]] = []
         self._zap: zmq.Socket[bytes] | None = None
@@ -152,8 +160,10 @@ class ZmqListener:
             if listen is not None or not use_ipc:
                 self.viewer, self.controller = self._open_tcp(listen or "tcp://127.0.0.1:*", advertise)
                 self.address = self.address or self.controller
-        except zmq.ZMQError as error:
+        except (zmq.ZMQError, TransportError) as error:
             self.close()
+            if isinstance(error, TransportError):
+                raise
             raise TransportError(f"Cannot listen on {listen or path}: {error}") from error
 
     def wait(self, timeout_s: float) -> None:
@@ -281,13 +291,12 @@ class ZmqChannel:
             TransportError: The address is invalid, or no socket can be opened.
         """
         self._pid = os.getpid()
-        self._wake = _Wake()
-        self._context = _context(self._wake)
+        self._context = _context(n_threads=N_CHANNEL_THREADS)
         try:
             self._socket = self._context.socket(zmq.DEALER)
-        except zmq.ZMQError as error:
-            self._wake.close()
-            self._context.term()
+            self._wake = _Wake()
+        except (zmq.ZMQError, OSError) as error:
+            self._context.destroy(0)
             raise TransportError(f"Cannot open a socket: {error}") from error
         self._poller = zmq.Poller()
         self._poller.register(self._wake.fileno(), zmq.POLLIN)

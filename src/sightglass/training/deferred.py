@@ -82,6 +82,8 @@ class _Lane:
         if self._asleep:
             self._asleep = False
             self._worker.wake()
+            if self._worker.starved:
+                self._asleep = True  # the next work tries again
 
     def flush(self, timeout_s: float) -> None:
         self._worker.flush(timeout_s)

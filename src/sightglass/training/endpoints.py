@@ -7,12 +7,14 @@ import os
 import socket
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 from sightglass.core.errors import SightglassError
+from sightglass.core.resources import shortage
 from sightglass.protocol import discovery
 from sightglass.protocol.transport import Both, Listener, MemoryListener
-from sightglass.protocol.zmq import ZmqListener, write_connection
+from sightglass.protocol.zmq import N_DESCRIPTORS, ZmqListener, write_connection
 from sightglass.storage.run_directory import RunDirectory
 
 
@@ -27,8 +29,19 @@ class Endpoints:
         viewer_file: The same for viewers.
     """
 
-    def __init__(self, name: str, id: str, *, files: RunDirectory, listen: str | None) -> None:
-        """Open a Unix socket, and TCP if `listen` is not `None`; the warnings point to the caller of `init`."""
+    def __init__(
+        self, name: str, id: str, *, files: RunDirectory, listen: str | None, start_writer: Callable[[], bool]
+    ) -> None:
+        """Open the sockets; the warnings point to the caller of `init`.
+
+        Args:
+            name: The run's name.
+            id: The run's id.
+            files: The run directory.
+            listen: A TCP endpoint to open besides the Unix socket, or `None`.
+            start_writer: Starts the thread that writes records, and returns whether it runs. It is called where no
+                socket can be opened: if threads lack, the first one that can be had writes records.
+        """
         self.connection_file: Path | None = None
         self.viewer_file: Path | None = None
         self._name = name
@@ -45,7 +58,9 @@ class Endpoints:
                 outer, reach = self._listen(endpoint, local=local), how
                 break
             except (OSError, SightglassError) as error:
-                problem = problem or str(error)
+                problem = problem or shortage(n_descriptors=N_DESCRIPTORS) or str(error)
+        if outer is None and not start_writer():
+            problem += ". Its records are written by flush() and close() only"
         if problem:
             message = f"Run {name!r} continues, but can be reached {reach}: {problem}"
             warnings.warn(message, RuntimeWarning, stacklevel=4)
@@ -56,10 +71,21 @@ class Endpoints:
         self.memory = MemoryListener() if both is None else both.memory
         self.listener: Listener = both or self.memory
 
+    def withdraw(self) -> None:
+        """Become unreachable, because no thread can be started that serves clients."""
+        self.memory.refusal = f"Run {self._name!r} serves no clients: no thread can be started"
+        if self.reachable:  # another process took the thread since they were probed
+            message = f"Run {self._name!r} continues, but can be reached by no other process: no thread can be started"
+            warnings.warn(message, RuntimeWarning, stacklevel=4)
+        self.reachable = False
+        self.close()
+        self.connection_file = self.viewer_file = None
+
     def close(self) -> None:
         """Remove the entry in the registry and the connection files; the io thread closes the listeners."""
         if self._registered is not None:
             discovery.unregister(self._id, self._registered)
+            self._registered = None
         for file in (self.connection_file, self.viewer_file):
             if file is not None:
                 file.unlink(missing_ok=True)

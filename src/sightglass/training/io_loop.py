@@ -127,7 +127,13 @@ class IoLoop:
         self._ended_s: float | None = None
         self._moved_s = 0.0
         self._worker = worker("io", self.round, reset=self.reset, wait=self._wait, wake=listener.wake)
+        self._worker.warns_if_starved = False  # `serves` says it
         self._worker.wake()
+
+    @property
+    def serves(self) -> bool:
+        """Whether it has a thread. Without one, only `settle` and `close` run its rounds."""
+        return not self._worker.starved
 
     @property
     def supervised(self) -> Supervised:

@@ -55,6 +55,10 @@ class Recorder:
         """Record an entry of the history."""
         self._put(Key(kind="commands", tag="commands"), entry["step"], entry["wall_time"], dict(entry), entry["index"])
 
+    def start(self) -> bool:
+        """Start the writer's thread before the first record; return whether it runs. If not, the caller warns of it."""
+        return self._writer.start()
+
     def flush(self, timeout_s: float) -> None:
         """Wait until all records are written.
 

@@ -117,8 +117,12 @@ class Wiring:
         )  # fmt: skip
         for query in settings.record:
             self.agent.record(as_query(query))
-        self.endpoints = Endpoints(settings.name, self.id, files=self.files, listen=settings.listen)
+        self.endpoints = Endpoints(
+            settings.name, self.id, files=self.files, listen=settings.listen, start_writer=self.recorder.start
+        )
         self.io = IoLoop(self.endpoints.listener, self.agent, clock=self.clock)
+        if not self.io.serves:
+            self.endpoints.withdraw()
         self.telemetry.wake = self.io.wake
         self.agent.loops += [self.io.supervised, self.recorder.supervised]
 

@@ -202,6 +202,12 @@ class RecordWriter:
         if self.active:
             self._check(self._worker.close(timeout_s), timeout_s)
 
+    def start(self) -> bool:
+        """Start the thread before the first record; return whether it runs. If not, the caller warns of it."""
+        self._worker.warns_if_starved = False
+        self._worker.wake()
+        return not self._worker.starved
+
     def abandon(self) -> None:
         """Become a no-op in a forked child, whose files are its parent's."""
         self._closed = True
@@ -264,6 +270,8 @@ class RecordWriter:
             self._quiet_bytes = 0
             self._limit = self._room
         self._worker.wake()
+        if self._worker.starved:
+            self._limit = 0  # try again with the next record
 
     def _drop(self, item: Log | _Given) -> None:
         keys = [Key(kind="logged", tag=tag) for tag in item[3]] if isinstance(item, tuple) else [item.key] * _n(item)

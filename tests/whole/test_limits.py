@@ -1,0 +1,290 @@
+"""Limits of a process, a user and a container, each from 0 up to where everything works: the run goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sightglass as sg
+
+from .conftest import Start
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="limits of POSIX systems")
+
+PIDS = Path("/sys/fs/cgroup/pids")
+N_STEPS = 50
+MIB = 2**20
+UNREACHABLE = "Run 'job' continues, but can be reached by no other process: "
+NOT_ENDED = "Cannot note the end of run 'job': "
+TCP_ONLY = "Run 'job' continues, but can be reached over TCP only: "
+NOT_WRITTEN = "Records cannot be written now and wait in memory: "
+UNREADABLE = "sightglass.core.errors.RunNotFoundError: Cannot read the connection file "
+REFUSED = "sightglass.core.errors.TransportError: "
+
+FORKS = """
+import json, resource, traceback
+from pathlib import Path
+# Nothing is imported under a limit.
+import sightglass.client.discover, sightglass.client.stream, sightglass.training.run
+KIND, LIMITS, PLACE, N_STEPS = sys.argv[1], json.loads(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
+USER = 1_000_000 + os.getpid()  # a user without other processes
+
+def limit(n):
+    if KIND == "user":
+        resource.setrlimit(resource.RLIMIT_NPROC, (n, n))
+    elif KIND == "container":
+        group = Path("/sys/fs/cgroup/pids", f"sightglass-{os.getpid()}")
+        group.mkdir()
+        (group / "pids.max").write_text(str(n))
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+    elif KIND == "descriptors":
+        n += len(os.listdir("/proc/self/fd")) - 1
+        resource.setrlimit(resource.RLIMIT_NOFILE, (n, n))
+    elif KIND == "memory":
+        n += int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (n, n))
+    else:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (n, n))
+
+def outcome_of(function):
+    try:
+        return function()
+    except Exception as error:
+        return f"{type(error).__module__}.{type(error).__name__}: {error}"
+
+def run_limited(n, to, body):
+    told = []
+    warnings.simplefilter("always")
+    warnings.showwarning = lambda message, *_: told.append(str(message))
+    signal.alarm(60)
+    limit(n)
+    found = {}
+    try:
+        body(found)
+    except BaseException:
+        found["raised"] = traceback.format_exc()[-800:]
+    os.write(to, json.dumps({**found, "told": told}).encode())
+
+def sweep(body):
+    for n in LIMITS:
+        place = PLACE / str(n)
+        os.environ["SIGHTGLASS_RUNTIME_DIR"] = str(place / "runtime")
+        for path in (place, place / "runtime"):
+            path.mkdir()
+            os.chown(path, *(USER, USER) if KIND == "user" else (os.getuid(), os.getgid()))
+        os.chdir(place)
+        reader, writer = os.pipe()
+        if (pid := os.fork()) == 0:
+            os.dup2(writer, reader)  # leaves no gap between the descriptors, which would be one more
+            os.close(writer)
+            if KIND == "user":
+                os.setgroups([])
+                os.setgid(USER)
+                os.setuid(USER)
+            run_limited(n, reader, body)
+            sys.exit(0)
+        os.close(writer)
+        with os.fdopen(reader, "rb") as lines:
+            found = json.loads(lines.read() or b"{}")
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        if KIND == "container":
+            group = Path("/sys/fs/cgroup/pids", f"sightglass-{pid}")
+            until(lambda: not (group / "cgroup.procs").read_text())
+            group.rmdir()
+        say("outcome", json.dumps({"limit": n, **found, "status": status, "left": os.listdir(place / "runtime")}))
+"""
+
+TRAINING = """
+LISTEN = sys.argv[5] or None
+
+def query(run):
+    with sg.connect(run) as client:
+        stream = client.stream("asked.loss")
+        for step in range(N_STEPS):
+            run.observe("asked", step=step, loss=float(step))
+        return len(stream.wait(N_STEPS, timeout_s=10))
+
+def train(found):
+    run = sg.init("job", dir="runs", record=["batch.x"], budget=None, listen=LISTEN)
+    found["reachable"] = run.reachable
+    found["threads"] = len(os.listdir("/proc/self/task")) if KIND in ("user", "container") else 0
+    for step in range(N_STEPS):
+        run.observe("batch", step=step, x=float(step))
+        run.log({"a": float(step)}, step=step)
+    found["inside"] = outcome_of(lambda: query(run))
+    for step in range(N_STEPS):
+        run.observe("batch", step=step, x=float(step))
+    found["flush"] = outcome_of(run.flush)
+    found["close"] = outcome_of(run.close)
+    found["directory"] = str(run.directory.absolute())
+    found["directories"] = sorted(os.listdir("runs")) if os.path.isdir("runs") else []
+
+sweep(train)
+"""
+
+CLIENT = """
+from sightglass.protocol import discovery
+SERVED, TARGET = sys.argv[5:]
+
+def ask(target):
+    with sg.connect(target) as run:
+        return len(run.stream("batch.loss").wait(3, timeout_s=20)) >= 3
+
+def look():
+    return [(info.name, info.description is not None) for info in sg.runs()]
+
+def attend(found):
+    os.environ["SIGHTGLASS_RUNTIME_DIR"] = SERVED
+    found["asked"] = outcome_of(lambda: ask(TARGET))
+    found["runs"] = outcome_of(look)
+    found["alive"] = all(discovery.alive(path.stem) for path in PATHS)
+
+PATHS = list(Path(SERVED).glob("*.json"))
+sweep(attend)
+"""
+
+SERVED = """
+run = sg.init("job", dir=sys.argv[1], listen="tcp://127.0.0.1:0")
+say("ready", run.connection_file)
+while not run.stopping:
+    run.observe("batch", loss=1.0)
+    time.sleep(0.001)
+run.close()
+"""
+
+Outcomes = list[dict[str, Any]]
+Sweep = Callable[..., Outcomes]
+
+
+@pytest.fixture
+def sweep(start: Start, runtime: Path) -> Iterator[Sweep]:
+    """Return a function that runs a script under each of several limits, and returns the outcomes."""
+
+    def sweep(script: str, kind: str, limits: Sequence[int], *arguments: str) -> Outcomes:
+        if kind in {"user", "container"} and os.getuid() != 0:
+            pytest.skip("needs root, to become another user or to make a control group")
+        if kind == "container" and not os.access(PIDS / "cgroup.procs", os.W_OK):
+            pytest.skip("no control groups for processes")
+        runtime.chmod(0o755)
+        place = runtime / kind[:1]  # short enough for a socket
+        place.mkdir()
+        place.chmod(0o755)
+        command = (kind, json.dumps(list(limits)), str(place), str(N_STEPS), *arguments)
+        child = start(FORKS + script, *command, OPENBLAS_NUM_THREADS="1")
+        outcomes = [json.loads(" ".join(child.hears("outcome", 120))) for _ in limits]
+        assert child.ends() == 0
+        return outcomes
+
+    return sweep
+
+
+def check(outcome: dict[str, Any]) -> None:
+    """Check what holds at any limit: the training trained on, told why it is not reachable, and left nothing."""
+    assert "raised" not in outcome, f"{outcome}"
+    assert outcome["status"] == 0, f"{outcome}"
+    assert outcome["left"] == [], f"{outcome}"
+    assert len(outcome["directories"]) <= 1, f"{outcome}"
+    told = [message for message in outcome["told"] if not message.startswith((NOT_WRITTEN, NOT_ENDED))]
+    if outcome["reachable"]:
+        assert all(message.startswith(TCP_ONLY) for message in told), f"{outcome}"
+    else:
+        assert len(told) == 1, f"{outcome}"
+        assert told[0].startswith(UNREACHABLE), f"{outcome}"
+    assert len(outcome["told"]) <= len(told) + 2, f"{outcome}"
+    assert outcome["inside"] == N_STEPS or outcome["inside"].startswith(REFUSED), f"{outcome}"
+
+
+def check_records(outcome: dict[str, Any]) -> None:
+    """Check that everything is in the files, and that nothing else was told."""
+    assert not any(message.startswith(NOT_WRITTEN) for message in outcome["told"]), f"{outcome}"
+    assert (outcome["flush"], outcome["close"]) == (None, None), f"{outcome}"
+    with sg.open(outcome["directory"]) as recorded:
+        assert [record.value for record in recorded.series("a")] == list(range(N_STEPS)), f"{outcome}"
+        assert recorded.series("batch.x").n == 2 * N_STEPS, f"{outcome}"
+
+
+@pytest.mark.parametrize("listen", ["", "tcp://127.0.0.1:0"])
+@pytest.mark.parametrize("kind", ["user", "container"])
+def test_too_few_threads(sweep: Sweep, kind: str, listen: str) -> None:
+    outcomes = sweep(TRAINING, kind, range(1, 9), listen)
+    for outcome in outcomes:
+        check(outcome)
+        check_records(outcome)
+    n_reachable = next(i for i, outcome in enumerate(outcomes) if outcome["reachable"])
+    assert n_reachable > 1
+    assert all(outcome["reachable"] for outcome in outcomes[n_reachable:])
+    assert outcomes[0]["inside"] != outcomes[-1]["inside"] == N_STEPS
+    for n_free, outcome in enumerate(outcomes[:n_reachable]):
+        assert f"4 more threads are needed, got {n_free}" in outcome["told"][0]
+    assert outcomes[1]["threads"] == 2  # the only thread there is writes the records
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("listen", ["", "tcp://127.0.0.1:0"])
+def test_too_few_descriptors(sweep: Sweep, listen: str) -> None:
+    outcomes = sweep(TRAINING, "descriptors", range(36), listen)
+    for outcome in outcomes:
+        check(outcome)
+        if outcome["limit"] >= 8:
+            check_records(outcome)
+    assert not outcomes[0]["reachable"]
+    assert outcomes[-1]["reachable"]
+    for outcome in outcomes:
+        if not outcome["reachable"]:
+            n_free = min(outcome["limit"], 31)  # the lock of the run takes one
+            assert f"32 free file descriptors are needed, got {n_free}: " in outcome["told"][0]
+
+
+@pytest.mark.slow
+def test_too_little_memory(sweep: Sweep) -> None:
+    """Fine steps where Python itself lacks memory, coarse ones over the sizes that libraries reserve for threads."""
+    limits = [*range(0, 12 * MIB, MIB // 4), *range(12 * MIB, 640 * MIB, 16 * MIB)]
+    outcomes = sweep(TRAINING, "memory", limits, "")
+    for outcome in outcomes:
+        check(outcome)
+    assert not outcomes[0]["reachable"]
+    assert outcomes[-1]["reachable"]
+    check_records(outcomes[-1])
+
+
+def test_too_small_files(sweep: Sweep) -> None:
+    limits = [0, 1, 10, 50, 100, 200, 300, 400, 500, 1_000, 10_000, 100_000]
+    outcomes = sweep(TRAINING, "files", limits, "")
+    for outcome in outcomes:
+        check(outcome)
+    assert not outcomes[0]["reachable"]
+    assert outcomes[-1]["reachable"]
+    check_records(outcomes[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("over_tcp", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "limits"),
+    [("container", range(1, 7)), ("descriptors", range(36)), ("memory", range(0, 512 * MIB, 32 * MIB))],
+)
+def test_a_client_is_refused_and_the_run_stays(
+    start: Start, sweep: Sweep, runtime: Path, kind: str, limits: range, over_tcp: bool
+) -> None:
+    """A client may live in a training process, too, which libzmq must not end."""
+    (served := runtime / "served").mkdir()
+    run = start(SERVED, str(runtime / "runs"), SIGHTGLASS_RUNTIME_DIR=str(served))
+    (connection_file,) = run.hears("ready")
+    outcomes = sweep(CLIENT, kind, limits, str(served), connection_file if over_tcp else "job")
+    for outcome in outcomes:
+        assert "raised" not in outcome, f"{outcome}"
+        assert (outcome["status"], outcome["told"], outcome["alive"]) == (0, [], True), f"{outcome}"
+        assert outcome["asked"] is True or outcome["asked"].startswith((REFUSED, UNREADABLE)), f"{outcome}"
+        assert isinstance(outcome["runs"], list) or outcome["runs"].startswith(REFUSED), f"{outcome}"
+    assert outcomes[0]["asked"] != outcomes[-1]["asked"]
+    assert outcomes[-1]["asked"] is True
+    assert outcomes[-1]["runs"] == [["job", True]]
+    assert len(list(served.glob("*.json"))) == 1
+    with sg.connect(connection_file) as client:
+        client.stop()
+    assert run.ends() == 0
