@@ -53,7 +53,7 @@ class ClientSubscriptions:
         self._limits = limits
         self._numbers = itertools.count(1)
         self._by_key: dict[str, Subscription] = {}
-        self._peers: dict[int, set[bytes]] = {}
+        self._peers: dict[int, dict[bytes, None]] = {}  # in the order in which they opened the stream
 
     def find(self, query: Query) -> Subscription | None:
         """Return the subscription of a query, if there is one."""
@@ -78,15 +78,14 @@ class ClientSubscriptions:
             self._outbox.refuse(peer, request, error)
             return
         client.streams.add(subscription.id)
-        self._peers[subscription.id].add(peer)
+        self._peers[subscription.id][peer] = None
         note = self.note(query)
         self._outbox.send(peer, messages.Opened(request=request, stream=subscription.id, tag=query.tag, note=note))
         self._send_rows(subscription, list(subscription.backlog), [peer])
 
     def close(self, peer: bytes, stream: int) -> None:
         """Close a stream of a client; the subscription ends when nobody else needs it."""
-        peers = self._peers.get(stream, set())
-        peers.discard(peer)
+        self._peers.get(stream, {}).pop(peer, None)
         subscription = self._telemetry.subscriptions.active.get(stream)
         if subscription is not None:
             self.release(subscription)
@@ -102,7 +101,7 @@ class ClientSubscriptions:
             reason = f"Expected a reducer without a named window to close, got {subscription.query}"
             self._outbox.refuse(peer, request, "QueryError", reason)
             return
-        shared = self._peers[stream] != {peer} or subscription in self._recorded
+        shared = self._peers[stream].keys() != {peer} or subscription in self._recorded
         if self.find(subscription.query) is subscription and shared:
             subscription = self._split_off(peer, client, subscription)
         elif self.find(subscription.query) is subscription:
@@ -135,7 +134,7 @@ class ClientSubscriptions:
             defer=self._telemetry.deferred.defer, limits=self._limits,
         )  # fmt: skip
         self._by_key[query.key] = subscription
-        self._peers[subscription.id] = set()
+        self._peers[subscription.id] = {}
         self._telemetry.open(subscription)
         return subscription
 
@@ -147,7 +146,7 @@ class ClientSubscriptions:
         """Record the rows since the last call, and send them to the clients."""
         rows = subscription.take_rows()
         self._recorded.store(subscription, rows)
-        self._send_rows(subscription, rows, self._peers.get(subscription.id, set()))
+        self._send_rows(subscription, rows, self._peers.get(subscription.id, {}))
 
     def release(self, subscription: Subscription) -> None:
         """End a subscription that no client has open, and that is not recorded."""
@@ -158,7 +157,7 @@ class ClientSubscriptions:
         """End a subscription that failed, and send the error to its clients."""
         self._recorded.discard(subscription, str(error))
         counts = self._counts(subscription)
-        for peer in self._peers.pop(subscription.id, set()):
+        for peer in self._peers.pop(subscription.id, {}):
             self._clients[peer].streams.discard(subscription.id)
             kind = type(error).__name__
             ended = messages.Ended(stream=subscription.id, error=kind, reason=str(error), counts=counts)
@@ -176,8 +175,8 @@ class ClientSubscriptions:
         with self._telemetry.lock.turn():
             own = subscription.fork(next(self._numbers))
             self._telemetry.open(own, replay=False)
-        self._peers[own.id] = {peer}
-        self._peers[subscription.id].discard(peer)
+        self._peers[own.id] = {peer: None}
+        self._peers[subscription.id].pop(peer, None)
         client.streams.discard(subscription.id)
         client.streams.add(own.id)
         self._outbox.send(peer, messages.Moved(stream=subscription.id, to=own.id))

@@ -11,6 +11,7 @@ from sightglass.core.clock import Clock
 from sightglass.core.columns import Row
 from sightglass.core.threads import Supervised, Worker
 from sightglass.core.values import is_container, rebuild
+from sightglass.storage.file_system import LOCAL, FileSystem
 from sightglass.storage.format.block import Key
 from sightglass.storage.write.writer import RecordWriter, WriterStatistics
 from sightglass.training.subscription import Subscription
@@ -20,10 +21,24 @@ class Recorder:
     """Records a run. Nothing is written, and no directory is made, before the first record."""
 
     def __init__(
-        self, open_directory: Callable[[], Path], *, rank: int, clock: Clock, worker: type[Worker] = Worker
+        self,
+        open_directory: Callable[[], Path],
+        *,
+        rank: int,
+        clock: Clock,
+        worker: type[Worker] = Worker,
+        files: FileSystem = LOCAL,
     ) -> None:
-        """Start empty; `open_directory` makes the run directory for the first record, `worker` runs the writer."""
-        self._writer = RecordWriter(open_directory, rank=rank, clock=clock, worker=worker)
+        """Start empty.
+
+        Args:
+            open_directory: Makes the run directory for the first record.
+            rank: The number of the process in its program.
+            clock: The time.
+            worker: Runs the writer's rounds.
+            files: Where the directory is.
+        """
+        self._writer = RecordWriter(open_directory, rank=rank, clock=clock, worker=worker, files=files)
         self._n_rows: dict[Key, int] = {}
         self.log = self._writer.log
 

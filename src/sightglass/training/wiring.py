@@ -12,17 +12,19 @@ import socket
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from sightglass.core import codec
-from sightglass.core.clock import SystemClock
+from sightglass.core.clock import Clock, SystemClock
 from sightglass.core.errors import SightglassError
 from sightglass.core.failures import message as message_of
 from sightglass.core.ranks import Agree, rank_and_size, refusal
+from sightglass.core.threads import Worker
 from sightglass.query.parser import as_query
 from sightglass.query.query import Query
+from sightglass.storage.file_system import LOCAL, FileSystem
 from sightglass.storage.run_directory import RunDirectory
 from sightglass.storage.run_file import RunFile, State
 
@@ -67,6 +69,25 @@ class RunSettings:
     disabled: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What a run needs of the machine; a simulation passes its own.
+
+    Attributes:
+        clock: The time.
+        cpu_time: Returns the processor time of the thread, in seconds.
+        worker: Runs the loops.
+        files: Where the run directory is.
+        endpoints: Opens the listeners.
+    """
+
+    clock: Clock = field(default_factory=SystemClock)
+    cpu_time: Callable[[], float] = time.thread_time
+    worker: type[Worker] = Worker
+    files: FileSystem = LOCAL
+    endpoints: type[Endpoints] = Endpoints
+
+
 class Wiring:
     """The parts of a run, for the packages that add events of their own.
 
@@ -86,10 +107,11 @@ class Wiring:
         closed: Whether everything is closed.
     """
 
-    def __init__(self, settings: RunSettings) -> None:
+    def __init__(self, settings: RunSettings, machine: Machine | None = None) -> None:
+        machine = machine or Machine()
         self.settings = settings
         self.id = secrets.token_hex(6)
-        self.clock = SystemClock()
+        self.clock = machine.clock
         self.functions: dict[str, Callable[..., Any]] = {}
         self.agent: Agent | None = None
         self.io: IoLoop | None = None
@@ -97,18 +119,23 @@ class Wiring:
         self.endpoints: Endpoints | None = None
         self.state: State = "ended"
         self.closed = settings.disabled
-        self._started = time.time()
+        self._started = self.clock.wall()
         self._rank, n_ranks = rank_and_size()
         self.refuse_variants = ""
-        self.files = RunDirectory(settings.directory, shared=settings.shared, about=self._run_file, moved=self._moved)
-        self.telemetry = Telemetry(
-            clock=self.clock, budget=settings.budget, agree=settings.agree, leads=self._rank == 0
+        self.files = RunDirectory(
+            settings.directory, shared=settings.shared, about=self._run_file, moved=self._moved, files=machine.files
         )
+        self.telemetry = Telemetry(
+            clock=self.clock, budget=settings.budget, agree=settings.agree, leads=self._rank == 0,
+            worker=machine.worker,
+        )  # fmt: skip
         if settings.disabled:
             self.telemetry.close()
             return
         self.refuse_variants = refusal("Queries of compiled steps", self._rank, n_ranks, settings.agree)
-        self.recorder = self.telemetry.events.recorder = Recorder(self.files.open, rank=self._rank, clock=self.clock)
+        self.recorder = self.telemetry.events.recorder = Recorder(
+            self.files.open, rank=self._rank, clock=self.clock, worker=machine.worker, files=machine.files
+        )
         about = {"started": self._started, "config": plain(settings.config), "directory": str(settings.directory)}
         self.agent = Agent(
             self.telemetry, run=settings.name, id=self.id, clock=self.clock, functions=self.functions, about=about,
@@ -117,10 +144,12 @@ class Wiring:
         )  # fmt: skip
         for query in settings.record:
             self.agent.record(as_query(query))
-        self.endpoints = Endpoints(
+        self.endpoints = machine.endpoints(
             settings.name, self.id, files=self.files, listen=settings.listen, start_writer=self.recorder.start
         )
-        self.io = IoLoop(self.endpoints.listener, self.agent, clock=self.clock)
+        self.io = IoLoop(
+            self.endpoints.listener, self.agent, clock=self.clock, cpu_time=machine.cpu_time, worker=machine.worker
+        )
         if not self.io.serves:
             self.endpoints.withdraw()
         self.telemetry.wake = self.io.wake

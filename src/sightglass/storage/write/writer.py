@@ -31,6 +31,7 @@ from sightglass.core.errors import StorageError
 from sightglass.core.failures import message
 from sightglass.core.threads import UNTIL_WOKEN, Supervised, Worker
 from sightglass.core.values import n_bytes
+from sightglass.storage.file_system import LOCAL, FileSystem
 from sightglass.storage.format.block import Key
 
 from .column_builder import STEPS, ColumnBuilder, Log, UnstorableValue
@@ -107,6 +108,7 @@ class RecordWriter:
         rank: int = 0,
         clock: Clock,
         worker: type[Worker] = Worker,
+        files: FileSystem = LOCAL,
     ) -> None:
         """Begin with nothing to write.
 
@@ -116,6 +118,7 @@ class RecordWriter:
             rank: The number of the process in its program.
             clock: Where the time comes from.
             worker: Runs the rounds.
+            files: Where the files are.
         """
         self.active = False
         self._clock = clock
@@ -123,7 +126,7 @@ class RecordWriter:
         self._worker = worker("writer", self.round, reset=self.reset)
         self._copies = CopyPool()
         self._columns = ColumnBuilder(lose=self._lose)
-        self._segments = Segments(open_directory, rank=rank, clock=clock, tell=self._warn)
+        self._segments = Segments(open_directory, rank=rank, clock=clock, tell=self._warn, files=files)
         # How many items may wait before `log` has to do more than append: 0 while the thread is asleep and has to be
         # woken, `WAKE_ITEMS` while it sleeps for a time, as many as there is room for while it works.
         self._limit = 0
