@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.simulation.disk import Disk, Fault
 
 from sightglass.storage.run_directory import RunDirectory, choose, claim
 from sightglass.storage.run_file import RunFile, read
@@ -89,3 +91,18 @@ def test_where_nothing_can_be_made_is_an_error(tmp_path: Path) -> None:
     for path, shared in ((tmp_path / "file" / "a", False), (tmp_path / "file", True), (tmp_path / "file" / "a", True)):
         with pytest.raises(OSError, match="file"):
             RunDirectory(path, shared=shared, about=about()).open()
+
+
+def test_while_the_file_cannot_be_made_there_is_one_directory_and_no_other_file() -> None:
+    """On a full disk directories can often be made, and files be begun."""
+    disk = Disk()
+    files = RunDirectory(Path("/a"), shared=False, about=about(), moved=pytest.fail, files=disk)
+    disk.fault = lambda call: Fault(code=errno.ENOSPC) if call.operation == "write" else None
+    for _ in range(10):
+        with pytest.raises(OSError, match="No space left"):
+            files.open()
+    assert disk.names(Path("/")) == ["a"]
+    assert disk.names(Path("/a")) == []
+    disk.fault = lambda call: None
+    assert files.open() == Path("/a")
+    assert disk.names(Path("/a")) == ["run.json"]

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.profiles import examples
+from tests.simulation.disk import Disk, Fault
 
 from sightglass.core import codec
 from sightglass.core.clock import SystemClock
@@ -398,6 +399,20 @@ def test_where_there_is_no_room_nothing_is_begun(tmp_path: Path, monkeypatch: py
     told = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: told._replace(free=len(data)))
     assert stays(path, data)
+
+
+@pytest.mark.parametrize("operation", ["read", "write", "sync", "close"])
+def test_what_fails_again_while_the_rest_is_removed_is_not_raised(tmp_path: Path, operation: str) -> None:
+    scalars(tmp_path / NAME)
+    disk, path = Disk(), Path("/") / NAME
+    disk.put(path, (tmp_path / NAME).read_bytes())
+    before = disk.contents(Path("/"))
+    compactor = Compactor(SystemClock(), disk)
+    disk.fault = lambda call: Fault(code=errno.EIO) if call.operation in (operation, "close") else None
+    compactor.add(path, len(before[NAME]))
+    compactor.work(WAIT_S)
+    assert not compactor.busy
+    assert disk.contents(Path("/")) == before
 
 
 def test_what_is_removed_meanwhile_is_not_made_again(tmp_path: Path) -> None:

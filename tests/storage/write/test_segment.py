@@ -13,17 +13,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.simulation.disk import Call, Disk, Fault
 
 from sightglass.core.clock import SystemClock
 from sightglass.core.columns import Columns
 from sightglass.core.errors import UnsendableError
 from sightglass.core.values import Histogram
+from sightglass.storage.file_system import LOCAL, FileSystem
 from sightglass.storage.format import block
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.block_entries import BlockEntry
 from sightglass.storage.format.framing import RandomAccessFile, Scan
 from sightglass.storage.format.protobuf import walk
-from sightglass.storage.write import segment
+from sightglass.storage.write import compact, segment
 from sightglass.storage.write.segment import Rows, Segments, SegmentWriter, split
 
 from ..blocks import entry_of, whole_frames  # noqa: TID252  tests are not a package
@@ -41,9 +43,9 @@ def columns(n: int, *, index: int = 0, values: Any = None) -> Columns:
     )
 
 
-def read(path: Path) -> tuple[list[tuple[BlockEntry, Columns]], Scan]:
+def read(path: Path, files: FileSystem = LOCAL) -> tuple[list[tuple[BlockEntry, Columns]], Scan]:
     """Read all whole frames of a file; the first has to be a version."""
-    file = RandomAccessFile(path)
+    file = RandomAccessFile(path, files)
     scan = Scan(file)
     blocks = []
     for i, (_, payload) in enumerate(whole_frames(file, scan)):
@@ -56,9 +58,9 @@ def read(path: Path) -> tuple[list[tuple[BlockEntry, Columns]], Scan]:
     return blocks, scan
 
 
-def segments_of(path: Path) -> set[int]:
+def segments_of(path: Path, files: FileSystem = LOCAL) -> set[int]:
     """Return the numbers that the blocks of a file carry."""
-    file, found = RandomAccessFile(path), set()
+    file, found = RandomAccessFile(path, files), set()
     for _, payload in whole_frames(file):
         if block.is_block(payload):
             found.add(int(np.frombuffer(payload, block.HEAD, 1)["segment"][0]))
@@ -66,8 +68,8 @@ def segments_of(path: Path) -> set[int]:
     return found
 
 
-def indexes(path: Path) -> list[int]:
-    return [head.index + i for head, _ in read(path)[0] for i in range(head.n)]
+def indexes(path: Path, files: FileSystem = LOCAL) -> list[int]:
+    return [head.index + i for head, _ in read(path, files)[0] for i in range(head.n)]
 
 
 @given(sizes=st.lists(st.integers(1, 9), max_size=12), flushes=st.sets(st.integers(0, 12)))
@@ -93,37 +95,26 @@ def test_what_is_appended_comes_back_in_order(
     assert len(segments_of(path)) <= 1
 
 
-class Disk:
-    """A disk that takes bytes in small or random pieces, and fails now and then."""
+def unsteady(seed: int, *, fail: float, cut: bool = True) -> Disk:
+    """Return a disk that takes bytes in pieces, and fails now and then; `cut` says whether files can be cut off."""
+    disk, random_ = Disk(), random.Random(seed)
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, seed: int, *, fail: float = 0.0, cut: bool = True) -> None:
-        self.random = random.Random(seed)
-        self.fail, self.cut = fail, cut
-        self.n_calls = 0
-        self._writev = os.writev
-        monkeypatch.setattr(os, "writev", self.writev)
-        self._ftruncate = os.ftruncate
-        monkeypatch.setattr(os, "ftruncate", self.ftruncate)
+    def plan(call: Call) -> Fault | None:
+        if call.operation == "truncate" and not cut:
+            return Fault(code=errno.EIO)
+        if call.operation != "write":
+            return None
+        code = errno.ENOSPC if random_.random() < fail else 0
+        return Fault(code=code, n_bytes=random_.randint(1, len(call.data)))
 
-    def writev(self, file: int, buffers: list[Any]) -> int:
-        self.n_calls += 1
-        whole = b"".join(buffers)
-        if self.random.random() < self.fail:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return os.write(file, whole[: self.random.randint(1, len(whole))])
-
-    def ftruncate(self, file: int, size: int) -> None:
-        if not self.cut:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        self._ftruncate(file, size)
+    disk.fault = plan
+    return disk
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_after_a_failure_the_file_ends_with_a_whole_frame_and_nothing_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    disk = Disk(monkeypatch, seed, fail=0.3)
-    writer = SegmentWriter(tmp_path / "a.sgr")
+def test_after_a_failure_the_file_ends_with_a_whole_frame_and_nothing_is_lost(seed: int) -> None:
+    disk, path = unsteady(seed, fail=0.3), Path("/a.sgr")
+    writer = SegmentWriter(path, files=disk)
     n_failures = 0
     for n in range(30):
         writer.append(LOSS, columns(3, index=3 * n))
@@ -131,22 +122,20 @@ def test_after_a_failure_the_file_ends_with_a_whole_frame_and_nothing_is_lost(
             writer.flush()
         except OSError:
             n_failures += 1
-        _, scan = read(tmp_path / "a.sgr")
+        _, scan = read(path, disk)
         assert (scan.torn, scan.position) == (0, writer.size)
         assert writer.n_rows + writer.n_waiting == 3 * (n + 1)
-    disk.fail = 0.0
+    disk.fault = lambda call: None
     writer.flush()
-    assert indexes(tmp_path / "a.sgr") == list(range(90))
+    assert indexes(path, disk) == list(range(90))
     assert n_failures > 3
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_tail_that_cannot_be_cut_off_is_the_last_thing_in_its_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    disk = Disk(monkeypatch, seed, fail=0.2, cut=False)
+def test_a_tail_that_cannot_be_cut_off_is_the_last_thing_in_its_file(seed: int) -> None:
+    disk = unsteady(seed, fail=0.2, cut=False)
     told: list[str] = []
-    segments = Segments(lambda: tmp_path, rank=2, clock=SystemClock(), tell=told.append)
+    segments = Segments(lambda: Path("/"), rank=2, clock=SystemClock(), tell=told.append, files=disk)
     for n in range(20):
         segments.open()
         segments.append(Rows(key=LOSS, columns=columns(3, index=3 * n), since=1, n_missed=n))
@@ -154,18 +143,18 @@ def test_a_tail_that_cannot_be_cut_off_is_the_last_thing_in_its_file(
             segments.flush()
         except OSError:
             assert segments.n_rows + segments.n_waiting == 3 * (n + 1)
-    disk.fail = 0.0
+    disk.fault = lambda call: None
     segments.flush()
     assert (segments.n_rows, segments.n_waiting, segments.n_waiting_bytes) == (60, 0, 0)
     segments.close()
-    paths = sorted(tmp_path.glob("*-rank2-*.sgr"), key=lambda path: path.name)
-    assert [i for path in paths for i in indexes(path)] == list(range(60))
-    assert len(set().union(*map(segments_of, paths))) == sum(1 for path in paths if read(path)[0])
+    paths = [Path("/") / name for name in sorted(disk.contents(Path("/")))]
+    assert [i for path in paths for i in indexes(path, disk)] == list(range(60))
+    assert len(set().union(*(segments_of(path, disk) for path in paths))) == sum(1 for p in paths if read(p, disk)[0])
     assert told
     assert all(
         "is no longer written: its end is torn: Input/output error. Records go to another file" in t for t in told
     )
-    assert segments.n_bytes <= sum(path.stat().st_size for path in paths)
+    assert segments.n_bytes <= sum(map(len, disk.contents(Path("/")).values()))
 
 
 def test_a_file_is_never_opened_twice(tmp_path: Path) -> None:
@@ -337,3 +326,32 @@ def test_histograms_and_texts_are_kept_as_they_are(tmp_path: Path) -> None:
     writer.flush()
     ((_, kept),) = read(tmp_path / "a.sgr")[0]
     assert kept.values == values
+
+
+def test_a_file_of_which_nothing_can_be_known_is_removed_again() -> None:
+    """Where a file system answers nothing for minutes, there is not an empty file for each attempt."""
+    disk = Disk()
+    disk.fault = lambda call: Fault(code=errno.ESTALE) if call.operation == "status" else None
+    with pytest.raises(OSError, match="Stale file handle"):
+        SegmentWriter(Path("/a.sgr"), files=disk)
+    assert disk.contents(Path("/")) == {}
+
+
+def test_a_file_that_cannot_be_closed_does_not_keep_compaction_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment, "MANY_SMALL", 10)
+    monkeypatch.setattr(segment, "SMALL_EACH", 10)
+    monkeypatch.setattr(compact, "MIN_SMALL", 4)
+    disk = Disk()
+    segments = Segments(lambda: Path("/"), rank=0, clock=SystemClock(), tell=pytest.fail, files=disk)
+    for i in range(11):
+        segments.open()
+        segments.append(Rows(key=LOSS, columns=columns(1, index=i)))
+        segments.flush()
+    segments.compact(0.0)
+    assert segments.compacting
+    assert [name for name in disk.contents(Path("/")) if name.endswith(".new")]
+    disk.fault = lambda call: Fault(code=errno.EIO) if call.operation == "close" else None
+    with pytest.raises(OSError, match="Input/output error"):
+        segments.close()
+    assert not segments.compacting
+    assert not [name for name in disk.contents(Path("/")) if name.endswith(".new")]

@@ -157,15 +157,12 @@ class _Compaction:
     def discard(self) -> None:
         """Close and remove the unfinished new file."""
         self.steps.close()
-        self._close()
-        if self._target is not None:
-            with contextlib.suppress(OSError):
-                self._files.remove(self._fresh)
-
-    def _close(self) -> None:
         for opened in (self._file, self._target):
             if opened is not None:
-                opened.close()
+                with contextlib.suppress(OSError):  # what failed before may fail again here
+                    opened.close()
+        with contextlib.suppress(OSError):
+            self._files.remove(self._fresh)
 
     def _work(self) -> Steps:
         self._file = RandomAccessFile(self._path, self._files)
@@ -178,14 +175,15 @@ class _Compaction:
         yield
         self._target.sync()
         yield
-        self._replace(self._file)
+        self._replace(self._file, self._target)
 
-    def _replace(self, file: RandomAccessFile) -> None:
+    def _replace(self, file: RandomAccessFile, target: File) -> None:
         """Replace the old file by the new one, if that is worth it."""
         if 2 * self._n_written > self._n_bytes and 2 * self._n_after > self._n_before:
             raise _LeftAloneError
         is_same = file.is_at(self._path) and file.size() == self._n_bytes
-        self._close()
+        file.close()
+        target.close()
         if not is_same:
             raise _LeftAloneError
         self._files.replace(self._fresh, self._path)

@@ -106,7 +106,11 @@ class SegmentWriter:
         self._closed = False
         self._files = files
         self._file = files.create(path)
-        self._watched = self._file.status().n_links > 0  # some file systems do not count links
+        try:
+            self._watched = self._file.status().n_links > 0  # some file systems do not count links
+        except OSError:
+            self.close()  # not an empty file for each attempt
+            raise
         parts = encode_version(SIGHTGLASS_VERSION, SystemClock.wall() if wall_time is None else wall_time)
         self._queue([self._frame(parts, None)])
 
@@ -368,11 +372,13 @@ class Segments:
     def close(self, *, compact_s: float = 0.0) -> None:
         """Close the file, and compact closed files within `compact_s`; waiting records are lost."""
         self._left, self._n_left_bytes = [], 0
-        if self._current is not None:
-            self._leave(self._current)
-        if compact_s:
-            self._compactor.work(compact_s)
-        self._compactor.stop()
+        try:
+            if self._current is not None:
+                self._leave(self._current)
+            if compact_s:
+                self._compactor.work(compact_s)
+        finally:
+            self._compactor.stop()
 
     def _is_full(self, current: SegmentWriter) -> bool:
         many = max(MANY_SMALL, SMALL_EACH * current.n_series, self._n_small // SHARE)
