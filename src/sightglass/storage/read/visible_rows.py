@@ -1,7 +1,8 @@
 """Which rows of a series are visible, and under which numbers, when a run was restarted.
 
 Rule 1: no file is changed. A process that continues at a lower step hides, in each series, what earlier processes wrote
-from that step on. Files of one process follow each other and hide nothing.
+from that step on. Files of one process follow each other and hide nothing, except rows that the writer repeated: where
+a write took effect although it failed, and could not be taken back, the next file has the same rows.
 Rule 2: numbers continue. The first visible row of a later process has the index after the last visible one before it.
 Numbers of events move by the same amount for all series of one event, so they still fit together: the series that has
 the first record of the event in the later process decides by how much.
@@ -140,12 +141,30 @@ def make(groups: Sequence[Group], limits: Sequence[float], shifts: Sequence[int]
             visible.append(pieces)
         joined = np.concatenate(visible) if visible else parts[0]
         if len(joined):
+            if mine[-1][0].dialect == "sightglass":  # other programs' numbers may begin again in each file
+                joined = _once(joined)
             if end is not None:
                 joined["index"] += end - joined["index"][0]
             end = int(joined["index"][-1] + joined["high"][-1] - joined["low"][-1])
         parts.append(joined)
     pieces = np.concatenate(parts)
-    return VisibleRows(sources, pieces, np.cumsum(pieces["high"] - pieces["low"]), list(shifts))
+    return VisibleRows(sources, pieces, np.cumsum(_n_rows(pieces)), list(shifts))
+
+
+def _once(pieces: Pieces) -> Pieces:
+    """Return the pieces of one process without the rows that a later one has, too."""
+    following = np.minimum.accumulate(pieces["index"][::-1])[::-1][1:]
+    if not (pieces["index"][:-1] + _n_rows(pieces)[:-1] > following).any():
+        return pieces
+    pieces = pieces.copy()
+    pieces["high"][:-1] = np.minimum(pieces["high"][:-1], pieces["low"][:-1] + following - pieces["index"][:-1])
+    return pieces[_n_rows(pieces) > 0]
+
+
+def _n_rows(pieces: Pieces) -> npt.NDArray[np.int64]:
+    """Return how many rows each piece has."""
+    counts: npt.NDArray[np.int64] = pieces["high"] - pieces["low"]
+    return counts
 
 
 def _visible(source: Source, limit: float) -> Pieces:

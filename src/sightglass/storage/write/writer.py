@@ -453,8 +453,10 @@ class RecordWriter:
             self._n_dropped += self._n_waiting()
             self._items.clear()
             self._columns = ColumnBuilder(lose=self._lose)
-        with contextlib.suppress(OSError):  # `flush` has reported it
+        try:
             self._segments.close(compact_s=0.0 if self._failure else self._closing_s)
+        except OSError as error:  # some file systems in the network say only now that they have no room
+            self._fail(error)
 
 
 def _n(item: Log | _Given | _Gap) -> int:
