@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 
 import msgspec
 import pytest
@@ -64,7 +65,54 @@ def test_an_entry_that_ends_is_gone(enter, runtime):
     one = entry()
     enter(one)
     discovery.unregister(one.id, runtime)
-    assert (discovery.entries(), list(runtime.iterdir()), discovery.alive(one.id)) == ([], [], False)
+    assert (discovery.entries(), discovery.alive(one.id)) == ([], False)
+    assert [path.name for path in runtime.iterdir()] == [f"{one.id}.closed"]
+
+
+def test_the_note_of_an_end_is_there_before_the_lock_is_free(enter, runtime, monkeypatch):
+    one = entry()
+    enter(one)
+    assert not discovery.was_closed(one.id)
+    _, lock = discovery._held[one.id]
+    noted, close = {}, os.close
+
+    def look(descriptor):
+        noted[descriptor] = discovery.was_closed(one.id)
+        close(descriptor)
+
+    monkeypatch.setattr(os, "close", look)
+    discovery.unregister(one.id, runtime)
+    assert noted[lock]
+
+
+def test_a_run_that_never_was_there_leaves_no_note(runtime):
+    folder = discovery.folder()
+    discovery.hold("a" * 12, folder)
+    discovery.unregister("a" * 12, folder)
+    assert (list(runtime.iterdir()), discovery.was_closed("a" * 12)) == ([], False)
+
+
+def test_notes_of_ends_are_few_and_young(enter, runtime, monkeypatch):
+    monkeypatch.setattr(discovery, "MAX_CLOSED", 3)
+    for n in range(6):
+        one = entry(f"{n}" * 12)
+        enter(one)
+        discovery.unregister(one.id, runtime)
+        os.utime(runtime / f"{one.id}.closed", (0, time.time() - 100 + n))
+    discovery.entries()
+    assert sorted(path.name[0] for path in runtime.iterdir()) == ["3", "4", "5"]
+    os.utime(runtime / f"{'4' * 12}.closed", (0, time.time() - 2 * discovery.CLOSED_S))
+    discovery.entries()
+    assert sorted(path.name[0] for path in runtime.iterdir()) == ["3", "5"]
+
+
+def test_an_end_that_cannot_be_noted_is_an_end(enter, runtime):
+    one = entry()
+    enter(one)
+    (runtime / f"{one.id}.closed").mkdir()
+    discovery.unregister(one.id, runtime)
+    assert (discovery.entries(), discovery.alive(one.id)) == ([], False)
+    assert [path.name for path in runtime.iterdir()] == [f"{one.id}.closed"]
 
 
 def test_the_dead_are_cleaned_away(runtime):

@@ -52,7 +52,7 @@ def test_closing_ends_it_and_may_be_done_twice(begin, runtime):
         assert run.reachable
     run.close()
     assert discovery.entries() == []
-    assert list(runtime.iterdir()) == []
+    assert [path.name for path in runtime.iterdir()] == [f"{run.id}.closed"]
     assert repr(run) == f"<Run 'job' ({run.id}), ended>"
     run.observe("batch", loss=1.0)
     run.log({"a": 1})

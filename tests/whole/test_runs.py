@@ -46,7 +46,7 @@ def test_every_end_is_prompt_and_clean(start, way):
         assert stream.statistics().n_lost == 0
         assert run.ended
     assert run_id not in [info.id for info in sg.runs()]
-    assert not list(Path(os.environ["SIGHTGLASS_RUNTIME_DIR"]).iterdir())
+    assert [path.name for path in Path(os.environ["SIGHTGLASS_RUNTIME_DIR"]).iterdir()] == [f"{run_id}.closed"]
     assert ("on purpose" in child.complaints) == (way == "exception")
 
 
@@ -73,6 +73,52 @@ def test_a_killed_run_is_lost_soon_and_cleaned_away(train):
     assert not list(Path(os.environ["SIGHTGLASS_RUNTIME_DIR"]).iterdir())
     with pytest.raises(sg.RunNotFoundError, match="Unknown run 'job'"):
         sg.connect("job")
+
+
+def test_a_run_whose_goodbye_is_lost_has_ended(start):
+    child = start(COUNTING + "run._wiring.agent.end = lambda reason: []\nrun.close()\nsay('over')")
+    child.hears("ready")
+    with sg.connect("job") as run:
+        stream = run.stream("batch.loss")
+        assert len(list(stream)) >= 5_000
+        assert (stream.error, run.ended) == (None, True)
+        with pytest.raises(sg.RunLostError, match=r"^Run 'job' has ended$"):
+            run.describe()
+    child.hears("over")
+
+
+WATCHING = """
+client = sg.connect("job")
+stream = client.stream("batch.x")
+stream.wait(10)
+say("watching")
+until(lambda: stream.ended, 60)
+say("ended", repr(stream.error), client._connection.ended)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("end", "told"), [("run.close()", "None Run 'job' has ended"), ("os.kill(os.getpid(), 9)", "died")]
+)
+def test_a_client_that_was_stopped_while_the_run_ended_is_told_how(start, end, told):
+    """The run has more to say than its queues hold, so that its goodbye reaches nobody."""
+    run = start(
+        "run = sg.init('job', budget=None); x = np.zeros(10_000); say('ready')\n"
+        "until(lambda: run._telemetry.subscriptions.active)\n"
+        "while not os.path.exists(sys.argv[1]): run.observe('batch', x=x); time.sleep(0.001)\n"
+        f"for _ in range(3_000): run.observe('batch', x=x)\n{end}",
+        os.environ["SIGHTGLASS_RUNTIME_DIR"] + "/go",
+    )
+    run.hears("ready")
+    client = start(WATCHING)
+    client.hears("watching")
+    client.send(signal.SIGSTOP)
+    Path(os.environ["SIGHTGLASS_RUNTIME_DIR"], "go").touch()
+    run.ends(20)
+    time.sleep(5)  # longer than the run waits for anybody, and than libzmq keeps anything
+    client.send(signal.SIGCONT)
+    assert told in " ".join(client.hears("ended"))
 
 
 def test_a_suspended_run_is_silent_and_continues_when_resumed(train):

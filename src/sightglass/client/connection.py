@@ -1,35 +1,40 @@
-"""The connection of a client to one run: a thread that owns the channel, sends messages and dispatches replies.
+"""The connection of a client to one run: a loop that owns the channel, sends messages and dispatches replies.
 
-Each request has a number, and its reply carries the same. The thread adds arriving records to the buffers of their
+Each request has a number, and its reply carries the same. The loop adds arriving records to the buffers of their
 streams, renews the lease, and checks that the run is alive: by its lock on this machine, by its silence elsewhere.
+
+A message that causes an internal error ends only the stream or the request that it belongs to.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
 from sightglass.core import codec, errors
 from sightglass.core.errors import RefusedError, RunLostError, SightglassError, TransportError, WireError
-from sightglass.core.threads import Background
+from sightglass.core.failures import Failures
+from sightglass.core.failures import message as message_of
+from sightglass.core.threads import Worker
 from sightglass.protocol import messages
 from sightglass.protocol.transport import Channel, Frames
 
 from .arrivals import arrivals
+from .presence import POLL_S, SILENCE_S, PresenceCheck
 from .record_buffer import RecordBuffer
 
 # The longest time between pings. At least four fit into a run's lease, so that a late one does not end it.
 PING_S: Final = 3.0
-# How late the thread may notice that the run's process died. Messages wake it at once.
-POLL_S: Final = 0.5
-# A run on another machine counts as lost after five pings without a word: a congested network recovers within that.
-SILENCE_S: Final = 15.0
-# The run's network thread replies within milliseconds, unless one long call of native code holds the interpreter.
+# A full queue has room again after some milliseconds.
+RETRY_S: Final = 0.005
+# A run on the same network takes the last messages within milliseconds; a stopped one is not waited for.
+LEAVE_S: Final = 1.0
+# The run's `io` loop replies within milliseconds, unless one long call of native code holds the interpreter.
 REPLY_S: Final = 10.0
 
 
@@ -72,8 +77,25 @@ class Connection:
         ended: Why the connection ended, or empty while it lasts.
     """
 
-    def __init__(self, channel: Channel, *, run: str, client: str, alive: Callable[[], bool] | None = None) -> None:
-        """Begin to talk to a run.
+    def __init__(
+        self,
+        channel: Channel,
+        *,
+        run: str,
+        client: str,
+        alive: Callable[[], bool] | None = None,
+        closed: Callable[[], bool] = lambda: False,
+        worker: type[Worker] = Worker,
+    ) -> None:
+        """Greet the run.
+
+        Args:
+            channel: Leads to the run.
+            run: The run's name, until the run itself says it.
+            client: The name of this client.
+            alive: Returns whether the run's process lives; `None` if that cannot be known, as on another machine.
+            closed: Returns whether the run was closed, once its process does not live.
+            worker: Runs the rounds.
 
         Raises:
             TransportError: No thread can be started for it.
@@ -83,8 +105,7 @@ class Connection:
         self.may_command = False
         self.ended = ""
         self._channel = channel
-        self._client = client
-        self._alive = alive
+        self._presence = PresenceCheck(alive, closed)
         self._request_numbers = itertools.count(1)
         self._send_queue: deque[Frames] = deque()
         self._pending: dict[int, PendingReply] = {}
@@ -92,14 +113,22 @@ class Connection:
         self._buffers: dict[int, list[RecordBuffer]] = {}
         self._welcome = PendingReply()
         self._closing = False
-        self._ping_s = PING_S
+        self._ping_s = math.inf  # until the run grants a lease
+        self._pinged_s = -math.inf
+        self._leave_by_s = math.inf
+        self._failures = Failures(f"The connection to run {run!r}")
         self._pid = os.getpid()
+        self._worker = worker("client", self.round, reset=self.reset, wait=channel.wait, wake=channel.wake)
+        self._worker.warns_if_starved = False
         self.send(messages.encode(messages.Hello(version=messages.VERSION, client=client)))
-        try:
-            self._thread = Background("client", self._run)
-        except RuntimeError as error:
+        if self._worker.starved:
             channel.close()
-            raise TransportError(f"Cannot connect to run {run!r}: {error}") from error
+            raise TransportError(f"Cannot connect to run {run!r}: the system starts no more threads")
+
+    @property
+    def n_failures(self) -> int:
+        """How often something failed here by an internal error."""
+        return self._failures.n + self._worker.supervised.failures.n
 
     def wait_welcome(self, timeout_s: float) -> None:
         """Wait until the run has accepted this client.
@@ -150,7 +179,7 @@ class Connection:
         if buffer is not None:
             self._opening[number] = buffer
         if self.ended:
-            self._pending.pop(number).resolve(error=RunLostError(self.ended))
+            pending.resolve(error=RunLostError(self.ended))
             return pending
         self.send(messages.encode(make(number)))
         return pending
@@ -163,7 +192,7 @@ class Connection:
         """Send a message that needs no reply; do nothing if the run has ended."""
         if not self.ended:
             self._send_queue.append(frames)
-            self._channel.wake()
+            self._worker.wake()
 
     def stream_number(self, buffer: RecordBuffer) -> int | None:
         """Return the run's number for the stream of a buffer, or `None` if the stream has ended."""
@@ -184,52 +213,96 @@ class Connection:
         if os.getpid() != self._pid:
             return
         self._closing = True
-        self._channel.wake()
-        self._thread.join(timeout_s)
+        self._worker.close(timeout_s)
 
-    def _run(self) -> None:
-        heard_s = pinged_s = time.monotonic()
-        dead = False
-        while not self._closing and not self.ended:
-            self._flush()
-            self._channel.wait(min(POLL_S, self._ping_s))
-            received = self._channel.receive()
-            for frames in received:
+    def round(self, now_s: float) -> float | None:
+        """Take messages in and hand messages out; notice that the run has gone."""
+        if not (self._closing or self.ended):
+            heard = self._take_in()
+            self._ping(now_s)
+            self._check_presence(now_s, heard=heard)
+        self._flush()
+        if self._closing:
+            self._leave(now_s)
+        if self.ended:
+            return None
+        return RETRY_S if self._send_queue else min(POLL_S, self._ping_s)
+
+    def reset(self) -> None:
+        """End the connection, because two rounds failed."""
+        self._end(f"The connection to run {self.run!r} failed: an internal error. Connect again", lost=True)
+
+    def _take_in(self) -> bool:
+        """Dispatch the messages that have arrived; return whether there were any."""
+        received = self._channel.receive()
+        for frames in received:
+            if not self.ended:
                 self._receive(frames)
-            now_s = time.monotonic()
-            if now_s - pinged_s > self._ping_s:
-                pinged_s = now_s
-                self.send(messages.encode(messages.Ping()))
-            if received:
-                heard_s = now_s
-            elif dead:  # it was before the last read of the channel: all it sent has been read
+        return bool(received)
+
+    def _ping(self, now_s: float) -> None:
+        """Renew the lease."""
+        if now_s - self._pinged_s > self._ping_s:
+            self._pinged_s = now_s
+            self._send_queue.append(messages.encode(messages.Ping()))
+
+    def _check_presence(self, now_s: float, *, heard: bool) -> None:
+        match self._presence(now_s, heard=heard):
+            case "ended":
+                self._end(f"Run {self.run!r} has ended", lost=False)
+            case "died":
                 self._end(f"Run {self.run!r} died: its process ended without closing it", lost=True)
-            elif self._alive is not None:
-                dead = not self._alive()
-            elif now_s - heard_s > SILENCE_S:
+            case "silent":
                 self._end(f"Run {self.run!r} has been silent for {SILENCE_S:.0f} s", lost=True)
-        if self._closing and not self.ended:
+
+    def _leave(self, now_s: float) -> None:
+        """Say goodbye, and end the connection when all is sent, or cannot be sent in time."""
+        if self._leave_by_s == math.inf:
+            self._leave_by_s = now_s + LEAVE_S
             self.send(messages.encode(messages.Bye()))
             self._flush()
+        if not self._send_queue or now_s >= self._leave_by_s:
             self._end(f"The connection to run {self.run!r} was closed", lost=False)
-        self._channel.close()
 
     def _flush(self) -> None:
-        while self._send_queue:
+        while self._send_queue and not self.ended:
             sent = self._channel.send(self._send_queue[0])
             if sent == "gone":
+                self._take_in()  # what the run sent before it left
                 self._end(f"Run {self.run!r} has ended", lost=False)
+            elif sent == "full":
                 return
-            if sent == "full":
-                return
-            self._send_queue.popleft()
+            else:
+                self._send_queue.popleft()
 
     def _receive(self, frames: Frames) -> None:
         try:
             message, arrays = messages.decode_from_agent(frames)
+        except WireError as error:
+            self._refuse(error)
+            return
+        try:
             self._dispatch(message, arrays)
         except WireError as error:
-            self._end(f"Run {self.run!r} sent an invalid message: {error}", lost=True)
+            self._refuse(error)
+        except Exception as error:  # noqa: BLE001  a message costs at most its own stream or request
+            self._drop(message, error)
+
+    def _refuse(self, error: WireError) -> None:
+        self._end(f"Run {self.run!r} sent an invalid message: {error}", lost=True)
+
+    def _drop(self, message: messages.FromAgent, error: Exception) -> None:
+        """End the stream and the request of a message that caused an internal error."""
+        what = f"A message ({type(message).__name__}) cannot be taken in"
+        self._failures.add(error, what)
+        problem = SightglassError(f"{what}: {message_of(error)}")
+        stream, request = getattr(message, "stream", None), getattr(message, "request", None)
+        if stream is not None:
+            for buffer in self._buffers.pop(stream, ()):
+                buffer.end(problem)
+            self.send(messages.encode(messages.Close(stream=stream)))
+        if request is not None:
+            self._refused(request, problem)
 
     def _dispatch(self, message: messages.FromAgent, arrays: Frames) -> None:
         match message:
@@ -242,10 +315,11 @@ class Connection:
             case messages.Reply(request=request, value=value):
                 self._resolve(request, codec.decode(value, arrays))
             case messages.Opened(request=request, stream=stream, tag=tag):
-                buffer = self._opening.pop(request)
-                buffer.tag = tag
-                self._buffers[stream] = [*self._buffers.get(stream, ()), buffer]
-                self._resolve(request, message)
+                buffer = self._opening.pop(request, None)
+                if buffer is not None:
+                    buffer.tag = tag
+                    self._buffers[stream] = [*self._buffers.get(stream, ()), buffer]
+                    self._resolve(request, message)
             case messages.Moved(stream=stream, to=to):
                 if stream in self._buffers:
                     self._buffers[to] = self._buffers.pop(stream)
@@ -255,9 +329,10 @@ class Connection:
                 if request in self._pending:
                     self._pending[request].note = note
             case messages.Ended(stream=stream, error=error, reason=reason, counts=counts):
+                decoded, cause = codec.decode(counts) if counts else {}, _exception(error, reason) if error else None
                 for buffer in self._buffers.pop(stream, ()):
-                    buffer.counts = codec.decode(counts) if counts else buffer.counts
-                    buffer.end(_exception(error, reason) if error else None)
+                    buffer.counts = decoded or buffer.counts
+                    buffer.end(cause)
             case messages.Bye(reason=reason):
                 self._bye(reason)
 
@@ -292,6 +367,8 @@ class Connection:
             self._end(f"Run {self.run!r} has ended", lost=False)
 
     def _end(self, reason: str, *, lost: bool) -> None:
+        if self.ended:
+            return
         self.ended = reason
         for buffer in [*itertools.chain(*self._buffers.values()), *self._opening.values()]:
             buffer.end(RunLostError(reason) if lost else None)
@@ -301,6 +378,7 @@ class Connection:
                 pending.resolve(error=RunLostError(reason))
         self._pending.clear()
         arrivals.notify()
+        self._channel.close()
 
 
 def _exception(name: str, reason: str) -> Exception:

@@ -151,8 +151,10 @@ def _connect(target: str | os.PathLike[str] | Run, timeout_s: float) -> RemoteRu
     if text.endswith(".json") or os.sep in text:
         return _connect_file(Path(text), timeout_s)
     entry = _find(text)
-    channel = ZmqChannel(_address(entry))
-    connection = Connection(channel, run=entry.name, client=_client_name(), alive=lambda: discovery.alive(entry.id))
+    connection = Connection(
+        ZmqChannel(_address(entry)), run=entry.name, client=_client_name(),
+        alive=lambda: discovery.alive(entry.id), closed=lambda: discovery.was_closed(entry.id),
+    )  # fmt: skip
     return _started(connection, timeout_s)
 
 

@@ -50,7 +50,8 @@ class Statistics:
         last_error: The last failure, or empty.
         stride: The run evaluates only events whose number is a multiple of this.
         spent_s: The time the run has spent on the query, in seconds.
-        n_failures: How often a part of the run itself failed in the background; `describe` shows which, and why.
+        n_failures: How often a part of the run itself failed in the background, which `describe` names, or this
+            client's connection, which a warning names.
     """
 
     n_records: int

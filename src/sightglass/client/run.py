@@ -304,4 +304,5 @@ class _SubscriptionProducer:
             entries: Sequence[Counts] = self._connection.wait_reply(self._connection.start_query("statistics"))
             stream = self._connection.stream_number(self._buffer)
             self._buffer.counts = next((entry for entry in entries if entry["stream"] == stream), self._buffer.counts)
-        return self._buffer.counts
+        counts = self._buffer.counts
+        return {**counts, "n_failures": counts.get("n_failures", 0) + self._connection.n_failures}

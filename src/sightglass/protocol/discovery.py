@@ -2,7 +2,8 @@
 
 `ID.lock` is locked by the run's process for as long as it lives: a POSIX record lock, which the system frees when the
 process dies, and which a forked child does not inherit. `ID.json` has the address of the run, `ID.sock` is the socket.
-An entry whose lock is free belongs to a dead run; the first process that finds it deletes it.
+An entry whose lock is free belongs to a dead run; the first process that finds it deletes it. A run that is closed
+leaves its entry as `ID.closed`, for clients that missed its goodbye.
 
 The folder is the first of these that is usable: `SIGHTGLASS_RUNTIME_DIR`, `XDG_RUNTIME_DIR/sightglass`, and
 `sightglass-UID` in the system's folder for temporary files.
@@ -13,11 +14,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import getpass
-import itertools
 import os
 import stat
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,9 @@ MAX_ENTRY_BYTES = 1_000_000
 MAX_SOCKET_PATH = 107
 SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # what this process lacks says nothing about a file
 SUFFIXES = (".sock", ".json", ".json.new", ".lock")
+CLOSED = ".closed"
+CLOSED_S = 3600.0  # a client looks a second after the run's end, unless it was stopped, or the machine slept
+MAX_CLOSED = 1_000  # of runs that ended within that time; a small file each
 
 if sys.platform == "win32":
     import msvcrt
@@ -157,7 +161,12 @@ def hold(id: str, path: Path) -> None:
 
 
 def unregister(id: str, path: Path) -> None:
-    """Remove a run of this process."""
+    """Remove a run of this process; if it was registered, note that it was closed."""
+    with contextlib.suppress(OSError):  # the note needs neither room on the disk nor a descriptor
+        entry = path / f"{id}.json"
+        os.utime(entry)
+        entry.replace(path / f"{id}{CLOSED}")
+        _forget_closed(path)
     for suffix in SUFFIXES[:-1]:
         with contextlib.suppress(OSError):
             (path / f"{id}{suffix}").unlink()
@@ -176,14 +185,16 @@ def entries() -> list[LiveRun]:
     """
     found: dict[str, LiveRun] = {}
     try:
-        for file in itertools.chain(*map(_files, _places())):
-            entry = _read(file)
-            if entry is None or entry.id in found:
-                continue
-            if alive(entry.id, file.parent):
-                found[entry.id] = entry
-            else:
-                _clean(entry.id, file.parent)
+        for path in _places():
+            _forget_closed(path)
+            for file in _files(path, "*.json"):
+                entry = _read(file)
+                if entry is None or entry.id in found:
+                    continue
+                if alive(entry.id, path):
+                    found[entry.id] = entry
+                else:
+                    _clean(entry.id, path)
     except OSError as error:
         raise TransportError(f"Cannot read the live runs: {error}") from error
     return sorted(found.values(), key=lambda entry: -entry.started)
@@ -210,14 +221,32 @@ def alive(id: str, path: Path | None = None) -> bool:
     return False
 
 
-def _files(path: Path) -> list[Path]:
-    """Return the entries in a folder, if it is this user's."""
+def was_closed(id: str) -> bool:
+    """Return whether a run of this machine, which is not alive, was closed within the last hour."""
+    return any((place / f"{id}{CLOSED}").exists() for place in _candidates())
+
+
+def _forget_closed(path: Path) -> None:
+    """Delete the notes of runs that were closed long ago, and the oldest if there are too many."""
+    notes: list[tuple[float, Path]] = []
+    for note in _files(path, f"*{CLOSED}"):
+        with contextlib.suppress(OSError):  # another process deletes them, too
+            notes.append((note.stat().st_mtime, note))
+    old_s = time.time() - CLOSED_S
+    for n, (noted_s, note) in enumerate(sorted(notes, reverse=True)):
+        if n >= MAX_CLOSED or noted_s < old_s:
+            with contextlib.suppress(OSError):
+                note.unlink()
+
+
+def _files(path: Path, pattern: str) -> list[Path]:
+    """Return the files of some kind in a folder, if it is this user's."""
     try:
         status = path.lstat()
     except OSError:
         return []
     own = stat.S_ISDIR(status.st_mode) and (not hasattr(os, "getuid") or status.st_uid == os.getuid())
-    return sorted(path.glob("*.json")) if own else []
+    return sorted(path.glob(pattern)) if own else []
 
 
 def _read(file: Path) -> LiveRun | None:
