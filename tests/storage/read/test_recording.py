@@ -427,3 +427,22 @@ def test_looking_for_changes_reads_nothing(
     assert not opened.changed()
     written.write([99], number=19)
     assert opened.changed()
+
+
+def test_rows_that_the_next_file_of_a_process_repeats_are_shown_once(tmp_path: Path) -> None:
+    """A write took effect although it failed, and could not be taken back."""
+    written = Written(tmp_path / "run")
+    written.write([0, 1], [2, 3], [4])
+    written.write([2, 3], number=1, index=2)
+    written.write([4, 5, 6], number=1, index=4)  # compacted since then
+    with Recording(tmp_path / "run") as recording:
+        assert [record.index for record in recording.series("loss")] == list(range(7))
+        assert recording.series("loss").steps.tolist() == list(range(7))
+
+
+def test_a_query_that_is_recorded_a_second_time_hides_nothing(tmp_path: Path) -> None:
+    written = Written(tmp_path / "run")
+    written.write([0, 1], [2, 3], name=STREAM)
+    written.write([10, 11], name=STREAM, number=1, index=0)
+    with Recording(tmp_path / "run") as recording:
+        assert recording.series(STREAM).steps.tolist() == [0, 1, 2, 3, 10, 11]

@@ -25,7 +25,7 @@ from sightglass.core.columns import Columns
 from sightglass.core.errors import DamagedError, QueryError
 from sightglass.query.parser import as_query
 from sightglass.storage.format.block import Key
-from sightglass.storage.format.block_entries import ROW, BlockEntries
+from sightglass.storage.format.block_entries import ROW, BlockEntries, IndexRows
 
 from .record_file import RecordFile
 
@@ -134,37 +134,35 @@ def make(groups: Sequence[Group], limits: Sequence[float], shifts: Sequence[int]
     end: int | None = None
     for number, ((_, mine), limit) in enumerate(zip(groups, limits, strict=True)):
         visible = []
-        for source in mine:
-            pieces = _visible(source, limit)
+        for place, source in enumerate(mine):
+            pieces = _once(source, _visible(source, limit), mine[place + 1 :])
             pieces["group"], pieces["source"] = number, len(sources)
             sources.append(source)
             visible.append(pieces)
         joined = np.concatenate(visible) if visible else parts[0]
         if len(joined):
-            if mine[-1][0].dialect == "sightglass":  # other programs' numbers may begin again in each file
-                joined = _once(joined)
             if end is not None:
                 joined["index"] += end - joined["index"][0]
             end = int(joined["index"][-1] + joined["high"][-1] - joined["low"][-1])
         parts.append(joined)
     pieces = np.concatenate(parts)
-    return VisibleRows(sources, pieces, np.cumsum(_n_rows(pieces)), list(shifts))
+    return VisibleRows(sources, pieces, np.cumsum(pieces["high"] - pieces["low"]), list(shifts))
 
 
-def _once(pieces: Pieces) -> Pieces:
-    """Return the pieces of one process without the rows that a later one has, too."""
-    following = np.minimum.accumulate(pieces["index"][::-1])[::-1][1:]
-    if not (pieces["index"][:-1] + _n_rows(pieces)[:-1] > following).any():
+def _once(source: Source, pieces: Pieces, later: Sequence[Source]) -> Pieces:
+    """Return the pieces of a file without those that the next file of its process repeats."""
+    part, entries = source
+    following = next((others.rows[0] for _, others in later if len(others)), None)
+    # Numbers begin again where a query is recorded a second time, and in each file of other programs.
+    if following is None or part.dialect != "sightglass" or not _repeats(following, entries.rows[-1:]).any():
         return pieces
-    pieces = pieces.copy()
-    pieces["high"][:-1] = np.minimum(pieces["high"][:-1], pieces["low"][:-1] + following - pieces["index"][:-1])
-    return pieces[_n_rows(pieces) > 0]
+    return pieces[~_repeats(following, entries.rows[pieces["entry"]])]
 
 
-def _n_rows(pieces: Pieces) -> npt.NDArray[np.int64]:
-    """Return how many rows each piece has."""
-    counts: npt.NDArray[np.int64] = pieces["high"] - pieces["low"]
-    return counts
+def _repeats(row: np.void, earlier: IndexRows) -> npt.NDArray[np.bool_]:
+    """Return which blocks have no record from before the first one of another block."""
+    found: npt.NDArray[np.bool_] = (earlier["index"] >= row["index"]) & (earlier["first_wall"] >= row["first_wall"])
+    return found
 
 
 def _visible(source: Source, limit: float) -> Pieces:
