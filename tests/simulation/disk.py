@@ -280,12 +280,17 @@ class Disk:
 
 
 class DiskFile:
-    """An open file of a `Disk`."""
+    """An open file of a `Disk`.
+
+    Attributes:
+        path: The name that it was opened by.
+        closed: Whether it was closed.
+    """
 
     def __init__(self, disk: Disk, path: Path, node: _Node) -> None:
         """Open a file."""
         self._disk = disk
-        self._path = path
+        self.path = path
         self._node = node
         self.closed = False
 
@@ -312,7 +317,7 @@ class DiskFile:
         with self._calling("write", data) as fault:
             part = self._disk.fitting(data[: fault.n_bytes])
             if not part:
-                raise error(errno.ENOSPC, self._path)
+                raise error(errno.ENOSPC, self.path)
             self._node.change(self._node.data + part, self._disk.now())
             return len(part)
 
@@ -330,12 +335,12 @@ class DiskFile:
         """Close the file. Calling it again does nothing."""
         if not self.closed:
             self.closed = True  # an error changes nothing about that, on Linux
-            with self._disk.calling("close", self._path):
+            with self._disk.calling("close", self.path):
                 pass
 
     def _calling(self, operation: Operation, data: bytes = b"") -> contextlib.AbstractContextManager[Fault]:
-        assert not self.closed, f"{operation} of {self._path}, which is closed"
-        return self._disk.calling(operation, self._path, data)
+        assert not self.closed, f"{operation} of {self.path}, which is closed"
+        return self._disk.calling(operation, self.path, data)
 
 
 def error(code: int, path: Path) -> OSError:

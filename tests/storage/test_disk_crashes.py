@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from tests.simulation.disk import CODES, Call, Disk, Fault, Loss
+from tests.simulation.disk import CODES, Call, Disk, DiskFile, Fault, Loss
 
 from sightglass.storage.run_file import NAME
 
@@ -31,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("small")
 CHANGES = {"create", "write", "truncate", "sync", "link", "replace", "remove", "close"}
 FULL = Fault(code=errno.ENOSPC, applied=True, n_bytes=30)
 LOSSES: tuple[Loss, ...] = ("none", "unsynced", "zeros", "random", "random", "random")
-SETTLED = {9, 19}  # the steps after which everything so far is on the disk
+SETTLED = {5, 11, 17, 23}  # the steps after which everything so far is on the disk
 
 
 Losses = tuple[Loss, int]
@@ -62,7 +64,7 @@ def moments(*losses: Losses) -> tuple[Training, list[Moment]]:
 
     Some writes fail after a part, so files are cut off, too; and a reader leaves indexes beside the files.
     """
-    training = start(lambda call: FULL if call.operation == "write" and call.n_of_operation % 9 == 4 else None)
+    training = start(full_now_and_then())
     found: list[Moment] = []
     settled: Rows = {}
     disk = training.disk
@@ -94,7 +96,19 @@ def moments(*losses: Losses) -> tuple[Training, list[Moment]]:
     training.confirm(training.writer.close)
     training.directory.end(lambda: training.about)
     assert settled
+    assert sum(moment.call.operation == "replace" and moment.call.path.suffix == ".new" for moment in found) >= 2
     return training, found
+
+
+def full_now_and_then() -> Callable[[Call], Fault | None]:
+    """Return a plan by which each fourth write to a record file is not whole."""
+    n_writes = itertools.count(1)
+
+    def plan(call: Call) -> Fault | None:
+        is_record = call.operation == "write" and call.path.suffix == ".sgr"
+        return FULL if is_record and next(n_writes) % 4 == 0 else None
+
+    return plan
 
 
 def check(training: Training, moment: Moment) -> None:
@@ -109,26 +123,35 @@ def check(training: Training, moment: Moment) -> None:
         assert not described or recording.info.id == training.about.id, "run.json is there in part"
 
 
-def test_a_process_that_is_killed_loses_what_it_had_not_written() -> None:
-    training, found = moments()
-    assert {moment.call.operation for moment in found} == CHANGES
+def check_all(training: Training, found: list[Moment]) -> None:
     for moment in found:
         try:
             check(training, moment)
         except BaseException as error:
             error.add_note(str(moment.call))
             raise
+
+
+def test_a_process_that_is_killed_loses_what_it_had_not_written() -> None:
+    training, found = moments()
+    assert {moment.call.operation for moment in found} == CHANGES
+    check_all(training, found)
 
 
 @pytest.mark.parametrize("losses", [("unsynced", 0), ("zeros", 0), ("random", 0), ("random", 1), ("random", 2)])
 def test_a_machine_that_fails_loses_what_was_not_on_the_disk(losses: Losses) -> None:
     training, found = moments(losses)
-    for moment in found:
-        try:
-            check(training, moment)
-        except BaseException as error:
-            error.add_note(str(moment.call))
-            raise
+    check_all(training, found)
+
+
+@pytest.mark.parametrize("path", [".json", ".new"])
+def test_a_file_that_was_not_synced_before_its_rename_is_found(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    """The test above would notice if the description of the run, or a compacted file, were replaced too early."""
+    sync = DiskFile.sync
+    monkeypatch.setattr(DiskFile, "sync", lambda self: None if path in self.path.name else sync(self))
+    training, found = moments(("unsynced", 0))
+    with pytest.raises(AssertionError):
+        check_all(training, found)
 
 
 def test_another_process_continues_where_one_was_killed() -> None:
