@@ -16,6 +16,7 @@ from sightglass.training.controls import Action, Control
 from sightglass.training.telemetry import Telemetry
 
 from .inputs import split
+from .query import check_error
 from .wire import header
 
 PEERS = 0b11  # who sends a message: one of four, to which nobody owes anything
@@ -118,7 +119,10 @@ def _attack(run: Run, parts: list[bytes]) -> None:
 
 
 def _check(run: Run) -> None:
-    """Check what the good client was sent."""
+    """Check what the good client was sent, and that nothing failed inside."""
+    assert run.agent.failures.n == 0, run.agent.failures.last
+    for subscription in run.telemetry.subscriptions.active.values():
+        check_error(subscription)
     got = [float(value) for columns in run.received if isinstance(columns, Columns) for value in columns.values]
     assert got == [float(i) for i in range(run.n_events)], got
     run.received.clear()

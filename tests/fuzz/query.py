@@ -62,7 +62,7 @@ def evaluate(asked: Query) -> None:
             subscription.boundary("epoch")
     subscription.end_group()
     subscription.finish()
-    assert not str(subscription.last_error).startswith(BUGS), subscription.last_error
+    check_error(subscription)
     rows = subscription.take_rows()
     if rows:
         with contextlib.suppress(UnsendableError):
@@ -70,6 +70,11 @@ def evaluate(asked: Query) -> None:
                 block, buffers = messages.decode_from_agent(frames)
                 assert isinstance(block, messages.Block)
                 messages.decode_block(block, buffers)
+
+
+def check_error(subscription: Subscription) -> None:
+    """Check that a query failed, if it did, for a reason that its author can do something about."""
+    assert not str(subscription.last_error).startswith(BUGS), f"{subscription.query}: {subscription.last_error}"
 
 
 def _not_on_a_device(*args: Any) -> None:
