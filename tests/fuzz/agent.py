@@ -24,7 +24,7 @@ VIEWER = 0b100  # the sender may not command
 BUFFER = 0b1000  # the next part is a buffer of this message
 LATER = 0b1_0000  # then five seconds pass: three of them end a lease
 GROUP = 0b10_0000  # then an epoch ends
-MAX_MESSAGES = 32  # each is followed by an event, on which all open queries are evaluated
+MAX_MESSAGES = 12  # each is followed by an event, on which all open queries are evaluated
 
 GOOD = b"good"
 
@@ -49,7 +49,8 @@ class Run:
         self.clock = Clock()
         self.telemetry = Telemetry(clock=self.clock, budget=None)
         queue = self.telemetry.commands.queue
-        queue.controls["lr"] = Control("lr", 0.1)
+        for control in (Control("lr", 0.1, min=0, max=1), Control("n", 3), Control("on", True), Control("how", "a")):
+            queue.controls[control.name] = control
         queue.actions["f"] = Action("f", lambda *values: values)
         self.agent = Agent(self.telemetry, run="job", id="abc", clock=self.clock, functions={"f": lambda x: x})
         self.received: list[Any] = []

@@ -13,12 +13,14 @@ import msgspec
 import numpy as np
 
 from sightglass.core import codec
+from sightglass.core.columns import Columns
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text
 from sightglass.protocol import messages
 from sightglass.query.functions import FUNCTIONS
 from sightglass.query.stages import REDUCERS, STAGES, WINDOWS
 from sightglass.storage.foreign import mindspore, tensorboard
 from sightglass.storage.format import index as index_file
+from sightglass.storage.format.block import Key, Kind, encode
 from sightglass.storage.format.png import encode_png
 from sightglass.storage.read.segment_reader import SegmentReader
 
@@ -82,7 +84,8 @@ def seeds() -> Mapping[str, list[bytes]]:
         "segment": [record_file(), record_file()[:300]],
         "blocks": [*payloads(), join(*payloads())],
         "index": [_index()],
-        "foreign": [path.read_bytes()[:6144] for path in sorted(FIXTURES.glob("*.out.events"))],
+        "recording": _recordings(logged["tensorboard"]),
+        "foreign": [path.read_bytes()[:2048] for path in sorted(FIXTURES.glob("*.out.events"))],
         "events": [b"\0" + join(*logged["mindspore"]), b"\xff" + join(*logged["tensorboard"])],
         "event": [*logged["mindspore"], *logged["tensorboard"]],
         "picture": [encode_png(np.zeros((2, 3, n), np.uint8))[:60] for n in (1, 3, 4)] + [GIF, JPEG],
@@ -132,12 +135,40 @@ def _conversations() -> list[bytes]:
     best = _json(messages.Open(request=7, query="best.value.mean(every=2)"))
     return [
         *(_part(i % 4 | (VIEWER if i % 3 == 0 else 0), one) for i, one in enumerate(every)),
-        join(*(_part(0, one) for one in opened[:24])),
+        *(join(*(_part(i % 4, one) for i, one in enumerate(opened[n : n + 8]))) for n in range(0, len(opened), 8)),
+        join(*(_part(0, _set(name, value)) for name in ("lr", "n", "on", "how") for value in (0.5, "b", False))),
         join(*(_part(GROUP, one) for one in opened[5:12]), _part(0, _json(messages.EndGroup(request=1, stream=2)))),
         join(_part(0, pause), _part(1, every[0]), *(_part(LATER, every[1]) for _ in range(4)), _part(0, every[3])),
-        join(_part(0, publish), _part(1, best), *(_part(0, *block) for block in _blocks()), _part(0, every[2])),
+        join(
+            _part(0, publish),
+            _part(1, best),
+            *(_part(0, *block) for block in _blocks() if len(block) == 1),
+            _part(0, every[2]),
+        ),
         join(_part(2, opened[0]), _part(2, _json(messages.Close(stream=1))), _part(2 | GROUP, every[3])),
     ]
+
+
+def _set(name: str, value: Any) -> bytes:
+    return _json(messages.RunCommand(request=5, kind="set", name=name, value=codec.encode(value)[0]))
+
+
+def _recordings(foreign: list[bytes]) -> list[bytes]:
+    """Return the payloads of run directories, each after the number of its file."""
+    ours = payloads()
+    several = [_series("logged"), _series("groups")]
+    return [
+        *(join(b"\0" + one, b"\1" + one, b"\2" + one) for one in ours),
+        *(join(*(bytes([i % 3]) + one for i, one in enumerate(some))) for some in several),
+        *(b"\3" + one for one in foreign),
+    ]
+
+
+def _series(kind: Kind) -> list[bytes]:
+    """Return three blocks of one series."""
+    rows = [np.arange(n, n + 2) for n in (0, 2, 4)]
+    columns = [Columns(index=int(n[0]), steps=n, wall_times=n + 0.5, values=n * 1.5, ordinals=n) for n in rows]
+    return [b"".join(map(bytes, encode(Key(kind=kind, tag="loss"), each, segment=3))) for each in columns]
 
 
 def _index() -> bytes:

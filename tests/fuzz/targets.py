@@ -15,6 +15,7 @@ from sightglass.storage.format.png import picture as read_picture
 from .agent import agent
 from .foreign import event, events, foreign, picture
 from .query import query, slice_text
+from .recording import recording
 from .records import blocks, index, runfile, segment
 from .wire import page, value, wire
 
@@ -40,12 +41,13 @@ class Target:
 
 TARGETS: Mapping[str, Target] = {
     "wire": Target(wire, 8192),
-    "agent": Target(agent, 8192, "query.dict"),
+    "agent": Target(agent, 2048, "query.dict"),
     "codec": Target(value, 8192),
     "segment": Target(segment, 8192),
     "blocks": Target(blocks, 8192),
     "index": Target(index, 4096),
-    "foreign": Target(foreign, 6144),
+    "recording": Target(recording, 6144),
+    "foreign": Target(foreign, 4096),
     "events": Target(events, 8192),
     "event": Target(event, 4096),
     "picture": Target(picture, 512),

@@ -21,6 +21,7 @@ DEEP = {
     "segment": "sightglass.storage.read.segment_reader.raw_values",
     "blocks": "sightglass.storage.format.block._unpack",
     "index": "sightglass.storage.format.index._is_sound",
+    "recording": "sightglass.storage.write.merge.Merge.finish_all",
     "foreign": "sightglass.storage.foreign.event_file.EventFile._read",
     "events": "sightglass.storage.foreign.event_file.EventFile._raw",
     "event": "sightglass.storage.format.tensor_proto.from_raw",
