@@ -18,8 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-
 from sightglass.core.codec import Buffer, encode
 from sightglass.core.errors import UnsendableError
 from sightglass.core.values import array_kind, is_container, rebuild, to_host
@@ -59,6 +57,19 @@ class Arena:
                     self._free[i : i + 1] = [(start + size, length - size)] if length > size else []
                     return Region(self, start, size)
         return None
+
+    def write(self, start: int, data: Buffer) -> None:
+        """Copy bytes into a region.
+
+        Through the descriptor, a lack of memory or disk is an error; through the map, it would end the process.
+
+        Raises:
+            OSError: They do not fit.
+        """
+        view = memoryview(data).cast("B")
+        while len(view):
+            n = os.pwrite(self.descriptor, view, start)
+            view, start = view[n:], start + n
 
     def view(self, start: int, n_bytes: int) -> memoryview:
         """Return a region as memory."""
@@ -115,15 +126,17 @@ class Snapshot:
             places.append(places[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
         self._region = arena.take(places[-1]) if buffers else None
         self.in_band: list[Buffer] = []
-        if self._region is None:
-            self.spans = [(IN_BAND, size) for size in sizes]
-            self.in_band = [bytearray(buffer) for buffer in buffers]
-            return
-        start = self._region.start
-        self.spans = [(start + place, size) for place, size in zip(places, sizes, strict=False)]
-        for (at, size), buffer in zip(self.spans, buffers, strict=True):
-            # NumPy releases the interpreter's lock meanwhile.
-            np.copyto(np.frombuffer(arena.view(at, size), np.uint8), np.frombuffer(buffer, np.uint8))
+        if self._region is not None:
+            start = self._region.start
+            self.spans = [(start + place, size) for place, size in zip(places, sizes, strict=False)]
+            try:
+                for (at, _), buffer in zip(self.spans, buffers, strict=True):
+                    arena.write(at, buffer)
+                return
+            except OSError:
+                self.release()
+        self.spans = [(IN_BAND, size) for size in sizes]
+        self.in_band = [bytearray(buffer) for buffer in buffers]
 
     def buffers(self) -> Sequence[Buffer]:
         """Return the bytes of the large arrays."""
