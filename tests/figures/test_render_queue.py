@@ -32,6 +32,7 @@ class SteppedRenderer:
     def put(self, job):
         self.jobs.append(job)
         self.put_ids.append(job.message.step)
+        return True
 
     def draw(self):
         job = self.jobs.pop(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ UNREACHABLE = "Run 'job' continues, but can be reached by no other process: "
 NOT_ENDED = "Cannot note the end of run 'job': "
 TCP_ONLY = "Run 'job' continues, but can be reached over TCP only: "
 NOT_WRITTEN = "Records cannot be written now and wait in memory: "
+DRAWN_HERE = "Drawing in a thread of this process, because no process can be started for figures: "
 UNREADABLE = "sightglass.core.errors.RunNotFoundError: Cannot read the connection file "
 REFUSED = "sightglass.core.errors.TransportError: "
 
@@ -157,6 +159,63 @@ while not run.stopping:
 run.close()
 """
 
+FIGURES = """
+import matplotlib.backends.backend_agg, matplotlib.figure, matplotlib.pyplot, cloudpickle
+import sightglass.figures.plotter, sightglass.training.run_figures
+
+def draw(x):
+    figure = matplotlib.figure.Figure(figsize=(2, 1))
+    figure.subplots().plot(x)
+    return figure
+
+def draw_all(found):
+    run = sg.init("job", dir="runs")
+    found["reachable"] = run.reachable
+    for step in range(2):
+        run.figure("f", draw, np.arange(30_000.0), step=step)
+    plotter = sightglass.figures.plotter.Plotter(save="png", save_dir="out")
+    found["plotted"] = [outcome_of(lambda: plotter.plot(draw, np.arange(30_000.0), step=step)) for step in range(2)]
+    found["closed"] = [outcome_of(plotter.close), outcome_of(run.close)]
+    count = plotter.statistics()
+    found["counts"] = [count.n_drawn, count.n_failed, count.n_dropped, count.n_waiting]
+    found["directory"] = str(run.directory.absolute())
+
+sweep(draw_all)
+"""
+
+LOWERED = """
+def lower(found):
+    resource.setrlimit(resource.RLIMIT_NPROC, (1_000, 1_000))
+    run = sg.init("job", dir="runs", record=["batch.x"], budget=None)
+    found["reachable"] = run.reachable
+    resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+    for step in range(N_STEPS):
+        run.observe("batch", step=step, x=float(step))
+        run.log({"a": float(step)}, step=step)
+        if step % 10 == 0:
+            found["inside"] = outcome_of(lambda: sg.connect(run))
+    found["flush"] = outcome_of(run.flush)
+    found["close"] = outcome_of(run.close)
+    found["directory"] = str(run.directory.absolute())
+    found["directories"] = os.listdir("runs")
+
+LIMITS, limit = [0], lambda n: None
+sweep(lower)
+"""
+
+NO_ROOM = """
+import tempfile
+os.__dict__.pop("memfd_create", None)  # as on systems without it, where shared memory is a file
+tempfile.tempdir = sys.argv[1]
+from sightglass.figures.snapshot import Arena, Snapshot
+arena = Arena(64 * 2**20)
+os.chdir("/")
+value = np.arange(1_000_000.0)
+snapshots = [Snapshot({"x": value}, arena) for _ in range(3)]
+say("sizes", *(sum(len(memoryview(buffer)) for buffer in snapshot.buffers()) for snapshot in snapshots))
+say("shared", *(not snapshot.in_band for snapshot in snapshots))
+"""
+
 Outcomes = list[dict[str, Any]]
 Sweep = Callable[..., Outcomes]
 
@@ -178,6 +237,7 @@ def sweep(start: Start, runtime: Path) -> Iterator[Sweep]:
         child = start(FORKS + script, *command, OPENBLAS_NUM_THREADS="1")
         outcomes = [json.loads(" ".join(child.hears("outcome", 120))) for _ in limits]
         assert child.ends() == 0
+        child.may_complain = kind == "memory"  # libraries do, in the renderer's process
         return outcomes
 
     return sweep
@@ -288,3 +348,58 @@ def test_a_client_is_refused_and_the_run_stays(
     with sg.connect(connection_file) as client:
         client.stop()
     assert run.ends() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "limits"),
+    [
+        ("container", range(1, 11)),
+        ("descriptors", range(0, 48, 8)),
+        ("memory", [*range(0, 320 * MIB, 64 * MIB), 8192 * MIB]),
+    ],
+)
+def test_figures_are_drawn_here_or_counted(sweep: Sweep, kind: str, limits: Sequence[int]) -> None:
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("cloudpickle")
+    outcomes = sweep(FIGURES, kind, limits)
+    for outcome in outcomes:
+        assert "raised" not in outcome, f"{outcome}"
+        assert (outcome["status"], outcome["left"]) == (0, []), f"{outcome}"
+        for said in outcome["plotted"]:  # as documented; the default
+            assert said is None or said.startswith("sightglass.core.errors.FigureErrors: "), f"{outcome}"
+        n_drawn, n_failed, n_dropped, n_waiting = outcome["counts"]
+        assert (n_drawn + n_failed + n_dropped, n_waiting) == (2, 0), f"{outcome}"
+        if kind == "container":  # whoever waits for the figures draws them
+            assert (n_drawn, outcome["closed"]) == (2, [None, None]), f"{outcome}"
+            with sg.open(outcome["directory"]) as recorded:
+                assert recorded.series("f").n == 2, f"{outcome}"
+        n_told = sum(DRAWN_HERE in message for message in outcome["told"])
+        assert n_told <= 2, f"{outcome}"  # once for each plotter
+    assert outcomes[0]["told"] != []
+    assert outcomes[-1]["counts"] == [2, 0, 0, 0]
+    assert not any(DRAWN_HERE in message for message in outcomes[-1]["told"])
+
+
+def test_a_limit_that_is_reached_later_costs_nothing_else(sweep: Sweep) -> None:
+    (outcome,) = sweep(LOWERED, "user", [0])
+    assert outcome["reachable"]
+    assert outcome["inside"].startswith(REFUSED)
+    assert all(message.startswith("sightglass-writer: its work is done when") for message in outcome["told"])
+    check({**outcome, "told": []})
+    with sg.open(outcome["directory"]) as recorded:
+        assert recorded.series("a").n == recorded.series("batch.x").n == N_STEPS
+
+
+def test_a_full_folder_of_temporary_files_does_not_end_the_process(start: Start, runtime: Path) -> None:
+    (place := runtime / "full").mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=10m", "none", str(place)]
+    if os.getuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("file systems cannot be mounted here")
+    try:
+        child = start(NO_ROOM, str(place))
+        assert child.hears("sizes") == ["8000000"] * 3
+        assert child.hears("shared") == ["True", "False", "False"]
+        assert child.ends() == 0
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)

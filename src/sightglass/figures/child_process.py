@@ -11,7 +11,8 @@ Theory of operation:
    before it has started any job is not started again.
 4. A child that draws one figure for longer than `limit_s` is killed by a thread that waits for it. That figure is given
    up, and the others are drawn.
-5. In a forked copy of this process, the ends of the pipes are closed: the child must see when this process ends.
+5. Where the system lacks what a child needs, `put` refuses jobs, and they are drawn in this process.
+6. In a forked copy of this process, the ends of the pipes are closed: the child must see when this process ends.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import IO, Any, Final
 
 from sightglass.core.codec import Buffer
 from sightglass.core.errors import WireError
+from sightglass.core.resources import shortage
 from sightglass.core.threads import UNTIL_WOKEN, Background, Worker
 
 from . import pipe
@@ -40,6 +42,8 @@ from .snapshot import Arena
 MAX_DEATHS: Final = 2  # one death may be an accident, such as a lack of memory
 STARTING_S: Final = 60.0  # importing Matplotlib from a busy network file system takes tens of seconds
 WRITABLE_S: Final = 0.5  # how soon the sender sees that the child has been replaced
+N_THREADS: Final = 4  # the child, the thread it reads with, and the two of this process that send and receive
+N_DESCRIPTORS: Final = 16  # the pipes of a child, also while it is started
 
 ENVIRONMENT: Final = {
     "SIGHTGLASS_MODE": "disabled",
@@ -57,7 +61,12 @@ ENVIRONMENT: Final = {
 
 
 class ChildRenderer:
-    """Draws in a child process."""
+    """Draws in a child process.
+
+    Attributes:
+        lack: Why no child can be started, or empty.
+        n_started: How many children were started.
+    """
 
     def __init__(self, finished: Finished, *, arena: Arena, limit_s: float) -> None:
         """Start no child yet.
@@ -84,6 +93,7 @@ class ChildRenderer:
         self._receiver: Background | None = None
         self._unsent: deque[memoryview] = deque()
         self._sender = Worker("figures-send", self._send)
+        self.lack = ""
         self.n_started = 0
 
     @property
@@ -91,24 +101,30 @@ class ChildRenderer:
         """The child's process id, or `None`."""
         return self._child.pid if self._child is not None else None
 
-    def put(self, job: RenderJob) -> None:
-        """Draw a job after those that were put before; never waits."""
+    def put(self, job: RenderJob) -> bool:
+        """Draw a job after those that were put before; never waits. Return `False` if no child can be started."""
         with self._lock:
-            if not self._given_up:
-                self._jobs[job.message.id] = job
-                if self._child is None:
-                    self._start()
-                else:
-                    self._write(pipe.frame(job.message, job.copied.in_band))
-            else:
+            if self.lack:
+                return False
+            if self._given_up:
                 self._lost.append((job, self._given_up))
+            else:
+                self._jobs[job.message.id] = job
+                if self._child is not None:
+                    self._write(pipe.frame(job.message, job.copied.in_band))
+                elif not self._start():
+                    del self._jobs[job.message.id]
+                    return False
         self._report_lost()
+        return True
 
     def check(self) -> None:
         """Kill a child that takes too long for one figure; give up if the receiving thread has failed."""
         with self._lock:
             if self._receiver is not None and not self._receiver.alive and self._jobs:
                 self._give_up(f"results cannot be received: {self._receiver.error!r}")
+            if self._sender.starved:
+                self._push()
         self._report_lost()
         with self._lock:
             if not self._jobs or self._child is None or self._child.poll() is not None:
@@ -144,23 +160,29 @@ class ChildRenderer:
 
     # Under the lock
 
-    def _start(self) -> None:
-        """Start a child, and send it every open job."""
+    def _start(self) -> bool:
+        """Start a child, and send it every open job; return whether it could be started."""
         self._drawing_id = None
         self._since_s = time.monotonic()
         self._unsent.clear()
+        self.lack = shortage(n_threads=N_THREADS, n_descriptors=N_DESCRIPTORS)
         try:
-            self._child = _spawn(self._arena)
-        except OSError as error:
-            self._child = None
-            self._give_up(f"no renderer can be started: {error}")
-            return
+            self._child = None if self.lack else _spawn(self._arena)
+            if self._receiver is None and self._child is not None:
+                self._receiver = Background("figures-receive", self._receive)
+        except (OSError, RuntimeError) as error:  # another process took what was free, or there is no interpreter
+            self.lack = str(error)
+        if self.lack:
+            child, self._child = self._child, None
+            if child is not None:
+                child.kill()
+                child.communicate()
+            return False
+        assert self._child is not None
         self.n_started += 1
         if os.name == "posix":
             assert self._child.stdin is not None
             os.set_blocking(self._child.stdin.fileno(), False)
-        if self._receiver is None:
-            self._receiver = Background("figures-receive", self._receive)
         start = StartRenderer(
             path=list(sys.path), arena=self._arena.descriptor, arena_bytes=self._arena.n_bytes, limit_s=self._limit_s
         )
@@ -171,17 +193,23 @@ class ChildRenderer:
             self._write(pipe.frame(StopRenderer()))
             if not self._unsent:
                 self._close_pipe()
+        return True
 
     def _write(self, parts: list[Buffer]) -> None:
         """Write as much as the pipe takes at once, and leave the rest to the sending thread."""
-        for part in parts:
-            left = memoryview(part).cast("B")
-            if not self._unsent and os.name == "posix":
-                left = left[self._written(left) :]
-            if len(left):
-                self._unsent.append(left)
+        self._unsent += [memoryview(part).cast("B") for part in parts]
+        self._push()
         if self._unsent:
             self._sender.wake()
+
+    def _push(self) -> None:
+        """Write as much as the pipe takes at once."""
+        while self._unsent and os.name == "posix":
+            n = self._written(self._unsent[0])
+            if n < len(self._unsent[0]):
+                self._unsent[0] = self._unsent[0][n:]
+                return
+            self._unsent.popleft()
 
     def _written(self, data: memoryview) -> int:
         """Write what the pipe takes, and return how many bytes that was; a dead child takes everything."""
@@ -225,13 +253,10 @@ class ChildRenderer:
                     self._unsent.clear()
                     return UNTIL_WOKEN
                 if os.name == "posix":
-                    n = self._written(self._unsent[0])
-                    self._unsent[0] = self._unsent[0][n:]
-                    if not len(self._unsent[0]):
-                        self._unsent.popleft()
-                    if not self._unsent and self._ending:
-                        self._close_pipe()
-                    if n:
+                    self._push()
+                    if not self._unsent:
+                        if self._ending:
+                            self._close_pipe()
                         continue
                     descriptor = child.stdin.fileno()
                 else:
@@ -302,8 +327,8 @@ class ChildRenderer:
             if self._n_fruitless >= MAX_DEATHS:
                 self._give_up(f"the renderer died twice before it drew anything ({how})")
         self._too_long = False
-        if self._jobs:
-            self._start()
+        if self._jobs and not self._start():
+            self._give_up(f"no renderer can be started: {self.lack}")
 
     def _drop(self, id: int, why: str) -> None:
         self._lost.append((self._jobs.pop(id), why))

@@ -1,25 +1,31 @@
 """Renderers in the training's own process: in a thread, and at once.
 
-Both are for functions that cannot be sent to a child, and for tests. Matplotlib's settings belong to the process, not
-to a thread: while a figure is drawn here, its theme applies everywhere; afterwards everything is as before.
+Both are for functions that cannot be sent to a child, for systems that start none, and for tests. Matplotlib's settings
+belong to the process, not to a thread: while a figure is drawn here, its theme applies everywhere; afterwards
+everything is as before.
 
 The interpreter waits for the thread at its exit, because it is not a daemon. It ends when there is nothing to draw, and
-the next job starts another one.
+the next job starts another one. Where no thread can be started, jobs wait, and the thread that waits for them draws
+them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
 from typing import Final
 
 from sightglass.core.codec import decode
+from sightglass.core.resources import shortage
 from sightglass.core.threads import Background
 
 from .drawing import Drawer
-from .messages import DrawFinished, failure_of
+from .messages import DrawFinished, Failure, failure_of
 from .render_job import Finished, RenderJob
+
+N_BYTES: Final = 128 * 2**20  # Matplotlib and a large figure; Python ends the process if it lacks memory for its errors
 
 _drawing: Final = threading.RLock()
 """Held while a figure is drawn in this process: Matplotlib is not safe for several threads."""
@@ -33,11 +39,12 @@ class InlineRenderer:
         self._finished = finished
         self._drawer = Drawer(alone=True)
 
-    def put(self, job: RenderJob) -> None:
+    def put(self, job: RenderJob) -> bool:
         """Draw a job."""
         with _drawing:
             result, pngs = draw(job, self._drawer)
         self._finished(job, result, pngs)
+        return True
 
     def check(self) -> None:
         """Do nothing: no thread can wait for it."""
@@ -66,21 +73,19 @@ class ThreadRenderer:
         """Whether this is called on its thread."""
         return self._thread is not None and self._thread.is_current
 
-    def put(self, job: RenderJob) -> None:
+    def put(self, job: RenderJob) -> bool:
         """Draw a job after those that were put before; never waits."""
         with self._lock:
             self._jobs.append(job)
-            if self._thread is not None:
-                return
-            try:
-                self._thread = Background("figures", self._run, daemon=False)
-                return
-            except RuntimeError:  # the interpreter is exiting: draw here
-                pass
-        self._run()
+            if self._thread is None:
+                with contextlib.suppress(RuntimeError):  # no thread is left, or the interpreter is exiting: see `check`
+                    self._thread = Background("figures", self._run, daemon=False)
+        return True
 
     def check(self) -> None:
-        """Do nothing: a thread cannot be killed."""
+        """Draw what waits for a thread that cannot be started."""
+        if self._thread is None:
+            self._run()
 
     def close(self, timeout_s: float) -> bool:
         """Wait until everything is drawn, and return whether it is."""
@@ -108,6 +113,9 @@ def draw(job: RenderJob, drawer: Drawer) -> tuple[DrawFinished, dict[str, bytes]
     """Draw a job in this process; never raises an exception of the function."""
     started_s = time.perf_counter()
     message = job.message
+    if lack := shortage(n_bytes=N_BYTES):
+        failure = Failure(figure=message.name, kind="", message=f"Not drawn: {lack}")
+        return DrawFinished(id=message.id, failures=[failure]), {}
     try:
         drawing = drawer.draw(message, lambda: job.function, lambda: decode(message.blob, job.copied.buffers()))
     except Exception as error:  # noqa: BLE001  it costs this job only

@@ -56,8 +56,8 @@ Finished = Callable[[RenderJob, DrawFinished, dict[str, bytes]], None]
 class Renderer(Protocol):
     """Draws jobs, one after the other."""
 
-    def put(self, job: RenderJob, /) -> None:
-        """Draw a job after those that were put before."""
+    def put(self, job: RenderJob, /) -> bool:
+        """Draw a job after those that were put before; return `False` if it cannot be drawn there."""
 
     def check(self) -> None:
         """Check that drawing makes progress; called while a thread waits for it."""

@@ -253,12 +253,13 @@ class RenderQueue:
     def _send_next(self) -> None:
         while self._unsent and (self._on_full != "drop_oldest" or self._n_sent() < WINDOW):
             job = self._unsent.popleft()
-            if self._kind == "process" and not job.sendable:
+            assert self._renderer is not None
+            if (self._kind == "process" and not job.sendable) or not self._renderer.put(job):
                 if self._thread_renderer is None:
                     self._thread_renderer = ThreadRenderer(self._finish_job)
                 self._thread_renderer.put(job)
-            elif self._renderer is not None:
-                self._renderer.put(job)
+            if isinstance(self._renderer, ChildRenderer) and self._renderer.lack:
+                self._warn_of_thread(f"no process can be started for figures: {self._renderer.lack}")
 
     def _n_sent(self) -> int:
         return len(self._jobs) - len(self._unsent) - len(self._transferring)
@@ -272,15 +273,18 @@ class RenderQueue:
         self._changed.notify_all()
 
     def _check(self) -> None:
-        if self._renderer is not None:
-            self._renderer.check()
+        if self._transfers.starved:
+            self._transfers.flush(0.0)
+        for renderer in (self._renderer, self._thread_renderer):
+            if renderer is not None:
+                renderer.check()
 
-    def _warn_of_thread(self, error: Exception) -> None:
+    def _warn_of_thread(self, why: object) -> None:
         """Warn once that figures are drawn in this process."""
         if not self._warned_of_thread:
             self._warned_of_thread = True
             with contextlib.suppress(Warning):
-                warnings.warn(f"Drawing in a thread of this process, because {error}", RuntimeWarning, stacklevel=6)
+                warnings.warn(f"Drawing in a thread of this process, because {why}", RuntimeWarning, stacklevel=6)
 
     # On other threads
 

@@ -47,7 +47,7 @@ Item = tuple[DrawFigure, bytearray]
 
 
 class JobReceiver:
-    """The jobs that are not drawn yet; a thread reads ahead.
+    """The jobs that are not drawn yet; a thread reads ahead, if one can be started.
 
     Attributes:
         start: The first message, once it has arrived.
@@ -65,33 +65,49 @@ class JobReceiver:
         self._items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._file = file
         self._progress = 0
-        self._thread = Background("jobs", self._read)
+        self._thread: Background | None = None
+        with contextlib.suppress(RuntimeError):  # the system starts no more threads
+            self._thread = Background("jobs", self._read)
 
     def first(self) -> StartRenderer | None:
         """Wait for the first message; `None` if the parent has gone before it."""
+        while self._thread is None and not self._started.is_set():
+            self._take_in()
         self._started.wait()
         return self.start
 
     def next(self) -> Item | None:
         """Wait for the next job; `None` at the end."""
         self._progress += 1
+        while self._thread is None and self._items.empty():
+            self._take_in()
         return self._items.get()
 
-    def _read(self) -> None:
+    def _take_in(self) -> bool:
+        """Read a message, and return whether there was one."""
+        got = None
         try:
-            while (got := pipe.read(self._file)) is not None:
-                message, following = got
-                if isinstance(message, DrawFigure):
-                    self._items.put((message, following))
-                elif isinstance(message, StartRenderer):
-                    self.start = message
-                    self._started.set()
-                elif isinstance(message, StopRenderer):
-                    self.stopped = True
+            got = pipe.read(self._file)
         finally:
-            self.ended_s = time.monotonic()
-            self._items.put(None)
+            if got is None:
+                self.ended_s = time.monotonic()
+                self._items.put(None)
+                self._started.set()
+        if got is None:
+            return False
+        message, following = got
+        if isinstance(message, DrawFigure):
+            self._items.put((message, following))
+        elif isinstance(message, StartRenderer):
+            self.start = message
             self._started.set()
+        elif isinstance(message, StopRenderer):
+            self.stopped = True
+        return True
+
+    def _read(self) -> None:
+        while self._take_in():
+            pass
         limit_s = self.start.limit_s if self.start else 0.0
         before = -1
         while before != self._progress and not self.drawn.is_set():
