@@ -28,7 +28,7 @@ from .disk_scenario import (
     start,
 )
 
-pytestmark = pytest.mark.usefixtures("small")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("small")]
 
 CHANGES = {"create", "write", "truncate", "sync", "link", "replace", "remove", "close"}
 FULL = Fault(code=errno.ENOSPC, applied=True, n_bytes=30)

@@ -27,7 +27,7 @@ from .disk_scenario import (
     start,
 )
 
-pytestmark = pytest.mark.usefixtures("small")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("small")]
 
 WHILE_S = 5.0  # a third of the scenario
 

@@ -355,3 +355,20 @@ def test_a_file_that_cannot_be_closed_does_not_keep_compaction_from_ending(monke
         segments.close()
     assert not segments.compacting
     assert not [name for name in disk.contents(Path("/")) if name.endswith(".new")]
+
+
+def test_records_are_counted_as_lost_although_the_file_cannot_be_closed() -> None:
+    disk = Disk()
+    segments = Segments(lambda: Path("/"), rank=0, clock=SystemClock(), tell=pytest.fail, files=disk)
+    segments.open()
+    segments.append(Rows(key=LOSS, columns=columns(3)))
+    disk.fault = lambda call: Fault(code=errno.EIO) if call.operation == "close" else None
+    assert segments.restart() == 3
+    assert segments.n_waiting == 0
+    disk.fault = lambda call: None
+    segments.open()
+    segments.append(Rows(key=LOSS, columns=columns(2, index=3)))
+    segments.flush()
+    segments.close()
+    (name,) = disk.contents(Path("/"))
+    assert indexes(Path("/") / name, disk) == [3, 4]

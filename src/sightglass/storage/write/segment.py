@@ -362,7 +362,8 @@ class Segments:
         n_lost = self.n_waiting
         self._left, self._n_left_bytes = [], 0
         if self._current is not None:
-            self._leave(self._current)
+            with contextlib.suppress(OSError):  # else the lost records would not be counted
+                self._leave(self._current)
         return n_lost
 
     def compact(self, limit_s: float) -> None:
