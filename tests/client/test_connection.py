@@ -164,18 +164,6 @@ def test_a_request_whose_reply_fails_fails_alone(link, monkeypatch):
     assert (two.result(), link.connection.ended) == ("flat", "")
 
 
-def test_the_error_of_a_later_version_is_still_an_error(link):
-    """A name of the tree of errors that takes other arguments costs neither the stream nor the connection."""
-    pending = link.connection.start_query("describe")
-    link.turn()
-    [ask] = link.heard()
-    with pytest.warns(RuntimeWarning, match="TypeError"):
-        link.tell(messages.Refused(request=ask.request, error="FigureErrors", reason="no"))
-    with pytest.raises(SightglassError, match="TypeError"):
-        pending.result()
-    assert not link.connection.ended
-
-
 def test_an_answer_to_nobody_is_passed_over(link):
     buffer = link.open(1)
     link.tell(messages.Opened(request=99, stream=1, tag="x"), messages.Reply(request=98, value=codec.encode(1)[0]),

@@ -69,6 +69,7 @@ VALUES: list[Any] = [
     Image(np.zeros((2, 2, 3), np.uint8), "words"), Images(np.zeros((1, 2, 2, 1)), ("c",)), Figure(b"x", "image/png"),
     [np.arange(3), {"t": (np.bool_(True), np.uint8(3))}], np.array([True, False]), np.array([1 + 2j]),
 ]  # fmt: skip
+ERRORS = ["RefusedError", "QueryError", "UnknownNameError", "FigureErrors", "DamagedError", "KeyError", "annotations"]
 SLICES = ["", "[0]", "[..., ::2]", "[0, :, 2:5]", "-1, 1:2", "[::-1, ..., -3]", "[ 1 : , None]", "1.5", "[0:99:3]"]
 GIF = b"GIF89a\x03\0\x02\0\0\0\0"
 JPEG = b"\xff\xd8\xff\xe0\0\x04\0\0\xff\xff\xc0\0\x11\x08\0\x02\0\x03\x03"
@@ -80,6 +81,7 @@ def seeds() -> Mapping[str, list[bytes]]:
     return {
         "wire": _messages(),
         "agent": _conversations(),
+        "client": _answers(),
         "codec": [join(blob, *map(bytes, buffers)) for blob, buffers in map(codec.encode, VALUES)],
         "segment": [record_file(), record_file()[:300]],
         "blocks": [*payloads(), join(*payloads())],
@@ -146,6 +148,21 @@ def _conversations() -> list[bytes]:
             _part(0, every[2]),
         ),
         join(_part(2, opened[0]), _part(2, _json(messages.Close(stream=1))), _part(2 | GROUP, every[3])),
+    ]
+
+
+def _answers() -> list[bytes]:
+    """Return what runs say to a client that opens a stream and asks for a description."""
+    opened, moved = messages.Opened(request=1, stream=6, tag="batch.loss"), messages.Moved(stream=6, to=7)
+    described = messages.Reply(request=2, value=codec.encode({"name": "job", "events": {}})[0])
+    ended = messages.Ended(stream=6, error="EvaluationError", reason="no", counts=codec.encode({"n_rows": 1})[0])
+    begun = [_part(0, _json(message)) for message in (FROM_AGENT[0], described, opened)]
+    blocks = [_part(0, *block) for block in _blocks() if len(block) == 1]
+    no_lease = messages.Welcome(version=1, run="job", id="abc", may_command=True, lease_s=-1.0)
+    errors = [messages.Refused(request=i % 3, error=name, reason="no") for i, name in enumerate(ERRORS)]
+    return [
+        *(join(*begun, *blocks[i:], _part(0, _json(last))) for i, last in enumerate((moved, ended, messages.Bye()))),
+        *(_part(0, _json(message)) for message in (*FROM_AGENT, *errors, no_lease)),
     ]
 
 

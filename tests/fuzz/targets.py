@@ -13,6 +13,7 @@ from pathlib import Path
 from sightglass.storage.format.png import picture as read_picture
 
 from .agent import agent
+from .client import client
 from .foreign import event, events, foreign, picture
 from .query import query, slice_text
 from .recording import recording
@@ -42,6 +43,7 @@ class Target:
 TARGETS: Mapping[str, Target] = {
     "wire": Target(wire, 8192),
     "agent": Target(agent, 2048, "query.dict"),
+    "client": Target(client, 2048),
     "codec": Target(value, 8192),
     "segment": Target(segment, 8192),
     "blocks": Target(blocks, 8192),

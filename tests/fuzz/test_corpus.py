@@ -17,6 +17,7 @@ from .targets import CORPUS, HERE, TARGETS, stored
 DEEP = {
     "wire": "sightglass.protocol.messages._steps",
     "agent": "sightglass.training.published.PublishedStreams.take",
+    "client": "sightglass.client.record_buffer.RecordBuffer.add",
     "codec": "sightglass.core.codec._unpack_kind",
     "segment": "sightglass.storage.read.segment_reader.raw_values",
     "blocks": "sightglass.storage.format.block._unpack",

@@ -30,6 +30,8 @@ from .record_buffer import RecordBuffer
 
 # The longest time between pings. At least four fit into a run's lease, so that a late one does not end it.
 PING_S: Final = 3.0
+# A run that grants no lease, or a negative one, must not keep the thread of its client busy.
+MIN_PING_S: Final = 0.01
 # A full queue has room again after some milliseconds.
 RETRY_S: Final = 0.005
 # A run on the same network takes the last messages within milliseconds; a stopped one is not waited for.
@@ -310,7 +312,7 @@ class Connection:
                 self._add_records(message, arrays)
             case messages.Welcome(run=run, id=id, may_command=may_command, lease_s=lease_s):
                 self.run, self.id, self.may_command = run, id, may_command
-                self._ping_s = min(PING_S, lease_s / 4)
+                self._ping_s = max(MIN_PING_S, min(PING_S, lease_s / 4))
                 self._welcome.resolve()
             case messages.Reply(request=request, value=value):
                 self._resolve(request, codec.decode(value, arrays))
@@ -384,7 +386,7 @@ class Connection:
 def _exception(name: str, reason: str) -> Exception:
     """Return the exception that the run names, or a `RefusedError` for a name that this version does not have."""
     cls = getattr(errors, name, RefusedError)
-    no_message = (errors.UnknownNameError, errors.MissingExtraError)  # their arguments are not a message
+    no_message = (errors.UnknownNameError, errors.MissingExtraError, errors.FigureErrors)  # they take something else
     if not (isinstance(cls, type) and issubclass(cls, SightglassError)) or cls in no_message:
         cls = errors.QueryError if "Unknown" in reason else RefusedError
     return cls(reason)
