@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -201,6 +202,55 @@ def lower(found):
 
 LIMITS, limit = [0], lambda n: None
 sweep(lower)
+"""
+
+RACE = """
+from sightglass.protocol import discovery
+register = discovery.register
+
+def take_all_threads(*arguments):
+    register(*arguments)
+    resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+
+def race(found):
+    discovery.register = take_all_threads  # after libzmq was started, before the run's own threads are
+    run = sg.init("job", dir="runs", record=["batch.x"], budget=None, listen="tcp://127.0.0.1:0")
+    found["reachable"] = run.reachable
+    found["entries"] = os.listdir("../0/runtime")
+    found["connections"] = [str(path) for path in Path("runs").rglob("connection*.json")]
+    found["inside"] = outcome_of(lambda: sg.connect(run))
+    for step in range(N_STEPS):
+        run.observe("batch", step=step, x=float(step))
+        run.log({"a": float(step)}, step=step)
+    found["flush"] = outcome_of(run.flush)
+    found["close"] = outcome_of(run.close)
+    found["directory"] = str(run.directory.absolute())
+    found["directories"] = os.listdir("runs")
+
+limit = lambda n: None
+sweep(race)
+"""
+
+NOWHERE = """
+for place in ("/tmp", "/var/tmp"):
+    assert not os.access(place, os.W_OK)
+told = []
+warnings.simplefilter("always")
+warnings.showwarning = lambda message, *_: told.append(str(message))
+run = sg.init("job", dir="runs")
+for step in range(100):
+    run.observe("batch", step=step, x=float(step))
+    run.log({"a": float(step)}, step=step)
+own = sg.connect(run).stream("batch.x")
+run.observe("batch", x=1.0)
+say("got", len(own.wait(1, timeout_s=10)), run.reachable, isinstance(sg.runs(), list))
+try:
+    run.close()
+except Exception as error:
+    say("closed", type(error).__name__)
+for message in told:
+    say("told", message)
+say("end")
 """
 
 NO_ROOM = """
@@ -403,3 +453,30 @@ def test_a_full_folder_of_temporary_files_does_not_end_the_process(start: Start,
         assert child.ends() == 0
     finally:
         subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_threads_that_others_take_after_the_probe(sweep: Sweep) -> None:
+    (outcome,) = sweep(RACE, "user", [0])
+    reached, written = outcome["told"]
+    assert reached == UNREACHABLE + "no thread can be started"
+    assert written.startswith("sightglass-writer: its work is done when the program waits for it: ")
+    assert (outcome["reachable"], outcome["entries"], outcome["connections"]) == (False, [], [])
+    assert outcome["inside"].startswith(REFUSED)
+    check({**outcome, "told": [reached]})
+    with sg.open(outcome["directory"]) as recorded:
+        assert recorded.series("a").n == recorded.series("batch.x").n == N_STEPS
+
+
+def test_no_folder_can_be_written_to(start: Start, runtime: Path) -> None:
+    mounts = "for p in /tmp /var/tmp; do mount --bind $p $p && mount -o remount,bind,ro $p || exit 9; done"
+    command = ["unshare", "-m", "sh", "-c", mounts]
+    if shutil.which("unshare") is None or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("file systems cannot be mounted here")
+    within = ("unshare", "-m", "sh", "-c", mounts + '; cd "$PWD"; exec "$@"', "sh")
+    child = start(NOWHERE, prefix=within, SIGHTGLASS_RUNTIME_DIR="", XDG_RUNTIME_DIR="/tmp/none", TMPDIR="/tmp/none")
+    assert child.hears("got") == ["1", "False", "True"]
+    assert child.hears("closed") == ["StorageError"]
+    assert " ".join(child.hears("told")).startswith(UNREACHABLE + "No folder for live runs: ")
+    assert " ".join(child.hears("told")).startswith(NOT_WRITTEN)
+    child.hears("end")
+    assert child.ends() == 0

@@ -78,6 +78,8 @@ class Endpoints:
             message = f"Run {self._name!r} continues, but can be reached by no other process: no thread can be started"
             warnings.warn(message, RuntimeWarning, stacklevel=4)
         self.reachable = False
+        if self._registered is not None:  # it is not closed, so no note of that may stay
+            (self._registered / f"{self._id}.json").unlink(missing_ok=True)
         self.close()
         self.connection_file = self.viewer_file = None
 

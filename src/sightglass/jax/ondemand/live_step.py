@@ -147,7 +147,10 @@ class LiveStep:
         """Wait until the last call has delivered its query results."""
         last = self._last
         if last is not None:
-            Background("wait", lambda: jax.block_until_ready(last)).join(timeout_s)
+            try:
+                Background("wait", lambda: jax.block_until_ready(last)).join(timeout_s)
+            except RuntimeError:  # the system starts no more threads
+                jax.block_until_ready(last)
 
     def close(self) -> None:
         """End with the run."""
