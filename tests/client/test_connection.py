@@ -7,28 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.still import Still
 
 from sightglass.client.connection import LEAVE_S, Connection
 from sightglass.client.presence import POLL_S
 from sightglass.client.record_buffer import RecordBuffer
 from sightglass.core import codec
 from sightglass.core.errors import RefusedError, RunLostError, SightglassError
-from sightglass.core.threads import Worker
 from sightglass.protocol import messages
 from sightglass.protocol.transport import MAX_QUEUED, MemoryListener
 
 pytestmark = pytest.mark.smoke
-
-
-class Still(Worker):
-    """A worker without a thread: the test runs the rounds."""
-
-    def wake(self) -> None:
-        pass
-
-    def close(self, timeout_s: float) -> bool:
-        self.supervised.closing = True
-        return False
 
 
 class Full:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 
@@ -10,9 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.profiles import examples
+from tests.still import Still
 
 import sightglass as sg
-from sightglass.core.errors import UnsendableError
+from sightglass.client.arrivals import WAIT_S
+from sightglass.client.save import Saving
+from sightglass.core.errors import StorageError, UnsendableError
 
 
 @pytest.fixture
@@ -151,7 +155,7 @@ def test_files_that_cannot_be_created(live, tmp_path):
 def test_close_raises_for_values_that_cannot_be_saved(live, tmp_path):
     run, client = live
     stream = client.stream("batch.loss").map(lambda x: object())
-    with pytest.warns(RuntimeWarning, match="sightglass-saving stopped: UnsendableError"):  # noqa: PT031
+    with pytest.warns(RuntimeWarning, match="^Saving 'batch.loss.map' lost a record: .*got object"):  # noqa: PT031
         saving = stream.save(tmp_path / "s.sgr")
         train(run)
         run.close()
@@ -159,6 +163,90 @@ def test_close_raises_for_values_that_cannot_be_saved(live, tmp_path):
     with pytest.raises(UnsendableError, match=re.escape("got object")):
         saving.close()
     saving.close()
+
+
+class Odd:
+    """A value that cannot be converted."""
+
+    shape, dtype, ndim = (1,), None, 1
+
+    def __array__(self, *_, **__):
+        raise RecursionError("no end")
+
+
+def test_a_value_that_cannot_be_saved_costs_its_record(live, tmp_path):
+    run, client = live
+    odd = {3: object(), 7: Odd(), 8: float("nan")}
+    stream = client.stream("batch.loss").map(lambda x: odd.get(x, x))
+    with pytest.warns(RuntimeWarning, match="lost a record") as warned:  # noqa: PT031
+        saving = stream.save(tmp_path / "s.sgr")
+        train(run)
+        run.close()
+        assert saving.wait(20)
+    assert len(warned) == 1
+    assert (saving.n_records, saving.n_lost) == (18, 2)
+    with pytest.raises(UnsendableError, match="got object"):
+        saving.close()
+    with sg.open(tmp_path / "s.sgr") as old:
+        assert [r.index for r in old.series("batch.loss.map")] == [n for n in range(20) if n not in (3, 7)]
+
+
+class FullDisk:
+    """Wraps an open file; writes nothing while the disk is full."""
+
+    def __init__(self, file):
+        self.file = file
+        self.full = True
+
+    def write(self, buffers):
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return self.file.write(buffers)
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+
+def stopped(live, path):
+    """Return a run, and a saving that the test drives, on a disk that is full."""
+    run, client = live
+    stream = client.stream("batch.loss")
+    saving = Saving(stream, path, worker=Still)
+    saving._writer._file = disk = FullDisk(saving._writer._file)
+    train(run)
+    stream.wait(20, timeout_s=20)
+    with pytest.warns(RuntimeWarning, match="^Saving 'batch.loss' cannot write, and tries again: OSError"):
+        assert saving.round(0.0) == WAIT_S
+    return run, stream, saving, disk
+
+
+def test_records_wait_while_the_disk_is_full(live, tmp_path):
+    run, stream, saving, disk = stopped(live, tmp_path / "s.sgr")
+    train(run, start=20)
+    stream.wait(40, timeout_s=20)
+    for _ in range(5):
+        assert saving.round(0.0) == WAIT_S
+        assert (saving.n_records, saving._writer.n_waiting) == (0, 20)
+    disk.full = False
+    assert saving.round(0.0) == WAIT_S
+    assert saving.round(0.0) == 0.0
+    saving._closed = True
+    assert saving.round(0.0) is None
+    saving.close()
+    assert (saving.n_records, saving.n_lost) == (40, 0)
+    with sg.open(tmp_path / "s.sgr") as old:
+        assert [r.value for r in old.series("batch.loss")] == list(range(40))
+
+
+def test_records_that_find_no_room_until_the_end_are_counted(live, tmp_path):
+    run, stream, saving, _ = stopped(live, tmp_path / "s.sgr")
+    run.close()
+    stream.wait(20, timeout_s=20)
+    saving._closed = True
+    assert saving.round(0.0) is None
+    assert (saving.n_records, saving.n_lost) == (0, 20)
+    with pytest.raises(StorageError, match=r"^Cannot save 'batch.loss' into .*No space left"):
+        saving.close()
 
 
 def test_close_raises_the_error_of_a_stage(live, tmp_path):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import warnings
 from collections.abc import Callable
 
+from sightglass.core.failures import message
 from sightglass.core.record import Record
 from sightglass.core.source import Source
-from sightglass.core.threads import Background
+from sightglass.core.threads import Worker
 
-from .arrivals import arrivals, follow
+from .arrivals import WAIT_S, arrivals
 
 
 class StreamCallback:
@@ -20,13 +23,16 @@ class StreamCallback:
         n_errors: How often it raised.
     """
 
-    def __init__(self, stream: Source, function: Callable[[Record], object]) -> None:
+    def __init__(self, stream: Source, function: Callable[[Record], object], *, worker: type[Worker] = Worker) -> None:
+        """Start to call; `worker` runs the rounds."""
         self.n_calls = self.n_errors = 0
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self._stream = stream
         self._function = function
+        self._cursor = self._seen = 0
         self._closed = False
-        self._thread = Background("stream-callback", self._run)
+        self._worker = worker("stream-callback", self.round, wait=self._wait, wake=arrivals.notify)
+        self._worker.wake()
 
     def close(self) -> None:
         """Stop calling, and raise the first error of the function or of the stream's own stages.
@@ -35,31 +41,46 @@ class StreamCallback:
             Exception: The first error.
         """
         self._closed = True
-        arrivals.notify()
-        self._thread.close(timeout_s=None)
+        self._worker.close(threading.TIMEOUT_MAX)
         if self._error is not None:
             error, self._error = self._error, None
             raise error
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the function was called with the last record of the stream; return whether it was."""
-        return self._thread.join(timeout_s)
+        return self._worker.join(threading.TIMEOUT_MAX if timeout_s is None else timeout_s)
 
-    def _run(self) -> None:
-        for records in follow(self._stream, stopped=lambda: self._closed):
-            for record in records:
-                if self._closed:
-                    return
-                self._call(record)
+    def round(self, now_s: float) -> float | None:
+        """Call the function with the new records."""
+        self._seen = arrivals.n
+        try:
+            over = self._closed or self._stream.ended  # before reading: later records are for the next round
+            self._cursor, records = self._stream.since(self._cursor)
+        except BaseException as error:  # noqa: BLE001  a stage of the stream may raise anything
+            self._fail(error, f"The callback of stream {self._stream.tag!r} stopped")
+            return None
+        for record in records:
+            if self._closed:
+                return None
+            self._call(record)
+        if records:
+            return 0.0
+        return None if over else WAIT_S
+
+    def _wait(self, rest_s: float) -> None:
+        arrivals.wait(self._seen, rest_s)
 
     def _call(self, record: Record) -> None:
         self.n_calls += 1
         try:
             self._function(record)
-        except Exception as error:  # noqa: BLE001  close() raises it
+        except BaseException as error:  # noqa: BLE001  it costs this record; close() raises it
             self.n_errors += 1
-            if self._error is None:
-                self._error = error
-                warnings.warn(
-                    f"The function subscribed to {self._stream.tag!r} raised {error!r}", RuntimeWarning, stacklevel=2
-                )
+            self._fail(error, f"The function subscribed to {self._stream.tag!r} raised an error")
+
+    def _fail(self, error: BaseException, what: str) -> None:
+        """Keep the first error, and warn about it."""
+        if self._error is None:
+            self._error = error
+            with contextlib.suppress(Warning):  # where warnings are errors, the next records must still come
+                warnings.warn(f"{what}: {message(error)}", RuntimeWarning, stacklevel=2)
