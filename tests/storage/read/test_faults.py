@@ -374,11 +374,20 @@ def test_a_report_names_damage(tmp_path: Path) -> None:
     )
 
 
-def test_a_report_tells_of_gaps_that_nothing_explains(tmp_path: Path) -> None:
-    def part(start: int, n_missed: int = 0) -> bytes:
-        columns = Columns(index=start, steps=np.arange(2), wall_times=np.zeros(2), values=np.zeros(2))
-        return framed(*encode(KEYS[0], columns, segment=3, n_missed=n_missed))
+def part_of_a_series(start: int, n_missed: int = 0, since: int = 0) -> bytes:
+    columns = Columns(index=start, steps=np.arange(2), wall_times=np.zeros(2), values=np.zeros(2))
+    return framed(*encode(KEYS[0], columns, segment=3, n_missed=n_missed, since=since))
 
+
+def test_a_stream_that_is_recorded_again_has_no_gap_and_repeats_nothing(tmp_path: Path) -> None:
+    part = part_of_a_series
+    # Stopped and recorded again, while a client had the stream open, and while nobody had.
+    (tmp_path / NAME).write_bytes(version() + part(0) + part(7, since=7) + part(0, since=20) + part(2, since=20))
+    assert check(tmp_path).intact
+
+
+def test_a_report_tells_of_gaps_that_nothing_explains(tmp_path: Path) -> None:
+    part = part_of_a_series
     (tmp_path / NAME).write_bytes(version() + part(0) + part(7) + part(12, 3) + part(13, 3))
     (tmp_path / "1000-rank0-0001.sgr").write_bytes(version() + part(20))
     (tmp_path / "2000-rank0-0000.sgr").write_bytes(version() + part(0))

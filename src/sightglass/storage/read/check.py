@@ -17,6 +17,10 @@ from .recording import Open, open_part
 from .segment_reader import SegmentReader
 from .visible_rows import loads
 
+Ends = dict[tuple[Path, float, int, Key], tuple[int, int, int]]
+"""For each series of a process: the number after its last record, since which event that was recorded, and how many
+events were missed before it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
@@ -122,7 +126,7 @@ def check(path: Path, *, open_part: Open = open_part) -> Report:
         path: A file, a run directory, or a folder of runs.
         open_part: Opens a file.
     """
-    ends: dict[tuple[Path, float, int, Key], tuple[int, int]] = {}
+    ends: Ends = {}
     return Report(path=path, files=[_check(file, open_part, ends) for file in sorted(_files(path))])
 
 
@@ -134,7 +138,7 @@ def _files(path: Path) -> Iterator[Path]:
         yield from (Path(folder, file.name) for file in files if run_file.is_record_file(file.name))
 
 
-def _check(path: Path, open_part: Open, ends: dict[tuple[Path, float, int, Key], tuple[int, int]]) -> FileReport:
+def _check(path: Path, open_part: Open, ends: Ends) -> FileReport:
     try:
         part: RecordFile = SegmentReader(path, cache=False) if path.suffix == run_file.SUFFIX else open_part(path)
     except (DamagedError, OSError) as error:
@@ -145,7 +149,7 @@ def _check(path: Path, open_part: Open, ends: dict[tuple[Path, float, int, Key],
         part.close()
 
 
-def _examine(part: RecordFile, ends: dict[tuple[Path, float, int, Key], tuple[int, int]]) -> FileReport:
+def _examine(part: RecordFile, ends: Ends) -> FileReport:
     n_rows: dict[str, int] = {}
     n_frames = 0
     for key, sequence in part.entries().items():
@@ -167,16 +171,17 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _gaps(
-    part: RecordFile, entries: BlockEntries, ends: dict[tuple[Path, float, int, Key], tuple[int, int]]
-) -> Iterator[Gap]:
-    """Find missing numbers, from the end of the file that the process wrote before."""
+def _gaps(part: RecordFile, entries: BlockEntries, ends: Ends) -> Iterator[Gap]:
+    """Find missing numbers, from the end of the file that the process wrote before.
+
+    A stream that was recorded again, since another event, begins with any number.
+    """
     place = part.path.parent, part.started, part.rank, entries.key
     tag = entries.key.tag
     damaged = any(damage.tag in (tag, "") for damage in part.damages)
-    for index, n, n_missed in entries.rows[["index", "n", "n_missed"]].tolist():
-        end, before = ends.get(place, (index, 0))
-        n_lacking = index - end
+    for index, n, since, n_missed in entries.rows[["index", "n", "since", "n_missed"]].tolist():
+        end, since_before, before = ends.get(place, (index, since, 0))
+        n_lacking = index - end if since == since_before else 0
         if n_lacking < 0 or (n_lacking > max(0, n_missed - before) and not damaged):
             yield Gap(path=part.path, tag=tag, index=end, n=n_lacking)
-        ends[place] = index + n, n_missed
+        ends[place] = index + n, since, n_missed
