@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,7 @@ class Run:
         self.agent = Agent(self.telemetry, run="job", id="abc", clock=self.clock, functions={"f": lambda x: x})
         self.received: list[Any] = []
         self.n_events = 0
+        self.requests = itertools.count(2)
 
     def receive(self, peer: bytes, *frames: Any, may_command: bool = True) -> None:
         self.take(self.agent.receive(Delivery(peer, frames, may_command)))
@@ -67,7 +69,7 @@ class Run:
     def announce(self, event: str, **observables: Any) -> None:
         """Announce an event, and do what the io thread does; a pause ends at once, since this is the only thread."""
         if any(command.kind == "pause" for command in self.telemetry.commands.queue.pending):
-            self.say(messages.RunCommand(request=2, kind="resume"))
+            self.say(messages.RunCommand(request=next(self.requests), kind="resume"))
         self.telemetry.events.observe(event, observables)
         self.take(self.agent.flush())
         self.take(self.agent.tick())

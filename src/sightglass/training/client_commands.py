@@ -11,7 +11,7 @@ from sightglass.core.errors import CommandError, unknown
 from sightglass.protocol import messages
 
 from . import describe
-from .clients import Client, Clients, Outbox
+from .clients import MAX_CLIENTS, Client, Clients, Outbox
 from .commands import Command, CommandResult, CommandRunner, Kind
 from .recording import RecordedSubscriptions
 
@@ -38,6 +38,7 @@ class ClientCommands:
         self._refusal = refusal
         self._numbers = itertools.count(1)
         self._requests: dict[int, tuple[bytes, int]] = {}
+        self._newest: dict[bytes, int] = {}  # the number of each client's newest command
         self._results: deque[CommandResult] = deque()
         runner.on_result = self._results.append  # the only door by which the training thread reaches the agent
 
@@ -47,8 +48,10 @@ class ClientCommands:
         return not self._refusal
 
     def submit(self, peer: bytes, client: Client, message: messages.RunCommand) -> None:
-        """Let a command wait for its event, or refuse it."""
+        """Let a command wait for its event, or refuse it; ignore one that arrives again."""
         request, kind = message.request, message.kind
+        if not self._is_new(peer, request):
+            return
         if self._refusal or not client.may_command:
             reason = self._refusal or f"Expected a controller's key to {kind}; a viewer's key is read-only"
             self._outbox.refuse(peer, request, "RefusedError", reason)
@@ -72,6 +75,14 @@ class ClientCommands:
         event = f" {message.at!r}" if message.at else ""
         note = f"Waiting for the next event{event} of the thread that began run {self._run!r}"
         self._outbox.send(peer, messages.Waiting(request=request, note=note))
+
+    def _is_new(self, peer: bytes, request: int) -> bool:
+        """Return whether a command did not arrive before. Requests have growing numbers, also if a lease ends."""
+        newest = self._newest.pop(peer, 0)
+        self._newest[peer] = max(newest, request)
+        if len(self._newest) > MAX_CLIENTS:
+            del self._newest[next(iter(self._newest))]
+        return request > newest
 
     def release(self, peer: bytes) -> None:
         """End the pause of a client that is gone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ class AgentBench:
             self.telemetry, run="job", id="abc", clock=clock, functions=self.functions, about={"config": {}}, **options
         )
         self.sent: dict[bytes, list[Any]] = {}
+        self._requests = itertools.count(5)
 
     def hello(self, *peers: bytes, may_command: bool = True) -> None:
         for peer in peers:
@@ -58,9 +60,8 @@ class AgentBench:
     def command(self, peer: bytes, kind: str, name: str = "", value: Any = None, **options: Any) -> list[Any]:
         blob = b"" if value is None else codec.encode(value)[0]
         may_command = options.pop("may_command", True)
-        return self.say(
-            peer, messages.RunCommand(request=5, kind=kind, name=name, value=blob, **options), may_command=may_command
-        )
+        message = messages.RunCommand(request=next(self._requests), kind=kind, name=name, value=blob, **options)
+        return self.say(peer, message, may_command=may_command)
 
     def observe(self, event: str, /, **observables: Any) -> None:
         self.telemetry.events.observe(event, observables)

@@ -325,6 +325,23 @@ def test_a_command_waits_and_is_acknowledged(agent_bench):
     assert [(entry["kind"], entry["name"], entry["value"]) for entry in history] == [("set", "lr", 0.5)]
 
 
+def test_a_command_that_arrives_again_is_ignored(agent_bench):
+    d = agent_bench()
+    d.hello(A)
+    applied: list[int] = []
+    d.telemetry.commands.queue.actions["note"] = Action("note", applied.append)
+    first, second = (
+        messages.RunCommand(request=number, kind="call", name="note", value=codec.encode([number])[0])
+        for number in (8, 9)
+    )
+    assert [len(d.say(A, message)) for message in (first, first, second, first)] == [1, 0, 1, 0]
+    d.observe("batch")
+    d.hello(A)  # after a lease, say
+    assert d.say(A, second) == []
+    d.observe("batch")
+    assert applied == [8, 9]
+
+
 def test_viewers_may_not_command(agent_bench):
     d = agent_bench()
     d.hello(A, may_command=False)
