@@ -1,0 +1,222 @@
+"""Simulated clients: processes with the real connection, which ask, command, fall silent, die and come back.
+
+What a client was shown, and what it was told about its commands, is kept for the laws (`laws`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from sightglass.client.connection import Connection, PendingReply
+from sightglass.client.record_buffer import RecordBuffer
+from sightglass.core import codec
+from sightglass.core.record import Record
+from sightglass.protocol import messages
+
+from .network import Network, SimChannel
+from .questions import QUESTIONS, Question
+from .world import Process
+
+LEAVE_S = 0.2  # for a goodbye
+
+
+@dataclass(slots=True)
+class Asked:
+    """A stream that a client opened, and the records it was shown."""
+
+    question: Question
+    buffer: RecordBuffer
+    pending: PendingReply
+    session: Session
+    grouped: bool = False
+    closed: bool = False
+    cursor: int = 0
+    last: Record | None = None
+
+
+@dataclass(slots=True)
+class Command:
+    """A command that a client sent, with the argument that no other command has."""
+
+    kind: str
+    number: int
+    pending: PendingReply
+    session: Session
+
+
+@dataclass(slots=True)
+class Session:
+    """A connection from its beginning to its end.
+
+    Attributes:
+        local: Whether the client sees the run's lock; on another machine it does not.
+        left: Whether the client has left, or was killed.
+    """
+
+    connection: Connection
+    channel: SimChannel
+    local: bool
+    may_command: bool
+    frozen: bool = False
+    left: bool = False
+
+
+class Client:
+    """A client.
+
+    Attributes:
+        sessions: Its connections; the last one may be open.
+        asked: The streams it opened.
+        commands: The commands it sent.
+    """
+
+    def __init__(self, network: Network, number: int, *, numbers: Iterator[int], pause_s: float, calm: bool) -> None:
+        """Prepare to join.
+
+        Args:
+            network: Leads to the run.
+            number: Which client this is.
+            numbers: The arguments of commands, for all clients.
+            pause_s: The mean time between two acts.
+            calm: Whether it stays, and is neither killed nor frozen.
+        """
+        self.sessions: list[Session] = []
+        self.asked: list[Asked] = []
+        self.commands: list[Command] = []
+        self.process = Process(network.world, f"client-{number}")
+        self._network = network
+        self._numbers = numbers
+        self._pause_s = pause_s
+        self._calm = calm
+        self._published = 0
+
+    @property
+    def session(self) -> Session | None:
+        """The connection, if there is one."""
+        return self.sessions[-1] if self.sessions and not self.sessions[-1].left else None
+
+    def join(self) -> None:
+        """Connect, if the run is in the registry, and go on from there."""
+        if not self._network.run_lives():
+            return
+        random = self._network.world.random
+        may_command = random.random() < 0.8
+        local = random.random() < 0.7
+        channel = self._network.connect(self.process, may_command=may_command)
+        connection = Connection(
+            channel, run="job", client=self.process.name, alive=self._network.run_lives if local else None,
+            closed=self._network.run_was_closed, worker=self.process.worker,
+        )  # fmt: skip
+        self.sessions.append(Session(connection, channel, local, may_command))
+        self._later()
+
+    def _later(self) -> None:
+        self.process.at(self._network.world.random.expovariate(1 / self._pause_s), self._act)
+
+    def _act(self) -> None:
+        """Do one of the things that clients do, then plan the next."""
+        session = self.session
+        if session is None or (session.connection.ended and not self._network.server.alive):
+            return
+        if session.connection.ended:
+            session.left = True
+            self.process.at(0.5, self.join)
+            return
+        random = self._network.world.random
+        acts: dict[Callable[[Session], None], float] = {
+            self._open: 5, self._close_stream: 1, self._end_group: 1, self._command: 3, self._record: 1, self._ask: 1,
+            self._pause_run: 0.5, self._freeze: 0.0 if self._calm else 0.5, self._leave: 0.0 if self._calm else 0.3,
+            self._die: 0.0 if self._calm else 0.3,
+        }  # fmt: skip
+        (act,) = random.choices(list(acts), list(acts.values()))
+        self._network.world.note(f"{self.process.name} {act.__name__.strip('_')}")
+        act(session)
+        if not session.left:
+            self._later()
+
+    # What it does
+
+    def _open(self, session: Session) -> None:
+        question = self._network.world.random.choice(QUESTIONS)
+        buffer = RecordBuffer(tag=question.query, run="job")
+        pending = session.connection.start_request(
+            lambda number: messages.Open(request=number, query=question.query), buffer=buffer
+        )
+        self.asked.append(Asked(question, buffer, pending, session))
+
+    def _close_stream(self, session: Session) -> None:
+        asked = self._one_of(session)
+        if asked is not None:
+            asked.closed = True
+            session.connection.close_stream(asked.buffer)
+
+    def _end_group(self, session: Session) -> None:
+        asked = self._one_of(session)
+        stream = None if asked is None else session.connection.stream_number(asked.buffer)
+        if asked is not None and stream is not None and asked.question.per == "end_group":
+            # Two streams of one query in one client are one stream of the run.
+            for other in self.asked:
+                if other.session is session and other.question is asked.question:
+                    other.grouped = True
+            session.connection.start_request(lambda number: messages.EndGroup(request=number, stream=stream))
+
+    def _command(self, session: Session) -> None:
+        argument = next(self._numbers)
+        kind = self._network.world.random.choice(("set", "call"))
+        name, value = ("rate", float(argument)) if kind == "set" else ("mark", [argument])
+        pending = self._send(session, kind, name, value)
+        self.commands.append(Command(kind, argument, pending, session))
+
+    def _pause_run(self, session: Session) -> None:
+        self._send(session, "pause")
+        self.process.at(self._network.world.random.random(), lambda: self._send(session, "resume"))
+
+    def _send(self, session: Session, kind: str, name: str = "", value: object = None) -> PendingReply:
+        blob = b"" if value is None else codec.encode(value)[0]
+        return session.connection.start_request(
+            lambda number: messages.RunCommand(request=number, kind=kind, name=name, value=blob)
+        )
+
+    def _record(self, session: Session) -> None:
+        random = self._network.world.random
+        question, on = random.choice(QUESTIONS), random.random() < 0.7
+        session.connection.start_request(
+            lambda number: messages.RecordQuery(request=number, query=question.query, record=on)
+        )
+
+    def _ask(self, session: Session) -> None:
+        session.connection.start_query(self._network.world.random.choice(("describe", "statistics", "history")))
+
+    def _freeze(self, session: Session) -> None:
+        session.frozen = True
+        self.process.freeze(self._network.world.random.expovariate(1.0))
+
+    def _leave(self, session: Session) -> None:
+        session.left = True
+        session.connection.close(LEAVE_S)
+        self.process.at(0.5, self.join)
+
+    def _die(self, session: Session) -> None:
+        """Be killed; another process with the same user comes later."""
+        session.left = True
+        self.process.kill()
+        session.channel.disconnect()
+        self.process = Process(self._network.world, self.process.name)
+        self.process.at(1.0, self.join)
+
+    def _one_of(self, session: Session) -> Asked | None:
+        mine = [asked for asked in self.asked if asked.session is session and not asked.closed]
+        return self._network.world.random.choice(mine) if mine else None
+
+
+def join_later(clients: list[Client], within_s: float) -> None:
+    """Let clients join at random times."""
+    for client in clients:
+        client.process.at(client.process.world.random.random() * within_s, client.join)
+
+
+def numbered() -> Iterator[int]:
+    """Return the numbers of commands."""
+    return itertools.count(1)

@@ -1,0 +1,286 @@
+"""The laws of the house, checked while a schedule runs and after it.
+
+Values: a record that a client is shown, or a file holds, has the value that follows from its step.
+Counts: the records that were made are those that were shown, and those that were counted as lost.
+Commands: each is applied at most once; one that was acknowledged, exactly once; one that was refused, never.
+Ends: a run that was closed is never reported as dead, a dead one never as closed.
+Files: they open, hold what `flush` has confirmed, and name every hole.
+Bounds: each queue stays within its limit, and what a client used is freed when it is gone.
+Failures: nothing fails by an internal error.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sightglass.core.errors import SightglassError
+from sightglass.core.record import Record
+from sightglass.storage.format.block import Key
+from sightglass.storage.read.check import check
+from sightglass.storage.read.recording import Recording
+from sightglass.training import clients as run_clients
+from sightglass.training import commands, io_loop, subscription
+
+from .clients import Asked, Client, Session
+from .network import Network
+from .program import FAULTY, Program
+from .questions import QUESTIONS, Question
+from .world import World
+
+FRESH_S = 1.2  # records are in the file within a second, and a round may be late
+
+
+class Laws:
+    """The laws, and what they look at."""
+
+    def __init__(
+        self, world: World, network: Network, program: Program, clients: list[Client], *, tight: bool, thinned: bool
+    ) -> None:
+        """Begin to watch.
+
+        Args:
+            world: Takes the violations.
+            network: Has cut connections, and lost messages if it is hostile.
+            program: The training.
+            clients: The clients.
+            tight: Whether the limits of queues are so low that records are dropped.
+            thinned: Whether the budget may thin streams.
+        """
+        self._world = world
+        self._network = network
+        self._program = program
+        self._clients = clients
+        self._tight = tight
+        self._thinned = thinned
+        self._require = world.require
+
+    def watch(self) -> None:
+        """Check what must hold at every moment."""
+        for client in self._clients:
+            for asked in client.asked:
+                self._look(asked)
+        if self._program.wiring is not None and self._network.server.alive:
+            self._bounds()
+
+    # Values and counts
+
+    def _look(self, asked: Asked) -> None:
+        asked.cursor, records = asked.buffer.since(asked.cursor)
+        where = f"{asked.session.connection._worker._process.name} {asked.question.query}"
+        for record in records:
+            self.record(asked.question, record, asked.last, grouped=asked.grouped, where=where)
+            asked.last = record
+
+    def record(
+        self, question: Question, record: Record, last: Record | None, *, grouped: bool = False, where: str
+    ) -> None:
+        """Check a record, and that it follows the last one."""
+        seed, n_events = self._program.seed, record.n_events
+        if record.step != record.step:  # a count of no events
+            self._require("an empty group counts 0", record.value == 0, f"{where}: {record}")
+            return
+        step = int(record.step)
+        in_time = step < self._program.n[question.event] + 1
+        self._require("no record is earlier than its event", in_time, f"{where}: {record}")
+        if record.complete or not self._thinned:
+            expected = question.answer(seed, step, n_events)
+            self._require("values are right", equal(expected, record.value), f"{where}: {record}, not {expected!r}")
+        events = question.events(seed, step, n_events)
+        if question.every and record.complete:
+            whole = n_events == question.every and (step + 1) % question.every == 0
+            self._require("windows are aligned to the run", whole, f"{where}: {record}")
+        if question.per and record.complete and not grouped:
+            ends = [0, *self._program.ends[question.per]]
+            whole = step + 1 in ends and events[0] in ends
+            self._require("groups end where the run's do", whole, f"{where}: {record}, ends {ends}")
+        if last is not None and last.step == last.step and events:
+            self._follows(question, record, last, events[0], where)
+
+    def _follows(self, question: Question, record: Record, last: Record, first: int, where: str) -> None:
+        self._require("indexes grow", record.index > last.index, f"{where}: {record} after {last}")
+        self._require("events are in order", first > last.step, f"{where}: {record} after {last}")
+        if record.index == last.index + 1 and not (self._thinned or self._tight):
+            missed = [i for i in range(int(last.step) + 1, first) if question.takes(self._program.seed, i)]
+            self._require("no event is left out", not missed, f"{where}: {record} after {last}: {missed}")
+
+    def counts(self) -> None:
+        """Check that what was made was shown or counted, where the end of a stream says how much was made."""
+        for client in self._clients:
+            for asked in client.asked:
+                buffer = asked.buffer
+                where = f"{client.process.name} {asked.question.query}"
+                if not (self._tight or self._network.weather.hostile):
+                    self._require("nothing is lost on a quiet way", not buffer.n_lost, f"{where}: {buffer.n_lost}")
+                if asked.last is None or not buffer.ended or buffer.error or "n_records" not in buffer.counts:
+                    continue
+                n_made = buffer.counts["n_records"]
+                n_known = asked.last.index + 1
+                self._require("no more is shown than was made", n_known <= n_made, f"{where}: {n_known} of {n_made}")
+                if not (self._tight or self._network.weather.hostile or asked.closed):
+                    self._require("all that was made is shown", n_known == n_made, f"{where}: {n_known} of {n_made}")
+
+    # Commands
+
+    def commands(self) -> None:
+        """Check how often each command was applied."""
+        run = self._program.run
+        if run is None:
+            return
+        applied: Counter[tuple[str, int]] = Counter()
+        for entry in run.history:
+            if entry.command.kind == "set":
+                applied["set", int(entry.command.value)] += 1
+        for number, n in self._program.marks.items():
+            applied["call", number] = n
+        for client in self._clients:
+            for command in client.commands:
+                self._command(command.kind, command.number, command.pending, applied, client.process.name)
+
+    def _command(self, kind: str, number: int, pending: Any, applied: Counter[tuple[str, int]], where: str) -> None:
+        n = applied[kind, number]
+        self._require("a command is applied at most once", n <= 1, f"{where}: {kind} {number}: {n} times")
+        if not pending.wait(0):
+            return
+        try:
+            pending.result()
+        except SightglassError as error:
+            faulty = kind == "call" and number % FAULTY == 0
+            unknown = type(error).__name__ == "RunLostError"
+            self._require(
+                "a refused command is not applied", unknown or faulty or not n, f"{where}: {kind} {number}: {error}"
+            )
+        else:
+            self._require("an acknowledged command is applied", n == 1, f"{where}: {kind} {number}")
+
+    # The end
+
+    def ends(self, *, closed: bool, killed: bool) -> None:
+        """Check what the clients were told about the end of the run."""
+        for client in self._clients:
+            session = client.session
+            if session is not None:
+                self._end_of(session, client.process.name, closed=closed, killed=killed)
+
+    def _end_of(self, session: Session, name: str, *, closed: bool, killed: bool) -> None:
+        ended = session.connection.ended
+        self._require("a clean end is not a death", not (closed and "died" in ended), f"{name}: {ended}")
+        self._require("a death is not a clean end", not (killed and ended.endswith("has ended")), f"{name}: {ended}")
+        if (closed or killed) and session.local and not session.frozen:
+            self._require("a client learns of the end", ended, name)
+        quiet = not (session.channel.n_cuts or session.frozen or self._network.weather.hostile or self._tight)
+        if closed and quiet:
+            self._require("a clean end is told", ended.endswith("has ended"), f"{name}: {ended!r}")
+
+    # Files
+
+    def files(self, folder: Path, *, faults: bool, lost: bool) -> None:
+        """Check the files that the run has left.
+
+        Args:
+            folder: Where they are.
+            faults: Whether the disk failed at times.
+            lost: Whether the machine failed, which loses what was not synced.
+        """
+        if not any(folder.glob("*.sgr")):
+            missing = self._program.flushed and not lost
+            self._require("what was flushed is in the file", not missing, f"no file, {self._program.flushed} flushed")
+            return
+        report = check(folder)
+        self._require("files are intact", lost or not report.damages, str(report))
+        self._require("files name their holes", lost or all(not file.gaps for file in report.files), str(report))
+        with Recording(folder) as recording:
+            n_logged = 0
+            for key in [*recording.keys()]:
+                n_logged += self._series(recording, key)
+            if not lost:
+                n_flushed = self._program.flushed
+                self._require("what was flushed is in the file", n_logged >= n_flushed, f"{n_logged} < {n_flushed}")
+            if not (lost or faults):
+                fresh_s = self._network.server.died_s - FRESH_S
+                n_old = sum(logged_s < fresh_s for logged_s in self._program.logged_s)
+                self._require("records are in the file within a second", n_logged >= n_old, f"{n_logged} < {n_old}")
+            if self._program.closed and not (faults or self._program.storage_error):
+                n = self._program.n["log"]
+                self._require("a closed run has written all", n_logged == n, f"{n_logged} of {n}")
+
+    def _series(self, recording: Recording, key: Key) -> int:
+        """Check the records of a series; return how many there are if it is the logged one."""
+        questions = {question.query: question for question in QUESTIONS}
+        keyed = {canonical(question): question for question in QUESTIONS}
+        logged = key.kind == "logged" and key.tag == "val/x"
+        question = questions["log['val/x']"] if logged else keyed.get(key.query)
+        if question is None:
+            return 0
+        records = list(recording.series(key))
+        last: Record | None = None
+        for record in records:
+            self.record(question, record, None, where=f"file {key.tag}")
+            in_order = last is None or record.step > last.step or record.step != record.step
+            self._require("events are in order", in_order, f"file {key.tag}: {record} after {last}")
+            last = record
+        return len(records) if logged else 0
+
+    # Bounds and failures
+
+    def _bounds(self) -> None:
+        wiring = self._program.wiring
+        assert wiring is not None
+        if wiring.io is None or wiring.agent is None:
+            return
+        for peer, outbox in wiring.io._outboxes.items():
+            size = sum(entry[1] for entry in outbox.queue)
+            self._require("a queue knows its size", outbox.n_bytes == size, f"{peer!r}: {outbox.n_bytes}, not {size}")
+            fits = len(outbox.queue) <= io_loop.MAX_OUTBOX_MESSAGES + 1 and size <= io_loop.MAX_OUTBOX_BYTES
+            self._require("a queue is bounded", fits, f"{peer!r}: {len(outbox.queue)} messages, {size} bytes")
+        n_clients = len(wiring.agent.clients)
+        self._require("clients are bounded", n_clients <= run_clients.MAX_CLIENTS, str(n_clients))
+        n_pending = len(wiring.telemetry.commands.queue.pending)
+        self._require("commands are bounded", n_pending <= commands.MAX_PENDING + n_clients, str(n_pending))
+        for active in wiring.telemetry.subscriptions.active.values():
+            bounded = len(active.rows) <= subscription.MAX_UNSENT_ROWS + 200  # looked at every millisecond
+            self._require("rows are bounded", bounded, f"{active.query}: {len(active.rows)}")
+            bounded = active._n_deferred <= subscription.MAX_DEFERRED
+            self._require("deferred work is bounded", bounded, f"{active.query}: {active._n_deferred}")
+
+    def freed(self) -> None:
+        """Check that streams end with their clients; before the run ends."""
+        wiring = self._program.wiring
+        assert wiring is not None
+        assert wiring.agent is not None
+        subscriptions, peers = wiring.agent._subscriptions, set(wiring.agent.clients.peers)
+        for active in list(wiring.telemetry.subscriptions.active.values()):
+            used = set(subscriptions._peers.get(active.id, ())) & peers or active in wiring.agent._recorded
+            self._require("a stream that nobody reads is closed", used, str(active.query))
+
+    def failures(self) -> None:
+        """Check that nothing failed by an internal error."""
+        wiring = self._program.wiring
+        failures = [] if wiring is None or wiring.agent is None else wiring.agent._failures()
+        for each in failures:
+            unwound = each.last.endswith(": Killed")
+            self._require("nothing fails inside the run", not each.n or unwound, f"{each.where}: {each.last}")
+        for client in self._clients:
+            for session in client.sessions:
+                n = session.connection.n_failures
+                last = session.connection._failures.last or session.connection._worker.supervised.failures.last
+                self._require("nothing fails inside a client", not n or session.left, f"{client.process.name}: {last}")
+
+
+def canonical(question: Question) -> str:
+    """Return a query as files name it."""
+    from sightglass.query.parser import parse
+
+    return parse(question.query).key
+
+
+def equal(expected: Any, value: Any) -> bool:
+    """Return whether two values are the same number, text or array."""
+    if isinstance(expected, np.ndarray):
+        return isinstance(value, np.ndarray) and value.dtype == expected.dtype and np.array_equal(expected, value)
+    if isinstance(expected, float):
+        return isinstance(value, float | np.floating) and abs(expected - float(value)) <= 1e-9 * max(1.0, abs(expected))
+    return bool(expected == value)
