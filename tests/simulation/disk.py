@@ -143,10 +143,12 @@ class Disk:
             return status_of(self._at(path))
 
     def link(self, path: Path, target: Path) -> None:
-        """Give a file another name, which must not exist."""
+        """Give a file another name, which no other file must have."""
         with self.calling("link", path):
-            self._need_free(target)
-            self._change([(target, self._at(path))])
+            node = self._at(path)
+            if self._names.get(target) is not node:
+                self._need_free(target)
+                self._change([(target, node)])
 
     def replace(self, path: Path, target: Path) -> None:
         """Move a file to a name, at once, in place of the file that has the name now."""

@@ -71,7 +71,10 @@ def test_errors_are_the_same(place: Place) -> None:
     files.create(path).close()
     assert code_of(files.create, path) == errno.EEXIST
     assert code_of(files.create, missing / "file") == errno.ENOENT
-    assert code_of(files.link, path, path) == errno.EEXIST
+    files.create(folder / "two").close()
+    assert code_of(files.link, folder / "two", path) == errno.EEXIST
+    assert code_of(files.link, path, path) is None
+    files.remove(folder / "two")
     assert code_of(files.link, missing, folder / "other") == errno.ENOENT
     assert code_of(files.make_directory, folder) == errno.EEXIST
     assert code_of(files.make_directory, path) == errno.EEXIST

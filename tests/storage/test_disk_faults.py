@@ -173,3 +173,23 @@ def test_an_error_that_only_closing_the_file_shows_is_raised() -> None:
     training.disk.fault = lambda call: Fault(code=errno.EDQUOT, applied=True) if call.operation == "close" else None
     training.confirm(training.writer.close)
     assert "quota" in str(training.errors[0])
+
+
+def test_a_full_file_that_cannot_be_closed_is_told_and_the_next_one_is_written() -> None:
+    training = start()
+    failed: list[str] = []
+
+    def plan(call: Call) -> Fault | None:
+        if call.operation != "close" or call.path.suffix != ".sgr" or failed:
+            return None
+        failed.append(call.path.name)
+        return Fault(code=errno.EIO)
+
+    training.disk.fault = plan
+    training.run()
+    assert not training.errors
+    assert training.writer.statistics().last_error == (
+        f"{FOLDER / failed[0]} could not be closed, its last records may be missing: Input/output error"
+    )
+    training.check(rows := read(training.disk))
+    assert n_of(rows) == n_of(training.made)

@@ -18,8 +18,26 @@ def test_a_second_name_is_given_only_where_none_is(tmp_path: Path) -> None:
     one.write_bytes(b"1")
     LOCAL.link(one, other)
     assert other.read_bytes() == b"1"
+    third = tmp_path / "third"
+    third.write_bytes(b"3")
     with pytest.raises(FileExistsError):
-        LOCAL.link(one, other)
+        LOCAL.link(third, other)
+    assert other.read_bytes() == b"1"
+
+
+def test_a_link_that_took_effect_although_it_failed_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS repeats a request whose answer was lost, and answers that the name exists."""
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.write_bytes(b"1")
+    real = os.link
+
+    def late(*paths: Any) -> None:
+        real(*paths)
+        raise FileExistsError
+
+    monkeypatch.setattr(os, "link", late)
+    LOCAL.link(one, other)
+    assert other.read_bytes() == b"1"
 
 
 def test_where_files_have_one_name_only_a_link_moves_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ class FileSystem(Protocol):
         """Return what is known of a file or a directory now."""
 
     def link(self, path: Path, target: Path) -> None:
-        """Give a file another name, which must not exist; where files have one name only, move it there."""
+        """Give a file another name, which no other file must have; where files have one name only, move it."""
 
     def replace(self, path: Path, target: Path) -> None:
         """Move a file to a name, at once, in place of the file that has the name now."""
@@ -165,11 +165,12 @@ class LocalFileSystem:
         return _status(path.stat())
 
     def link(self, path: Path, target: Path) -> None:
-        """Give a file another name, which must not exist; where files have one name only, move it there."""
+        """Give a file another name, which no other file must have; where files have one name only, move it."""
         try:
             os.link(path, target)
         except FileExistsError:
-            raise
+            if not path.samefile(target):  # NFS may answer so when it repeats a request that took effect
+                raise
         except OSError:  # FAT, and some file systems in the network
             if exists(self, target):
                 raise FileExistsError(f"{target} exists already") from None

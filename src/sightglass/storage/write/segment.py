@@ -322,7 +322,10 @@ class Segments:
                 self._tell(f"{current.path} is no longer written: {current.given_up}. Records go to another file")
             self._n_left_bytes += current.n_waiting_bytes
             self._left += current.take()
-            self._leave(current)
+            try:
+                self._leave(current)
+            except OSError as error:  # in a network, what was written before can fail now
+                self._tell(f"{current.path} could not be closed, its last records may be missing: {error.strerror}")
         if self._current is None:
             opened = self._next()
             for rows in self._left:
