@@ -19,6 +19,7 @@ from sightglass.query.functions import FUNCTIONS
 from sightglass.server.api import schema, tables, tensors
 from sightglass.server.app import ROUTES
 from sightglass.server.runs import run_table, scalar_lines
+from sightglass.storage.read.series import Series
 
 from .conftest import floats, place_foreign, record, wait_until
 
@@ -180,10 +181,14 @@ def test_a_growing_series_grows(page, begin):
     assert page.json(path, tag="batch.loss")["y"] == list(range(150))
 
 
+def small_overviews(monkeypatch):
+    for name, value in {"CHUNK_ROWS": 1024, "MAX_ROWS": 512, "RUN_ROWS": 8, "TAIL_ROWS": 64}.items():
+        monkeypatch.setattr(scalar_lines, name, value)
+
+
 @pytest.mark.parametrize("n", [100, 5000, 5120, 20_001])
 def test_an_overview_loses_no_extreme(monkeypatch, n):
-    monkeypatch.setattr(scalar_lines, "CHUNK_ROWS", 1024)
-    monkeypatch.setattr(scalar_lines, "RUN_ROWS", 16)
+    small_overviews(monkeypatch)
     rng = np.random.default_rng(n)
     values = rng.normal(size=n)
     for place, odd in zip(rng.choice(n, 12, replace=False), [50, -50, np.nan, np.inf, -np.inf, 40] * 2, strict=True):
@@ -203,7 +208,7 @@ def test_an_overview_loses_no_extreme(monkeypatch, n):
         line = found.line(series, x="step", low=low, high=high, points=points, origin=0.0)
         inside = (2 * np.arange(n) >= low) & (2 * np.arange(n) <= high)
         here = values[inside]
-        assert abs(line.n - inside.sum()) <= 2 * 16
+        assert abs(line.n - inside.sum()) <= 2 * found.run_rows
         if not len(here):
             assert not len(line.y)
             continue
@@ -215,6 +220,32 @@ def test_an_overview_loses_no_extreme(monkeypatch, n):
         assert (np.diff(line.step) > 0).all()
         assert np.array_equal(values[(line.step / 2).astype(int)], line.y, equal_nan=True)
     recording.close()
+
+
+@pytest.mark.parametrize("n_each", [1, 7, 300, 5000])
+def test_an_overview_is_bounded_and_reads_each_row_once(monkeypatch, n_each):
+    small_overviews(monkeypatch)
+    n_read = []
+    columns = Series.columns
+    monkeypatch.setattr(Series, "columns", lambda self, a, b: n_read.append(b - a) or columns(self, a, b))
+    with sg.init("long") as run:
+        for step in range(10_000):
+            run.log({"y": float(step % 777)}, step=step)
+        run.flush()
+    found = scalar_lines.Overview(0)
+    with sg.open(run.directory) as recorded:
+        series = recorded.series("y")
+        for n in range(n_each, len(series) + 1, n_each):
+            monkeypatch.setattr(Series, "__len__", lambda self, n=n: n)
+            found.extend(series)
+            assert found.n_rows <= 512 + max(64, found.run_rows)
+            assert found.n_bytes <= 3 * 8 * found.n_rows + 200 * (n // 1024 + 2)
+        assert sum(n_read) == n
+        line = found.line(series, x="step", low=-np.inf, high=np.inf, points=20, origin=0.0)
+        assert (line.n, line.y.min(), line.y.max(), line.step[-1]) == (n, 0.0, 776.0, n - 1)
+        # Runs are as short as the room allows: an overview of many short requests is as fine as one of one request.
+        assert found.n_rows >= 512 / 8
+        assert found.run_rows <= 128
 
 
 def test_a_table(page, mnist):

@@ -2,13 +2,14 @@
 
 Theory of operation
     The first request reads a series once from start to end, `CHUNK_ROWS` rows in memory at a time, as columns. The
-    overview stays in memory: of each run of `RUN_ROWS` rows those that `thin_indices` keeps (the extremes, a NaN for
-    each gap, infinities and what they would hide), and the range of steps and wall times of each chunk. A series of at
-    most `CHUNK_ROWS` rows stays in memory as a whole.
+    overview stays in memory: the rows themselves while there are at most `MAX_ROWS`; then, of each run of some rows,
+    those that `thin_indices` keeps (the extremes, a NaN for each gap, infinities and what they would hide), and the
+    range of steps and wall times of each chunk. Whenever the overview has grown to `MAX_ROWS` again, runs become twice
+    as long: an overview is never larger, and thinned twice it still has every extreme.
 
-    If each pixel of a chart covers several runs of rows, the overview answers; thinned twice, it still has every
-    extreme. If the user zooms in further, the chunks in view are read again. When a series grows, only the new rows
-    are read, and the last chunk if it was not full.
+    If each pixel of a chart covers several runs of rows, the overview answers. If the user zooms in further, the chunks
+    in view are read again. When a series grows, only the new rows are read; the last ones wait in a tail until there
+    are enough of them to thin.
 """
 
 from __future__ import annotations
@@ -31,11 +32,13 @@ from sightglass.views.thinning import thin_indices
 X = Literal["step", "wall", "relative"]
 Floats = npt.NDArray[np.float64]
 
-CHUNK_ROWS: Final = 2**18  # 6 MiB in memory, read in tens of milliseconds
-MAX_BYTES: Final = 64 * 2**20  # of all overviews: those of a thousand series of a million rows
-RUN_ROWS: Final = 512  # the overview takes a hundredth of the series
+CHUNK_ROWS: Final = 2**16  # 1.5 MiB in memory, read in some ten milliseconds
+MAX_ROWS: Final = 2**15  # of an overview: 768 KiB, and 8 runs for each pixel of a chart, so that it can be zoomed a bit
+MAX_BYTES: Final = 64 * 2**20  # of all overviews: those of the 85 longest series on a page
+RUN_ROWS: Final = 16  # of the first runs: thinned to an eighth, so that the overview has room to grow
+TAIL_ROWS: Final = 2**12  # thinned at once: single rows cannot be
 MAX_POINTS: Final = 100_000  # more than any screen has columns, for programs that want the data
-MAX_READ_CHUNKS: Final = 8  # read again for one reply; over more chunks the overview is fine enough
+MAX_READ_CHUNKS: Final = 32  # read again for one reply; over more chunks the overview is fine enough
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,21 +78,29 @@ class Overview:
 
     Attributes:
         generation: The generation of the recording that was read.
+        run_rows: How long the runs of rows are whose extremes it has; 1 while it has all rows.
     """
 
     def __init__(self, generation: int) -> None:
         self.generation = generation
         self._chunks: list[_Chunk] = []
+        self._tail: _Chunk | None = None
+        self.run_rows = 1
 
     @property
     def n_bytes(self) -> int:
         """The memory that it takes."""
-        return sum(chunk.kept.nbytes + 200 for chunk in self._chunks)
+        return sum(chunk.kept.nbytes + 200 for chunk in self._all())
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows it keeps."""
+        return sum(chunk.kept.shape[1] for chunk in self._all())
 
     @property
     def first_wall(self) -> float:
         """The earliest wall time; 0 without rows."""
-        found = min((chunk.low[1] for chunk in self._chunks), default=0.0)
+        found = min((chunk.low[1] for chunk in self._all()), default=0.0)
         return found if np.isfinite(found) else 0.0
 
     def extend(self, series: Series) -> None:
@@ -98,19 +109,28 @@ class Overview:
         Raises:
             Problem: The values are not numbers.
         """
-        n = len(series)
-        while self._chunks and self._chunks[-1].stop - self._chunks[-1].start < CHUNK_ROWS < n:
-            if self._chunks[-1].stop == n:
-                return
-            self._chunks.pop()
-        start = self._chunks[-1].stop if self._chunks else 0
-        if start and n <= CHUNK_ROWS and start < n:
-            fresh = _chunk(start, n, _columns(series, start, n), whole=True)
-            self._chunks[-1] = _joined(self._chunks[-1], fresh)
-            return
-        for low in range(start, n, CHUNK_ROWS):
-            high = min(n, low + CHUNK_ROWS)
-            self._chunks.append(_chunk(low, high, _columns(series, low, high), whole=n <= CHUNK_ROWS))
+        n, start = len(series), max((chunk.stop for chunk in self._all()), default=0)
+        while start < n:
+            stop = min(n, start - start % CHUNK_ROWS + CHUNK_ROWS)
+            chunk = _chunk(start, stop, _columns(series, start, stop))
+            self._tail = chunk if self._tail is None else _joined(self._tail, chunk)
+            if stop - self._tail.start >= max(TAIL_ROWS, self.run_rows) or stop % CHUNK_ROWS == 0:
+                self._take(_thinned(self._tail, self.run_rows))
+                self._tail = None
+            start = stop
+
+    def _take(self, chunk: _Chunk) -> None:
+        """Add rows, and thin all if there are too many."""
+        if self._chunks and chunk.start % CHUNK_ROWS:
+            self._chunks[-1] = _joined(self._chunks[-1], chunk)
+        else:
+            self._chunks.append(chunk)
+        while sum(chunk.kept.shape[1] for chunk in self._chunks) > MAX_ROWS and self.run_rows < CHUNK_ROWS:
+            self.run_rows = max(RUN_ROWS, 2 * self.run_rows)
+            self._chunks = [_thinned(chunk, self.run_rows) for chunk in self._chunks]
+
+    def _all(self) -> list[_Chunk]:
+        return self._chunks if self._tail is None else [*self._chunks, self._tail]
 
     def line(self, series: Series, *, x: X, low: float, high: float, points: int, origin: float) -> ScalarLine:
         """Return the points in a range, thinned.
@@ -126,12 +146,12 @@ class Overview:
         axis = 0 if x == "step" else 1
         shift = origin if x == "relative" else 0.0
         bounds = (low + shift, high + shift)
-        chunks = [chunk for chunk in self._chunks if chunk.low[axis] <= bounds[1] and chunk.high[axis] >= bounds[0]]
+        chunks = [chunk for chunk in self._all() if chunk.low[axis] <= bounds[1] and chunk.high[axis] >= bounds[0]]
         n, parts = 0, []
         coarse = [chunk for chunk in chunks if chunk.kept.shape[1] < chunk.stop - chunk.start]
         # The overview is fine enough if each run of the reply covers several runs of the overview.
         seen = sum(_share(chunk, axis, bounds) for chunk in coarse)
-        again = bool(coarse) and (seen < 2 * points * RUN_ROWS and len(coarse) <= MAX_READ_CHUNKS)
+        again = bool(coarse) and (seen < 2 * points * self.run_rows and len(coarse) <= MAX_READ_CHUNKS)
         for chunk in chunks:
             whole = chunk.low[axis] >= bounds[0] and chunk.high[axis] <= bounds[1]
             rows = chunk.kept
@@ -194,13 +214,20 @@ def _share(chunk: _Chunk, axis: int, bounds: tuple[float, float]) -> float:
     return (chunk.stop - chunk.start) * min(1.0, max(0.0, inside / width))
 
 
-def _chunk(start: int, stop: int, rows: Floats, *, whole: bool) -> _Chunk:
+def _chunk(start: int, stop: int, rows: Floats) -> _Chunk:
     places = rows[:2]
     empty = not rows.shape[1]
     low = (np.inf, np.inf) if empty else tuple(np.nanmin(places, axis=1).tolist())
     high = (-np.inf, -np.inf) if empty else tuple(np.nanmax(places, axis=1).tolist())
-    kept = rows if whole or empty else rows[:, thin_indices(rows[2], -(-rows.shape[1] // RUN_ROWS))]
-    return _Chunk(start, stop, np.ascontiguousarray(kept), low, high)
+    return _Chunk(start, stop, rows, low, high)
+
+
+def _thinned(chunk: _Chunk, run_rows: int) -> _Chunk:
+    """Return a chunk with the extremes of each run of `run_rows` rows."""
+    kept = chunk.kept
+    if run_rows > 1 and kept.shape[1]:
+        kept = np.ascontiguousarray(kept[:, thin_indices(kept[2], -(-(chunk.stop - chunk.start) // run_rows))])
+    return _Chunk(chunk.start, chunk.stop, kept, chunk.low, chunk.high)
 
 
 def _joined(one: _Chunk, other: _Chunk) -> _Chunk:
