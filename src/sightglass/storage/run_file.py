@@ -157,7 +157,8 @@ def read(path: Path) -> RunFile | None:
     """
     try:
         with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+            n_bytes = os.fstat(file.fileno()).st_size
+            data = file.read(min(n_bytes, MAX_FILE_BYTES) + 1)  # `read` allocates all that it is asked for
         found = msgspec.json.decode(data) if len(data) <= MAX_FILE_BYTES else None
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None

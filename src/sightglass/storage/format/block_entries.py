@@ -103,7 +103,7 @@ class BlockEntries(Sequence[BlockEntry]):
         """Append rows."""
         n = self._n + len(rows)
         if n > len(self._rows):
-            grown = np.empty(max(n, 2 * len(self._rows)), ROW)
+            grown = np.empty(max(n, len(self._rows) * 5 // 4), ROW)  # of many series, twice as much room is a lot
             grown[: self._n] = self.rows
             self._rows = grown
         self._rows[self._n : n] = rows

@@ -315,6 +315,7 @@ class Scan:
         """Yield the frames up to the end of the file as it is now, many at once."""
         end, ahead, is_lost, run = self._file.size(), WINDOW_BYTES, False, FrameRun()
         while self.position + HEADER_BYTES <= end:
+            ahead = min(ahead, end - self.position)  # a read allocates all that it is asked for
             window = bytes(self._file.read(self.position, ahead))
             starts, lengths, needed = _header_run(window, end - self.position, whole=False)
             if starts:
