@@ -695,3 +695,67 @@ def test_columns_that_others_have_not_are_no_reason_to_write_them() -> None:
     assert merge._form(merge._Piece(0, LOSS, 7, 0, 0, 0, usual)) != merge._form(
         merge._Piece(0, LOSS, 7, 0, 0, 0, columns(2))
     )
+
+
+# Readers that follow a run
+
+
+def test_a_reader_follows_a_file_to_the_compacted_one(tmp_path: Path) -> None:
+    path = tmp_path / NAME
+    scalars(path, 400)
+    with Recording(tmp_path) as recording:
+        series = recording.series("a1")
+        assert recording.parts[0].n_frames == 1_200
+        last, blocks = series[-1], series.blocks()
+        begun = [next(blocks).values[0]]  # a reader that is half way
+        assert compacted(path)
+        assert recording.changed()
+        assert recording.refresh()
+        assert not recording.refresh()
+        assert recording.parts[0].n_frames == 3
+        assert recording.generation == 0  # rows keep their numbers
+        assert recording.series("a1") is series
+        assert (series[-1], series[0].value, len(series)) == (last, 1 / 8, 400)
+        assert series.columns().values.tolist() == [i + 1 / 8 for i in range(400)]
+        assert series.steps.tolist() == list(range(0, 800, 2))
+        assert begun + [columns.values[0] for columns in blocks] == [i + 1 / 8 for i in range(400)]
+
+
+def test_the_compacted_file_takes_no_more_descriptors(tmp_path: Path) -> None:
+    path = tmp_path / NAME
+    scalars(path, 400)
+    with Recording(tmp_path) as recording:
+        recording.series("a1").columns()
+        n_open = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+        assert compacted(path)
+        assert recording.refresh()
+        assert (len(os.listdir("/proc/self/fd")) if n_open else 0) == n_open
+
+
+def test_a_file_with_fewer_records_is_not_followed(tmp_path: Path) -> None:
+    path, other = tmp_path / NAME, tmp_path / "aside"
+    scalars(path, 400)
+    with Recording(tmp_path) as recording:
+        scalars(other, 399)
+        other.replace(path)
+        assert not recording.refresh()
+        assert recording.series("a1").columns().values.tolist() == [i + 1 / 8 for i in range(400)]
+
+
+def test_the_index_of_a_run_that_is_followed_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment, "MANY_SMALL", 1_000)
+    segments = Segments(lambda: tmp_path, rank=0, clock=SystemClock(), tell=pytest.fail)
+    segments.open().append(tag("a"), columns(1))
+    segments.flush()
+    with Recording(tmp_path) as recording:
+        n_frames = []
+        for i in range(1, 8_000):
+            segments.open().append(tag("a"), columns(1, index=i))
+            segments.flush()
+            if i % 500 == 0:
+                segments.compact(WAIT_S)
+                recording.refresh()
+                n_frames.append(sum(part.n_frames for part in recording.parts))
+        assert max(n_frames) <= 1_000 + 8  # the file that is being written, and a block or two of each before
+        assert recording.series("a").columns().values.tolist() == [i / 8 for i in range(recording.series("a").n)]
+    segments.close()

@@ -76,6 +76,11 @@ class EventFile:
             raise
 
     @property
+    def replaced(self) -> bool:
+        """Whether another file has its path now: these programs never compact one."""
+        return False
+
+    @property
     def damages(self) -> Sequence[Damage]:
         """The damage found so far."""
         return [*self._scan.damages, *self._bad.values()]

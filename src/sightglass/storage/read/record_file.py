@@ -45,6 +45,10 @@ class RecordFile(Protocol):
     def damages(self) -> Sequence[Damage]:
         """The damage found so far."""
 
+    @property
+    def replaced(self) -> bool:
+        """Whether another file has its path now, such as the compacted one."""
+
     def entries(self) -> Mapping[Key, Sequence[BlockEntry]]:
         """Return the blocks of each series."""
 

@@ -6,6 +6,8 @@ Rule 3: a row has the same number as long as no later process hides it. Damaged 
 them out, which leaves a hole in the index, and `damages` lists them.
 Rule 4: files that appear, grow or vanish while they are read do not raise. What was read of a file stays.
 Rule 5: one thread at a time.
+Rule 6: a file that was compacted is opened again. It has the same rows in fewer blocks, so that the index of a run that
+is followed for days is bounded: by the small blocks of the file that is being written.
 """
 
 from __future__ import annotations
@@ -83,6 +85,7 @@ class Recording:
         self.lock = threading.RLock()
         self._open_part = open_part
         self._parts: dict[Path, RecordFile] = {}
+        self._kept: set[Path] = set()  # files whose place another one took that has fewer records
         self._series: dict[Key, Series] = {}
         self._restarts = Restarts(())
         self._stamp: Any = None
@@ -156,10 +159,10 @@ class Recording:
         """Look for new files and growth, and return whether there is any."""
         self._stamp, self._info = None, None
         n_parts, n_starts = len(self._parts), len({part.started for part in self._parts.values()})
-        self._discover()
+        replaced = self._discover()
         stamp = self._look()  # what comes after this will be seen as a change
         grown = [part.refresh() for part in self._parts.values()]
-        new = len(self._parts) > n_parts or any(grown)
+        new = replaced or len(self._parts) > n_parts or any(grown)
         if n_starts and len({part.started for part in self._parts.values()}) > n_starts:
             self.generation += 1
         if new:
@@ -181,10 +184,12 @@ class Recording:
     def __repr__(self) -> str:
         return f"<Recording {str(self.path)!r}, {len(self._parts)} files, {len(self._series)} series>"
 
-    def _discover(self) -> None:
-        """Open the files that are new."""
+    def _discover(self) -> bool:
+        """Open the files that are new; return whether one took the place of another."""
         paths = self._paths()
         self.vanished = [path for path in self._parts if path not in paths]
+        replaced = [path for path, part in self._parts.items() if part.replaced and path not in self._kept]
+        reopened = [self._reopen(path) for path in replaced]
         ranks = {part.rank for part in self._parts.values()}
         for path in sorted(paths):
             rank = rank_of(path)
@@ -207,6 +212,26 @@ class Recording:
                 else:
                     part.close()
         self.ranks = sorted(ranks)
+        return any(reopened)
+
+    def _reopen(self, path: Path) -> bool:
+        """Open the file that took the place of another, unless it has fewer records; return whether that was done.
+
+        The other file is closed when no reader has it any more.
+        """
+        try:
+            fresh = self._open_part(path)
+        except (DamagedError, OSError):
+            return False
+        n_rows, n_before = _n_rows(fresh), _n_rows(self._parts[path])
+        if any(n_rows.get(key, 0) < n for key, n in n_before.items()):
+            self._kept.add(path)
+            fresh.close()
+            return False
+        self._parts[path] = fresh
+        for series in self._series.values():
+            series.forget_block()
+        return True
 
     def _paths(self) -> set[Path]:
         if self.path.is_file():
@@ -249,6 +274,11 @@ def rank_of(path: Path) -> int | None:
     """Return the rank of the process that wrote a file, from its name; `None` if the name does not say."""
     named = name_of(path) or mindspore.parse_name(path.name)
     return named[1] if named else None
+
+
+def _n_rows(part: RecordFile) -> dict[Key, int]:
+    """Return how many records each series of a file has."""
+    return {key: int(BlockEntries.of(key, entries).rows["n"].sum()) for key, entries in part.entries().items()}
 
 
 def _fields_of(info: RunFile) -> dict[str, Any]:

@@ -48,6 +48,7 @@ __all__ = ["BlockEntry", "SegmentReader", "name_of"]
 
 MAX_VERSION_BYTES: Final = 4_096
 MAX_HEAD_BYTES: Final = 2**20
+MAX_VERIFIED: Final = 4_096  # blocks whose arrays need not be verified again: a megabyte, and more than a user browses
 VERSION: Final = re.compile(r"(\w{1,40})\.Event:(\d{1,9})")
 
 Found = tuple[npt.NDArray[np.int64], IndexRows]
@@ -116,6 +117,14 @@ class SegmentReader:
     def n_frames(self) -> int:
         """How many blocks there are."""
         return self._n_frames
+
+    @property
+    def replaced(self) -> bool:
+        """Whether another file has its path now, such as the compacted one."""
+        try:
+            return not self._file.is_at(self.path)
+        except OSError:
+            return False
 
     def entries(self) -> Mapping[Key, BlockEntries]:
         """Return the blocks of each series."""
@@ -361,6 +370,8 @@ class SegmentReader:
             raw = raw_values(lambda at, n: self._file.read(frame.payload + at, n), frame.length)
         except (DamagedError, OSError) as error:
             raise DamagedError(str(self._note_block(entry.key, frame, entry.first_step, str(error)))) from None
+        if len(self._verified_values) >= MAX_VERIFIED:
+            self._verified_values.clear()
         self._verified_values[frame.offset] = raw
         return raw
 

@@ -316,6 +316,10 @@ class Series:
             self._last = place, part.load(entry)
         return self._last[1]
 
+    def forget_block(self) -> None:
+        """Drop the cached block: its file was replaced."""
+        self._last = None
+
     def _find(self, step: float) -> tuple[Any, int]:
         """Find the last record at a step: the piece it is in, and its row in the block."""
         if not isinstance(step, int | float | np.number):
