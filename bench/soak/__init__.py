@@ -142,7 +142,7 @@ class Soak:
             elif plan.pid and plan.status is None:
                 self._fate(plan, now_s)
         self._reap()
-        if now_s >= self._sampled_s:
+        if self._sampled_s <= now_s < self.duration_s:  # later, the run is closing
             self._sampled_s = now_s + SAMPLE_S
             live = [plan for plan in self.plans if plan.pid and plan.status is None]
             n_tabs = sum(plan.task in (page.tab, page.browser) for plan in live)
@@ -261,12 +261,13 @@ class Soak:
         yield "  lost, and counted as lost", counted["lost"], "", None
         yield "  lost and not counted", counted["uncounted"], "", 0
         yield "streams that ended before the last record", counted["cut"], "", 0
-        ends, leases = told.pop("ended", 0), sum(n for text, n in told.items() if "lease" in text or "read its" in text)
-        yield "clients and tabs that were told the end", ends, "", None
-        yield "  told that their lease ended", leases, "", None
-        other = {text: n for text, n in told.items() if text not in ("left", "") and "lease" not in text}
-        self.problems += [f"{n} clients were told: {text}" for text, n in other.items() if "read its" not in text]
-        yield "  told anything else", sum(n for text, n in other.items() if "read its" not in text), "", 0
+        # A client that was stopped too long is told by the run, or finds that it heard nothing of it.
+        leases = {text: n for text, n in told.items() if "lease" in text or "silent" in text or "read its" in text}
+        other = {text: n for text, n in told.items() if text not in ("ended", "left", "") and text not in leases}
+        self.problems += [f"{n} clients were told: {text}" for text, n in other.items()]
+        yield "clients and tabs that were told the end", told["ended"], "", None
+        yield "  told that their lease ended", sum(leases.values()), "", None
+        yield "  told anything else", sum(other.values()), "", 0
 
     def _commands(self) -> Iterator[Row]:
         sent, acknowledged = (self._numbers(name) for name in ("sent", "acknowledged"))

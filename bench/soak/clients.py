@@ -26,6 +26,7 @@ from sightglass.protocol.zmq import Address, ZmqChannel
 from .formula import EVENTS, REDUCERS, Question, StreamCheck, loss
 
 POLL_S = 0.1
+COMMAND_S = 4.0  # between two commands of a client: the history of a run holds 10,000, and is to stay below that
 PATIENCE_S = 30.0  # after its time, a client that is still there is hung; machines with a load of 20 take some seconds
 N_NUMBERS = 100_000  # of commands of one client
 MEMORY_BYTES = 64 * 2**20  # that the client with a limit may take more
@@ -81,7 +82,10 @@ def spawn(task: Task, client: Client) -> int:
             faulthandler.enable(trace)
             faulthandler.dump_traceback_later(client.leave_s - time.monotonic() + PATIENCE_S, file=trace)
             try:
-                task(client)
+                try:
+                    task(client)
+                except RunLostError as error:  # while it asked: it was stopped too long, or the run ended
+                    client.report["told"] = str(error)
                 code = 0
             except BaseException:
                 trace.write(traceback.format_exc())
@@ -129,13 +133,25 @@ def connected(client: Client, target: str | Path | None = None) -> RemoteRun:
     return sg.connect(client.name if target is None else target, timeout_s=PATIENCE_S)
 
 
-def call(client: Client, run: RemoteRun, number: int) -> None:
-    """Call the action with a number, and note that it was sent, and whether it was acknowledged."""
-    client.note("sent", number)
-    told = run.call("apply", number)
-    if told.applied:
-        client.note("acknowledged", number)
-        assert told.result == number, told
+def commander(client: Client) -> Callable[[RemoteRun], None]:
+    """Return a function that sends a command now and then, with a number of its own, and notes acknowledgements."""
+    numbers = iter(range(client.number * N_NUMBERS, (client.number + 1) * N_NUMBERS))
+    next_s = 0.0
+
+    def command(run: RemoteRun) -> None:
+        nonlocal next_s
+        if time.monotonic() < next_s:
+            return
+        next_s, number = time.monotonic() + COMMAND_S, next(numbers)
+        with contextlib.suppress(RunLostError):  # the run has ended, or this client's lease: the streams tell which
+            run.set("knob", number)
+            client.note("sent", number)
+            told = run.call("apply", number)
+            if told.applied:
+                client.note("acknowledged", number)
+                assert told.result == number, told
+
+    return command
 
 
 # The tasks
@@ -172,18 +188,9 @@ def viewer(client: Client) -> None:
 
 def commands(client: Client) -> None:
     """Send commands, each with a number of its own, and follow the loss meanwhile."""
-    numbers = iter(range(client.number * N_NUMBERS, (client.number + 1) * N_NUMBERS))
-
-    def command() -> None:
-        number = next(numbers)
-        with contextlib.suppress(RunLostError):  # the run has ended, or this client's lease
-            if number % 3:
-                call(client, run, number)
-            else:
-                run.set("knob", number)
-
+    command = commander(client)
     with connected(client, client.random.choice([None, client.files[0]])) as run:
-        follow(client, run, [EVENTS[0]], each=command)
+        follow(client, run, [EVENTS[0]], each=lambda: command(run))
 
 
 def publisher(client: Client) -> None:
@@ -233,18 +240,10 @@ def greedy(client: Client) -> None:
 
 
 def resident(client: Client) -> None:
-    """Stay for the whole run, with streams of all kinds, and a command a second."""
-    numbers = iter(range(client.number * N_NUMBERS, (client.number + 1) * N_NUMBERS))
-    next_s = [0.0]
-
-    def command() -> None:
-        if time.monotonic() > next_s[0]:
-            next_s[0] = time.monotonic() + 1.0
-            with contextlib.suppress(RunLostError):
-                call(client, run, next(numbers))
-
+    """Stay for the whole run, with streams of all kinds, and send commands."""
+    command = commander(client)
     with connected(client) as run:
-        follow(client, run, [*EVENTS[:5], *REDUCERS[:4], EVENTS[6]], each=command)
+        follow(client, run, [*EVENTS[:5], *REDUCERS[:4], EVENTS[6]], each=lambda: command(run))
 
 
 KINDS: dict[Task, int] = {
