@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightglass.core.failures import MAX_KINDS, Failures, message
+from sightglass.core.failures import MAX_KINDS, Failures
+from sightglass.core.guarded import message
 from sightglass.core.threads import BACKOFF_S, FORGIVEN_S, MAX_BACKOFF_S, UNTIL_WOKEN, Supervised, Worker
 
 WAIT_S = 30.0

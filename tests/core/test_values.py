@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import namedtuple
-from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,23 +18,12 @@ from sightglass.core.values import (
     Tensor,
     Text,
     array_kind,
-    freeze,
     is_extended,
     n_bytes,
     on_device,
-    snapshot,
     to_host,
     type_name,
 )
-
-
-@dataclass
-class Config:
-    lr: float
-    w: Any
-
-
-Pair = namedtuple("Pair", "a b")
 
 
 @settings(max_examples=examples(80))
@@ -98,30 +84,6 @@ def test_types_are_named_as_people_write_them(value: Any, name: str) -> None:
 )  # fmt: skip
 def test_sizes_are_estimated(value: Any, size: int) -> None:
     assert n_bytes(value) == size
-
-
-@pytest.mark.parametrize("copy", [snapshot, freeze])
-def test_a_copy_shares_nothing_that_can_be_overwritten(copy: Any) -> None:
-    w = np.zeros(2)
-    value = {"a": w, "b": [w, (w,)], "c": Pair(w, 1), "d": Image(w, "x"), "e": Config(0.1, w), "f": np.array(1.0)}
-    copied = copy(value)
-    w[:] = 7
-    assert copied["a"].tolist() == copied["b"][0].tolist() == copied["b"][1][0].tolist() == [0, 0]
-    assert type(copied["c"]) is Pair
-    assert copied["c"].a.tolist() == copied["d"].value.tolist() == copied["e"]["w"].tolist() == [0, 0]
-    assert (copied["d"].caption, copied["e"]["lr"], copied["f"]) == ("x", 0.1, 1.0)
-
-
-def test_freezing_reaches_into_plain_objects() -> None:
-    w = np.zeros(2)
-    frozen = freeze(SimpleNamespace(w=w, inner=SimpleNamespace(w=w), _private=1, f=len))
-    w[:] = 7
-    assert frozen.w.tolist() == frozen.inner.w.tolist() == [0, 0]
-    assert frozen.f == "<built-in function len>"
-    assert not hasattr(frozen, "_private")
-    looped = SimpleNamespace()
-    looped.me = looped
-    assert freeze(looped, depth=2).me.me == repr(looped)
 
 
 def test_the_library_of_an_array() -> None:

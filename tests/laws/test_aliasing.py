@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from tests.query.lambdas import lambda_of
 
-from sightglass.core.values import Histogram, is_container, to_host
+from sightglass.core.guarded import is_container
+from sightglass.core.values import Histogram, to_host
 from sightglass.query.evaluator import evaluator
 from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation

@@ -53,7 +53,8 @@ def jsonable(value: Any) -> Any:
     """Convert a value for JSON: arrays become lists, NaN and infinities become null."""
     import numpy as np
 
-    from sightglass.core.values import Histogram, is_container, rebuild
+    from sightglass.core.guarded import rebuild
+    from sightglass.core.values import Histogram
 
     if isinstance(value, Histogram):
         return {"counts": value.counts.tolist(), "edges": value.edges.tolist(), "n_nan": value.n_nan,
@@ -64,7 +65,7 @@ def jsonable(value: Any) -> Any:
         return value if value - value == 0 else None
     if isinstance(value, bytes):
         return value.hex()
-    return rebuild(value, jsonable) if is_container(value) else value
+    return rebuild(value, jsonable)
 
 
 def record_row(record: Record) -> dict[str, Any]:

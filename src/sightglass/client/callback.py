@@ -7,7 +7,7 @@ import threading
 import warnings
 from collections.abc import Callable
 
-from sightglass.core.failures import message
+from sightglass.core.guarded import message
 from sightglass.core.record import Record
 from sightglass.core.source import Source
 from sightglass.core.threads import Worker

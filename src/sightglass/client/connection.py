@@ -19,7 +19,7 @@ from typing import Any, Final
 from sightglass.core import codec, errors
 from sightglass.core.errors import RefusedError, RunLostError, SightglassError, TransportError, WireError
 from sightglass.core.failures import Failures
-from sightglass.core.failures import message as message_of
+from sightglass.core.guarded import message as message_of
 from sightglass.core.threads import Worker
 from sightglass.protocol import messages
 from sightglass.protocol.transport import Channel, Frames

@@ -26,13 +26,17 @@ class ObservableInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventInfo:
-    """One event of a run: where it comes from, how often it happened, its observables, and a remark."""
+    """One event of a run: where it comes from, how often it happened, its observables, and a remark.
+
+    `n_lost` counts the values, or parts of them, that could not be copied for snapshots.
+    """
 
     origin: str
     n_events: int
     snapshot: bool
     observables: Mapping[str, ObservableInfo]
     note: str = ""
+    n_lost: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +109,9 @@ class Description:
         if self.config:
             lines.append("  config  " + ", ".join(f"{key}={value!r}" for key, value in self.config.items()))
         for name, event in self.events.items():
-            lines.append(f"  event {name!r}, {event.n_events} so far{', with a snapshot' if event.snapshot else ''}")
+            lost = f" without {_count(event.n_lost, 'value')} that could not be copied" if event.n_lost else ""
+            snapshot = f", with a snapshot{lost}" if event.snapshot else ""
+            lines.append(f"  event {name!r}, {event.n_events} so far{snapshot}")
             lines.extend([f"    ({event.note})"] if event.note else [])
             lines.extend(_observable_line(key, observable) for key, observable in event.observables.items())
         for name, control in self.controls.items():
@@ -151,6 +157,7 @@ def description_of(info: Mapping[str, Any]) -> Description:
                 n_events=event["n_events"],
                 snapshot=event["snapshot"],
                 note=event.get("note", ""),
+                n_lost=event.get("n_lost", 0),
                 observables={
                     key: ObservableInfo(**known_fields(ObservableInfo, value))
                     for key, value in event["observables"].items()

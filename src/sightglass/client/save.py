@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sightglass.core.columns import of_records
 from sightglass.core.errors import StorageError
-from sightglass.core.failures import message as message_of
+from sightglass.core.guarded import message as message_of
 from sightglass.core.record import Record
 from sightglass.core.threads import Worker
 from sightglass.storage.format.block import Key

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from .errors import UnsendableError, WireError
+from .guarded import FAILURES, LostValue, parts, message
 from .values import (
     Figure,
     Histogram,
@@ -27,9 +28,7 @@ from .values import (
     Text,
     Value,
     array_kind,
-    is_container,
     is_extended,
-    rebuild,
     to_host,
 )
 
@@ -56,7 +55,12 @@ def encode(value: object) -> tuple[bytes, list[Buffer]]:
         UnsendableError: The value, or one inside it, has a type that cannot be encoded.
     """
     buffers: list[Buffer] = []
-    return _msgpack.encode(_pack(value, buffers, "$", 0)), buffers
+    try:
+        return _msgpack.encode(_pack(value, buffers, "$", 0)), buffers
+    except UnsendableError:
+        raise
+    except FAILURES as error:
+        raise UnsendableError(f"Expected a value that can be read: {message(error)}") from error
 
 
 def decode(blob: Buffer, buffers: Sequence[Buffer] = ()) -> Any:
@@ -95,19 +99,20 @@ def _pack(value: Value, buffers: list[Buffer], path: str, depth: int) -> Any:
         return _pack(to_host(value), buffers, path, depth)
     if kind is complex:
         return _ext(COMPLEX, [value.real, value.imag])
-    if isinstance(value, Mapping):
-        return {_key(k, path): _pack(v, buffers, f"{path}.{k}", depth + 1) for k, v in value.items()}
     if isinstance(value, Histogram):
         fields = [value.counts, value.edges, value.n_nan, value.n_posinf, value.n_neginf]
         return _ext(KIND, ["Histogram", [_pack(item, buffers, path, depth + 1) for item in fields]])
     if kind.__name__ in KINDS and kind is KINDS[kind.__name__]:
         fields = [getattr(value, name) for name in kind.__slots__]
         return _ext(KIND, [kind.__name__, [_pack(item, buffers, path, depth + 1) for item in fields]])
-    if isinstance(value, list | tuple):
-        items = [_pack(item, buffers, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
-        return items if isinstance(value, list) else _ext(TUPLE, items)
-    if is_container(value):
-        return _pack(rebuild(value, lambda item: item), buffers, path, depth)
+    if kind is LostValue:
+        raise UnsendableError(f"{value.why} at {value.path or path}")
+    found = parts(value)
+    if found is not None and issubclass(kind, list | tuple):
+        items = [_pack(item, buffers, f"{path}[{i}]", depth + 1) for i, item in found.pairs]
+        return items if issubclass(kind, list) else _ext(TUPLE, items)
+    if found is not None:
+        return {_key(k, path): _pack(v, buffers, f"{path}.{k}", depth + 1) for k, v in found.pairs}
     if isinstance(value, int | float):  # a member of an enumeration
         return _pack(int(value) if isinstance(value, int) else float(value), buffers, path, depth)
     raise UnsendableError(f"Expected a number, string, array or a container of these, got {kind.__name__} at {path}")

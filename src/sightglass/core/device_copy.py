@@ -20,7 +20,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from .values import DeviceHistogram, Mark, PendingCopy, Value, array_kind, is_container, rebuild
+from .guarded import rebuild
+from .values import DeviceHistogram, Mark, PendingCopy, Value, array_kind
 
 if TYPE_CHECKING:
     import torch
@@ -136,7 +137,7 @@ def _collect(value: Value, found: list[tuple[CopyStream, torch.Tensor]]) -> None
         stream = copy_stream_of(value)
         if stream is not None:
             found.append((stream, value))
-    elif is_container(value):
+    else:
         rebuild(value, lambda item: _collect(item, found))
 
 
@@ -146,4 +147,4 @@ def _replaced(value: Value, pending: dict[int, PendingCopy]) -> Value:
     if isinstance(value, DeviceHistogram):
         parts = {name: _replaced(getattr(value, name), pending) for name in value.__slots__}
         return DeviceHistogram(**parts)
-    return rebuild(value, lambda item: _replaced(item, pending)) if is_container(value) else value
+    return rebuild(value, lambda item: _replaced(item, pending))

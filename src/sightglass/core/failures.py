@@ -6,7 +6,7 @@ import contextlib
 import warnings
 from typing import Final
 
-from .errors import SightglassError
+from .guarded import message
 
 MAX_KINDS: Final = 100  # of messages that are remembered, so that errors with ever new texts take no memory
 
@@ -42,14 +42,3 @@ class Failures:
             self._warned.add(self.last)
             with contextlib.suppress(Warning):  # where warnings are errors, this must not cause another failure
                 warnings.warn(f"{self.where}: {self.last}", RuntimeWarning, stacklevel=3)
-
-
-def message(error: BaseException) -> str:
-    """Return an error as text, with its type unless it is one of Sightglass; also if its own text cannot be read."""
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001  the error may be the program's own class
-        text = ""
-    if text and isinstance(error, SightglassError):
-        return text
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -6,17 +6,16 @@ the library of an array without importing it.
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from types import SimpleNamespace
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from .guarded import FAILURES, Holder, OwnValue, class_name, length, rebuild
 
 PLAIN = frozenset((float, int, bool, str, type(None)))
 ON_HOST = PLAIN | {np.ndarray, np.float64, np.float32}
@@ -28,25 +27,26 @@ Value = Any
 ArrayKind = Literal["numpy", "torch", "jax", "other"]
 
 BLOCK = 2**18  # 2 MB as float64, so that temporary arrays stay in the cache
+OBJECT_BYTES = 64  # of any other object; its own `__sizeof__` is not asked
 LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(Holder):
     """An array of any shape and dtype, to log as a whole."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class Text(OwnValue):
     """A text to log and show as text."""
 
     value: str
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class Image(Holder):
     """One picture.
 
     Attributes:
@@ -60,7 +60,7 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
-class Images:
+class Images(Holder):
     """Several pictures of one size.
 
     Attributes:
@@ -73,7 +73,7 @@ class Images:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(OwnValue):
     """A drawn figure, as the bytes of an image file.
 
     Attributes:
@@ -209,7 +209,7 @@ def _edges(low: float, high: float, n_bins: int) -> npt.NDArray[np.float64]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceHistogram:
+class DeviceHistogram(OwnValue):
     """A histogram on a device; `to_host` reads it as a `Histogram`.
 
     Attributes:
@@ -267,7 +267,7 @@ def _kind_of(kind: type) -> ArrayKind | None:
         return "numpy"
     if issubclass(kind, np.generic):
         return None
-    roots = {base.__module__.partition(".")[0] for base in kind.__mro__}
+    roots = {str(base.__module__).partition(".")[0] for base in kind.__mro__}
     if "torch" in roots and hasattr(kind, "detach"):
         return "torch"
     if roots & {"jax", "jaxlib"} and hasattr(kind, "dtype") and hasattr(kind, "shape"):
@@ -318,61 +318,10 @@ def to_host(value: Value) -> Any:
             return tensor.numpy() if tensor.ndim else tensor.item()
         case "jax" | "other":
             array = np.asarray(value)
+            if array.dtype.hasobject:
+                raise TypeError(f"Expected an array that NumPy can read, got {class_name(value)}")
             return array if array.ndim else array[()]
-    return rebuild(value, to_host) if is_container(value) else value
-
-
-def is_container(value: object) -> bool:
-    """Return whether a value is a mapping, a list, a tuple or a dataclass."""
-    if isinstance(value, DeviceHistogram):
-        return False
-    return isinstance(value, Mapping | list | tuple) or (
-        dataclasses.is_dataclass(value) and not isinstance(value, type)
-    )
-
-
-def rebuild(value: Value, change: Callable[[Any], Any]) -> Any:
-    """Return a copy of a container with each of its values changed; dataclasses become mappings of their fields."""
-    if isinstance(value, Mapping):
-        return {key: change(item) for key, item in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(change(item) for item in value))
-    if isinstance(value, list | tuple):
-        return type(value)(change(item) for item in value)
-    if isinstance(value, Image | Images | Tensor):
-        return dataclasses.replace(value, value=change(value.value))
-    if isinstance(value, Text | Figure):
-        return value
-    return {field.name: change(getattr(value, field.name)) for field in dataclasses.fields(value)}
-
-
-def snapshot(value: Value) -> Value:
-    """Copy a value so that the program cannot overwrite it; arrays stay on their device, and nothing is waited for."""
-    if isinstance(value, SCALARS):
-        return value
-    match array_kind(value):
-        case "numpy":
-            return value.copy() if value.ndim else value[()]
-        case "torch":
-            return value.detach().clone()
-        case "jax" | "other":
-            return value.copy() if hasattr(value, "copy") else value
-    if isinstance(value, Histogram):
-        return value if value._binned is not None else Histogram(snapshot(value._samples), bins=value._bins)
-    return rebuild(value, snapshot) if is_container(value) else value
-
-
-def freeze(value: object, *, depth: int = 8) -> Any:
-    """Return a deep snapshot, also of plain objects, whose attributes are copied into a namespace."""
-    if isinstance(value, SCALARS) or array_kind(value) or isinstance(value, Histogram):
-        return snapshot(value)
-    if depth == 0:
-        return repr(value)
-    if is_container(value):
-        return rebuild(value, lambda item: freeze(item, depth=depth - 1))
-    if callable(value) or not hasattr(value, "__dict__"):
-        return repr(value)
-    return SimpleNamespace(**{k: freeze(v, depth=depth - 1) for k, v in vars(value).items() if not k.startswith("_")})
+    return rebuild(value, to_host)
 
 
 def n_bytes(value: object) -> int:
@@ -391,7 +340,7 @@ def n_bytes(value: object) -> int:
         return 16 * (len(value.counts) + 1) if value._binned is not None else n_bytes(value._samples)
     if isinstance(value, Image | Images | Tensor | Text):
         return n_bytes(value.value)
-    return len(value.data) if isinstance(value, Figure) else sys.getsizeof(value)
+    return len(value.data) if isinstance(value, Figure) else OBJECT_BYTES
 
 
 def array_bytes(array: Value) -> int:
@@ -406,17 +355,19 @@ def itemsize(dtype: object) -> int:
     return int(getattr(dtype, "itemsize", None) or 8)
 
 
-def type_name(value: object) -> str:
+def type_name(value: Value) -> str:
     """Return the name of a value's type, with dtype and shape for arrays.
 
     >>> type_name(np.zeros((3, 4), np.float32)), type_name(1.5), type_name({"a": 1, "b": 2})
     ('float32[3, 4]', 'float', 'mapping of 2')
     """
-    if array_kind(value):
-        dtype = str(value.dtype).removeprefix("torch.")  # type: ignore[attr-defined]
-        return f"{dtype}[{', '.join(str(n) for n in value.shape)}]"  # type: ignore[attr-defined]
-    if isinstance(value, Mapping):
-        return f"mapping of {len(value)}"
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return f"{type(value).__name__} of {len(value)}"
-    return type(value).__name__
+    try:
+        if array_kind(value):
+            dtype = str(value.dtype).removeprefix("torch.")
+            return f"{dtype}[{', '.join(str(n) for n in value.shape)}]"
+        counted = issubclass(type(value), Mapping | Sequence) and not issubclass(type(value), str | bytes)
+        n = length(value) if counted else None
+        name = "mapping" if issubclass(type(value), Mapping) else class_name(value)
+    except FAILURES:
+        return class_name(value)
+    return class_name(value) if n is None else f"{name} of {n}"

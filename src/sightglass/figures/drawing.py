@@ -26,7 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sightglass.core.errors import FigureError, MissingExtraError
-from sightglass.core.values import is_container, is_extended, rebuild
+from sightglass.core.guarded import rebuild
+from sightglass.core.values import is_extended
 from sightglass.views.theme import theme
 
 from .closures import Draws
@@ -204,14 +205,14 @@ def usual(value: object) -> Any:
         return _wide(value) if is_extended(value.dtype) else value.copy()
     if isinstance(value, np.generic) and is_extended(value.dtype):
         return np.float32(value)
-    return rebuild(value, usual) if is_container(value) else value
+    return rebuild(value, usual)
 
 
 def widened(value: object) -> Any:
     """Return a value whose arrays have NumPy's own dtypes; arrays that have them already are not copied."""
     if isinstance(value, np.ndarray | np.generic):
         return _wide(np.asarray(value)) if is_extended(value.dtype) else value
-    return rebuild(value, widened) if is_container(value) else value
+    return rebuild(value, widened)
 
 
 def _wide(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

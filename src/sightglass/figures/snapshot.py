@@ -20,7 +20,8 @@ from typing import Any, Final
 
 from sightglass.core.codec import Buffer, encode
 from sightglass.core.errors import UnsendableError
-from sightglass.core.values import array_kind, is_container, rebuild, to_host
+from sightglass.core.guarded import parts, rebuild
+from sightglass.core.values import array_kind, to_host
 
 from .messages import IN_BAND
 
@@ -195,13 +196,8 @@ def _elsewhere(value: Any) -> bool:
             return True
         case "numpy":
             return False
-    if isinstance(value, dict):
-        return any(map(_elsewhere, value.values()))
-    if isinstance(value, list | tuple):
-        return any(map(_elsewhere, value))
-    if is_container(value):
-        return any(map(_elsewhere, _items(value)))
-    return False
+    found = parts(value)
+    return found is not None and any(_elsewhere(item) for _, item in found.pairs)
 
 
 def _copied(value: Any, events: dict[Any, Any]) -> Any:
@@ -225,7 +221,7 @@ def _copied(value: Any, events: dict[Any, Any]) -> Any:
             return value.copy()
         case "other":
             return value.copy() if hasattr(value, "copy") else value
-    return rebuild(value, lambda item: _copied(item, events)) if is_container(value) else value
+    return rebuild(value, lambda item: _copied(item, events))
 
 
 def _check_addressable(array: Any) -> None:
@@ -234,12 +230,6 @@ def _check_addressable(array: Any) -> None:
             f"Expected an array that this process can see all of, got one of shape {array.shape} over several "
             "processes: gather it on all of them first, such as by jax.experimental.multihost_utils.process_allgather"
         )
-
-
-def _items(value: object) -> list[Any]:
-    found: list[Any] = []
-    rebuild(value, found.append)
-    return found
 
 
 def _shared_memory(n_bytes: int) -> int:

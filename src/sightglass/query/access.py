@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.errors import EvaluationError, RefusedQueryError, UnknownNameError
+from sightglass.core.errors import EvaluationError, RefusedQueryError, UnknownNameError, UnsendableError
+from sightglass.core.guarded import LostValue, instance_dict, stored
 from sightglass.core.values import Histogram, Value, array_bytes, array_kind, itemsize, on_device, type_name
 
 from .arrays import is_array, operand
@@ -22,7 +23,6 @@ from .limits import check_bytes, n_items
 
 ARRAY_ATTRIBUTES: Final = ("shape", "dtype", "ndim", "size", "T", "real", "imag")
 HISTOGRAM_ATTRIBUTES: Final = ("counts", "edges", "n_nan", "n_posinf", "n_neginf", "total")
-STORES: Final = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
 def readable(value: object, name: str) -> Value:
@@ -30,7 +30,10 @@ def readable(value: object, name: str) -> Value:
 
     Raises:
         RefusedQueryError: The value is a module, a class or callable.
+        UnsendableError: The value was not kept.
     """
+    if type(value) is LostValue:
+        raise UnsendableError(f"{name!r} was not kept: {value.why}")
     if isinstance(value, types.ModuleType | type) or (callable(value) and not is_array(value)):
         raise RefusedQueryError(
             f"Expected {name!r} to be a value, got a {type(value).__name__}: "
@@ -73,25 +76,12 @@ def _stored(value: object, name: str) -> Value:
     kinds = type(value).__mro__
     if isinstance(value, tuple) and name in getattr(kinds[0], "_fields", ()):
         return value[kinds[0]._fields.index(name)]  # type: ignore[attr-defined]
-    getters = (vars(kind).get("__dict__") for kind in kinds)
-    getter = next((get for get in getters if isinstance(get, STORES)), None)
-    stored = getter.__get__(value) if getter is not None else {}
-    if name in stored:
-        return stored[name]
-    # Members of the interpreter's own classes, such as the frame of a traceback, are not slots.
-    slots = {
-        key: member
-        for kind in reversed(kinds)
-        if "__slots__" in vars(kind)
-        for key, member in vars(kind).items()
-        if isinstance(member, types.MemberDescriptorType)
-    }
-    if name in slots:
-        try:
-            return slots[name].__get__(value)
-        except AttributeError:
-            del slots[name]
-    known = [key for key in (*getattr(kinds[0], "_fields", ()), *stored, *slots) if not key.startswith("_")]
+    attributes = instance_dict(value)
+    if name not in attributes:
+        attributes = stored(value)
+    if name in attributes:
+        return attributes[name]
+    known = [key for key in (*getattr(kinds[0], "_fields", ()), *attributes) if not key.startswith("_")]
     raise UnknownNameError("attribute", name, known, where=f"of {type_name(value)}")
 
 

@@ -6,12 +6,14 @@ The checks read types, shapes and dtypes only: nothing is copied, moved to anoth
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Sized
 from typing import Any, Final
 
 import numpy as np
 
 from sightglass.core.errors import RefusedQueryError
+from sightglass.core.guarded import MAX_DEPTH as MAX_LEVELS
+from sightglass.core.guarded import parts
 from sightglass.core.values import Value, array_bytes, array_kind, itemsize, n_bytes
 
 MAX_DEPTH: Final = 64  # well below Python's recursion limit: reading, writing and compiling a tree recurse
@@ -55,22 +57,32 @@ class Total:
         """Add everything a value contains; a part that it contains twice counts twice.
 
         Raises:
-            RefusedQueryError: The results have more than `MAX_LEAVES` items.
+            RefusedQueryError: The results have more than `MAX_LEAVES` items, contain themselves, or nest too deeply.
         """
-        stack = [value]
-        while stack:
-            part = stack.pop()
-            if type(part) in PLAIN:
-                self.n_bytes += 8
-            elif array_kind(part):
-                self.n_bytes += array_bytes(part)
-            elif isinstance(part, Mapping | list | tuple):
-                self.n_leaves += len(part)
-                if self.n_leaves > MAX_LEAVES:
-                    raise RefusedQueryError(f"Expected results of at most {MAX_LEAVES} items in all, got more")
-                stack.extend(part.values() if isinstance(part, Mapping) else part)
-            else:
-                self.n_bytes += n_bytes(part)
+        self._add(value, ())
+
+    def _add(self, value: Value, inside: tuple[int, ...]) -> None:
+        if type(value) in PLAIN:
+            self.n_bytes += 8
+        elif array_kind(value):
+            self.n_bytes += array_bytes(value)
+        elif (found := parts(value)) is not None:
+            if id(value) in inside:
+                raise RefusedQueryError("Expected a value that can be copied, got one that contains itself")
+            if len(inside) >= MAX_LEVELS:
+                raise RefusedQueryError(f"Expected at most {MAX_LEVELS} levels of nesting, got more")
+            self._count(found.size or 0)
+            inside = (*inside, id(value))
+            for _, item in found.pairs:
+                self._count(found.size is None)
+                self._add(item, inside)
+        else:
+            self.n_bytes += n_bytes(value)
+
+    def _count(self, n_leaves: int) -> None:
+        self.n_leaves += n_leaves
+        if self.n_leaves > MAX_LEAVES:
+            raise RefusedQueryError(f"Expected results of at most {MAX_LEAVES} items in all, got more")
 
     def check(self) -> None:
         """Refuse results of more than `MAX_RESULT_BYTES` in all."""

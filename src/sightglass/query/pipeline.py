@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from sightglass.core.copies import snapshot
 from sightglass.core.device_copy import start_copy
-from sightglass.core.values import SCALARS, Value, on_device, snapshot, to_host
+from sightglass.core.values import SCALARS, Value, on_device, to_host
 
 from . import expressions as e
 from .arrays import truth

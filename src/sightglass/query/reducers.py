@@ -19,8 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sightglass.core.copies import snapshot
 from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError
-from sightglass.core.values import Value, is_extended, snapshot, to_host, type_name
+from sightglass.core.guarded import is_container, rebuild
+from sightglass.core.values import Value, is_extended, to_host, type_name
 
 from .limits import PLAIN, Total, check_bytes, check_count, check_int, check_length
 from .sketches import Bins, Quantiles
@@ -417,10 +419,8 @@ def _plain(value: object) -> Value:
     if type(value) in PLAIN:
         return check_int(value)
     value = stored(to_host(value))
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_plain(item) for item in value)
+    if is_container(value):
+        return rebuild(value, _plain)
     return check_int(value.item() if isinstance(value, np.generic) else value)
 
 

@@ -13,8 +13,10 @@ from typing import Any
 
 import torch
 
+from sightglass.core.copies import snapshot
 from sightglass.core.errors import AbsentError
-from sightglass.core.values import Value, is_container, rebuild, snapshot
+from sightglass.core.guarded import rebuild
+from sightglass.core.values import Value
 from sightglass.query.limits import Total
 from sightglass.training.subscription import Subscription
 
@@ -101,7 +103,7 @@ def bare(value: Value) -> Any:
     if isinstance(value, torch.Tensor):
         value = local(value)
         return value.coalesce().values() if value.layout is torch.sparse_coo else value
-    return rebuild(value, bare) if is_container(value) else value
+    return rebuild(value, bare)
 
 
 def by_place(works: Iterable[Work]) -> dict[Place, list[Work]]:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from sightglass.core.clock import Clock
 from sightglass.core.errors import SightglassError, WireError, unknown
 from sightglass.core.failures import Failures
-from sightglass.core.failures import message as message_of
+from sightglass.core.guarded import message as message_of
 from sightglass.core.threads import Supervised
 from sightglass.protocol import messages
 from sightglass.protocol.transport import Delivery, Frames

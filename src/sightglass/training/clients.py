@@ -8,6 +8,9 @@ from typing import Final
 
 from sightglass.core import codec
 from sightglass.core.clock import Clock
+from sightglass.core.copies import sendable
+from sightglass.core.errors import UnsendableError
+from sightglass.core.guarded import clean
 from sightglass.protocol import messages
 from sightglass.protocol.transport import Frames
 
@@ -102,13 +105,17 @@ class Outbox:
 
     def reply(self, peer: bytes, request: int, value: object) -> None:
         """Answer a request with a value."""
-        blob, buffers = codec.encode(value)
+        try:
+            blob, buffers = codec.encode(value)
+        except UnsendableError:  # such as a name that UTF-8 cannot encode
+            blob, buffers = codec.encode(sendable(value).value)
         self.put(peer, messages.encode(messages.Reply(request=request, value=blob), buffers))
 
     def refuse(self, peer: bytes, request: int, error: str | Exception, reason: str = "") -> None:
         """Refuse a request with the name of an error and a reason, or with an error that was raised."""
         if isinstance(error, Exception):
             error, reason = type(error).__name__, str(error)
+        reason = clean(reason, len(reason))
         self.send(peer, messages.Refused(request=request, error=error, reason=reason))
 
     def take(self) -> Outgoing:

@@ -21,6 +21,7 @@ import msgspec
 from sightglass.core import codec
 from sightglass.core.clock import Clock
 from sightglass.core.errors import CommandError, UnsendableError, unknown
+from sightglass.core.guarded import FAILURES, message
 from sightglass.core.ranks import Agree
 
 from .compiled import CompiledSteps, Plans
@@ -107,7 +108,12 @@ class CommandQueue:
         if command.kind == "set":
             if command.name not in self.controls:
                 raise CommandError(unknown("control", command.name, self.controls))
-            self.controls[command.name].checked(command.value)
+            try:
+                self.controls[command.name].checked(command.value)
+            except CommandError:
+                raise
+            except FAILURES as error:  # its bounds or choices may be any objects
+                raise CommandError(f"Control {command.name!r} cannot be checked: {message(error)}") from None
         elif command.kind == "call" and command.name not in self.actions:
             raise CommandError(unknown("action", command.name, self.actions))
 
@@ -141,8 +147,8 @@ class CommandQueue:
                     self.stopping, self.paused_by = True, None
         except CommandError as failure:
             error = str(failure)
-        except (Exception, SystemExit) as failure:  # noqa: BLE001  a command must never stop the training
-            error = f"{command.kind} {command.name!r} failed: {type(failure).__name__}: {failure}"
+        except FAILURES as failure:
+            error = f"{command.kind} {command.name!r} failed: {message(failure)}"
         entry = CommandResult(
             command=command, event=event, index=index, step=step, wall_time=wall_time, old=old, result=result,
             error=error,
@@ -296,7 +302,7 @@ def _step_number(step: object, index: int) -> float:
     """Return a step as a number on the host, or the event's number where it is not a number."""
     try:
         return host_step(step)
-    except Exception:  # noqa: BLE001  steps are user values
+    except FAILURES:
         return index
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from sightglass.core.errors import CommandError
+from sightglass.core.guarded import class_name, first_line, text
 
 Number = int | float
 Scalar = bool | int | float | str
@@ -63,15 +64,15 @@ class Control:
         if self.type == "float" and type(value) is int and abs(value) < 2**1023:
             value = float(value)
         if type(value).__name__ != self.type:
-            raise self._refused(f"expected {self.type}, got {type(value).__name__} {value!r:.100}")
+            raise self._refused(f"expected {self.type}, got {class_name(value)} {text(value, 100)}")
         if isinstance(value, float) and math.isnan(value):
             raise self._refused("expected a number, got nan")
         if self.min is not None and value < self.min:
-            raise self._refused(f"expected at least {self.min!r}, got {value!r:.100}")
+            raise self._refused(f"expected at least {self.min!r}, got {text(value, 100)}")
         if self.max is not None and value > self.max:
-            raise self._refused(f"expected at most {self.max!r}, got {value!r:.100}")
+            raise self._refused(f"expected at most {self.max!r}, got {text(value, 100)}")
         if self.choices is not None and value not in self.choices:
-            raise self._refused(f"expected one of {', '.join(map(repr, self.choices))}, got {value!r:.100}")
+            raise self._refused(f"expected one of {', '.join(map(text, self.choices))}, got {text(value, 100)}")
         return value
 
     def set(self, value: object) -> tuple[Scalar, Scalar]:
@@ -141,10 +142,10 @@ class Action:
 
     def __init__(self, name: str, function: Callable[..., Any], *, where: str = "") -> None:
         if not callable(function):
-            raise TypeError(f"Expected a function as action {name!r}, got {type(function).__name__}")
+            raise TypeError(f"Expected a function as action {name!r}, got {class_name(function)}")
         self.name = name
         self.function = function
-        self.doc = (getattr(function, "__doc__", None) or "").strip().partition("\n")[0]
+        self.doc = first_line(function)
         self.where = where
 
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
-from sightglass.core import codec
 from sightglass.core.clock import Clock
+from sightglass.core.copies import sendable
+from sightglass.core.guarded import FAILURES, first_line
 
 from .commands import CommandQueue, CommandResult
 from .controls import Control
 from .subscription import Subscription
 from .subscriptions import EventSource
 from .telemetry import Telemetry
-
-MAX_TEXT: Final = 1_000  # of the repr that stands for a value that cannot be sent
 
 
 def run(
@@ -45,6 +44,7 @@ def _event(source: EventSource) -> dict[str, Any]:
         "origin": source.origin,
         "n_events": source.n_events,
         "snapshot": source.snapshot is not None,
+        "n_lost": source.n_lost,
         "note": source.note or source.price,
         "observables": {
             name: {"type": facts.type, "example": facts.example, "fields": dict(facts.fields)}
@@ -59,9 +59,9 @@ def _commands(queue: CommandQueue) -> dict[str, Any]:
             control.name: {
                 "type": control.type,
                 "value": _value(control),
-                "min": control.min,
-                "max": control.max,
-                "choices": sendable(control.choices),
+                "min": sendable(control.min).value,
+                "max": sendable(control.max).value,
+                "choices": sendable(control.choices).value,
                 "where": control.where,
             }
             for control in list(queue.controls.values())
@@ -95,44 +95,21 @@ def result(entry: CommandResult) -> dict[str, Any]:
     return {
         "kind": entry.command.kind,
         "name": entry.command.name,
-        "value": sendable(entry.command.value),
+        "value": sendable(entry.command.value).value,
         "event": entry.event,
         "index": entry.index,
         "step": entry.step,
         "wall_time": entry.wall_time,
-        "old": sendable(entry.old),
-        "result": sendable(entry.result),
+        "old": sendable(entry.old).value,
+        "result": sendable(entry.result).value,
         "error": entry.error,
         "client": entry.command.by,
     }
 
 
-def sendable(value: object) -> object:
-    """Return a value that can be sent, or its text if it cannot."""
-    try:
-        codec.encode(value)
-    except Exception:  # noqa: BLE001  values are the user's own
-        return text(value)
-    return value
-
-
-def text(value: object) -> str:
-    """Return the repr of a value, or its type if the repr fails."""
-    try:
-        return f"{value!r:.{MAX_TEXT}}"
-    except Exception:  # noqa: BLE001  values are the user's own
-        return type(value).__name__
-
-
 def _value(control: Control) -> object:
     """Read a control, which may be an attribute of any object."""
     try:
-        value = control.value
-    except Exception:  # noqa: BLE001  values are the user's own
+        return sendable(control.value).value
+    except FAILURES:
         return None
-    return value if isinstance(value, bool | int | float | str) else sendable(value)
-
-
-def first_line(function: Callable[..., Any]) -> str:
-    """Return the first line of a function's docstring."""
-    return (getattr(function, "__doc__", None) or "").strip().partition("\n")[0]

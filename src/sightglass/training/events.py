@@ -11,13 +11,15 @@ clock was set back by a millisecond or more.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from sightglass.core.clock import CLOCK_S, EventClock
-from sightglass.core.values import PLAIN, SCALARS, Tensor, Text, array_kind, freeze
+from sightglass.core.copies import freeze
+from sightglass.core.guarded import FAILURES, MAX_DEPTH, LostValue, class_name, parts, message, text, warn
+from sightglass.core.values import PLAIN, SCALARS, Tensor, Text, array_kind
 from sightglass.query.pipeline import PerEventResult
 
 from .budget import Budget
@@ -28,6 +30,8 @@ from .subscription import LOG, NUMBERS, Subscription, Tracks
 from .subscriptions import EventSource, Origin, Subscriptions
 
 WAKE_S: Final = 0.001  # the io thread sends records in batches: a wake-up per event would cost more than most queries
+
+UNNAMED: Final = "log"  # the tag under which a mapping that cannot be read at all is counted
 
 Settled = tuple[int, Any, float, PerEventResult, Any]
 """An event whose head is on the host: index, step, wall time, head, further steps."""
@@ -64,6 +68,7 @@ class EventIntake:
         self._budget = budget
         self._wake = wake
         self._woken_s = 0.0
+        self._warned: set[tuple[str, str]] = set()
 
     def observe(self, event: str, observables: dict[str, Any]) -> None:
         """Take in an event that has subscriptions. Errors as in `take`."""
@@ -87,7 +92,7 @@ class EventIntake:
             ValueError: Another source already produces events of this name.
         """
         if not isinstance(event, str):
-            raise TypeError(f"Expected the name of an event as text, got {type(event).__name__} {event!r}")
+            raise TypeError(f"Expected the name of an event as text, got {class_name(event)} {text(event, 100)}")
         snapshot = origin == "observe" and observables.pop("snapshot", False)
         if self.closed:
             return
@@ -100,7 +105,8 @@ class EventIntake:
                 self._subscriptions.refresh()
             now_s = self._monotonic()
             if snapshot:
-                source.snapshot = (index, freeze(step), self.clock.wall(now_s), freeze(observables))
+                frozen = self._frozen(source, observables)
+                source.snapshot = (index, frozen["step"], self.clock.wall(now_s), frozen)
                 if self.recorder is not None:
                     self.recorder.snapshot(event, *source.snapshot)
                 self._subscriptions.refresh()
@@ -119,13 +125,11 @@ class EventIntake:
         Raises:
             TypeError: The data are not a mapping, a name in them is not a string, or a step is not a number.
         """
-        if not isinstance(data, Mapping):
-            raise TypeError(f"Expected a mapping of names to values, got {type(data).__name__}")
         values = logged(data)
         step = values.pop("step", None) if step is None else step
         for name, at in {"step": step, **steps}.items():
             if at is not None and not (isinstance(at, NUMBERS) or (name == "step" and array_kind(at))):
-                raise TypeError(f"Expected a number as {name!r}, got {type(at).__name__} {at!r:.100}")
+                raise TypeError(f"Expected a number as {name!r}, got {class_name(at)} {text(at, 100)}")
         if self.closed:
             return
         with self._mutex:
@@ -152,6 +156,17 @@ class EventIntake:
                 subscription.end_group()
             self._record_group(source, source.n_events)
         self._wake()
+
+    def _frozen(self, source: EventSource, observables: Mapping[str, Any]) -> dict[str, Any]:
+        """Copy the observables of an event; warn once of each that cannot be copied as a whole."""
+        kept = freeze(observables, source.name)
+        for name, (_, n_lost, first) in kept.items():
+            source.n_lost += n_lost
+            if first is not None and (source.name, name) not in self._warned:
+                self._warned.add((source.name, name))
+                more = "" if n_lost == 1 else f"; nor are {n_lost - 1} other parts of {name!r}"
+                warn(f"Cannot keep {first.path} in the snapshot: {first.why}{more}", stacklevel=5)
+        return {name: value for name, (value, _, _) in kept.items()}
 
     # Compiled steps
 
@@ -254,22 +269,48 @@ class EventIntake:
 def logged(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return logged values by tag: nested mappings become tags with slashes, `Tensor` and `Text` their contents.
 
+    What cannot be read becomes a `LostValue`, under the tag of the mapping that it is in.
+
     Raises:
-        TypeError: A name is not a string.
+        TypeError: The data are not a mapping, or a name is not a string.
     """
-    if {*map(type, data.values())} <= PLAIN and {*map(type, data)} == {str}:
+    if type(data) is dict and {*map(type, data.values())} <= PLAIN and {*map(type, data)} == {str}:
         return dict(data)
-    return dict(_flat(data, ""))
+    if not issubclass(type(data), Mapping):
+        raise TypeError(f"Expected a mapping of names to values, got {class_name(data)}")
+    values: dict[str, Any] = {}
+    _flatten(data, "", values, ())
+    return values
 
 
-def _flat(data: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for name, value in data.items():
+def _flatten(data: Mapping[str, Any], tag: str, values: dict[str, Any], inside: tuple[int, ...]) -> None:
+    """Add the values of a mapping by their tags."""
+    try:
+        if id(data) in inside or len(inside) >= MAX_DEPTH:
+            raise ValueError("it contains itself, or is nested too deeply")
+        found = parts(data)
+        pairs = [] if found is None else list(found.pairs)
+    except FAILURES as error:
+        values[tag or UNNAMED] = LostValue(message(error), f"log(…){f'[{tag!r}]' if tag else ''}")
+        return
+    for name, value in pairs:
         if not isinstance(name, str):
-            raise TypeError(f"Expected names of logged values as text, got {type(name).__name__} {name!r}")
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}/")
-        elif isinstance(value, Tensor):
-            held = value.value
-            yield f"{prefix}{name}", held if array_kind(held) or isinstance(held, SCALARS) else np.asarray(held)
+            raise TypeError(f"Expected names of logged values as text, got {class_name(name)} {text(name, 100)}")
+        path = f"{tag}/{str.__str__(name)}" if tag else str.__str__(name)
+        if issubclass(type(value), Mapping):
+            _flatten(value, path, values, (*inside, id(data)))
         else:
-            yield f"{prefix}{name}", value.value if isinstance(value, Text) else value
+            values[path] = _unwrapped(value)
+
+
+def _unwrapped(value: Any) -> Any:
+    """Return the content of a `Tensor` as an array, and of a `Text`."""
+    if type(value) is Text:
+        return value.value
+    if type(value) is not Tensor:
+        return value
+    held = value.value
+    try:
+        return held if array_kind(held) or isinstance(held, SCALARS) else np.asarray(held)
+    except FAILURES as error:
+        return LostValue(message(error))

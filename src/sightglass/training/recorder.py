@@ -9,8 +9,9 @@ from typing import Any
 
 from sightglass.core.clock import Clock
 from sightglass.core.columns import Row
+from sightglass.core.copies import sendable
+from sightglass.core.guarded import rebuild
 from sightglass.core.threads import Supervised, Worker
-from sightglass.core.values import is_container, rebuild
 from sightglass.storage.file_system import LOCAL, FileSystem
 from sightglass.storage.format.block import Key
 from sightglass.storage.write.writer import RecordWriter, WriterStatistics
@@ -60,7 +61,8 @@ class Recorder:
 
     def snapshot(self, event: str, index: int, step: object, wall_time: float, observables: Mapping[str, Any]) -> None:
         """Record the snapshot of an event."""
-        self._put(Key(kind="snapshot", tag=event), step, wall_time, _plain(observables), index)
+        values = {name: _recorded(value, name) for name, value in observables.items()}
+        self._put(Key(kind="snapshot", tag=event), step, wall_time, values, index)
 
     def group(self, event: str, ordinal: int, wall_time: float) -> None:
         """Record that the groups of an event ended before its event number `ordinal`."""
@@ -100,8 +102,10 @@ class Recorder:
         self._writer.rows(key, [(n, step, wall_time, value, None, ordinal)])
 
 
-def _plain(value: object) -> object:
-    """Replace the namespaces that stand for objects in a snapshot by mappings."""
-    if isinstance(value, SimpleNamespace):
-        value = vars(value)
-    return rebuild(value, _plain) if is_container(value) else value
+def _recorded(value: object, name: str) -> Any:
+    """Return an observable of a snapshot as it is recorded: namespaces as mappings, what cannot be recorded as text."""
+    return sendable(_without_namespaces(value), name, copy=False).value
+
+
+def _without_namespaces(value: object) -> Any:
+    return rebuild(vars(value) if isinstance(value, SimpleNamespace) else value, _without_namespaces)

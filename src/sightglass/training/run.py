@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sightglass.core import current_run
 from sightglass.core.errors import StorageError
+from sightglass.core.guarded import FAILURES, LostValue, class_name, message, rebuild, text
 from sightglass.query.query import Query
 from sightglass.storage.run_directory import choose
 
@@ -52,7 +53,7 @@ class Run:
     def __init__(self, wiring: Wiring) -> None:
         self.name = wiring.settings.name
         self.id = wiring.id
-        self.config = dict(wiring.settings.config)
+        self.config = wiring.settings.config
         self.disabled = wiring.settings.disabled
         self.thread = threading.get_ident()
         endpoints = wiring.endpoints
@@ -335,7 +336,7 @@ def init(
         The run. Close it with `Run.close` or a `with` block; otherwise it closes when the program exits.
 
     Raises:
-        TypeError: `name`, `record`, `limits`, `ranks` or `files` has the wrong type.
+        TypeError: `name`, `config`, `record`, `limits`, `ranks` or `files` has the wrong type.
         ValueError: `mode`, `budget`, `listen` or `jax_attach` has an invalid value.
         QueryError: A query in `record` is invalid.
 
@@ -357,13 +358,29 @@ def init(
         raise TypeError(f"Expected a list of queries to record, got text: record=[{record!r}]")
     for option, kind in ((limits, Limits), (ranks, Ranks), (files, Files)):
         if option is not None and not isinstance(option, kind):
-            raise TypeError(f"Expected sg.{kind.__name__}(…) or None, got {type(option).__name__} {option!r:.100}")
+            raise TypeError(f"Expected sg.{kind.__name__}(…) or None, got {class_name(option)} {text(option, 100)}")
     settings = RunSettings(
         name=name, directory=choose(Path(dir), name) if files is None else Path(files.into), shared=files is not None,
-        config=dict(config or {}), record=record, listen=listen, budget=budget, limits=limits,
+        config=_config(config), record=record, listen=listen, budget=budget, limits=limits,
         agree=None if ranks is None else ranks.agree, jax_attach=jax_attach, disabled=mode == "disabled",
     )  # fmt: skip
     return Run(Wiring(settings))
+
+
+def _config(config: object) -> dict[str, Any]:
+    """Return a copy of a config; what cannot be read in it is a `LostValue`.
+
+    Raises:
+        TypeError: It is not a mapping.
+    """
+    try:
+        read = rebuild(config, lambda value: value)
+    except FAILURES as error:
+        return {"config": LostValue(message(error))}
+    try:
+        return dict(read or {})
+    except (TypeError, ValueError):
+        raise TypeError(f"Expected a mapping as config, got {class_name(config)}") from None
 
 
 def _current_figures() -> RunSink | None:

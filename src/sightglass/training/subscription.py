@@ -10,6 +10,7 @@ Rule 2: Every loss is counted: `n_skipped` by the budget, `n_dropped` by a full 
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
@@ -19,7 +20,8 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.core.columns import Row
-from sightglass.core.errors import AbsentError, EvaluationError, SightglassError, UnknownNameError
+from sightglass.core.errors import AbsentError, EvaluationError, SightglassError, UnknownNameError, UnsendableError
+from sightglass.core.guarded import FAILURES, message
 from sightglass.core.values import n_bytes, to_host, type_name
 from sightglass.query.pipeline import Evaluation, PerEventResult
 from sightglass.query.query import Query
@@ -132,7 +134,7 @@ class Subscription:
                     self._take(self._evaluation.finish_per_event(value), index, step, wall_time, steps)
             if self.n_in_row and not self.deferred:
                 self.n_in_row = 0
-        except (Exception, SystemExit) as error:  # noqa: BLE001  a query must never hurt the run
+        except FAILURES as error:
             unlogged = self.event == LOG and isinstance(error, UnknownNameError) and error.what == "observable"
             if unlogged or isinstance(error, AbsentError):
                 # A call of `log` may lack names that others have: it is skipped, as if filtered by `where`.
@@ -294,7 +296,7 @@ class Subscription:
             if error is not None:
                 raise error
             self._emit(tail())
-        except (Exception, SystemExit) as failure:  # noqa: BLE001  a query must never hurt the run
+        except FAILURES as failure:
             self._failed(failure, step)
         self.spent_s += self._monotonic() - started_s
 
@@ -331,7 +333,8 @@ class Subscription:
         self.n_errors += 1
         self.n_in_row += 1
         self.last_error = _evaluation_error(error, self.event, step)
-        self.suspended = self.n_in_row >= MAX_ERRORS
+        # The next event has a value of the same type, and after a snapshot there may be no other event.
+        self.suspended = self.n_in_row >= MAX_ERRORS or isinstance(error, UnsendableError)
 
 
 def host_step(step: object) -> float:
@@ -346,15 +349,15 @@ def host_step(step: object) -> float:
     return number  # type: ignore[return-value]
 
 
-def _evaluation_error(error: BaseException, event: str, step: object) -> EvaluationError:
+def _evaluation_error(error: BaseException, event: str, step: object) -> SightglassError:
     """Return an error that names the event and the step at which a query failed."""
     at = f"at event {event!r}"
-    try:
-        message = str(error) or type(error).__name__
-    except Exception:  # noqa: BLE001  a user's error class may be broken, too
-        message = type(error).__name__
-    if isinstance(step, NUMBERS):
-        message += f" ({at}, step {step})" if at not in message else f" (step {step})"
-    if type(error).__module__ == "builtins":
-        message = f"{type(error).__name__}: {message}"
-    return EvaluationError(message, event=event, step=float(step) if isinstance(step, NUMBERS) else None)
+    said = message(error)
+    number: float | None = None
+    if issubclass(type(step), NUMBERS):
+        with contextlib.suppress(*FAILURES):
+            shown, number = f"step {step}", float(step)  # type: ignore[arg-type]
+            said += f" ({shown})" if at in said else f" ({at}, {shown})"
+    if isinstance(error, UnsendableError):
+        return UnsendableError(said)
+    return EvaluationError(said, event=event, step=number)

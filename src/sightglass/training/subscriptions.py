@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
+from sightglass.core.guarded import FAILURES, class_name, text
 from sightglass.core.values import type_name
 from sightglass.query.stages import Per
 
@@ -69,13 +70,14 @@ class EventSource:
         describe_next: Whether to describe the observables of the next event.
         observables: What it offers, by name.
         snapshot: The copy of an event that was observed with `snapshot=True`.
+        n_lost: How many values, or parts of them, could not be copied for snapshots.
         note: A remark for clients.
         price: What a subscription costs the run beyond the query; empty if nothing.
     """
 
     __slots__ = (
-        "_counter", "counted", "delimits", "describe_next", "name", "nested", "next_index", "note", "observables",
-        "origin", "price", "providers", "snapshot", "subscriptions",
+        "_counter", "counted", "delimits", "describe_next", "n_lost", "name", "nested", "next_index", "note",
+        "observables", "origin", "price", "providers", "snapshot", "subscriptions",
     )  # fmt: skip
 
     def __init__(self, name: str, origin: Origin) -> None:
@@ -88,6 +90,7 @@ class EventSource:
         self.describe_next = True
         self.observables: dict[str, ObservableFacts] = {}
         self.snapshot: Snapshot | None = None
+        self.n_lost = 0
         self.note = self.price = ""
         self.nested: tuple[EventSource, ...] = ()
         self.providers: tuple[Provider, ...] = ()
@@ -116,9 +119,9 @@ class EventSource:
                 break
             try:
                 self.observables[name] = _facts(value)
-            except Exception as error:  # noqa: BLE001  values are the user's own
-                problem = f"(not described: {type(error).__name__})"
-                self.observables[name] = ObservableFacts(type(value).__name__, problem)
+            except FAILURES as error:
+                problem = f"(not described: {class_name(error)})"
+                self.observables[name] = ObservableFacts(class_name(value), problem)
         for provider in self.providers:
             self.observables.update(provider.describe())
 
@@ -131,8 +134,8 @@ def _facts(value: object) -> ObservableFacts:
 
 def _example(value: object) -> str:
     if isinstance(value, str):
-        return repr(value[:MAX_EXAMPLE_CHARS])[:MAX_EXAMPLE_CHARS]
-    return repr(value)[:MAX_EXAMPLE_CHARS] if isinstance(value, bool | int | float) else ""
+        return text(str.__getitem__(value, slice(MAX_EXAMPLE_CHARS)), MAX_EXAMPLE_CHARS)
+    return text(value, MAX_EXAMPLE_CHARS) if isinstance(value, bool | int | float) else ""
 
 
 def _leaves(value: dict[Any, Any], prefix: str, depth: int) -> Iterator[tuple[str, str]]:

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from sightglass.core import codec
 from sightglass.core.clock import Clock, SystemClock
-from sightglass.core.errors import SightglassError
-from sightglass.core.failures import message as message_of
+from sightglass.core.copies import sendable
+from sightglass.core.guarded import message as message_of
+from sightglass.core.guarded import warn
 from sightglass.core.ranks import Agree, rank_and_size, refusal
 from sightglass.core.threads import Worker
 from sightglass.query.parser import as_query
@@ -120,6 +120,7 @@ class Wiring:
         self.state: State = "ended"
         self.closed = settings.disabled
         self._started = self.clock.wall()
+        self._config = {} if settings.disabled else shown_config(settings.config)
         self._rank, n_ranks = rank_and_size()
         self.refuse_variants = ""
         self.files = RunDirectory(
@@ -136,7 +137,7 @@ class Wiring:
         self.recorder = self.telemetry.events.recorder = Recorder(
             self.files.open, rank=self._rank, clock=self.clock, worker=machine.worker, files=machine.files
         )
-        about = {"started": self._started, "config": plain(settings.config), "directory": str(settings.directory)}
+        about = {"started": self._started, "config": self._config, "directory": str(settings.directory)}
         self.agent = Agent(
             self.telemetry, run=settings.name, id=self.id, clock=self.clock, functions=self.functions, about=about,
             refuse_commands=refusal("Commands", self._rank, n_ranks, settings.agree), recorder=self.recorder,
@@ -205,7 +206,7 @@ class Wiring:
     def _run_file(self, **at_end: Any) -> RunFile:
         """Return the content of `run.json`."""
         return RunFile(
-            name=self.settings.name, id=self.id, config=plain(self.settings.config), started=self._started,
+            name=self.settings.name, id=self.id, config=self._config, started=self._started,
             host=socket.gethostname(), pid=os.getpid(), rank=self._rank, **at_end,
         )  # fmt: skip
 
@@ -217,13 +218,10 @@ class Wiring:
         return self._run_file(ended=self.clock.wall(), state=self.state, events=events, described=described)
 
 
-def plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config that can be sent: values that are not numbers, texts or containers are replaced by their repr."""
-    sent = {}
-    for key, value in config.items():
-        try:
-            codec.encode(value)
-            sent[str(key)] = value
-        except SightglassError:
-            sent[str(key)] = repr(value)
-    return sent
+def shown_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config as clients see it: other objects as their repr. Warns of what cannot be read."""
+    kept = sendable(config, "config")
+    if kept.first is not None:
+        more = f", nor {kept.n_lost - 1} other values" if kept.n_lost > 1 else ""
+        warn(f"Cannot show {kept.first.path}{more}: {kept.first.why}", stacklevel=4)
+    return kept.value if type(kept.value) is dict else {"config": kept.value}

@@ -25,6 +25,7 @@ from tests.profiles import examples
 from sightglass.core.clock import SystemClock
 from sightglass.core.columns import plain
 from sightglass.core.errors import StorageError
+from sightglass.core.guarded import LostValue
 from sightglass.core.threads import Worker
 from sightglass.core.values import Histogram, Image, Text
 from sightglass.storage.format import block
@@ -32,7 +33,7 @@ from sightglass.storage.format.block import Key
 from sightglass.storage.format.block_entries import BlockEntry
 from sightglass.storage.format.framing import RandomAccessFile, Scan
 from sightglass.storage.write import column_builder, writer
-from sightglass.storage.write.column_builder import ColumnBuilder, UnstorableValue
+from sightglass.storage.write.column_builder import ColumnBuilder
 from sightglass.storage.write.writer import RecordWriter
 
 from ..blocks import entry_of, whole_frames  # noqa: TID252  tests are not a package
@@ -258,7 +259,7 @@ def test_a_list_that_holds_itself_cannot_be_kept(keeping: Keeping, told: Told) -
     endless.append(endless)
     keeping.log({"a": 1, "b": endless})
     keeping.flush()
-    assert "Values of 'b' cannot be recorded: RecursionError" in told()[0]
+    assert "Values of 'b' cannot be recorded: it contains itself at $[0]" in told()[0]
     assert values_of(keeping.directory, "a") == [1]
 
 
@@ -659,6 +660,6 @@ def test_a_writer_that_fails_twice_goes_on_in_another_file(
 def test_lost_values_say_why() -> None:
     lost: list[Any] = []
     gathered = ColumnBuilder(lose=lambda *told: lost.append(told))
-    gathered.log([(n, n, 1.0, {"a": UnstorableValue("x") if n % 2 else 1.5}, None, 0) for n in range(4)])
+    gathered.log([(n, n, 1.0, {"a": LostValue("x") if n % 2 else 1.5}, None, 0) for n in range(4)])
     assert lost == [(tag("a"), 1, "x")] * 2
     assert [(rows.columns.index, rows.n_missed) for rows in gathered.take(all=True)] == [(0, 0), (2, 1)]

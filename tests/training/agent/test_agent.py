@@ -214,7 +214,7 @@ def test_values_that_cannot_travel_end_the_stream_with_a_reason(agent_bench):
     d.observe("batch", thing=object(), loss=1.0)
     d.flush()
     ended = next(message for message in d.sent[A] if isinstance(message, messages.Ended))
-    reason = "Expected a number, string, array or a container of these, got object at $[0]"
+    reason = "Expected a number, string, array or a container of these, got object at $ (at event 'batch', step 0)"
     assert (ended.stream, ended.error, ended.reason) == (stream, "UnsendableError", reason)
     assert d.values(A, other) == [1.0]
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sightglass.core.guarded import is_container, rebuild
 from sightglass.core.record import Record
-from sightglass.core.values import is_container, rebuild
 from sightglass.jax.logs.columns import n_events, no_step
 from sightglass.jax.logs.logdict import PRIMARY, logdict
 from sightglass.jax.logs.reading import is_missing, plain, row

@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy.typing as npt
 
-from sightglass.core.values import array_kind, is_container, rebuild
+from sightglass.core.guarded import is_container, rebuild
+from sightglass.core.values import array_kind
 
 Value = Any
 """Any value of a query: an array, a text, or any container of these."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sightglass.core.errors import RefusedQueryError
+from sightglass.core.guarded import rebuild
 from sightglass.core.values import Value, array_kind, on_device, type_name
 from sightglass.query.arrays import is_array, namespace, truth
 from sightglass.query.limits import Total, check_count, check_length
@@ -29,7 +30,7 @@ def _mapping(x: Value) -> Mapping[Any, Any]:
     if not isinstance(x, Mapping):
         raise RefusedQueryError(f"Expected a mapping, got {type_name(x)}")
     check_length(x)
-    return x
+    return x if type(x) is dict else rebuild(x, lambda item: item)
 
 
 @function("keys(x)")

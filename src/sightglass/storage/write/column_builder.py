@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from sightglass.core import codec
 from sightglass.core.columns import FLOAT64, INT64, Columns, Row, of_rows, step_column, value_column
-from sightglass.core.failures import message
+from sightglass.core.errors import UnsendableError
+from sightglass.core.guarded import FAILURES, LostValue, message
 from sightglass.core.values import PLAIN, Histogram, n_bytes, to_host
 from sightglass.storage.format.block import Key
 
@@ -33,14 +34,7 @@ Log = tuple[int, Any, float, dict[str, Any], Mapping[str, float] | None, int]
 """(index, step, wall_time, observables, steps, bytes of large values): one call of `run.log`."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnstorableValue:
-    """Stands for a value that cannot be recorded, with the reason."""
-
-    why: str
-
-
-ON_HOST: Final = PLAIN | {np.float64, np.float32, np.int64, np.int32, np.bool_, np.ndarray, UnstorableValue}
+ON_HOST: Final = PLAIN | {np.float64, np.float32, np.int64, np.int32, np.bool_, np.ndarray, LostValue}
 _PYTHON: Final[dict[type, type]] = {np.float64: float, np.int64: int, np.bool_: bool}
 
 
@@ -169,7 +163,7 @@ class ColumnBuilder:
     def _without_lost(self, series: _Series, columns: Columns) -> Iterator[Columns]:
         """Yield the parts of a piece between the values that are lost."""
         values = columns.values
-        if isinstance(values, np.ndarray) or UnstorableValue not in set(map(type, values)):
+        if isinstance(values, np.ndarray) or LostValue not in set(map(type, values)):
             yield columns
             return
         start = 0
@@ -183,7 +177,7 @@ class ColumnBuilder:
 
 
 def _why(value: object) -> str | None:
-    return value.why if type(value) is UnstorableValue else None
+    return value.why if type(value) is LostValue else None
 
 
 def _by_tag(observables: Sequence[dict[str, Any]]) -> Iterator[tuple[str, Sequence[Any], list[int] | None]]:
@@ -226,7 +220,7 @@ def _steps(steps: Sequence[Any], indexes: Sequence[int]) -> Sequence[Any]:
 
 
 def _column(values: npt.NDArray[Any] | Sequence[Any]) -> npt.NDArray[Any] | list[Any]:
-    """Make an array of numbers of one type, or a list of values and of `UnstorableValue`s."""
+    """Make an array of numbers of one type, or a list of values and of `LostValue`s."""
     if isinstance(values, np.ndarray):
         return values
     kinds = set(map(type, values))
@@ -245,20 +239,28 @@ def _read(value: Any) -> Any:
         value = to_host(value)
         if isinstance(value, Histogram):
             value.counts  # noqa: B018  counted now, its samples are free
-    except Exception as error:  # noqa: BLE001  arrays are other libraries' own
-        return UnstorableValue(f"{type(error).__name__}: {error}")
+    except FAILURES as error:
+        return _readable_parts(value, error)
     return value
+
+
+def _readable_parts(value: Any, error: BaseException) -> Any:
+    """Return a snapshot with texts for the observables that cannot be read, or why another value is lost."""
+    if type(value) is not dict:
+        return LostValue(message(error))
+    found = {name: _read(item) for name, item in value.items()}
+    return {name: str(item) if type(item) is LostValue else item for name, item in found.items()}
 
 
 def _checked(value: Any) -> Any:
     """Return a value, or why it cannot be recorded."""
     kind = type(value)
-    if kind in (float, bool, UnstorableValue, type(None)) or (kind is np.ndarray and value.dtype.kind in "biufc"):
+    if kind in (float, bool, LostValue, type(None)) or (kind is np.ndarray and value.dtype.kind in "biufc"):
         return value
     try:
         codec.encode(value)
-    except Exception as error:  # noqa: BLE001  a container may be anything's
-        return UnstorableValue(str(error))
+    except UnsendableError as error:
+        return LostValue(str(error))
     return value
 
 

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.values import Histogram, Image, Images, Tensor, array_kind, snapshot
+from sightglass.core.copies import snapshot
+from sightglass.core.values import Histogram, Image, Images, Tensor, array_kind
 
 STAGED_BYTES: Final = 2**16  # smaller arrays come from the warm memory of the allocator anyway
 MAX_FREE_BYTES: Final = 128 * 2**20

@@ -28,13 +28,13 @@ import numpy as np
 from sightglass.core.clock import Clock
 from sightglass.core.columns import Row
 from sightglass.core.errors import StorageError
-from sightglass.core.failures import message
+from sightglass.core.guarded import FAILURES, LostValue, is_container, message
 from sightglass.core.threads import UNTIL_WOKEN, Supervised, Worker
 from sightglass.core.values import n_bytes
 from sightglass.storage.file_system import LOCAL, FileSystem
 from sightglass.storage.format.block import Key
 
-from .column_builder import STEPS, ColumnBuilder, Log, UnstorableValue
+from .column_builder import STEPS, ColumnBuilder, Log
 from .copy_pool import STAGED_BYTES, CopyPool
 from .segment import Segments
 
@@ -245,17 +245,19 @@ class RecordWriter:
                 owned[tag] = value
                 continue
             own = owned[tag] = self._own(value, size)
-            size += 0 if type(own) is UnstorableValue else n_bytes(own)
+            size += 0 if type(own) is LostValue else n_bytes(own)
         return owned, size
 
     def _own(self, value: Any, n_more_bytes: int) -> Any:
+        if type(value) is LostValue:
+            return value
         try:
-            size = n_bytes(value)
+            size = 0 if is_container(value) else n_bytes(value)  # the length of a container may be a lie
             if size >= STAGED_BYTES and self._n_waiting_bytes() + n_more_bytes + size > MAX_WAITING_BYTES:
-                return UnstorableValue(f"more than {MAX_WAITING_BYTES >> 20} MiB are waiting to be written")
+                return LostValue(f"more than {MAX_WAITING_BYTES >> 20} MiB are waiting to be written")
             return self._copies.take(value)
-        except Exception as error:  # noqa: BLE001  arrays are other libraries' own
-            return UnstorableValue(f"{type(error).__name__}: {error}")
+        except FAILURES as error:
+            return LostValue(message(error))
 
     def _give(self, item: Log | _Given, size: int) -> None:
         with self._worker.lock:

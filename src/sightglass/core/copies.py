@@ -1,0 +1,110 @@
+"""Copies of the program's values, made of our own: what a query keeps, what a run keeps for later, what can be sent.
+
+Arrays are copied where they are; nothing is moved from its device or waited for. How other objects are read, and what
+becomes of those that cannot be, is in `guarded`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from . import codec
+from .errors import UnsendableError
+from .guarded import NOT_A_LEAF, Copier, CopyLimits, Kept, class_name, printed
+from .values import PLAIN, DeviceHistogram, Figure, Histogram, PendingCopy, Text, Value, array_kind, on_device, to_host
+
+SENT: Final = CopyLimits(max_depth=32, max_chars=10_000)  # half a message's levels; the repr of a trainer's arguments
+
+SCALAR_TYPES: Final = PLAIN | {bytes, complex}
+EXACT: Final[tuple[tuple[type, Callable[[Any], Any]], ...]] = (
+    (str, str.__str__), (int, int.__int__), (float, float.__float__), (complex, complex.__complex__),
+    (bytes, lambda value: bytes.__getitem__(value, slice(None))),
+)  # fmt: skip
+"""The built-in scalars, and what makes one of a subclass without calling its methods."""
+
+
+def leaf(value: Value) -> Any:
+    """Copy a number, a text, an array or a value of this module; return `NOT_A_LEAF` for anything else.
+
+    Arrays stay on their device, and nothing is waited for. Subclasses of the program become the built-in types.
+    """
+    cls = type(value)
+    if cls in SCALAR_TYPES or issubclass(cls, DeviceHistogram | PendingCopy | Text | Figure):
+        return value
+    if issubclass(cls, np.generic):
+        return value if cls.__module__ == "numpy" else np.asarray(value)[()]
+    for scalar, exact in EXACT:
+        if issubclass(cls, scalar):
+            return exact(value)
+    if array_kind(value) is not None:
+        return _copied_array(value)
+    if issubclass(cls, Histogram):
+        return value if value._binned is not None else Histogram(snapshot(value._samples), bins=value._bins)
+    return NOT_A_LEAF
+
+
+def _copied_array(array: Value) -> Any:
+    match array_kind(array):
+        case "numpy" if array.dtype.hasobject:
+            raise UnsendableError(f"Expected an array of numbers or strings, got dtype {array.dtype}")
+        case "numpy" if not type(array).__module__.startswith("numpy"):
+            return np.array(array, subok=False)[()]
+        case "numpy":
+            return array.copy() if array.ndim else array[()]
+        case "torch":
+            return array.detach().clone()
+    copied = array.copy() if hasattr(array, "copy") else array
+    if type(copied) is not type(array):
+        raise TypeError(f"Expected a copy of an array of {class_name(array)}, got {class_name(copied)}")
+    return copied
+
+
+def snapshot(value: Value) -> Value:
+    """Copy a value so that the program cannot overwrite it; arrays stay on their device, and nothing is waited for.
+
+    Raises:
+        UnsendableError: The value, or one inside it, cannot be copied: it is another object, or cannot be read.
+    """
+    if type(value) in SCALAR_TYPES:
+        return value
+    if array_kind(value) is not None:
+        return _copied_array(value)
+    kept = Copier(leaf, form="value").copy(value, "$")
+    if kept.first is not None:
+        raise UnsendableError(f"{kept.first.why} at {kept.first.path}")
+    return kept.value
+
+
+def freeze(observables: Mapping[str, Any], path: str) -> dict[str, Kept]:
+    """Copy the observables of an event, plain objects as namespaces; each is a `Kept`."""
+    copier = Copier(leaf, form="snapshot")
+    return {name: copier.copy(value, f"{path}.{name}") for name, value in observables.items()}
+
+
+def sendable(value: object, path: str = "value", *, copy: bool = True) -> Kept:
+    """Return a value that `codec.encode` takes; what it does not take becomes text.
+
+    Args:
+        value: The value.
+        path: What the reasons call it.
+        copy: Whether to copy arrays; not if the value is a copy already.
+    """
+    read = _copied_to_send if copy else _checked_to_send
+    return Copier(read, form="message", limits=SENT).copy(value, path)
+
+
+def _copied_to_send(value: Value) -> Any:
+    return _checked_to_send(value if array_kind(value) is None else to_host(_copied_array(value)))
+
+
+def _checked_to_send(value: Value) -> Any:
+    try:
+        copied = value if array_kind(value) is not None else leaf(value)
+        if copied is not NOT_A_LEAF and not on_device(copied):
+            codec.encode(copied)
+    except UnsendableError:
+        return printed(value, SENT.max_chars)
+    return copied

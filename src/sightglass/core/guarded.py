@@ -1,0 +1,425 @@
+"""The boundary to the program's objects: whatever reads, copies or prints one of them is here.
+
+An object of the program may raise in any method, lie about its length, contain itself, or compute without end.
+
+* `Copier` turns any value into values of our own. What cannot be read, or exceeds the limits, becomes a `LostValue`.
+* `text`, `class_name`, `length`, `message` and `first_line` ask one question each, and never raise.
+* `parts` reads one level of a container, and `rebuild` builds one; both may raise.
+
+Rule 1: Subclasses of built-in containers are read as they are stored: methods that they override are not called.
+Rule 2: No constructor of the program is called: named tuples and dataclasses are read by their fields.
+Rule 3: A limit is looked at between two items. A single call into the program's code cannot be interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import operator
+import types
+import warnings
+from collections import OrderedDict, deque, namedtuple
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from time import monotonic
+from typing import Any, Final, Literal, NamedTuple
+
+from .errors import SightglassError
+
+FAILURES: Final = (Exception, SystemExit)
+"""What the program's objects may raise. A `KeyboardInterrupt` is the user's and passes."""
+
+MAX_DEPTH: Final = 64  # as deep as a message nests; well below Python's recursion limit
+MAX_ITEMS: Final = 250_000  # about a quarter of a second to copy; more parameters than the largest models have names
+MAX_READING_S: Final = 1.0  # in the program's own code, such as a mapping that computes its items
+MAX_OBJECTS: Final = 8  # plain objects inside each other; beyond, a snapshot would wander through the whole program
+MAX_TEXT: Final = 1_000  # characters of the repr that stands for a value
+MAX_MESSAGE: Final = 2_000  # characters of an error; some libraries print whole tensors in theirs
+MAX_STEPS: Final = 8  # of a path; more would not fit the line of a warning
+MAX_NAME: Final = 80  # characters of the name of a type
+MAX_PRINTED: Final = 10_000  # items of a set to print; a repr is not interrupted
+
+STORES: Final = (types.GetSetDescriptorType, types.MemberDescriptorType)
+QUICK: Final = frozenset((float, bool, type(None)))
+NOT_A_LEAF: Final = object()
+
+BUILT_IN: Final[tuple[Any, ...]] = (dict, list, tuple, set, frozenset, deque)
+KEYS: Final = frozenset((str, int, bool, float, type(None), tuple))
+
+Value = Any
+Form = Literal["value", "snapshot", "message"]
+Leaf = Callable[[Value], Any]
+"""Copies a number, a text, an array; returns `NOT_A_LEAF` for anything else. It may raise."""
+
+
+class OwnValue:
+    """The base class of the package's own data classes, which are never taken apart."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LostValue(OwnValue):
+    """Stands for a value that cannot be kept.
+
+    Attributes:
+        why: The reason.
+        path: Where it was, such as "config['x'][2]"; may be empty.
+    """
+
+    why: str
+    path: str = ""
+
+    def __str__(self) -> str:
+        return f"unreadable: {self.why}"
+
+
+class Holder(OwnValue):
+    """An `OwnValue` that holds a value of the program, as `value`."""
+
+    __slots__ = ()
+
+
+class Parts(NamedTuple):
+    """One level of a container: its length if that is stored, its (key, value) pairs, and what builds another one."""
+
+    size: int | None
+    pairs: Iterator[tuple[Any, Any]]
+    build: Callable[[list[Any], list[Any]], Any]
+
+
+class Kept(NamedTuple):
+    """A copy, how many parts of the value are lost, and the first of these."""
+
+    value: Any
+    n_lost: int
+    first: LostValue | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyLimits:
+    """What a copy may cost: levels and items of containers, characters of a repr, seconds in the program's own code."""
+
+    max_depth: int = MAX_DEPTH
+    max_items: int = MAX_ITEMS
+    max_chars: int = MAX_TEXT
+    max_reading_s: float = MAX_READING_S
+
+
+LIMITS: Final = CopyLimits()
+
+
+class Copier:
+    """Copies values of the program into values of our own; never raises because of a value.
+
+    `form` says what becomes of other objects: in a "message" they are texts, as are all keys and what is lost; in a
+    "snapshot" they are namespaces of their public attributes; as a "value" they are lost.
+    """
+
+    def __init__(
+        self, leaf: Leaf, *, form: Form, limits: CopyLimits = LIMITS, clock: Callable[[], float] = monotonic
+    ) -> None:
+        """Begin; the seconds of `limits` are for all copies together, the items for each."""
+        self._leaf = leaf
+        self._form = form
+        self._limits = limits
+        self._clock = clock
+        self._quick = QUICK if form == "message" else QUICK | {int, str}
+        self._spent_s = 0.0
+        self._begin("")
+
+    def copy(self, value: object, path: str) -> Kept:
+        """Copy a value, which messages call `path`."""
+        self._begin(path)
+        return Kept(self._copied(value), self._n_lost, self._first)
+
+    def _begin(self, path: str) -> None:
+        self._name = path
+        self._path: list[Any] = []
+        self._inside: set[int] = set()
+        self._n_items = self._n_lost = 0
+        self._first: LostValue | None = None
+
+    def _copied(self, value: Value) -> Any:
+        try:
+            if type(value) is LostValue:
+                return self._lose(value.why)
+            copied = self._leaf(value)
+            if copied is not NOT_A_LEAF:
+                return copied
+            found = parts(value)
+            if found is None:
+                found = self._object(value)
+            return self._container(value, found) if isinstance(found, Parts) else found
+        except FAILURES as error:
+            return self._lose(message(error))
+
+    def _container(self, value: object, found: Parts) -> Any:
+        """Copy the items of a container."""
+        depth, limits = len(self._path), self._limits
+        if id(value) in self._inside:
+            return self._lose("it contains itself")
+        if depth >= limits.max_depth:
+            return self._lose(f"it is nested more than {limits.max_depth} levels deep")
+        if found.size is not None and self._n_items + found.size > limits.max_items:
+            return self._lose(f"it has {found.size:,} items, which is too large to copy")
+        keys: list[Any] = []
+        values: list[Any] = []
+        self._inside.add(id(value))
+        self._path.append(None)
+        try:
+            for key, item in found.pairs if found.size is not None else self._paced(found.pairs):
+                self._n_items += 1
+                if self._n_items > limits.max_items:
+                    raise ValueError(f"it has more than {limits.max_items:,} items")
+                self._path[depth] = key
+                values.append(item if type(item) in self._quick else self._copied(item))
+                keys.append(self._key(key))
+            built = found.build(keys, values)
+        finally:
+            self._inside.discard(id(value))
+            del self._path[depth:]
+        if type(built) is dict and len(built) < len(keys):
+            self._lose("two of its keys have the same text")
+        return built
+
+    def _paced(self, pairs: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+        """Yield what the program's own code returns, as long as that takes no longer than the limit."""
+        while True:
+            if self._spent_s > self._limits.max_reading_s:
+                raise TimeoutError(f"reading it takes longer than {self._limits.max_reading_s:g} s")
+            began_s = self._clock()
+            pair = next(pairs, None)
+            self._spent_s += self._clock() - began_s
+            if pair is None:
+                return
+            yield pair
+
+    def _object(self, value: object) -> Any:
+        """Return the public attributes of a plain object, or what stands for any other one."""
+        if self._form == "value":
+            return self._lose(f"Expected a number, string, array or a container of these, got {class_name(value)}")
+        nested = sum(type(key) is _Attribute for key in self._path)
+        whole = self._form == "message" or callable(value) or isinstance(value, types.ModuleType)
+        attributes = {} if whole or nested >= MAX_OBJECTS else stored(value)
+        public = {_Attribute(name): item for name, item in attributes.items() if not name.startswith("_")}
+        if not public:
+            return printed(value, self._limits.max_chars)
+        return Parts(len(public), iter(public.items()), _namespace)
+
+    def _key(self, key: Value) -> Any:
+        """Return a key of our own; in a message, a text."""
+        own = key if type(key) in KEYS else self._leaf(key)
+        if hasattr(own, "item"):
+            own = own.item()  # a number of NumPy
+        if type(own) is tuple and self._form != "message":
+            return tuple(map(self._key, own))
+        if type(own) not in KEYS or type(own) is tuple:
+            return text(key)
+        if self._form != "message":
+            return own
+        return clean(own, len(own)) if type(own) is str else str(own)
+
+    def _lose(self, why: str) -> Any:
+        self._n_lost += 1
+        if self._first is not None:  # only the first is named
+            return str(LostValue(why)) if self._form == "message" else LostValue(why)
+        self._first = LostValue(why, self._name + _steps(self._path))
+        return str(self._first) if self._form == "message" else self._first
+
+
+class _Attribute(str):
+    """The name of an attribute, in a path."""
+
+    __slots__ = ()
+
+
+def _steps(path: list[Any]) -> str:
+    """Return the steps of a path as text, without those in the middle of a long one."""
+    if len(path) > MAX_STEPS:
+        return f"{_steps(path[: MAX_STEPS // 2])}…{_steps(path[-MAX_STEPS // 2 :])}"
+    return "".join(map(_step, path))
+
+
+def _step(key: object) -> str:
+    return f".{key}" if type(key) is _Attribute else f"[{text(key, 80)}]"
+
+
+def _namespace(keys: list[Any], values: list[Any]) -> types.SimpleNamespace:
+    return types.SimpleNamespace(**dict(zip(map(str, keys), values, strict=True)))
+
+
+# One level of a container
+
+
+def is_container(value: object) -> bool:
+    """Return whether a value is a mapping, a list, a tuple, a dataclass or a `Holder`."""
+    cls: type = type(value)
+    return _is_container(cls)
+
+
+@lru_cache(maxsize=1024)
+def _is_container(cls: type) -> bool:
+    if issubclass(cls, dict | list | tuple | Holder | Mapping):
+        return True
+    return dataclasses.is_dataclass(cls) and not issubclass(cls, OwnValue)
+
+
+def parts(value: Value) -> Parts | None:
+    """Read one level of a container; `None` for any other value.
+
+    A value that the program's code fails to return is a `LostValue`. Dataclasses are rebuilt as mappings.
+    """
+    cls: type = type(value)
+    if not _is_container(cls):
+        return None
+    if issubclass(cls, dict):
+        items = OrderedDict.items if issubclass(cls, OrderedDict) else dict.items
+        return Parts(dict.__len__(value), iter(list(items(value))), _as_dict)
+    if issubclass(cls, list):
+        return Parts(list.__len__(value), enumerate(list.__iter__(value)), _as_list)
+    if issubclass(cls, tuple):
+        return Parts(tuple.__len__(value), enumerate(tuple.__iter__(value)), _builder(cls, tuple.__len__(value)))
+    if issubclass(cls, Holder):
+        return Parts(1, iter((("value", value.value),)), partial(_refilled, value))
+    if issubclass(cls, Mapping):
+        return Parts(None, _items(value), _as_dict)
+    names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    return Parts(None, ((name, _read(getattr, value, name)) for name in names), _as_dict)
+
+
+def rebuild(value: Value, change: Callable[[Any], Any]) -> Any:
+    """Return a copy of a container with each of its values changed; any other value as it is."""
+    found = parts(value)
+    if found is None:
+        return value
+    keys, values = [], []
+    for key, item in found.pairs:
+        keys.append(key)
+        values.append(change(item))
+    return found.build(keys, values)
+
+
+def _items(value: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    for n, key in enumerate(value):
+        if n >= MAX_ITEMS:
+            raise ValueError(f"it has more than {MAX_ITEMS:,} items")
+        yield key, _read(operator.getitem, value, key)
+
+
+def _read(function: Callable[..., Any], *args: object) -> Any:
+    try:
+        return function(*args)
+    except FAILURES as error:
+        return LostValue(message(error))
+
+
+def _as_dict(keys: list[Any], values: list[Any]) -> dict[Any, Any]:
+    return dict(zip(keys, values, strict=True))
+
+
+def _as_list(keys: list[Any], values: list[Any]) -> list[Any]:
+    return values
+
+
+def _builder(cls: type, size: int) -> Callable[[list[Any], list[Any]], Any]:
+    names = getattr(cls, "_fields", None)
+    if type(names) is not tuple or len(names) != size or not all(type(name) is str for name in names):
+        return lambda keys, values: tuple(values)
+    make: Any = _named_tuple(names)._make  # type: ignore[attr-defined]
+    return lambda keys, values: make(values)
+
+
+@lru_cache(maxsize=1024)
+def _named_tuple(names: tuple[str, ...]) -> type:
+    """Return a named tuple of our own with these fields."""
+    return namedtuple("Fields", names, rename=True)
+
+
+def _refilled(holder: Value, keys: list[Any], values: list[Any]) -> Any:
+    return dataclasses.replace(holder, value=values[0])
+
+
+# One question to an object
+
+
+def instance_dict(value: object) -> dict[Any, Any]:
+    """Return the `__dict__` of an object, without running code of its class; empty if it has none."""
+    getters = (vars(cls).get("__dict__") for cls in type(value).__mro__)
+    getter = next((get for get in getters if isinstance(get, STORES)), None)
+    return {} if getter is None else getter.__get__(value)
+
+
+def stored(value: object) -> dict[str, Any]:
+    """Return the attributes that an object stores, without running code of its class; then its slots."""
+    found = {name: item for name, item in instance_dict(value).items() if type(name) is str}
+    for cls in type(value).__mro__:
+        # Members of the interpreter's own classes, such as the frame of a traceback, are not slots.
+        for name, member in vars(cls).items() if "__slots__" in vars(cls) else ():
+            if isinstance(member, types.MemberDescriptorType) and name not in found:
+                try:
+                    found[name] = member.__get__(value)
+                except AttributeError:  # not set
+                    continue
+    return found
+
+
+def text(value: object, max_chars: int = MAX_TEXT) -> str:
+    """Return the repr of a value, or why it has none."""
+    try:
+        return printed(value, max_chars)
+    except FAILURES as error:
+        return str(LostValue(message(error)))
+
+
+def printed(value: object, max_chars: int = MAX_TEXT) -> str:
+    """Return the repr of a value; raises what the repr raises."""
+    n = length(value) if issubclass(type(value), set | frozenset | deque) else None
+    return f"{class_name(value)} of {n}" if n is not None and n > MAX_PRINTED else clean(repr(value), max_chars)
+
+
+def clean(said: str, max_chars: int = MAX_TEXT) -> str:
+    """Return the beginning of a text, as a built-in string that UTF-8 can encode."""
+    return str.__getitem__(said, slice(max_chars)).encode("utf-8", "backslashreplace").decode()
+
+
+def message(error: BaseException) -> str:
+    """Return an error as text, with its type unless it is one of Sightglass."""
+    try:
+        said = clean(str(error), MAX_MESSAGE)
+    except FAILURES:
+        said = ""
+    return said if said and isinstance(error, SightglassError) else f"{class_name(error)}: {said}".removesuffix(": ")
+
+
+def class_name(value: object) -> str:
+    """Return the name of a value's type."""
+    try:
+        return clean(type(value).__name__, MAX_NAME)
+    except FAILURES:
+        return "object"
+
+
+def length(value: Value) -> int | None:
+    """Return the length of a container, of built-in ones as it is stored; `None` if it has none."""
+    try:
+        base = next((base for base in BUILT_IN if issubclass(type(value), base)), None)
+        return len(value) if base is None else base.__len__(value)
+    except FAILURES:
+        return None
+
+
+def warn(what: str, *, stacklevel: int) -> None:
+    """Warn of a value; where warnings are errors, none may come out of a call that never raises."""
+    with contextlib.suppress(Warning):
+        warnings.warn(what, RuntimeWarning, stacklevel=stacklevel + 1)
+
+
+def first_line(function: object) -> str:
+    """Return the first line of a function's docstring."""
+    try:
+        doc = getattr(function, "__doc__", None)
+        return clean(doc.strip().partition("\n")[0]) if isinstance(doc, str) else ""
+    except FAILURES:
+        return ""
