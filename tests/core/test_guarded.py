@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from tests.nasty import (
     KNOWN,
+    Box,
     Duck,
     Mute,
     Odd,
@@ -21,12 +22,11 @@ from tests.nasty import (
     Store,
     Three,
     Units,
+    boxes,
     cycle,
-    hostile,
-    nasties,
     nested,
     unfinished,
-)  # fmt: skip
+)
 from tests.profiles import examples
 
 from sightglass.core import codec
@@ -41,8 +41,8 @@ from sightglass.core.guarded import (
     first_line,
     is_container,
     length,
-    parts,
     message,
+    parts,
     rebuild,
     text,
 )  # fmt: skip
@@ -83,25 +83,26 @@ def is_own(value: Any) -> bool:
 
 
 @settings(max_examples=examples(400), suppress_health_check=[HealthCheck.too_slow])
-@given(nasties)
-def test_a_copy_is_made_of_our_own_values(value: Any) -> None:
-    kept = freeze({"x": value}, "batch")["x"]
+@given(boxes)
+def test_a_copy_is_made_of_our_own_values(box: Box) -> None:
+    kept = freeze({"x": box.value}, "batch")["x"]
     assert is_own(kept.value)
     assert (kept.n_lost > 0) == (kept.first is not None)
     assert kept.first is None or kept.first.path.startswith("batch.x")
 
 
 @settings(max_examples=examples(400), suppress_health_check=[HealthCheck.too_slow])
-@given(nasties)
-def test_what_is_sendable_can_be_sent(value: Any) -> None:
-    kept = sendable({"x": value})
+@given(boxes)
+def test_what_is_sendable_can_be_sent(box: Box) -> None:
+    kept = sendable({"x": box.value})
     assert type(codec.decode(*codec.encode(kept.value))) is dict
     assert codec.encode(sendable(kept.value).value) == codec.encode(kept.value)
 
 
 @settings(max_examples=examples(400), suppress_health_check=[HealthCheck.too_slow])
-@given(nasties)
-def test_a_value_is_encoded_or_refused(value: Any) -> None:
+@given(boxes)
+def test_a_value_is_encoded_or_refused(box: Box) -> None:
+    value = box.value
     try:
         codec.decode(*codec.encode(value))
     except UnsendableError:
@@ -115,8 +116,9 @@ def test_a_value_is_encoded_or_refused(value: Any) -> None:
 
 
 @settings(max_examples=examples(400), suppress_health_check=[HealthCheck.too_slow])
-@given(hostile())
-def test_questions_to_an_object_are_answered(value: Any) -> None:
+@given(boxes)
+def test_questions_to_an_object_are_answered(box: Box) -> None:
+    value = box.value
     for answer in (text(value), class_name(value), first_line(value), type_name(value)):
         assert type(answer) is str
         answer.encode()
@@ -248,7 +250,11 @@ def test_long_texts_are_cut() -> None:
         def __repr__(self) -> str:
             return "x" * 50_000
 
-    assert (len(text(Long())), len(sendable(Long()).value), len(message(ValueError("y" * 9_999)))) == (1_000, 10_000, 2_012)
+    assert (len(text(Long())), len(sendable(Long()).value), len(message(ValueError("y" * 9_999)))) == (
+        1_000,
+        10_000,
+        2_012,
+    )
     assert text(set(range(20_000))) == "set of 20000"
 
 

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from .errors import UnsendableError, WireError
-from .guarded import FAILURES, LostValue, parts, message
+from .guarded import FAILURES, LostValue, message, parts
 from .values import (
     Figure,
     Histogram,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -127,9 +128,21 @@ def of_records(records: Sequence[Record]) -> Columns:
 
 
 def step_column(steps: Sequence[Any]) -> Any:
-    """Return steps as an array: int64 if all are integers, else float64."""
+    """Return steps as an array: int64 if all are integers, else float64; integers beyond that are infinite."""
     column = np.asarray(steps)
-    return column if column.dtype in (INT64, FLOAT64) else column.astype(FLOAT64)
+    if column.dtype in (INT64, FLOAT64):
+        return column
+    try:
+        return column.astype(FLOAT64)
+    except OverflowError:
+        return np.asarray([_within_floats(step) for step in steps], FLOAT64)
+
+
+def _within_floats(step: float) -> float:
+    try:
+        return float(step)
+    except OverflowError:
+        return math.inf if step > 0 else -math.inf
 
 
 def value_column(values: Sequence[Any]) -> Any:

@@ -331,7 +331,10 @@ def n_bytes(value: object) -> int:
     if isinstance(value, str | bytes):
         return len(value)
     if array_kind(value):
-        return array_bytes(value)
+        try:
+            return array_bytes(value)
+        except FAILURES:  # the shape of an unknown library's array
+            return OBJECT_BYTES
     if isinstance(value, Mapping):
         return sum(n_bytes(k) + n_bytes(v) for k, v in value.items())
     if isinstance(value, list | tuple):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sightglass.core.errors import CommandError
-from sightglass.core.guarded import class_name, first_line, text
+from sightglass.core.guarded import FAILURES, class_name, first_line, message, text
 
 Number = int | float
 Scalar = bool | int | float | str
@@ -59,7 +59,21 @@ class Control:
         Raises:
             CommandError: `value` has another type, or is out of bounds; the message names the declaring line.
         """
-        if isinstance(value, np.generic):
+        try:
+            return self._checked(value)
+        except CommandError:
+            raise
+        except FAILURES as error:  # bounds and choices may be any objects
+            raise self._refused(f"expected values that can be compared, got {message(error)}") from None
+
+    def set(self, value: object) -> tuple[Scalar, Scalar]:
+        """Set the value; return the old and the new one. Errors as in `checked`."""
+        old, new = self.value, self.checked(value)
+        self.value = new
+        return old, new
+
+    def _checked(self, value: Any) -> Any:
+        if issubclass(type(value), np.generic):
             value = value.item()
         if self.type == "float" and type(value) is int and abs(value) < 2**1023:
             value = float(value)
@@ -74,12 +88,6 @@ class Control:
         if self.choices is not None and value not in self.choices:
             raise self._refused(f"expected one of {', '.join(map(text, self.choices))}, got {text(value, 100)}")
         return value
-
-    def set(self, value: object) -> tuple[Scalar, Scalar]:
-        """Set the value; return the old and the new one. Errors as in `checked`."""
-        old, new = self.value, self.checked(value)
-        self.value = new
-        return old, new
 
     def _refused(self, reason: str) -> CommandError:
         declared = f" (declared in {self.where})" if self.where else ""
@@ -120,8 +128,8 @@ def control_type(name: str, value: object) -> str:
     Raises:
         TypeError: `value` is not a bool, int, float or str.
     """
-    if isinstance(value, np.generic):
-        value = value.item()
+    if issubclass(type(value), np.generic):
+        value = value.item()  # type: ignore[attr-defined]
     kind = type(value).__name__
     if kind not in ("bool", "int", "float", "str"):
         raise TypeError(f"Expected a bool, int, float or str as control {name!r}, got {kind}")

@@ -6,6 +6,7 @@ import io
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from sightglass.core.guarded import FAILURES, MAX_DEPTH, LostValue, message, rebuild
 from sightglass.core.values import PLAIN, Figure, Value
 
 if TYPE_CHECKING:
@@ -30,17 +31,27 @@ def encode(
 
 
 def encode_figures(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Encode the Matplotlib figures among named values; other values are returned as they are."""
+    """Encode the Matplotlib figures among named values; other values are returned as they are.
+
+    A figure that cannot be drawn becomes a `LostValue`.
+    """
+    if type(data) is dict and {*map(type, data.values())} <= PLAIN:
+        return data
+    encoded: Mapping[str, Any] = _encoded(data, ())
+    return encoded
+
+
+def _encoded(value: Value, inside: tuple[int, ...]) -> Any:
+    """Encode the figures in a value; what cannot be read is returned as it is."""
     from matplotlib.figure import Figure as MatplotlibFigure
 
-    def encode_nested(value: Value) -> Any:
-        if isinstance(value, MatplotlibFigure):
+    try:
+        if issubclass(type(value), MatplotlibFigure):
             return encode(value)
-        if isinstance(value, Mapping):
-            return {name: encode_nested(item) for name, item in value.items()}
-        return type(value)(map(encode_nested, value)) if type(value) in (list, tuple) else value
-
-    if not isinstance(data, Mapping) or {*map(type, data.values())} <= PLAIN:
-        return data
-    encoded: Mapping[str, Any] = encode_nested(data)
-    return encoded
+        if not (issubclass(type(value), Mapping) or type(value) in (list, tuple)):
+            return value
+        if id(value) in inside or len(inside) >= MAX_DEPTH:
+            return value
+        return rebuild(value, lambda item: _encoded(item, (*inside, id(value))))
+    except FAILURES as error:
+        return LostValue(message(error)) if issubclass(type(value), MatplotlibFigure) else value
