@@ -20,7 +20,7 @@ from .inputs import split
 from .query import check_error
 from .wire import header
 
-PEERS = 0b11  # who sends a message: one of four, to which nobody owes anything
+PEERS = 0b11  # which of four peers sends a message; the last one never says hello
 VIEWER = 0b100  # the sender may not command
 BUFFER = 0b1000  # the next part is a buffer of this message
 LATER = 0b1_0000  # then five seconds pass: three of them end a lease
