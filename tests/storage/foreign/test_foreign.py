@@ -337,6 +337,19 @@ def test_bytes_that_change_after_the_scan_are_never_values(tmp_path: Path, diale
     part.close()
 
 
+def test_an_empty_array_cannot_claim_more_than_numpy_allows(tmp_path: Path) -> None:
+    parts, _ = tensorboard.encode_event({"a": np.zeros((0, 2**21, 2**21, 2**20), np.int8)}, step=1, wall_time=BEGAN)
+    sizes = b"".join(map(bytes, parts)).replace(b"\x80\x80\x80\x01", b"\xff\xff\xff\x7f")  # 2**21 becomes 2**28 - 1
+    path = tmp_path / NAMES["tensorboard"].format(BEGAN)
+    path.write_bytes(version("tensorboard") + framed([sizes]))
+    part = EventFile(path)
+    (entry,) = part.entries()[logged("a")]
+    for read in (lambda: part.load(entry), lambda: part.load_slice(entry, 0, "[..., ::2]")):
+        with pytest.raises(DamagedError):
+            read()
+    part.close()
+
+
 def test_malformed_values_are_damage(tmp_path: Path) -> None:
     bad = [*bytes_field(1, b"h"), *bytes_field(9, *bytes_field(1, double_field(1, 1.0), varint_field(3, 2**63)))]
     path = path_of(tmp_path, "mindspore")

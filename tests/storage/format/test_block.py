@@ -239,6 +239,14 @@ def with_shape(*shape: int) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.parametrize("shape", [(0, 2**62, 2**62), (2**62, 0, 8, 8), (0, 2**41), (-1, 0)])
+def test_an_empty_array_cannot_claim_more_than_numpy_allows(shape: tuple[int, ...]) -> None:
+    data = with_shape(*shape)
+    for read in (decode, lambda data: raw_values(lambda at, n: data[at : at + n], len(data))):
+        with pytest.raises(DamagedError):
+            read(memoryview(data))
+
+
 def with_sizes(*sizes: int) -> bytes:
     """Return a block whose values are a list of which the parts claim these sizes."""
     data = bytearray(odd.payload)

@@ -221,6 +221,7 @@ class EventFile:
         head = self._file.read(start, min(stored.length, HEAD_BYTES))
         fields = spans(head, 0, stored.length)
         try:
+            tensor_proto.check_sizes(shape)
             tensor = next((begin, n) for number, kind, begin, n in fields if (number, kind) == (TENSOR, BYTES))
             *_, (number, kind, begin, n) = spans(head, tensor[0], sum(tensor))
         except (WireError, StopIteration, ValueError):

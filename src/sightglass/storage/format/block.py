@@ -25,7 +25,7 @@ from sightglass.core.values import type_name
 
 from .framing import checksum
 from .protobuf import BYTES, FIXED64, key
-from .tensor_proto import DATA_TYPES, DTYPES, from_raw, itemsize, raw
+from .tensor_proto import DATA_TYPES, DTYPES, check_sizes, from_raw, itemsize, raw
 
 Kind = Literal["logged", "stream", "groups", "commands", "snapshot"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
@@ -33,7 +33,6 @@ KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 BLOCK: Final = 1001
 FORMAT: Final = 2
 MAX_ROWS: Final = 2**20
-MAX_DIMS: Final = 32
 MIN_ROW_BYTES: Final = 8  # a wall time, which no record lacks
 
 COUNTS: Final = ("n", "index", "ordinal", "since", "n_missed")
@@ -294,8 +293,7 @@ def _unpack(payload: memoryview, offset: int) -> Any:
 
 def _shape(beginning: memoryview, n_dims: int) -> tuple[int, ...]:
     shape = struct.unpack_from(f"<{n_dims}q", beginning)
-    if n_dims > MAX_DIMS or min(shape, default=0) < 0:
-        raise WireError(f"Expected a shape of at most {MAX_DIMS} sizes, got {shape!r:.100}")
+    check_sizes(shape)
     return shape
 
 
