@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+
 from sightglass.core.codec import Buffer, encode
 from sightglass.core.errors import UnsendableError
 from sightglass.core.guarded import parts, rebuild
@@ -43,7 +45,7 @@ class Arena:
         self._lock = threading.RLock()
         self._free: list[tuple[int, int]] = [(0, self.n_bytes)]
         try:
-            self.descriptor = _shared_memory(self.n_bytes)
+            self.descriptor, self._is_file = _shared_memory(self.n_bytes)
             self._map = mmap.mmap(self.descriptor, self.n_bytes)
         except (OSError, ValueError):  # a resource limit, or a system without shared descriptors
             self.close()
@@ -62,13 +64,14 @@ class Arena:
     def write(self, start: int, data: Buffer) -> None:
         """Copy bytes into a region.
 
-        Through the descriptor, a lack of memory or disk is an error; through the map, it would end the process.
-
         Raises:
             OSError: They do not fit.
         """
         view = memoryview(data).cast("B")
-        while len(view):
+        if not self._is_file:  # NumPy releases the interpreter's lock meanwhile
+            np.copyto(np.frombuffer(self.view(start, len(view)), np.uint8), np.frombuffer(view, np.uint8))
+            return
+        while len(view):  # written through the map of a file, what a full disk has no room for would end the process
             n = os.pwrite(self.descriptor, view, start)
             view, start = view[n:], start + n
 
@@ -232,15 +235,16 @@ def _check_addressable(array: Any) -> None:
         )
 
 
-def _shared_memory(n_bytes: int) -> int:
-    """Return the descriptor of memory that a child can map.
+def _shared_memory(n_bytes: int) -> tuple[int, bool]:
+    """Return the descriptor of memory that a child can map, and whether it is a file on a disk.
 
     Raises:
         OSError: The system does not offer any.
     """
     if os.name != "posix":
         raise OSError("children do not inherit descriptors here")
-    if hasattr(os, "memfd_create"):
+    is_file = not hasattr(os, "memfd_create")
+    if not is_file:
         descriptor = os.memfd_create("sightglass-figures")
     else:
         with tempfile.TemporaryFile() as file:
@@ -250,4 +254,4 @@ def _shared_memory(n_bytes: int) -> int:
     except OSError:
         os.close(descriptor)
         raise
-    return descriptor
+    return descriptor, is_file
