@@ -145,6 +145,7 @@ def test_a_query_survives_its_text(event: str, chain: list[Any]) -> None:
     assert parse(query.key) == query
     assert again.seed == query.seed
     assert again.tag == query.tag
+    assert query.short is None or parse(query.short) == query
 
 
 @settings(max_examples=examples(100))
@@ -223,6 +224,21 @@ def test_short_form_is_the_long_one() -> None:
     assert parse("batch.p.map(lambda n, v: v.x).last(every='1 h').max(when=lambda b: b.z)") == on("batch").map(
         lambda b: b.p.map(lambda n, v: v.x)
     ).last(every="1 h").max(when=lambda b: b.z)
+
+
+SHORTLESS = [
+    "on('batch').map(lambda b: 7)",
+    "on('batch').map(lambda b: 7).mean(every=2)",
+    "on('batch').map(lambda b: b)",
+    "on('_batch').map(lambda b: b.loss)",
+    "on('\ufb01').map(lambda b: b.loss)",
+]
+
+
+@pytest.mark.parametrize("text", SHORTLESS)
+def test_a_query_has_no_short_form_that_is_another_query(text: str) -> None:
+    query = parse(text)
+    assert query.short is None
 
 
 def test_windows_of_one_length_are_one_window() -> None:

@@ -273,8 +273,13 @@ def write(tree: Expr) -> str:
 
 
 def write_body(function: Lambda, name: str) -> str | None:
-    """Return the body of a lambda of one argument, renamed to `name`; `None` if the body already binds that name."""
+    """Return the body of a lambda of one argument, renamed to `name`.
+
+    `None` if the text would be read as another query: the body binds that name, does not use it, or is that name alone.
+    """
     if len(function.params) != 1 or name in _bound(function.body) or name in NAMES:
+        return None
+    if isinstance(function.body, Var) or not _uses(function.body, function.params[0]):
         return None
     return ast.unparse(_node(function.body, {function.params[0]: name}))
 
@@ -282,6 +287,10 @@ def write_body(function: Lambda, name: str) -> str | None:
 def _bound(tree: Expr) -> set[str]:
     names = set(tree.params) if isinstance(tree, Lambda) else set()
     return names.union(*(_bound(child) for child in tree.children()))
+
+
+def _uses(tree: Expr, name: str) -> bool:
+    return (isinstance(tree, Var) and tree.name == name) or any(_uses(child, name) for child in tree.children())
 
 
 def canonical(tree: Expr) -> str:

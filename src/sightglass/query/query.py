@@ -10,6 +10,7 @@ Queries are equal when their canonical texts are: the names of arguments do not 
 from __future__ import annotations
 
 import keyword
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -73,7 +74,7 @@ class Query(Chain):
     @property
     def short(self) -> str | None:
         """The short form, `batch.loss.mean(every=100)`, of one map and reducers that name windows; else `None`."""
-        if not self.stages or not self.event.isidentifier() or keyword.iskeyword(self.event):
+        if not self.stages or not _is_name(self.event):
             return None
         first, *rest = self.stages
         if not isinstance(first, Map) or any(not isinstance(s, Reduce) or isinstance(s.window, Group) for s in rest):
@@ -127,6 +128,12 @@ class Query(Chain):
 
     def __hash__(self) -> int:
         return hash(self.key)
+
+
+def _is_name(event: str) -> bool:
+    """Return whether the parser takes the event's bare name for this event; Python normalises names."""
+    plain = event.isidentifier() and not keyword.iskeyword(event) and not event.startswith("_")
+    return plain and unicodedata.is_normalized("NFKC", event)
 
 
 def on(event: str) -> Query:
