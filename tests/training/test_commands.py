@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightglass.core.errors import CommandError
+from sightglass.training import commands
 from sightglass.training.commands import MAX_PENDING, Command, CommandQueue, agreed
 from sightglass.training.controls import Action, Control
 
@@ -291,3 +292,38 @@ def test_what_cannot_be_broadcast_is_refused(bench):
 def test_agreed_hands_over_what_it_is_given(pairs):
     commands = [command(kind, "x", value, id=number, at="e") for number, (kind, value) in enumerate(pairs)]
     assert agreed(commands, {}, bytes) == (commands, {})
+
+
+# What a run remembers is bounded
+
+
+def apply(queue, n, value=None):
+    for id in range(n):
+        queue.apply(command("call", "get", value, id=id), event="batch", index=id, step=id, wall_time=0.0)
+    return [entry.command.id for entry in queue.history]
+
+
+def test_the_history_is_bounded_in_commands(monkeypatch):
+    monkeypatch.setattr(commands, "MAX_HISTORY", 10)
+    queue = CommandQueue()
+    queue.actions["get"] = Action("get", lambda: 1)
+    assert apply(queue, 25) == list(range(15, 25))
+
+
+def test_the_history_is_bounded_in_bytes():
+    queue = CommandQueue()
+    queue.actions["get"] = Action("get", lambda *_: {"weights": [np.zeros(2**17), np.zeros(2**17)]})  # 2 MiB
+    assert apply(queue, 100) == list(range(93, 100))
+    assert apply(queue, 100, value=["x" * 2**22]) == list(range(98, 100))
+    queue.actions["get"] = Action("get", lambda: np.zeros(2**22))  # more than there is room for: only this one
+    assert apply(queue, 3) == [2]
+    queue.actions["get"] = Action("get", lambda: 0)
+    assert apply(queue, 5) == list(range(5))
+
+
+def test_results_that_cannot_be_measured_are_forgotten_first():
+    endless = []
+    endless.append(endless)
+    queue = CommandQueue()
+    queue.actions["get"] = Action("get", lambda: endless)
+    assert apply(queue, 5) == [4]

@@ -23,6 +23,7 @@ from sightglass.core.clock import Clock
 from sightglass.core.errors import CommandError, UnsendableError, unknown
 from sightglass.core.guarded import FAILURES, message
 from sightglass.core.ranks import Agree
+from sightglass.core.values import n_bytes
 
 from .compiled import CompiledSteps, Plans
 from .controls import Action, Control
@@ -31,7 +32,8 @@ from .subscription import host_step
 from .subscriptions import Subscriptions
 
 MAX_PENDING: Final = 1_000  # more than any person sends; a client in a loop is refused before memory fills
-MAX_HISTORY: Final = 10_000  # a few MB at most; a command per second for hours
+MAX_HISTORY: Final = 10_000  # a few MB of numbers; a command per second for hours
+MAX_HISTORY_BYTES: Final = 16 * 2**20  # of arguments and results, which may be arrays, or the state of a model
 PAUSE_POLL_S: Final = 1.0  # a paused run is woken by commands; the poll only bounds the delay if a wake-up is missed
 
 Kind = Literal["set", "call", "pause", "resume", "stop"]
@@ -93,9 +95,11 @@ class CommandQueue:
         self.controls: dict[str, Control] = {}
         self.actions: dict[str, Action] = {}
         self.pending: list[Command] = []
-        self.history: deque[CommandResult] = deque(maxlen=MAX_HISTORY)
+        self.history: deque[CommandResult] = deque()
         self.stopping = False
         self.paused_by: Command | None = None
+        self._sizes: deque[int] = deque()
+        self._n_bytes = 0
 
     def check(self, command: Command) -> None:
         """Refuse a command that cannot succeed.
@@ -148,8 +152,21 @@ class CommandQueue:
             command=command, event=event, index=index, step=step, wall_time=wall_time, old=old, result=result,
             error=error,
         )  # fmt: skip
-        self.history.append(entry)
+        self._remember(entry)
         return entry
+
+    def _remember(self, entry: CommandResult) -> None:
+        """Add an entry to the history, and drop the oldest if it is too long or holds too many bytes."""
+        try:
+            size = n_bytes(entry.command.value) + n_bytes(entry.result)
+        except Exception:  # noqa: BLE001  values are the user's own
+            size = MAX_HISTORY_BYTES
+        self.history.append(entry)
+        self._sizes.append(size)
+        self._n_bytes += size
+        while len(self.history) > MAX_HISTORY or (self._n_bytes > MAX_HISTORY_BYTES and len(self.history) > 1):
+            self.history.popleft()
+            self._n_bytes -= self._sizes.popleft()
 
     def release(self, client: str) -> bool:
         """End the pause of a client that is gone, unless it holds; return whether one is in force.
