@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -99,3 +102,58 @@ def test_bytes_are_bounded(monkeypatch):
     monkeypatch.setattr("sightglass.client.record_buffer.MAX_BYTES", 100_000)
     one = filled(*(columns(i, [np.zeros(1_000)]) for i in range(50)))
     assert one.n_forgotten >= 37
+
+
+# Memory
+
+values_of = st.sampled_from([
+    lambda i, n: np.arange(i, i + n), lambda i, n: np.arange(i, i + n) / 2,
+    lambda i, n: np.arange(i, i + n, dtype="f4"), lambda i, n: np.ones((n, 3)) * i,
+    lambda i, n: [f"text {k}" for k in range(i, i + n)], lambda i, n: [np.arange(k % 5) for k in range(i, i + n)],
+])  # fmt: skip
+options_of = st.sampled_from([
+    lambda n: {}, lambda n: {"ordinals": np.arange(n)}, lambda n: {"tracks": [{"epoch": float(n)}] * n},
+    lambda n: {"n_events": np.full(n, 5), "flags": np.full(n, 1, np.uint8)},
+])  # fmt: skip
+
+
+@given(st.lists(st.tuples(values_of, options_of, st.integers(1, 300), st.booleans()), max_size=12))
+def test_records_are_the_same_whether_they_came_together_or_one_by_one(parts):
+    one, expected, index = RecordBuffer(tag="t", run="job"), [], 0
+    for values, options, n, gap in parts:
+        index += gap
+        part = columns(index, values(index, n), **options(n))
+        expected += [part.record(i, tag="t", run="job") for i in range(n)]
+        for i in range(0, n, 7):
+            one.add(part.slice(i, i + 7))
+        index += n
+    found = one.since(0)[1]
+    assert [repr(record) for record in found] == [repr(record) for record in expected]
+    assert [type(record.value) for record in found] == [type(record.value) for record in expected]
+    assert [repr(record) for record in one.since(len(found) // 2)[1]] == [
+        repr(record) for record in found[len(found) // 2 :]
+    ]
+    assert sum(len(part) for part in one.columns()) == one.n == len(expected)
+
+
+@pytest.mark.parametrize("n_each", [1, 6, 100, 5000])
+def test_the_memory_of_numbers_is_what_is_counted(n_each):
+    n = 20_000
+    tracemalloc.start()
+    try:
+        one = RecordBuffer(tag="t", run="job")
+        for index in range(0, n, n_each):
+            one.add(columns(index, np.arange(index, index + n_each) / 2, ordinals=np.arange(index, index + n_each)))
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert taken / n <= 45
+    assert one._n_bytes == pytest.approx(taken, rel=0.2)
+
+
+def test_what_cannot_be_joined_is_counted_with_what_holds_it():
+    one = RecordBuffer(tag="t", run="job", max_bytes=100_000)
+    for index in range(0, 2_000, 2):  # a gap after each
+        one.add(columns(index, np.array([0.5])))
+    assert one.n_lost == 999
+    assert one.n - one.n_forgotten <= 100_000 / 500

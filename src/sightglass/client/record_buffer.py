@@ -24,8 +24,14 @@ MAX_BYTES: Final = 1024 * 2**20
 COLUMN_BYTES: Final = 24
 # Of a `Record` object, beside its value: some 270 with CPython 3.12 when no number is shared, 200 as a rule.
 RECORD_BYTES: Final = 200
-# Records computed here come one by one. Chunks of this many keep the deque short; a chunk is dropped as a whole.
+# Records come one by one, or a few at a time. Chunks of this many keep the deque short; a chunk is dropped as a whole.
 CHUNK_RECORDS: Final = 256
+# Chunks of large values are not joined: copying them would cost more than a chunk does.
+JOINED_BYTES: Final = 2**16
+# A chunk is at most this part of what is held, since it is dropped as a whole.
+SHARE: Final = 8
+# Of a chunk, beside its records: the arrays and what holds them, with CPython 3.11.
+CHUNK_BYTES: Final = 680
 
 
 class RecordBuffer:
@@ -66,7 +72,24 @@ class RecordBuffer:
             self.n_lost += columns.index - expected
             self._next_index = columns.index + len(columns)
             size = COLUMN_BYTES * len(columns) + n_bytes(columns.values)
-            self._append(columns, len(columns), size)
+            if columns and not self._join(columns, size):
+                self._append(columns, len(columns), CHUNK_BYTES + size)
+
+    def _join(self, columns: Columns, size: int) -> bool:
+        """Join columns to the last chunk; return whether they fit."""
+        start, last, before = self._chunks[-1] if self._chunks else (0, None, 0)
+        if not isinstance(last, Columns) or len(last) + len(columns) > min(CHUNK_RECORDS, self._max_records // SHARE):
+            return False
+        if before + size > min(JOINED_BYTES, self._max_bytes // SHARE):
+            return False
+        joined = last.followed_by(columns)
+        if joined is None:
+            return False
+        self._chunks[-1] = (start, joined, before + size)
+        self.n += len(columns)
+        self._n_bytes += size
+        self._trim()
+        return True
 
     def extend(self, records: Sequence[Record]) -> None:
         """Append records that were computed here."""
@@ -97,7 +120,7 @@ class RecordBuffer:
             self._trim()
 
     def forget(self, cursor: int) -> None:
-        """Drop the records before a cursor, except those that arrived in one message with later ones."""
+        """Drop the records before a cursor, except those that are in one chunk with later ones."""
         with self._lock:
             while self._chunks and self._chunks[0][0] + len(self._chunks[0][1]) <= cursor:
                 self._drop()

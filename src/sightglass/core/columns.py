@@ -19,6 +19,8 @@ FLOAT64: Final = np.dtype("<f8")
 INT64: Final = np.dtype("<i8")
 NUMERIC: Final = {float: np.float64, int: np.int64, bool: np.bool_}
 
+NAMES: Final = ("steps", "wall_times", "values", "n_events", "flags", "tracks", "ordinals")
+
 Extra = tuple[int, bool, bool, Mapping[str, float] | None]
 """(n_events, complete, closed, steps), where they differ from the default (1, True, True, None)."""
 
@@ -59,15 +61,30 @@ class Columns:
         if (start, stop) == (0, len(self)):
             return self
         parts = {
-            name: None if column is None else column[start:stop]
-            for name in ("steps", "wall_times", "values", "n_events", "flags", "tracks", "ordinals")
-            for column in (getattr(self, name),)
+            name: None if column is None else column[start:stop] for name in NAMES for column in (getattr(self, name),)
         }
         return Columns(index=self.index + start, **parts)
 
     def after(self, index: int) -> Columns:
         """Return the records from an index on; all of them if they begin later."""
         return self.slice(min(max(0, index - self.index), len(self)))
+
+    def followed_by(self, other: Columns) -> Columns | None:
+        """Return these records and later ones as one; `None` if there is a gap, or a column is of another kind."""
+        if other.index != self.index + len(self):
+            return None
+        joined: dict[str, Any] = {}
+        for name in NAMES:
+            one, two = getattr(self, name), getattr(other, name)
+            if isinstance(one, list) and isinstance(two, list):
+                joined[name] = one + two
+            elif isinstance(one, np.ndarray) and isinstance(two, np.ndarray):
+                if (one.dtype, one.shape[1:]) != (two.dtype, two.shape[1:]):
+                    return None
+                joined[name] = np.concatenate((one, two))
+            elif one is not None or two is not None:
+                return None
+        return Columns(index=self.index, **joined)
 
     def moved(self, by: int) -> Columns:
         """Return the same records with their index shifted by `by`."""
