@@ -142,7 +142,7 @@ class Soak:
             elif plan.pid and plan.status is None:
                 self._fate(plan, now_s)
         self._reap()
-        if self._sampled_s <= now_s < self.duration_s:  # later, the run is closing
+        if self._sampled_s <= now_s < self.duration_s - SAMPLE_S:  # later, the run is closing
             self._sampled_s = now_s + SAMPLE_S
             live = [plan for plan in self.plans if plan.pid and plan.status is None]
             n_tabs = sum(plan.task in (page.tab, page.browser) for plan in live)
