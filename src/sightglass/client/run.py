@@ -16,7 +16,7 @@ from sightglass.query.query import Query
 
 from .callback import StreamCallback
 from .connection import Connection
-from .describe import Description, description_of
+from .describe import Description, description_of, known_fields
 from .event_attributes import EventAttributes
 from .producer import Counts
 from .record_buffer import RecordBuffer
@@ -118,7 +118,7 @@ class RemoteRun(EventAttributes):
     @property
     def history(self) -> list[HistoryEntry]:
         """The commands of all clients that the run has applied so far, the oldest first."""
-        return [HistoryEntry(**entry) for entry in self._query("history")]
+        return [HistoryEntry(**known_fields(HistoryEntry, entry)) for entry in self._query("history")]
 
     def stream(self, query: Query | str, *, confirm: bool = False) -> Stream:
         """Send a query to the run, and return the stream of its records, which begins with the next event.
