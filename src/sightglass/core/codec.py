@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -107,15 +107,26 @@ def _pack(value: Value, buffers: list[Buffer], path: str, depth: int) -> Any:
         return _ext(KIND, [kind.__name__, [_pack(item, buffers, path, depth + 1) for item in fields]])
     if kind is LostValue:
         raise UnsendableError(f"{value.why} at {value.path or path}")
-    found = parts(value)
-    if found is not None and issubclass(kind, list | tuple):
-        items = [_pack(item, buffers, f"{path}[{i}]", depth + 1) for i, item in found.pairs]
+    pairs = _pairs(value)
+    if pairs is not None and issubclass(kind, list | tuple):
+        items = [_pack(item, buffers, f"{path}[{i}]", depth + 1) for i, item in pairs]
         return items if issubclass(kind, list) else _ext(TUPLE, items)
-    if found is not None:
-        return {_key(k, path): _pack(v, buffers, f"{path}.{k}", depth + 1) for k, v in found.pairs}
+    if pairs is not None:
+        return {_key(k, path): _pack(v, buffers, f"{path}.{k}", depth + 1) for k, v in pairs}
     if isinstance(value, int | float):  # a member of an enumeration
         return _pack(int(value) if isinstance(value, int) else float(value), buffers, path, depth)
     raise UnsendableError(f"Expected a number, string, array or a container of these, got {kind.__name__} at {path}")
+
+
+def _pairs(value: Value) -> Iterable[tuple[Any, Any]] | None:
+    """Return what is in a container; the built-in ones, which most values are, are read without `parts`."""
+    kind = type(value)
+    if kind is dict:
+        return value.items()  # type: ignore[no-any-return]
+    if kind is list or kind is tuple:
+        return enumerate(value)
+    found = parts(value)
+    return None if found is None else found.pairs
 
 
 def _pack_array(array: np.ndarray[Any, Any], buffers: list[Buffer], path: str) -> msgspec.msgpack.Ext:

@@ -18,7 +18,7 @@ from .values import PLAIN, DeviceHistogram, Figure, Histogram, PendingCopy, Text
 
 SENT: Final = CopyLimits(max_depth=32, max_chars=10_000)  # half a message's levels; the repr of a trainer's arguments
 
-SCALAR_TYPES: Final = PLAIN | {bytes, complex}
+SCALAR_TYPES: Final = PLAIN | {bytes, complex, np.float64, np.float32, np.int64, np.int32, np.bool_}
 EXACT: Final[tuple[tuple[type, Callable[[Any], Any]], ...]] = (
     (str, str.__str__), (int, int.__int__), (float, float.__float__), (complex, complex.__complex__),
     (bytes, lambda value: bytes.__getitem__(value, slice(None))),
@@ -32,7 +32,11 @@ def leaf(value: Value) -> Any:
     Arrays stay on their device, and nothing is waited for. Subclasses of the program become the built-in types.
     """
     cls = type(value)
-    if cls in SCALAR_TYPES or issubclass(cls, DeviceHistogram | PendingCopy | Text | Figure):
+    if cls in SCALAR_TYPES:
+        return value
+    if cls is np.ndarray:
+        return _copied_array(value)
+    if issubclass(cls, DeviceHistogram | PendingCopy | Text | Figure):
         return value
     if issubclass(cls, np.generic):
         return value if cls.__module__ == "numpy" else np.asarray(value)[()]
@@ -47,7 +51,8 @@ def leaf(value: Value) -> Any:
 
 
 def _copied_array(array: Value) -> Any:
-    match array_kind(array):
+    kind = "numpy" if type(array) is np.ndarray else array_kind(array)
+    match kind:
         case "numpy" if array.dtype.hasobject:
             raise UnsendableError(f"Expected an array of numbers or strings, got dtype {array.dtype}")
         case "numpy" if not type(array).__module__.startswith("numpy"):
@@ -68,8 +73,13 @@ def snapshot(value: Value) -> Value:
     Raises:
         UnsendableError: The value, or one inside it, cannot be copied: it is another object, or cannot be read.
     """
-    if type(value) in SCALAR_TYPES:
+    cls = type(value)
+    if cls in SCALAR_TYPES or (cls is tuple and SCALAR_TYPES.issuperset(map(type, value))):
         return value
+    if cls is list and SCALAR_TYPES.issuperset(map(type, value)):
+        return value.copy()
+    if cls is dict and SCALAR_TYPES.issuperset(map(type, value.values())) and {*map(type, value)} == {str}:
+        return value.copy()
     if array_kind(value) is not None:
         return _copied_array(value)
     kept = Copier(leaf, form="value").copy(value, "$")
@@ -97,7 +107,9 @@ def sendable(value: object, path: str = "value", *, copy: bool = True) -> Kept:
 
 
 def _copied_to_send(value: Value) -> Any:
-    return _checked_to_send(value if array_kind(value) is None else to_host(_copied_array(value)))
+    kind = array_kind(value)
+    copied = value if kind is None else _copied_array(value)
+    return _checked_to_send(to_host(copied) if kind == "other" else copied)
 
 
 def _checked_to_send(value: Value) -> Any:

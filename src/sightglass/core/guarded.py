@@ -127,19 +127,18 @@ class Copier:
         self._clock = clock
         self._quick = QUICK if form == "message" else QUICK | {int, str}
         self._spent_s = 0.0
-        self._begin("")
-
-    def copy(self, value: object, path: str) -> Kept:
-        """Copy a value, which messages call `path`."""
-        self._begin(path)
-        return Kept(self._copied(value), self._n_lost, self._first)
-
-    def _begin(self, path: str) -> None:
-        self._name = path
+        self._name = ""
         self._path: list[Any] = []
         self._inside: set[int] = set()
         self._n_items = self._n_lost = 0
         self._first: LostValue | None = None
+
+    def copy(self, value: object, path: str) -> Kept:
+        """Copy a value, which messages call `path`."""
+        self._name = path
+        self._n_items = self._n_lost = 0
+        self._first = None
+        return Kept(self._copied(value), self._n_lost, self._first)
 
     def _copied(self, value: Value) -> Any:
         try:

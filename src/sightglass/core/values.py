@@ -304,8 +304,11 @@ def to_host(value: Value) -> Any:
 
     Arrays without dimensions become scalars. PyTorch's bfloat16, which NumPy lacks, becomes float32 without loss.
     """
-    if type(value) in PLAIN:
+    cls = type(value)
+    if cls in PLAIN or (cls is tuple and PLAIN.issuperset(map(type, value))):
         return value
+    if cls is dict and PLAIN.issuperset(map(type, value.values())):
+        return value.copy()
     if isinstance(value, DeviceHistogram | PendingCopy):
         return value.read()
     match array_kind(value):

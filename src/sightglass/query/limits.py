@@ -29,6 +29,7 @@ MAX_ITEMS: Final = 10_000  # more than the largest models have parameters; about
 MAX_LEAVES: Final = 250_000  # at up to 256 bytes of Python objects each, as much as `MAX_RESULT_BYTES`
 
 PLAIN: Final = frozenset((float, int, bool))
+BUILT_IN: Final = frozenset((list, tuple, dict))
 
 
 def check_length(value: Sized) -> None:
@@ -62,8 +63,12 @@ class Total:
         self._add(value, ())
 
     def _add(self, value: Value, inside: tuple[int, ...]) -> None:
-        if type(value) in PLAIN:
+        cls = type(value)
+        if cls in PLAIN:
             self.n_bytes += 8
+        elif cls in BUILT_IN and PLAIN.issuperset(map(type, value.values() if cls is dict else value)):
+            self._count(len(value))
+            self.n_bytes += 8 * len(value)
         elif array_kind(value):
             self.n_bytes += array_bytes(value)
         elif (found := parts(value)) is not None:

@@ -20,6 +20,7 @@ import msgspec
 
 from sightglass.core import codec
 from sightglass.core.clock import Clock
+from sightglass.core.copies import sendable
 from sightglass.core.errors import CommandError, UnsendableError, unknown
 from sightglass.core.guarded import FAILURES, message
 from sightglass.core.ranks import Agree
@@ -74,7 +75,7 @@ class CommandResult:
         step: The event's step.
         wall_time: When it was applied, in seconds since the Unix epoch.
         old: A control's value before.
-        result: A control's value after, or what an action returned.
+        result: A control's value after, or a copy of what an action returned; other objects as text.
         error: Why it failed; empty if it succeeded.
     """
 
@@ -137,7 +138,8 @@ class CommandQueue:
                 case "set":
                     old, result = self.controls[command.name].set(command.value)
                 case "call":
-                    result = self.actions[command.name].function(*(command.value or ()))
+                    # A copy: the io thread sends it, while the program may change what it returned.
+                    result = sendable(self.actions[command.name].function(*(command.value or ()))).value
                 case "pause":
                     self.paused_by = command
                 case "resume":

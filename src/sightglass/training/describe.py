@@ -95,13 +95,13 @@ def result(entry: CommandResult) -> dict[str, Any]:
     return {
         "kind": entry.command.kind,
         "name": entry.command.name,
-        "value": sendable(entry.command.value).value,
+        "value": entry.command.value,
         "event": entry.event,
         "index": entry.index,
         "step": entry.step,
         "wall_time": entry.wall_time,
         "old": sendable(entry.old).value,
-        "result": sendable(entry.result).value,
+        "result": entry.result,
         "error": entry.error,
         "client": entry.command.by,
     }

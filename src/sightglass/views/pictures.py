@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from sightglass.core.guarded import FAILURES, MAX_DEPTH, LostValue, message, rebuild
+from sightglass.core.guarded import FAILURES, MAX_DEPTH, LostValue, message, parts
 from sightglass.core.values import PLAIN, Figure, Value
 
 if TYPE_CHECKING:
@@ -50,8 +50,12 @@ def _encoded(value: Value, inside: tuple[int, ...]) -> Any:
             return encode(value)
         if not (issubclass(type(value), Mapping) or type(value) in (list, tuple)):
             return value
-        if id(value) in inside or len(inside) >= MAX_DEPTH:
+        found = None if id(value) in inside or len(inside) >= MAX_DEPTH else parts(value)
+        if found is None:
             return value
-        return rebuild(value, lambda item: _encoded(item, (*inside, id(value))))
+        pairs = list(found.pairs)
+        encoded = [_encoded(item, (*inside, id(value))) for _, item in pairs]
+        unchanged = all(new is old for new, (_, old) in zip(encoded, pairs, strict=True))
+        return value if unchanged else found.build([key for key, _ in pairs], encoded)
     except FAILURES as error:
         return LostValue(message(error)) if issubclass(type(value), MatplotlibFigure) else value
