@@ -177,6 +177,27 @@ def test_a_renderer_that_is_killed_is_replaced_and_nothing_is_lost(caught):
     assert plotter.statistics().n_started == 2
 
 
+def test_a_renderer_whose_results_cannot_be_read_is_replaced_and_nothing_is_lost(caught, monkeypatch):
+    from sightglass.figures import pipe
+
+    errors, read = [RecursionError("deep")], pipe.read
+
+    def fail(file):
+        got = read(file)
+        if errors:
+            raise errors.pop()
+        return got
+
+    plotter = Plotter(sinks=[caught])
+    monkeypatch.setattr(pipe, "read", fail)
+    with pytest.warns(RuntimeWarning, match="a renderer is replaced: RecursionError: deep"):  # noqa: PT031
+        for step in range(4):
+            plotter.plot(draw, [1, 2], step=step)
+        plotter.close()
+    assert [record.step for record in caught.records] == [0, 1, 2, 3]
+    assert plotter.statistics().n_started == 2
+
+
 def test_a_job_that_kills_two_renderers_is_given_up_and_the_others_are_drawn(caught):
     plotter = Plotter(sinks=[caught])
     plotter.plot(draw, [1], step=0)

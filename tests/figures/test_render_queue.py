@@ -115,6 +115,24 @@ def test_drop_new_drops_the_new_job(make, caught):
     assert plotter.statistics().n_dropped == 4
 
 
+def test_a_job_that_cannot_be_handed_over_is_counted_and_forgotten(make, caught):
+    plotter, renderer = make(on_error="ignore")
+    put = renderer.put
+
+    def fail(job):
+        if job.message.step == 1:
+            raise SystemExit(3)
+        return put(job)
+
+    renderer.put = fail
+    for step in range(3):
+        plotter.plot(draw, step=step)
+    renderer.draw()
+    renderer.draw()
+    counts = plotter.statistics()
+    assert ([step for _, step in caught.names], counts.n_failed, counts.n_waiting) == ([0, 2], 1, 0)
+
+
 @pytest.mark.parametrize("on_full", ["drop_new", "drop_oldest"])
 def test_the_queue_is_bounded_in_bytes(make, on_full):
     plotter, renderer = make(on_full=on_full, max_bytes=100_000)

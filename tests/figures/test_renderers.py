@@ -291,6 +291,84 @@ def test_nonsense_costs_its_own_figure_only(make, what):
     assert counts.n_waiting == 0
 
 
+class Mute(RuntimeError):
+    """An error whose text cannot be read."""
+
+    def __str__(self):
+        raise self
+
+
+class Bad(Caught):
+    """A sink that fails on the figure of step 1."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def write(self, records):
+        if records[0].step == 1:
+            raise self.error
+        super().write(records)
+
+
+def steps(sink):
+    return [record.step for record in sink.records]
+
+
+@pytest.mark.parametrize("error", [OSError("full"), SystemExit(3), Mute()])
+def test_a_sink_that_raises_costs_its_own_figure_only(make, error):
+    bad, good = Bad(error), Caught()
+    plotter, _ = make(None, sinks=[bad, good], on_error="ignore")
+    for step in range(3):
+        plotter.plot(line, [1, 2], step=step)
+    plotter.close()
+    assert (steps(bad), steps(good)) == ([0, 2], [0, 1, 2])
+    counts = plotter.statistics()
+    assert (counts.n_failed, counts.n_waiting) == (1, 0)
+
+
+@pytest.mark.parametrize("kind", ["process", "thread"], indirect=True)
+@pytest.mark.parametrize("error", [RuntimeError("odd"), SystemExit(3)])
+def test_results_that_cannot_be_passed_on_cost_their_figure_only(make, error):
+    plotter, sink = make(None)
+    plotter._queue._start()
+    renderer = plotter._queue._renderer
+    pass_on = renderer._finished
+
+    def fail(job, result, pngs):
+        pass_on(job, result, pngs)
+        if job.message.step == 0:
+            raise error
+
+    renderer._finished = fail
+    with pytest.warns(RuntimeWarning, match="^sightglass-figures: the results of figure 'line' are lost: "):  # noqa: PT031
+        plotter.plot(line, [1, 2], step=0)
+        plotter.flush()
+    for step in range(1, 4):
+        plotter.plot(line, [1, 2], step=step)
+        plotter.flush()
+    assert (steps(sink), renderer.failures.n) == ([0, 1, 2, 3], 1)
+
+
+def test_ctrl_c_while_a_figure_is_drawn_leaves_nothing_waiting(make, kind):
+    if kind == "process":
+        pytest.skip("a child gets no Ctrl-C")
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    plotter, sink = make(None, on_error="ignore")
+    if kind == "inline":  # the training's own thread
+        with pytest.raises(KeyboardInterrupt):
+            plotter.plot(interrupted, step=0)
+    else:
+        plotter.plot(interrupted, step=0)
+    plotter.plot(line, [1, 2], step=1)
+    plotter.flush()
+    counts = plotter.statistics()
+    assert (steps(sink), counts.n_failed, counts.n_waiting) == ([1], 1, 0)
+
+
 def test_one_bad_figure_among_good_ones(make):
     plotter, sink = make(None)
     (error,) = failures(plotter, lambda: plotter.plot(lambda: {"a": line([1]), "b": None, "c": line([2])}, step=1))

@@ -31,6 +31,7 @@ from typing import IO, Any, Final
 
 from sightglass.core.codec import Buffer
 from sightglass.core.errors import WireError
+from sightglass.core.failures import Failures
 from sightglass.core.resources import shortage
 from sightglass.core.threads import UNTIL_WOKEN, Background, Worker
 
@@ -93,6 +94,7 @@ class ChildRenderer:
         self._receiver: Background | None = None
         self._unsent: deque[memoryview] = deque()
         self._sender = Worker("figures-send", self._send)
+        self.failures = Failures("sightglass-figures")
         self.lack = ""
         self.n_started = 0
 
@@ -242,7 +244,13 @@ class ChildRenderer:
         while self._lost:
             job, why = self._lost.pop(0)
             failure = Failure(figure=job.message.name, kind="", message=f"Not drawn: {why}")
-            self._finished(job, DrawFinished(id=job.message.id, failures=[failure]), {})
+            self._pass_on(job, DrawFinished(id=job.message.id, failures=[failure]), {})
+
+    def _pass_on(self, job: RenderJob, result: DrawFinished, pngs: dict[str, bytes]) -> None:
+        try:
+            self._finished(job, result, pngs)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  it costs this job only
+            self.failures.add(error, f"the results of figure {job.message.name!r} are lost")
 
     def _send(self, now_s: float) -> float:
         """Write what the pipe had no room for."""
@@ -278,7 +286,10 @@ class ChildRenderer:
                 return
             try:
                 self._listen(child.stdout)
-            except (OSError, ValueError, WireError):
+            except (OSError, ValueError, WireError):  # the child died in the middle of a message
+                child.kill()
+            except BaseException as error:  # noqa: BLE001  whatever it is, a new child may do better
+                self.failures.add(error, "a renderer is replaced")
                 child.kill()
             child.wait()
             for file in (child.stdout, child.stdin):
@@ -310,7 +321,7 @@ class ChildRenderer:
                     self._deaths.pop(message.id, None)
                 pngs = map(bytes, pipe.parts(following, message.sizes))
                 if job is not None:
-                    self._finished(job, message, dict(zip(message.names, pngs, strict=True)))
+                    self._pass_on(job, message, dict(zip(message.names, pngs, strict=True)))
 
     def _replace(self, status: int) -> None:
         """Start a new child after a death, without the job that it died of; or give up."""

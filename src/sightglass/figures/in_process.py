@@ -18,6 +18,7 @@ from collections import deque
 from typing import Final
 
 from sightglass.core.codec import decode
+from sightglass.core.failures import Failures
 from sightglass.core.resources import shortage
 from sightglass.core.threads import Background
 
@@ -41,8 +42,12 @@ class InlineRenderer:
 
     def put(self, job: RenderJob) -> bool:
         """Draw a job."""
-        with _drawing:
-            result, pngs = draw(job, self._drawer)
+        try:
+            with _drawing:
+                result, pngs = draw(job, self._drawer)
+        except BaseException as error:  # Ctrl-C in the training's own thread
+            self._finished(job, failed(job, error), {})
+            raise
         self._finished(job, result, pngs)
         return True
 
@@ -58,10 +63,15 @@ class InlineRenderer:
 
 
 class ThreadRenderer:
-    """Draws in a thread."""
+    """Draws in a thread.
+
+    Attributes:
+        failures: The jobs whose results could not be passed on.
+    """
 
     def __init__(self, finished: Finished) -> None:
         """Start no thread yet; `finished` is called on it, once for each job, with its results."""
+        self.failures = Failures("sightglass-figures")
         self._finished = finished
         self._drawer = Drawer(alone=False)
         self._lock = threading.RLock()
@@ -104,9 +114,15 @@ class ThreadRenderer:
                     self._thread = None
                     return
                 job = self._jobs.popleft()
-            with _drawing:
-                result, pngs = draw(job, self._drawer)
-            self._finished(job, result, pngs)
+            try:
+                with _drawing:
+                    result, pngs = draw(job, self._drawer)
+            except BaseException as error:  # noqa: BLE001  it costs this job only
+                result, pngs = failed(job, error), {}
+            try:
+                self._finished(job, result, pngs)
+            except BaseException as error:  # noqa: BLE001  as above
+                self.failures.add(error, f"the results of figure {job.message.name!r} are lost")
 
 
 def draw(job: RenderJob, drawer: Drawer) -> tuple[DrawFinished, dict[str, bytes]]:
@@ -118,7 +134,12 @@ def draw(job: RenderJob, drawer: Drawer) -> tuple[DrawFinished, dict[str, bytes]
         return DrawFinished(id=message.id, failures=[failure]), {}
     try:
         drawing = drawer.draw(message, lambda: job.function, lambda: decode(message.blob, job.copied.buffers()))
-    except Exception as error:  # noqa: BLE001  it costs this job only
-        return DrawFinished(id=message.id, failures=[failure_of(message.name, error)]), {}
+    except (Exception, SystemExit) as error:  # noqa: BLE001  it costs this job only
+        return failed(job, error), {}
     result, _ = drawing.result(message, time.perf_counter() - started_s)
     return result, drawing.pngs
+
+
+def failed(job: RenderJob, error: BaseException) -> DrawFinished:
+    """Return the result of a job that failed as a whole."""
+    return DrawFinished(id=job.message.id, failures=[failure_of(job.message.name, error)])

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from sightglass.core.errors import FigureError
+from sightglass.core.record import Record
+from sightglass.core.values import Figure
+
 from .closures import Draws
-from .messages import DrawFigure, DrawFinished, Output
+from .messages import DrawFigure, DrawFinished, Output, failure_of, figure_error
 from .sinks import FigureSink
 from .snapshot import PendingTransfer, Snapshot
 
@@ -94,3 +99,17 @@ class FigureStatistics:
     n_here: int
     n_started: int
     last_error: str
+
+
+def write_to_sinks(job: RenderJob, result: DrawFinished, pngs: Mapping[str, bytes]) -> list[FigureError]:
+    """Write the figures of a job to its sinks, and return every failure of the job."""
+    step, wall_time = job.message.step, time.time()
+    errors = [figure_error(failure, step) for failure in result.failures]
+    for name, png in pngs.items():
+        record = Record(tag=name, index=0, step=step, wall_time=wall_time, value=Figure(png))
+        for sink in job.sinks:
+            try:
+                sink.write([record])
+            except (Exception, SystemExit) as error:  # noqa: BLE001  it costs the other sinks nothing
+                errors.append(figure_error(failure_of(name, error), step))
+    return errors

@@ -29,16 +29,15 @@ from typing import Any, Final, Literal
 import msgspec
 
 from sightglass.core.errors import FigureError, FigureErrors, MissingExtraError, UnsendableError
-from sightglass.core.record import Record
 from sightglass.core.threads import UNTIL_WOKEN, Worker
-from sightglass.core.values import Figure, n_bytes
+from sightglass.core.values import n_bytes
 
 from .child_process import ChildRenderer
 from .closures import Draws, PackedFunction, name_of, pack
 from .failure_log import FailureLog, OnError
 from .in_process import InlineRenderer, ThreadRenderer
-from .messages import DrawFigure, DrawFinished, Failure, failure_of, figure_error
-from .render_job import FigureStatistics, Renderer, RenderJob, RenderRequest
+from .messages import DrawFigure, DrawFinished, Failure, failure_of, figure_error, plain
+from .render_job import FigureStatistics, Renderer, RenderJob, RenderRequest, write_to_sinks
 from .sinks import FigureSink, RunSink
 from .snapshot import Arena, PendingTransfer, Snapshot, start_transfer
 
@@ -253,13 +252,25 @@ class RenderQueue:
     def _send_next(self) -> None:
         while self._unsent and (self._on_full != "drop_oldest" or self._n_sent() < WINDOW):
             job = self._unsent.popleft()
-            assert self._renderer is not None
-            if (self._kind == "process" and not job.sendable) or not self._renderer.put(job):
-                if self._thread_renderer is None:
-                    self._thread_renderer = ThreadRenderer(self._finish_job)
-                self._thread_renderer.put(job)
-            if isinstance(self._renderer, ChildRenderer) and self._renderer.lack:
-                self._warn_of_thread(f"no process can be started for figures: {self._renderer.lack}")
+            try:
+                self._hand_over(job)
+            except (Exception, SystemExit) as error:  # noqa: BLE001  it costs this job only
+                self._fail(job, error)
+
+    def _hand_over(self, job: RenderJob) -> None:
+        """Give a job to the renderer, or to a thread of this process if it cannot be drawn there."""
+        assert self._renderer is not None
+        if (self._kind == "process" and not job.sendable) or not self._renderer.put(job):
+            if self._thread_renderer is None:
+                self._thread_renderer = ThreadRenderer(self._finish_job)
+            self._thread_renderer.put(job)
+        if isinstance(self._renderer, ChildRenderer) and self._renderer.lack:
+            self._warn_of_thread(f"no process can be started for figures: {self._renderer.lack}")
+
+    def _fail(self, job: RenderJob, error: BaseException) -> None:
+        """Count a job that failed as a whole, and forget it."""
+        self.failures.add(figure_error(failure_of(job.message.name, error), job.message.step))
+        self._release(job)
 
     def _n_sent(self) -> int:
         return len(self._jobs) - len(self._unsent) - len(self._transferring)
@@ -290,7 +301,18 @@ class RenderQueue:
 
     def _finish_job(self, job: RenderJob, result: DrawFinished, pngs: dict[str, bytes]) -> None:
         """Pass the figures of a job on, and forget it."""
-        errors = self._write_to_sinks(job, result, pngs)
+        errors: list[FigureError] = []
+        try:
+            errors = write_to_sinks(job, result, pngs)
+        finally:  # also after Ctrl-C in the training's own thread
+            last = self._forget(job, result, pngs, errors)
+        if errors and self.failures.on_error == "warn":
+            self.failures.report()
+        if last:
+            self._end()
+
+    def _forget(self, job: RenderJob, result: DrawFinished, pngs: dict[str, bytes], errors: list[FigureError]) -> bool:
+        """Count what became of a job, and forget it; return whether it was the last."""
         with self._changed:
             self._counts["drawn"] += len(pngs) - sum(result.cards)
             self._counts["files"] += len(result.files)
@@ -299,43 +321,25 @@ class RenderQueue:
                 self.failures.add(error)
             self._release(job)
             self._send_next()
-            last = not self._jobs and self.closed
-        if errors and self.failures.on_error == "warn":
-            self.failures.report()
-        if last:
-            self._end()
-
-    def _write_to_sinks(self, job: RenderJob, result: DrawFinished, pngs: dict[str, bytes]) -> list[FigureError]:
-        """Write figures to the sinks, and return every failure of the job."""
-        step, wall_time = job.message.step, time.time()
-        errors = [figure_error(failure, step) for failure in result.failures]
-        for name, png in pngs.items():
-            record = Record(tag=name, index=0, step=step, wall_time=wall_time, value=Figure(png))
-            for sink in job.sinks:
-                try:
-                    sink.write([record])
-                except Exception as error:  # noqa: BLE001  a sink's failure must not cost the other sinks their figures
-                    errors.append(figure_error(failure_of(name, error), step))
-        return errors
+            return not self._jobs and self.closed
 
     def _transfer(self, now_s: float) -> float:
         """Read arguments from devices, in order."""
         while self._transferring:
             job = self._transferring[0]
-            failed: FigureError | None = None
+            failed: BaseException | None = None
             try:
                 if isinstance(job.snapshot, PendingTransfer):
                     assert self._arena is not None
                     job.snapshot = Snapshot(job.snapshot.read(), self._arena)
-            except Exception as error:  # noqa: BLE001  a device's failure costs this job only
-                failed = figure_error(failure_of(job.message.name, error), job.message.step)
+            except BaseException as error:  # noqa: BLE001  a device's failure costs this job only
+                failed = error
             with self._changed:
                 self._transferring.popleft()
                 if failed is None:
                     self._send(job)
                 else:
-                    self.failures.add(failed)
-                    self._release(job)
+                    self._fail(job, failed)
         return UNTIL_WOKEN
 
     def _end(self) -> None:
@@ -355,8 +359,8 @@ class RenderQueue:
             flush: Callable[[float], None] = getattr(sink, "push", sink.flush) if close else sink.flush
             try:
                 flush(sinks_s)
-            except Exception as error:  # noqa: BLE001  a sink's failure must not keep the others from flushing
-                self.failures.add(FigureError(f"{type(sink).__name__}: {error}", kind=type(error).__name__))
+            except (Exception, SystemExit) as error:  # noqa: BLE001  the others flush all the same
+                self.failures.add(FigureError(f"{type(sink).__name__}: {plain(error)}", kind=type(error).__name__))
         if close:
             self._sinks.clear()
             if self._arena is not None and not self._jobs:
