@@ -271,3 +271,80 @@ def test_pulling_without_new_records_changes_nothing():
     source.put(2.0)
     assert streams.pull()
     assert streams.scene.series[0].y.tolist() == [1, 2]
+
+
+# Failures
+
+
+class Failing(Stub):
+    """A source with a stage that fails from the third record on."""
+
+    def since(self, cursor):
+        if len(self.records) > 2:
+            raise ZeroDivisionError("division by zero")
+        return super().since(cursor)
+
+
+def test_a_stage_that_fails_ends_its_stream_and_no_other():
+    bad, good = Failing(1.0, 2.0, tag="bad"), Stub(1.0, tag="good")
+    streams = StreamSet([bad, good])
+    assert streams.pull()
+    bad.put(3.0)
+    good.put(4.0)
+    assert streams.pull()
+    good.put(5.0)
+    assert streams.pull()
+    assert [len(series.x) for series in streams.scene.series] == [2, 3]
+    [notice] = streams.scene.notices
+    assert notice.endswith("ZeroDivisionError: division by zero")
+    assert not streams.ended
+    good.ended = True
+    assert streams.pull()
+    assert streams.ended
+
+
+class Odd:
+    """A value that cannot be read: it says that it is an array."""
+
+    shape, dtype, ndim = (2,), np.dtype("f8"), 1
+
+    def __array__(self, *_, **__):
+        raise RecursionError("no end")
+
+    def __repr__(self):
+        raise OSError("closed")
+
+    __str__ = __repr__
+
+    def __array_namespace__(self, **_):
+        return np
+
+
+def test_a_value_that_cannot_be_read_costs_its_record():
+    source = Stub(1.0, 2.0)
+    streams = StreamSet([source])
+    streams.pull()
+    source.put(Odd(), 3.0, Odd(), 4.0)
+    assert streams.pull()
+    [series] = streams.scene.series
+    assert series.y.tolist() == [1.0, 2.0, 3.0, 4.0]
+    [notice] = streams.scene.notices
+    assert "2 values not drawn" in notice
+
+
+def test_a_scene_that_cannot_be_drawn_is_drawn_again(monkeypatch):
+    source = Stub(1.0)
+    streams = StreamSet([source])
+    update, errors = streams._update, [MemoryError("no room")]
+
+    def fail():
+        if errors:
+            raise errors.pop()
+        update()
+
+    monkeypatch.setattr(streams, "_update", fail)
+    with pytest.raises(MemoryError):
+        streams.pull()
+    assert streams.pull()
+    assert [series.y.tolist() for series in streams.scene.series] == [[1.0]]
+    assert not streams.pull()

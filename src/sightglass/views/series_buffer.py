@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.core.errors import SightglassError
+from sightglass.core.guarded import message
 from sightglass.core.record import Record
 from sightglass.core.source import Source
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text, to_host, type_name
@@ -148,20 +148,23 @@ class SeriesBuffer:
             # Read before the records: records that arrive in between are then found at the next pull.
             ended = self.source.ended
             self._cursor, records = self.source.since(self._cursor)
-        except SightglassError as error:
-            self.failure, self.ended = str(error), True
+        except (Exception, SystemExit) as error:  # noqa: BLE001  a stage of the stream may raise anything
+            self.failure, self.ended = message(error), True
             return True
         changed = bool(records) or ended != self.ended
         self.ended = ended
         if records:
-            self._take(records)
+            try:
+                self._take(records)
+            except Exception as error:  # noqa: BLE001  values may be of any type; later ones are drawn
+                self._leave_out(len(records), message(error))
         return changed
 
     def _take(self, records: Sequence[Record]) -> None:
         expected = self.last.index + 1 if self.last is not None else records[0].index
         self.n_missed += max(0, records[-1].index - expected + 1 - len(records))
         self.last = records[-1]
-        self.rows.extend((record.step, summary(record.value)) for record in records[-MAX_ROWS:])
+        self.rows.extend((record.step, _row(record.value)) for record in records[-MAX_ROWS:])
         self.marks.extend(self._at(record) for record in records if not record.complete)
         if self.kind in (None, "number") and all(type(record.value) is float for record in records):
             # The common case: a hundred times faster than one record at a time.
@@ -171,10 +174,17 @@ class SeriesBuffer:
             return
         pending: dict[str, list[tuple[float, ...]]] = {}
         for record in records:
-            for name, point in self._points(record):
-                pending.setdefault(name, []).append(point)
+            try:
+                for name, point in self._points(record):
+                    pending.setdefault(name, []).append(point)
+            except Exception as error:  # noqa: BLE001  a value that cannot be read costs its own record
+                self._leave_out(1, f"{type_name(record.value)} at step {number(record.step)}: {message(error)}")
         for name, points in pending.items():
             self._extend(name, np.array(points, np.float64).T)
+
+    def _leave_out(self, n: int, last: str) -> None:
+        self.n_unfit += n
+        self.unfit = last
 
     def _extend(self, name: str, columns: npt.ArrayLike) -> None:
         if name not in self.lines:
@@ -190,8 +200,7 @@ class SeriesBuffer:
         value = to_host(record.value)
         form = form_of(value)
         if not self._fits(form):
-            self.n_unfit += 1
-            self.unfit = f"{type_name(record.value)} at step {number(record.step)}"
+            self._leave_out(1, f"{type_name(record.value)} at step {number(record.step)}")
             return []
         if is_grid(value):
             value = grid_of(value)
@@ -247,6 +256,13 @@ def one_line(value: object) -> str:
     text = value.value if isinstance(value, Text) else str(value)
     line = " ".join(text[: 4 * MAX_TEXT].split())
     return "".join(char if char.isprintable() else "�" for char in line)[:MAX_TEXT]
+
+
+def _row(value: object) -> str:
+    try:
+        return summary(value)
+    except Exception as error:  # noqa: BLE001  the program's own class
+        return f"{type_name(value)}: {message(error)}"
 
 
 def summary(value: object) -> str:

@@ -136,7 +136,9 @@ class StreamSet:
             moved = self._x is not None and self._x.pull()
             # `sum`, not `any`: every buffer pulls, even after one has changed.
             if sum(buffer.pull() for buffer in self._buffers) or stale or moved:
+                self._stale = True  # until it is updated, should that fail
                 self._update()
+                self._stale = False
                 return True
             return False
         finally:

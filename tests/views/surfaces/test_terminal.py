@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import time
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from sightglass.views.scene import scene_of
 from sightglass.views.series_buffer import Points, SeriesBuffer
 from sightglass.views.surfaces.terminal import TerminalView
 from sightglass.views.surfaces.terminal.blocks import half_blocks
+from sightglass.views.surfaces.terminal.live_display import live_display_of
 
 
 class Stub:
@@ -433,6 +435,34 @@ def test_two_live_views_share_the_terminal():
     assert out.file.getvalue().count("\x1b[?25l") == 1
     assert "one 1" in out.file.getvalue()
     assert "two 2" in out.file.getvalue()
+
+
+@pytest.mark.filterwarnings("ignore:Views in the terminal:RuntimeWarning")
+@pytest.mark.parametrize("method", ["pull", "draw"])
+def test_a_live_view_that_fails_stops_no_other(method, monkeypatch):
+    out = console(force_terminal=True, color_system=None, legacy_windows=False)
+    sources = [Stub(1.0, tag="bad", ended=False), Stub(2.0, tag="good", ended=False)]
+    bad, good = (TerminalView(source, console=out).start() for source in sources)
+
+    real = getattr(TerminalView, method)
+
+    def fail():
+        raise ZeroDivisionError("odd")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TerminalView, method, lambda view, **given: fail() if view is bad else real(view, **given))
+        sources[1].put(7.0)
+        sources[1].ended = True
+        assert good.wait(timeout_s=20)
+        display = live_display_of(out)
+        while good in display.views:  # rich's thread goes on
+            time.sleep(0.01)
+        assert "good 7" in out.file.getvalue()
+        assert display.failures.n > 0
+        if method == "draw":
+            bad.close()
+    bad.close()  # an error in the program's own call would be raised there
+    assert ("Not drawn: ZeroDivisionError: odd" in out.file.getvalue()) == (method == "draw")
 
 
 def test_show_without_a_terminal_draws_once():

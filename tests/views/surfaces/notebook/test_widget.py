@@ -150,3 +150,30 @@ def test_the_thread_serves_a_view_when_it_is_due_or_woken():
     until(lambda: len(turns) == 3)
     puller.wake(view)
     until(lambda: len(turns) == 4)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("the comm is closed"), SystemExit(3)])
+def test_a_view_whose_turn_fails_stops_no_other_and_gets_its_next_turn(error):
+    puller, turns = Puller(), []
+
+    class Bad:
+        def turn(self, now_s):
+            turns.append("bad")
+            raise error
+
+    class Good:
+        def turn(self, now_s):
+            turns.append("good")
+            return 0.01
+
+    puller._views = (Bad(), Good())
+    for view in puller._views:
+        puller._due[id(view)] = 0.0
+    with pytest.warns(RuntimeWarning, match="^Views in notebooks: one is not updated, and tried again: "):
+        puller.round(0.0)
+    assert turns == ["bad", "good"]
+    for view in puller._views:
+        puller._due[id(view)] = 0.0
+    puller.round(0.0)
+    assert (turns, puller.failures.n) == (["bad", "good"] * 2, 2)
+    assert all(due_s < float("inf") for due_s in puller._due.values())

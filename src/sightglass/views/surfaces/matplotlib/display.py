@@ -22,6 +22,7 @@ from matplotlib.backend_bases import Event, FigureCanvasBase, TimerBase
 from matplotlib.figure import Figure
 
 from sightglass.core.errors import ViewError, unknown
+from sightglass.core.failures import Failures
 
 from .style import FILE_DPI
 
@@ -47,6 +48,7 @@ class Window:
 
     Attributes:
         closed: Whether the user closed the window.
+        failures: The updates that failed.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Window:
         resized: Callable[[], None],
     ) -> None:
         self.closed = False
+        self.failures = Failures("The window of a view")
         self._canvas: Any = figure.canvas  # blitting is not in the base class
         self._figure = figure
         self._animated_artists = animated_artists
@@ -121,7 +124,10 @@ class Window:
 
     def _on_tick(self) -> None:
         began = time.perf_counter()
-        self._tick()
+        try:
+            self._tick()
+        except Exception as error:  # noqa: BLE001  some toolkits end the process for an exception in a callback
+            self.failures.add(error, "it is not updated, and tried again")
         if self._timer is not None:
             # If drawing is slow, leave the event loop as much time as drawing takes.
             pause = max(REFRESH_MS, int(2000 * (time.perf_counter() - began)))

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from sightglass.core.errors import QueryError, SightglassError
+from sightglass.core.guarded import message as message_of
 from sightglass.core.threads import UNTIL_WOKEN, Background, Worker
 from sightglass.query.shorthand import query_of
 from sightglass.views import encoding
@@ -127,18 +128,23 @@ class RunCard:
         if full:
             self._reply(page, message, ok=False, text=f"{MAX_COMMANDS} commands are pending already; try again later")
         else:
-            Background("command", lambda: self._command(page, message))
+            try:
+                Background("command", lambda: self._command(page, message))
+            except RuntimeError as error:  # no thread is left
+                self._end_command(page, message, ok=False, text=message_of(error))
 
     def _command(self, page: str, message: Mapping[str, Any]) -> None:
         try:
-            text = send_command(self._run, message, self._info)
-            self._reply(page, message, ok=True, text=text)
+            ok, text = True, send_command(self._run, message, self._info)
         except Exception as error:  # noqa: BLE001  any failure is shown on the page that sent the command
-            self._reply(page, message, ok=False, text=str(error) or type(error).__name__)
-        finally:
-            with self._lock:
-                self._n_commands -= 1
-            self._worker.wake()
+            ok, text = False, message_of(error)
+        self._end_command(page, message, ok=ok, text=text)
+
+    def _end_command(self, page: str, message: Mapping[str, Any], *, ok: bool, text: str) -> None:
+        with self._lock:
+            self._n_commands -= 1
+        self._reply(page, message, ok=ok, text=text)
+        self._worker.wake()
 
     def _reply(self, page: str, message: Mapping[str, Any], *, ok: bool, text: str) -> None:
         id, text = message.get("command"), text[: 4 * MAX_TEXT]

@@ -6,6 +6,7 @@ import threading
 import time
 from typing import Final, Protocol
 
+from sightglass.core.failures import Failures
 from sightglass.core.threads import UNTIL_WOKEN, Worker
 
 from .open_pages import PACE_S
@@ -22,9 +23,14 @@ class Pullable(Protocol):
 
 
 class Puller:
-    """Serves any number of views, in turn, with one thread that sleeps while there is nothing to do."""
+    """Serves any number of views, in turn, with one thread that sleeps while there is nothing to do.
+
+    Attributes:
+        failures: The turns that failed; the view gets its next turn a second later.
+    """
 
     def __init__(self) -> None:
+        self.failures = Failures("Views in notebooks")
         self._views: tuple[Pullable, ...] = ()
         self._due: dict[int, float] = {}
         self._lock = threading.Lock()
@@ -49,7 +55,11 @@ class Puller:
             if self._due.get(id(view), float("inf")) > now_s:
                 continue
             self._due[id(view)] = float("inf")  # before its turn, so that a `wake` during the turn counts
-            pause_s = view.turn(now_s)
+            try:
+                pause_s = view.turn(now_s)
+            except (Exception, SystemExit) as error:  # noqa: BLE001  it must not stop the other views
+                self.failures.add(error, "one is not updated, and tried again")
+                pause_s = IDLE_S
             if pause_s is not None:
                 self._due[id(view)] = min(self._due[id(view)], now_s + pause_s)
         with self._lock:

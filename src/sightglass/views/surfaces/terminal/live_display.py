@@ -12,6 +12,10 @@ from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.text import Text
+
+from sightglass.core.failures import Failures
+from sightglass.core.guarded import message
 
 REFRESHES_PER_SECOND = 8  # looks live, and costs a slow terminal or SSH link little
 
@@ -31,9 +35,14 @@ class Drawable(Protocol):
 
 
 class LiveDisplay(Live):
-    """All live views of one console."""
+    """All live views of one console.
+
+    Attributes:
+        failures: The drawings that failed; the other views are drawn.
+    """
 
     def __init__(self, console: Console) -> None:
+        self.failures = Failures("Views in the terminal")
         self.views: tuple[Drawable, ...] = ()
         self._size = console.size
         super().__init__(
@@ -65,7 +74,7 @@ class LiveDisplay(Live):
             else:
                 self.stop()
                 atexit.unregister(self.leave_all)
-            self.console.print(view.draw(height=self.console.height))
+            self.console.print(self._drawing_of(view, self.console.height))
 
     def leave_all(self) -> None:
         """Leave every view: at exit, this preserves the last drawings and restores the cursor."""
@@ -73,8 +82,14 @@ class LiveDisplay(Live):
             self.leave(view)
 
     def refresh(self) -> None:
-        """Repaint if something changed; rich's thread calls this periodically."""
-        n_changed = sum(view.pull() for view in self.views)
+        """Repaint if something changed; rich's thread calls this periodically, and ends if this raises."""
+        try:
+            self._refresh()
+        except Exception as error:  # noqa: BLE001  see above
+            self.failures.add(error, "not repainted")
+
+    def _refresh(self) -> None:
+        n_changed = sum(self._pull(view) for view in self.views)
         if n_changed or self._size != self.console.size or not self.is_started:
             self.repaint()
         for view in self.views:
@@ -88,7 +103,21 @@ class LiveDisplay(Live):
 
     def _drawing(self) -> RenderableType:
         room = (self.console.height - 1) // max(len(self.views), 1)
-        return Group(*(view.draw(height=room) for view in self.views))
+        return Group(*(self._drawing_of(view, room) for view in self.views))
+
+    def _pull(self, view: Drawable) -> bool:
+        try:
+            return view.pull()
+        except Exception as error:  # noqa: BLE001  one view must not stop the others
+            self.failures.add(error, "one is not updated")
+            return False
+
+    def _drawing_of(self, view: Drawable, height: int) -> RenderableType:
+        try:
+            return view.draw(height=height)
+        except Exception as error:  # noqa: BLE001  as above
+            self.failures.add(error, "one is not drawn")
+            return Text(f"Not drawn: {message(error)}")
 
 
 _displays: dict[int, LiveDisplay] = {}
