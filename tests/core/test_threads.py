@@ -206,3 +206,21 @@ def test_threads_have_names() -> None:
     assert threads_of(worker.wake) == {"sightglass-named"}
     loop.closing = True
     worker.close(WAIT_S)
+
+
+def test_a_wait_that_fails_does_not_end_the_loop() -> None:
+    loop, woken, n_waits = Loop(), threading.Event(), []
+
+    def wait(rest_s: float) -> None:
+        n_waits.append(rest_s)
+        if len(n_waits) < 3:
+            raise SystemExit(3)
+        woken.wait(WAIT_S)
+        woken.clear()
+
+    worker = Worker("test", loop.round, wait=wait, wake=woken.set)
+    for _ in range(4):
+        assert worker.flush(WAIT_S)
+    loop.closing = True
+    assert worker.close(WAIT_S)
+    assert (worker.supervised.failures.n, worker.supervised.failures.last) == (2, "it cannot wait: SystemExit: 3")

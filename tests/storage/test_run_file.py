@@ -178,6 +178,29 @@ def test_the_newest_run_comes_first_and_states_are_told(tmp_path: Path) -> None:
     assert [entry.state for entry in runs_in(tmp_path, alive=dead)] == ["died", "failed", "died", "died"]
 
 
+def test_a_run_that_ends_while_it_is_listed_has_not_died(tmp_path: Path) -> None:
+    """Its file is read before it ends, its lock is tried after."""
+    path = make(tmp_path, "x", id="d" * 12, started=1.0) / "run.json"
+
+    def ends(id: str) -> bool:
+        write(path, RunFile(name="x", id=id, started=1.0, ended=2.0, state="ended"))
+        return False
+
+    assert [entry.state for entry in runs_in(tmp_path, alive=ends)] == ["ended"]
+
+
+def test_an_odd_run_hides_no_other(tmp_path: Path) -> None:
+    make(tmp_path, "odd", id="d" * 12, started=1.0)
+    make(tmp_path, "even", id="e" * 12, started=2.0, ended=3.0)
+
+    def alive(id: str) -> bool:
+        raise UnicodeError("what is this")
+
+    even, odd = sorted(runs_in(tmp_path, alive=alive), key=lambda entry: entry.name)
+    assert (even.name, even.state, even.problem) == ("even", "ended", "")
+    assert (odd.name, odd.state, odd.problem) == ("odd", "recorded", "Cannot be read: UnicodeError: what is this")
+
+
 def test_files_are_read_again_only_when_they_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make(tmp_path, "x", id="d" * 12, started=1.0) / "run.json"
     runs_in(tmp_path, alive=dead)

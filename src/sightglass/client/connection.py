@@ -114,7 +114,7 @@ class Connection:
         self._opening: dict[int, RecordBuffer] = {}
         self._buffers: dict[int, list[RecordBuffer]] = {}
         self._welcome = PendingReply()
-        self._closing = False
+        self._closing = self._closed = False
         self._ping_s = math.inf  # until the run grants a lease
         self._pinged_s = -math.inf
         self._leave_by_s = math.inf
@@ -227,12 +227,19 @@ class Connection:
         if self._closing:
             self._leave(now_s)
         if self.ended:
+            self._close_channel()
             return None
         return RETRY_S if self._send_queue else min(POLL_S, self._ping_s)
 
     def reset(self) -> None:
         """End the connection, because two rounds failed."""
         self._end(f"The connection to run {self.run!r} failed: an internal error. Connect again", lost=True)
+        self._close_channel()
+
+    def _close_channel(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._channel.close()
 
     def _take_in(self) -> bool:
         """Dispatch the messages that have arrived; return whether there were any."""
@@ -380,7 +387,6 @@ class Connection:
                 pending.resolve(error=RunLostError(reason))
         self._pending.clear()
         arrivals.notify()
-        self._channel.close()
 
 
 def _exception(name: str, reason: str) -> Exception:

@@ -299,8 +299,15 @@ class Worker:
             if self.supervised.resting:
                 self._closing.wait(rest_s)
             elif rest_s > 0:
-                self._wait(rest_s)
+                self._rest(rest_s)
             rest_s = self._turn()
+
+    def _rest(self, rest_s: float) -> None:
+        try:
+            self._wait(rest_s)
+        except BaseException as error:  # noqa: BLE001  a wait that fails, fails a round at most
+            self.supervised.failures.add(error, "it cannot wait")
+            self._closing.wait(min(rest_s, BACKOFF_S))  # so that it does not spin
 
     def _turn(self) -> float | None:
         """Run a round, for those too that wait for one."""

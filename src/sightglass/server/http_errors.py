@@ -6,6 +6,7 @@ answered with `InternalError` and 503, never 500: the fault is the server's, and
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import traceback
 from typing import Any, Final
@@ -82,9 +83,10 @@ def error_reply(error: BaseException) -> tuple[int, dict[str, Any]]:
 
 
 def log_error(error: BaseException) -> None:
-    """Print the traceback of an error that was not expected, once for each line that raises it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "nowhere"
-    _logged[place] = n = _logged.get(place, 0) + 1
-    if n == 1 and len(_logged) <= MAX_LOGGED:
-        traceback.print_exception(error, file=sys.stderr)
+    """Print the traceback of an error that was not expected, once for each line that raises it; never raise."""
+    with contextlib.suppress(Exception):  # the terminal may be closed, or the error's own text fail
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "nowhere"
+        _logged[place] = n = _logged.get(place, 0) + 1
+        if n == 1 and len(_logged) <= MAX_LOGGED:
+            traceback.print_exception(error, file=sys.stderr)

@@ -22,6 +22,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from sightglass.core.guarded import message
+
 from .file_system import LOCAL, FileSystem, written_aside
 
 State = Literal["running", "ended", "failed"]
@@ -86,16 +88,18 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
         ended: When it ended, or `None`.
         changed: When its files last changed.
         n_bytes: How large its files are.
+        problem: Why nothing else is known of it, or empty.
     """
 
     path: Path
     name: str
-    id: str
-    state: Standing
-    started: float
-    ended: float | None
-    changed: float
-    n_bytes: int
+    id: str = ""
+    state: Standing = "recorded"
+    started: float = 0.0
+    ended: float | None = None
+    changed: float = 0.0
+    n_bytes: int = 0
+    problem: str = ""
 
 
 def create(directory: Path, run: RunFile, files: FileSystem = LOCAL) -> Path:
@@ -268,22 +272,40 @@ def _entry(listed: tuple[str, list[os.DirEntry[str]]], alive: Callable[[str], bo
     kinds = {_kind(file.name) for file in files}
     if not kinds & {"segment", "run", "foreign"}:
         return None
-    n_bytes, changed, own = 0, 0.0, []
+    try:
+        return _read_entry(folder, files, alive)
+    except Exception as error:  # noqa: BLE001  an odd run must not hide the others
+        return RunEntry(path=Path(folder), name=os.path.basename(folder), problem=f"Cannot be read: {message(error)}")
+
+
+def _read_entry(folder: str, files: list[os.DirEntry[str]], alive: Callable[[str], bool]) -> RunEntry:
+    n_bytes, changed = 0, 0.0
     for file in files:
         with contextlib.suppress(OSError):
             status = file.stat()
             n_bytes += status.st_size
             changed = max(changed, status.st_mtime)
-            if _kind(file.name) == "run" and (run := _read_cached(file.path, status)) is not None:
-                own.append(run)
-    own.sort(key=lambda run: run.started)
+    own = _own_files(files)
+    if _state(own, changed, alive) == "died":  # unless it has ended since its file was read
+        own = _own_files(files)
     run, path = together(own), Path(folder)
     named = [float(match[1]) for file in files if (match := FOREIGN_START.search(file.name))]
     return RunEntry(
-        path=path, name=run.name or path.resolve().name, id=run.id, state=_state(own, run, changed, alive),
+        path=path, name=run.name or path.resolve().name, id=run.id, state=_state(own, changed, alive),
         started=run.started or min(named, default=0.0),
         ended=run.ended, changed=changed, n_bytes=n_bytes,
     )  # fmt: skip
+
+
+def _own_files(files: list[os.DirEntry[str]]) -> list[RunFile]:
+    """Read the files of the run's processes, the earliest first."""
+    own = []
+    for file in files:
+        if _kind(file.name) == "run":
+            with contextlib.suppress(OSError):
+                run = _read_cached(file.path, os.stat(file.path))
+                own += [run] if run is not None else []
+    return sorted(own, key=lambda run: run.started)
 
 
 def lives(run: RunFile, changed: float, *, alive: Callable[[str], bool]) -> bool:
@@ -301,7 +323,8 @@ def lives(run: RunFile, changed: float, *, alive: Callable[[str], bool]) -> bool
     return time.time() - changed < ELSEWHERE_S
 
 
-def _state(own: list[RunFile], run: RunFile, changed: float, alive: Callable[[str], bool]) -> Standing:
+def _state(own: list[RunFile], changed: float, alive: Callable[[str], bool]) -> Standing:
+    run = together(own)
     if any(lives(process, changed, alive=alive) for process in own):
         return "running"
     if run.ended is not None:

@@ -7,13 +7,12 @@ The queue is bounded twice. Above `ENOUGH_BYTES` records wait in their streams i
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from sightglass.server.http_errors import error_reply
+from sightglass.server.http_errors import error_reply, log_error
 from sightglass.views import encoding
 
 from .messages import Id
@@ -65,7 +64,7 @@ class FrameQueue:
 
     async def write(self) -> None:
         """Send the frames until the client leaves or is stuck."""
-        with contextlib.suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
+        try:
             while True:
                 frame = await self._frames.get()
                 async with asyncio.timeout(STUCK_S):
@@ -77,4 +76,8 @@ class FrameQueue:
                 self._n_bytes -= len(frame)
                 if was_full and not self.full:
                     self.on_room()
+        except (WebSocketDisconnect, RuntimeError, TimeoutError):
+            pass
+        except Exception as error:  # noqa: BLE001  it ends this socket, and no other
+            log_error(error)
         self.closed.set()

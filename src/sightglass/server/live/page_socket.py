@@ -115,6 +115,12 @@ class PageSocket:
         except ValueError as error:
             self.queue.refuse(None, bad_request(str(error)))
             return
+        try:
+            self._dispatch(message)
+        except Exception as error:  # noqa: BLE001  whatever it is, the client gets it as its answer
+            self.queue.refuse(getattr(message, "id", None), error)
+
+    def _dispatch(self, message: messages.Message) -> None:
         match message:
             case OpenStream():
                 self._open(message)
@@ -148,12 +154,11 @@ class PageSocket:
         try:
             loop, files = asyncio.get_running_loop(), self._streams.runs.file_pool
             run, key = await loop.run_in_executor(files, self._found, message)
+            if not cursor.closed:
+                self._streams.join(cursor, run, message.query, key=key, confirm=message.confirm)
         except Exception as error:  # noqa: BLE001  whatever it is, the client gets it as its answer
             if not cursor.closed:
                 cursor.refuse(error)
-        else:
-            if not cursor.closed:
-                self._streams.join(cursor, run, message.query, key=key, confirm=message.confirm)
 
     async def _send_runs(self) -> None:
         runs = self._streams.runs

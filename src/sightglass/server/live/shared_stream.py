@@ -25,8 +25,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 from sightglass.client.arrivals import arrivals
-from sightglass.core.threads import Background, pool
-from sightglass.server.http_errors import log_error
+from sightglass.core.threads import Worker, pool
 from sightglass.server.runs.run_table import Runs
 from sightglass.server.runs.served_run import ServedRun
 from sightglass.views import encoding
@@ -77,9 +76,11 @@ class StreamCursor:
                           "note": stream.note if stream else "", "query": stream.query if stream else ""})  # fmt: skip
 
     def refuse(self, error: Exception) -> None:
-        """Tell the client why its stream cannot be opened."""
-        self._queue.refuse(self.id, error)
-        self.close()
+        """Tell the client why its stream cannot be opened, or continue."""
+        try:
+            self._queue.refuse(self.id, error)
+        finally:
+            self.close()
 
     def acknowledge(self, n: int) -> None:
         """Note that the client has taken `n` messages."""
@@ -87,10 +88,15 @@ class StreamCursor:
         self.send_new()
 
     def send_new(self) -> None:
-        """Queue what the client has not been sent, as far as it keeps up."""
+        """Queue what the client has not been sent, as far as it keeps up; a failure ends the stream for this client."""
         if self.closed or self.stream is None or not self.stream.opened:
             return
-        reader, queue = self.stream.reader, self._queue
+        try:
+            self._send_new(self.stream.reader, self._queue)
+        except Exception as error:  # noqa: BLE001  it must not reach the other clients of the stream
+            self.refuse(error)
+
+    def _send_new(self, reader: StreamReader, queue: FrameQueue) -> None:
         if reader.view is not None and reader.view != self._view:
             self._view = reader.view
             queue.send({"type": "view", "id": self.id, **reader.view})
@@ -183,19 +189,19 @@ class SharedStream:
         """Open the stream, serve the cursors, and close it when the last one has left."""
         try:
             await self._in_thread(self.reader.open)
+            self.opened = True
+            self._each(lambda cursor: cursor.opened(self.reader))
+            while not self._closing:
+                await self._turn()
         except Exception as error:  # noqa: BLE001  whatever it is, the clients get it as their answer
             for cursor in list(self.cursors):
                 cursor.refuse(error)
-        else:
-            self.opened = True
-            for cursor in list(self.cursors):
-                cursor.opened(self.reader)
-            while not self._closing:
-                await self._turn()
         finally:
             self.close()
-            await self._in_thread(self.reader.close)
-            self._table.remove(self, closed=True)
+            try:
+                await self._in_thread(self.reader.close)
+            finally:
+                self._table.remove(self, closed=True)
 
     async def _turn(self) -> None:
         """Pull what is new, send it, and wait for more."""
@@ -214,17 +220,21 @@ class SharedStream:
         due = began_s - self._statistics_s >= STATISTICS_S
         statistics = reader.statistics() if due else None
         self._statistics_s = began_s if due else self._statistics_s
-        for cursor in list(self.cursors):
-            try:
-                cursor.send_new()
-                if statistics is not None and not cursor.closed:
-                    cursor.send_statistics(statistics)
-            except Exception as error:  # noqa: BLE001  one socket's failure must not stop the others
-                log_error(error)
+        self._each(lambda cursor: cursor.send_new())
+        if statistics is not None:
+            self._each(lambda cursor: cursor.send_statistics(statistics))
         await asyncio.sleep(min(MAX_REST_S, time.monotonic() - began_s))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FOLLOW_S):
                 await self.news.wait()
+
+    def _each(self, serve: Callable[[StreamCursor], None]) -> None:
+        """Serve each socket; one for which that fails loses the stream, the others lose nothing."""
+        for cursor in list(self.cursors):
+            try:
+                serve(cursor)
+            except Exception as error:  # noqa: BLE001  see above
+                cursor.refuse(error)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         runs = self._table.runs
@@ -248,7 +258,9 @@ class SharedStreams:
         self._all: set[SharedStream] = set()  # those too that have ended, and whose records are still being sent
         self._loop = asyncio.get_running_loop()
         self._closing = False
-        self._listener = Background("page", self._listen)
+        self._seen = arrivals.n
+        self._listener = Worker("page", self.round, wait=self._wait, wake=arrivals.notify)
+        self._listener.wake()
 
     def __iter__(self) -> Iterator[SharedStream]:
         return iter(list(self._streams.values()))
@@ -259,7 +271,7 @@ class SharedStreams:
     async def close(self) -> None:
         """Close all streams."""
         self._closing = True
-        arrivals.notify()
+        self._listener.wake()
         for stream in list(self._all):
             stream.close()
         await asyncio.gather(*(stream.task for stream in self._all), return_exceptions=True)
@@ -292,15 +304,22 @@ class SharedStreams:
         if closed:
             self._all.discard(stream)
 
-    def _listen(self) -> None:
+    def round(self, now_s: float) -> float | None:
         """Wake the tasks of live streams when records have arrived; runs in the table's thread."""
-        while not self._closing:
-            seen = arrivals.n
-            arrivals.wait(seen, FOLLOW_S)
-            if arrivals.n != seen and not self._closing:
-                with contextlib.suppress(RuntimeError):  # the event loop is closed
-                    self._loop.call_soon_threadsafe(self._wake)
-                time.sleep(BEAT_S)
+        if self._closing:
+            return None
+        if arrivals.n == self._seen:
+            return FOLLOW_S
+        self._seen = arrivals.n
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
+            self._loop.call_soon_threadsafe(self._wake)
+        return BEAT_S
+
+    def _wait(self, rest_s: float) -> None:
+        if rest_s > BEAT_S:
+            arrivals.wait(self._seen, rest_s)
+        else:
+            time.sleep(rest_s)
 
     def _wake(self) -> None:
         for stream in self._streams.values():

@@ -225,9 +225,11 @@ class StreamReader:
 
     def close(self) -> None:
         """End the subscription, and release the run."""
-        if self.stream is not None and self.live:
-            self.stream.close()
-        self._held.close()
+        try:
+            if self.stream is not None and self.live:
+                self.stream.close()
+        finally:
+            self._held.close()
 
 
 @functools.lru_cache(maxsize=MAX_CANONICAL)

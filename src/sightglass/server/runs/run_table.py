@@ -26,9 +26,11 @@ from typing import Final
 
 import msgspec
 
-from sightglass.core.errors import UnknownNameError
+from sightglass.core.errors import TransportError, UnknownNameError
+from sightglass.core.guarded import message
 from sightglass.core.threads import pool
 from sightglass.protocol import discovery
+from sightglass.server.http_errors import log_error
 from sightglass.storage import run_file
 from sightglass.storage.run_file import RunEntry, runs_in
 
@@ -86,7 +88,7 @@ class Runs:
     def summaries(self) -> list[RunSummary]:
         """Search for new runs unless that was done just now, and return all runs, the newest first."""
         self.refresh()
-        found = titled([source.summary() for source in list(self._served.values())])
+        found = titled([_summary(source) for source in list(self._served.values())])
         return sorted(found, key=lambda run: (-(run.started or run.changed or 0.0), run.key))
 
     def live(self) -> list[ServedRun]:
@@ -115,12 +117,20 @@ class Runs:
             began_s = time.monotonic()
             if began_s < self._next_s and not at_once:
                 return
-            living = {entry.id: entry for entry in discovery.entries()}
+            living = self._living()
             self._take(self._found(living), living)
             self._read_details()
             self._close_files()
             now_s = time.monotonic()
             self._next_s = now_s + FRESH_S * max(1.0, FRESH_REST * (now_s - began_s))
+
+    def _living(self) -> dict[str, discovery.LiveRun]:
+        """Return the live runs by their id; if they cannot be read now, those that are known."""
+        try:
+            return {entry.id: entry for entry in discovery.entries()}
+        except TransportError as error:
+            log_error(error)
+            return {source.entry.id: source.entry for source in self._served.values() if source.entry is not None}
 
     def _found(self, living: dict[str, discovery.LiveRun]) -> dict[str, RunEntry]:
         """Return the runs in the directories, and in the directories of live runs elsewhere, by path."""
@@ -154,9 +164,10 @@ class Runs:
             unrecorded = source.recorded is None
             long_gone = source.gone_s is not None and now_s - source.gone_s > GONE_S
             if source.entry is None and (unrecorded or long_gone):
-                source.disconnect(now=True)
-                source.close_files()
                 del self._served[key]
+                if not source.holders:  # they still learn how the run ended
+                    source.disconnect(now=True)
+                source.close_files()
 
     def _owners(self, living: dict[str, discovery.LiveRun]) -> dict[str, discovery.LiveRun]:
         """Return the live runs by key: the key of the directory they write to, or else their id."""
@@ -189,7 +200,10 @@ class Runs:
         recorded = [(source, source.recorded) for source in self._served.values() if source.recorded is not None]
         recorded.sort(key=lambda one: (one[1].n_bytes > LARGE_BYTES, -one[1].started))
         for source, _ in recorded:
-            source.read_details(deadline_s)
+            try:
+                source.read_details(deadline_s)
+            except Exception as error:  # noqa: BLE001  an odd file must not stop the list of runs
+                source.note_problem(error)
 
     def _opened(self) -> None:
         if next(self._n_opened) % MAX_OPEN == 0:
@@ -215,6 +229,19 @@ class Runs:
         for source in list(self._served.values()):
             source.disconnect(now=True)
             source.close_files()
+
+
+def _summary(source: ServedRun) -> RunSummary:
+    """Return the entry of a run; one that cannot be described is listed with that problem."""
+    try:
+        return source.summary()
+    except Exception as error:  # noqa: BLE001  an odd run must not stop the list of runs
+        log_error(error)
+        return RunSummary(
+            key=source.key, id="", name=source.key, title=source.key, state="unknown", live=False, source="sightglass",
+            directory="", host="", started=None, ended=None, changed=None, last_step=None, config={},
+            problem=f"The run cannot be described: {message(error)}",
+        )  # fmt: skip
 
 
 def titled(runs: Iterable[RunSummary]) -> list[RunSummary]:

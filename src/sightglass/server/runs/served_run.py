@@ -21,6 +21,7 @@ from sightglass.client.describe import Description
 from sightglass.client.discover import connect
 from sightglass.client.run import RemoteRun
 from sightglass.core.errors import RunLostError, RunNotFoundError, SightglassError
+from sightglass.core.guarded import message
 from sightglass.protocol import discovery
 from sightglass.storage import run_file
 from sightglass.storage.run_file import RunEntry
@@ -146,7 +147,7 @@ class ServedRun:
             changed=recorded.changed or None if recorded is not None else None,
             last_step=self._last_step(details),
             config=dict(about.config) if about is not None and self.live else details.config,
-            problem=self._problem(directory) or details.problem,
+            problem=self._problem(directory) or (recorded.problem if recorded is not None else "") or details.problem,
         )
 
     def _state(self) -> State:
@@ -272,6 +273,10 @@ class ServedRun:
             self.close_files()
         self._next_details_s = began_s + DETAILS_REST * took_s
 
+    def note_problem(self, error: Exception) -> None:
+        """Note that its details cannot be read, until its files change."""
+        self._details = msgspec.structs.replace(self._details, damages=f"Cannot be read: {message(error)}", looked=True)
+
     # The live run
 
     @contextlib.contextmanager
@@ -284,6 +289,9 @@ class ServedRun:
         finally:
             with self._holding:
                 self.holders -= 1
+                over = self.entry is None and not self.holders
+            if over:
+                self.disconnect(now=True)
 
     def remote(self) -> RemoteRun:
         """Return the connection; connect first if necessary.

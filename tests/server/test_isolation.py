@@ -1,0 +1,183 @@
+"""An internal error costs the stream, the socket or the run that it came from; all others go on."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+
+import pytest
+
+from sightglass.core.errors import TransportError
+from sightglass.protocol import discovery
+from sightglass.server import http_errors
+from sightglass.server.http_errors import log_error
+from sightglass.server.live.hub import Hub
+from sightglass.server.live.shared_stream import StreamCursor
+from sightglass.server.live.stream_reader import StreamReader
+from sightglass.server.runs import run_table
+from sightglass.server.runs.served_run import ServedRun
+
+from .conftest import floats, record
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    """Let the server look at the directories whenever it is asked, and log every error."""
+    monkeypatch.setattr(run_table, "FRESH_S", 0.0)
+    monkeypatch.setattr(run_table, "FRESH_REST", 0)
+    monkeypatch.setattr(http_errors, "_logged", {})
+
+
+def fail_for(monkeypatch, cls, name, is_bad, error):
+    """Let a method raise for some objects."""
+    real = getattr(cls, name)
+
+    def method(self, *arguments, **options):
+        if is_bad(self):
+            raise error
+        return real(self, *arguments, **options)
+
+    monkeypatch.setattr(cls, name, method)
+
+
+def open_two(page, begin, is_closed=False):
+    """Return a run and a socket with the streams "bad" and "good"."""
+    run = begin("job")
+    socket = page.socket()
+    key = page.key("job")
+    for id in ("good", "bad"):
+        socket.send(type="open", id=id, run=key, query=f"batch.{id}")
+        if not (is_closed and id == "bad"):
+            socket.hears("opened", id=id)
+    return run, socket
+
+
+def goes_on(run, socket, id="good"):
+    """Check that a stream goes on."""
+    run.observe("batch", good=1.0, bad=2.0)
+    assert floats(socket.hears("data", id=id)["y"])
+    socket.send(type="ack", id=id, n=1)
+
+
+@pytest.mark.parametrize("method", ["pull", "statistics"])
+def test_a_stream_that_fails_ends_alone(page, begin, monkeypatch, method):
+    run, socket = open_two(page, begin)
+    goes_on(run, socket)
+    fail_for(monkeypatch, StreamReader, method, lambda reader: reader.query == "batch.bad", RecursionError("deep"))
+    said = socket.finds(lambda m: m["type"] in ("refused", "ended") and m["id"] == "bad")
+    assert said["error"] in ("RecursionError", "InternalError")
+    for _ in range(3):
+        goes_on(run, socket)
+
+
+@pytest.mark.parametrize("method", ["_send_new", "send_statistics", "opened", "acknowledge"])
+def test_a_cursor_that_fails_ends_alone(page, begin, monkeypatch, capsys, method):
+    early = method == "opened"
+    if early:
+        fail_for(monkeypatch, StreamCursor, method, lambda cursor: cursor.id == "bad", ZeroDivisionError("odd"))
+    run, socket = open_two(page, begin, is_closed=early)
+    if not early:
+        goes_on(run, socket)
+        fail_for(monkeypatch, StreamCursor, method, lambda cursor: cursor.id == "bad", ZeroDivisionError("odd"))
+        run.observe("batch", good=1.0, bad=2.0)
+        socket.send(type="ack", id="bad", n=1)
+    assert socket.hears("refused", id="bad")["error"] == "InternalError"
+    for _ in range(3):
+        goes_on(run, socket)
+    assert capsys.readouterr().err.count("ZeroDivisionError: odd") == 1
+
+
+def test_another_socket_of_the_same_stream_goes_on(page, begin, monkeypatch):
+    run = begin("job")
+    key, bad, good = page.key("job"), page.socket(), page.socket()
+    for id, socket in (("bad", bad), ("good", good)):
+        socket.send(type="open", id=id, run=key, query="batch.good")
+        socket.hears("opened", id=id)
+    with monkeypatch.context() as patch:
+        fail_for(patch, StreamCursor, "_send_new", lambda cursor: cursor.id == "bad", ZeroDivisionError("odd"))
+        goes_on(run, good)
+        assert bad.hears("refused", id="bad")["error"] == "InternalError"
+        goes_on(run, good)
+    bad.send(type="open", id="bad", run=key, query="batch.good")
+    bad.hears("opened", id="bad")
+    goes_on(run, bad, "bad")
+
+
+def test_the_thread_that_wakes_streams_goes_on(page, begin):
+    run, socket = open_two(page, begin)
+    streams = page.hub.streams
+    loop, failures = streams._loop, streams._listener.supervised.failures
+
+    class Broken:
+        @property
+        def call_soon_threadsafe(self):
+            streams._loop = loop
+            raise OSError("no")
+
+    streams._loop = Broken()
+    with pytest.warns(RuntimeWarning, match="^sightglass-page: a round failed"):  # noqa: PT031
+        goes_on(run, socket)
+        goes_on(run, socket)
+    assert (failures.n, streams._loop) == (1, loop)
+
+
+def test_the_hub_watches_on_even_without_a_terminal(page, begin, monkeypatch):
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise ValueError("I/O operation on closed file")
+
+    socket, errors, look = page.socket(), [OSError("once"), KeyError("twice")], Hub._look
+
+    async def fail(self):
+        if errors:
+            raise errors.pop()
+        await look(self)
+
+    monkeypatch.setattr(sys, "stderr", Closed())
+    monkeypatch.setattr(Hub, "_look", fail)
+    socket.send(type="runs")
+    socket.hears("runs")
+    begin("late")
+    socket.finds(lambda m: m["type"] == "runs" and [run["name"] for run in m["runs"]] == ["late"])
+    assert not errors
+
+
+def test_logging_an_error_never_raises(capsys):
+    class Mute(RuntimeError):
+        def __str__(self):
+            raise self
+
+    for error in (Mute(), Mute()):
+        with contextlib.suppress(Mute):
+            raise error
+        log_error(error)
+
+
+@pytest.mark.parametrize("method", ["read_details", "summary"])
+def test_an_odd_run_is_listed_with_its_problem(page, monkeypatch, method):
+    record("odd", n=3)
+    record("even", n=3)
+    fail_for(
+        monkeypatch, ServedRun, method,
+        lambda run: run.recorded is not None and run.recorded.name == "odd", UnicodeError("what is this"),
+    )  # fmt: skip
+    runs = page.json("/runs")["runs"]
+    [odd] = [run for run in runs if "what is this" in run["problem"]]
+    assert odd["name"] in ("odd", odd["key"])
+    [even] = [run for run in runs if run is not odd]
+    assert (even["name"], even["problem"], even["last_step"]) == ("even", "", 200)
+
+
+def test_a_registry_that_cannot_be_read_now_leaves_the_list(page, begin, monkeypatch):
+    begin("job")
+    assert page.runs()["job"]["live"]
+
+    def fail():
+        raise TransportError("Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(discovery, "entries", fail)
+        assert page.runs()["job"]["live"]
+        begin("late")
+    assert set(page.runs()) == {"job", "late"}
