@@ -79,8 +79,8 @@ class Link:
             assert self.listener.send(self.peer, frames) == "sent"
         self.turn()
 
-    def open(self, stream: int) -> RecordBuffer:
-        """Open a stream that the run gives a number."""
+    def open(self, stream: int, *, index: int | None = None) -> RecordBuffer:
+        """Open a stream that the run gives a number, and says where it begins."""
         buffer = RecordBuffer(tag="", run="job")
         pending = self.connection.start_request(
             lambda number: messages.Open(request=number, query="batch.loss"), buffer=buffer
@@ -88,7 +88,7 @@ class Link:
         self.turn()
         [message] = self.heard()
         assert isinstance(message, messages.Open)
-        self.tell(messages.Opened(request=message.request, stream=stream, tag=f"s{stream}"))
+        self.tell(messages.Opened(request=message.request, stream=stream, tag=f"s{stream}", index=index))
         assert pending.result().stream == stream
         return buffer
 
@@ -100,6 +100,14 @@ def block(stream: int, index: int, value: object = 1.0) -> list[bytes]:
 @pytest.fixture
 def link():
     return Link()
+
+
+def test_records_lost_before_the_first_and_after_the_last_are_counted(link):
+    buffer = link.open(3, index=10)
+    link.tell(block(3, 12))
+    assert buffer.n_lost == 2
+    link.tell(messages.Ended(stream=3, counts=codec.encode({"n_records": 20})[0]))
+    assert (buffer.n, buffer.n_lost) == (1, 2 + 7)
 
 
 def test_records_replies_and_pings(link):

@@ -323,10 +323,12 @@ class Connection:
                 self._welcome.resolve()
             case messages.Reply(request=request, value=value):
                 self._resolve(request, codec.decode(value, arrays))
-            case messages.Opened(request=request, stream=stream, tag=tag):
+            case messages.Opened(request=request, stream=stream, tag=tag, index=index):
                 buffer = self._opening.pop(request, None)
                 if buffer is not None:
                     buffer.tag = tag
+                    if index is not None:
+                        buffer.expect(index)
                     self._buffers[stream] = [*self._buffers.get(stream, ()), buffer]
                     self._resolve(request, message)
             case messages.Moved(stream=stream, to=to):
@@ -341,6 +343,7 @@ class Connection:
                 decoded, cause = codec.decode(counts) if counts else {}, _exception(error, reason) if error else None
                 for buffer in self._buffers.pop(stream, ()):
                     buffer.counts = decoded or buffer.counts
+                    buffer.expect(decoded.get("n_records", 0))
                     buffer.end(cause)
             case messages.Bye(reason=reason):
                 self._bye(reason)

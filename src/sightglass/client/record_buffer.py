@@ -42,7 +42,8 @@ class RecordBuffer:
         run: The name of the run.
         n: How many records arrived.
         n_forgotten: How many of them were dropped from memory.
-        n_lost: How many never arrived, by the gaps in their index numbers.
+        n_lost: How many never arrived, by the gaps in their index numbers, and by where the run says that the stream
+            begins and ends.
         ended: Whether no more records can arrive.
         error: Why the stream failed, or `None`.
         counts: The run's last counts for the stream.
@@ -90,6 +91,13 @@ class RecordBuffer:
         self._n_bytes += size
         self._trim()
         return True
+
+    def expect(self, index: int) -> None:
+        """Count the records before an index that did not arrive as lost; none if this is the first to be known."""
+        with self._lock:
+            if self._next_index is not None:
+                self.n_lost += max(0, index - self._next_index)
+            self._next_index = max(index, self._next_index or 0)
 
     def extend(self, records: Sequence[Record]) -> None:
         """Append records that were computed here."""

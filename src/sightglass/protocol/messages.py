@@ -143,12 +143,21 @@ class Refused(Message, frozen=True, kw_only=True, array_like=True, tag="refused"
 
 
 class Opened(Message, frozen=True, kw_only=True, array_like=True, tag="opened"):
-    """Answers `Open`: blocks of this stream follow. `note` is a remark for the user, such as "Unknown event"."""
+    """Answers `Open`: blocks of this stream follow.
+
+    Attributes:
+        request: The number of the request.
+        stream: The stream's number.
+        tag: The name of its series.
+        note: A remark for the user, such as "Unknown event".
+        index: The number of the first record that follows; `None` from a run that does not say.
+    """
 
     request: int
     stream: int
     tag: str
     note: str = ""
+    index: int | None = None
 
 
 class Moved(Message, frozen=True, kw_only=True, array_like=True, tag="moved"):

@@ -79,9 +79,14 @@ class ClientSubscriptions:
             return
         client.streams.add(subscription.id)
         self._peers[subscription.id][peer] = None
-        note = self.note(query)
-        self._outbox.send(peer, messages.Opened(request=request, stream=subscription.id, tag=query.tag, note=note))
-        self._send_rows(subscription, list(subscription.backlog), [peer])
+        backlog = list(subscription.backlog)
+        with self._telemetry.lock.turn():
+            index = backlog[0][0] if backlog else subscription.next_index
+        opened = messages.Opened(
+            request=request, stream=subscription.id, tag=query.tag, note=self.note(query), index=index
+        )
+        self._outbox.send(peer, opened)
+        self._send_rows(subscription, backlog, [peer])
 
     def close(self, peer: bytes, stream: int) -> None:
         """Close a stream of a client; the subscription ends when nobody else needs it."""

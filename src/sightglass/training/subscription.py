@@ -217,6 +217,11 @@ class Subscription:
         """The functions of the run that the query may call, by name."""
         return self._evaluation.functions
 
+    @property
+    def next_index(self) -> int:
+        """The number of the first row that `take_rows` will return; the caller holds the lock."""
+        return self.rows[0][0] if self.rows else self.n_rows
+
     def look_for_room(self) -> None:
         """Drop rows from now on if too many wait for the io thread; called every few milliseconds."""
         self._full = len(self.rows) > MAX_UNSENT_ROWS or self.unsent_bytes > MAX_UNSENT_BYTES

@@ -10,6 +10,7 @@ from sightglass.protocol import messages
 from sightglass.training.client_subscriptions import MAX_STREAMS, consecutive
 from sightglass.training.clients import LEASE_S
 from sightglass.training.controls import Action, BoundControl, Control
+from sightglass.training.options import Limits
 
 pytestmark = pytest.mark.smoke
 
@@ -162,7 +163,7 @@ def test_an_unknown_event_is_noted_and_waited_for(agent_bench):
     d.observe("batch", loss=0.0)
     (opened,) = d.say(A, messages.Open(request=3, query="bacth.loss"))
     note = "Unknown event 'bacth' so far. Did you mean 'batch'? Known: batch. Waiting for the first."
-    assert opened == messages.Opened(request=3, stream=opened.stream, tag="bacth.loss", note=note)
+    assert opened == messages.Opened(request=3, stream=opened.stream, tag="bacth.loss", note=note, index=0)
     d.observe("bacth", loss=1.0)
     assert d.values(A, opened.stream) == [1.0]
 
@@ -286,7 +287,7 @@ def test_end_group_parts_a_shared_stream(agent_bench):
     d.observe("batch", loss=2.0)
     d.telemetry.events.end_group("batch")
     assert (d.values(A, moved.to), d.values(B, stream), d.values(A, stream)) == ([1.0, 2.0], [3.0], [])
-    assert [message.index for message in d.sent[A] if hasattr(message, "index")] == [0]
+    assert [message.index for message in d.sent[A] if hasattr(message, "values")] == [0]
 
 
 @pytest.mark.parametrize(
@@ -323,6 +324,20 @@ def test_a_command_waits_and_is_acknowledged(agent_bench):
     assert (reply["event"], reply["step"], reply["old"], reply["result"]) == ("batch", 4, 0.1, 0.5)
     history = d.ask(A, "history")
     assert [(entry["kind"], entry["name"], entry["value"]) for entry in history] == [("set", "lr", 0.5)]
+
+
+def test_a_client_learns_where_its_stream_begins(agent_bench):
+    d = agent_bench(limits=Limits(max_backlog_records=3))
+    d.hello(A, B)
+    opened = d.say(A, messages.Open(request=1, query="batch.loss"))[0]
+    assert opened.index == 0
+    for i in range(5):
+        d.observe("batch", loss=i)
+    assert d.say(B, messages.Open(request=1, query="batch.loss"))[0].index == 0  # nothing was sent so far
+    d.flush()
+    d.observe("batch", loss=5)
+    opened, backlog = d.say(A, messages.Open(request=2, query="batch.loss"))
+    assert (opened.index, backlog.index, backlog.n) == (2, 2, 3)
 
 
 def test_a_command_that_arrives_again_is_ignored(agent_bench):
