@@ -158,7 +158,17 @@ def test_a_loop_that_fails_rests_even_if_it_is_woken() -> None:
 def test_a_failing_loop_still_flushes_and_ends() -> None:
     loop = Loop("xx" * 50)
     worker = Worker("test", loop.round)
+    assert not worker.flush(WAIT_S)  # it says so at the second failure, when the loop starts over
+    assert worker.supervised.n_restarts == 1
+    loop.closing = True
+    assert worker.close(WAIT_S)
+
+
+def test_a_flush_waits_for_the_round_after_one_that_failed() -> None:
+    loop = Loop("x")
+    worker = Worker("test", loop.round)
     assert worker.flush(WAIT_S)
+    assert loop.n_rounds == 2
     loop.closing = True
     assert worker.close(WAIT_S)
 

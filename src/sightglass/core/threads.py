@@ -133,11 +133,12 @@ class Supervised:
     Attributes:
         failures: The rounds that failed.
         n_restarts: How often the loop was started over.
-        resting: Whether the last round failed and the loop rests, even if it is woken.
+        failed: Whether the last round failed.
+        resting: Whether it failed and the loop rests, even if it is woken.
         closing: Whether to give up at the second failure, because the loop is about to end.
     """
 
-    __slots__ = ("_failed_s", "_n_recent", "_reset", "_round", "closing", "failures", "n_restarts", "resting")
+    __slots__ = ("_failed_s", "_n_recent", "_reset", "_round", "closing", "failed", "failures", "n_restarts", "resting")
 
     def __init__(self, name: str, round: Round, *, reset: Callable[[], None] | None = None) -> None:
         """Supervise a loop.
@@ -149,7 +150,7 @@ class Supervised:
         """
         self.failures = Failures(f"sightglass-{name}")
         self.n_restarts = 0
-        self.resting = False
+        self.failed = self.resting = False
         self.closing = False
         self._round = round
         self._reset = reset
@@ -158,13 +159,14 @@ class Supervised:
 
     def round(self, now_s: float) -> float | None:
         """Run one round; return for how long to rest, or `None` if the loop is over."""
-        self.resting = False
+        self.failed = self.resting = False
         try:
             return self._round(now_s)
         except BaseException as error:  # noqa: BLE001  nothing that happens in the background may stop it
             return self._failed(error, now_s)
 
     def _failed(self, error: BaseException, now_s: float) -> float | None:
+        self.failed = True
         self._n_recent = 1 if now_s - self._failed_s > FORGIVEN_S else self._n_recent + 1
         self._failed_s = now_s
         if self._n_recent == 1:
@@ -244,7 +246,10 @@ class Worker:
             self._start()
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until a whole round has run from now on; return whether it has."""
+        """Wait until a whole round has run from now on; return whether it has.
+
+        After a round that failed, it waits for the next one, but not for a loop that starts over.
+        """
         done = threading.Event()
         self._flushing.append(done)
         self.wake()
@@ -253,7 +258,7 @@ class Worker:
         while self.alive and not done.is_set() and timeout_s > 0:
             done.wait(min(1.0, timeout_s))
             timeout_s -= 1.0
-        return done.is_set()
+        return done.is_set() and not self.supervised.failed
 
     def join(self, timeout_s: float) -> bool:
         """Wait until the loop is over, and return whether it is."""
@@ -316,7 +321,8 @@ class Worker:
             n_flushing = len(self._flushing)
             rest_s = self.supervised.round(SystemClock.monotonic())
             self._over = rest_s is None
-            for _ in range(len(self._flushing) if self._over else n_flushing):
+            again = self.supervised.failed and not self.supervised.resting
+            for _ in range(len(self._flushing) if self._over else 0 if again else n_flushing):
                 self._flushing.popleft().set()
             return rest_s
 

@@ -657,6 +657,43 @@ def test_a_writer_that_fails_twice_goes_on_in_another_file(
     ]
 
 
+def test_rows_that_fail_cost_nothing_that_came_with_them(
+    keeping: Keeping, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **options: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    keeping.log({"a": 1})
+    keeping.flush()
+    with keeping.keeper._worker.lock:  # they are taken together
+        monkeypatch.setattr(column_builder.ColumnBuilder, "rows", fail)
+        keeping.log({"a": 2})
+        keeping.keeper.rows(Key(kind="stream", tag="s", query="s"), [(0, 0, 1e9, 1.0, None, 0)] * 3)
+        keeping.log({"a": 3})
+    with pytest.raises(StorageError, match=r"^3 records are lost"):
+        keeping.flush()
+    assert values_of(keeping.directory, "a") == [1, 2, 3]
+    assert told() == ["3 records are lost: ZeroDivisionError: a bug"]
+
+
+@pytest.mark.usefixtures("told")
+def test_a_flush_confirms_nothing_that_its_round_did_not_write(
+    keeping: Keeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError("a bug")
+
+    keeping.log({"a": 1})
+    keeping.flush()
+    monkeypatch.setattr(writer.RecordWriter, "_collect", fail)
+    keeping.log({"a": 2})
+    with pytest.raises(StorageError, match="ZeroDivisionError: a bug; 1 wait in memory"):
+        keeping.flush()
+    monkeypatch.undo()
+    keeping.flush()
+    assert values_of(keeping.directory, "a") == [1, 2]
+
+
 def test_lost_values_say_why() -> None:
     lost: list[Any] = []
     gathered = ColumnBuilder(lose=lambda *told: lost.append(told))

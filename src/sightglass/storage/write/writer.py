@@ -203,7 +203,10 @@ class RecordWriter:
             self._limit = 0
             self._closing_s = min(COMPACT_S, CLOSING_SHARE * timeout_s)
         if self.active:
-            self._check(self._worker.close(timeout_s), timeout_s)
+            finished = self._worker.close(timeout_s)
+            if finished and self._n_waiting():  # its last round failed
+                self._failure = self.supervised.failures.last
+            self._check(finished, timeout_s)
 
     def start(self) -> bool:
         """Start the thread before the first record; return whether it runs. If not, the caller warns of it."""
@@ -299,7 +302,7 @@ class RecordWriter:
         """Raise what went wrong since the last call."""
         why = self._failure
         if not finished:
-            why = f"not within {timeout_s:g} s"
+            why = self.supervised.failures.last if self.supervised.failed else f"not within {timeout_s:g} s"
         n_dropped, self._n_dropped_reported = self._n_dropped - self._n_dropped_reported, self._n_dropped
         if why:
             counted = f"{self._n_waiting()} wait in memory, {n_dropped} are lost"
@@ -341,6 +344,7 @@ class RecordWriter:
     def reset(self) -> None:
         """Start over with another file: what is held in memory is lost, and counted."""
         self._n_dropped += self._columns.drop() + self._segments.restart()
+        self._last_error = self.supervised.failures.last
         self._due_s = None
         self._limit = 0
 
@@ -356,8 +360,7 @@ class RecordWriter:
                 continue
             self._take_logs(logs)
             if isinstance(item, _Given):
-                self._taken_bytes += item.n_bytes
-                self._columns.rows(item.key, item.rows, since=item.since, n_missed=item.n_missed)
+                self._take_rows(item)
             else:
                 for key, n_dropped in item.n_dropped.items():
                     self._columns.skip(key, n_dropped)
@@ -373,12 +376,21 @@ class RecordWriter:
             try:
                 self._columns.log(logs)
             except Exception as error:  # noqa: BLE001  these calls are lost, and the next ones are recorded
-                lost = Counter(Key(kind="logged", tag=tag) for log in logs for tag in log[3])
-                for key, n in lost.items():
-                    self._columns.skip(key, n)
-                self._n_dropped += lost.total()
-                self._warn(f"{lost.total()} records are lost: {message(error)}")
+                self._skip(Counter(Key(kind="logged", tag=tag) for log in logs for tag in log[3]), error)
             logs.clear()
+
+    def _take_rows(self, item: _Given) -> None:
+        self._taken_bytes += item.n_bytes
+        try:
+            self._columns.rows(item.key, item.rows, since=item.since, n_missed=item.n_missed)
+        except Exception as error:  # noqa: BLE001  as above
+            self._skip(Counter({item.key: len(item.rows)}), error)
+
+    def _skip(self, lost: Counter[Key], error: Exception) -> None:
+        for key, n in lost.items():
+            self._columns.skip(key, n)
+        self._n_dropped += lost.total()
+        self._warn(f"{lost.total()} records are lost: {message(error)}")
 
     def _pass_on(self, *, all: bool) -> None:
         """Write full blocks, or all records, unless it is too early to try again."""
