@@ -24,6 +24,7 @@ from sightglass.training.wiring import Machine
 
 from .clients import Client, join_later
 from .disk import Call, Disk, Fault, Loss
+from .faults import internal_errors
 from .laws import Laws
 from .network import Network, Weather
 from .program import DIRECTORY, Pace, Program
@@ -48,6 +49,7 @@ class Plan:
         end_s: When it ends, unless it is closed.
         disk_faults: The probability that a call of the file system goes wrong.
         tight: Whether queues are so short that records are dropped.
+        errors: The probability that a call inside the real code fails (`faults`).
         tick_s: How long a computation takes.
         lease_s: The lease of clients.
     """
@@ -62,6 +64,7 @@ class Plan:
     end_s: float
     disk_faults: float
     tight: bool
+    errors: float
     tick_s: float
     lease_s: float
     n_recorded: int
@@ -91,6 +94,7 @@ def planned(world: World) -> Plan:
         end_s=random.uniform(0.1, 1.0) * pace.n_batches * batch_s,
         disk_faults=random.choice((0.0, 0.0, 0.05, 0.3)),
         tight=chance(0.2),
+        errors=random.choice((0.0, 0.0, 0.0, 0.002, 0.02)),
         tick_s=random.choice((1e-6, 1e-6, 1e-4)),
         lease_s=random.choice((2.0, 12.0)),
         n_recorded=random.randint(0, 3),
@@ -128,14 +132,14 @@ class Schedule:
         ]
         self._laws = Laws(
             world, self._network, self._program, self._clients,
-            tight=plan.tight, thinned=plan.pace.budget is not None,
+            tight=plan.tight, thinned=plan.pace.budget is not None, errors=plan.errors > 0,
         )  # fmt: skip
         self._left = self._disk
 
     def run(self) -> list[str]:
         """Let it happen; return the laws that were broken."""
         world, plan = self.world, self.plan
-        with surroundings(world), limits(plan):
+        with surroundings(world), limits(plan), internal_errors(world, plan.errors):
             self._server.at(0.0, self._train)
             join_later(self._clients, plan.pace.n_batches * plan.pace.batch_s / 2)
             world.at(WATCH_S, self._watch)

@@ -40,6 +40,7 @@ class World:
         violations: The laws that were broken, each with what was seen.
         unplanned: An exception of the simulation itself.
         tick_s: How long a computation takes.
+        in_round: Whether what happens now is a round of a loop.
     """
 
     def __init__(self, seed: int) -> None:
@@ -50,6 +51,7 @@ class World:
         self.violations: list[str] = []
         self.unplanned: BaseException | None = None
         self.tick_s = 1e-6
+        self.in_round = False
         self._queue: list[tuple[float, float, int, Action]] = []
         self._numbers = itertools.count()
         self._until_s = math.inf
@@ -104,8 +106,10 @@ class World:
             self.at(duration_s, resume)
         if until is not None:
             until.waiting.append(resume)
+        in_round, self.in_round = self.in_round, False
         self._start_another()
         baton.acquire()
+        self.in_round = in_round
         if self._ended:
             raise Killed
 
@@ -340,7 +344,7 @@ class Worker:
         done = Flag(self._process)
         self._flushing.append(done)
         self.wake()
-        return self.alive and done.wait(timeout_s)
+        return self.alive and done.wait(timeout_s) and not self.supervised.failed
 
     def join(self, timeout_s: float) -> bool:
         """Wait until the loop is over, and return whether it is."""
@@ -380,12 +384,14 @@ class Worker:
         self._due_s = math.inf
         self._running, self._woken = True, False
         n_flushing = len(self._flushing)
+        self._process.world.in_round = True
         rest_s = self.supervised.round(self._process.world.now_s)
-        self._running = False
+        self._process.world.in_round = self._running = False
         if not self._process.alive:
             return
         self._over = rest_s is None
-        for _ in range(len(self._flushing) if self._over else n_flushing):
+        again = self.supervised.failed and not self.supervised.resting
+        for _ in range(len(self._flushing) if self._over else 0 if again else n_flushing):
             self._flushing.pop(0).set()
         if rest_s is not None:
             resting = self.supervised.resting and not self.supervised.closing
