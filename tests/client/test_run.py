@@ -77,6 +77,25 @@ def test_iteration_ends_with_the_run(begin, ask):
     assert stream.ended
 
 
+def test_a_stream_that_this_client_cannot_take_in_ends_alone_and_is_counted(begin, ask):
+    run = begin()
+    client = ask(run)
+    bad, good = client.stream("batch.bad"), client.stream("batch.good")
+
+    def fail(columns):
+        raise MemoryError("no room")
+
+    bad._buffer.add = fail
+    with pytest.warns(RuntimeWarning, match="MemoryError: no room"):  # noqa: PT031
+        run.observe("batch", good=1.0, bad=2.0)
+        with pytest.raises(sg.SightglassError, match="MemoryError: no room"):
+            bad.wait(timeout_s=PATIENCE_S)
+    run.observe("batch", good=3.0, bad=4.0)
+    assert values(good, 2) == [1.0, 3.0]
+    statistics = good.statistics()
+    assert (statistics.n_failures, statistics.ended, bad.ended) == (1, False, True)
+
+
 def test_a_failing_query_raises_only_in_its_own_client(begin, ask):
     run = begin()
     client = ask(run)

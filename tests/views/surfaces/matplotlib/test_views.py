@@ -593,3 +593,24 @@ def test_in_a_notebook_with_pictures_it_is_shown_once(stub, monkeypatch):
     view.show()
     assert len(shown) == 1
     assert shown[0].startswith(b"\x89PNG")
+
+
+def test_an_update_that_fails_is_tried_again_and_reaches_no_toolkit():
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    from sightglass.views.surfaces.matplotlib.display import Window
+
+    errors, figure = [ZeroDivisionError("odd")], mpl.figure.Figure()
+    FigureCanvasAgg(figure)
+    n_ticks = []
+
+    def tick():
+        n_ticks.append(1)
+        if errors:
+            raise errors.pop()
+
+    window = Window(figure, animated_artists=list, tick=tick, resized=lambda: None)
+    with pytest.warns(RuntimeWarning, match="^The window of a view: it is not updated, and tried again: ZeroDivision"):
+        window._on_tick()
+    window._on_tick()
+    assert (len(n_ticks), window.failures.n) == (2, 1)

@@ -17,6 +17,7 @@ from tests.profiles import examples
 
 from sightglass.core.errors import MissingExtraError, ViewError
 from sightglass.core.record import Record
+from sightglass.core.threads import UNTIL_WOKEN
 from sightglass.core.values import Figure, Histogram, Image, Images, Text
 from sightglass.storage.format.png import encode_png, picture
 from sightglass.views import plot
@@ -495,14 +496,14 @@ def test_widget_is_sent_one_message_for_all_that_changed(widget):
     assert isinstance(view.figure, go.FigureWidget)
     a.put(3.0, 4.0)
     b.put(5.0)
-    assert view._round() == 0.25
+    assert view.round(0.0) == 0.25
     assert len(sent) == 1
     assert view.figure.data[0].y.tolist() == [1, 3, 4]
 
 
 def test_widget_is_sent_nothing_when_nothing_came(widget):
     view, sent = widget(Stub(1.0, ended=False))
-    assert view._round() == 0.25
+    assert view.round(0.0) == 0.25
     assert sent == []
 
 
@@ -510,7 +511,7 @@ def test_widget_rests_when_its_streams_ended(widget):
     source = Stub(1.0, ended=False)
     view, _ = widget(source)
     source.ended = True
-    assert view._round() is None
+    assert view.round(0.0) == UNTIL_WOKEN
     assert "ended" in view.figure.layout.title.text
 
 
@@ -520,15 +521,15 @@ def test_zoom_of_the_viewer_stays_and_shows_every_point(widget):
     view, _ = widget(source, clip=True)
     assert len(view.figure.data[0].x) < 9000
     view.figure.update_layout(xaxis_range=[1000, 1500], yaxis_range=[-0.5, 0.5])
-    view._round()
+    view.round(0.0)
     assert view.figure.data[0].x.tolist() == list(range(999, 1502))
     source.put(1000.0)
-    view._round()
+    view.round(0.0)
     assert "1,000" in view.figure.layout.title.text
     assert list(view.figure.layout.xaxis.range) == [1000, 1500]
     assert list(view.figure.layout.yaxis.range) == [-0.5, 0.5]
     view.figure.update_layout(xaxis_autorange=True)
-    view._round()
+    view.round(0.0)
     assert view.figure.data[0].x[0] == 0
 
 
