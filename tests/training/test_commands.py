@@ -321,9 +321,11 @@ def test_the_history_is_bounded_in_bytes():
     assert apply(queue, 5) == list(range(5))
 
 
-def test_results_that_cannot_be_measured_are_forgotten_first():
-    endless = []
+def test_a_result_is_a_copy_of_what_the_action_returned():
+    endless = [1]
     endless.append(endless)
     queue = CommandQueue()
     queue.actions["get"] = Action("get", lambda: endless)
-    assert apply(queue, 5) == [4]
+    assert apply(queue, 5) == list(range(5))
+    endless[0] = 2
+    assert queue.history[0].result == [1, "unreadable: it contains itself"]

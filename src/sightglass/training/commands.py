@@ -159,10 +159,7 @@ class CommandQueue:
 
     def _remember(self, entry: CommandResult) -> None:
         """Add an entry to the history, and drop the oldest if it is too long or holds too many bytes."""
-        try:
-            size = n_bytes(entry.command.value) + n_bytes(entry.result)
-        except Exception:  # noqa: BLE001  values are the user's own
-            size = MAX_HISTORY_BYTES
+        size = n_bytes(entry.command.value) + n_bytes(entry.result)
         self.history.append(entry)
         self._sizes.append(size)
         self._n_bytes += size
