@@ -43,6 +43,7 @@ STOP_S = (3.0, 30.0)  # beyond 12 s a client loses its lease, and is told
 TICK_S = 0.2
 FATES = ("leave", "leave", "kill", "stop")
 FAR_S = 1e9
+KEPT = (".tokens", ".closed")  # the links of the page, and notes of runs that were closed
 
 Row = tuple[str, Any, str, float | None]
 
@@ -107,7 +108,7 @@ class Soak:
             for plan in self.plans:
                 if plan.pid and plan.status is None:
                     _kill(plan.pid, signal.SIGKILL)
-        self.registry = [path.name for path in discovery.folder().iterdir() if path.suffix != ".tokens"]
+        self.registry = [path.name for path in discovery.folder().iterdir() if path.suffix not in KEPT]
         self.done = json.loads((self.folder / "done.json").read_text()) if self.run_code == 0 else {}
 
     @contextlib.contextmanager
