@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,8 +103,12 @@ class Samples:
         with contextlib.suppress(OSError, TypeError):
             self._taken.setdefault(name, []).append((time.monotonic(), crowd, *measured(pid)))
 
-    def rows(self) -> Iterator[tuple[str, Any, str, float | None]]:
-        """Yield for each measure what it was at a fifth of the time, what it is at the end, and how fast it grows."""
+    def rows(self, known: Mapping[str, float]) -> Iterator[tuple[str, Any, str, float | None]]:
+        """Yield for each measure what it was at a fifth of the time, what it is at the end, and how fast it grows.
+
+        Args:
+            known: The growth of memory that has a known cause and end, in MB a minute, of some processes.
+        """
         for name, taken in self._taken.items():
             yield f"{name}: samples; growth a minute", len(taken), "", None
             if len(taken) < MIN_SAMPLES:
@@ -112,7 +116,7 @@ class Samples:
             times_s, crowd, *columns = zip(*taken, strict=True)
             for measure, column in zip(MEASURES, columns, strict=True):
                 memory = "MB" in measure
-                bound = BOUND_A_MINUTE if memory else BOUND_COUNT
+                bound = BOUND_A_MINUTE + known.get(name, 0.0) if memory else BOUND_COUNT
                 found = growth(times_s, column, crowd, bound=bound, share=BOUND_SHARE * memory)
                 what = f"  {measure}, {found.early:.1f} to {found.late:.1f}, ± {found.noise:.1g}"
                 yield f"{what}: {found.verdict}", round(found.slope, 3) + 0.0, "", found.bound
