@@ -10,6 +10,7 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
+from typing import Any
 
 from .schedule import Schedule
 from .world import START_S
@@ -41,12 +42,12 @@ def replay(seed: int) -> int:
     return bool(violations)
 
 
-def failing(seeds: range) -> list[tuple[int, list[str]]]:
-    """Return those of some seeds that break a law, with what they break."""
+def failing(seeds: range, **features: Any) -> list[tuple[int, list[str]]]:
+    """Return those of some seeds that break a law, with what they break; `features` as of `Schedule`."""
     results = []
     for seed in seeds:
         try:
-            violations = Schedule(seed).run()
+            violations = Schedule(seed, **features).run()
         except Exception as error:  # noqa: BLE001  it is reported with its seed, and the search goes on
             violations = [f"the simulation failed: {error!r}"]
         if violations:

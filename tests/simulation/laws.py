@@ -24,6 +24,7 @@ from sightglass.storage.read.check import check
 from sightglass.storage.read.recording import Recording
 from sightglass.training import clients as run_clients
 from sightglass.training import commands, io_loop, subscription
+from sightglass.training.agent import Agent
 
 from .clients import Asked, Client, Session
 from .network import Network
@@ -32,6 +33,8 @@ from .questions import QUESTIONS, Question
 from .world import World
 
 MAX_QUEUED = 64  # of a usual connection
+SETTLE_S = 4.0  # after the end of the run: clients notice it within a second
+LEASE_ENDS_S = 3.0  # a tick comes every second, and one is left out after a stall
 FRESH_S = 1.2  # records are in the file within a second, and a round may be late
 
 
@@ -175,14 +178,18 @@ class Laws:
 
     def _end_of(self, session: Session, name: str, *, closed: bool, killed: bool) -> None:
         ended = session.connection.ended
+        silent = session.channel.n_cuts or session.frozen or self._network.weather.hostile or self._errors
+        self._require("only a silent client loses its lease", silent or "lease" not in ended, f"{name}: {ended}")
         self._require("a clean end is not a death", not (closed and "died" in ended), f"{name}: {ended}")
         self._require("a death is not a clean end", not (killed and ended.endswith("has ended")), f"{name}: {ended}")
         if (closed or killed) and session.local and not session.frozen:
             self._require("a client learns of the end", ended, name)
         weather = self._network.weather
         quiet = not (session.channel.n_cuts or session.frozen or weather.hostile or self._tight or self._errors)
-        quiet = quiet and (session.local or weather.max_queued >= MAX_QUEUED)  # a slow way: the goodbye may not get out
-        if closed and quiet:
+        # On a slow way, and from a process that was stopped, the goodbye may not get out in time.
+        quiet = quiet and (session.local or weather.max_queued >= MAX_QUEUED)
+        quiet = quiet and not self._network.server.was_frozen(SETTLE_S)
+        if closed and quiet and session.connection.id:
             self._require("a clean end is told", ended.endswith("has ended"), f"{name}: {ended!r}")
 
     # Files
@@ -211,7 +218,8 @@ class Laws:
                 n_flushed = self._program.flushed - self._n_dropped()
                 self._require("what was flushed is in the file", n_logged >= n_flushed, f"{n_logged} < {n_flushed}")
             if not (lost or faults or self._errors):
-                fresh_s = self._network.server.died_s - FRESH_S
+                stalled = self._network.server.was_frozen(FRESH_S)
+                fresh_s = -1.0 if stalled else self._network.server.died_s - FRESH_S
                 n_old = sum(logged_s < fresh_s for logged_s in self._program.logged_s)
                 self._require("records are in the file within a second", n_logged >= n_old, f"{n_logged} < {n_old}")
             if self._program.closed:
@@ -264,16 +272,22 @@ class Laws:
             self._require("rows are bounded", bounded, f"{active.query}: {len(active.rows)}")
             bounded = active._n_deferred <= subscription.MAX_DEFERRED
             self._require("deferred work is bounded", bounded, f"{active.query}: {active._n_deferred}")
+            bounded = len(active.backlog) <= active._limits.max_backlog_records
+            self._require("the backlog is bounded", bounded, f"{active.query}: {len(active.backlog)}")
+        if not (self._program.closing or self._errors):
+            self._freed(wiring.agent)
 
-    def freed(self) -> None:
-        """Check that streams end with their clients; before the run ends."""
-        wiring = self._program.wiring
-        assert wiring is not None
-        assert wiring.agent is not None
-        subscriptions, peers = wiring.agent._subscriptions, set(wiring.agent.clients.peers)
-        for active in list(wiring.telemetry.subscriptions.active.values()):
-            used = set(subscriptions._peers.get(active.id, ())) & peers or active in wiring.agent._recorded
-            self._require("a stream that nobody reads is closed", used, str(active.query))
+    def _freed(self, agent: Agent) -> None:
+        """Check that clients end with their leases, and streams with their clients."""
+        now_s, peers = self._world.now_s, agent.clients.peers
+        for active in list(agent._telemetry.subscriptions.active.values()):
+            used = any(peer in peers for peer in agent._subscriptions._peers.get(active.id, ()))
+            kept = used or active in agent._recorded
+            self._require("a stream that nobody reads is closed", kept, str(active.query))
+        for peer in peers:
+            late_s = now_s - agent.clients[peer].lease_until_s
+            in_time = late_s < LEASE_ENDS_S or self._network.server.was_frozen(LEASE_ENDS_S)
+            self._require("leases end", in_time, f"{peer!r}: {late_s:.1f} s late")
 
     def failures(self) -> None:
         """Check that nothing failed by an internal error."""

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
-from sightglass.client.connection import Connection
 from sightglass.client.presence import PresenceCheck
 from sightglass.client.record_buffer import RecordBuffer
 from sightglass.core.columns import Row
@@ -19,8 +18,11 @@ from sightglass.protocol import messages
 from sightglass.query.windows import PipelineItem
 from sightglass.storage.write.segment import SegmentWriter
 from sightglass.training.client_commands import ClientCommands
+from sightglass.training.clients import Clients
 from sightglass.training.io_loop import IoLoop, SendQueue
 from sightglass.training.subscription import Subscription
+
+from .network import Weather
 
 Planted = AbstractContextManager[Any]
 
@@ -154,21 +156,27 @@ def loss_not_counted_at_the_end() -> Planted:
 
 def streams_of_the_dead_stay_open() -> Planted:
     """Never end a lease."""
-    return mock.patch("sightglass.training.clients.Clients.expired", return_value=[])
+    return mock.patch.object(Clients, "expired", return_value=[])
 
 
-def message_costs_the_connection() -> Planted:
-    """Let a message that fails end the whole connection."""
+QUIET = {
+    "weather": Weather(),
+    "cut_s": 0.0,
+    "stall_s": 0.0,
+    "calm": True,
+    "tight": False,
+    "errors": 0.0,
+    "end": "close",
+}
+HOSTILE = {"weather": Weather(hostile=0.1)}
 
-    def harsh(self: Connection, message: Any, error: Exception) -> None:
-        raise error
-
-    return mock.patch.object(Connection, "_drop", harsh)
-
-
-BUGS: tuple[Callable[[], Planted], ...] = (
-    record_dropped_uncounted, record_made_twice, command_applied_twice, clean_end_reported_as_death,
-    rest_of_a_short_write_lost, torn_tail_not_cut, queue_without_bound, number_wrong_after_a_split,
-    row_lost_on_the_way_to_the_loop, loop_dies_of_an_exception, value_changed_on_the_way, goodbye_not_sent,
-    acknowledged_but_not_applied, loss_not_counted_at_the_end,
+BUGS: tuple[tuple[Callable[[], Planted], dict[str, Any]], ...] = (
+    (record_dropped_uncounted, {}), (record_made_twice, {}), (command_applied_twice, HOSTILE),
+    (clean_end_reported_as_death, {"end": "close", "cut_s": 0.5}), (rest_of_a_short_write_lost, {"disk_faults": 0.3}),
+    (torn_tail_not_cut, {"disk_faults": 0.3}), (queue_without_bound, {"tight": True}),
+    (number_wrong_after_a_split, QUIET), (row_lost_on_the_way_to_the_loop, QUIET),
+    (loop_dies_of_an_exception, {"errors": 0.02}), (value_changed_on_the_way, {}), (goodbye_not_sent, QUIET),
+    (acknowledged_but_not_applied, {}), (loss_not_counted_at_the_end, {"tight": True}),
+    (streams_of_the_dead_stay_open, {"calm": False, "lease_s": 2.0, "errors": 0.0}),
 )  # fmt: skip
+"""The bugs, and the features of the schedules that are likely to show them."""

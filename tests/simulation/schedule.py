@@ -12,7 +12,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,14 +25,13 @@ from sightglass.training.wiring import Machine
 from .clients import Client, join_later
 from .disk import Call, Disk, Fault, Loss
 from .faults import internal_errors
-from .laws import Laws
+from .laws import SETTLE_S, Laws
 from .network import Network, Weather
 from .program import DIRECTORY, Pace, Program
 from .questions import QUESTIONS
 from .world import Process, World
 
 LIMIT_S = 120.0  # no schedule takes so long, unless something hangs
-SETTLE_S = 4.0  # after the end of the run: clients notice it within a second
 WATCH_S = 0.25
 
 
@@ -45,6 +44,7 @@ class Plan:
         act_s: The mean time between two acts of a client.
         calm: Whether clients stay, and are neither killed nor frozen.
         cut_s: The mean time between two cuts of connections; 0 for none.
+        stall_s: For how long the run's process is stopped once; 0 for never.
         end: How the run ends: "close", "kill" for the process, "crash" for the machine.
         end_s: When it ends, unless it is closed.
         disk_faults: The probability that a call of the file system goes wrong.
@@ -60,6 +60,7 @@ class Plan:
     act_s: float
     calm: bool
     cut_s: float
+    stall_s: float
     end: str
     end_s: float
     disk_faults: float
@@ -90,6 +91,7 @@ def planned(world: World) -> Plan:
         act_s=random.choice((0.03, 0.1, 0.3)),
         calm=chance(0.4),
         cut_s=random.choice((0.0, 0.0, 0.5, 2.0)),
+        stall_s=random.choice((0.0, 0.0, 0.0, 0.5, 5.0)),
         end=random.choice(("close", "close", "close", "kill", "crash")),
         end_s=random.uniform(0.1, 1.0) * pace.n_batches * batch_s,
         disk_faults=random.choice((0.0, 0.0, 0.05, 0.3)),
@@ -109,10 +111,10 @@ class Schedule:
         plan: What it is like.
     """
 
-    def __init__(self, seed: int) -> None:
-        """Draw the plan, and compose the run and its clients."""
+    def __init__(self, seed: int, **features: Any) -> None:
+        """Draw the plan, and compose the run and its clients; `features` replace what was drawn."""
         self.world = world = World(seed)
-        self.plan = plan = planned(world)
+        self.plan = plan = replace(planned(world), **features)
         world.tick_s = plan.tick_s
         self._server = Process(world, "run")
         self._network = Network(world, self._server, plan.weather)
@@ -145,6 +147,8 @@ class Schedule:
             world.at(WATCH_S, self._watch)
             if plan.cut_s:
                 world.at(world.random.expovariate(1 / plan.cut_s), self._cut)
+            if plan.stall_s:
+                self._server.at(plan.end_s / 2, lambda: self._server.freeze(plan.stall_s))
             if plan.end != "close":
                 self._server.at(plan.end_s, self._kill)
             world.run(LIMIT_S)
@@ -238,7 +242,7 @@ def limits(plan: Plan) -> Iterator[None]:
     values: list[tuple[ModuleType, str, Any]] = [(run_clients, "LEASE_S", plan.lease_s)]
     if plan.tight:
         values += [
-            (io_loop, "MAX_OUTBOX_MESSAGES", 40), (io_loop, "MAX_OUTBOX_BYTES", 20_000),
+            (io_loop, "MAX_OUTBOX_MESSAGES", 12), (io_loop, "MAX_OUTBOX_BYTES", 5_000),
             (subscription, "MAX_UNSENT_ROWS", 50), (subscription, "MAX_DEFERRED", 8),
         ]  # fmt: skip
     with contextlib.ExitStack() as stack:

@@ -268,6 +268,10 @@ class Process:
         self._frozen_until_s = self.world.now_s + duration_s
         self.world.note(f"{self.name} is frozen for {duration_s:.1f} s")
 
+    def was_frozen(self, within_s: float) -> bool:
+        """Return whether it was frozen within this time, before now or before it was killed."""
+        return self._frozen_until_s > min(self.world.now_s, self.died_s) - within_s
+
     def kill(self) -> None:
         """End at once."""
         self.alive = False
