@@ -116,7 +116,7 @@ class Samples:
             times_s, crowd, *columns = zip(*taken, strict=True)
             for measure, column in zip(MEASURES, columns, strict=True):
                 memory = "MB" in measure
-                bound = BOUND_A_MINUTE + known.get(name, 0.0) if memory else BOUND_COUNT
+                bound = BOUND_A_MINUTE + known.get(name, 0.0) * ("RSS" in measure) if memory else BOUND_COUNT
                 found = growth(times_s, column, crowd, bound=bound, share=BOUND_SHARE * memory)
                 what = f"  {measure}, {found.early:.1f} to {found.late:.1f}, ± {found.noise:.1g}"
                 yield f"{what}: {found.verdict}", round(found.slope, 3) + 0.0, "", found.bound
