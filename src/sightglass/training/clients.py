@@ -22,6 +22,14 @@ Outgoing = list[tuple[bytes, Frames]]
 
 
 @dataclass(slots=True)
+class Publication:
+    """An event that a client publishes, and the number of the next record of it."""
+
+    event: str
+    next_index: int = 0
+
+
+@dataclass(slots=True)
 class Client:
     """A client that said hello.
 
@@ -37,7 +45,7 @@ class Client:
     may_command: bool
     lease_until_s: float
     streams: set[int] = field(default_factory=set)
-    published: dict[int, str] = field(default_factory=dict)
+    published: dict[int, Publication] = field(default_factory=dict)
 
 
 class Clients:

@@ -6,7 +6,7 @@ from sightglass.core.errors import WireError
 from sightglass.protocol import messages
 from sightglass.protocol.transport import Frames
 
-from .clients import Client, Outbox
+from .clients import Client, Outbox, Publication
 from .telemetry import Telemetry
 
 
@@ -31,11 +31,12 @@ class PublishedStreams:
         except ValueError as error:
             self._outbox.refuse(peer, request, "RefusedError", str(error))
             return
-        client.published[request] = event
+        if request not in client.published or client.published[request].event != event:
+            client.published[request] = Publication(event)
         self._outbox.reply(peer, request, request)
 
     def take(self, peer: bytes, client: Client, block: messages.Block, buffers: Frames) -> None:
-        """Take in a block of records.
+        """Take in a block of records, except those that arrived before.
 
         Raises:
             WireError: The client publishes no such stream, or the block is malformed.
@@ -43,9 +44,11 @@ class PublishedStreams:
         if block.stream not in client.published:
             raise WireError(f"Expected records of a published stream, got number {block.stream}")
         columns = messages.decode_block(block, buffers)
-        event = client.published[block.stream]
+        published = client.published[block.stream]
+        event, n_repeated = published.event, min(block.n, max(0, published.next_index - block.index))
+        published.next_index = max(published.next_index, block.index + block.n)
         try:
-            for i in range(block.n):
+            for i in range(n_repeated, block.n):
                 record = columns.record(i, tag=event, run=self._run)
                 observables = {
                     "value": columns.values[i],

@@ -449,6 +449,17 @@ def test_what_is_published_is_an_event_of_the_run(agent_bench):
     assert d.values(B, stream) == [(2.5, "a", 0, 5.0), (2.5, "a", 1, 5.0)]
 
 
+def test_published_records_that_arrive_again_are_left_out(agent_bench):
+    d = agent_bench()
+    d.hello(A, B)
+    stream = d.open(B, "on('best').map(lambda e: e.step)")
+    for message in (messages.Publish(request=4, event="best"), messages.Publish(request=4, event="best")):
+        d.say(A, message)
+        for n in (2, 2, 3):
+            assert d.say(A, *block(4, 2.5, n=n)) == []
+    assert d.values(B, stream) == [0, 1, 2]
+
+
 def test_an_event_of_the_run_cannot_be_published(agent_bench):
     d = agent_bench()
     d.hello(A)
