@@ -16,7 +16,7 @@ from sightglass.core.record import Record
 from sightglass.protocol import messages
 
 from .network import Network, SimChannel
-from .questions import QUESTIONS, Question
+from .questions import PUBLISHED, QUESTIONS, Question, loss
 from .world import Process
 
 LEAVE_S = 0.2  # for a goodbye
@@ -61,6 +61,7 @@ class Session:
     may_command: bool
     frozen: bool = False
     left: bool = False
+    publishing: PendingReply | None = None
 
 
 class Client:
@@ -90,7 +91,8 @@ class Client:
         self._numbers = numbers
         self._pause_s = pause_s
         self._calm = calm
-        self._published = 0
+        self._publishes = number == 0  # one client does, so that the numbers of its records are its own
+        self._n_published = 0
 
     @property
     def session(self) -> Session | None:
@@ -127,6 +129,7 @@ class Client:
         random = self._network.world.random
         acts: dict[Callable[[Session], None], float] = {
             self._open: 5, self._close_stream: 1, self._end_group: 1, self._command: 3, self._record: 1, self._ask: 1,
+            self._publish: 2 if self._publishes else 0,
             self._pause_run: 0.5, self._freeze: 0.0 if self._calm else 0.5, self._leave: 0.0 if self._calm else 0.3,
             self._die: 0.0 if self._calm else 0.3,
         }  # fmt: skip
@@ -188,6 +191,18 @@ class Client:
 
     def _ask(self, session: Session) -> None:
         session.connection.start_query(self._network.world.random.choice(("describe", "statistics", "history")))
+
+    def _publish(self, session: Session) -> None:
+        """Begin to publish a stream, or send some records of it."""
+        if session.publishing is None:
+            session.publishing = session.connection.start_request(
+                lambda number: messages.Publish(request=number, event=PUBLISHED)
+            )
+        elif session.publishing.wait(0) and session.may_command:
+            seed, first = self._network.world.seed, self._n_published
+            self._n_published += self._network.world.random.randint(1, 5)
+            rows = [(i, i, 0.0, loss(seed, i), None, i) for i in range(first, self._n_published)]
+            session.connection.send(messages.encode_block(session.publishing.result(), rows))
 
     def _freeze(self, session: Session) -> None:
         session.frozen = True

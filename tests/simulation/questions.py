@@ -15,6 +15,7 @@ import numpy as np
 
 GROUP = 9  # batches between two `end_group`
 EPOCH = 20  # batches between two epochs
+PUBLISHED = "best"  # the event that a client publishes
 FAILS = 11  # of so many device values one fails
 
 
@@ -91,6 +92,7 @@ QUESTIONS = (
     Question(query="epoch.accuracy", event="epoch", value=loss),
     Question(query="log['val/x']", event="log", value=loss),
     Question(query="init.weight", event="init", value=loss),
+    Question(query="best.value", event=PUBLISHED, value=loss),
     Question(query="on('batch').map(lambda b: b.loss).mean(every=7)", value=loss, reduce=mean, every=7),
     Question(query="on('batch').map(lambda b: b.n).sum(every=5)", value=lambda seed, i: i, reduce=sum, every=5),
     Question(query="on('batch').map(lambda b: b.loss).max(per='epoch')", value=loss, reduce=max, per="epoch"),

@@ -34,6 +34,7 @@ class World:
     """A simulated world, and its clock (`core.clock.Clock`).
 
     Attributes:
+        seed: What all choices follow from.
         now_s: The monotonic time.
         random: Makes every choice.
         trace: What happened: the time, and a text.
@@ -45,6 +46,7 @@ class World:
 
     def __init__(self, seed: int) -> None:
         """Begin with nothing to happen."""
+        self.seed = seed
         self.now_s = START_S
         self.random = random.Random(seed)
         self.trace: list[tuple[float, str]] = []
