@@ -5,13 +5,13 @@ What a client was shown, and what it was told about its commands, is kept for th
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from sightglass.client.connection import Connection, PendingReply
 from sightglass.client.record_buffer import RecordBuffer
 from sightglass.core import codec
+from sightglass.core.errors import SightglassError
 from sightglass.core.record import Record
 from sightglass.protocol import messages
 
@@ -30,10 +30,14 @@ class Asked:
     buffer: RecordBuffer
     pending: PendingReply
     session: Session
-    grouped: bool = False
     closed: bool = False
     cursor: int = 0
     last: Record | None = None
+
+    @property
+    def grouped(self) -> bool:
+        """Whether the client closes its groups: all streams of one query in a client are one stream of the run."""
+        return self.question in self.session.grouped
 
 
 @dataclass(slots=True)
@@ -52,7 +56,10 @@ class Session:
 
     Attributes:
         local: Whether the client sees the run's lock; on another machine it does not.
+        frozen: Whether the client was stopped for a while.
         left: Whether the client has left, or was killed.
+        publishing: The request to publish a stream.
+        grouped: The questions whose groups the client has closed.
     """
 
     connection: Connection
@@ -62,6 +69,7 @@ class Session:
     frozen: bool = False
     left: bool = False
     publishing: PendingReply | None = None
+    grouped: list[Question] = field(default_factory=list)
 
 
 class Client:
@@ -159,10 +167,7 @@ class Client:
         asked = self._one_of(session)
         stream = None if asked is None else session.connection.stream_number(asked.buffer)
         if asked is not None and stream is not None and asked.question.per == "end_group":
-            # Two streams of one query in one client are one stream of the run.
-            for other in self.asked:
-                if other.session is session and other.question is asked.question:
-                    other.grouped = True
+            session.grouped.append(asked.question)
             session.connection.start_request(lambda number: messages.EndGroup(request=number, stream=stream))
 
     def _command(self, session: Session) -> None:
@@ -198,11 +203,15 @@ class Client:
             session.publishing = session.connection.start_request(
                 lambda number: messages.Publish(request=number, event=PUBLISHED)
             )
-        elif session.publishing.wait(0) and session.may_command:
+        elif session.publishing.wait(0):
+            try:
+                number = session.publishing.result()
+            except SightglassError:
+                return
             seed, first = self._network.world.seed, self._n_published
             self._n_published += self._network.world.random.randint(1, 5)
             rows = [(i, i, 0.0, loss(seed, i), None, i) for i in range(first, self._n_published)]
-            session.connection.send(messages.encode_block(session.publishing.result(), rows))
+            session.connection.send(messages.encode_block(number, rows))
 
     def _freeze(self, session: Session) -> None:
         session.frozen = True
@@ -230,8 +239,3 @@ def join_later(clients: list[Client], within_s: float) -> None:
     """Let clients join at random times."""
     for client in clients:
         client.process.at(client.process.world.random.random() * within_s, client.join)
-
-
-def numbered() -> Iterator[int]:
-    """Return the numbers of commands."""
-    return itertools.count(1)
