@@ -6,7 +6,7 @@ What a client was shown, and what it was told about its commands, is kept for th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sightglass.client.connection import Connection, PendingReply
 from sightglass.client.record_buffer import RecordBuffer
