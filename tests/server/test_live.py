@@ -228,7 +228,11 @@ def test_a_lost_connection_is_made_again_and_nothing_comes_twice(page, begin):
     (shared,) = page.hub.streams
     reader = shared.reader
     before = reader.stream
-    reader.run._remote._connection._end("The cable was pulled", lost=True)
+
+    def unplugged():
+        raise OSError("The cable was pulled")
+
+    reader.run._remote._connection._channel.receive = unplugged
     wait_until(lambda: reader.stream is not before)
     wait_until(lambda: [one.tag for one in reader.run.describe().streams] == ["batch.loss"])
     for step in range(5, 10):
