@@ -7,6 +7,8 @@ ARGS ?=
 # For `make quick`: the folders to test instead of those that changed.
 FOLDERS ?=
 WORKERS ?= auto
+# For `make simulate`.
+MINUTES ?= 5
 # Installed by pip for the tests, from wherever pip's own settings find it; `make test TORCH=` goes without.
 TORCH ?= 2.13.0
 # For `make fuzz`: seconds for each target, and which targets; all by default.
@@ -16,7 +18,7 @@ FUZZ := build/fuzz/venv
 # Without it, some releases of jaxlib compute wrong numbers on CPU.
 export XLA_FLAGS ?= --xla_cpu_experimental_ynn_fusion_type=
 
-.PHONY: demo test quick check bench fuzz examples page page-check format clean
+.PHONY: demo test quick check bench fuzz simulate examples page page-check format clean
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("sightglass needs Python 3.11 or newer, this is " + sys.version) if sys.version_info < (3, 11) else 0'
@@ -78,6 +80,10 @@ page: frontend/node_modules/.package-lock.json
 # What stands in the repository is what its sources make, and its parts pass their tests.
 page-check: frontend/node_modules/.package-lock.json
 	cd frontend && npm run --silent check && npm run --silent rebuilt
+
+# Whole runs in simulated time, for some minutes: a seed that breaks a law is printed with the command that replays it.
+simulate: $(VENV)/.dev
+	$(BIN)/python -m tests.simulation --minutes $(MINUTES)
 
 examples: $(VENV)/.libraries
 	for example in examples/*.py examples/*/train.py; do echo "== $$example"; $(BIN)/python $$example || exit 1; done
