@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from typing import get_args
+from typing import Final, get_args
 
 from sightglass.core import codec
 from sightglass.core.errors import CommandError, unknown
@@ -14,6 +14,8 @@ from . import describe
 from .clients import MAX_CLIENTS, Client, Clients, Outbox
 from .commands import Command, CommandResult, CommandRunner, Kind
 from .recording import RecordedSubscriptions
+
+REMEMBERED: Final = 64  # a transport repeats what it has just sent; the threads of a client overtake each other by less
 
 
 class ClientCommands:
@@ -38,7 +40,7 @@ class ClientCommands:
         self._refusal = refusal
         self._numbers = itertools.count(1)
         self._requests: dict[int, tuple[bytes, int]] = {}
-        self._newest: dict[bytes, int] = {}  # the number of each client's newest command
+        self._seen: dict[bytes, dict[int, None]] = {}  # the numbers of each client's newest commands
         self._results: deque[CommandResult] = deque()
         runner.on_result = self._results.append  # the only door by which the training thread reaches the agent
 
@@ -77,12 +79,17 @@ class ClientCommands:
         self._outbox.send(peer, messages.Waiting(request=request, note=note))
 
     def _is_new(self, peer: bytes, request: int) -> bool:
-        """Return whether a command did not arrive before. Requests have growing numbers, also if a lease ends."""
-        newest = self._newest.pop(peer, 0)
-        self._newest[peer] = max(newest, request)
-        if len(self._newest) > MAX_CLIENTS:
-            del self._newest[next(iter(self._newest))]
-        return request > newest
+        """Return whether a command did not arrive before. A number is never used twice, also if a lease ends."""
+        seen = self._seen.pop(peer, {})
+        self._seen[peer] = seen  # last, so that the peers that were silent for longest are forgotten first
+        if len(self._seen) > MAX_CLIENTS:
+            del self._seen[next(iter(self._seen))]
+        if request in seen:
+            return False
+        seen[request] = None
+        if len(seen) > REMEMBERED:
+            del seen[next(iter(seen))]
+        return True
 
     def release(self, peer: bytes) -> None:
         """End the pause of a client that is gone."""

@@ -357,6 +357,17 @@ def test_a_command_that_arrives_again_is_ignored(agent_bench):
     assert applied == [8, 9]
 
 
+def test_commands_of_the_threads_of_a_client_may_overtake_each_other(agent_bench):
+    d = agent_bench()
+    d.hello(A)
+    applied: list[int] = []
+    d.telemetry.commands.queue.actions["note"] = Action("note", applied.append)
+    for number in (9, 8, 9, 7, 8):
+        d.say(A, messages.RunCommand(request=number, kind="call", name="note", value=codec.encode([number])[0]))
+    d.observe("batch")
+    assert applied == [9, 8, 7]
+
+
 def test_viewers_may_not_command(agent_bench):
     d = agent_bench()
     d.hello(A, may_command=False)
