@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pickle
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from sightglass.core import errors
@@ -16,6 +17,16 @@ from sightglass.core.errors import QuerySyntaxError, UnknownNameError, caret, un
 @given(st.integers(1, 10**6), st.sampled_from(sorted(UNITS_S)), st.sampled_from(["", " ", "  "]))
 def test_durations_are_numbers_with_units(n: int, unit: str, space: str) -> None:
     assert duration(f" {n}{space}{unit}") == pytest.approx(n * UNITS_S[unit])
+
+
+@given(st.integers(1, 10**18 - 1) | st.floats(0.001, 1e9), st.sampled_from(sorted(UNITS_S)))
+@example(9, "ms")  # 0.009000000000000001 s
+def test_a_duration_in_seconds_is_the_same_duration(n: float, unit: str) -> None:
+    try:
+        seconds = duration(f"{np.format_float_positional(n, trim='-')} {unit}")
+    except ValueError:
+        assume(False)
+    assert duration(f"{np.format_float_positional(seconds, trim='-')} s") == seconds
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("5 mins", 300), ("2 hours", 7200), ("0.5 s", 0.5), ("1 days", 86400)])

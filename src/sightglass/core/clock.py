@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 UNITS_S = {"ms": 0.001, "s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0,
            "h": 3600.0, "hour": 3600.0, "d": 86400.0, "day": 86400.0}  # fmt: skip
+LONGEST_S = 1e18  # in seconds, as queries are printed, it has at most the digits that are read
 SHORTEST_S = 0.001  # time windows are checked at events, which are rarely closer
 # How often the machine's clock is read: reading it at each event would cost as much as a small query.
 CLOCK_S: Final = 0.05
@@ -78,11 +79,11 @@ def duration(text: str) -> float:
     (300.0, 5400.0, 0.5)
 
     Raises:
-        ValueError: `text` is not a duration, or is below a millisecond.
+        ValueError: `text` is not a duration, is below a millisecond, or is longer than 30 billion years.
     """
-    match = re.fullmatch(r"\s*([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*([a-z]+)\s*", text)
+    match = re.fullmatch(r"\s*([0-9]{1,18}(?:\.[0-9]{1,20})?)\s*([a-z]+)\s*", text)
     if match:
         unit = match[2] if match[2] in UNITS_S else match[2].removesuffix("s")
-        if unit in UNITS_S and (seconds := float(match[1]) * UNITS_S[unit]) >= SHORTEST_S:
+        if unit in UNITS_S and SHORTEST_S <= (seconds := float(match[1]) * UNITS_S[unit]) < LONGEST_S:
             return seconds
     raise ValueError(f"Expected a duration such as '5 min', '30 s', '500 ms' or '2 h', got {text!r:.100}")
