@@ -40,6 +40,8 @@ class Loop:
                 raise Mute
             case "X":
                 raise SystemExit(3)
+            case "c":
+                raise KeyboardInterrupt
         return None if self.closing else UNTIL_WOKEN
 
     def reset(self) -> None:
@@ -155,6 +157,18 @@ def test_a_loop_that_fails_rests_even_if_it_is_woken() -> None:
     assert worker.close(WAIT_S)
 
 
+def test_an_interrupt_of_the_main_thread_is_the_users() -> None:
+    loop = Loop("c")
+    with pytest.raises(KeyboardInterrupt):
+        Supervised("test", loop.round).round(0.0)
+    loop.plan = ["c"]
+    worker = Worker("test", loop.round)  # raised by a function of the program, on another thread
+    assert worker.flush(WAIT_S)
+    loop.closing = True
+    assert worker.close(WAIT_S)
+    assert worker.supervised.failures.n == 1
+
+
 def test_a_failing_loop_still_flushes_and_ends() -> None:
     loop = Loop("xx" * 50)
     worker = Worker("test", loop.round)
@@ -185,6 +199,7 @@ def test_where_no_thread_can_start_the_caller_runs_the_rounds(monkeypatch: pytes
     assert loop.n_rounds == 0
     assert worker.flush(1.0)
     assert loop.n_rounds == 1
+    assert not worker.join(0.0)
     assert "can't start new thread" in worker.supervised.failures.last
     loop.closing = True
     assert worker.close(1.0)

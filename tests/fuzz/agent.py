@@ -81,7 +81,7 @@ class Run:
         self.announce("batch", loss=loss, x=kernel, grads={"dense": kernel}, h=Histogram(np.arange(4.0)), text="words")
 
     def take(self, outgoing: Any) -> None:
-        """Decode what the agent sends, whoever receives it."""
+        """Decode what the agent sends, to all clients."""
         for peer, frames in outgoing:
             message, buffers = messages.decode_from_agent(frames)
             columns = messages.decode_block(message, buffers) if isinstance(message, messages.Block) else None

@@ -422,7 +422,7 @@ def test_figures_are_drawn_here_or_counted(sweep: Sweep, kind: str, limits: Sequ
             assert said is None or said.startswith("sightglass.core.errors.FigureErrors: "), f"{outcome}"
         n_drawn, n_failed, n_dropped, n_waiting = outcome["counts"]
         assert (n_drawn + n_failed + n_dropped, n_waiting) == (2, 0), f"{outcome}"
-        if kind == "container":  # whoever waits for the figures draws them
+        if kind == "container":  # the thread that waits for the figures draws them
             assert (n_drawn, outcome["closed"]) == (2, [None, None]), f"{outcome}"
             with sg.open(outcome["directory"]) as recorded:
                 assert recorded.series("f").n == 2, f"{outcome}"

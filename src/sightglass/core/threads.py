@@ -162,7 +162,10 @@ class Supervised:
         self.failed = self.resting = False
         try:
             return self._round(now_s)
-        except BaseException as error:  # noqa: BLE001  nothing that happens in the background may stop it
+        except BaseException as error:
+            # Ctrl-C reaches the main thread only, where `flush` and `close` may run rounds: it is the user's.
+            if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                raise
             return self._failed(error, now_s)
 
     def _failed(self, error: BaseException, now_s: float) -> float | None:
@@ -262,7 +265,7 @@ class Worker:
 
     def join(self, timeout_s: float) -> bool:
         """Wait until the loop is over, and return whether it is."""
-        return self._thread is None or self._thread.join(timeout_s)
+        return self._over if self._thread is None else self._thread.join(timeout_s)
 
     def close(self, timeout_s: float) -> bool:
         """Wait until the loop, which must know that it shall end, is over; return whether it is."""

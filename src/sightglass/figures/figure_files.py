@@ -100,7 +100,7 @@ def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
         with part.open("xb") as file:
             fill(file)
         part.replace(path)
-    except BaseException:
+    except BaseException:  # an interrupt, too, leaves no part of a file behind
         with contextlib.suppress(OSError):
             part.unlink()
         raise

@@ -204,7 +204,7 @@ def exists(files: FileSystem, path: Path) -> bool:
     """Return whether there is a file or a directory.
 
     Raises:
-        OSError: That cannot be told now.
+        OSError: The file system cannot answer now.
     """
     try:
         files.status(path)
