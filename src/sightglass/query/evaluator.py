@@ -8,7 +8,6 @@ Scalars follow IEEE 754, as arrays do: a division by zero gives infinity or NaN 
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -16,16 +15,16 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.core.errors import QuerySyntaxError, RefusedQueryError, UnknownNameError
-from sightglass.core.values import Histogram, Value, array_bytes, array_kind, n_bytes, on_device, type_name
+from sightglass.core.values import Histogram, Value, array_bytes, array_kind, n_bytes, on_device
 
 from . import expressions as e
 from .access import attribute, item, readable
 from .arrays import operand
 from .functions import FUNCTIONS, check_arguments, check_call
-from .limits import MAX_TEXT, MAX_WORK_BYTES, MAX_WORK_OPERATIONS, PLAIN, Total, check_broadcast, check_int, check_power
+from .limits import MAX_WORK_BYTES, MAX_WORK_OPERATIONS, PLAIN, Total, check_broadcast, check_int
+from .scalars import of_plain, of_texts
 
 READABLE: Final = frozenset((float, int, bool, str, bytes, type(None), dict, list, tuple, np.ndarray))
-COMPARISONS: Final = frozenset(("==", "!=", "<", "<=", ">", ">="))
 
 Env = tuple[Any, ...]
 Closure = Callable[[Env], Any]
@@ -204,9 +203,9 @@ class _Compiler:
         def run(env: Env) -> Value:
             a, b = left(env), right(env)
             if type(a) in PLAIN and type(b) in PLAIN:
-                return _scalars(op, apply, a, b)
+                return of_plain(op, a, b)
             if isinstance(a, str | bytes | type(None)) or isinstance(b, str | bytes | type(None)):
-                return self.charge(_texts(op, apply, self.charge(a), self.charge(b)))
+                return self.charge(of_texts(op, self.charge(a), self.charge(b)))
             a, b = operand(self.charge(a)), operand(self.charge(b))
             check_broadcast(a, b)
             return self.charge(self.quietly(apply, a, b))
@@ -266,23 +265,3 @@ class UnknownFunctionError(UnknownNameError, QuerySyntaxError):
 
     def __init__(self, what: str, name: object, known: Iterable[str]) -> None:
         UnknownNameError.__init__(self, what, name, known)
-
-
-def _scalars(op: str, apply: Callable[[Any, Any], Any], a: Value, b: Value) -> Value:
-    if op == "**":
-        check_power(a, b)
-    try:
-        result = apply(a, b)
-    except (ZeroDivisionError, OverflowError):
-        with np.errstate(all="ignore"):
-            return apply(np.float64(a), np.float64(b)).item()
-    return math.nan if type(result) is complex else check_int(result)
-
-
-def _texts(op: str, apply: Callable[[Any, Any], Any], a: object, b: object) -> Value:
-    if op in ("==", "!="):
-        same = type(a) is type(b) and a == b
-        return same if op == "==" else not same
-    if isinstance(a, str) and isinstance(b, str) and (op in COMPARISONS or (op == "+" and len(a) + len(b) <= MAX_TEXT)):
-        return apply(a, b)
-    raise RefusedQueryError(f"Expected numbers or arrays around {op!r}, got {type_name(a)} and {type_name(b)}")
