@@ -86,6 +86,60 @@ def test_events_and_tensors(tmp_path):
     assert not any(module._forward_hooks for module in model.modules())
 
 
+class Adversarial(pl.LightningModule):
+    """A generator and a discriminator, each with its optimizer, as Lightning's own example."""
+
+    automatic_optimization = False
+
+    def __init__(self):
+        super().__init__()
+        self.generator, self.critic = nn.Linear(4, 4), nn.Linear(4, 1)
+        self.grads, self.updates = {}, {}
+
+    def training_step(self, batch, index):
+        x, _ = batch
+        self.grads, self.updates = {}, {}
+        for part, optimizer, sign in zip(("generator", "critic"), self.optimizers(), (-1, 1), strict=True):
+            self.toggle_optimizer(optimizer)
+            optimizer.zero_grad()
+            self.manual_backward(sign * self.critic(self.generator(x)).mean())
+            own = {f"{part}.{name}": p for name, p in getattr(self, part).named_parameters()}
+            before = {name: p.detach().clone() for name, p in own.items()}
+            optimizer.step()
+            self.grads |= {name: float(p.grad.norm()) for name, p in own.items()}
+            self.updates |= {name: float((p.detach() - before[name]).norm()) for name, p in own.items()}
+            self.untoggle_optimizer(optimizer)
+
+    def configure_optimizers(self):
+        return [torch.optim.Adam(part.parameters(), lr=0.01) for part in (self.generator, self.critic)]
+
+
+def test_several_optimizers(tmp_path, queue_command):
+    truth = []
+
+    class TruthCallback(pl.Callback):
+        """Remembers what the steps of each batch did."""
+
+        def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+            truth.append((pl_module.grads, pl_module.updates))
+            if trainer.global_step == 4:
+                queue_command(trainer_run, "set", "optimizer.1.lr", 0.5)
+
+    with sg.init("t", budget=None) as trainer_run, sg.connect(trainer_run) as client:
+        kinds = ("grads", "updates")
+        streams = [client.stream(f"batch.{kind}.map(lambda n, x: norm(x))") for kind in kinds]
+        model = Adversarial()
+        trainer = fit(tmp_path, SightglassCallback(trainer_run), TruthCallback(), model=model)
+        trainer_run.flush()
+        assert all(stream.wait(11) for stream in streams)
+        trainer_run.close()
+        got = [[record.value for record in stream] for stream in streams]
+    assert [optimizer.param_groups[0]["lr"] for optimizer in trainer.optimizers] == [0.01, 0.5]
+    for i, (grads, updates) in enumerate(truth[1:]):
+        assert got[0][i] == pytest.approx(grads, rel=1e-5)
+        assert got[1][i] == pytest.approx(updates, rel=1e-5)
+
+
 class CommandingCallback(pl.Callback):
     """Sends a command to the run in the middle of the training, as a client would."""
 

@@ -45,7 +45,7 @@ class SightglassCallback(_base()):  # type: ignore[misc]
 
         Args:
             run: A run, which stays open, or the name of a run that begins and ends with the training.
-            watch: Whether to make the model's tensors observable, and its first optimizer's settings controls.
+            watch: Whether to make the model's tensors observable, and its optimizers' settings controls.
             **options: Arguments of `sightglass.init`, if `run` is a name.
 
         Raises:
@@ -59,8 +59,7 @@ class SightglassCallback(_base()):  # type: ignore[misc]
         """Begin the run, and watch the model."""
         run = self._callback_run.begin()
         if self._watches:
-            optimizer = trainer.optimizers[0] if trainer.optimizers else None
-            self._watched = watch(pl_module, run, optimizer=optimizer)
+            self._watched = watch(pl_module, run, optimizer=trainer.optimizers)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int

@@ -55,6 +55,9 @@ class Work:
         """Compute the part for one tensor."""
         if self.part.name is None and not isinstance(value, torch.Tensor):
             return  # a part for each tensor; name a module that returns several
+        if isinstance(value, Exception):
+            self.error = value
+            return
         try:
             result = self.compute(observables, name, value)
             if self.part.copies:

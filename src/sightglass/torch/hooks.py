@@ -1,66 +1,64 @@
 """The hooks of a watched module: each exists only while a query needs its tensor.
 
 Hooks change between events, on the thread that observes, so never during a call of the module. A gradient is read right
-after the optimizer's step, when it is what the step used: reduced over processes, unscaled, clipped, not yet zeroed.
-Without an optimizer it is read when it has been accumulated.
+after the step of the optimizer that holds its parameter, when it is what the step used: reduced over processes,
+unscaled, clipped, not yet zeroed. If no optimizer holds it, it is read when it has been accumulated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from .compiled import Compiled, forward_hook
-from .observables import is_made, local, modules, once, parameters
+from .observables import is_made, modules, once, parameters
+from .optimizer_steps import GRADS, UPDATES, Due, OptimizerSteps, TakeAll
 
 Take = Callable[[str, str, Any], None]
-TakeAll = Callable[[str, Iterable[tuple[str, Any]]], None]
 
-ACTIVATIONS, ACTIVATION_GRADS, GRADS, UPDATES = "activations", "activation_grads", "grads", "updates"
+ACTIVATIONS, ACTIVATION_GRADS = "activations", "activation_grads"
 OF_MODULES = frozenset({ACTIVATIONS, ACTIVATION_GRADS})
 
 
 class Hooks:
-    """The hooks on one module and its optimizer.
+    """The hooks on one module and its optimizers.
 
     Attributes:
         compiled: Whether the module is compiled.
+        steps: The hooks on the optimizers.
     """
 
     def __init__(
         self,
         module: torch.nn.Module,
-        optimizer: torch.optim.Optimizer | None,
+        optimizers: Sequence[torch.optim.Optimizer],
+        *,
         take: Take,
         take_all: TakeAll,
+        due: Due,
         compiled: Compiled,
     ) -> None:
         self.compiled = compiled
         self._take = take
-        self._take_all = take_all
+        self.steps = OptimizerSteps(module, optimizers, take_all, due)
         self._module = module
-        self._optimizer = optimizer
         self._forward: dict[str, Any] = {}
         self._backward: dict[str, Any] = {}
         self._accumulate: dict[str, Any] = {}
-        self._step: list[Any] = []
-        self._grads: tuple[str, ...] = ()
-        self._updates: tuple[str, ...] = ()
-        self._before: dict[str, torch.Tensor] = {}
 
     @property
     def n_hooks(self) -> int:
         """The number of hooks."""
-        return len(self._forward) + len(self._backward) + len(self._accumulate) + len(self._step)
+        return len(self._forward) + len(self._backward) + len(self._accumulate) + self.steps.n_hooks
 
     def known(self, kind: str) -> tuple[list[str], Iterable[str]]:
         """Return the names of a kind's tensors without duplicates, and all names that queries may use."""
         if kind in OF_MODULES:
             inside = modules(self._module)
             return [name for name, module in once(inside).items() if not any(True for _ in module.children())], inside
-        named = parameters(self._module)
+        named = self.steps.held() if kind == UPDATES else parameters(self._module)
         return [name for name, p in once(named).items() if p.requires_grad], named
 
     @property
@@ -76,11 +74,10 @@ class Hooks:
         """
         self._set_forward({*wanted.get(ACTIVATIONS, ())})
         self._set_backward({*wanted.get(ACTIVATION_GRADS, ())})
-        self._grads, self._updates = (tuple(dict.fromkeys(wanted.get(kind, ()))) for kind in (GRADS, UPDATES))
-        if self._optimizer is None:
-            self._set_accumulate({*self._grads})
-        else:
-            self._set_step()
+        grads, updates = ({*wanted.get(kind, ())} for kind in (GRADS, UPDATES))
+        stepped = grads & self.steps.held().keys()
+        self._set_accumulate(grads - stepped)
+        self.steps.use(stepped, updates)
 
     def remove(self) -> None:
         """Remove all hooks."""
@@ -134,27 +131,3 @@ class Hooks:
                 self._take(GRADS, name, parameter.grad)
 
         return hook
-
-    def _set_step(self) -> None:
-        for handle in self._step:
-            handle.remove()
-        self._step, self._before = [], {}
-        assert self._optimizer is not None
-        if self._updates:
-            self._step.append(self._optimizer.register_step_pre_hook(self._remember))
-        if self._updates or self._grads:
-            self._step.append(self._optimizer.register_step_post_hook(self._made_step))
-
-    def _remember(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
-        named = parameters(self._module)
-        self._before = {name: local(named[name]).clone() for name in self._updates if name in named}
-
-    def _made_step(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
-        named = parameters(self._module)
-        found = [(name, named[name].grad) for name in self._grads if name in named]
-        self._take_all(GRADS, [(name, gradient) for name, gradient in found if gradient is not None])
-        before, self._before = self._before, {}
-        for name, old in before.items():
-            with torch.no_grad():
-                update = local(named[name]) - old
-            self._take(UPDATES, name, update)

@@ -7,7 +7,7 @@ reading all of it would make the processes wait for each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -116,6 +116,14 @@ class Parameters(LazyMapping):
         return name in self._items()
 
 
+def held_parameters(
+    optimizers: Iterable[torch.optim.Optimizer], module: torch.nn.Module | None
+) -> dict[str, torch.nn.Parameter]:
+    """Return the parameters of a module that an optimizer holds, by all their names."""
+    held = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
+    return {name: p for name, p in parameters(module).items() if id(p) in held}
+
+
 def group_names(optimizer: torch.optim.Optimizer) -> list[str]:
     """Return the names of an optimizer's parameter groups: their "name" if all differ, else their indices."""
     given = [group.get("name") for group in optimizer.param_groups]
@@ -123,18 +131,34 @@ def group_names(optimizer: torch.optim.Optimizer) -> list[str]:
     return [str(name) for name in given] if named else [str(i) for i in range(len(given))]
 
 
-def optimizer_view(optimizer: torch.optim.Optimizer | None, module: torch.nn.Module | None) -> dict[str, Any]:
+def optimizers_view(
+    optimizers: Sequence[torch.optim.Optimizer | None], module: torch.nn.Module | None
+) -> dict[str, Any]:
+    """Return the settings, groups and state of one optimizer, or those of several optimizers by their numbers.
+
+    Returns:
+        Of one optimizer, what `_optimizer_view` returns. Of several, that of each under "0", "1" and so on, and each
+        setting by its name, such as "lr": its values by optimizer.
+
+    Raises:
+        AbsentError: No optimizer exists any longer.
+    """
+    views = {str(i): _optimizer_view(one, module) for i, one in enumerate(optimizers) if one is not None}
+    if not views:
+        raise AbsentError("The optimizer no longer exists")
+    if len(optimizers) == 1:
+        return views["0"]
+    keys = dict.fromkeys(key for view in views.values() for key in view if key not in ("groups", "state"))
+    return {**views, **{key: {i: view[key] for i, view in views.items() if key in view} for key in keys}}
+
+
+def _optimizer_view(optimizer: torch.optim.Optimizer, module: torch.nn.Module | None) -> dict[str, Any]:
     """Return an optimizer's settings, groups and state.
 
     Returns:
         Each setting by its name, such as "lr": the value, or with several groups the values by group; "groups", a list
         of the groups' settings; "state", the optimizer's state of each parameter by name.
-
-    Raises:
-        AbsentError: The optimizer no longer exists.
     """
-    if optimizer is None:
-        raise AbsentError("The optimizer no longer exists")
     groups = [_settings(group) for group in optimizer.param_groups]
     names = group_names(optimizer)
     view: dict[str, Any] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import torch
@@ -49,12 +49,23 @@ class Setting:
             group[self._key] = value
 
 
-def controls(optimizer: torch.optim.Optimizer, *, prefix: str, bounds: Bounds, where: str) -> Iterator[BoundControl]:
-    """Yield a control for each setting of each group: "optimizer.lr", or "optimizer.head.lr" with several groups.
+def controls(
+    optimizers: Sequence[torch.optim.Optimizer], *, prefix: str, bounds: Bounds, where: str
+) -> Iterator[BoundControl]:
+    """Yield a control for each setting of each group of each optimizer.
+
+    Their names are "optimizer.lr"; with several groups "optimizer.head.lr"; with several optimizers "optimizer.0.lr"
+    and "optimizer.0.head.lr".
 
     Raises:
         CommandError: A setting is out of its bounds.
     """
+    for i, optimizer in enumerate(optimizers):
+        of = f"{prefix}optimizer.{i}." if len(optimizers) > 1 else f"{prefix}optimizer."
+        yield from _controls(optimizer, prefix=of, bounds=bounds, where=where)
+
+
+def _controls(optimizer: torch.optim.Optimizer, *, prefix: str, bounds: Bounds, where: str) -> Iterator[BoundControl]:
     names = group_names(optimizer)
     for i, (name, group) in enumerate(zip(names, optimizer.param_groups, strict=True)):
         for key in SETTINGS:
@@ -62,10 +73,20 @@ def controls(optimizer: torch.optim.Optimizer, *, prefix: str, bounds: Bounds, w
                 setting = Setting(optimizer, i, key)
                 low, high = bounds.get(key, (0.0, max(LARGEST, ROOM * setting.value)))
                 path = f"{name}.{key}" if len(names) > 1 else key
-                yield BoundControl(f"{prefix}optimizer.{path}", (setting, "value"), min=low, max=high, where=where)
+                yield BoundControl(f"{prefix}{path}", (setting, "value"), min=low, max=high, where=where)
 
 
-def unwrapped(optimizer: object) -> torch.optim.Optimizer:
+def unwrapped(optimizer: object) -> tuple[torch.optim.Optimizer, ...]:
+    """Return the optimizers of an argument: none, one, or several in a sequence; each once, without wrappers.
+
+    Raises:
+        TypeError: One of them is not a `torch.optim.Optimizer` or a wrapper of one.
+    """
+    several = optimizer if isinstance(optimizer, Sequence) else () if optimizer is None else (optimizer,)
+    return tuple(dict.fromkeys(map(_unwrapped, several)))
+
+
+def _unwrapped(optimizer: object) -> torch.optim.Optimizer:
     """Return the optimizer inside wrappers, such as Lightning's and Accelerate's.
 
     Raises:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from sightglass.training.controls import declaring_line
@@ -15,7 +17,7 @@ def watch(
     module: torch.nn.Module,
     run: Run | None = None,
     *,
-    optimizer: torch.optim.Optimizer | None = None,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
     event: str = "batch",
     name: str = "",
     recompile: bool = True,
@@ -26,9 +28,10 @@ def watch(
     Args:
         module: The module; it may be lazy, compiled, or wrapped for several processes.
         run: The run; `None` for the newest one.
-        optimizer: The optimizer of the module's parameters, or a wrapper of it. With it, gradients are those that its
-            step used, and its settings become controls: `optimizer.lr`, `optimizer.weight_decay`, or
-            `optimizer.GROUP.lr` with several parameter groups.
+        optimizer: The optimizer of the module's parameters, or a wrapper of it; or all of its optimizers in a list.
+            With it, gradients are those that its step used, and its settings become controls: `optimizer.lr`,
+            `optimizer.weight_decay`; with several parameter groups `optimizer.GROUP.lr`; with several optimizers
+            `optimizer.0.lr` and `optimizer.0.GROUP.lr`.
         event: The event that gets the observables. Call `run.observe` for it after the optimizer's step.
         name: An observable that contains all others, for a program of several modules; by default they are observables
             of the event itself.
@@ -41,7 +44,7 @@ def watch(
         The watched module; call its `close` to stop watching before the run ends. `None` if the run is disabled.
 
     Raises:
-        TypeError: `module` is not a module, or `optimizer` is not an optimizer.
+        TypeError: `module` is not a module, or `optimizer` is neither an optimizer nor a list of them.
         ValueError: There is no run, `name` contains a dot, or a control of the same name exists.
         CommandError: A setting is out of its bounds.
     """
@@ -49,11 +52,11 @@ def watch(
         raise TypeError(f"Expected a torch.nn.Module to watch, got {type(module).__name__}")
     if not isinstance(name, str) or "." in name:
         raise ValueError(f"Expected a name without dots, got {name!r}")
-    optimizer = None if optimizer is None else unwrapped(optimizer)
+    optimizers = unwrapped(optimizer)
     run = run or current()
     if run is None:
         raise ValueError("Expected a live run: call sightglass.init before watch, or pass the run")
     if run.disabled:
         return None
-    return Watched(module, run, event=event, optimizer=optimizer, name=name, recompile=recompile,
+    return Watched(module, run, event=event, optimizers=optimizers, name=name, recompile=recompile,
                  bounds=bounds or {}, where=declaring_line())  # fmt: skip

@@ -13,7 +13,7 @@ Theory of operation:
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,9 +31,19 @@ from sightglass.training.subscriptions import ObservableFacts
 from .capture import CapturedObservables, Work, bare, by_place
 from .compiled import Compiled
 from .distributed import rank
-from .hooks import ACTIVATION_GRADS, ACTIVATIONS, GRADS, OF_MODULES, UPDATES, Hooks
-from .observables import LazyMapping, Parameters, inner, is_compiled, modules, optimizer_view, parameters
+from .hooks import ACTIVATION_GRADS, ACTIVATIONS, OF_MODULES, Hooks
+from .observables import (
+    LazyMapping,
+    Parameters,
+    held_parameters,
+    inner,
+    is_compiled,
+    modules,
+    optimizers_view,
+    parameters,
+)
 from .optimizer_controls import Bounds, controls
+from .optimizer_steps import GRADS, UPDATES
 from .precompute import Offers, PrecomputedPart, gives_new, split
 
 NO_PLAN: Final = VariantPlan()
@@ -74,7 +84,7 @@ class Watched:
         run: Run,
         *,
         event: str,
-        optimizer: torch.optim.Optimizer | None,
+        optimizers: Sequence[torch.optim.Optimizer],
         name: str,
         recompile: bool,
         bounds: Bounds,
@@ -88,10 +98,10 @@ class Watched:
         self._recompile = recompile
         self._compiled = Compiled(is_sure=any(map(is_compiled, module.modules())))
         self._module = weakref.ref(inner(module))
-        self._optimizer = None if optimizer is None else weakref.ref(optimizer)
+        self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers]
         self._hooks: Hooks | None = None
-        settled = {"params", "rank", *(("optimizer",) if optimizer is not None else ())}
-        timed = {*OF_MODULES, GRADS, *((UPDATES,) if optimizer is not None else ())}
+        settled = {"params", "rank", *(("optimizer",) if optimizers else ())}
+        timed = {*OF_MODULES, GRADS, *((UPDATES,) if optimizers else ())}
         self._offers = Offers(timed=frozenset(timed), settled=frozenset(settled), under=name)
         self._prepared: dict[str, Prepared] = {}
         self._split: set[int] = set()
@@ -104,7 +114,7 @@ class Watched:
         self._n_silent = 0
         self._controls: list[str] = []
         self._closed = False
-        made = [] if optimizer is None else [*controls(optimizer, prefix=self._prefix, bounds=bounds, where=where)]
+        made = [*controls(optimizers, prefix=self._prefix, bounds=bounds, where=where)]
         with self._telemetry.lock.turn():
             self._attach(made)
 
@@ -137,7 +147,7 @@ class Watched:
 
     @property
     def n_hooks(self) -> int:
-        """The number of hooks on the module and its optimizer."""
+        """The number of hooks on the module and its optimizers."""
         return 0 if self._hooks is None else self._hooks.n_hooks
 
     # For the run
@@ -189,10 +199,10 @@ class Watched:
             "rank": {},
         }
         inside[ACTIVATION_GRADS] = inside[ACTIVATIONS]
-        optimizer = None if self._optimizer is None else self._optimizer()
-        if optimizer is not None:
-            inside[UPDATES] = inside[GRADS]
-            view = optimizer_view(optimizer, module)
+        if any(optimizer() for optimizer in self._optimizers):
+            held = held_parameters(self._live_optimizers(), module)
+            inside[UPDATES] = {name: type_ for name, type_ in inside[GRADS].items() if name in held}
+            view = optimizers_view([optimizer() for optimizer in self._optimizers], module)
             inside["optimizer"] = {key: type_name(value) for key, value in view.items()}
         types = {"rank": "int"}
         facts = {
@@ -244,13 +254,25 @@ class Watched:
                         subscription.spent_s += (ended_s - started_s) / len(work.subscriptions)
                     started_s = ended_s
 
+    def due(self, kind: str) -> list[str]:
+        """Return the names of a kind's tensors that a query of the next event reads; called by the hooks."""
+        return [
+            name
+            for (of, name), works in self._by_place.items()
+            if of == kind and not all(work.skipped for work in works)
+        ]
+
     def _settled(self) -> dict[str, Any]:
         """Return the observables that can be read at any time; each computes its values at most once."""
         settled: dict[str, Any] = {"params": Parameters(self._module), "rank": self._rank}
-        if self._optimizer is not None:
-            optimizer = self._optimizer
-            settled["optimizer"] = LazyMapping(lambda: optimizer_view(optimizer(), self._module()))
+        if self._optimizers:
+            settled["optimizer"] = LazyMapping(
+                lambda: optimizers_view([optimizer() for optimizer in self._optimizers], self._module())
+            )
         return {self.name: settled} if self.name else settled
+
+    def _live_optimizers(self) -> list[torch.optim.Optimizer]:
+        return [one for optimizer in self._optimizers if (one := optimizer()) is not None]
 
     # Queries
 
@@ -275,12 +297,19 @@ class Watched:
             self._remove_hooks()
             return
         if self._hooks is None:
-            optimizer = None if self._optimizer is None else self._optimizer()
-            self._hooks = Hooks(module, optimizer, self.take, self.take_all, self._compiled)
+            self._hooks = Hooks(
+                module,
+                self._live_optimizers(),
+                take=self.take,
+                take_all=self.take_all,
+                due=self.due,
+                compiled=self._compiled,
+            )
         by_key: dict[str, list[Subscription]] = {}
+        copied: set[str] = set()
         for subscription in subscriptions:
             prepared = self._prepare(subscription)
-            if prepared.parts and self._check(subscription, prepared):
+            if prepared.parts and self._check(subscription, prepared, copied):
                 by_key.setdefault(subscription.query.key, []).append(subscription)
                 if subscription.id not in self._split:
                     subscription.look(prepared.query, is_new=prepared.is_new)
@@ -322,10 +351,16 @@ class Watched:
             self._prepared[key] = Prepared(query=rest, parts=ready, is_new=gives_new(subscription.query, rest))
         return self._prepared[key]
 
-    def _check(self, subscription: Subscription, prepared: Prepared) -> bool:
+    def _check(self, subscription: Subscription, prepared: Prepared, copied: set[str]) -> bool:
         """Return whether a query's tensors can be read; refuse the query otherwise."""
         assert self._hooks is not None
         for part, _ in prepared.parts:
+            if part.kind == UPDATES:
+                try:
+                    self._hooks.steps.check(part, copied)
+                except RefusedError as error:
+                    self._refuse([subscription], error)
+                    return False
             known = self._hooks.known(part.kind)[1]
             if part.name is not None and part.name not in known:
                 what = "module" if part.kind in OF_MODULES else "parameter"

@@ -1,0 +1,160 @@
+"""The hooks on the steps of a module's optimizers: gradients as a step used them, and what it changed.
+
+Theory of operation:
+
+1. Each tensor is read around the step of an optimizer that holds its parameter, and around no other. A parameter that
+   no given optimizer holds has no update, and its gradient is read where it is accumulated. Of a parameter that several
+   optimizers hold, the last step before the event counts.
+2. An update needs the parameter as it was before the step. Only parameters that a query of this event asks for are
+   copied; behind the step each copy becomes the update in place, is reduced, and is freed before the next one.
+3. Nothing here raises into the program: an error takes the place of the tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+
+from sightglass.core.errors import RefusedError
+from sightglass.query.limits import MAX_RESULT_BYTES
+
+from .observables import held_parameters, is_made, local, parameters
+from .precompute import PrecomputedPart
+
+GRADS: Final = "grads"
+UPDATES: Final = "updates"
+NOT_HELD: Final = (
+    "The update of {name!r} is not available: no optimizer that was given to watch holds this parameter. "
+    "Give all optimizers of the module: watch(…, optimizer=[…])"
+)
+NONE_HELD: Final = (
+    "Updates are not available: no optimizer that was given to watch holds a parameter of the module. "
+    "Give the optimizers that do: watch(…, optimizer=…)"
+)
+
+TakeAll = Callable[[str, Iterable[tuple[str, Any]]], None]
+Due = Callable[[str], Collection[str]]
+"""Returns the names of an observable's tensors that a query of the next event reads."""
+
+
+class OptimizerSteps:
+    """The hooks on the optimizers of one module."""
+
+    def __init__(
+        self, module: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer], take_all: TakeAll, due: Due
+    ) -> None:
+        self._module = module
+        self._optimizers = optimizers
+        self._take_all = take_all
+        self._due = due
+        self._handles: list[Any] = []
+        self._before: dict[torch.nn.Parameter, tuple[list[str], Any]] = {}
+
+    @property
+    def n_hooks(self) -> int:
+        """The number of hooks."""
+        return len(self._handles)
+
+    def held(self) -> dict[str, torch.nn.Parameter]:
+        """Return the parameters that an optimizer holds, by all their names."""
+        return held_parameters(self._optimizers, self._module)
+
+    def check(self, part: PrecomputedPart, copied: set[str]) -> None:
+        """Refuse an update that no optimizer makes, or whose copies are too large.
+
+        Args:
+            part: A part of a query that reads updates.
+            copied: The parameters that other queries copy; those of this part are added.
+
+        Raises:
+            RefusedError: The part is refused; the message says why.
+        """
+        held = self.held()
+        if part.name is None and not held and all(map(is_made, self._module.parameters())):
+            raise RefusedError(NONE_HELD)
+        if part.name is not None and part.name not in held and part.name in parameters(self._module):
+            raise RefusedError(NOT_HELD.format(name=part.name))
+        names = [name for name, p in held.items() if p.requires_grad] if part.name is None else [part.name]
+        check_copies(held, copied | {name for name in names if name in held})
+        copied.update(names)
+
+    def use(self, grads: Collection[str], updates: Collection[str]) -> None:
+        """Set the hooks that these gradients and updates need, on the optimizers that hold them; remove all others."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles, self._before = [], {}
+        if not grads and not updates:
+            return
+        for optimizer in self._optimizers:
+            held = held_parameters([optimizer], self._module).keys()
+            if not held.isdisjoint(updates):
+                self._handles.append(optimizer.register_step_pre_hook(self._remember))
+            if not held.isdisjoint((*grads, *updates)):
+                self._handles.append(optimizer.register_step_post_hook(self._made_step))
+
+    def _remember(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+        self._before = {}  # those of a step that failed
+        for parameter, names in self._due_of(optimizer, UPDATES):
+            self._before[parameter] = names, _copied(parameter)
+
+    def _made_step(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+        grads = self._due_of(optimizer, GRADS)
+        self._take_all(GRADS, ((name, p.grad) for p, names in grads if p.grad is not None for name in names))
+        self._take_all(UPDATES, self._changes())
+
+    def _changes(self) -> Iterator[tuple[str, Any]]:
+        while self._before:
+            parameter = next(iter(self._before))
+            names, old = self._before.pop(parameter)
+            change = _subtracted(parameter, old)
+            for name in names:
+                yield name, change
+
+    def _due_of(self, optimizer: torch.optim.Optimizer, kind: str) -> Iterable[tuple[torch.nn.Parameter, list[str]]]:
+        """Return the parameters of an optimizer that a query of the next event reads, each with its names."""
+        found: dict[torch.nn.Parameter, list[str]] = {}
+        names = self._due(kind)
+        if names:
+            held = held_parameters([optimizer], self._module)
+            for name in names:
+                if name in held:
+                    found.setdefault(held[name], []).append(name)
+        return found.items()
+
+
+def check_copies(named: Mapping[str, torch.Tensor], asked: Collection[str]) -> None:
+    """Refuse updates whose copies, which are alive during the step, are too large.
+
+    A single parameter may always be asked for, however large.
+
+    Raises:
+        RefusedError: All copies together are larger than the limit, and than the largest of them.
+    """
+    sizes = [local(p).nbytes for p in {id(named[n]): named[n] for n in asked}.values()]
+    limit = max(MAX_RESULT_BYTES, *sizes, 0)
+    if sum(sizes) > limit:
+        raise RefusedError(
+            f"The updates of {len(sizes)} parameters need a copy of each during the optimizer's step, "
+            f"{sum(sizes) / 2**20:.0f} MiB; at most {limit / 2**20:.0f} MiB may be copied for all queries together. "
+            'Ask for fewer parameters, such as b.updates["NAME"]'
+        )
+
+
+def _copied(parameter: torch.Tensor) -> Any:
+    """Return a copy of a parameter, or the error that prevented it."""
+    try:
+        return local(parameter).clone()
+    except Exception as error:  # noqa: BLE001  no memory on the device, for example
+        return error
+
+
+def _subtracted(parameter: torch.Tensor, old: Any) -> Any:
+    """Return what changed, in the memory of the copy, or an error."""
+    if isinstance(old, Exception):
+        return old
+    try:
+        return torch.sub(local(parameter), old, out=old)
+    except Exception as error:  # noqa: BLE001
+        return error
