@@ -15,7 +15,7 @@ CLAIMS = (
     "import_time", "views", "page_server", "page", "notebook",
     "code", "jax_log", "jax_trace", "jax_run", "jax_live", "torch_watch", "figures",
 )  # fmt: skip
-NAMED_ONLY = ("suite", "soak")  # run all tests, for many minutes; run for half an hour
+NAMED_ONLY = ("suite", "soak", "harm")  # all tests, for many minutes; half an hour; nasty queries, for many minutes
 
 
 def main(names: list[str]) -> int:
