@@ -50,9 +50,9 @@ def observables(kind: str, n_bytes: int) -> Event:
     convert = _convert(kind)
     of = {name: convert(array) for name, array in arrays.items()}
     big = of["x"]
-    layers = np.array_split(np.arange(x.size), N_LAYERS)
+    width = x.size // N_LAYERS
     named = {
-        "layers": {f"layer{i}": big[int(part[0]) : int(part[-1]) + 1] for i, part in enumerate(layers)},
+        "layers": {f"layer{i}": big[width * i : width * (i + 1)] for i in range(N_LAYERS)},
         "arrays": {f"p{i}": big[16 * i : 16 * i + 16] for i in range(N_NAMES)},
     }
 
