@@ -1,0 +1,350 @@
+"""Queries grown from a seed, over all functions of the language, each with the NumPy that it stands for.
+
+An `Author` knows the names of some observables and what they are: "arrays" (of numbers), "numbers", "mappings" (of
+names to arrays), "lists" (of texts), "texts".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+import numpy as np
+
+from sightglass.core.values import Histogram
+
+Env = Mapping[str, Any]
+Compute = Callable[[Env], Any]
+
+SMOOTH: Final = ("sqrt", "exp", "expm1", "log", "log2", "log10", "log1p", "tanh", "sin", "cos", "square", "abs")
+STEPPED: Final = ("floor", "ceil", "sign")  # a rounding error below them may become a difference of 1
+TESTS: Final = ("isnan", "isinf", "isfinite")
+STATISTICS: Final = ("sum", "prod", "mean", "std", "var", "min", "max", "any", "all")
+PLACES: Final = ("argmin", "argmax")
+ARITHMETIC: Final = ("+", "-", "*", "/", "**")
+STEPPED_ARITHMETIC: Final = ("//", "%")
+COMPARISONS: Final = ("<", "<=", ">", ">=", "==", "!=")
+LOGIC: Final = ("&", "|", "^")
+CONSTANTS: Final = (0, 1, 2, -1, 3, 0.5, -2.5, 10)
+HUGE: Final = (1e300, 1e-310, 1e5, 0.37, 2**40)
+WINDOWS: Final = ("every=1", "every=3", "per='epoch'", "when=lambda e: e.step % 4 == 3", "every='1 ms'", "")
+
+
+class Unknown(Exception):
+    """What the query gives is not told by NumPy."""
+
+
+@dataclass(frozen=True)
+class Grown:
+    """An expression of `b`.
+
+    Attributes:
+        text: The expression.
+        compute: The same in NumPy; raises if NumPy has no answer.
+        exact: Whether every machine and every order of operations gives the same digits.
+    """
+
+    text: str
+    compute: Compute
+    exact: bool = True
+
+
+class Author:
+    """Writes queries.
+
+    Attributes:
+        used: The functions of the language that it has called.
+    """
+
+    def __init__(self, seed: int, size: int, known: Mapping[str, Sequence[str]], *, hostile: bool = False) -> None:
+        self.random = Random(seed)
+        self.size = size
+        self.known = known
+        self.hostile = hostile
+        self.used: set[str] = set()
+
+    def call(self, name: str) -> str:
+        self.used.add(name)
+        return name
+
+    def one_of(self, makers: Sequence[Callable[[], Grown]]) -> Grown:
+        return self.random.choice(makers)()
+
+    def constant(self) -> float:
+        return self.random.choice(CONSTANTS + HUGE if self.hostile else CONSTANTS)
+
+    def name(self, what: str) -> Grown:
+        name = self.random.choice(self.known[what])
+        return Grown(f"b.{name}", lambda env: env[name])
+
+    def expression(self) -> Grown:
+        """Write an expression of any kind."""
+        makers = [self.array, self.number, self.number, self.several]
+        makers += [self.mapping] * bool(self.known.get("mappings")) + [self.text] * bool(self.known.get("texts"))
+        return self.one_of(makers)
+
+    # Arrays
+
+    def array(self) -> Grown:
+        """Write an array."""
+        self.size -= 1
+        if self.size < 0:
+            return self.name("arrays")
+        return self.one_of(
+            [self.elementwise, self.elementwise, self.operation, self.operation, self.part, self.reshaped, self.chosen,
+             self.reduced, self.ordered]
+        )  # fmt: skip
+
+    def elementwise(self) -> Grown:
+        a = self.array()
+        kind = self.random.randrange(5)
+        if kind == 0:
+            return Grown(f"(-{a.text})", lambda env: np.negative(a.compute(env)), a.exact)
+        if kind == 1:
+            name = self.call(self.random.choice(TESTS))
+            return Grown(f"{name}({a.text})", lambda env: getattr(np, name)(a.compute(env)), a.exact)
+        if kind == 2 and a.exact:
+            name = self.call(self.random.choice((*STEPPED, "round")))
+            return Grown(f"{name}({a.text})", lambda env: getattr(np, name)(a.compute(env)))
+        name = self.call(self.random.choice(SMOOTH))
+        return Grown(f"{name}({a.text})", lambda env: getattr(np, name)(a.compute(env)), False)
+
+    def operation(self) -> Grown:
+        a = self.array()
+        b = self.array() if self.random.randrange(3) == 0 else self.plain()
+        exact = a.exact and b.exact
+        ops = ARITHMETIC + (STEPPED_ARITHMETIC + COMPARISONS + LOGIC if exact else ())
+        op = self.random.choice(ops)
+        text = f"({a.text} {op} {b.text})"
+
+        def compute(env: Env) -> Any:
+            return eval(f"x {op} y", {"x": a.compute(env), "y": b.compute(env)})
+
+        if self.random.randrange(4):
+            return Grown(text, compute, exact and op not in ("/", "**"))
+        name = self.call(self.random.choice(("maximum", "minimum")))
+        return Grown(
+            f"{name}({a.text}, {b.text})", lambda env: getattr(np, name)(a.compute(env), b.compute(env)), exact
+        )
+
+    def plain(self) -> Grown:
+        number = self.constant()
+        return Grown(repr(number), lambda env: number)
+
+    def part(self) -> Grown:
+        a = self.array()
+        index, place = self.random.choice((
+            ("[1:]", np.s_[1:]), ("[::2]", np.s_[::2]), ("[-3:]", np.s_[-3:]), ("[..., None]", np.s_[..., None]),
+            ("[None]", np.s_[None]), ("[:100]", np.s_[:100]), ("[...]", np.s_[...]), ("[[0, -1, 0]]", [0, -1, 0]),
+        ))  # fmt: skip
+        return Grown(f"{a.text}{index}", lambda env: array_of(a.compute(env))[place], a.exact)
+
+    def reshaped(self) -> Grown:
+        a = self.array()
+        kind = self.random.randrange(7)
+        if kind == 0:
+            return Grown(f"{a.text}.T", lambda env: a.compute(env).T, a.exact)
+        if kind == 1:
+            name = self.random.choice(("real", "imag"))
+            return Grown(f"{a.text}.{name}", lambda env: getattr(a.compute(env), name), a.exact)
+        if kind == 2:
+            shape = self.random.choice(("-1", "(-1, 1)", "(1, -1)", "2, -1"))
+            self.call("reshape")
+            sizes = eval(f"({shape},)" if shape == "-1" else shape)
+            return Grown(f"{a.text}.reshape({shape})", lambda env: np.reshape(a.compute(env), sizes), a.exact)
+        if kind == 3:
+            self.call("diff")
+            return Grown(f"{a.text}.diff()", lambda env: a.compute(env)[..., 1:] - a.compute(env)[..., :-1], a.exact)
+        name = self.call(("ravel", "cumsum", "ravel")[kind - 4])
+        return Grown(f"{a.text}.{name}()", lambda env: getattr(np, name)(a.compute(env)), a.exact)
+
+    def chosen(self) -> Grown:
+        a, kind = self.array(), self.random.randrange(4)
+        low = self.constant()
+        if kind == 0:
+            self.call("clip")
+            return Grown(f"{a.text}.clip({low}, None)", lambda env: np.clip(a.compute(env), low, None), a.exact)
+        condition = a if a.exact else self.name("arrays")
+        if kind == 1:
+            return Grown(
+                f"{a.text}[{condition.text} > {low}]",
+                lambda env: array_of(a.compute(env))[condition.compute(env) > low],
+                a.exact,
+            )
+        if kind == 2:
+            k = self.random.choice((1, 5, 1000, 100_000))
+            self.call("sample")
+
+            def compute(env: Env) -> Any:
+                if len(found := a.compute(env)) > k:
+                    raise Unknown
+                return found
+
+            return Grown(f"{a.text}.sample({k})", compute, a.exact)
+        b = self.array()
+        self.call("where")
+        return Grown(
+            f"where({condition.text} > {low}, {a.text}, {b.text})",
+            lambda env: np.where(condition.compute(env) > low, a.compute(env), b.compute(env)),
+            a.exact and b.exact,
+        )
+
+    def reduced(self) -> Grown:
+        a = self.array()
+        axis = self.random.choice((0, -1))
+        name = self.call(self.random.choice(STATISTICS + (PLACES if a.exact else ())))
+        return Grown(
+            f"{a.text}.{name}(axis={axis})", lambda env: statistic(name, a.compute(env), axis),
+            a.exact and name in ("min", "max", "any", "all", *PLACES),
+        )  # fmt: skip
+
+    def ordered(self) -> Grown:
+        a = self.array()
+        k = self.random.choice((1, 3, 100, 100_000))
+        self.call("topk")
+        return Grown(f"{a.text}.topk({k})", lambda env: np.sort(np.ravel(a.compute(env)))[::-1][:k], a.exact)
+
+    # Numbers
+
+    def number(self) -> Grown:
+        """Write a number."""
+        self.size -= 1
+        a = self.array()
+        kind = self.random.randrange(9)
+        if kind == 0 and self.known.get("numbers"):
+            return self.name("numbers")
+        if kind == 1:
+            self.call("norm")
+            return Grown(f"{a.text}.norm()", lambda env: norm(a.compute(env)), False)
+        if kind == 2:
+            q = self.random.choice((0, 0.25, 0.9, 1))
+            self.call("quantile")
+            return Grown(f"{a.text}.quantile({q})", lambda env: quantile(a.compute(env), q), False)
+        if kind == 3:
+            self.call("median")
+            return Grown(f"{a.text}.median()", lambda env: quantile(a.compute(env), 0.5), False)
+        if kind == 4:
+            name = self.call(self.random.choice(("len", "size")))
+            return Grown(
+                f"{a.text}.{name}()", lambda env: len(a.compute(env)) if name == "len" else np.size(a.compute(env))
+            )
+        if kind == 5:
+            name = self.call(self.random.choice(("first", "last")))
+            return Grown(f"{a.text}.{name}()", lambda env: a.compute(env)[0 if name == "first" else -1], a.exact)
+        if kind == 6:
+            self.call("item")
+            return Grown(f"{a.text}.ravel()[:1].item()", lambda env: np.ravel(a.compute(env))[:1].item(), a.exact)
+        name = self.call(self.random.choice(STATISTICS + (PLACES if a.exact else ())))
+        return Grown(f"{a.text}.{name}()", lambda env: statistic(name, a.compute(env), None), False)
+
+    # Containers and texts
+
+    def several(self) -> Grown:
+        kind = self.random.randrange(5)
+        if kind == 0:
+            a, bins = self.array(), self.random.choice((1, 9, 64, 100_000))
+            a = a if a.exact else self.name("arrays")
+            self.call("histogram")
+            return Grown(f"{a.text}.histogram({bins})", lambda env: histogram(a.compute(env), bins))
+        if kind == 1:
+            a = self.array()
+            self.call("shape")
+            return Grown(f"{a.text}.shape()", lambda env: np.shape(a.compute(env)))
+        items = [
+            self.one_of([self.array, self.number]) for _ in range(self.random.randint(1, 60 if self.hostile else 4))
+        ]
+        texts = [item.text for item in items]
+        if kind == 2:
+            text = "{" + ", ".join(f"'k{i}': {text}" for i, text in enumerate(texts)) + "}"
+            return Grown(text, lambda env: {f"k{i}": item.compute(env) for i, item in enumerate(items)}, False)
+        return Grown(f"[{', '.join(texts)}]", lambda env: [item.compute(env) for item in items], False)
+
+    def mapping(self) -> Grown:
+        m, kind = self.name("mappings"), self.random.randrange(6)
+        if kind == 0:
+            name = self.call(self.random.choice(("keys", "values", "items", "len")))
+            return Grown(f"{m.text}.{name}()", lambda env: of_mapping(name, m.compute(env)))
+        if kind == 1:
+            part = self.random.choice(("a", "w", "layer", ""))
+            self.used |= {"filter", self.call(self.random.choice(("startswith", "endswith", "contains")))}
+            name = self.random.choice(("startswith", "endswith", "contains"))
+            test = str.__contains__ if name == "contains" else getattr(str, name)
+            return Grown(
+                f"{m.text}.filter(lambda n, v: n.{name}({part!r}))",
+                lambda env: {key: value for key, value in m.compute(env).items() if test(key, part)},
+            )
+        inner = Author(self.random.randrange(2**32), self.size, {"arrays": ["v"]}, hostile=self.hostile)
+        body = inner.one_of([inner.array, inner.number])
+        self.used |= inner.used | {"map"}
+        return Grown(
+            f"{m.text}.map(lambda n, v: {body.text.replace('b.v', 'v')})",
+            lambda env: {key: body.compute({"v": value}) for key, value in m.compute(env).items()},
+            False,
+        )
+
+    def text(self) -> Grown:
+        t, part = self.name("texts"), self.random.choice(("a", "none", ""))
+        if self.known.get("lists") and self.random.randrange(2):
+            listed = self.name("lists")
+            self.call("contains")
+            return Grown(f"{listed.text}.contains({part!r})", lambda env: part in listed.compute(env))
+        name = self.call(self.random.choice(("startswith", "endswith", "contains")))
+        test = str.__contains__ if name == "contains" else getattr(str, name)
+        return Grown(f"{t.text}.{name}({part!r})", lambda env: test(t.compute(env), part))
+
+    # Queries
+
+    def query(self, event: str) -> str:
+        """Write a query with stages and reducers; what it gives is not told."""
+        a, choose = self.expression(), self.random.choice
+        chain = f"on({event!r})"
+        for _ in range(self.random.randrange(3)):
+            condition = self.number()
+            chain += f".where(lambda b: {condition.text} {choose(COMPARISONS)} {self.constant()})"
+        chain += f".map(lambda b: {a.text})"
+        for _ in range(self.random.randrange(3)):
+            reducer = choose((
+                "count(", "sum(", "mean(", "var(", "std(", "min(", "max(", "first(", "last(", "quantile([0.1, 0.9], ",
+                "histogram(1000, ", "top(3, ", "sample(2, ", "collect(5, ", "reduce(lambda a, x: a + x, 0.0, ",
+            ))  # fmt: skip
+            chain += f".{reducer}{choose(WINDOWS)})".replace(", )", ")")
+        return chain
+
+
+def array_of(x: Any) -> Any:
+    """Return an array, which can be indexed; a number cannot."""
+    if not np.ndim(x):
+        raise TypeError("a number")
+    return x
+
+
+def histogram(x: Any, bins: int) -> Histogram:
+    """Return a histogram, of real numbers only."""
+    made = Histogram(np.atleast_1d(x), bins=bins)
+    _ = made.counts
+    return made
+
+
+def statistic(name: str, x: Any, axis: int | None) -> Any:
+    """Return a statistic; those of nothing are NaN."""
+    if name in ("mean", "std", "var") and not np.size(x):
+        return np.sum(x, axis=axis) * np.nan
+    return getattr(np, name)(x, axis=axis)
+
+
+def norm(x: Any) -> Any:
+    """Return the root of the sum of squares."""
+    wide = np.abs(x).astype(np.float64) if np.asarray(x).dtype.itemsize < 16 else np.abs(x)
+    return np.sqrt(np.sum(wide**2))
+
+
+def quantile(x: Any, q: float) -> Any:
+    """Return a quantile."""
+    return np.quantile(np.ravel(x).astype(np.float32) if np.asarray(x).dtype == np.float16 else np.ravel(x), q)
+
+
+def of_mapping(name: str, mapping: Mapping[str, Any]) -> Any:
+    """Return the length, or a list of the keys, values or items of a mapping."""
+    return len(mapping) if name == "len" else list(getattr(mapping, name)())
