@@ -25,6 +25,12 @@ def line(values):
     return figure
 
 
+def part():
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(2, 1)).subfigures(1, 2)[0].subplots()
+
+
 class Model:
     @staticmethod
     def plot(intermediates):
@@ -97,8 +103,9 @@ def test_any_function_draws_and_a_single_figure_has_its_name(make):
     plotter.plot(line, [1, 2], step=2)
     plotter.plot(lambda: {"a": line([1]), "b": line([2])}, step=3)
     plotter.plot(lambda x: line(x).axes[0], [1, 2], step=4, name="axes")
+    plotter.plot(part, step=5)
     plotter.close()
-    assert sink.names == [("<lambda>", 1), ("line", 2), ("a", 3), ("b", 3), ("axes", 4)]
+    assert sink.names == [("<lambda>", 1), ("line", 2), ("a", 3), ("b", 3), ("axes", 4), ("part", 5)]
 
 
 def test_each_renderer_draws_in_its_own_process_and_thread(make, kind):

@@ -253,9 +253,10 @@ def _figure(value: object) -> Figure | None:
     """Return a figure, or the figure of axes or of a seaborn grid; `None` for anything else."""
     from matplotlib.figure import Figure
 
-    for candidate in (value, getattr(value, "figure", None)):
-        if isinstance(candidate, Figure):
-            return candidate
+    for _ in range(3):  # axes, the subfigure that they are in, the figure
+        if isinstance(value, Figure):
+            return value
+        value = getattr(value, "figure", None)
     return None
 
 

@@ -551,6 +551,19 @@ def test_a_part_of_a_figure_will_do(stub):
     assert top.axes
 
 
+@pytest.mark.parametrize("given", ["figure", "axes"])
+def test_a_part_of_a_figure_is_saved_with_the_whole(stub, tmp_path, given):
+    figure = plt.figure(figsize=(4, 2))
+    top, _ = figure.subfigures(2, 1)
+    part = {"figure": top} if given == "figure" else {"axes": top.subplots()}
+    view = MatplotlibView(stub(1.0, 2.0), path=tmp_path / "written.png", **part)
+    view.start()
+    view.save(tmp_path / "saved.png")
+    written, saved, shown = map(plt.imread, (tmp_path / "written.png", tmp_path / "saved.png", io.BytesIO(view._png())))
+    assert np.array_equal(written, saved)
+    assert [image.shape[1] / image.shape[0] for image in (saved, shown)] == [2, 2]
+
+
 # Errors
 
 

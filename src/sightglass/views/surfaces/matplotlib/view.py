@@ -93,13 +93,13 @@ class MatplotlibView(LiveView):
                 given if given is not None else _new_figure(windowed=path is None and window is not False)
             )
             canvas = self.figure.canvas
-            root = canvas.figure
+            self._root: Any = canvas.figure  # a subfigure cannot be saved by itself
             self._window: Window | None = None
             if window and not is_live(canvas):
                 raise ViewError(NO_DISPLAY.format(backend=mpl.get_backend()))
             if self._file is None and window is not False and is_live(canvas):
                 self._window = Window(
-                    root, animated_artists=self._animated_artists, tick=self._tick, resized=self._on_resize
+                    self._root, animated_artists=self._animated_artists, tick=self._tick, resized=self._on_resize
                 )
             self._painter = FigurePainter(
                 self.figure, axes, live=self._window is not None, blit=bool(self._window and self._window.blits)
@@ -126,7 +126,7 @@ class MatplotlibView(LiveView):
         return True
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the current drawing to a file.
+        """Write the current drawing to a file: the whole figure, also if the view draws in a part of it.
 
         Raises:
             ViewError: The file cannot be written, or its suffix is unknown.
@@ -134,7 +134,7 @@ class MatplotlibView(LiveView):
         self.update()
         file = FigureFile(path)
         with self._context():
-            file.write(self.figure)
+            file.write(self._root)
 
     def start(self) -> MatplotlibView:
         """Open the window, which updates itself from now on, or write the file.
@@ -216,7 +216,7 @@ class MatplotlibView(LiveView):
         if self._file is not None and self._stale and (now or self._file.due):
             self._stale = False
             with self._context():
-                self._file.write(self.figure)
+                self._file.write(self._root)
 
     def _run(self, seconds: float) -> None:
         """Draw for some seconds."""
@@ -262,7 +262,7 @@ class MatplotlibView(LiveView):
     def _png(self) -> bytes:
         data = io.BytesIO()
         with self._context():
-            self.figure.savefig(data, format="png", dpi=self._rc["figure.dpi"] * 1.5, bbox_inches=None)
+            self._root.savefig(data, format="png", dpi=self._rc["figure.dpi"] * 1.5, bbox_inches=None)
         return data.getvalue()
 
 
