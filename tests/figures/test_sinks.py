@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 
 import numpy as np
@@ -172,24 +174,114 @@ def test_wandb_gets_every_late_figure_and_every_row_of_the_training(plots, tmp_p
     assert all(pixels(image.read_bytes()).shape[2] == 4 for image in images)
 
 
-def test_figures_for_a_finished_wandb_run_fail_and_do_not_reach_the_next_one(plots, tmp_path):
+def image_steps(run, tag):
+    return [step for step, _ in run.series(f"{tag}/path", "sightglass/step")]
+
+
+@pytest.mark.parametrize("end", ["finish, close", "close, finish", "flush, finish, close", "with, with", "with with"])
+def test_either_order_of_ends_keeps_every_figure_in_its_own_wandb_run(plots, tmp_path, end):
+    """Figures are all that these runs log, five of one name, so that W&B's step stands still."""
     wandb = pytest.importorskip("wandb")
     from tests.storage.wandb_files import read_all
 
-    first = wandb.init(dir=str(tmp_path), mode="offline", name="first")
-    plotter = Plotter(plots.draw)
-    plotter.submit(DATA, 0)
-    first.finish()
-    second = wandb.init(dir=str(tmp_path), mode="offline", name="second")
-    with (
-        pytest.warns(RuntimeWarning, match="W&B"),
-        pytest.raises(FigureErrors, match="could not be drawn or delivered"),
-    ):
+    def begin(name):
+        return wandb.init(dir=str(tmp_path), mode="offline", name=name)
+
+    def draw(plotter, steps):
+        for step in steps:
+            plotter.submit(DATA, step)
+
+    if end == "with, with":
+        with begin("first"), Plotter(plots.draw) as plotter:
+            draw(plotter, range(5))
+    elif end == "with with":
+        with Plotter(plots.draw) as plotter, begin("first"):
+            draw(plotter, range(5))
+    else:
+        run, plotter = begin("first"), Plotter(plots.draw)
+        draw(plotter, range(5))
+        for call in end.split(", "):
+            (run.finish if call == "finish" else getattr(plotter, call))()
+    with begin("second"), Plotter(plots.draw) as other:
+        draw(other, range(5, 8))
+    first, second = read_all(tmp_path)
+    assert (image_steps(first, "analysis/x"), image_steps(second, "analysis/x")) == ([*range(5)], [5, 6, 7])
+
+
+def test_one_plotter_for_several_wandb_runs_one_after_the_other(plots, tmp_path):
+    wandb = pytest.importorskip("wandb")
+    from tests.storage.wandb_files import read_all
+
+    with Plotter(plots.draw) as plotter:
+        for n in range(3):
+            run = wandb.init(dir=str(tmp_path), mode="offline", name=str(n))
+            for step in range(3):
+                plotter.submit(DATA, 10 * n + step)
+                run.log({"loss": step}, step=step)
+            plotter.log({"perplexity": n}, 10 * n)
+            run.finish()
+        plotter.flush()
+    runs = read_all(tmp_path)
+    assert [image_steps(run, "analysis/x") for run in runs] == [[10 * n, 10 * n + 1, 10 * n + 2] for n in range(3)]
+    assert [run.series("perplexity", "sightglass/step") for run in runs] == [[(10 * n, n)] for n in range(3)]
+    assert [[row["loss"] for row in run.rows if "loss" in row] for run in runs] == [[0, 1, 2]] * 3
+
+
+def test_figures_of_a_run_reach_a_wandb_run_that_ends_before_it(plots, tmp_path):
+    wandb = pytest.importorskip("wandb")
+    from tests.storage.wandb_files import read_all
+
+    with sg.init("job", dir=tmp_path / "runs") as run, wandb.init(dir=str(tmp_path), mode="offline", name="r") as other:
+        for step in range(3):
+            run.figure("single", plots.single, np.eye(3), step=step)
+            run.figure("again", plots.single, np.eye(3), step=step)
+        assert other is wandb.run
+    (read,) = read_all(tmp_path)
+    assert [*map(int, sg.open(run.directory).series("single").steps)] == [0, 1, 2]
+    assert {*image_steps(read, "single"), *image_steps(read, "again")} == {0, 1, 2}
+
+
+def test_a_figure_for_a_finished_wandb_run_is_named_in_the_error(plots, tmp_path):
+    wandb = pytest.importorskip("wandb")
+    from sightglass.storage.wandb import WandB
+
+    with wandb.init(dir=str(tmp_path), mode="offline", name="first") as run:
+        plotter = Plotter(plots.draw, sinks=[WandB(run)])
+    plotter.submit(DATA, 3)
+    with pytest.raises(FigureErrors, match=r"could not be drawn or delivered: 'analysis/x'") as errors:
         plotter.close()
-    second.log({"x": 1})
-    second.finish()
-    runs = {run.name: run for run in read_all(tmp_path)}
-    assert not [row for row in runs["second"].rows if any(tag.startswith("analysis") for tag in row)]
+    (error,) = errors.value.exceptions
+    assert str(error) == (
+        "Figure 'analysis/x' at step 3: StorageError: W&B run 'first' has finished: plot and log before "
+        "wandb.finish(), or in a new W&B run"
+    )
+
+
+AT_EXIT = """
+import numpy as np, wandb
+from sightglass.figures import Plotter
+import my_plots
+run = wandb.init(mode="offline", name="r", settings={"silent": True})
+plotter = Plotter(my_plots.draw)
+for step in range(5):
+    plotter.submit({"a": {"x": (np.arange(4.0),)}}, step)
+"""
+
+
+@pytest.mark.slow
+def test_without_any_end_wandb_gets_every_figure_when_the_process_exits(plots, tmp_path):
+    pytest.importorskip("wandb")
+    from tests.storage.wandb_files import read_all
+
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    environment.pop("WANDB_SERVICE", None)  # of this process, where the run would live on
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", AT_EXIT], cwd=tmp_path, env=environment, capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    (read,) = read_all(tmp_path)
+    assert image_steps(read, "analysis/x") == [*range(5)]
 
 
 def test_tensorboard(plots, tmp_path):

@@ -132,6 +132,107 @@ def test_a_shared_run_loses_no_rows_of_other_code(tmp_path):
     assert read.axes["late"] == "sightglass/step"
 
 
+def shared_run(tmp_path, name="shared"):
+    run = wandb.init(name=name, dir=str(tmp_path), mode="offline")
+    return run, WandB.shared(run)
+
+
+def test_a_flush_logs_the_rows_of_one_name_where_no_other_code_sets_steps(tmp_path):
+    run, sink = shared_run(tmp_path)
+    with run:
+        for step in range(4):
+            sink.write([record("late", step, -step)])
+        sink.flush()
+        assert run.step == 3  # the last one is in the open row, which other values may join
+        run.log({"loss": 1.0})
+        run.log({"loss": 2.0})
+    (read,) = read_all(tmp_path)
+    assert read.series("late", "sightglass/step") == [(step, -step) for step in range(4)]
+    assert [row["loss"] for row in read.rows if "loss" in row] == [1.0, 2.0]
+
+
+def test_a_flush_costs_no_row_of_other_code_that_sets_steps_and_the_end_logs_what_waits(tmp_path):
+    run, sink = shared_run(tmp_path)
+    with run:
+        for step in range(4):
+            run.log({"loss": step}, step=step)
+            sink.write([record("late", 10 * step + i, i) for i in range(3)])
+            sink.flush()
+            run.log({"accuracy": step}, step=step)
+    (read,) = read_all(tmp_path)
+    assert [(row["loss"], row["accuracy"]) for row in read.rows if "loss" in row] == [(i, i) for i in range(4)]
+    assert read.series("late", "sightglass/step") == [(10 * step + i, i) for step in range(4) for i in range(3)]
+
+
+@pytest.mark.parametrize("hook", ["hook", "wrapped"])
+@pytest.mark.parametrize("end", ["method", "function", "with", "error"])
+def test_however_a_run_ends_it_takes_what_waits_first(tmp_path, monkeypatch, hook, end):
+    from wandb.sdk import wandb_run
+
+    if hook == "wrapped":
+        monkeypatch.delattr(wandb_run, "TeardownHook")  # W&B's hook is private, and may go
+    run, sink = shared_run(tmp_path)
+    sink.write([record("late", step, -step) for step in range(3)])
+    if end == "method":
+        run.finish()
+    elif end == "function":
+        wandb.finish()
+    elif end == "with":
+        with run:
+            pass
+    else:
+        with pytest.raises(KeyError), run:
+            raise KeyError("in the training")
+    assert sink.ended
+    sink.flush()
+    (read,) = read_all(tmp_path)
+    assert read.series("late", "sightglass/step") == [(step, -step) for step in range(3)]
+
+
+def test_a_run_waits_for_the_queues_that_still_write_to_it(tmp_path):
+    run, sink = shared_run(tmp_path)
+
+    class Late:
+        def wait(self, timeout_s):
+            sink.write([record("late", 5, 1.0)])
+            return True
+
+    queue = Late()
+    sink.used_by(queue)
+    run.finish()
+    (read,) = read_all(tmp_path)
+    assert read.series("late", "sightglass/step") == [(5, 1.0)]
+
+
+def test_a_finished_run_is_refused_at_once_and_the_next_one_has_a_sink_of_its_own(tmp_path):
+    run, sink = shared_run(tmp_path, "first")
+    run.finish()
+    with pytest.raises(StorageError, match=r"^W&B run 'first' has finished: plot and log before wandb.finish\(\)"):
+        sink.write([record("late", 0, 1.0)])
+    second, other = shared_run(tmp_path, "second")
+    with second:
+        assert other is not sink
+        other.write([record("late", 1, 1.0)])
+    assert [(read.name, read.series("late", "sightglass/step")) for read in read_all(tmp_path)] == [
+        ("first", []),
+        ("second", [(1, 1.0)]),
+    ]
+
+
+def test_rows_that_a_finished_run_did_not_take_are_named_and_counted(tmp_path):
+    """Where the hook was lost: W&B would be asked for its step, and answer after half a minute."""
+    run, sink = shared_run(tmp_path, "r")
+    run.log({"loss": 0}, step=0)
+    sink.write([record("late", step, -step) for step in range(3)])
+    sink.flush()
+    run._teardown_hooks.clear()
+    run.finish()
+    why = r"2 lost: W&B run 'r' has finished before it got 'late': flush before wandb.finish\(\)"
+    with pytest.warns(RuntimeWarning, match="has finished before"), pytest.raises(StorageError, match=why):
+        sink.close()
+    assert sink.statistics().n_lost == 2
+
+
 def test_without_a_run_it_says_what_to_do():
     with pytest.raises(StorageError, match=r"No W&B run is active: call wandb.init\(\) first"):
         WandB()

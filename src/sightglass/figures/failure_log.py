@@ -49,8 +49,8 @@ class FailureLog:
         if not errors or self.on_error == "ignore":
             return
         if self.on_error == "raise":
-            figures = ", ".join(dict.fromkeys(repr(error.figure) for error in errors))
-            raise FigureErrors(f"{len(errors)} could not be drawn or delivered: {figures:.300}", errors)
+            what = dict.fromkeys(repr(error.figure) if error.figure else str(error.args[0]) for error in errors)
+            raise FigureErrors(f"{len(errors)} could not be drawn or delivered: {', '.join(what):.300}", errors)
         for error in errors:
             with contextlib.suppress(Warning):  # with warnings as errors, the other figures must not be lost
                 warnings.warn(str(error.args[0]), RuntimeWarning, stacklevel=4)

@@ -200,7 +200,9 @@ class Plotter:
             Record(tag=str(tag), index=0, step=at, wall_time=wall_time, value=to_host(value))
             for tag, value in data.items()
         ]
-        for sink in self._current_sinks():
+        sinks = self._current_sinks()
+        self._queue.use(sinks)
+        for sink in sinks:
             try:
                 sink.write(records)
             except Exception as error:  # noqa: BLE001  a sink's failure must not cost the other sinks their values

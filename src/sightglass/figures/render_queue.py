@@ -23,7 +23,7 @@ import threading
 import time
 import warnings
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any, Final, Literal
 
 import msgspec
@@ -38,7 +38,7 @@ from .failure_log import FailureLog, OnError
 from .in_process import InlineRenderer, ThreadRenderer
 from .messages import DrawFigure, DrawFinished, Failure, failure_of, figure_error, plain
 from .render_job import FigureStatistics, Renderer, RenderJob, RenderRequest, write_to_sinks
-from .sinks import FigureSink, RunSink
+from .sinks import EndingSink, FigureSink
 from .snapshot import Arena, PendingTransfer, Snapshot, start_transfer
 
 RendererKind = Literal["process", "thread", "inline"]
@@ -105,6 +105,13 @@ class RenderQueue:
             except (UnsendableError, MemoryError) as error:
                 self.failures.add(figure_error(failure_of(request.name, error), request.step))
         self.failures.report()
+
+    def use(self, sinks: Iterable[FigureSink]) -> None:
+        """Flush these sinks, too, from now on; those that may end before wait for this queue then."""
+        for sink in sinks:
+            self._sinks[id(sink)] = sink
+            if isinstance(sink, EndingSink):
+                sink.used_by(self)
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until every figure is drawn and passed on, and return whether it is; raises nothing."""
@@ -224,10 +231,7 @@ class RenderQueue:
         )  # fmt: skip
         self._jobs[message.id] = job
         self._n_bytes_used += size
-        for sink in request.sinks:
-            self._sinks[id(sink)] = sink
-            if isinstance(sink, RunSink):
-                sink.used_by(self)
+        self.use(request.sinks)
         if pending or self._transferring:
             self._transferring.append(job)
             self._transfers.wake()
@@ -356,9 +360,8 @@ class RenderQueue:
         if close and self._renderer is not None and not self._renderer.close(sinks_s):
             self._fail_late("the renderer has not ended in time; it continues, and writes files by itself")
         for sink in list(self._sinks.values()):
-            flush: Callable[[float], None] = getattr(sink, "push", sink.flush) if close else sink.flush
             try:
-                flush(sinks_s)
+                sink.flush(sinks_s)
             except (Exception, SystemExit) as error:  # noqa: BLE001  the others flush all the same
                 self.failures.add(FigureError(f"{type(sink).__name__}: {plain(error)}", kind=type(error).__name__))
         if close:

@@ -3,6 +3,9 @@
 A sink takes records and never waits. A figure is one record with a `core.values.Figure` and the step that it was
 submitted with, however late it comes. Sinks are chosen when a figure is submitted, so it does not go to the next run if
 it is drawn after the first one has ended.
+
+A run, or a W&B run, may end before the plotter is closed. Its sink knows the queues that write to it, and has the end
+wait for them; afterwards it refuses figures at once.
 """
 
 from __future__ import annotations
@@ -16,12 +19,13 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Final, Protocol
+from typing import IO, Final, Protocol, runtime_checkable
 
 from sightglass.core import current_run
 from sightglass.core.clock import SystemClock
 from sightglass.core.errors import StorageError, UnsendableError
 from sightglass.core.record import Record
+from sightglass.storage.delivery_queue import Waits
 from sightglass.storage.foreign.tensorboard import encode_event, file_name
 from sightglass.storage.format.framing import frame
 from sightglass.storage.format.summary import TENSORBOARD_VERSION, encode_version
@@ -36,14 +40,15 @@ class FigureSink(Protocol):
         """Take records; must not wait. An exception is reported as a failure of the figure."""
 
     def flush(self, timeout_s: float, /) -> None:
-        """Wait until every record has reached its destination."""
+        """Wait until every record has reached its destination; must return at once if that has ended."""
 
 
-class Waits(Protocol):
-    """Delivers figures, and can be waited for."""
+@runtime_checkable
+class EndingSink(FigureSink, Protocol):
+    """A sink that may end before the queues that write to it, and waits for them then."""
 
-    def wait(self, timeout_s: float | None, /) -> bool:
-        """Wait until every figure is delivered, and return whether it is."""
+    def used_by(self, queue: Waits, /) -> None:
+        """Remember a queue that may still write records."""
 
 
 class RunSink:

@@ -14,7 +14,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from sightglass.core.errors import StorageError
 from sightglass.core.threads import UNTIL_WOKEN, Worker
@@ -24,6 +24,13 @@ T = TypeVar("T")
 MAX_WAITING: Final = 200_000  # minutes of a fast training's records, while a sink hangs
 MAX_WAITING_BYTES: Final = 256 * 2**20
 BREATH_ITEMS: Final = 32  # a delivery takes about 10 us, so the training waits at most a third of a millisecond
+
+
+class Waits(Protocol):
+    """Delivers something, and can be waited for."""
+
+    def wait(self, timeout_s: float | None, /) -> bool:
+        """Wait until everything is delivered, and return whether it is; raises nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +100,7 @@ class DeliveryQueue(Generic[T]):
                 self._n_bytes_put += n_bytes
                 self._used = True
         if full or self._closed:
-            self._lose("the queue is closed" if self._closed else "the queue is full", n=1)
+            self.lose("the queue is closed" if self._closed else "the queue is full", n=1)
         elif self._asleep:
             self._asleep = False
             self._worker.wake()
@@ -122,6 +129,26 @@ class DeliveryQueue(Generic[T]):
             self._try(self._end)
         self._check(finished, timeout_s)
 
+    def lose(self, why: str, *, n: int) -> None:
+        """Count items as lost, and report why.
+
+        Args:
+            why: The reason, for warnings and errors.
+            n: How many are lost.
+        """
+        with self._worker.lock:
+            self._n_lost += n
+            self._last_error = self._failure = why
+            first, self._warned = not self._warned, True
+        if first:
+            with contextlib.suppress(Warning):  # with warnings as errors, no further items may be lost
+                warnings.warn(
+                    f"{self._name}: not all records can be written: {why}; further errors are counted, and raised "
+                    "by flush() and close()",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
+
     def statistics(self) -> DeliveryStatistics:
         """Return the counts so far."""
         return DeliveryStatistics(
@@ -143,7 +170,7 @@ class DeliveryQueue(Generic[T]):
                 self._deliver(item)
                 self._n_delivered += 1
             except Exception as error:  # noqa: BLE001  no exception of a sink may end the thread
-                self._lose(_message(error), n=1)
+                self.lose(_message(error), n=1)
             self._n_bytes_taken += n_bytes
         if settling:
             self._try(self._settle)
@@ -159,21 +186,7 @@ class DeliveryQueue(Generic[T]):
         try:
             function()
         except Exception as error:  # noqa: BLE001  as above
-            self._lose(_message(error), n=0)
-
-    def _lose(self, why: str, *, n: int) -> None:
-        with self._worker.lock:
-            self._n_lost += n
-            self._last_error = self._failure = why
-            first, self._warned = not self._warned, True
-        if first:
-            with contextlib.suppress(Warning):  # with warnings as errors, no further items may be lost
-                warnings.warn(
-                    f"{self._name}: not all records can be written: {why}; further errors are counted, and raised "
-                    "by flush() and close()",
-                    RuntimeWarning,
-                    stacklevel=4,
-                )
+            self.lose(_message(error), n=0)
 
     def _check(self, finished: bool, timeout_s: float) -> None:
         why, self._failure = self._failure, ""

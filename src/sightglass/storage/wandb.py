@@ -3,9 +3,12 @@
 * The sink holds the run object; `wandb.log` would write to whatever run is current by then.
 * Rows are logged without `step=`, because W&B silently drops a row whose step is lower than the newest. Steps are
   columns of the row instead, and `define_metric` makes "step" the x axis of every tag, so late records appear, too.
-* In a run that other code logs to (`alone=False`) the sink never advances the run's step: its rows join the open row
-  (`commit=False`). A row that would overwrite values of the open row waits until the other code has advanced the step,
-  or until the sink is closed. Its steps are columns named `sightglass/step` and so on, which no other code writes.
+* In a run that other code logs to (`alone=False`) its rows join the open row (`commit=False`), and its steps are
+  columns named `sightglass/step` and so on, which no other code writes. A row that would overwrite values of the open
+  row waits until W&B's step has advanced. The sink advances it only where no row of the other code can be lost: in
+  `flush`, unless the other code passes `step=`, and before the run ends.
+* Before W&B ends the run, in whatever way, the sink waits for those that still write to it, and logs what is left.
+  Afterwards it refuses records at once.
 * Everything happens on a thread of its own (`DeliveryQueue`). W&B writes its own files late, so a killed process loses
   the history of an offline run; a run directory does not.
 """
@@ -15,10 +18,11 @@ from __future__ import annotations
 import atexit
 import io
 import math
+import os
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -30,7 +34,7 @@ from sightglass.storage.foreign.event_encoding import leaves
 from sightglass.storage.format.png import encode_png
 
 from .align import Moment, moments
-from .delivery_queue import DeliveryQueue, DeliveryStatistics
+from .delivery_queue import DeliveryQueue, DeliveryStatistics, Waits
 
 STEP: Final = "step"
 SHARED: Final = "sightglass/"
@@ -63,9 +67,12 @@ class WandB:
         self.run = run
         self._alone = alone
         self._finishes = False
-        self._pushing = False
+        self._pid = os.getpid()
+        self._users: weakref.WeakSet[Waits] = weakref.WeakSet()
+        self._failure: StorageError | None = None
         self._prefix = "" if alone else SHARED
         self._tags: set[str] = set()
+        self._axes: set[str] = set()
         self._held: deque[dict[str, Any]] = deque()
         self._open_row: dict[str, Any] = {}
         self._open_step = -1
@@ -73,6 +80,7 @@ class WandB:
             "W&B", self._deliver, settle=self._settle, end=self._end
         )
         atexit.register(self._at_exit)  # registered after W&B's own, so it runs before W&B ends its runs
+        _before_finish(run, self._finish_first)
 
     @classmethod
     def begin(cls, **options: Any) -> WandB:
@@ -96,25 +104,40 @@ class WandB:
             sink = _shared[run] = cls(run)
         return sink
 
-    def push(self, timeout_s: float = TIMEOUT_S) -> None:
-        """Flush, and log the rows that wait for the open row, too. Errors as in `flush`."""
-        self._pushing = True
-        self.flush(timeout_s)
+    @property
+    def ended(self) -> bool:
+        """Whether the sink, or the W&B run, takes no more records."""
+        return self._queue.closed or bool(getattr(self.run, "_is_finished", False))
+
+    def used_by(self, queue: Waits) -> None:
+        """Remember a queue that may still write records; the W&B run waits for it before it ends."""
+        self._users.add(queue)
 
     def write(self, records: Sequence[Record]) -> None:
         """Queue records to be written; never waits.
 
         Args:
             records: Consecutive records of the same steps become one row. Their values must not be changed after this.
+
+        Raises:
+            StorageError: The W&B run has finished, or the sink is closed.
         """
+        if self.ended:
+            raise StorageError(f"{self._ended_run()}: plot and log before wandb.finish(), or in a new W&B run")
         self._queue.put(records, sum(n_bytes(record.value) for record in records))
 
     def flush(self, timeout_s: float = TIMEOUT_S) -> None:
-        """Wait until W&B has all records, except those of rows that wait for the open row.
+        """Wait until W&B has all records.
+
+        If other code passes `step=` to W&B, rows that would overwrite values of the open row stay here: they are logged
+        when the step has advanced, or before the run ends.
 
         Raises:
             StorageError: W&B has not taken them in time, or some could not be written.
         """
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
         self._queue.flush(timeout_s)
 
     def close(self, timeout_s: float = TIMEOUT_S) -> None:
@@ -138,6 +161,7 @@ class WandB:
 
     def _row(self, moment: Moment, problems: list[str]) -> dict[str, Any]:
         steps = {self._prefix + name: number(at) for name, at in {STEP: moment.step, **moment.steps}.items()}
+        self._axes |= steps.keys()
         values: dict[str, Any] = {}
         for tag, value in leaves(moment.values):
             try:
@@ -154,9 +178,13 @@ class WandB:
 
     def _advance(self) -> None:
         """Log the rows that can be logged."""
+        self._give_up_if_ended()
         while self._held and (self._alone or self._fits(self._held[0])):
             row = self._held.popleft()
-            self.run.log(row, commit=self._alone)
+            try:
+                self.run.log(row, commit=self._alone)
+            except Exception as error:
+                raise StorageError(f"{self._tags_of([row])}: {type(error).__name__}: {error}") from error
             if not self._alone:
                 self._open_row |= row
                 self._open_step = self.run.step  # read after the row, which is in this step or an earlier one
@@ -172,8 +200,7 @@ class WandB:
 
     def _settle(self) -> None:
         self._advance()
-        if self._pushing:
-            self._pushing = False
+        if not _sets_steps(self.run):
             self._commit_waiting()
 
     def _commit_waiting(self) -> None:
@@ -187,9 +214,42 @@ class WandB:
         try:
             self._advance()
             self._commit_waiting()
-        finally:
-            if self._finishes:
-                self.run.finish()
+        except Exception as error:  # noqa: BLE001  whatever W&B raises, the rows that are left are lost
+            refused = isinstance(error, StorageError)  # the row that it names is not among those left
+            rest = f"; also lost: {self._tags_of(self._held)}" if self._held else ""
+            self._queue.lose(f"{error}{rest}", n=len(self._held) + refused)
+            self._held.clear()
+        if self._finishes:
+            self.run.finish()
+
+    def _give_up_if_ended(self) -> None:
+        """Count the rows that wait as lost if the run has finished; asking W&B would take half a minute."""
+        if self._held and getattr(self.run, "_is_finished", False):
+            why = f"{self._ended_run()} before it got {self._tags_of(self._held)}: flush before wandb.finish()"
+            self._queue.lose(why, n=len(self._held))
+            self._held.clear()
+
+    # When the run or the process ends
+
+    def _finish_first(self) -> None:
+        """Take what is still to come, and log all of it: W&B is about to finish the run."""
+        if self._queue.closed or self._pid != os.getpid():
+            return
+        for queue in list(self._users):
+            queue.wait(None)
+        self._finishes = False
+        try:
+            self.close()
+        except StorageError as error:
+            self._failure = error  # for the next `flush`: an exception here would keep W&B from finishing
+        _shared.pop(self.run, None)
+
+    def _ended_run(self) -> str:
+        return f"W&B run {self.run.name or self.run.id!r} has finished"
+
+    def _tags_of(self, rows: Iterable[Mapping[str, Any]]) -> str:
+        tags = dict.fromkeys(tag for row in rows for tag in row if tag not in self._axes)
+        return ", ".join(map(repr, tags))
 
     def _at_exit(self) -> None:
         try:
@@ -209,6 +269,37 @@ def load() -> Any:
     except ImportError:
         raise MissingExtraError("wandb", extra="wandb", purpose="Logging to Weights & Biases") from None
     return wandb
+
+
+def _before_finish(run: Any, call: Callable[[], None]) -> None:
+    """Have a function called when a W&B run is about to finish, while it still takes rows.
+
+    W&B's hook for this is private, and its setter replaces the hooks of others; so append, or wrap what ends the run.
+    """
+    try:
+        from wandb.sdk.wandb_run import TeardownHook, TeardownStage
+
+        run._teardown_hooks.append(TeardownHook(call, TeardownStage.EARLY))
+    except (ImportError, AttributeError, TypeError):
+        name = "_finish" if hasattr(run, "_finish") else "finish"  # the end of a `with` block calls `_finish`
+        finish = getattr(run, name)
+
+        def finish_after(*arguments: Any, **options: Any) -> Any:
+            call()
+            return finish(*arguments, **options)
+
+        setattr(run, name, finish_after)
+
+
+def _sets_steps(run: Any) -> bool:
+    """Return whether any code has passed `step=` to a W&B run, which W&B notes for its own statistics.
+
+    Rows of a lower step than the run's are dropped by W&B. So if this is unknown, expect it.
+    """
+    try:
+        return bool(run._telemetry_obj.feature.set_step_log)
+    except AttributeError:
+        return True
 
 
 def _same(one: object, other: object) -> bool:
