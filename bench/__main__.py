@@ -9,6 +9,7 @@ import sys
 import tempfile
 
 from bench import speed
+from bench.row import Row
 
 CLAIMS = (
     "observe", "log", "compaction", "clients", "latency", "arrays", "read", "folders", "slices", "foreign",
@@ -26,15 +27,12 @@ def main(names: list[str]) -> int:
         print(f"Unknown: {', '.join(unknown)}. Known: {', '.join(known)}", file=sys.stderr)
         return 2
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; {speed.index()}")
-    print(f"{'':54}{'measured':>12}{'target':>10}")
+    print(f"{'':54}{'measured':>12}{'target':>10}{'  interval':>10}")
     with tempfile.TemporaryDirectory(prefix="sgb", dir="/tmp" if os.name == "posix" else None) as folder:
         os.environ["SIGHTGLASS_RUNTIME_DIR"] = folder
         for name in names or CLAIMS:
-            for what, value, unit, target in importlib.import_module(f"bench.{name}").measure():
-                limit = "" if target is None else f"<= {target:g}"
-                over = "  over" if target is not None and value > target else ""
-                shown = f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-                print(f"{what:<54}{shown:>9} {unit:<2}{limit:>10}{over}", flush=True)
+            for row in importlib.import_module(f"bench.{name}").measure():
+                print(Row(*row), flush=True)
     return 0
 
 

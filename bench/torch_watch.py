@@ -1,36 +1,67 @@
-"""What watching a small convolutional network costs a step on the processor: idle, gradient norms, a histogram.
+"""What watching a small convolutional network costs a step on the processor: nobody asks, and four queries.
 
-Each row is a ratio of steps of the same run: steps with and without are taken in turn, and the least time of each
-counts, with PyTorch on one thread; the client is another process. The step's time is what it takes by the clock. The
-processor's, of all threads of the process, is told besides: it holds what the thread does that talks to clients, on
-another core. There is no accelerator here: that nothing waits for one is not measured.
+How it is measured:
+
+1. One process trains one model, so that data, memory and caches are the same with and without. Steps with and without
+   take turns in blocks, ABBA. Before each block `watch` is called or taken back; without it there is no hook, global
+   ones included, and the steps announce an event that nobody asks for. The first step of a block is left out: hooks are
+   set and removed there. A client in another process asks all the time.
+2. Each step counts in multiples of the bare steps of its group of four blocks. Medians are compared: that of the steps
+   that were answered and that of the steps that were thinned, each with its share. Intervals are from resampled groups.
+3. The budget is filled by the time of the steps without, too, so the run has a fraction of it: what is shown is what a
+   run with the default budget pays. Its credit for short bursts is spent beforehand.
+4. PyTorch works on one thread. "Thread" is the processor time of the thread that trains, "clock" is what passes on the
+   wall, and "process" the processor time of all threads, such as the one that sends.
+5. Where the time of an answered event goes is sampled by a timer in a run of its own.
+
+There is no accelerator here: that nothing waits for one is not measured. `SIGHTGLASS_BENCH_STEPS` shortens it.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch import nn
 
 import sightglass as sg
 import sightglass.torch as sgt
+from bench.row import Row
+from bench.sampling import Sampler
+from sightglass.training.run import wiring
+from sightglass.training.subscription import Subscription
 
-BATCH = 32
-N_STEPS = 2
-N_ROUNDS = 61
+N_STEPS = int(os.environ.get("SIGHTGLASS_BENCH_STEPS", "2000"))
+LEAST_STEP_S = 0.025
+BLOCK = 4  # short against whatever else the machine does, long against the step that is left out
+N_WARM = 30
+N_PROFILED = 200
+N_RESAMPLED = 400
+BATCHES = (32, 48, 64, 96, 128, 192, 256)
 LAYER = "3.2"
-"""The last convolution's, 131,072 values at each step."""
+BUDGET = inspect.signature(sg.init).parameters["budget"].default
+BARE, ANSWERED, THINNED = range(3)
+CLOCKS = ("clock", "thread", "process")
+
+NORMS = "batch.grads.map(lambda name, g: g.norm())"
+QUERIES = (
+    ("norms of all gradients", NORMS, 3.0),
+    ("histogram of one layer's activations", f"batch.activations['{LAYER}'].histogram(64)", 3.0),
+    ("means of all activations", "batch.activations.map(lambda name, a: a.mean())", 3.0),
+    ("histograms of all gradients", "batch.grads.map(lambda name, g: g.histogram(64))", 5.0),
+)
 
 
 class Net(nn.Sequential):
-    """Four convolutions and a classifier, about 150,000 parameters."""
+    """Four convolutions and a classifier, about 66,000 parameters in 18 tensors."""
 
     def __init__(self) -> None:
         sizes = ((3, 32), (32, 32), (32, 64), (64, 64))
@@ -40,42 +71,49 @@ class Net(nn.Sequential):
 
 
 class Loop:
-    """A training loop, whose run may be asked."""
+    """A training loop that can be watched and left alone at any step."""
 
-    def __init__(self, folder: str, *, watched: bool = False) -> None:
+    def __init__(self, batch: int) -> None:
         torch.manual_seed(0)
         self.model = Net()
         self.opt = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
-        self.x, self.y = torch.randn(BATCH, 3, 32, 32), torch.randint(0, 10, (BATCH,))
-        self.run = sg.init("bench", dir=folder, budget=None)
-        self.watched = sgt.watch(self.model, self.run, optimizer=self.opt) if watched else None
+        self.x, self.y = torch.randn(batch, 3, 32, 32), torch.randint(0, 10, (batch,))
+        self.run: sg.Run | None = None
+        self.watched: sgt.Watched | None = None
 
     def step(self) -> None:
-        """Take a step of training, and announce it."""
+        """Take a step of training, and announce it; as another event than the one that is asked, if not watched."""
         self.opt.zero_grad()
         loss = nn.functional.cross_entropy(self.model(self.x), self.y)
         loss.backward()
         self.opt.step()
-        self.run.observe("batch", loss=loss)
+        if self.run is not None:
+            self.run.observe("bare" if self.watched is None else "batch", loss=loss)
 
-    def time(self) -> tuple[float, float]:
-        """Return the time of a few steps, in seconds: by the clock, and the processor's."""
-        started_s, worked_s = time.perf_counter(), time.process_time()
-        for _ in range(N_STEPS):
-            self.step()
-        return time.perf_counter() - started_s, time.process_time() - worked_s
+    def watch(self, *, on: bool) -> None:
+        """Watch the model, or leave it alone."""
+        if self.watched is not None:
+            self.watched.close()
+        self.watched = sgt.watch(self.model, self.run, optimizer=self.opt) if on else None
+
+    def timed(self) -> list[float]:
+        """Take a step, and return its seconds by `CLOCKS`."""
+        before = time.perf_counter(), time.thread_time(), time.process_time()
+        self.step()
+        after = time.perf_counter(), time.thread_time(), time.process_time()
+        return [b - a for a, b in zip(before, after, strict=True)]
 
 
-def more(loop: Loop, plain: Loop) -> tuple[float, float]:
-    """Return what the steps of a loop take more than those of the other, in percent: by the clock, the processor's."""
-    times_s: dict[int, list[tuple[float, float]]] = {id(loop): [], id(plain): []}
-    for i in range(N_ROUNDS):
-        for one in (loop, plain) if i % 2 else (plain, loop):  # the first one may meet other caches than the second
-            times_s[id(one)].append(one.time())
-    (clock_s, worked_s), (plain_s, plain_worked_s) = (
-        map(min, zip(*times_s[id(one)], strict=True)) for one in (loop, plain)
-    )
-    return 100.0 * (clock_s / plain_s - 1.0), 100.0 * (worked_s / plain_worked_s - 1.0)
+@contextmanager
+def running(loop: Loop, folder: str, *, budget: float | None) -> Iterator[sg.Run]:
+    """Give a loop a run."""
+    loop.run = sg.init("bench", dir=folder, budget=budget)
+    try:
+        yield loop.run
+    finally:
+        loop.watch(on=False)
+        loop.run.close()
+        loop.run = None
 
 
 ASK = """
@@ -86,38 +124,131 @@ with sg.connect(sys.argv[1]) as run:
 """
 
 
-def asked(loop: Loop, plain: Loop, query: sg.Query) -> tuple[float, float]:
-    """Return what the steps of a loop take more while a client asks, from another process, in percent."""
-    client = subprocess.Popen([sys.executable, "-c", ASK, loop.run.id, str(query)], stdout=subprocess.PIPE)
+@contextmanager
+def asked(loop: Loop, run: sg.Run, query: str) -> Iterator[Subscription]:
+    """Let a client in another process ask, and take steps until it is answered."""
+    client = subprocess.Popen([sys.executable, "-c", ASK, run.id, query], stdout=subprocess.PIPE)
     try:
         assert client.stdout is not None
         os.set_blocking(client.stdout.fileno(), False)
+        loop.watch(on=True)
         while not client.stdout.read():
             loop.step()
-        return more(loop, plain)
+        (subscription,) = wiring(run).telemetry.subscriptions.source("batch").subscriptions
+        yield subscription
     finally:
         client.kill()
         client.wait()
 
 
-def measure() -> Iterator[tuple[str, float, str, float | None]]:
+class Turns:
+    """The seconds of steps with and without, which took turns.
+
+    Attributes:
+        kinds: For each group of four blocks, the kind of each step: `BARE`, `ANSWERED` or `THINNED`.
+        times_s: For each group, the seconds of each step, by `CLOCKS`.
+    """
+
+    def __init__(self, loop: Loop, subscription: Subscription | None, *, watch: bool) -> None:
+        kinds, times_s = [], []
+        for _ in range(max(2, N_STEPS // (4 * BLOCK))):
+            group: list[tuple[int, list[float]]] = []
+            for on in (True, False, False, True):
+                loop.watch(on=on and watch)
+                loop.step()
+                for _ in range(BLOCK):
+                    n_thinned = subscription.n_skipped if subscription else 0
+                    took_s = loop.timed()
+                    is_thinned = subscription is not None and subscription.n_skipped > n_thinned
+                    group.append(((THINNED if is_thinned else ANSWERED) if on else BARE, took_s))
+            kinds.append([kind for kind, _ in group])
+            times_s.append([took_s for _, took_s in group])
+        self.kinds, self.times_s = np.array(kinds), np.array(times_s)
+        self.n_answered, self.n_thinned = (int((self.kinds == kind).sum()) for kind in (ANSWERED, THINNED))
+
+    def more(self, clock: str) -> tuple[float, tuple[float, float]]:
+        """Return what steps with take more than those without, in percent, and its interval."""
+        times_s = self.times_s[:, :, CLOCKS.index(clock)]
+        bare_s = np.median(np.where(self.kinds == BARE, times_s, np.nan)[:, BLOCK : 3 * BLOCK], axis=1)
+        relative, rng = times_s / bare_s[:, None], np.random.default_rng(0)
+        n = len(relative)
+        drawn = [_more(self.kinds[rows], relative[rows]) for rows in rng.integers(0, n, (N_RESAMPLED, n))]
+        low, high = np.quantile(drawn, (0.025, 0.975))
+        return _more(self.kinds, relative), (float(low), float(high))
+
+
+def _more(kinds: np.ndarray, relative: np.ndarray) -> float:
+    bare, answered, thinned = (relative[kinds == kind] for kind in (BARE, ANSWERED, THINNED))
+    parts = [(len(part), np.median(part)) for part in (answered, thinned) if len(part)]
+    return 100.0 * float(sum(n * m for n, m in parts) / sum(n for n, _ in parts) / np.median(bare) - 1.0)
+
+
+def measure() -> Iterator[Row]:
     """Yield the rows."""
     torch.set_num_threads(1)
+    loop = suitable()
     with tempfile.TemporaryDirectory() as folder:
-        plain, again, watched = Loop(folder), Loop(folder), Loop(folder, watched=True)
-        for loop in (plain, again, watched):
-            loop.time()
-        yield "a step, unwatched", statistics.median(plain.time()[0] for _ in range(9)) / N_STEPS * 1e3, "ms", None
-        yield "unwatched against unwatched: the noise", more(again, plain)[0], "%", None
-        yield "watched, nobody asks: hooks", float(watched.watched.n_hooks if watched.watched else 0), "", 0.0
-        yield "watched, nobody asks: more than unwatched", more(watched, plain)[0], "%", 1.0
-        norms = sg.on("batch").map(lambda b: b.grads.map(lambda name, g: g.norm()))
-        clock, worked = asked(watched, plain, norms)
-        yield "norms of all gradients: more than unwatched", clock, "%", 3.0
-        yield "the same, of all threads' processor time", worked, "%", None
-        bins = sg.on("batch").map(lambda b: b.activations[LAYER].histogram(64))
-        clock, worked = asked(watched, plain, bins)
-        yield "histogram of a layer's activations: more", clock, "%", 3.0
-        yield "the same, of all threads' processor time", worked, "%", None
-        for loop in (plain, again, watched):
-            loop.run.close()
+        yield Row("a step, unwatched", 1e3 * _median_s(loop), "ms")
+        with running(loop, folder, budget=BUDGET / 2) as run:
+            yield from _rows("unwatched against unwatched: the noise", Turns(loop, None, watch=False))
+            loop.watch(on=True)
+            loop.step()
+            assert loop.watched is not None
+            yield Row("watched, nobody asks: hooks", float(loop.watched.n_hooks), "", 0.0)
+            yield from _rows("watched, nobody asks", Turns(loop, None, watch=True), 1.0)
+        for what, query, target in QUERIES:
+            with running(loop, folder, budget=BUDGET / 2) as run, asked(loop, run, query) as subscription:
+                spend_credit(run)
+                for _ in range(N_WARM):
+                    loop.step()
+                turns = Turns(loop, subscription, watch=True)
+            yield from _rows(f"{what}, budget {100 * BUDGET:g} %", turns, target)
+            n_events = turns.n_answered + turns.n_thinned
+            yield Row(f"  thinned: {turns.n_thinned:,} of {n_events:,} events", 100 * turns.n_thinned / n_events, "%")
+        for what, query, _ in QUERIES:
+            yield from profile(loop, folder, what, query)
+        yield Row("load while this was measured", os.getloadavg()[0], "")
+
+
+def suitable() -> Loop:
+    """Return a loop whose step takes at least `LEAST_STEP_S` here."""
+    for batch in BATCHES:
+        loop = Loop(batch)
+        loop.step()
+        if _median_s(loop) >= LEAST_STEP_S:
+            break
+    return loop
+
+
+def _median_s(loop: Loop) -> float:
+    return float(np.median([loop.timed()[1] for _ in range(9)]))
+
+
+def spend_credit(run: sg.Run) -> None:
+    """Take from the budget what it grants short bursts, as if the run had been asked for some minutes."""
+    budget = wiring(run).telemetry.budget
+    for account in budget._accounts or ():
+        account._credit_s = 0.0
+
+
+def _rows(what: str, turns: Turns, target: float | None = None) -> Iterator[Row]:
+    value, interval = turns.more("thread")
+    yield Row(f"{what}: thread", value, "%", target, interval)
+    value, interval = turns.more("clock")
+    yield Row("  by the clock", value, "%", target, interval)
+    value, interval = turns.more("process")
+    yield Row("  all threads of the process", value, "%", None, interval)
+
+
+def profile(loop: Loop, folder: str, what: str, query: str) -> Iterator[Row]:
+    """Yield where the time of an answered event goes, in microseconds of the training thread."""
+    with running(loop, folder, budget=None) as run, asked(loop, run, query):
+        for _ in range(N_WARM):
+            loop.step()
+        sampler = Sampler()
+        with sampler:
+            for _ in range(N_PROFILED):
+                loop.step()
+    yield Row(f"one event of {what}", 1e6 * sum(sampler.seconds.values()) / N_PROFILED, "us")
+    for phase, seconds in sampler.seconds.items():
+        yield Row(f"  {phase}", 1e6 * seconds / N_PROFILED, "us")

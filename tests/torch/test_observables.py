@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from sightglass.torch.observables import inner, parameters
+from sightglass.core.errors import RefusedQueryError
+from sightglass.torch.observables import KnownParameters, inner, local, parameters
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit, by PyTorch itself
 
@@ -33,3 +34,43 @@ def test_names_are_those_of_the_module_inside_wrappers():
     assert list(parameters(inner(torch.compile(model)))) == wanted
     model[0] = torch.compile(model[0])
     assert list(parameters(model)) == wanted
+
+
+def test_known_parameters_follow_the_module():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 2)), nn.Identity())
+    known = KnownParameters(model)
+
+    def is_right():
+        wanted = dict(model.named_parameters(remove_duplicate=False))
+        found = known.named()
+        return list(found) == list(wanted) and all(found[name] is wanted[name] for name in wanted)
+
+    assert is_right()
+    assert known.named() is known.named()
+    model[1][0] = nn.Linear(4, 3)  # another head
+    assert is_right()
+    model[0].bias = None
+    assert is_right()
+    model[0].weight = nn.Parameter(torch.zeros(4, 4))
+    assert is_right()
+    model[2].extra = nn.Linear(1, 1)
+    assert is_right()
+    del model[1]
+    assert is_right()
+
+
+def test_known_parameters_of_lazy_and_scripted_modules():
+    model = nn.Sequential(nn.LazyLinear(3), torch.jit.trace(nn.Linear(3, 3), torch.zeros(1, 3)))
+    known = KnownParameters(model)
+    assert list(known.named()) == ["1.weight", "1.bias"]
+    model(torch.zeros(1, 2))
+    assert list(known.named()) == ["0.weight", "0.bias", "1.weight", "1.bias"]
+
+
+def test_memory_that_is_freed_is_refused():
+    weight = nn.Parameter(torch.ones(4))
+    assert local(weight).sum() == 4
+    weight.untyped_storage().resize_(0)
+    with pytest.raises(RefusedQueryError, match="freed at the moment"):
+        local(weight)
+    assert local(torch.ones(0)).numel() == 0

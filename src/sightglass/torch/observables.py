@@ -8,14 +8,16 @@ reading all of it would make the processes wait for each other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import is_
 from typing import Any, Final
 
 import torch
 
-from sightglass.core.errors import AbsentError
+from sightglass.core.errors import AbsentError, RefusedQueryError
 
 COMPILED: Final = "_orig_mod"
 WRAPPERS: Final = (COMPILED, "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+COMMON: Final = frozenset({torch.Tensor, torch.nn.Parameter})
 NUMBERS: Final = (bool, int, float, str)
 
 
@@ -47,28 +49,62 @@ def is_made(tensor: torch.Tensor) -> bool:
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor without its graph; of a distributed tensor, this process's shard."""
-    tensor = tensor.detach()
-    piece = getattr(tensor, "to_local", None)  # torch.distributed.tensor.DTensor, wherever it lives
-    return tensor if piece is None else piece()
+    """Return a tensor without its graph; of a distributed tensor, this process's shard.
+
+    Raises:
+        RefusedQueryError: The program has freed the tensor's memory, as FSDP does between uses.
+    """
+    if type(tensor) not in COMMON:
+        piece = getattr(tensor, "to_local", None)  # torch.distributed.tensor.DTensor, wherever it lives
+        tensor = tensor if piece is None else piece()
+    if tensor.layout is torch.strided and tensor.numel() and not tensor.untyped_storage().nbytes():
+        raise RefusedQueryError("The memory of this tensor is freed at the moment")
+    return tensor.detach() if tensor.requires_grad else tensor
 
 
 def parameters(module: torch.nn.Module | None) -> dict[str, torch.nn.Parameter]:
-    """Return a module's parameters by all their names, except parameters without a shape.
+    """Return a module's parameters by all their names, except parameters without a shape."""
+    return {} if module is None else KnownParameters(module).named()
 
-    It is called at each step that somebody asks about, and takes a third of the time of `named_parameters`.
+
+class KnownParameters:
+    """A module's parameters by all their names. They are looked up again only where the module has changed.
+
+    Looking them up takes as long as some small operators, and it is done at each step that somebody asks about.
     """
-    found: dict[str, torch.nn.Parameter] = {}
-    stack = [] if module is None else [("", module)]
-    while stack:
-        prefix, parent = stack.pop()
-        for name, parameter in parent._parameters.items():
-            if parameter is not None and is_made(parameter):
-                found[prefix + name] = parameter
-        for name, child in reversed([*parent._modules.items()]):
-            if child is not None:
-                stack.append((prefix if name in WRAPPERS else f"{prefix}{name}.", child))
-    return found
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module = module
+        self._named: dict[str, torch.nn.Parameter] = {}
+        self._dicts: list[dict[str, Any]] = []
+        self._places: tuple[list[dict[str, Any]], list[str], list[Any]] = ([], [], [])
+
+    def named(self) -> dict[str, torch.nn.Parameter]:
+        """Return the parameters, except those without a shape."""
+        if not self._dicts or not self._is_unchanged():
+            self._look_up()
+        return self._named
+
+    def _is_unchanged(self) -> bool:
+        dicts, names, values = self._places
+        return sum(map(len, self._dicts)) == len(names) and all(map(is_, map(dict.get, dicts, names), values))
+
+    def _look_up(self) -> None:
+        self._named, self._dicts = {}, []
+        stack = [("", self._module)]
+        while stack:
+            prefix, parent = stack.pop()
+            self._dicts += (parent._parameters, parent._modules)
+            for name, parameter in parent._parameters.items():
+                if parameter is not None and is_made(parameter):
+                    self._named[prefix + name] = parameter
+            for name, child in reversed([*parent._modules.items()]):
+                if child is not None:
+                    stack.append((prefix if name in WRAPPERS else f"{prefix}{name}.", child))
+        if not all(isinstance(one, dict) for one in self._dicts) or not all(map(is_made, self._module.parameters())):
+            self._dicts = []  # TorchScript makes new objects at each look; a lazy parameter changes its class
+        places = [(one, *item) for one in self._dicts for item in one.items()]
+        self._places = tuple(map(list, zip(*places, strict=True))) if places else ([], [], [])  # type: ignore[assignment]
 
 
 def modules(module: torch.nn.Module | None) -> dict[str, torch.nn.Module]:

@@ -20,7 +20,7 @@ import torch
 from sightglass.core.errors import RefusedError
 from sightglass.query.limits import MAX_RESULT_BYTES
 
-from .observables import held_parameters, is_made, local, parameters
+from .observables import KnownParameters, held_parameters, is_made, local, parameters
 from .precompute import PrecomputedPart
 
 GRADS: Final = "grads"
@@ -46,6 +46,7 @@ class OptimizerSteps:
         self, module: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer], take_all: TakeAll, due: Due
     ) -> None:
         self._module = module
+        self._parameters = KnownParameters(module)
         self._optimizers = optimizers
         self._take_all = take_all
         self._due = due
@@ -117,10 +118,12 @@ class OptimizerSteps:
         found: dict[torch.nn.Parameter, list[str]] = {}
         names = self._due(kind)
         if names:
-            held = held_parameters([optimizer], self._module)
+            named = self._parameters.named()
+            held = {id(p) for group in optimizer.param_groups for p in group["params"]}
             for name in names:
-                if name in held:
-                    found.setdefault(held[name], []).append(name)
+                parameter = named.get(name)
+                if parameter is not None and id(parameter) in held:
+                    found.setdefault(parameter, []).append(name)
         return found.items()
 
 
