@@ -42,6 +42,12 @@ class Clock:
     def monotonic(self) -> float:
         return self.now_s
 
+    def cpu(self) -> float:
+        return 0.0
+
+    def queued(self) -> float:
+        return 0.0
+
 
 class Run:
     """An agent, what it watches, and what it sent to the client that keeps to the rules."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sightglass.core.clock import SystemClock
 from sightglass.core.errors import QueryError, UnsendableError
 from sightglass.core.values import Histogram
 from sightglass.protocol import messages
@@ -54,10 +55,10 @@ def evaluate(asked: Query) -> None:
         evaluation = Evaluation(asked, FUNCTIONS)
     except QueryError:
         return
-    subscription = Subscription(1, asked, evaluation, monotonic=lambda: 0.0, defer=_not_on_a_device)
+    subscription = Subscription(1, asked, evaluation, clock=SystemClock(), defer=_not_on_a_device)
     for i in range(4):
         if not subscription.suspended:
-            subscription.post(i, i, float(i), observables(i), None, 0.0)
+            subscription.post(i, i, float(i), observables(i))
         if i % 2:
             subscription.boundary("epoch")
     subscription.end_group()

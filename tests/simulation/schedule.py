@@ -123,7 +123,7 @@ class Schedule:
         if plan.disk_faults:
             self._disk.fault = self._fault
         machine = Machine(
-            clock=world, cpu_time=lambda: 0.0, worker=self._server.worker, files=self._disk,  # type: ignore[arg-type]
+            clock=world, worker=self._server.worker, files=self._disk,  # type: ignore[arg-type]
             endpoints=self._network.endpoints,  # type: ignore[arg-type]
         )  # fmt: skip
         record = [question.query for question in world.random.sample(QUESTIONS, plan.n_recorded)]

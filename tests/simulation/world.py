@@ -68,6 +68,14 @@ class World:
         self.now_s += self.tick_s
         return self.now_s
 
+    def cpu(self) -> float:
+        """Return the processor time of the thread: computing is not simulated."""
+        return 0.0
+
+    def queued(self) -> float:
+        """Return how long the thread waited for a processor."""
+        return 0.0
+
     def wall(self) -> float:
         """Return the wall time in seconds since the Unix epoch."""
         return self.now_s - START_S + WALL_S

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import sightglass as sg
+from sightglass.core.clock import SystemClock
 from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
 from sightglass.training.run import wiring
@@ -47,7 +48,7 @@ class Desk:
             next(self._numbers),
             query,
             evaluation,
-            monotonic=self.telemetry.clock.monotonic,
+            clock=SystemClock(),
             defer=self.telemetry.deferred.defer,
         )
         self.telemetry.open(answer)

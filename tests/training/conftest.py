@@ -19,6 +19,7 @@ class FakeClock:
 
     def __init__(self) -> None:
         self.now_s = 1_000.0
+        self.cpu_s = self.queued_s = 0.0
 
     def wall(self) -> float:
         return self.now_s + 1_000_000.0
@@ -26,8 +27,24 @@ class FakeClock:
     def monotonic(self) -> float:
         return self.now_s
 
+    def cpu(self) -> float:
+        return self.cpu_s
+
+    def queued(self) -> float:
+        return self.queued_s
+
     def pass_(self, seconds: float) -> None:
         self.now_s += seconds
+
+    def work(self, seconds: float) -> None:
+        """Let the thread compute."""
+        self.now_s += seconds
+        self.cpu_s += seconds
+
+    def preempt(self, seconds: float, *, told: bool = True) -> None:
+        """Let the thread wait for a processor; the system may not tell."""
+        self.now_s += seconds
+        self.queued_s += seconds * told
 
 
 class Bench:
@@ -43,7 +60,7 @@ class Bench:
         query = parse(text, functions=self.functions)
         evaluation = Evaluation(query, self.functions)
         subscription = Subscription(
-            next(self._numbers), query, evaluation, monotonic=self.clock.monotonic, defer=self.telemetry.deferred.defer
+            next(self._numbers), query, evaluation, clock=self.clock, defer=self.telemetry.deferred.defer
         )
         self.telemetry.open(subscription)
         return subscription

@@ -56,7 +56,7 @@ def test_commands_alone_are_not_recorded(recorder: Recorder, made: list[Path]) -
 def test_a_command_before_the_first_row_of_a_recorded_query_is_recorded(recorder: Recorder, made: list[Path]) -> None:
     query = parse("batch.loss")
     recorded = recorded_subscriptions(recorder)
-    recorded.add(Subscription(1, query, Evaluation(query), monotonic=lambda: 0.0, defer=lambda wait, settle: None))
+    recorded.add(Subscription(1, query, Evaluation(query), clock=SystemClock(), defer=lambda wait, settle: None))
     recorded.command(command(1))
     recorder.close(5)
     assert len(made) == 1
@@ -64,7 +64,7 @@ def test_a_command_before_the_first_row_of_a_recorded_query_is_recorded(recorder
 
 def test_everything_goes_into_a_series_of_its_own(recorder: Recorder, tmp_path: Path, made: list[Path]) -> None:
     query = parse("batch.loss")
-    subscription = Subscription(1, query, Evaluation(query), monotonic=lambda: 0.0, defer=lambda wait, settle: None)
+    subscription = Subscription(1, query, Evaluation(query), clock=SystemClock(), defer=lambda wait, settle: None)
     subscription.n_errors, subscription.n_skipped, subscription.n_dropped = 1, 2, 3
     rows = [(n, 2 * n, float(n), n / 2, None, 7 + n) for n in (4, 5)]
     recorder.record(subscription, rows, 11)

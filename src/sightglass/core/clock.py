@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from typing import Final, Protocol
@@ -12,6 +13,7 @@ LONGEST_S = 1e18  # in seconds, as queries are printed, it has at most the digit
 SHORTEST_S = 0.001  # time windows are checked at events, which are rarely closer
 # How often the machine's clock is read: reading it at each event would cost as much as a small query.
 CLOCK_S: Final = 0.05
+MAX_LINE_BYTES: Final = 128  # of three numbers
 CLOCK_NOISE_S: Final = 0.001  # two readings may differ by this much because the thread was descheduled in between
 
 
@@ -25,11 +27,34 @@ class Clock(Protocol):
         """Return seconds that never go back, from an arbitrary start."""
 
 
+class WorkClock(Clock, Protocol):
+    """A clock that tells the work of a thread from its waiting for a processor."""
+
+    def cpu(self) -> float:
+        """Return for how many seconds the calling thread has run."""
+
+    def queued(self) -> float:
+        """Return for how many seconds the calling thread could have run but had no processor."""
+
+
 class SystemClock:
     """The machine's own clocks."""
 
     wall = staticmethod(time.time)
     monotonic = staticmethod(time.perf_counter)
+    cpu = staticmethod(time.thread_time)
+
+    @staticmethod
+    def queued() -> float:
+        """Return for how many seconds the calling thread waited for a processor; 0.0 where the system does not say."""
+        try:
+            file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)  # a third of what `open` takes
+            try:
+                return int(os.read(file, MAX_LINE_BYTES).split()[1]) / 1e9
+            finally:
+                os.close(file)
+        except (OSError, ValueError, IndexError):
+            return 0.0
 
 
 class EventClock:
@@ -39,14 +64,16 @@ class EventClock:
 
     Attributes:
         monotonic: The monotonic clock, in seconds.
+        cpu: For how many seconds the calling thread has run.
         offset_s: The wall time minus the monotonic time.
         read_s: When the machine's clock was last read, in monotonic time.
     """
 
-    __slots__ = ("_wall", "monotonic", "offset_s", "read_s")
+    __slots__ = ("_wall", "cpu", "monotonic", "offset_s", "read_s")
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: WorkClock) -> None:
         self.monotonic = clock.monotonic
+        self.cpu = clock.cpu
         self._wall = clock.wall
         self.offset_s = clock.wall() - clock.monotonic()
         self.read_s = clock.monotonic()

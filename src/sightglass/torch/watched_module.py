@@ -243,16 +243,18 @@ class Watched:
             self._hook_called = self._hook_called or kind == ACTIVATIONS
             if self._telemetry.closed:
                 return
-            started_s = self._telemetry.clock.monotonic()
+            clock = self._telemetry.clock
+            cpu_s, now_s = clock.cpu(), clock.monotonic()
             for name, value in named:
                 works = [work for work in self._by_place.get((kind, name), ()) if not work.skipped]
                 plain = bare(value) if works else None
                 for work in works:
                     work.take(self._observables, name, plain)
-                    ended_s = self._telemetry.clock.monotonic()
+                    began_cpu_s, began_s = cpu_s, now_s
+                    cpu_s, now_s = clock.cpu(), clock.monotonic()
                     for subscription in work.subscriptions:
-                        subscription.spent_s += (ended_s - started_s) / len(work.subscriptions)
-                    started_s = ended_s
+                        part = len(work.subscriptions)
+                        subscription.cost.ahead((cpu_s - began_cpu_s) / part, (now_s - began_s) / part)
 
     def due(self, kind: str) -> list[str]:
         """Return the names of a kind's tensors that a query of the next event reads; called by the hooks."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from sightglass.core.clock import Clock
+from sightglass.core.clock import WorkClock
 from sightglass.core.errors import SightglassError, WireError, unknown
 from sightglass.core.failures import Failures
 from sightglass.core.guarded import message as message_of
@@ -53,7 +53,7 @@ class Agent:
         *,
         run: str,
         id: str,
-        clock: Clock,
+        clock: WorkClock,
         functions: Mapping[str, Callable[..., Any]],
         about: Mapping[str, Any] | None = None,
         refuse_commands: str = "",

@@ -1,111 +1,168 @@
 """The budget of a run: which share of its time queries may take, and which streams are thinned when they take more.
 
-The account is a bucket. It fills with `budget` seconds per second, up to `CREDIT_S`, and evaluation drains it: a short
-burst is free, and in the long run the share is bounded. When it is empty, the most expensive streams are thinned first:
-a stream of stride n is evaluated on every n-th event.
+The account is a bucket. It fills with `budget` seconds for each second in which the training thread had a processor,
+and the work of evaluations drains it: a short burst is free, and in the long run the share is bounded. When it is
+empty, the most expensive streams are thinned first: a stream of stride n is evaluated on every n-th event.
+
+A cheap stream always has a few evaluations a second, and a stream that became cheap is restored within seconds.
 """
 
 from __future__ import annotations
 
+import heapq
+import math
+import threading
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+from sightglass.core.clock import WorkClock
+
+from .cost import SAMPLE_S
+from .lock import TurnLock
 from .subscription import Subscription
 
 CREDIT_S: Final = 1.0  # enough for the first evaluation of a query, which may compile or load a library
-REVIEW_S: Final = 0.25  # often enough to stop an expensive query soon, long enough to average over some events
-MAX_STRIDE: Final = 2**20  # beyond a million events the stream is as good as off
+DEBT_FOR_S: Final = 5.0  # after an expensive evaluation, the streams that remain wait so long at most
+LEAST: Final = 0.25  # the part of the budget that streams keep while a debt is repaid: most of them did not make it
+PROGRAM_SHARE: Final = 0.05  # of the time is the program's, even if threads beside it spend more than there is
+REVIEW_S: Final = 0.1  # soon enough to stop an expensive query before it takes seconds of budget
+FLOOR_HZ: Final = 4.0  # a chart that moves four times a second is alive
+CHEAP_S: Final = 0.001  # floors of cheap streams take 0.4 % of the time at most; dearer ones are evaluated less often
+HANDOVER_SHARE: Final = 0.5  # of the budget: the requests of one client may not thin the streams of all others
 
 
 class Budget:
     """The budget of a run. Recorded streams have an account of their own: they are never thinned, but given up."""
 
-    def __init__(self, share: float | None, *, now_s: float) -> None:
+    def __init__(self, share: float | None, *, clock: WorkClock, lock: TurnLock) -> None:
         """Start with full accounts; `share` is the part of the run's time that queries may take, `None` for any."""
         self._share = share
-        self._accounts = None if share is None else (Account(share, now_s=now_s), Account(share, now_s=now_s))
+        self._accounts = None if share is None else (Account(share), Account(share, least=1.0))
+        self._clock = clock
+        self._lock = lock
+        self._sampled_s = self._reviewed_s = clock.monotonic()
+        self._queued = (0, 0.0)
 
-    def due(self, now_s: float) -> bool:
-        """Return whether it is time for a review."""
-        return self._accounts is not None and self._accounts[0].due(now_s)
-
-    def review(self, subscriptions: Collection[Subscription], now_s: float) -> None:
-        """Thin subscriptions until they are within the budget; beyond it, stop recording those that are recorded."""
-        if self._accounts is None:
-            return
-        for account, recorded in zip(self._accounts, (False, True), strict=True):
-            several = [subscription for subscription in subscriptions if subscription.recorded == recorded]
-            elapsed_s = account.elapsed(now_s)
-            strides = account.review(now_s, [s.spent_s for s in several], [s.stride for s in several])
-            for subscription, stride in zip(several, strides, strict=True):
-                subscription.share = subscription.spent_s * subscription.stride / elapsed_s
-                subscription.stride = stride
-                subscription.recorded = recorded and stride == 1
-        for subscription in subscriptions:
-            subscription.total_spent_s += subscription.spent_s
-            subscription.spent_s = 0.0
+    def attend(self, subscriptions: Collection[Subscription], now_s: float) -> None:
+        """Measure subscriptions every `SAMPLE_S`, and review the accounts every `REVIEW_S`."""
+        if now_s - self._sampled_s >= SAMPLE_S:
+            self._sampled_s = now_s
+            for subscription in subscriptions:
+                subscription.cost.sample(subscription.n_seen)
+            if self._clock.monotonic() - self._reviewed_s >= REVIEW_S:
+                self._review(subscriptions)
 
     def cost(self, subscription: Subscription) -> str:
         """Return which part of the run's time a subscription takes, and the budget, as text."""
         budget = "no budget" if self._share is None else f"the budget is {self._share:.1%}"
         return f"{subscription.share:.1%} of the run's time ({budget})"
 
+    def _review(self, subscriptions: Collection[Subscription]) -> None:
+        """Thin subscriptions until they are within the budget; beyond it, stop recording those that are recorded."""
+        elapsed_s, active_s = self._passed()
+        handover_s, self._lock.handover_s = self._lock.handover_s, 0.0
+        spent_s = [subscription.cost.spent_s for subscription in subscriptions]
+        program_s = max(active_s - sum(spent_s) - handover_s, active_s * PROGRAM_SHARE)
+        for subscription in subscriptions:
+            subscription.total_spent_s += subscription.cost.spent_s
+            subscription.cost.review(subscription.n_seen + subscription.n_skipped, elapsed_s, program_s)
+        for account, recorded in zip(self._accounts or (), (False, True), strict=False):
+            several = [s for s in subscriptions if s.recorded == recorded]
+            own_s = sum(spent for s, spent in zip(subscriptions, spent_s, strict=True) if s.recorded == recorded)
+            loads = [Load(s.cost.mean_s, s.cost.per_s, s.stride) for s in several]
+            overhead_s = 0.0 if recorded else min(handover_s, HANDOVER_SHARE * account.budget * active_s)
+            account.charge(active_s, own_s + overhead_s)
+            for subscription, load, stride in zip(several, loads, account.strides(loads), strict=True):
+                subscription.share = load.share / (1 + load.share)
+                subscription.stride = stride
+                subscription.recorded = recorded and stride == 1
+
+    def _passed(self) -> tuple[float, float]:
+        """Return the seconds since the last review, and for how many of them this thread did not wait to run."""
+        now_s, queued_s, thread = self._clock.monotonic(), self._clock.queued(), threading.get_ident()
+        elapsed_s, self._reviewed_s = max(now_s - self._reviewed_s, 1e-9), now_s
+        before, self._queued = self._queued, (thread, queued_s)
+        waited_s = queued_s - before[1] if before[0] == thread else 0.0  # each thread has a figure of its own
+        return elapsed_s, min(max(elapsed_s - waited_s, 1e-9), elapsed_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a stream asks of the account.
+
+    Attributes:
+        cost_s: The seconds of one evaluation.
+        per_s: How many events there are per second.
+        stride: It is evaluated on every n-th of them.
+    """
+
+    cost_s: float
+    per_s: float
+    stride: int
+
+    @property
+    def share(self) -> float:
+        """The seconds that it would take per second of the program if it were evaluated on every event."""
+        return self.cost_s * self.per_s
+
+    @property
+    def floor_per_s(self) -> float:
+        """How many evaluations a second it has in any case."""
+        return FLOOR_HZ * min(1.0, CHEAP_S / max(self.cost_s, 1e-9))
+
 
 class Account:
     """A bucket of seconds."""
 
-    __slots__ = ("_credit_s", "_reviewed_s", "budget")
+    __slots__ = ("_credit_s", "_least", "budget")
 
-    def __init__(self, budget: float, *, now_s: float) -> None:
+    def __init__(self, budget: float, *, least: float = LEAST) -> None:
+        """Start with credit; while a debt is repaid, streams keep the `least` part of the budget."""
         self.budget = budget
+        self._least = least
         self._credit_s = CREDIT_S
-        self._reviewed_s = now_s
 
-    def due(self, now_s: float) -> bool:
-        """Return whether it is time for a review."""
-        return now_s - self._reviewed_s >= REVIEW_S
+    def charge(self, active_s: float, spent_s: float) -> None:
+        """Add the earnings of some seconds, and take away what was spent in them."""
+        self._credit_s = min(CREDIT_S, self._credit_s + self.budget * active_s - spent_s)
+        self._credit_s = max(self._credit_s, -DEBT_FOR_S * self.budget)
 
-    def elapsed(self, now_s: float) -> float:
-        """Return the seconds since the last review."""
-        return max(now_s - self._reviewed_s, 1e-9)
-
-    def review(self, now_s: float, spent_s: Sequence[float], strides: Sequence[int]) -> list[int]:
-        """Charge the account and return the new strides of the streams.
-
-        Args:
-            now_s: The monotonic time.
-            spent_s: For each stream, the seconds that it took since the last review.
-            strides: For each stream, its stride until now.
-        """
-        elapsed_s = self.elapsed(now_s)
-        self._reviewed_s = now_s
-        self._credit_s = min(CREDIT_S, self._credit_s + self.budget * elapsed_s - sum(spent_s))
-        shares = [spent / elapsed_s * stride for spent, stride in zip(spent_s, strides, strict=True)]
-        if self._credit_s < 0:
-            self._credit_s = max(self._credit_s, -CREDIT_S)
-            return [max(old, new) for old, new in zip(strides, thinned(shares, self.budget), strict=True)]
-        if self._credit_s > CREDIT_S / 2 and any(stride > 1 for stride in strides):
-            wanted = thinned(shares, self.budget)
-            return [
-                max(new, stride // 2) if new < stride else stride for new, stride in zip(wanted, strides, strict=True)
-            ]
-        return list(strides)
+    def strides(self, loads: Sequence[Load]) -> list[int]:
+        """Return the new strides of the streams: larger ones only in debt, smaller ones as soon as they fit."""
+        debt = max(0.0, -self._credit_s) / (DEBT_FOR_S * self.budget)
+        floor = min(1.0, self.budget / max(sum(load.cost_s * load.floor_per_s for load in loads), 1e-9))
+        largest = [power_of_two(load.per_s / (load.floor_per_s * floor)) for load in loads]
+        wanted = thinned([load.share for load in loads], self.budget * max(self._least, 1 - debt), largest)
+        return [new if debt else min(new, load.stride) for new, load in zip(wanted, loads, strict=True)]
 
 
-def thinned(shares: Sequence[float], budget: float) -> list[int]:
+def power_of_two(x: float) -> int:
+    """Return the largest power of two up to a number, and at least 1."""
+    return 1 << int(math.log2(max(1.0, x)))
+
+
+def thinned(shares: Sequence[float], budget: float, largest: Sequence[int]) -> list[int]:
     """Return strides under which streams stay within a budget. The most expensive streams are thinned first.
 
     Args:
         shares: For each stream, the part of the run's time that it would take if it were evaluated on every event.
         budget: The part that they may take together.
+        largest: For each stream, the largest stride that it may have; with these, the budget may be exceeded.
 
-    >>> thinned([0.2, 0.01], 0.05)
+    >>> thinned([0.2, 0.01], 0.05, [64, 64])
     [8, 1]
     """
     strides = [1] * len(shares)
-    while sum(share / stride for share, stride in zip(shares, strides, strict=True)) > budget:
-        worst = max(range(len(shares)), key=lambda i: shares[i] / strides[i])
-        if strides[worst] >= MAX_STRIDE:
-            break
-        strides[worst] *= 2
+    total = sum(shares)
+    queue = [(-share, i) for i, share in enumerate(shares) if largest[i] > 1]
+    heapq.heapify(queue)
+    while total > budget and queue:
+        share, i = queue[0]
+        total += share / 2
+        strides[i] *= 2
+        if strides[i] < largest[i]:
+            heapq.heapreplace(queue, (share / 2, i))
+        else:
+            heapq.heappop(queue)
     return strides

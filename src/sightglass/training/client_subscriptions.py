@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sightglass.core import codec
-from sightglass.core.clock import Clock
+from sightglass.core.clock import WorkClock
 from sightglass.core.columns import Row
 from sightglass.core.errors import QueryError, UnconfirmedError, UnsendableError, unknown
 from sightglass.protocol import messages
@@ -41,7 +41,7 @@ class ClientSubscriptions:
         outbox: Outbox,
         recorded: RecordedSubscriptions,
         functions: Mapping[str, Callable[..., Any]],
-        clock: Clock,
+        clock: WorkClock,
         limits: Limits | None,
     ) -> None:
         self._telemetry = telemetry
@@ -135,7 +135,7 @@ class ClientSubscriptions:
         """
         evaluation = Evaluation(query, self._functions)
         subscription = Subscription(
-            next(self._numbers), query, evaluation, monotonic=self._clock.monotonic,
+            next(self._numbers), query, evaluation, clock=self._clock,
             defer=self._telemetry.deferred.defer, limits=self._limits,
         )  # fmt: skip
         self._by_key[query.key] = subscription

@@ -86,7 +86,7 @@ def stream(subscription: Subscription, clients: Sequence[str]) -> dict[str, Any]
         "last_error": str(subscription.last_error or ""),
         "stride": subscription.stride,
         "recorded": subscription.recorded,
-        "spent_s": subscription.total_spent_s + subscription.spent_s,
+        "spent_s": subscription.spent_s,
     }
 
 

@@ -10,7 +10,6 @@ clock was set back by a millisecond or more.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -24,7 +23,7 @@ from sightglass.query.pipeline import PerEventResult
 
 from .budget import Budget
 from .commands import CommandRunner
-from .lock import HANDOVER_S, TurnLock
+from .lock import TurnLock
 from .recorder import Recorder
 from .subscription import LOG, NUMBERS, Subscription, Tracks
 from .subscriptions import EventSource, Origin, Subscriptions
@@ -76,11 +75,15 @@ class EventIntake:
         if source is None or "snapshot" in observables:
             self.take(event, observables)
             return
-        with self._mutex:
+        mutex = self._mutex
+        mutex.acquire()  # half as long as `with` takes
+        try:
             index = source.next_index()
             self._post(source, index, observables.setdefault("step", index), observables)
+        finally:
+            mutex.release()
         if self._lock.n_waiting:
-            time.sleep(HANDOVER_S)
+            self._lock.give_way()
 
     def take(
         self, event: str, observables: dict[str, Any], *, origin: Origin = "observe", steps: Tracks = None
@@ -193,7 +196,7 @@ class EventIntake:
             for subscription, head in heads:
                 if not (subscription.suspended or self.closed):
                     at = index if step is None else step
-                    now_s = subscription.post_head(index, at, wall_time, head, steps, now_s)
+                    subscription.post_head(index, at, wall_time, head, steps)
             self._posted(source, now_s)
 
     def after(self, event: str, index: int, step: object = None) -> None:
@@ -240,7 +243,7 @@ class EventIntake:
         wall_time = now_s + clock.offset_s if now_s - clock.read_s < CLOCK_S else clock.wall(now_s)
         for subscription in source.subscriptions:
             if not subscription.suspended:
-                now_s = subscription.post(index, step, wall_time, observables, steps, now_s)
+                subscription.post(index, step, wall_time, observables, steps)
         self._posted(source, now_s)
 
     def _posted(self, source: EventSource, now_s: float) -> None:
@@ -251,14 +254,13 @@ class EventIntake:
         self._attend(source, now_s)
 
     def _attend(self, source: EventSource, now_s: float) -> None:
-        """Every `WAKE_S`, have records fetched and review the budget."""
+        """Every `WAKE_S`, have records fetched, and look after the budget."""
         if now_s - self._woken_s >= WAKE_S:
             self._woken_s = now_s
             for subscription in source.subscriptions:
                 subscription.look_for_room()
             self._wake()
-            if self._budget.due(now_s):
-                self._budget.review(self._subscriptions.active.values(), now_s)
+            self._budget.attend(self._subscriptions.active.values(), now_s)
 
     def _record_group(self, source: EventSource, n_events: int) -> None:
         recorder = self.recorder

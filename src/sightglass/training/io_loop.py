@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from sightglass.core.clock import Clock
+from sightglass.core.clock import WorkClock
 from sightglass.core.threads import Supervised, Worker
 from sightglass.protocol import messages
 from sightglass.protocol.transport import Frames, Listener
@@ -101,8 +100,7 @@ class IoLoop:
         listener: Listener,
         agent: Agent,
         *,
-        clock: Clock,
-        cpu_time: Callable[[], float] = time.thread_time,
+        clock: WorkClock,
         worker: type[Worker] = Worker,
     ) -> None:
         """Start to serve.
@@ -111,13 +109,11 @@ class IoLoop:
             listener: Where messages arrive.
             agent: Answers them.
             clock: The time.
-            cpu_time: Returns the processor time of the thread, in seconds.
             worker: Runs the rounds.
         """
         self._listener = listener
         self._agent = agent
         self._clock = clock
-        self._cpu_time = cpu_time
         self._outboxes: dict[bytes, SendQueue] = {}
         self._ticked_s = self._turned_s = clock.monotonic()
         self._credit_s = CREDIT_S
@@ -185,10 +181,10 @@ class IoLoop:
 
     def _take_in(self) -> None:
         """Pass received messages to the agent, and charge the time that this took."""
-        began_s = self._cpu_time()
+        began_s = self._clock.cpu()
         for delivery in self._listener.receive():
             self._queue(self._agent.receive(delivery))
-        self._credit_s -= self._cpu_time() - began_s
+        self._credit_s -= self._clock.cpu() - began_s
 
     def _tick(self, now_s: float) -> None:
         """End leases, unless the loop was held up: then it first reads what clients sent meanwhile."""
@@ -217,14 +213,14 @@ class IoLoop:
 
     def _hand_out(self, now_s: float) -> None:
         """Send queued messages, and fetch records if it is time; see the top of this module for how often."""
-        began_s = self._cpu_time()
+        began_s = self._clock.cpu()
         fetch = self._urgent or now_s >= self._next_flush_s
         if fetch:
             self._urgent = False
             self._queue(self._agent.flush())
         self._send()
         if fetch:
-            took_s = PACE * (self._cpu_time() - began_s)
+            took_s = PACE * (self._clock.cpu() - began_s)
             behind = any(outbox.queue for outbox in self._outboxes.values())
             # Never longer than `BEHIND_S`: records that pile up meanwhile would make the next turn longer.
             pause_s = BEHIND_S if behind else min(took_s, BEHIND_S)

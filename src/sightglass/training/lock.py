@@ -20,13 +20,15 @@ class TurnLock:
     Attributes:
         mutex: Held by the training thread while queries are evaluated.
         n_waiting: How many threads wait for a turn.
+        handover_s: For how long the training thread gave way since the last review of the budget.
     """
 
-    __slots__ = ("mutex", "n_waiting")
+    __slots__ = ("handover_s", "mutex", "n_waiting")
 
     def __init__(self) -> None:
         self.mutex = threading.RLock()
         self.n_waiting = 0
+        self.handover_s = 0.0
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
@@ -46,6 +48,7 @@ class TurnLock:
     def give_way(self) -> None:
         """Let waiting threads take the mutex; call it without holding the mutex."""
         if self.n_waiting:
+            self.handover_s += HANDOVER_S  # what it takes beyond that, the thread waits for a processor
             time.sleep(HANDOVER_S)
 
     def abandon(self) -> None:

@@ -11,6 +11,7 @@ Rule 2: Every loss is counted: `n_skipped` by the budget, `n_dropped` by a full 
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
@@ -19,14 +20,17 @@ from typing import Any, Final
 
 import numpy as np
 
+from sightglass.core.clock import WorkClock
 from sightglass.core.columns import Row
 from sightglass.core.errors import AbsentError, EvaluationError, SightglassError, UnknownNameError, UnsendableError
 from sightglass.core.guarded import FAILURES, message
 from sightglass.core.values import n_bytes, to_host, type_name
 from sightglass.query.pipeline import Evaluation, PerEventResult
 from sightglass.query.query import Query
+from sightglass.query.stages import Every, Period, Window
 from sightglass.query.windows import PipelineItem
 
+from .cost import Cost
 from .options import Limits
 
 LOG: Final = "log"
@@ -55,14 +59,14 @@ class Subscription:
         within: The event of the compiled step in whose loops its events happen; empty if there is no such step.
         stride: It is evaluated on every n-th event.
         share: The part of the run's time that it would take on every event, as of the last review of the budget.
-        spent_s: The seconds that it took since that review; `total_spent_s` has the seconds before it.
+        cost: What its evaluations cost, from samples; `total_spent_s` is what they took until the last review.
         suspended: Whether it is not evaluated any more; `last_error` has the reason.
     """
 
     __slots__ = (
-        "_backlog_bytes", "_defer", "_evaluation", "_full", "_has_tail", "_heavy", "_limits", "_monotonic",
-        "_n_deferred", "_only", "backlog", "deferred", "event", "id", "last_error", "n_dropped", "n_errors",
-        "n_in_row", "n_rows", "n_seen", "n_skipped", "query", "recorded", "rows", "share", "spent_s", "stride",
+        "_backlog_bytes", "_clock", "_defer", "_evaluation", "_every", "_full", "_has_tail", "_heavy", "_in_gap",
+        "_limits", "_n_deferred", "_only", "backlog", "cost", "deferred", "event", "id", "last_error", "n_dropped",
+        "n_errors", "n_in_row", "n_rows", "n_seen", "n_skipped", "query", "recorded", "rows", "share", "stride",
         "suspended", "total_spent_s", "unsent_bytes", "windows", "within",
     )  # fmt: skip
 
@@ -72,7 +76,7 @@ class Subscription:
         query: Query,
         evaluation: Evaluation,
         *,
-        monotonic: Callable[[], float],
+        clock: WorkClock,
         defer: Defer,
         limits: Limits | None = None,
     ) -> None:
@@ -86,7 +90,8 @@ class Subscription:
         self.backlog: deque[Row] = deque()
         self.deferred = False
         self.stride = 1
-        self.spent_s = self.total_spent_s = self.share = 0.0
+        self.cost = Cost(clock)
+        self.total_spent_s = self.share = 0.0
         self.n_seen = self.n_skipped = self.n_dropped = self.n_errors = self.n_in_row = 0
         self.last_error: SightglassError | None = None
         self.suspended = False
@@ -98,23 +103,29 @@ class Subscription:
         self._evaluation = evaluation
         self._only = evaluation.only
         self._has_tail = evaluation.has_reducer
-        self._monotonic = monotonic
+        self._clock = clock
         self._defer = defer
         self._n_deferred = 0
+        self._in_gap = False
+        self._every = _boundaries(evaluation.windows)
 
-    def post(  # noqa: PLR0917  the hot path: keywords would cost
+    def post(
         self,
         index: int,
         step: object,
         wall_time: float,
         observables: Mapping[str, Any],
-        steps: Tracks,
-        started_s: float,
-    ) -> float:
-        """Evaluate the query on an event that began at `started_s`; return the time. Never raises."""
-        if self.stride > 1 and index % self.stride:
-            self._skip(index, wall_time)
-            return started_s
+        steps: Tracks = None,
+    ) -> None:
+        """Evaluate the query on an event. Never raises."""
+        if self.stride > 1:
+            if index % self.stride:
+                self._skip(index, wall_time)
+                return
+            self._in_gap = False
+        measured = self.n_seen >= self.cost.next
+        if measured:
+            self.cost.begin()
         try:
             if self._only is None:
                 self._take(self._evaluation.per_event(observables), index, step, wall_time, steps)
@@ -143,40 +154,46 @@ class Subscription:
                 self._failed(error, step)
                 self._pass_by(index, wall_time)
         self.n_seen += 1
-        ended_s = self._monotonic()
-        self.spent_s += ended_s - started_s
-        return ended_s
+        if measured:
+            self.cost.end(self.n_seen)
 
-    def post_head(  # noqa: PLR0917  see `post`
-        self, index: int, step: object, wall_time: float, head: PerEventResult, steps: Tracks, started_s: float
-    ) -> float:
+    def post_head(self, index: int, step: object, wall_time: float, head: PerEventResult, steps: Tracks) -> None:
         """Take in an event whose head was evaluated in a compiled step; otherwise as `post`."""
-        if self.stride > 1 and index % self.stride:
-            self._skip(index, wall_time)
-            return started_s
+        if self.stride > 1:
+            if index % self.stride:
+                self._skip(index, wall_time)
+                return
+            self._in_gap = False
+        measured = self.n_seen >= self.cost.next
+        if measured:
+            self.cost.begin()
         self._take(head, index, step, wall_time, steps)
         self.n_seen += 1
-        ended_s = self._monotonic()
-        self.spent_s += ended_s - started_s
-        return ended_s
+        if measured:
+            self.cost.end(self.n_seen)
 
     def settle_heads(self, heads: Iterable[tuple[int, Any, float, PerEventResult, Any]]) -> None:
         """Take in events that are on the host already, on the drain thread: (index, step, wall time, head, steps)."""
         self.deferred = self._evaluation.holds = True
         self._only = None
+        n_seen = self.n_seen
+        self.cost.begin()
         for index, step, wall_time, head, steps in heads:
             if self.suspended:
-                return
+                break
             if self.stride > 1 and index % self.stride:
                 self.n_skipped += 1
-                if self._has_tail:
-                    self._settle(partial(self._evaluation.miss, ordinal=index, wall_time=wall_time), step)
+                if self._is_news(index):
+                    self._attempt(partial(self._evaluation.miss, ordinal=index, wall_time=wall_time), step)
                 continue
+            self._in_gap = False
             n_errors = self.n_errors
-            self._settle(partial(self._tail, head, index, step, wall_time, steps), step)
+            self._attempt(partial(self._tail, head, index, step, wall_time, steps), step)
             self.n_seen += 1
             if self.n_errors == n_errors:
                 self.n_in_row = 0
+        if self.n_seen > n_seen:
+            self.cost.end(self.n_seen, batch=True)
 
     def begin_group(self) -> None:
         """Begin a group of the run, on the drain thread, in order with `settle_heads`."""
@@ -184,10 +201,12 @@ class Subscription:
 
     def settle_boundary(self, event: str) -> None:
         """Close the groups that this event delimits, on the drain thread, in order with `settle_heads`."""
+        self._in_gap = False
         self._settle(partial(self._evaluation.boundary, event), None)
 
     def settle_group(self) -> None:
         """Close the groups of reducers without a named window, on the drain thread, in order with `settle_heads`."""
+        self._in_gap = False
         self._settle(self._evaluation.end_group, None)
 
     def look(self, query: Query, *, is_new: bool) -> None:
@@ -202,15 +221,25 @@ class Subscription:
 
     def boundary(self, event: str) -> None:
         """Close the groups that this event delimits."""
-        self._in_order(lambda: self._evaluation.boundary(event))
+        self._close(lambda: self._evaluation.boundary(event))
 
     def end_group(self) -> None:
         """Close the groups of reducers without a named window."""
-        self._in_order(lambda: self._evaluation.end_group())  # noqa: PLW0108  see `fork`
+        self._close(lambda: self._evaluation.end_group())  # noqa: PLW0108  see `fork`
 
     def finish(self) -> None:
         """Emit what is open, with `closed=False`."""
-        self._in_order(lambda: self._evaluation.finish())  # noqa: PLW0108  see `fork`
+        self._close(lambda: self._evaluation.finish())  # noqa: PLW0108  see `fork`
+
+    @property
+    def cost_s(self) -> float:
+        """The usual seconds of one evaluation, of work, not of waiting for a processor; 0.0 until known."""
+        return self.cost.cost_s
+
+    @property
+    def spent_s(self) -> float:
+        """The seconds that all evaluations took."""
+        return self.total_spent_s + self.cost.spent_s
 
     @property
     def functions(self) -> Mapping[str, Callable[..., Any]]:
@@ -246,9 +275,7 @@ class Subscription:
     def fork(self, id: int) -> Subscription:
         """Return a copy in the same state, for a client that closes a group by itself."""
         evaluation = self._evaluation.fork(deepcopy)
-        other = Subscription(
-            id, self.query, evaluation, monotonic=self._monotonic, defer=self._defer, limits=self._limits
-        )
+        other = Subscription(id, self.query, evaluation, clock=self._clock, defer=self._defer, limits=self._limits)
         for name in ("deferred", "stride", "n_rows", "n_seen", "n_skipped", "n_dropped", "n_errors", "_only"):
             setattr(other, name, getattr(self, name))
         other.rows = self.rows.copy()
@@ -296,14 +323,24 @@ class Subscription:
         return self._evaluation.across_events(head, ordinal=index, step=at, wall_time=wall_time, steps=steps)
 
     def _settle(self, tail: Callable[[], list[PipelineItem]], step: object, error: BaseException | None = None) -> None:
-        started_s = self._monotonic()
+        clock = self._clock
+        cpu_s, now_s = clock.cpu(), clock.monotonic()
+        self._attempt(tail, step, error)
+        self.cost.tail(clock.cpu() - cpu_s, clock.monotonic() - now_s)
+
+    def _attempt(
+        self, tail: Callable[[], list[PipelineItem]], step: object, error: BaseException | None = None
+    ) -> None:
         try:
             if error is not None:
                 raise error
             self._emit(tail())
         except FAILURES as failure:
             self._failed(failure, step)
-        self.spent_s += self._monotonic() - started_s
+
+    def _close(self, close: Callable[[], list[PipelineItem]]) -> None:
+        self._in_gap = False  # the next group misses events of its own
+        self._in_order(close)
 
     def _in_order(self, close: Callable[[], list[PipelineItem]]) -> None:
         if self.deferred:
@@ -313,7 +350,15 @@ class Subscription:
 
     def _skip(self, index: int, wall_time: float) -> None:
         self.n_skipped += 1
-        self._pass_by(index, wall_time)
+        if self._is_news(index):
+            self._pass_by(index, wall_time)
+
+    def _is_news(self, index: int) -> bool:
+        """Return whether an event that is skipped changes a window: as the first of several, or as the last of one."""
+        if not self._has_tail or (self._in_gap and self._every and (index + 1) % self._every):
+            return False
+        self._in_gap = True
+        return True
 
     def _pass_by(self, index: int, wall_time: float) -> None:
         """Count an event without a value: windows still close in time, and say that they are incomplete."""
@@ -340,6 +385,13 @@ class Subscription:
         self.last_error = _evaluation_error(error, self.event, step)
         # The next event has a value of the same type, and after a snapshot there may be no other event.
         self.suspended = self.n_in_row >= MAX_ERRORS or isinstance(error, UnsendableError)
+
+
+def _boundaries(windows: Sequence[Window]) -> int:
+    """Return after how many events a window of the first reducer can close while events are skipped; 0 for any."""
+    if not windows or any(isinstance(window, Period) for window in windows):
+        return 0
+    return windows[0].n if isinstance(windows[0], Every) else sys.maxsize
 
 
 def host_step(step: object) -> float:

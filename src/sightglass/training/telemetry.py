@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from sightglass.core.clock import Clock, EventClock
+from sightglass.core.clock import EventClock, WorkClock
 from sightglass.core.ranks import Agree
 from sightglass.core.threads import Worker
 
@@ -41,7 +41,7 @@ class Telemetry:
     def __init__(
         self,
         *,
-        clock: Clock,
+        clock: WorkClock,
         budget: float | None,
         agree: Agree | None = None,
         leads: bool = True,
@@ -66,7 +66,7 @@ class Telemetry:
             agree=agree, leads=leads,
         )  # fmt: skip
         self.clock = EventClock(clock)
-        self.budget = Budget(budget, now_s=clock.monotonic())
+        self.budget = Budget(budget, clock=clock, lock=self.lock)
         self.events = EventIntake(
             lock=self.lock, subscriptions=self.subscriptions, commands=self.commands, clock=self.clock,
             budget=self.budget, wake=self._wake,
@@ -84,7 +84,7 @@ class Telemetry:
             source = self.subscriptions.sources.get(subscription.event)
             if replay and source is not None and source.snapshot is not None:
                 index, step, wall_time, observables = source.snapshot
-                subscription.post(index, step, wall_time, observables, None, self.clock.monotonic())
+                subscription.post(index, step, wall_time, observables)
             self.subscriptions.open(subscription)
             self.steps.subscriptions_changed()
             if self._switch_interval_s is None:

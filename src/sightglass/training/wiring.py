@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from sightglass.core.clock import Clock, SystemClock
+from sightglass.core.clock import SystemClock, WorkClock
 from sightglass.core.copies import sendable
 from sightglass.core.guarded import message as message_of
 from sightglass.core.guarded import warn
@@ -74,15 +73,13 @@ class Machine:
     """What a run needs of the machine; a simulation passes its own.
 
     Attributes:
-        clock: The time.
-        cpu_time: Returns the processor time of the thread, in seconds.
+        clock: The time, and the work of threads.
         worker: Runs the loops.
         files: Where the run directory is.
         endpoints: Opens the listeners.
     """
 
-    clock: Clock = field(default_factory=SystemClock)
-    cpu_time: Callable[[], float] = time.thread_time
+    clock: WorkClock = field(default_factory=SystemClock)
     worker: type[Worker] = Worker
     files: FileSystem = LOCAL
     endpoints: type[Endpoints] = Endpoints
@@ -148,9 +145,7 @@ class Wiring:
         self.endpoints = machine.endpoints(
             settings.name, self.id, files=self.files, listen=settings.listen, start_writer=self.recorder.start
         )
-        self.io = IoLoop(
-            self.endpoints.listener, self.agent, clock=self.clock, cpu_time=machine.cpu_time, worker=machine.worker
-        )
+        self.io = IoLoop(self.endpoints.listener, self.agent, clock=self.clock, worker=machine.worker)
         if not self.io.serves:
             self.endpoints.withdraw()
         self.telemetry.wake = self.io.wake

@@ -87,7 +87,7 @@ def test_a_loop_that_starts_over_drops_its_clients_and_still_records(clock, tmp_
     telemetry, listener = Telemetry(clock=clock, budget=None), MemoryListener()
     recorder = Recorder(lambda: tmp_path, rank=0, clock=clock)
     agent = Agent(telemetry, run="job", id="abc", clock=clock, functions={}, recorder=recorder)
-    loop = IoLoop(listener, agent, clock=clock, cpu_time=lambda: 0.0, worker=lambda *_, **__: Still())
+    loop = IoLoop(listener, agent, clock=clock, worker=lambda *_, **__: Still())
 
     def client():
         channel = listener.connect()
