@@ -29,6 +29,9 @@ from .nasty_queries import CHEAP, NASTY, Case, query
 
 MAX_EVENT_S: Final = 0.020 + 0.001
 MAX_BYTES: Final = 64 * 2**20
+MAX_PROCESS_S: Final = 1.5
+"""Of all threads, for the few events of a query: the credit of the budget, which is a second, and half as much again
+for the loop that talks to clients."""
 DEADLINE_S: Final = 60.0  # an event that takes this long is stopped, together with its process
 START_S: Final = 120.0  # to import a library and make the observables
 SETTLE_S: Final = 10.0  # for what was evaluated to arrive
@@ -89,7 +92,8 @@ def _rows(title: str, costs: list[Cost], max_bytes: int) -> Iterator[Claim]:
             yield what, cost.n_bytes / 2**20, "MiB", round(max_bytes / 2**20)
     for outcome, n in Counter(cost.outcome for cost in costs).most_common():
         yield f"  {outcome}", n, "", None
-    yield "  worst CPU time of the whole process", max(cost.process_s for cost in costs) * 1e3, "ms", None
+    for cost in sorted(costs, key=lambda cost: -cost.process_s)[:3]:
+        yield f"  all threads: {cost.name[:38]}", cost.process_s * 1e3, "ms", MAX_PROCESS_S * 1e3
     yield "  records that a bystander did not get", sum(cost.bystander_missed for cost in costs), "", 0
 
 

@@ -65,6 +65,8 @@ NASTY: Final[dict[str, Case]] = {
     "40 x topk of 100,000": total("b.x.topk(100000 + #).sum()", 40),
     "8 x topk of 1,000,000": several("b.x.topk(99999#)", 8),
     "4 histograms of a million bins": several("histogram(b.x, bins=1000000)", 4),
+    "60 histograms of a million bins, of ten values": several("b.x[#:][:10].histogram(1000000).n_nan", 60),
+    "99 histograms of a million bins, of nine values": "b.layers.map(lambda v: v[:9].histogram(1000000).n_nan)",
     "60 histograms": several("histogram(b.x + #)", 60),
     "cumsum and diff, 20 deep": f"{nested('diff(cumsum(@))', 20)}.sum()",
     "60 x the last of cumsum": several("cumsum(b.x + #)[-1]", 60),
@@ -92,12 +94,15 @@ NASTY: Final[dict[str, Case]] = {
     "10,000 names in 10,000 names": "b.many.map(lambda v: b.many.map(lambda w: v + w))",
     "10,000 x sin(x)": "b.arrays.map(lambda n, v: sin(b.x).sum())",
     "10,000 small arrays: norm, std, median": "b.arrays.map(lambda n, v: (v.norm(), v.std(), v.median()))",
+    "10,000 small arrays: histogram": "b.arrays.map(lambda n, v: v.histogram(99).n_nan)",
     "99 layers times 99 layers": "b.layers.map(lambda v: b.layers.map(lambda w: (v * w).sum()))",
     "99 layers: 10,000 bins, topk, std": "b.layers.map(lambda v: (v.histogram(10000), v.topk(9), v.std()))",
     "99 x keys, items and values of 10,000": "b.few.map(lambda v: b.many.keys().len() + b.many.items().len())",
     "filter of filters of 10,000 words": "b.words.filter(lambda v: b.words.filter(lambda w: w > v).len() > 0)",
     "10,000 x contains in 10,000": "b.words.map(lambda v: b.words.contains('none'))",
     "100 x contains in a text of 20 MB": several("b.text.contains('aaaaaaaab#')", 100),
+    "100 comparisons of texts of 20 MB": several("b.text <= b.text", 100),
+    "100 sums of 10,000 numbers": several("b.many.values().sum() + #", 100),
     "a list that holds itself, by item": "b.own[0]",
     "250,000 leaves, by item": "b.leaves['a'][0]",
     "250,000 leaves, mapped": "b.leaves.map(lambda n, v: v.map(lambda w: w * 2))",
@@ -120,6 +125,13 @@ NASTY: Final[dict[str, Case]] = {
     "reduce with topk": "on('batch').map(lambda b: b.x).reduce(lambda a, v: a + topk(v, 1)[0], 0.0, every=2)",
     "reduce with sin, on x": "on('batch').map(lambda b: b.x[:1000000])"
     ".reduce(lambda a, v: a + sin(v * 1e300).sum() + sin(v * 1e301).sum() + sin(v * 1e302).sum(), 0.0, every=2)",
+    "after a reducer: 60 x sin(x * 1e300)": "on('batch').map(lambda b: b.x).last(every=1)"
+    f".map(lambda v: {several('sin(v * 1e300 + #).sum()', 60)})",
+    "after a reducer: where(median(x) > -9)": "on('batch').map(lambda b: b.x).last(every=1)"
+    + ".where(lambda v: median(v) > -9)" * 20
+    + ".count(every=1)",
+    "after collect: 1 MB from each of 5": "on('batch').map(lambda b: b.x[:125000]).collect(5, every=2)"
+    ".map(lambda v: v.map(lambda w: w.topk(125000)))",
     # Many streams of one client
     "200 streams: sin(x + i)": [f"sin(b.x + {i}).sum()" for i in range(200)],
     "200 streams: x[i:]": [f"b.x[{i}:]" for i in range(200)],
