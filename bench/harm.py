@@ -149,7 +149,7 @@ class Host:
                 said = self._tell(DEADLINE_S)
             except (TimeoutError, EOFError) as error:
                 spent_s, n_bytes = self._spent("VmHWM")
-                spent_s, n_bytes = spent_s - began_s, n_bytes - held
+                spent_s, n_bytes = max(spent_s - began_s, DEADLINE_S), n_bytes - held  # or it waited for a lock
                 self._stop()
                 outcome = "stopped" if isinstance(error, TimeoutError) else "killed the run"
                 return Cost(
@@ -162,7 +162,7 @@ class Host:
             self._tell(START_S)
             return Cost(
                 name=name,
-                event_s=max(said["events_s"]),
+                event_s=max(*said["events_s"], said["opening_s"] if "'shot'" in str(case) else 0.0),
                 process_s=said["process_s"],
                 n_bytes=said["n_bytes"],
                 outcome=outcome,

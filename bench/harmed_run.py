@@ -89,10 +89,15 @@ def main(kind: str, n_bytes: int, folder: str) -> None:
     _say(ready=True)
     for _ in sys.stdin:
         with contextlib.suppress(sg.StorageError), sg.init("harm", dir=folder) as run:
-            run.observe("batch", step=-1, **event(-1))
+            offered = event(-1)
+            run.observe("batch", step=-1, **offered)
+            run.observe("shot", step=-1, x=offered["x"], one=1.5, snapshot=True)
+            threads = _threads()
             _say(run=run.id)
+            del offered
             sys.stdin.readline()
-            _say(**_measure(run, event))
+            opening_s = _since(threads, "io")
+            _say(**_measure(run, event), opening_s=opening_s)
             sys.stdin.readline()
         _say(closed=True)
 
@@ -114,13 +119,17 @@ def _measure(run: sg.Run, event: Event) -> dict[str, Any]:
     run.observe("epoch")
     with contextlib.suppress(sg.SightglassError):
         run.flush(10.0)
-    spent = {name: spent_s - threads.get(name, 0.0) for name, spent_s in _threads().items()}
     return {
         "events_s": events_s,
         "process_s": time.process_time() - began_s,
-        "drain_s": sum(spent_s for name, spent_s in spent.items() if "drain" in name),
+        "drain_s": _since(threads, "drain") + _since(threads, "aside"),
         "n_bytes": _memory("VmHWM") - held,
     }
+
+
+def _since(threads: dict[str, float], name: str) -> float:
+    """Return the CPU seconds of the threads with a word in their names, since `_threads` returned theirs."""
+    return sum(spent_s - threads.get(each, 0.0) for each, spent_s in _threads().items() if name in each)
 
 
 def _threads() -> dict[str, float]:

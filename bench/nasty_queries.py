@@ -132,6 +132,9 @@ NASTY: Final[dict[str, Case]] = {
     + ".count(every=1)",
     "after collect: 1 MB from each of 5": "on('batch').map(lambda b: b.x[:125000]).collect(5, every=2)"
     ".map(lambda v: v.map(lambda w: w.topk(125000)))",
+    # A snapshot, which is evaluated when the query is opened
+    "of a snapshot: 60 x sin(x * 1e300)": f"on('shot').map(lambda b: {several('sin(b.x * 1e300 + #).sum()', 60)})",
+    "of a snapshot: 40 x topk of 100,000": f"on('shot').map(lambda b: {total('b.x.topk(100000 + #).sum()', 40)})",
     # Many streams of one client
     "200 streams: sin(x + i)": [f"sin(b.x + {i}).sum()" for i in range(200)],
     "200 streams: x[i:]": [f"b.x[{i}:]" for i in range(200)],
