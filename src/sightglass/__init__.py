@@ -43,6 +43,7 @@ _MODULES = {
     "QueryError": "core.errors",
     "QuerySyntaxError": "core.errors",
     "RefusedQueryError": "core.errors",
+    "PriceError": "core.errors",
     "EvaluationError": "core.errors",
     "CommandError": "core.errors",
     "RefusedError": "core.errors",
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
     from .core.errors import FigureErrors as FigureErrors
     from .core.errors import LogError as LogError
     from .core.errors import MissingExtraError as MissingExtraError
+    from .core.errors import PriceError as PriceError
     from .core.errors import QueryError as QueryError
     from .core.errors import QuerySyntaxError as QuerySyntaxError
     from .core.errors import RefusedError as RefusedError

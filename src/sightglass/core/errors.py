@@ -6,6 +6,7 @@
     ├── QueryError             a query that cannot be answered
     │   ├── QuerySyntaxError   … because its text or its lambda is not valid
     │   ├── RefusedQueryError  … because it exceeds a limit, or needs something that queries may not do
+    │   │   └── PriceError     … because it costs the run more than one event may
     │   └── EvaluationError    … because it failed on an event
     │       └── AbsentError    … because this event lacks an observable; the event is skipped
     ├── CommandError           a control or an action that was refused or failed
@@ -62,6 +63,20 @@ class QuerySyntaxError(QueryError):
 
 class RefusedQueryError(QueryError):
     """A query that exceeds a limit, such as the size of a result, or needs something that queries may not do."""
+
+
+class PriceError(RefusedQueryError):
+    """A query that costs a run more than one event may; the message says what to ask instead.
+
+    Attributes:
+        seconds: The time that it would take, or took until it was stopped.
+        n_bytes: The bytes that it would hold; 0 if it was refused for its time.
+    """
+
+    def __init__(self, message: str, *, seconds: float = 0.0, n_bytes: int = 0) -> None:
+        self.seconds = seconds
+        self.n_bytes = n_bytes
+        super().__init__(message)
 
 
 class EvaluationError(QueryError):

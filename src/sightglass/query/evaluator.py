@@ -1,37 +1,51 @@
 """The one evaluator: compiles an expression tree to a function of values.
 
 Trees are compiled to nested closures once, when a query is opened. `access` decides what a query may read, `limits`
-checks the cost of an operation before it runs, and the compiled function counts the work of each event.
+checks the size of a result before it is computed, and `meter` what an event may cost. What works item by item is
+compiled as one chain, which `blocks` evaluates piece by piece on large arrays.
 
 Scalars follow IEEE 754, as arrays do: a division by zero gives infinity or NaN instead of an error.
 """
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.errors import QuerySyntaxError, RefusedQueryError, UnknownNameError
-from sightglass.core.values import Histogram, Value, array_bytes, array_kind, n_bytes, on_device
+from sightglass.core.errors import QuerySyntaxError, UnknownNameError
+from sightglass.core.values import Value, array_kind
 
 from . import expressions as e
 from .access import attribute, item, readable
 from .arrays import operand
+from .blocks import MIN_ITEMS, Blocks
+from .costs import PLAIN_COST
 from .functions import FUNCTIONS, check_arguments, check_call
-from .limits import MAX_WORK_BYTES, MAX_WORK_OPERATIONS, PLAIN, Total, check_broadcast, check_int
-from .scalars import of_plain, of_texts
+from .limits import PLAIN, Total, check_broadcast
+from .meter import FREE_NS, MORE, ROUGH, Meter, PriceNeeded
+from .price import is_elementwise, is_fused
+from .scalars import APPLY, APPLY_UNARY, of_plain, of_texts, of_unary
 
 READABLE: Final = frozenset((float, int, bool, str, bytes, type(None), dict, list, tuple, np.ndarray))
+SIZED: Final = frozenset((list, tuple, dict, str, bytes))
+ROUGH_NS: Final = 1_500.0  # an operation on a small array
+CALLS_A_CHECK: Final = 64  # about 0.2 ms of small operations
 
 Env = tuple[Any, ...]
 Closure = Callable[[Env], Any]
+Leaf = Callable[[Sequence[Any]], Any]
 
 
 def evaluator(
-    tree: e.Lambda, *, functions: Mapping[str, Callable[..., Any]] | None = None, event: str | None = None
+    tree: e.Lambda,
+    *,
+    functions: Mapping[str, Callable[..., Any]] | None = None,
+    event: str | None = None,
+    meter: Meter | None = None,
 ) -> Callable[..., Any]:
     """Compile a lambda to a function of the same number of arguments.
 
@@ -40,21 +54,36 @@ def evaluator(
         functions: The functions that the run registered, by name.
         event: The event whose observables the lambda's argument holds; errors name it. `None` if the argument is
             another value.
+        meter: The limit of an event.
 
     Raises:
         QueryError: The tree calls an unknown function, or one with arguments that it does not take.
     """
-    compiler = _Compiler(functions or {}, event, tree.params[0] if event is not None else None)
+    own = meter is None
+    meter = meter or Meter()
+    compiler = _Compiler(functions or {}, event, tree.params[0] if event is not None else None, meter)
     match tree.body:
         case e.Attr(target=e.Var(name=root), name=name) if root == compiler.root:
             return compiler.observable(name)
         case e.Item(target=e.Var(name=root), index=e.Const(value=str(name))) if root == compiler.root:
             return compiler.observable(name)
     body = compiler.closure(tree.body, tree.params)
+    allowed_ns = 0.0 if compiler.lends else FREE_NS
 
     def run(*values: object) -> Value:
-        compiler.n_operations = compiler.n_bytes = 0
-        return body(values)
+        nonlocal allowed_ns
+        if own:
+            meter.begin()
+        spent_ns = meter.spent_ns
+        meter.allowed_ns = spent_ns + allowed_ns
+        try:
+            return body(values)
+        except PriceNeeded:
+            meter.ask(tree, values, compiler.measured)
+            meter.spent_ns, meter.allowed_ns = spent_ns, math.inf
+            value = body(values)
+            allowed_ns = max(FREE_NS, MORE * (meter.spent_ns - spent_ns))
+            return value
 
     def run_quietly(*values: object) -> Value:
         with np.errstate(all="ignore"):
@@ -64,45 +93,36 @@ def evaluator(
 
 
 class _Compiler:
-    """Compiles one tree, and counts the work of an event when the result runs."""
+    """Compiles one tree.
 
-    def __init__(self, functions: Mapping[str, Callable[..., Any]], event: str | None, root: str | None) -> None:
+    Attributes:
+        calls: Whether it calls functions: `np.errstate` is then entered once for an event, else at each operator.
+        lends: Whether it calls functions of the run, which are not called before the price is known.
+        measured: By `id` of parts of the tree, the nanoseconds that an item took when they were evaluated in blocks.
+    """
+
+    def __init__(
+        self, functions: Mapping[str, Callable[..., Any]], event: str | None, root: str | None, meter: Meter
+    ) -> None:
         self.functions = functions
         self.event = event
         self.root = root
-        self.calls = False  # with calls, np.errstate is entered once for an event, else at each operator on arrays
-        self.n_operations = 0
-        self.n_bytes = 0
+        self.meter = meter
+        self.calls = self.lends = False
+        self.measured: dict[int, float] = {}
+        self._n_calls = 0
 
-    def charge(self, value: object) -> Value:
-        """Count the work of reading a value, and return the value.
-
-        Raises:
-            RefusedQueryError: The work of this event exceeds a limit.
-        """
-        if type(value) in PLAIN:
-            return value
-        if array_kind(value):
-            # A device reads its arrays many times faster than the host does; strings are slower still.
-            self.n_bytes += array_bytes(value) // (16 if on_device(value) else 1)
-        elif isinstance(value, str | Histogram):
-            self.n_bytes += 16 * n_bytes(value)
-        elif isinstance(value, list | tuple):
-            total = Total()
-            total.add(value)
-            self.count(total.n_leaves)
-        elif isinstance(value, Mapping):
-            self.count(len(value))
-        if self.n_bytes > MAX_WORK_BYTES:
-            raise RefusedQueryError(f"Expected to read at most {MAX_WORK_BYTES >> 30} GiB for an event, got more")
-        return value
-
-    def count(self, n_operations: int) -> None:
-        self.n_operations += n_operations
-        if self.n_operations > MAX_WORK_OPERATIONS:
-            raise RefusedQueryError(f"Expected at most {MAX_WORK_OPERATIONS} operations for an event, got more")
+    def count(self, n_nodes: int) -> None:
+        """Count one call of a lambda inside the query."""
+        self.meter.spend(n_nodes * ROUGH_NS)
+        self._n_calls += 1
+        if not self._n_calls % CALLS_A_CHECK:
+            self.meter.check("map")
 
     def closure(self, tree: e.Expr, scope: tuple[str, ...]) -> Closure:
+        """Compile an expression to a function of its environment."""
+        if is_elementwise(tree) or is_fused(tree):
+            return self.chain(tree, scope)
         match tree:
             case e.Const(value):
                 return lambda env: value
@@ -118,10 +138,6 @@ class _Compiler:
                 return self.item(self.closure(target, scope), self.closure(index, scope))
             case e.Slice():
                 return self.slice(tree, scope)
-            case e.Unary(op, part):
-                return self.unary(op, self.closure(part, scope))
-            case e.Binary(op, left, right):
-                return self.binary(op, self.closure(left, scope), self.closure(right, scope))
             case e.Call():
                 return self.call(tree, scope)
             case e.Tuple(items):
@@ -153,10 +169,12 @@ class _Compiler:
         return run
 
     def item(self, of: Closure, place: Closure) -> Closure:
+        meter = self.meter
+
         def run(env: Env) -> Value:
             value, index = of(env), place(env)
             if array_kind(value) and not isinstance(index, int | slice):
-                return self.charge(item(value, index))
+                meter.spend(ROUGH_NS + 8.0 * max(_n_items(value), _n_items(index)))
             return item(value, index)
 
         return run
@@ -184,31 +202,83 @@ class _Compiler:
         parts = [None if part is None else self.closure(part, scope) for part in (tree.start, tree.stop, tree.step)]
         return lambda env: slice(*(None if part is None else part(env) for part in parts))
 
-    def unary(self, op: str, part: Closure) -> Closure:
-        apply: Callable[[Any], Any] = getattr(operator, e.UNARY[op])
+    def chain(self, tree: e.Expr, scope: tuple[str, ...]) -> Closure:
+        """Compile an expression that works item by item, or a statistic of one: in blocks on large arrays."""
+        leaves: dict[str, e.Expr] = {}
+        name = tree.name if isinstance(tree, e.Call) and is_fused(tree) else ""
+        inside = self.inside(tree.args[0] if name else tree, leaves)  # type: ignore[attr-defined]
+        whole = self.function(tree) if name else None  # type: ignore[arg-type]
+        self.calls = self.calls or bool(name)
+        reads = [self.closure(leaf, scope) for leaf in leaves.values()]
+        meter, measured, place = self.meter, self.measured, id(tree)
+        rough = ROUGH * e.n_nodes(tree)
+        text = f"{tree!s:.60}"
 
         def run(env: Env) -> Value:
-            value = part(env)
-            if op == "~" and isinstance(value, bool | np.bool_):
-                return not value
-            if type(value) in PLAIN:
-                return check_int(apply(value))
-            return self.charge(self.quietly(apply, operand(self.charge(value))))
+            values = [read(env) for read in reads]
+            if not PLAIN.issuperset(map(type, values)):
+                n = max(map(_n_items, values))
+                meter.spend(rough * (ROUGH_NS / ROUGH + n))
+                if n >= MIN_ITEMS and (blocks := Blocks.of(list(map(_alone, values)))) is not None:
+                    started_s = meter.clock()
+                    try:
+                        return blocks.reduce(name, inside, meter, text) if name else blocks.map(inside, meter, text)
+                    finally:
+                        taken = (meter.now() - started_s) * 1e9 / max(1, blocks.n_done)
+                        measured[place] = max(taken, 0.9 * measured.get(place, taken) + 0.1 * taken)
+            value = inside(values)
+            return value if whole is None else whole(value)
 
         return run
 
-    def binary(self, op: str, left: Closure, right: Closure) -> Closure:
-        apply = getattr(operator, e.BINARY[op])
+    def inside(self, tree: e.Expr, leaves: dict[str, e.Expr]) -> Callable[[Sequence[Any]], Any]:
+        """Compile a part of such an expression to a function of its leaves, which are collected."""
+        match tree:
+            case e.Const(value):
+                return lambda values: value
+            case e.Unary(op, part):
+                return self.unary(op, self.inside(part, leaves))
+            case e.Binary(op, left, right):
+                return self.binary(op, self.inside(left, leaves), self.inside(right, leaves))
+            case e.Call() if is_elementwise(tree):
+                self.calls = True
+                function = self.function(tree)
+                args = [self.inside(arg, leaves) for arg in tree.args]
+                kwargs = [(key, self.inside(arg, leaves)) for key, arg in tree.kwargs]
+                if len(args) == 1 and not kwargs:
+                    only = args[0]
+                    return lambda values: function(only(values))
+                return lambda values: function(
+                    *[arg(values) for arg in args], **{key: arg(values) for key, arg in kwargs}
+                )
+        leaves.setdefault(str(tree), tree)
+        return operator.itemgetter(list(leaves).index(str(tree)))
 
-        def run(env: Env) -> Value:
-            a, b = left(env), right(env)
+    def unary(self, op: str, part: Leaf) -> Leaf:
+        apply = APPLY_UNARY[op]
+
+        def run(values: Sequence[Any]) -> Value:
+            value = part(values)
+            if op == "~" and isinstance(value, bool | np.bool_):
+                return not value
+            if type(value) in PLAIN:
+                return of_unary(op, value)
+            return self.quietly(apply, operand(value))
+
+        return run
+
+    def binary(self, op: str, left: Leaf, right: Leaf) -> Leaf:
+        apply = APPLY[op]
+
+        def run(values: Sequence[Any]) -> Value:
+            a, b = left(values), right(values)
             if type(a) in PLAIN and type(b) in PLAIN:
                 return of_plain(op, a, b)
             if isinstance(a, str | bytes | type(None)) or isinstance(b, str | bytes | type(None)):
-                return self.charge(of_texts(op, self.charge(a), self.charge(b)))
-            a, b = operand(self.charge(a)), operand(self.charge(b))
+                return of_texts(op, a, b)
+            a, b = operand(a), operand(b)
             check_broadcast(a, b)
-            return self.charge(self.quietly(apply, a, b))
+            return self.quietly(apply, a, b)
 
         return run
 
@@ -220,22 +290,32 @@ class _Compiler:
 
     def call(self, tree: e.Call, scope: tuple[str, ...]) -> Closure:
         self.calls = True
-        function = self.function(tree)
-        charge = self.charge
+        function, meter, name = self.function(tree), self.meter, tree.name
+        cost = FUNCTIONS[name].cost if name in FUNCTIONS else PLAIN_COST
+        rough = ROUGH * max(cost.ns, 1.0)
         args = [self.inner(arg, scope) if isinstance(arg, e.Lambda) else self.closure(arg, scope) for arg in tree.args]
         kwargs = [(key, self.closure(value, scope)) for key, value in tree.kwargs]
-        if not kwargs and len(args) == 1:
-            only = args[0]
-            return lambda env: charge(function(charge(only(env))))
-        return lambda env: charge(
-            function(*[charge(arg(env)) for arg in args], **{key: value(env) for key, value in kwargs})
-        )
+
+        def run(env: Env) -> Value:
+            values = [arg(env) for arg in args]
+            named = {key: value(env) for key, value in kwargs} if kwargs else {}
+            first = values[0] if values else None
+            if type(first) in PLAIN:
+                return function(*values, **named)
+            n = _n_items(first)
+            meter.spend(ROUGH_NS + rough * n)
+            if n < MIN_ITEMS or not array_kind(first):
+                return function(*values, **named)
+            return meter.apply(name, cost, lambda: function(*values, **named), first)
+
+        return run
 
     def function(self, tree: e.Call) -> Callable[..., Any]:
         takes_lambda = any(isinstance(arg, e.Lambda) for arg in tree.args)
         if tree.name in FUNCTIONS:
             check_call(tree)
             return FUNCTIONS[tree.name].call
+        self.lends = True
         if tree.name not in self.functions:
             known = {*FUNCTIONS, *self.functions}
             raise UnknownFunctionError("function", tree.name, known)
@@ -265,3 +345,15 @@ class UnknownFunctionError(UnknownNameError, QuerySyntaxError):
 
     def __init__(self, what: str, name: object, known: Iterable[str]) -> None:
         UnknownNameError.__init__(self, what, name, known)
+
+
+def _n_items(value: Value) -> int:
+    """Return a number that grows with the work of reading a value."""
+    if array_kind(value):
+        return math.prod(value.shape)
+    return len(value) if type(value) in SIZED else 1
+
+
+def _alone(value: Value) -> Value:
+    """Return an array without dimensions as a scalar of its dtype, and anything else as it is."""
+    return value[()] if type(value) is np.ndarray and not value.ndim else value

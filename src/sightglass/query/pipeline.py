@@ -25,6 +25,7 @@ from .arrays import truth
 from .evaluator import evaluator
 from .functions import FUNCTIONS
 from .limits import Total
+from .meter import Meter
 from .query import Query
 from .reducers import reducer
 from .stages import Every, Group, Map, Per, Period, Reduce, Stage, When, Where
@@ -233,25 +234,31 @@ class Evaluation:
             set it where `across_events` runs after the event.
     """
 
-    def __init__(self, query: Query, functions: Functions | None = None) -> None:
+    def __init__(self, query: Query, functions: Functions | None = None, *, meter: Meter | None = None) -> None:
         """Compile a query.
+
+        Args:
+            query: The query.
+            functions: The functions that the run registered, by name.
+            meter: What the evaluation of an event may take.
 
         Raises:
             QueryError: The query calls an unknown function, or one with arguments that it does not take.
         """
         self.query = query
         self.functions = functions = functions or {}
+        self.meter = meter or Meter()
         first = next((i for i, stage in enumerate(query.stages) if isinstance(stage, Reduce)), len(query.stages))
         n_wheres = next((i for i, stage in enumerate(query.stages) if not isinstance(stage, Where)), first)
         # The first map, and the conditions before it, get the event itself.
         self._before_reducer = [
-            _compiled(stage, functions, query.event if i <= n_wheres else None)
+            _compiled(stage, functions, query.event if i <= n_wheres else None, self.meter)
             for i, stage in enumerate(query.stages[:first])
         ]
         self._pipeline = Pipeline(
             [_compiled(stage, functions, None) for stage in query.stages[first:]], seed=query.seed
         )
-        self._whens = conditions(query, functions)
+        self._whens = conditions(query, functions, meter=self.meter)
         single = len(self._before_reducer) == 1 and isinstance(self._before_reducer[0], Map) and not self._whens
         self.only = self._before_reducer[0].fn if single else None  # type: ignore[union-attr]
         self.has_reducer = bool(self._pipeline.folds)
@@ -263,6 +270,7 @@ class Evaluation:
         """Map and filter the observables of an event up to the first reducer, without waiting for a device."""
         value: Any = observables
         pending: tuple[Any, ...] = ()
+        self.meter.begin()
         if self.only is not None:
             value = self.only(observables)
         else:
@@ -329,7 +337,7 @@ class Evaluation:
             query: A query of the same stages with other functions.
             is_new: Whether its last map always computes a new value, which the program cannot overwrite.
         """
-        other = Evaluation(query, self.functions)
+        other = Evaluation(query, self.functions, meter=self.meter)
         for name in ("query", "_pipeline", "holds", "windows"):
             setattr(other, name, getattr(self, name))
         other._is_new = is_new
@@ -394,10 +402,12 @@ def remaining(query: Query, n_done: int, functions: Functions | None = None, *, 
     return Pipeline(stages, seed=query.seed, held=held)
 
 
-def conditions(query: Query, functions: Functions | None = None, *, n_done: int = 0) -> list[Callable[[Any], Any]]:
+def conditions(
+    query: Query, functions: Functions | None = None, *, n_done: int = 0, meter: Meter | None = None
+) -> list[Callable[[Any], Any]]:
     """Return the conditions of a query's windows, after the stages that are done, as functions of the event."""
     return [
-        evaluator(stage.window.condition, functions=functions or {}, event=query.event)
+        evaluator(stage.window.condition, functions=functions or {}, event=query.event, meter=meter)
         for stage in query.stages[n_done:]
         if isinstance(stage, Reduce) and isinstance(stage.window, When)
     ]
@@ -411,11 +421,11 @@ def host(value: object) -> Value:
     return value if isinstance(value, SCALARS) else to_host(value)
 
 
-def _compiled(stage: Stage, functions: Functions, event: str | None) -> Stage:
+def _compiled(stage: Stage, functions: Functions, event: str | None, meter: Meter | None = None) -> Stage:
     """Return a stage with its lambdas compiled to functions."""
 
     def compiled(value: object, event: str | None = None) -> Value:
-        return evaluator(value, functions=functions, event=event) if isinstance(value, e.Lambda) else value
+        return evaluator(value, functions=functions, event=event, meter=meter) if isinstance(value, e.Lambda) else value
 
     match stage:
         case Map(fn):

@@ -15,11 +15,19 @@ import numpy as np
 from sightglass.core.errors import RefusedQueryError
 from sightglass.core.values import Value, type_name
 
-from .expressions import BINARY
+from .expressions import BINARY, UNARY
 from .limits import MAX_TEXT, check_int, check_power
 
 APPLY: Final[dict[str, Callable[[Any, Any], Any]]] = {op: getattr(operator, name) for op, name in BINARY.items()}
+APPLY_UNARY: Final[dict[str, Callable[[Any], Any]]] = {op: getattr(operator, name) for op, name in UNARY.items()}
 COMPARISONS: Final = frozenset(("==", "!=", "<", "<=", ">", ">="))
+
+
+def of_unary(op: str, value: Value) -> Value:
+    """Return the result of an operator on one plain number."""
+    if op == "~" and type(value) is bool:
+        return not value
+    return check_int(APPLY_UNARY[op](value))
 
 
 def of_plain(op: str, a: Value, b: Value) -> Value:

@@ -9,6 +9,7 @@ from typing import Any
 
 from sightglass.core.errors import QuerySyntaxError
 from sightglass.query import expressions as e
+from sightglass.query.costs import PLAIN_COST, Cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,7 @@ class QueryFunction:
         signature: The signature for users, such as "mean(x, axis=None)".
         method: Whether the text of a query writes it as a method of its first argument: `x.mean()`.
         lambdas: Whether its second argument is a lambda.
+        cost: What it costs.
     """
 
     name: str
@@ -30,6 +32,7 @@ class QueryFunction:
     signature: str
     method: bool
     lambdas: bool = False
+    cost: Cost = PLAIN_COST
 
 
 FUNCTIONS: dict[str, QueryFunction] = {}
@@ -63,14 +66,14 @@ def check_arguments(function: Callable[..., Any], tree: e.Call, signature: str) 
         return  # a built-in function without a signature
 
 
-def function(signature: str, *, lambdas: bool = False) -> Callable[[Callable[..., Any]], Any]:
+def function(signature: str, *, lambdas: bool = False, cost: Cost = PLAIN_COST) -> Callable[[Callable[..., Any]], Any]:
     """Register a function under the name in its signature; its docstring is the users' reference."""
 
     def register(call: Callable[..., Any]) -> Callable[..., Any]:
         name = signature.partition("(")[0]
         doc = " ".join((call.__doc__ or "").split())
         FUNCTIONS[name] = QueryFunction(
-            name=name, call=call, doc=doc, signature=signature, method=name in e.METHODS, lambdas=lambdas
+            name=name, call=call, doc=doc, signature=signature, method=name in e.METHODS, lambdas=lambdas, cost=cost
         )
         return call
 

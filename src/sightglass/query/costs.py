@@ -1,0 +1,127 @@
+"""What operations cost: nanoseconds for each item of their largest argument, learned while they run.
+
+The numbers in `Cost` are those of NumPy on float64 in one thread of a recent processor. `CostModel` scales them: by how
+fast this machine is (measured once, in the background), by dtype, by library, and by what each operation took when it
+ran on large arrays.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from sightglass.core.values import ArrayKind, Value
+
+UNKNOWN_MACHINE: Final = 2.0  # until it is measured, a machine may be half as fast as the one of the table
+UNTRIED: Final = 1.5  # machines differ in more than one factor: AVX-512, the size of the cache, the speed of memory
+STRIDED: Final = 4.0  # of memory that is not contiguous, at most one of eight float64 of a cache line is used
+ON_DEVICE: Final = 1 / 32  # a device has 20 to 100 times the memory bandwidth and the arithmetic of one thread
+LARGE_NS: Final = 200_000.0  # an operation worth timing: reading the clock of a thread takes 0.3 to 0.5 us
+BASE_NS: Final[dict[ArrayKind | None, float]] = {None: 300.0, "numpy": 1_500.0, "torch": 5_000.0}
+OTHER_BASE_NS: Final = 60_000.0  # JAX dispatches each operation outside of `jit` through Python
+CALIBRATION_ITEMS: Final = 2**16  # in the cache, as blocks are
+CALIBRATION_ROUNDS: Final = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What a function costs, and what is known of its result without computing it.
+
+    Attributes:
+        ns: Nanoseconds for each item of the largest argument.
+        result: The shape of the result: that of the arguments together ("each"), without the axes of `axis`
+            ("reduce"), a scalar, all items in one dimension ("flat"), or a value that is not an array ("plain").
+        copies: How many temporary copies of the largest argument exist at a time.
+        sorts: Whether the cost of an item grows with the logarithm of their number.
+        more_ns: From the number of items and the other arguments, what is added to the nanoseconds.
+        more_bytes: From the other arguments, what is added to the bytes.
+    """
+
+    ns: float = 0.0
+    result: Literal["each", "reduce", "scalar", "flat", "plain"] = "plain"
+    copies: float = 0.0
+    sorts: bool = False
+    more_ns: Callable[..., float] = lambda n, *args, **kwargs: 0.0
+    more_bytes: Callable[..., int] = lambda *args, **kwargs: 0
+
+
+PLAIN_COST: Final = Cost()
+OPERATORS: Final[dict[str, float]] = {"**": 12.0, "//": 11.0, "%": 10.0, "/": 0.7}
+"""Nanoseconds an item of the operators that are slower than `ARITHMETIC_NS`."""
+ARITHMETIC_NS: Final = 0.5
+KINDS: Final[dict[str, float]] = {"f8": 1.0, "f4": 0.7, "b1": 0.7, "f2": 8.0, "c8": 8.0, "c16": 12.0}
+OTHER_KIND: Final = 2.0  # integers are converted by many functions; extended types by nearly all
+HALF: Final = 8.0  # half precision is converted for every operation
+
+
+class CostModel:
+    """The costs of operations on this machine.
+
+    Attributes:
+        machine: How much slower than the table this machine is; `UNKNOWN_MACHINE` until `calibrate` has run.
+        calibrated: Whether it was measured.
+        wanted: Whether it should be: somebody asks for prices.
+    """
+
+    def __init__(self) -> None:
+        self.machine = UNKNOWN_MACHINE
+        self.calibrated = self.wanted = False
+        self._learned: dict[tuple[str, str], float] = {}
+
+    def ns(self, name: str, cost: Cost, array: Value, n: int) -> float:
+        """Return the nanoseconds of an operation on `n` items, the most of its arguments.
+
+        Args:
+            name: The operation.
+            cost: Its cost.
+            array: The argument with the most items, or its `ArraySpec`.
+            n: How many items it has.
+        """
+        dtype = str(array.dtype)
+        factor = self._learned.get((name, dtype))
+        if factor is None:
+            factor = self.machine * UNTRIED * _kind(array.dtype, dtype)
+        per_item = cost.ns * factor
+        if cost.sorts:
+            per_item *= max(1.0, n.bit_length() / CALIBRATION_ITEMS.bit_length())
+        return per_item * n
+
+    def learn(self, name: str, cost: Cost, array: Value, n: int, *, taken_ns: float) -> None:
+        """Take in what an operation took; slower counts at once, faster little by little."""
+        per_item = cost.ns * n
+        if cost.sorts:
+            per_item *= max(1.0, n.bit_length() / CALIBRATION_ITEMS.bit_length())
+        key = (name, str(array.dtype))
+        factor, old = taken_ns / max(per_item, 1.0), self._learned.get(key)
+        self._learned[key] = factor * 1.2 if old is None or factor > old else 0.9 * old + 0.1 * factor * 1.2
+
+    def calibrate(self, cpu_s: Callable[[], float] = time.thread_time) -> None:
+        """Measure how fast this machine is, in some 20 ms of this thread."""
+        x = np.linspace(0.5, 2.0, CALIBRATION_ITEMS)
+        ratios = []
+        for reference_ns, run in ((0.4, lambda: x + x), (7.8, lambda: np.sin(x)), (4.2, lambda: np.sort(-x))):
+            taken_s = []
+            for _ in range(CALIBRATION_ROUNDS):
+                started_s = cpu_s()
+                run()
+                taken_s.append(cpu_s() - started_s)
+            ratios.append(sorted(taken_s)[CALIBRATION_ROUNDS // 2] * 1e9 / x.size / reference_ns)
+        self.machine = max(0.5, *ratios)
+        self.calibrated, self.wanted = True, False
+
+
+def _kind(dtype: object, name: str) -> float:
+    if "float16" in name:
+        return HALF
+    kind = getattr(dtype, "kind", "")
+    if kind:
+        return KINDS.get(f"{kind}{dtype.itemsize}", OTHER_KIND)  # type: ignore[attr-defined]
+    return KINDS["f4"] if "float32" in name else KINDS["f8"] if "float64" in name else OTHER_KIND
+
+
+MODEL: Final = CostModel()
+"""The costs in this process; all runs in it learn together."""

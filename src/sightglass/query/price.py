@@ -1,0 +1,470 @@
+"""The price of an expression: what its evaluation would cost, from the shapes of the values it reads.
+
+The expression is walked as the evaluator would, with an `ArraySpec` in place of each array that it would compute.
+Nothing is computed on arrays, copied, or waited for; plain numbers are computed, since indices and sizes depend on
+them. Where the walk cannot know, it assumes the most: a condition selects all items.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from sightglass.core.errors import SightglassError
+from sightglass.core.guarded import FAILURES
+from sightglass.core.values import ArrayKind, Histogram, Value, array_bytes, array_kind, itemsize, on_device
+
+from . import expressions as e
+from .access import attribute, item
+from .costs import (
+    ARITHMETIC_NS,
+    BASE_NS,
+    LARGE_NS,
+    ON_DEVICE,
+    OPERATORS,
+    OTHER_BASE_NS,
+    PLAIN_COST,
+    STRIDED,
+    Cost,
+    CostModel,
+)
+from .functions import FUNCTIONS
+from .functions.containers import each
+from .limits import MAX_ITEMS, PLAIN
+from .scalars import of_plain, of_unary
+
+Scope = Mapping[str, Any]
+
+ITEM_NS: Final = 50.0  # to pass by an item of a list
+PICK: Final = Cost(ns=8.0, result="flat")
+SLOTS: Final = 120  # bytes of an item of a list or a dict, with a small Python object
+FUSED: Final = frozenset(("sum", "prod", "mean", "norm", "min", "max", "any", "all", "var", "std"))
+TEMPORARY: Final = frozenset(("norm", "var", "std"))
+"""The statistics that copy their argument, unless they are computed in blocks."""
+TEXTS: Final = (str, bytes, type(None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What a query costs for one event.
+
+    Attributes:
+        seconds: The time of one thread.
+        n_bytes: The most bytes that are alive at a time, besides the observables.
+        python_s: The part of `seconds` that holds the interpreter's lock.
+        largest: The operation that costs most, as text; empty if all are small.
+        largest_bytes: The bytes of the largest observable that it reads.
+        known: Whether the price of every part is known.
+    """
+
+    seconds: float
+    n_bytes: int
+    python_s: float
+    largest: str = ""
+    largest_bytes: int = 0
+    known: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArraySpec:
+    """An array of which only the library, the shape and the dtype are known.
+
+    Attributes:
+        owned: The bytes that computing it takes; 0 if it is a view or an observable.
+        strided: Whether its items are not next to each other.
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any
+    kind: ArrayKind | None
+    device: bool = False
+    owned: int = 0
+    strided: bool = False
+
+    @property
+    def size(self) -> int:
+        """The number of items."""
+        return math.prod(self.shape)
+
+    @property
+    def n_bytes(self) -> int:
+        """The number of bytes of its items."""
+        return self.size * itemsize(self.dtype)
+
+    def like(self, *shape: int, owned: int = 0, strided: bool = False) -> ArraySpec:
+        """Return another shape with the same dtype, in the same place."""
+        return replace(self, shape=shape, owned=owned, strided=strided)
+
+
+class Unknown:
+    """A value that only the evaluation finds: a text, the result of a function of the run."""
+
+
+def is_elementwise(tree: e.Expr) -> bool:
+    """Return whether an expression computes each item of its result from one item of each operand."""
+    match tree:
+        case e.Unary() | e.Binary():
+            return True
+        case e.Call(name, args):
+            return name in FUNCTIONS and FUNCTIONS[name].cost.result == "each" and len(args) > 0
+    return False
+
+
+def is_fused(tree: e.Expr) -> bool:
+    """Return whether an expression is a statistic of all items of an expression that is evaluated in blocks."""
+    match tree:
+        case e.Call(name, (part,), ()) if name in FUSED:
+            return name in TEMPORARY or is_elementwise(part)
+    return False
+
+
+def price_of(
+    tree: e.Lambda,
+    values: Iterable[object],
+    model: CostModel,
+    *,
+    measured: Mapping[int, float] | None = None,
+    samples: int = 0,
+) -> Price:
+    """Return what a lambda costs on these values.
+
+    Args:
+        tree: The lambda.
+        values: Its arguments; the first one may be the observables of an event.
+        model: The costs of operations on this machine.
+        measured: By `id` of parts of the tree that are evaluated in blocks, the nanoseconds that an item took.
+        samples: If positive, the price with arrays of more items replaced by samples of this many.
+    """
+    walk = _Walk(model, measured or {}, samples)
+    known = True
+    try:
+        walk.value(tree.body, dict(zip(tree.params, values, strict=True)))
+    except SightglassError:
+        pass  # the evaluation raises it too, once it has come as far
+    except FAILURES:
+        known = False
+    return Price(
+        seconds=walk.ns / 1e9,
+        n_bytes=int(walk.peak),
+        python_s=walk.python_ns / 1e9,
+        largest=walk.largest,
+        largest_bytes=walk.largest_bytes,
+        known=known,
+    )
+
+
+@dataclass(slots=True)
+class _Walk:
+    """One walk over an expression: what it has cost so far."""
+
+    model: CostModel
+    measured: Mapping[int, float]
+    samples: int
+    ns: float = 0.0
+    python_ns: float = 0.0
+    live: float = 0.0
+    peak: float = 0.0
+    largest: str = ""
+    largest_ns: float = LARGE_NS
+    largest_bytes: int = 0
+    in_blocks: bool = False
+    chain_ns: float = 0.0
+
+    def charge(self, ns: float, name: str = "", *, python: bool = False) -> None:
+        self.ns += ns
+        if python:
+            self.python_ns += ns
+        if ns > self.largest_ns and name:
+            self.largest_ns, self.largest = ns, name
+
+    def hold(self, n_bytes: float) -> None:
+        self.live += n_bytes
+        self.peak = max(self.peak, self.live)
+
+    def value(self, tree: e.Expr, scope: Scope) -> Any:
+        """Return the value of an expression, an array as its spec."""
+        fused = is_fused(tree)
+        if not (fused or is_elementwise(tree)):
+            outside, chain_ns, self.in_blocks = self.in_blocks, self.chain_ns, False
+            found = self.whole(tree, scope)
+            self.in_blocks, self.chain_ns = outside, chain_ns
+            return found
+        assert isinstance(tree, e.Unary | e.Binary | e.Call)
+        outside, self.in_blocks = self.in_blocks, True
+        if not outside:
+            self.chain_ns = 0.0
+        operands = [self.value(part, scope) for part in tree.children()]
+        self.in_blocks = outside or fused
+        ns = self.ns
+        found = self.operate(tree, operands)
+        self.chain_ns += self.ns - ns
+        self.in_blocks = outside
+        if not outside and id(tree) in self.measured:
+            n = max((spec.size for spec in (*operands, found) if isinstance(spec, ArraySpec)), default=0)
+            self.charge(self.measured[id(tree)] * n - self.chain_ns)
+        return found
+
+    def whole(self, tree: e.Expr, scope: Scope) -> Any:
+        """Return the value of an expression that is not evaluated in blocks."""
+        match tree:
+            case e.Const(value):
+                return value
+            case e.Ellipsis_():
+                return ...
+            case e.Var(name):
+                return self.read(scope[name])
+            case e.Attr(target, name):
+                return self.attribute(self.value(target, scope), name)
+            case e.Item(target, index):
+                return self.item(self.value(target, scope), self.value(index, scope))
+            case e.Slice(start, stop, step):
+                return slice(*(None if part is None else self.value(part, scope) for part in (start, stop, step)))
+            case e.Call():
+                return self.call(tree, scope)
+            case e.Tuple(items):
+                return tuple(self.value(part, scope) for part in items)
+            case e.List(items):
+                return [self.value(part, scope) for part in items]
+            case e.Dict(entries):
+                return {key: self.value(part, scope) for key, part in entries}
+        return Unknown()
+
+    def read(self, value: Any) -> Any:
+        """Return a value of the program, an array as its spec."""
+        kind = array_kind(value)
+        if kind is None:
+            return value
+        device = kind != "jax" and on_device(value)
+        shape = tuple(map(int, value.shape))
+        spec = ArraySpec(shape=shape, dtype=value.dtype, kind=kind, device=device, strided=_strided(value, kind))
+        self.largest_bytes = max(self.largest_bytes, array_bytes(value))
+        if 0 < self.samples < spec.size:
+            self.charge(80.0 * self.samples)
+            spec = spec.like(self.samples, owned=self.samples * itemsize(spec.dtype))
+            self.hold(spec.owned)
+        return spec
+
+    def attribute(self, value: Any, name: str) -> Any:
+        if isinstance(value, ArraySpec):
+            match name:
+                case "shape":
+                    return value.shape
+                case "size":
+                    return value.size
+                case "ndim":
+                    return len(value.shape)
+                case "dtype":
+                    return str(value.dtype)
+            return value.like(*(value.shape[::-1] if name == "T" else value.shape), owned=value.owned, strided=True)
+        if isinstance(value, Unknown | Histogram):
+            return Unknown()
+        return self.read(attribute(value, name))
+
+    def item(self, value: Any, index: Any) -> Any:
+        if isinstance(value, Unknown) or isinstance(index, Unknown):
+            return Unknown()
+        if not isinstance(value, ArraySpec):
+            return Unknown() if isinstance(index, ArraySpec) else self.read(item(value, index))
+        parts = index if isinstance(index, tuple) else (index,)
+        picks = [part for part in parts if not (part is None or part is ... or isinstance(part, int | slice))]
+        if picks:
+            n_each = 1 if any(map(_is_mask, picks)) else max(1, value.size // max(1, value.shape[0]))
+            return self.result("[…]", PICK, [value.like(max(map(_length, picks)) * n_each)])
+        ends = [end for part in parts if isinstance(part, slice) for end in (part.start, part.stop, part.step)]
+        if any(isinstance(end, ArraySpec | Unknown) for end in ends):
+            return value
+        view = np.broadcast_to(np.zeros((), np.bool_), value.shape)[tuple(parts)]
+        return value if view.size == value.size else value.like(*view.shape, owned=value.owned, strided=True)
+
+    def operate(self, tree: e.Unary | e.Binary | e.Call, values: list[Any]) -> Any:
+        """Return the result of an operator or function that works item by item, or of a statistic of one."""
+        if isinstance(tree, e.Call):
+            n_args = len(tree.args)
+            kwargs = dict(zip((key for key, _ in tree.kwargs), values[n_args:], strict=True))
+            return self.result(tree.name, FUNCTIONS[tree.name].cost, values[:n_args], kwargs)
+        if all(type(value) in PLAIN for value in values):
+            self.charge(BASE_NS[None], python=True)
+            return of_plain(tree.op, *values) if len(values) == 2 else of_unary(tree.op, values[0])
+        if any(isinstance(value, TEXTS) for value in values):
+            self.charge(BASE_NS[None] + sum(len(value) for value in values if isinstance(value, str)), python=True)
+            return Unknown()
+        return self.result(tree.op, Cost(ns=OPERATORS.get(tree.op, ARITHMETIC_NS), result="each"), values)
+
+    def call(self, tree: e.Call, scope: Scope) -> Any:
+        if tree.name not in FUNCTIONS:
+            for arg in tree.args:
+                self.value(arg, scope)
+            self.charge(BASE_NS[None], python=True)
+            return Unknown()
+        if FUNCTIONS[tree.name].lambdas:
+            return self.each(tree, scope)
+        args = [self.value(arg, scope) for arg in tree.args]
+        kwargs = {key: self.value(arg, scope) for key, arg in tree.kwargs}
+        cost = FUNCTIONS[tree.name].cost
+        return self.plain(tree.name, args) if cost is PLAIN_COST else self.result(tree.name, cost, args, kwargs)
+
+    def plain(self, name: str, args: list[Any]) -> Any:
+        """Return the result of a function that reads no items: of shapes, keys and texts."""
+        x, *others = args
+        self.charge(BASE_NS[None], python=True)
+        if isinstance(x, ArraySpec):
+            return self.of_array(name, x, others)
+        if isinstance(x, list | tuple | Mapping | str):
+            self.charge(ITEM_NS * len(x), python=True)
+        if isinstance(x, Unknown) or any(isinstance(arg, ArraySpec | Unknown) for arg in others):
+            return Unknown()
+        if name in ("startswith", "endswith", "contains"):
+            return Unknown()
+        if isinstance(x, list | tuple) and name in ("ravel", "reshape"):
+            return self.result(name, Cost(result="flat"), [x])
+        if isinstance(x, list | tuple | Mapping):
+            self.hold(SLOTS * min(len(x), MAX_ITEMS))
+        return self.read(FUNCTIONS[name].call(*args))
+
+    def of_array(self, name: str, x: ArraySpec, args: list[Any]) -> Any:
+        """Return the result of such a function of an array."""
+        n = x.shape[0] if x.shape else 0
+        match name:
+            case "shape":
+                return x.shape
+            case "size":
+                return x.size
+            case "len":
+                return n
+            case "item":
+                return x.like()
+            case "first" | "last":
+                return self.item(x, 0)
+            case "ravel" | "reshape":
+                if x.strided:
+                    return self.result(name, Cost(ns=STRIDED, result="flat"), [x])
+                return x.like(*((x.size,) if name == "ravel" else _reshaped(x, args)), owned=x.owned)
+            case "sample":
+                k = args[0] if isinstance(args[0], int) else n
+                if k >= n:
+                    return x
+                few = k < n / 50  # as in NumPy's `choice`: a set of places, instead of a permutation of all
+                self.charge(80.0 * k if few else 12.0 * n, f"sample of {n:,} items")
+                self.peak = max(self.peak, self.live + (64 * k if few else 8 * n))
+                return self.result(name, PICK, [x.like(k * max(1, x.size // n))])
+        return Unknown()
+
+    def each(self, tree: e.Call, scope: Scope) -> Any:
+        """Return the items of `map`, or of `filter`, each by its lambda; alike items are priced once."""
+        x, body = self.value(tree.args[0], scope), tree.args[1]
+        assert isinstance(body, e.Lambda)
+        if isinstance(x, Unknown | ArraySpec):
+            return Unknown()
+        pairs, results = each(x), []
+        alike: dict[Any, tuple[Any, float, float, float]] = {}
+        for name, value in pairs:
+            read = self.read(value)
+            key: Any = (read.shape, str(read.dtype), read.strided) if isinstance(read, ArraySpec) else type(value)
+            if key not in alike or not isinstance(read, ArraySpec | int | float):
+                before = self.ns, self.python_ns, self.live
+                bound = (name, read) if len(body.params) == 2 else (read,)
+                result = self.value(body.body, {**scope, **dict(zip(body.params, bound, strict=True))})
+                alike[key] = result, self.ns - before[0], self.python_ns - before[1], self.live - before[2]
+            else:
+                result, ns, python_ns, n_bytes = alike[key]
+                self.ns += ns
+                self.python_ns += python_ns
+                self.hold(n_bytes)
+            results.append(result)
+        self.charge(len(pairs) * BASE_NS[None] * e.n_nodes(body), python=True)
+        self.hold(SLOTS * len(pairs))
+        if tree.name == "filter":
+            return x
+        return dict(zip((name for name, _ in pairs), results, strict=True)) if isinstance(x, Mapping) else results
+
+    def result(self, name: str, cost: Cost, args: list[Any], kwargs: Mapping[str, Any] | None = None) -> Any:
+        """Charge an operation on arrays, and return the spec of its result."""
+        arrays = [spec for spec in map(self.stacked, args) if spec is not None]
+        if not arrays:
+            self.charge(BASE_NS["numpy"], python=True)
+            return Unknown()
+        first = max(arrays, key=lambda spec: spec.size)
+        others, named = _plain_arguments(args, kwargs or {})
+        shape = _shape(cost, arrays, first, named.get("axis", others[0] if others else None))
+        n = max(first.size, math.prod(shape))
+        ns = self.model.ns(name, cost, first, n) * (STRIDED if first.strided else 1.0)
+        ns += cost.more_ns(first.size, *others, **named)
+        self.charge(ns * (ON_DEVICE if first.device else 1.0), f"{name} of {n:,} items of {first.dtype}")
+        self.charge(BASE_NS.get(first.kind, OTHER_BASE_NS), python=True)
+        width = 8 if cost.result == "reduce" else itemsize(first.dtype)
+        owned = math.prod(shape) * width + cost.more_bytes(*others, **named)
+        copies = cost.copies * first.n_bytes
+        if self.in_blocks and first.kind in ("numpy", "torch") and not first.device:
+            owned, copies = 0, 0.0
+        self.peak = max(self.peak, self.live + copies + owned)
+        self.live -= sum(spec.owned for spec in arrays)
+        self.hold(owned)
+        return Unknown() if cost.result == "plain" else first.like(*shape, owned=owned)
+
+    def stacked(self, value: Any) -> ArraySpec | None:
+        """Return the array that a function makes of an argument; `None` if it is plain."""
+        if isinstance(value, ArraySpec):
+            return value
+        if not isinstance(value, list | tuple) or not value:
+            return None
+        if PLAIN.issuperset(map(type, value)):
+            self.charge(ITEM_NS * len(value), python=True)
+            return ArraySpec(shape=(len(value),), dtype=np.dtype(np.float64), kind="numpy")
+        specs = [spec for spec in map(self.stacked, value) if spec is not None]
+        if not specs:
+            return None
+        first, n_bytes = specs[0], sum(spec.n_bytes for spec in specs)
+        self.charge(BASE_NS.get(first.kind, OTHER_BASE_NS) * len(value), python=True)
+        self.hold(n_bytes)
+        return first.like(len(value), *first.shape, owned=n_bytes + sum(spec.owned for spec in specs))
+
+
+def _shape(cost: Cost, arrays: list[ArraySpec], first: ArraySpec, axis: object) -> tuple[int, ...]:
+    """Return the shape of the result of an operation."""
+    match cost.result:
+        case "each":
+            return tuple(np.broadcast_shapes(*(spec.shape for spec in arrays)))
+        case "reduce":
+            axes = axis if isinstance(axis, list | tuple) else (axis,)
+            n_axes = len(first.shape)
+            if not all(isinstance(one, int) and -n_axes <= one < n_axes for one in axes):
+                return ()
+            gone = {one % n_axes for one in axes}
+            return tuple(n for i, n in enumerate(first.shape) if i not in gone)
+        case "flat":
+            return (first.size,)
+    return ()
+
+
+def _strided(array: Value, kind: ArrayKind) -> bool:
+    if kind == "numpy":
+        return not (array.flags.c_contiguous or array.flags.f_contiguous)
+    return kind == "torch" and not array.is_contiguous()
+
+
+def _length(value: Any) -> int:
+    return value.size if isinstance(value, ArraySpec) else len(value) if isinstance(value, list | tuple) else 1
+
+
+def _is_mask(part: object) -> bool:
+    return isinstance(part, ArraySpec) and "bool" in str(part.dtype)
+
+
+def _reshaped(x: ArraySpec, sizes: list[Any]) -> tuple[int, ...]:
+    shape = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], list | tuple) else sizes
+    if not all(isinstance(n, int) for n in shape) or sum(n == -1 for n in shape) > 1:
+        return (x.size,)
+    rest = math.prod(n for n in shape if n != -1)
+    return tuple(x.size // max(1, rest) if n == -1 else n for n in shape)
+
+
+def _plain_arguments(args: list[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments after the first, without arrays."""
+    return (
+        [arg for arg in args[1:] if not isinstance(arg, ArraySpec | Unknown)],
+        {key: arg for key, arg in kwargs.items() if not isinstance(arg, ArraySpec | Unknown)},
+    )
