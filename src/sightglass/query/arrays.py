@@ -11,7 +11,7 @@ import numpy as np
 from sightglass.core.errors import EvaluationError, RefusedQueryError
 from sightglass.core.values import Value, array_bytes, array_kind, is_extended, type_name
 
-from .limits import PLAIN, check_bytes, check_length
+from .limits import PLAIN, Total, check_bytes, check_length
 
 NUMBERS = (bool, int, float, np.number, np.bool_)
 LAST_NUMERIC: Final = np.dtype(np.clongdouble).num
@@ -65,6 +65,8 @@ def operand(value: Value) -> Value:
 def _stack(values: list[Any] | tuple[Any, ...]) -> Value:
     """Stack numbers or arrays of one shape."""
     check_length(values)
+    if any(isinstance(item, list | tuple) for item in values):
+        Total().add(values)  # refuses too many items before arrays are made of them
     items = [operand(item) for item in values]
     first = next((item for item in items if is_array(item)), None)
     shapes = {tuple(getattr(item, "shape", ())) for item in items}

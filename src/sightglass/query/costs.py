@@ -1,8 +1,8 @@
 """What operations cost: nanoseconds for each item of their largest argument, learned while they run.
 
-The numbers in `Cost` are those of NumPy on float64 in one thread of a recent processor. `CostModel` scales them: by how
-fast this machine is (measured once, in the background), by dtype, by library, and by what each operation took when it
-ran on large arrays.
+The numbers in `OperationCost` are those of NumPy on float64 in one thread of a recent processor. `CostModel` scales
+them: by how fast this machine is (measured once, in the background), by dtype, by library, and by what each operation
+took when it ran on large arrays.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Final, Literal
 
 import numpy as np
 
-from sightglass.core.values import ArrayKind, Value
+from sightglass.core.values import ArrayKind
 
 UNKNOWN_MACHINE: Final = 2.0  # until it is measured, a machine may be half as fast as the one of the table
+LEARNED: Final = 1.2  # the next time may take a little longer
 UNTRIED: Final = 1.5  # machines differ in more than one factor: AVX-512, the size of the cache, the speed of memory
 STRIDED: Final = 4.0  # of memory that is not contiguous, at most one of eight float64 of a cache line is used
 ON_DEVICE: Final = 1 / 32  # a device has 20 to 100 times the memory bandwidth and the arithmetic of one thread
@@ -28,7 +29,7 @@ CALIBRATION_ROUNDS: Final = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class OperationCost:
     """What a function costs, and what is known of its result without computing it.
 
     Attributes:
@@ -49,7 +50,7 @@ class Cost:
     more_bytes: Callable[..., int] = lambda *args, **kwargs: 0
 
 
-PLAIN_COST: Final = Cost()
+PLAIN_COST: Final = OperationCost()
 OPERATORS: Final[dict[str, float]] = {"**": 12.0, "//": 11.0, "%": 10.0, "/": 0.7}
 """Nanoseconds an item of the operators that are slower than `ARITHMETIC_NS`."""
 ARITHMETIC_NS: Final = 0.5
@@ -72,32 +73,26 @@ class CostModel:
         self.calibrated = self.wanted = False
         self._learned: dict[tuple[str, str], float] = {}
 
-    def ns(self, name: str, cost: Cost, array: Value, n: int) -> float:
-        """Return the nanoseconds of an operation on `n` items, the most of its arguments.
+    def ns(self, name: str, cost: OperationCost, dtype: object, dtype_name: str, n: int) -> float:
+        """Return the nanoseconds of an operation.
 
         Args:
             name: The operation.
             cost: Its cost.
-            array: The argument with the most items, or its `ArraySpec`.
-            n: How many items it has.
+            dtype: The dtype of its largest argument.
+            dtype_name: The name of that.
+            n: How many items the argument has.
         """
-        dtype = str(array.dtype)
-        factor = self._learned.get((name, dtype))
+        factor = self._learned.get((name, dtype_name))
         if factor is None:
-            factor = self.machine * UNTRIED * _kind(array.dtype, dtype)
-        per_item = cost.ns * factor
-        if cost.sorts:
-            per_item *= max(1.0, n.bit_length() / CALIBRATION_ITEMS.bit_length())
-        return per_item * n
+            factor = self.machine * UNTRIED * _kind(dtype, dtype_name)
+        return factor * _table_ns(cost, n)
 
-    def learn(self, name: str, cost: Cost, array: Value, n: int, *, taken_ns: float) -> None:
+    def learn(self, name: str, cost: OperationCost, dtype_name: str, n: int, *, taken_ns: float) -> None:
         """Take in what an operation took; slower counts at once, faster little by little."""
-        per_item = cost.ns * n
-        if cost.sorts:
-            per_item *= max(1.0, n.bit_length() / CALIBRATION_ITEMS.bit_length())
-        key = (name, str(array.dtype))
-        factor, old = taken_ns / max(per_item, 1.0), self._learned.get(key)
-        self._learned[key] = factor * 1.2 if old is None or factor > old else 0.9 * old + 0.1 * factor * 1.2
+        factor = LEARNED * taken_ns / max(_table_ns(cost, n), 1.0)
+        old = self._learned.get((name, dtype_name), factor)
+        self._learned[name, dtype_name] = factor if factor > old else 0.9 * old + 0.1 * factor
 
     def calibrate(self, cpu_s: Callable[[], float] = time.thread_time) -> None:
         """Measure how fast this machine is, in some 20 ms of this thread."""
@@ -112,6 +107,11 @@ class CostModel:
             ratios.append(sorted(taken_s)[CALIBRATION_ROUNDS // 2] * 1e9 / x.size / reference_ns)
         self.machine = max(0.5, *ratios)
         self.calibrated, self.wanted = True, False
+
+
+def _table_ns(cost: OperationCost, n: int) -> float:
+    more = max(1.0, n.bit_length() / CALIBRATION_ITEMS.bit_length()) if cost.sorts else 1.0
+    return cost.ns * more * n
 
 
 def _kind(dtype: object, name: str) -> float:

@@ -46,6 +46,7 @@ def evaluator(
     functions: Mapping[str, Callable[..., Any]] | None = None,
     event: str | None = None,
     meter: Meter | None = None,
+    begins: bool = True,
 ) -> Callable[..., Any]:
     """Compile a lambda to a function of the same number of arguments.
 
@@ -55,11 +56,11 @@ def evaluator(
         event: The event whose observables the lambda's argument holds; errors name it. `None` if the argument is
             another value.
         meter: The limit of an event.
+        begins: Whether this is the first evaluation of an event.
 
     Raises:
         QueryError: The tree calls an unknown function, or one with arguments that it does not take.
     """
-    own = meter is None
     meter = meter or Meter()
     compiler = _Compiler(functions or {}, event, tree.params[0] if event is not None else None, meter)
     match tree.body:
@@ -72,7 +73,7 @@ def evaluator(
 
     def run(*values: object) -> Value:
         nonlocal allowed_ns
-        if own:
+        if begins:
             meter.begin()
         spent_ns = meter.spent_ns
         meter.allowed_ns = spent_ns + allowed_ns

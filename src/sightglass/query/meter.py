@@ -17,14 +17,15 @@ from sightglass.core.errors import PriceError
 from sightglass.core.values import Value, array_kind
 
 from . import expressions as e
-from .costs import LARGE_NS, MODEL, Cost, CostModel
+from .costs import LARGE_NS, MODEL, CostModel, OperationCost
 from .price import Price, price_of
 
 FREE_NS: Final = 200_000.0  # a hundredth of the smallest limit: cheap queries never ask for a price
 MORE: Final = 1.5  # an evaluation this much more expensive than the one that was priced is priced again
 LIMIT_S: Final = 10.0  # outside of runs, such as in a notebook: an event that takes longer is a slip
 MAX_BYTES: Final = 64 * 2**20  # of values that an evaluation holds, besides one copy of the largest observable
-SAMPLES: Final = (1_000_000, 100_000, 10_000, 1_000)
+MIN_SAMPLE: Final = 1_000  # of fewer values, most statistics say little
+COPY_NS: Final = 1.0  # for a byte, into new memory
 ROUGH: Final = 4.0  # dtypes and machines cost more than the table says
 
 
@@ -95,13 +96,18 @@ class Meter:
             )
         return now_s
 
+    @property
+    def taken_s(self) -> float:
+        """The seconds since the first look at the clock in this event; call it on the thread that evaluates."""
+        return 0.0 if self._began_s < 0 else self._cpu_s() - self._began_s
+
     def now(self) -> float:
         """Return the thread's processor time in seconds."""
         return self._cpu_s()
 
     def left_s(self) -> float:
         """Return how many seconds this event may still take."""
-        return self.limit_s if self._began_s < 0 else self.limit_s - (self._cpu_s() - self._began_s)
+        return self.limit_s - self.taken_s
 
     def ask(self, tree: e.Lambda, values: Sequence[object], measured: Mapping[int, float]) -> None:
         """Price an expression on the values of this event.
@@ -118,39 +124,59 @@ class Meter:
             return
         of = f", most of it for {price.largest}" if price.largest else ""
         if price.n_bytes > limit:
-            said = f"Expected to hold at most {_size(limit)} at a time, got about {_size(price.n_bytes)}{of}"
+            said = f"Expected to hold at most {_size(limit)} at a time, got {_size(price.n_bytes)}{of}"
         else:
-            said = f"Expected at most {_time(left_s)} of the run's time for an event, got {_time(price.seconds)}{of}"
-        raise PriceError(said + self._advice(tree, values, left_s, limit), seconds=price.seconds, n_bytes=price.n_bytes)
+            said = (
+                f"Expected at most {_time(self.limit_s)} of the run's time for an event, got {_time(price.seconds)}{of}"
+            )
+        too_much = max(price.seconds / max(left_s, 1e-3), price.n_bytes / limit)
+        advice = self._advice(tree, values, max(MIN_SAMPLE, int(price.n_items / too_much / 2)))
+        raise PriceError(
+            f"{said}. {advice}", seconds=price.seconds, n_bytes=price.n_bytes if price.n_bytes > limit else 0
+        )
 
-    def _advice(self, tree: e.Lambda, values: Sequence[object], left_s: float, limit: float) -> str:
-        """Return what to ask instead: of samples that fit."""
-        for n in SAMPLES:
-            price = price_of(tree, values, self.model, samples=n)
-            if price.known and price.seconds <= left_s / 2 and price.n_bytes <= limit:
-                return f". Ask for samples of large arrays, x.ravel().sample({n}): about {_time(price.seconds)}"
-        return ". Ask for less in one query"
+    def _advice(self, tree: e.Lambda, values: Sequence[object], n: int) -> str:
+        """Return what to ask instead: of samples, if that fits."""
+        n = 10 ** (len(str(n)) - 1)
+        price = price_of(tree, values, self.model, samples=n)
+        if price.known and price.seconds <= self.limit_s / 2:
+            return f"Ask for samples of large arrays, x.ravel().sample({n}): {_time(price.seconds)}"
+        return "Ask for less in one query"
 
-    def apply(self, name: str, cost: Cost, run: Callable[[], Value], x: Value) -> Value:
+    def copies(self, n_bytes: int) -> None:
+        """Check that there is time to copy a result, or to reduce it.
+
+        Raises:
+            PriceError: There is not.
+        """
+        copy_s = n_bytes * COPY_NS * self.model.machine / 1e9
+        if copy_s > FREE_NS / 1e9 and copy_s > self.left_s():
+            if self.price is None:
+                self.price = Price(seconds=copy_s, n_bytes=n_bytes, python_s=0.0, largest_bytes=n_bytes)
+            raise PriceError(
+                f"Expected at most {_time(self.limit_s)} of the run's time for an event, got {_time(copy_s)} for "
+                f"{_size(n_bytes)}. Ask for a part of it, such as x[:100], or for a statistic",
+                seconds=copy_s,
+            )
+
+    def apply(self, name: str, cost: OperationCost, run: Callable[[], Value], x: Value) -> Value:
         """Run an operation on an array, and learn what it takes if it is large.
 
         Raises:
             PriceError: Its price does not fit into the rest of the event, or it took more than that.
         """
-        n = math.prod(x.shape)
-        price_ns = self.model.ns(name, cost, x, n)
-        if price_ns < LARGE_NS or array_kind(x) != "numpy":
+        n, dtype = math.prod(x.shape), str(x.dtype)
+        if self.model.ns(name, cost, x.dtype, dtype, n) < LARGE_NS or array_kind(x) != "numpy":
             return run()
         started_s = self.clock()
         result = run()
-        taken_ns = (self._cpu_s() - started_s) * 1e9
-        self.model.learn(name, cost, x, n, taken_ns=taken_ns)
-        self.check(f"{name} of {n:,} items of {x.dtype}")
+        self.model.learn(name, cost, dtype, n, taken_ns=(self._cpu_s() - started_s) * 1e9)
+        self.check(f"{name} of {n:,} items of {dtype}")
         return result
 
 
 def _time(seconds: float) -> str:
-    return f"{seconds * 1e3:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def _size(n_bytes: float) -> str:

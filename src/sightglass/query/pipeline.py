@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -252,11 +252,12 @@ class Evaluation:
         n_wheres = next((i for i, stage in enumerate(query.stages) if not isinstance(stage, Where)), first)
         # The first map, and the conditions before it, get the event itself.
         self._before_reducer = [
-            _compiled(stage, functions, query.event if i <= n_wheres else None, self.meter)
+            _compiled(stage, functions, query.event if i <= n_wheres else None, self.meter, begins=i == 0)
             for i, stage in enumerate(query.stages[:first])
         ]
+        tail = Meter(limit_s=self.meter.limit_s, max_bytes=self.meter.max_bytes)  # it may run on another thread
         self._pipeline = Pipeline(
-            [_compiled(stage, functions, None) for stage in query.stages[first:]], seed=query.seed
+            [_compiled(stage, functions, None, tail) for stage in query.stages[first:]], seed=query.seed
         )
         self._whens = conditions(query, functions, meter=self.meter)
         single = len(self._before_reducer) == 1 and isinstance(self._before_reducer[0], Map) and not self._whens
@@ -312,7 +313,11 @@ class Evaluation:
             pending, closes = snapshot((pending, closes))
         if waiting or self.holds:
             total.check()
-            value = value if self._is_new else snapshot(value)
+            if not self._is_new:
+                self.meter.copies(total.n_bytes)
+                value = snapshot(value)
+        if self.has_reducer:
+            self.meter.copies(N_PASSES * total.n_bytes)
         if waiting:
             value, pending, closes = start_copy((value, pending, closes))
         return PerEventResult(value if waiting else host(value), True, pending, closes, waiting)
@@ -407,12 +412,15 @@ def conditions(
 ) -> list[Callable[[Any], Any]]:
     """Return the conditions of a query's windows, after the stages that are done, as functions of the event."""
     return [
-        evaluator(stage.window.condition, functions=functions or {}, event=query.event, meter=meter)
+        evaluator(
+            stage.window.condition, functions=functions or {}, event=query.event, meter=meter, begins=meter is None
+        )
         for stage in query.stages[n_done:]
         if isinstance(stage, Reduce) and isinstance(stage.window, When)
     ]
 
 
+N_PASSES: Final = 3  # of a reducer over an array that it is offered
 QUICK_TYPES = frozenset((float, int, bool, str))
 
 
@@ -421,11 +429,15 @@ def host(value: object) -> Value:
     return value if isinstance(value, SCALARS) else to_host(value)
 
 
-def _compiled(stage: Stage, functions: Functions, event: str | None, meter: Meter | None = None) -> Stage:
+def _compiled(
+    stage: Stage, functions: Functions, event: str | None, meter: Meter | None = None, *, begins: bool = True
+) -> Stage:
     """Return a stage with its lambdas compiled to functions."""
 
     def compiled(value: object, event: str | None = None) -> Value:
-        return evaluator(value, functions=functions, event=event, meter=meter) if isinstance(value, e.Lambda) else value
+        if not isinstance(value, e.Lambda):
+            return value
+        return evaluator(value, functions=functions, event=event, meter=meter, begins=begins)
 
     match stage:
         case Map(fn):

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 
 from sightglass.core.errors import SightglassError
 from sightglass.core.guarded import FAILURES
-from sightglass.core.values import ArrayKind, Histogram, Value, array_bytes, array_kind, itemsize, on_device
+from sightglass.core.values import ArrayKind, Histogram, Value, array_kind, itemsize, on_device
 
 from . import expressions as e
 from .access import attribute, item
@@ -29,8 +30,8 @@ from .costs import (
     OTHER_BASE_NS,
     PLAIN_COST,
     STRIDED,
-    Cost,
     CostModel,
+    OperationCost,
 )
 from .functions import FUNCTIONS
 from .functions.containers import each
@@ -40,7 +41,7 @@ from .scalars import of_plain, of_unary
 Scope = Mapping[str, Any]
 
 ITEM_NS: Final = 50.0  # to pass by an item of a list
-PICK: Final = Cost(ns=8.0, result="flat")
+PICK: Final = OperationCost(ns=8.0, result="flat")
 SLOTS: Final = 120  # bytes of an item of a list or a dict, with a small Python object
 FUSED: Final = frozenset(("sum", "prod", "mean", "norm", "min", "max", "any", "all", "var", "std"))
 TEMPORARY: Final = frozenset(("norm", "var", "std"))
@@ -58,6 +59,7 @@ class Price:
         python_s: The part of `seconds` that holds the interpreter's lock.
         largest: The operation that costs most, as text; empty if all are small.
         largest_bytes: The bytes of the largest observable that it reads.
+        n_items: The items of that observable.
         known: Whether the price of every part is known.
     """
 
@@ -66,6 +68,7 @@ class Price:
     python_s: float
     largest: str = ""
     largest_bytes: int = 0
+    n_items: int = 0
     known: bool = True
 
 
@@ -74,6 +77,8 @@ class ArraySpec:
     """An array of which only the library, the shape and the dtype are known.
 
     Attributes:
+        name: The name of the dtype.
+        itemsize: The bytes of an item.
         owned: The bytes that computing it takes; 0 if it is a view or an observable.
         strided: Whether its items are not next to each other.
     """
@@ -81,6 +86,8 @@ class ArraySpec:
     shape: tuple[int, ...]
     dtype: Any
     kind: ArrayKind | None
+    name: str
+    itemsize: int
     device: bool = False
     owned: int = 0
     strided: bool = False
@@ -93,11 +100,18 @@ class ArraySpec:
     @property
     def n_bytes(self) -> int:
         """The number of bytes of its items."""
-        return self.size * itemsize(self.dtype)
+        return self.size * self.itemsize
 
     def like(self, *shape: int, owned: int = 0, strided: bool = False) -> ArraySpec:
         """Return another shape with the same dtype, in the same place."""
-        return replace(self, shape=shape, owned=owned, strided=strided)
+        return ArraySpec(
+            shape=shape, dtype=self.dtype, kind=self.kind, name=self.name, itemsize=self.itemsize, device=self.device,
+            owned=owned, strided=strided,
+        )  # fmt: skip
+
+
+FLOATS: Final = ArraySpec(shape=(), dtype=np.dtype(np.float64), kind="numpy", name="float64", itemsize=8)
+"""What a list of numbers becomes."""
 
 
 class Unknown:
@@ -106,20 +120,21 @@ class Unknown:
 
 def is_elementwise(tree: e.Expr) -> bool:
     """Return whether an expression computes each item of its result from one item of each operand."""
-    match tree:
-        case e.Unary() | e.Binary():
-            return True
-        case e.Call(name, args):
-            return name in FUNCTIONS and FUNCTIONS[name].cost.result == "each" and len(args) > 0
-    return False
+    if type(tree) is e.Call:
+        return tree.name in FUNCTIONS and FUNCTIONS[tree.name].cost.result == "each" and len(tree.args) > 0
+    return type(tree) in (e.Unary, e.Binary)
 
 
 def is_fused(tree: e.Expr) -> bool:
     """Return whether an expression is a statistic of all items of an expression that is evaluated in blocks."""
-    match tree:
-        case e.Call(name, (part,), ()) if name in FUSED:
-            return name in TEMPORARY or is_elementwise(part)
-    return False
+    if type(tree) is not e.Call or tree.name not in FUSED or len(tree.args) != 1 or tree.kwargs:
+        return False
+    return tree.name in TEMPORARY or is_elementwise(tree.args[0])
+
+
+@lru_cache(maxsize=256)
+def _dtype(dtype: object) -> tuple[str, int]:
+    return str(dtype).removeprefix("torch."), itemsize(dtype)
 
 
 def price_of(
@@ -153,6 +168,7 @@ def price_of(
         python_s=walk.python_ns / 1e9,
         largest=walk.largest,
         largest_bytes=walk.largest_bytes,
+        n_items=walk.n_items,
         known=known,
     )
 
@@ -171,6 +187,7 @@ class _Walk:
     largest: str = ""
     largest_ns: float = LARGE_NS
     largest_bytes: int = 0
+    n_items: int = 0
     in_blocks: bool = False
     chain_ns: float = 0.0
 
@@ -240,11 +257,15 @@ class _Walk:
             return value
         device = kind != "jax" and on_device(value)
         shape = tuple(map(int, value.shape))
-        spec = ArraySpec(shape=shape, dtype=value.dtype, kind=kind, device=device, strided=_strided(value, kind))
-        self.largest_bytes = max(self.largest_bytes, array_bytes(value))
+        name, width = _dtype(value.dtype)
+        spec = ArraySpec(
+            shape=shape, dtype=value.dtype, kind=kind, name=name, itemsize=width, device=device,
+            strided=_strided(value, kind),
+        )  # fmt: skip
+        self.largest_bytes, self.n_items = max(self.largest_bytes, spec.n_bytes), max(self.n_items, spec.size)
         if 0 < self.samples < spec.size:
             self.charge(80.0 * self.samples)
-            spec = spec.like(self.samples, owned=self.samples * itemsize(spec.dtype))
+            spec = spec.like(self.samples, owned=self.samples * spec.itemsize)
             self.hold(spec.owned)
         return spec
 
@@ -258,7 +279,7 @@ class _Walk:
                 case "ndim":
                     return len(value.shape)
                 case "dtype":
-                    return str(value.dtype)
+                    return value.name
             return value.like(*(value.shape[::-1] if name == "T" else value.shape), owned=value.owned, strided=True)
         if isinstance(value, Unknown | Histogram):
             return Unknown()
@@ -292,7 +313,7 @@ class _Walk:
         if any(isinstance(value, TEXTS) for value in values):
             self.charge(BASE_NS[None] + sum(len(value) for value in values if isinstance(value, str)), python=True)
             return Unknown()
-        return self.result(tree.op, Cost(ns=OPERATORS.get(tree.op, ARITHMETIC_NS), result="each"), values)
+        return self.result(tree.op, OperationCost(ns=OPERATORS.get(tree.op, ARITHMETIC_NS), result="each"), values)
 
     def call(self, tree: e.Call, scope: Scope) -> Any:
         if tree.name not in FUNCTIONS:
@@ -320,7 +341,7 @@ class _Walk:
         if name in ("startswith", "endswith", "contains"):
             return Unknown()
         if isinstance(x, list | tuple) and name in ("ravel", "reshape"):
-            return self.result(name, Cost(result="flat"), [x])
+            return self.result(name, OperationCost(result="flat"), [x])
         if isinstance(x, list | tuple | Mapping):
             self.hold(SLOTS * min(len(x), MAX_ITEMS))
         return self.read(FUNCTIONS[name].call(*args))
@@ -341,7 +362,7 @@ class _Walk:
                 return self.item(x, 0)
             case "ravel" | "reshape":
                 if x.strided:
-                    return self.result(name, Cost(ns=STRIDED, result="flat"), [x])
+                    return self.result(name, OperationCost(ns=STRIDED, result="flat"), [x])
                 return x.like(*((x.size,) if name == "ravel" else _reshaped(x, args)), owned=x.owned)
             case "sample":
                 k = args[0] if isinstance(args[0], int) else n
@@ -363,7 +384,7 @@ class _Walk:
         alike: dict[Any, tuple[Any, float, float, float]] = {}
         for name, value in pairs:
             read = self.read(value)
-            key: Any = (read.shape, str(read.dtype), read.strided) if isinstance(read, ArraySpec) else type(value)
+            key: Any = (read.shape, read.name, read.strided) if isinstance(read, ArraySpec) else type(value)
             if key not in alike or not isinstance(read, ArraySpec | int | float):
                 before = self.ns, self.python_ns, self.live
                 bound = (name, read) if len(body.params) == 2 else (read,)
@@ -381,7 +402,7 @@ class _Walk:
             return x
         return dict(zip((name for name, _ in pairs), results, strict=True)) if isinstance(x, Mapping) else results
 
-    def result(self, name: str, cost: Cost, args: list[Any], kwargs: Mapping[str, Any] | None = None) -> Any:
+    def result(self, name: str, cost: OperationCost, args: list[Any], kwargs: Mapping[str, Any] | None = None) -> Any:
         """Charge an operation on arrays, and return the spec of its result."""
         arrays = [spec for spec in map(self.stacked, args) if spec is not None]
         if not arrays:
@@ -391,11 +412,11 @@ class _Walk:
         others, named = _plain_arguments(args, kwargs or {})
         shape = _shape(cost, arrays, first, named.get("axis", others[0] if others else None))
         n = max(first.size, math.prod(shape))
-        ns = self.model.ns(name, cost, first, n) * (STRIDED if first.strided else 1.0)
+        ns = self.model.ns(name, cost, first.dtype, first.name, n) * (STRIDED if first.strided else 1.0)
         ns += cost.more_ns(first.size, *others, **named)
-        self.charge(ns * (ON_DEVICE if first.device else 1.0), f"{name} of {n:,} items of {first.dtype}")
+        self.charge(ns * (ON_DEVICE if first.device else 1.0), f"{name} of {n:,} items of {first.name}")
         self.charge(BASE_NS.get(first.kind, OTHER_BASE_NS), python=True)
-        width = 8 if cost.result == "reduce" else itemsize(first.dtype)
+        width = 8 if cost.result == "reduce" else first.itemsize
         owned = math.prod(shape) * width + cost.more_bytes(*others, **named)
         copies = cost.copies * first.n_bytes
         if self.in_blocks and first.kind in ("numpy", "torch") and not first.device:
@@ -413,7 +434,7 @@ class _Walk:
             return None
         if PLAIN.issuperset(map(type, value)):
             self.charge(ITEM_NS * len(value), python=True)
-            return ArraySpec(shape=(len(value),), dtype=np.dtype(np.float64), kind="numpy")
+            return FLOATS.like(len(value))
         specs = [spec for spec in map(self.stacked, value) if spec is not None]
         if not specs:
             return None
@@ -423,9 +444,11 @@ class _Walk:
         return first.like(len(value), *first.shape, owned=n_bytes + sum(spec.owned for spec in specs))
 
 
-def _shape(cost: Cost, arrays: list[ArraySpec], first: ArraySpec, axis: object) -> tuple[int, ...]:
+def _shape(cost: OperationCost, arrays: list[ArraySpec], first: ArraySpec, axis: object) -> tuple[int, ...]:
     """Return the shape of the result of an operation."""
     match cost.result:
+        case "each" if len(arrays) == 1 or all(spec.shape == first.shape for spec in arrays):
+            return first.shape
         case "each":
             return tuple(np.broadcast_shapes(*(spec.shape for spec in arrays)))
         case "reduce":
@@ -451,7 +474,7 @@ def _length(value: Any) -> int:
 
 
 def _is_mask(part: object) -> bool:
-    return isinstance(part, ArraySpec) and "bool" in str(part.dtype)
+    return isinstance(part, ArraySpec) and "bool" in part.name
 
 
 def _reshaped(x: ArraySpec, sizes: list[Any]) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from sightglass.core.clock import WorkClock
 from sightglass.core.columns import Row
 from sightglass.core.errors import QueryError, UnconfirmedError, UnsendableError, unknown
 from sightglass.protocol import messages
+from sightglass.query.meter import MAX_BYTES, Meter
 from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
 from sightglass.query.query import Query
@@ -73,7 +75,7 @@ class ClientSubscriptions:
         try:
             query = parse(message.query, functions=self._functions)
             self.check_price(query, confirm=message.confirm)
-            subscription = self.find(query) or self.start(query)
+            subscription = self.find(query) or self.start(query, confirmed=message.confirm and client.may_command)
         except (QueryError, UnconfirmedError, LookupError) as error:
             self._outbox.refuse(peer, request, error)
             return
@@ -127,16 +129,23 @@ class ClientSubscriptions:
             if event in sources and sources[event].price and not (confirm or query.key in self._by_key):
                 raise UnconfirmedError(f"{sources[event].price} Ask again with confirm=True to go on")
 
-    def start(self, query: Query) -> Subscription:
+    def start(self, query: Query, *, confirmed: bool = False) -> Subscription:
         """Start to evaluate a query that has no subscription yet.
+
+        Args:
+            query: The query.
+            confirmed: Whether a controller accepts that it takes more of an event than queries may.
 
         Raises:
             QueryError: The query calls a function that does not exist.
         """
-        evaluation = Evaluation(query, self._functions)
+        limit_s = math.inf if confirmed else (self._limits or Limits()).max_event_s
+        meter = Meter(limit_s=limit_s, max_bytes=MAX_BYTES)
+        evaluation = Evaluation(query, self._functions, meter=meter)
         subscription = Subscription(
             next(self._numbers), query, evaluation, clock=self._clock,
             defer=self._telemetry.deferred.defer, limits=self._limits,
+            aside=self._telemetry.aside,
         )  # fmt: skip
         self._by_key[query.key] = subscription
         self._peers[subscription.id] = {}

@@ -21,6 +21,8 @@ JOIN_S: Final = 1.0  # at the end of a run: a lane that still waits for a device
 
 Wait = Callable[[], None]
 Settle = Callable[[BaseException | None], None]
+Defer = Callable[[Wait | None, Settle], None]
+"""Takes (wait, settle): calls `wait` without the lock, then `settle` under it, with the error of `wait`; in order."""
 _Work = tuple[Wait | None, Settle]
 
 
@@ -44,6 +46,10 @@ class DeferredWork:
         Events in the loops of a compiled step arrive here while the step still runs.
         """
         self._lane("loops").put((None, settle))
+
+    def defer_aside(self, wait: Wait | None, settle: Settle) -> None:
+        """Call `wait` on a thread of its own, then `settle` under the lock: work that takes long."""
+        self._lane("aside").put((wait, settle))
 
     def flush(self, timeout_s: float) -> None:
         """Wait until all work that was deferred so far is settled."""

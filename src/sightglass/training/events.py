@@ -241,9 +241,16 @@ class EventIntake:
                 observables = provider.provide(index, observables)
         clock = self.clock
         wall_time = now_s + clock.offset_s if now_s - clock.read_s < CLOCK_S else clock.wall(now_s)
-        for subscription in source.subscriptions:
-            if not subscription.suspended:
-                subscription.post(index, step, wall_time, observables, steps)
+        if source.turns.crowded:
+            source.turns.take(
+                source.subscriptions,
+                post=lambda one: one.post(index, step, wall_time, observables, steps),
+                skip=lambda one: one.skip(index, wall_time),
+            )
+        else:
+            for subscription in source.subscriptions:
+                if not subscription.suspended:
+                    subscription.post(index, step, wall_time, observables, steps)
         self._posted(source, now_s)
 
     def _posted(self, source: EventSource, now_s: float) -> None:
@@ -257,6 +264,7 @@ class EventIntake:
         """Every `WAKE_S`, have records fetched, and look after the budget."""
         if now_s - self._woken_s >= WAKE_S:
             self._woken_s = now_s
+            source.turns.happened(now_s, source.subscriptions)
             for subscription in source.subscriptions:
                 subscription.look_for_room()
             self._wake()

@@ -2,41 +2,50 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, fields
 from typing import Final
 
 from sightglass.core.ranks import Agree
 
+EVENT_S: Final = 0.02  # a frame of a film: nobody notices one that is late
 BACKLOG_RECORDS: Final = 1_000  # a screenful of a chart, so that a late client has something to show at once
 BACKLOG_BYTES: Final = 16 * 2**20  # images and tensors fill this first; a run may have hundreds of subscriptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much a run remembers for clients that are late, as `sightglass.init(limits=…)`.
+    """What queries may take of a run, and what it remembers for clients that are late: `sightglass.init(limits=…)`.
 
-    Both limits apply to each subscription separately; the first one that is reached counts. With either at 0, a late
-    client sees only what happens after it has asked.
+    The limits of the backlog apply to each subscription separately; the first one that is reached counts. With either
+    at 0, a late client sees only what happens after it has asked.
 
     Attributes:
+        max_event_s: The seconds of its thread that queries may take of an event, all of them together; or a tenth of
+            the median time between these events, if that is more.
         max_backlog_records: How many of its latest records a subscription retains for clients that open an equal
             query later.
         max_backlog_bytes: How many bytes of arrays and other large values it retains for them.
 
     Raises:
-        ValueError: A limit is negative.
-        TypeError: A limit is not an integer.
+        ValueError: A limit is negative, or the time is not positive.
+        TypeError: A limit is not a number, or not an integer.
 
     >>> Limits(max_backlog_records=100)
-    Limits(max_backlog_records=100, max_backlog_bytes=16777216)
+    Limits(max_event_s=0.02, max_backlog_records=100, max_backlog_bytes=16777216)
     """
 
+    max_event_s: float = EVENT_S
     max_backlog_records: int = BACKLOG_RECORDS
     max_backlog_bytes: int = BACKLOG_BYTES
 
     def __post_init__(self) -> None:
-        for field in fields(self):
+        if type(self.max_event_s) not in (int, float):
+            raise TypeError(f"Expected a number as max_event_s, got {self.max_event_s!r:.100}")
+        if not 0 < self.max_event_s < math.inf:
+            raise ValueError(f"Expected max_event_s to be positive and finite, got {self.max_event_s}")
+        for field in fields(self)[1:]:
             limit = getattr(self, field.name)
             if type(limit) is not int:
                 raise TypeError(f"Expected an int as {field.name}, got {type(limit).__name__} {limit!r:.100}")

@@ -11,6 +11,7 @@ Rule 2: Every loss is counted: `n_skipped` by the budget, `n_dropped` by a full 
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,7 +23,14 @@ import numpy as np
 
 from sightglass.core.clock import WorkClock
 from sightglass.core.columns import Row
-from sightglass.core.errors import AbsentError, EvaluationError, SightglassError, UnknownNameError, UnsendableError
+from sightglass.core.errors import (
+    AbsentError,
+    EvaluationError,
+    PriceError,
+    SightglassError,
+    UnknownNameError,
+    UnsendableError,
+)
 from sightglass.core.guarded import FAILURES, message
 from sightglass.core.values import n_bytes, to_host, type_name
 from sightglass.query.pipeline import Evaluation, PerEventResult
@@ -30,7 +38,9 @@ from sightglass.query.query import Query
 from sightglass.query.stages import Every, Period, Window
 from sightglass.query.windows import PipelineItem
 
+from .aside import Aside, AsideEvaluation
 from .cost import Cost
+from .deferred import Defer
 from .options import Limits
 
 LOG: Final = "log"
@@ -38,9 +48,6 @@ MAX_ERRORS: Final = 3  # one bad event is forgiven; a query that always fails mu
 MAX_UNSENT_ROWS: Final = 200_000  # some seconds of the fastest stream while the io thread is held up
 MAX_UNSENT_BYTES: Final = 128 * 2**20  # the same for arrays; it is host memory of the training process
 MAX_DEFERRED: Final = 1_024  # each pins its values on the device, where memory is scarce
-
-Defer = Callable[[Callable[[], None] | None, Callable[[BaseException | None], None]], None]
-"""Takes (wait, settle): calls `wait` without the lock, then `settle` under it, with the error of `wait`; in order."""
 
 QUICK: Final = frozenset((float, int, bool, np.float64, np.float32))
 NUMBERS: Final = (int, float, np.integer, np.floating)
@@ -61,13 +68,17 @@ class Subscription:
         share: The part of the run's time that it would take on every event, as of the last review of the budget.
         cost: What its evaluations cost, from samples; `total_spent_s` is what they took until the last review.
         suspended: Whether it is not evaluated any more; `last_error` has the reason.
+        confirmed: Whether a controller accepts that it takes more of an event than queries may.
+        limit_s: The seconds that all queries may take of an event; `None` until the time between events is known.
+        n_waited: How many events in a row it was skipped because others had taken the time.
     """
 
     __slots__ = (
-        "_backlog_bytes", "_clock", "_defer", "_evaluation", "_every", "_full", "_has_tail", "_heavy", "_in_gap",
-        "_limits", "_n_deferred", "_only", "backlog", "cost", "deferred", "event", "id", "last_error", "n_dropped",
-        "n_errors", "n_in_row", "n_rows", "n_seen", "n_skipped", "query", "recorded", "rows", "share", "stride",
-        "suspended", "total_spent_s", "unsent_bytes", "windows", "within",
+        "_aside", "_backlog_bytes", "_clock", "_defer", "_evaluation", "_every", "_full", "_has_tail", "_heavy",
+        "_in_gap", "_limits", "_n_deferred", "_only", "_place", "backlog", "confirmed", "cost", "deferred", "event",
+        "id", "last_error", "limit_s", "n_dropped", "n_errors", "n_in_row", "n_rows", "n_seen", "n_skipped",
+        "n_waited", "query", "recorded", "rows", "share", "stride", "suspended", "total_spent_s", "unsent_bytes",
+        "windows", "within",
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +90,7 @@ class Subscription:
         clock: WorkClock,
         defer: Defer,
         limits: Limits | None = None,
+        aside: Aside | None = None,
     ) -> None:
         self.id = id
         self.query = query
@@ -98,6 +110,11 @@ class Subscription:
         self.recorded = False
         self.within = ""
         self._limits = limits or Limits()
+        self.confirmed = evaluation.meter.limit_s == math.inf
+        self.limit_s: float | None = None
+        self.n_waited = 0
+        self._place = aside
+        self._aside: AsideEvaluation | None = None
         self._backlog_bytes = 0
         self._full = self._heavy = False
         self._evaluation = evaluation
@@ -120,14 +137,16 @@ class Subscription:
         """Evaluate the query on an event. Never raises."""
         if self.stride > 1:
             if index % self.stride:
-                self._skip(index, wall_time)
+                self.skip(index, wall_time)
                 return
             self._in_gap = False
         measured = self.n_seen >= self.cost.next
         if measured:
             self.cost.begin()
         try:
-            if self._only is None:
+            if self._aside is not None:
+                self._post_aside(self._aside, index, step, wall_time, observables, steps)
+            elif self._only is None:
                 self._take(self._evaluation.per_event(observables), index, step, wall_time, steps)
             else:
                 value = self._only(observables)
@@ -145,6 +164,15 @@ class Subscription:
                     self._take(self._evaluation.finish_per_event(value), index, step, wall_time, steps)
             if self.n_in_row and not self.deferred:
                 self.n_in_row = 0
+        except PriceError as error:
+            if self._turns_aside(observables):
+                self.post(index, step, wall_time, observables, steps)
+                return
+            if not self._waits(error):
+                self._failed(error, step)
+                self.suspended = self.suspended or not self.n_seen  # it was never answered
+            self.skip(index, wall_time)
+            return
         except FAILURES as error:
             unlogged = self.event == LOG and isinstance(error, UnknownNameError) and error.what == "observable"
             if unlogged or isinstance(error, AbsentError):
@@ -157,11 +185,73 @@ class Subscription:
         if measured:
             self.cost.end(self.n_seen)
 
+    @property
+    def price_s(self) -> float:
+        """The seconds of the training thread that an event takes by its price; 0 if it is cheap."""
+        price = self._evaluation.meter.price
+        return self._aside.copy_s if self._aside is not None else 0.0 if price is None else price.seconds
+
+    @property
+    def first(self) -> bool:
+        """Whether it is evaluated whatever others take: records are made of every event."""
+        return self.recorded or self.confirmed
+
+    def allow(self, left_s: float, *, limit_s: float | None) -> None:
+        """Set what is left of the event for this query, and what all queries may take of it."""
+        self.limit_s = limit_s
+        if not self.confirmed and self._aside is None:
+            self._evaluation.meter.limit_s = left_s
+
+    def skip(self, index: int, wall_time: float) -> None:
+        """Count an event that is not evaluated."""
+        self.n_skipped += 1
+        if self._is_news(index):
+            self._pass_by(index, wall_time)
+
+    def _waits(self, error: PriceError) -> bool:
+        """Return whether a query that does not fit into this event may fit into another one."""
+        fits_alone = self.limit_s is not None and error.seconds <= self.limit_s and not error.n_bytes
+        return (fits_alone or self.limit_s is None) and not self.recorded
+
+    def _turns_aside(self, observables: Mapping[str, Any]) -> bool:
+        """Return whether a query that costs more than an event may is evaluated aside from now on."""
+        if self._place is None or self._aside is not None or self.recorded or self.deferred:
+            return False
+        limit_s = self.limit_s or self._limits.max_event_s
+        self._aside = AsideEvaluation.of(self._evaluation, self._place, observables, limit_s=limit_s)
+        if self._aside is None:
+            return False
+        self._defer = self._place.defer
+        self.deferred = True
+        return True
+
+    def _post_aside(  # noqa: PLR0917  as in `post`
+        self,
+        aside: AsideEvaluation,
+        index: int,
+        step: object,
+        wall_time: float,
+        observables: Mapping[str, Any],
+        steps: Tracks,
+    ) -> None:
+        def settle(head: PerEventResult | None, taken_s: float, error: BaseException | None) -> None:
+            self.cost.tail(taken_s, taken_s)
+            if head is not None:
+                self.n_in_row = 0
+                self._settle(lambda: self._tail(head, index, step, wall_time, steps), step)
+                return
+            self._attempt(list, step, error)
+            if self._has_tail:
+                self._settle(lambda: self._evaluation.miss(ordinal=index, wall_time=wall_time), step)
+
+        if not aside.post(self._evaluation, observables, settle):
+            self.skip(index, wall_time)
+
     def post_head(self, index: int, step: object, wall_time: float, head: PerEventResult, steps: Tracks) -> None:
         """Take in an event whose head was evaluated in a compiled step; otherwise as `post`."""
         if self.stride > 1:
             if index % self.stride:
-                self._skip(index, wall_time)
+                self.skip(index, wall_time)
                 return
             self._in_gap = False
         measured = self.n_seen >= self.cost.next
@@ -275,7 +365,9 @@ class Subscription:
     def fork(self, id: int) -> Subscription:
         """Return a copy in the same state, for a client that closes a group by itself."""
         evaluation = self._evaluation.fork(deepcopy)
-        other = Subscription(id, self.query, evaluation, clock=self._clock, defer=self._defer, limits=self._limits)
+        other = Subscription(
+            id, self.query, evaluation, clock=self._clock, defer=self._defer, limits=self._limits, aside=self._place
+        )
         for name in ("deferred", "stride", "n_rows", "n_seen", "n_skipped", "n_dropped", "n_errors", "_only"):
             setattr(other, name, getattr(self, name))
         other.rows = self.rows.copy()
@@ -348,11 +440,6 @@ class Subscription:
         else:
             self._settle(close, None)
 
-    def _skip(self, index: int, wall_time: float) -> None:
-        self.n_skipped += 1
-        if self._is_news(index):
-            self._pass_by(index, wall_time)
-
     def _is_news(self, index: int) -> bool:
         """Return whether an event that is skipped changes a window: as the first of several, or as the last of one."""
         if not self._has_tail or (self._in_gap and self._every and (index + 1) % self._every):
@@ -417,4 +504,6 @@ def _evaluation_error(error: BaseException, event: str, step: object) -> Sightgl
             said += f" ({shown})" if at in said else f" ({at}, {shown})"
     if isinstance(error, UnsendableError):
         return UnsendableError(said)
+    if isinstance(error, PriceError):
+        return PriceError(said, seconds=error.seconds, n_bytes=error.n_bytes)
     return EvaluationError(said, event=event, step=number)

@@ -17,6 +17,7 @@ from sightglass.core.values import type_name
 from sightglass.query.stages import Per
 
 from .subscription import Subscription
+from .turns import Turns
 
 MAX_OBSERVABLES_SHOWN: Final = 1_000  # a description of more is larger than anybody reads, and slow to send
 MAX_EXAMPLE_CHARS: Final = 60  # fits a column of a terminal
@@ -73,14 +74,15 @@ class EventSource:
         n_lost: How many values, or parts of them, could not be copied for snapshots.
         note: A remark for clients.
         price: What a subscription costs the run beyond the query; empty if nothing.
+        turns: The limit of what its queries may take, and their order.
     """
 
     __slots__ = (
         "_counter", "counted", "delimits", "describe_next", "n_lost", "name", "nested", "next_index", "note",
-        "observables", "origin", "price", "providers", "snapshot", "subscriptions",
+        "observables", "origin", "price", "providers", "snapshot", "subscriptions", "turns",
     )  # fmt: skip
 
-    def __init__(self, name: str, origin: Origin) -> None:
+    def __init__(self, name: str, origin: Origin, turns: Turns | None = None) -> None:
         self.name = name
         self.origin = origin
         self._counter = itertools.count()
@@ -95,6 +97,7 @@ class EventSource:
         self.nested: tuple[EventSource, ...] = ()
         self.providers: tuple[Provider, ...] = ()
         self.counted: Callable[[], int] | None = None
+        self.turns = turns or Turns()
 
     @property
     def wanted(self) -> bool:
@@ -159,7 +162,9 @@ class Subscriptions:
         busy: The events from `observe` that have subscriptions, and need nothing else.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, turns: Callable[[], Turns] = Turns) -> None:
+        """Start without events; `turns` makes the limit of each."""
+        self._turns = turns
         self.abandon()
 
     def abandon(self) -> None:
@@ -179,7 +184,7 @@ class Subscriptions:
         """
         source = self.sources.get(name)
         if source is None:
-            source = self.sources[name] = EventSource(name, origin)
+            source = self.sources[name] = EventSource(name, origin, self._turns())
             for subscription in self.active.values():
                 self._connect(source, subscription)
         elif source.origin == "publish":
@@ -229,5 +234,6 @@ class Subscriptions:
     def _connect(source: EventSource, subscription: Subscription) -> None:
         if subscription.event == source.name and subscription not in source.subscriptions:
             source.subscriptions = [*source.subscriptions, subscription]
+            source.turns.crowded = True  # until its price is known
         if any(isinstance(window, Per) and window.event == source.name for window in subscription.windows):
             source.delimits = [*source.delimits, subscription]

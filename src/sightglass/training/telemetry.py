@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from sightglass.core.clock import EventClock, WorkClock
 from sightglass.core.ranks import Agree
 from sightglass.core.threads import Worker
+from sightglass.query.costs import MODEL
 
+from .aside import Aside
 from .budget import Budget
 from .commands import CommandRunner
 from .compiled import CompiledSteps
 from .deferred import DeferredWork
 from .events import EventIntake
 from .lock import TurnLock
+from .options import EVENT_S
 from .subscription import Subscription
 from .subscriptions import Subscriptions
+from .turns import Turns
 
 # Python's default, 5 ms, is how long a host that is busy in Python would keep the io thread waiting.
 SWITCH_INTERVAL_S: Final = 0.001
@@ -31,6 +36,7 @@ class Telemetry:
         subscriptions: The events of the run, and who reads them.
         steps: The compiled steps.
         deferred: The work that waits for devices.
+        aside: The place for a query that does not fit into an event.
         commands: The commands of clients.
         budget: What queries may cost.
         clock: The time of the events.
@@ -46,6 +52,7 @@ class Telemetry:
         agree: Agree | None = None,
         leads: bool = True,
         worker: type[Worker] = Worker,
+        max_event_s: float = EVENT_S,
     ) -> None:
         """Start without events.
 
@@ -55,12 +62,14 @@ class Telemetry:
             agree: The broadcast of a program of several processes.
             leads: Whether this is rank 0.
             worker: Runs the loops that wait for devices.
+            max_event_s: The seconds that queries may take of an event.
         """
         self.wake: Callable[[], None] = lambda: None
         self.lock = TurnLock()
-        self.subscriptions = Subscriptions()
+        self.subscriptions = Subscriptions(partial(Turns, max_event_s))
         self.steps = CompiledSteps()
         self.deferred = DeferredWork(self.lock, wake=self._wake, worker=worker)
+        self.aside = Aside(self.deferred.defer_aside)
         self.commands = CommandRunner(
             lock=self.lock, subscriptions=self.subscriptions, steps=self.steps, clock=clock, wake=self._wake,
             agree=agree, leads=leads,
@@ -86,10 +95,17 @@ class Telemetry:
                 index, step, wall_time, observables = source.snapshot
                 subscription.post(index, step, wall_time, observables)
             self.subscriptions.open(subscription)
+            self.calibrate()
             self.steps.subscriptions_changed()
             if self._switch_interval_s is None:
                 self._switch_interval_s = sys.getswitchinterval()
                 sys.setswitchinterval(min(SWITCH_INTERVAL_S, self._switch_interval_s))
+
+    def calibrate(self) -> None:
+        """Measure this machine on another thread, if queries were priced without."""
+        if MODEL.wanted:
+            MODEL.wanted = False
+            self.deferred.defer_aside(MODEL.calibrate, lambda error: None)
 
     def close_subscription(self, subscription: Subscription) -> None:
         """Stop evaluating a subscription."""

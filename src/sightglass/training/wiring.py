@@ -125,7 +125,7 @@ class Wiring:
         )
         self.telemetry = Telemetry(
             clock=self.clock, budget=settings.budget, agree=settings.agree, leads=self._rank == 0,
-            worker=machine.worker,
+            worker=machine.worker, max_event_s=(settings.limits or Limits()).max_event_s,
         )  # fmt: skip
         if settings.disabled:
             self.telemetry.close()

@@ -26,7 +26,7 @@ from sightglass.core.values import (
     type_name,
 )
 from sightglass.query.arrays import NUMBERS, is_array, is_numpy, namespace, operand
-from sightglass.query.costs import ARITHMETIC_NS, Cost
+from sightglass.query.costs import ARITHMETIC_NS, OperationCost
 from sightglass.query.limits import check_broadcast, check_count, check_int, check_length
 
 from .table import function
@@ -57,7 +57,7 @@ def _elementwise(name: str, doc: str, scalar: Callable[[Any], Any] | None = None
         return getattr(namespace(x), name)(_floating(x) if floating else x)
 
     call.__doc__ = doc
-    function(f"{name}(x)", cost=Cost(ns=SLOW.get(name, ARITHMETIC_NS), result="each"))(call)
+    function(f"{name}(x)", cost=OperationCost(ns=SLOW.get(name, ARITHMETIC_NS), result="each"))(call)
 
 
 FLOATING: Final = frozenset("fc")
@@ -109,7 +109,7 @@ _elementwise("isinf", "Whether a value is infinite.", math.isinf)
 _elementwise("isfinite", "Whether a value is neither NaN nor infinite.", math.isfinite)
 
 
-@function("round(x, decimals=0)", cost=Cost(ns=1.5, result="each"))
+@function("round(x, decimals=0)", cost=OperationCost(ns=1.5, result="each"))
 def _round(x: Value, decimals: int = 0) -> Value:
     """Round to a number of decimals."""
     if type(decimals) is not int or abs(decimals) > MAX_DECIMALS:
@@ -120,7 +120,7 @@ def _round(x: Value, decimals: int = 0) -> Value:
     return namespace(x).round(x * scale) / scale if decimals else namespace(x).round(x)
 
 
-@function("clip(x, low, high)", cost=Cost(ns=ARITHMETIC_NS, result="each"))
+@function("clip(x, low, high)", cost=OperationCost(ns=ARITHMETIC_NS, result="each"))
 def _clip(x: Value, low: Value = None, high: Value = None) -> Value:
     """Limit values to a range; `None` leaves an end open."""
     x, low, high = operand(x), *(None if end is None else operand(end) for end in (low, high))
@@ -128,7 +128,7 @@ def _clip(x: Value, low: Value = None, high: Value = None) -> Value:
     return namespace(x).clip(x, low, high)
 
 
-@function("where(condition, x, y)", cost=Cost(ns=3.5, result="each"))
+@function("where(condition, x, y)", cost=OperationCost(ns=3.5, result="each"))
 def _where(condition: Value, x: Value, y: Value) -> Value:
     """Return x where the condition holds, else y, element-wise."""
     condition, x, y = operand(condition), operand(x), operand(y)
@@ -136,13 +136,13 @@ def _where(condition: Value, x: Value, y: Value) -> Value:
     return _together("where", condition, x, y)
 
 
-@function("maximum(x, y)", cost=Cost(ns=ARITHMETIC_NS, result="each"))
+@function("maximum(x, y)", cost=OperationCost(ns=ARITHMETIC_NS, result="each"))
 def _maximum(x: Value, y: Value) -> Value:
     """Return the larger of two values, element-wise."""
     return _together("maximum", operand(x), operand(y))
 
 
-@function("minimum(x, y)", cost=Cost(ns=ARITHMETIC_NS, result="each"))
+@function("minimum(x, y)", cost=OperationCost(ns=ARITHMETIC_NS, result="each"))
 def _minimum(x: Value, y: Value) -> Value:
     """Return the smaller of two values, element-wise."""
     return _together("minimum", operand(x), operand(y))
@@ -178,7 +178,9 @@ def _statistic(name: str, doc: str, of_numpy: Callable[..., Any], *, floating: b
 
     call.__doc__ = doc
     of_two_passes = name in ("std", "var")
-    cost = Cost(ns=1.2 if of_two_passes else ARITHMETIC_NS, result="reduce", copies=1.0 if of_two_passes else 0.0)
+    cost = OperationCost(
+        ns=1.2 if of_two_passes else ARITHMETIC_NS, result="reduce", copies=1.0 if of_two_passes else 0.0
+    )
     function(f"{name}(x, axis=None)", cost=cost)(call)
 
 
@@ -202,7 +204,7 @@ _statistic("any", "Whether any value is true.", np.logical_or.reduce)
 _statistic("all", "Whether all values are true.", np.logical_and.reduce)
 
 
-@function("norm(x, axis=None)", cost=Cost(ns=0.8, result="reduce", copies=1.0))
+@function("norm(x, axis=None)", cost=OperationCost(ns=0.8, result="reduce", copies=1.0))
 def _norm(x: Value, axis: Axis = None) -> Value:
     """Return the Euclidean (Frobenius) norm, the root of the sum of squares; half precision is summed in single."""
     x = operand(x)
@@ -221,7 +223,7 @@ def _quantiles_ns(n: int, q: Value = 0.5) -> float:
     return 2_000.0 * len(q) if isinstance(q, list | tuple) else 0.0
 
 
-@function("quantile(x, q)", cost=Cost(ns=13.0, result="scalar", copies=2.0, more_ns=_quantiles_ns))
+@function("quantile(x, q)", cost=OperationCost(ns=13.0, result="scalar", copies=2.0, more_ns=_quantiles_ns))
 def _quantile(x: Value, q: Value) -> Value:
     """Return the q-quantile of all values, 0 <= q <= 1, by linear interpolation; for a list of q, a tuple."""
     wanted = q if isinstance(q, list | tuple) else (q,)
@@ -252,21 +254,23 @@ def _sorted_quantiles(x: Value, wanted: Value) -> tuple[Any, ...]:
     return tuple(found)
 
 
-@function("median(x)", cost=Cost(ns=13.0, result="scalar", copies=2.0))
+@function("median(x)", cost=OperationCost(ns=13.0, result="scalar", copies=2.0))
 def _median(x: Value) -> Value:
     """Return the median of all values."""
     return _quantile(x, 0.5)
 
 
 def _bins_ns(n: int, bins: Value = 64) -> float:
-    return float(bins) * (100.0 + 4.0 * n / BLOCK)  # each block of values is added to the counts of all bins
+    return check_count(bins, name="bins") * (
+        100.0 + 4.0 * n / BLOCK
+    )  # each block of values is added to the counts of all bins
 
 
 def _bins_bytes(bins: Value = 64) -> int:
     return int(64 * bins)  # counts and edges, those of a block, and what `np.histogram` makes beside them
 
 
-@function("histogram(x, bins=64)", cost=Cost(ns=28.0, more_ns=_bins_ns, more_bytes=_bins_bytes))
+@function("histogram(x, bins=64)", cost=OperationCost(ns=28.0, more_ns=_bins_ns, more_bytes=_bins_bytes))
 def _histogram(x: Value, bins: Value = 64) -> Value:
     """Count the values in equal bins from the smallest to the largest; NaN and infinities are counted separately."""
     bins = check_count(bins, name="bins")
@@ -320,7 +324,7 @@ def _device_histogram(x: Value, bins: int) -> Value:
     )
 
 
-@function("topk(x, k)", cost=Cost(ns=5.0, result="flat", copies=1.0, sorts=True))
+@function("topk(x, k)", cost=OperationCost(ns=5.0, result="flat", copies=1.0, sorts=True))
 def _topk(x: Value, k: Value) -> Value:
     """Return the k largest values, in descending order."""
     k, x = check_count(k, name="k"), _ravel(x)
@@ -374,14 +378,14 @@ def _item(x: Value) -> Value:
     return namespace(x).reshape(x, ())
 
 
-@function("diff(x)", cost=Cost(ns=ARITHMETIC_NS, result="each"))
+@function("diff(x)", cost=OperationCost(ns=ARITHMETIC_NS, result="each"))
 def _diff(x: Value) -> Value:
     """Return the differences of neighbouring items along the last axis."""
     x = operand(x)
     return x[..., 1:] - x[..., :-1]
 
 
-@function("cumsum(x)", cost=Cost(ns=2.5, result="flat", copies=0.5))
+@function("cumsum(x)", cost=OperationCost(ns=2.5, result="flat", copies=0.5))
 def _cumsum(x: Value) -> Value:
     """Return the cumulative sum of all items, in one dimension."""
     x = _ravel(x)

@@ -9,7 +9,7 @@ from typing import Any
 
 from sightglass.core.errors import QuerySyntaxError
 from sightglass.query import expressions as e
-from sightglass.query.costs import PLAIN_COST, Cost
+from sightglass.query.costs import PLAIN_COST, OperationCost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class QueryFunction:
     signature: str
     method: bool
     lambdas: bool = False
-    cost: Cost = PLAIN_COST
+    cost: OperationCost = PLAIN_COST
 
 
 FUNCTIONS: dict[str, QueryFunction] = {}
@@ -66,7 +66,9 @@ def check_arguments(function: Callable[..., Any], tree: e.Call, signature: str) 
         return  # a built-in function without a signature
 
 
-def function(signature: str, *, lambdas: bool = False, cost: Cost = PLAIN_COST) -> Callable[[Callable[..., Any]], Any]:
+def function(
+    signature: str, *, lambdas: bool = False, cost: OperationCost = PLAIN_COST
+) -> Callable[[Callable[..., Any]], Any]:
     """Register a function under the name in its signature; its docstring is the users' reference."""
 
     def register(call: Callable[..., Any]) -> Callable[..., Any]:

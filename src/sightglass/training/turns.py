@@ -1,0 +1,87 @@
+"""Who may be evaluated on an event: all its queries together take at most the limit.
+
+As long as the prices of an event's queries are far below the limit, all of them are evaluated. Otherwise they take
+turns: the cheapest first, and what does not fit any more is skipped and counted. What was skipped often goes first.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from .options import EVENT_S
+from .subscription import Subscription
+
+PART_OF_EVENT: Final = 0.1  # a training that takes a second for a step does not notice a tenth of it
+N_INTERVALS: Final = 32  # the median of these is not moved by an evaluation or a checkpoint in between
+PATIENCE: Final = 32  # events after which an expensive query goes first: the others lose at most 3 % of theirs
+
+
+class Turns:
+    """The limit of one event, and the order of its queries.
+
+    Attributes:
+        crowded: Whether its queries may not fit together.
+    """
+
+    __slots__ = ("_cpu_s", "_intervals_s", "_max_event_s", "_seen_s", "_usual_s", "crowded")
+
+    def __init__(self, max_event_s: float = EVENT_S, *, cpu_s: Callable[[], float] = time.thread_time) -> None:
+        self._max_event_s = max_event_s
+        self._cpu_s = cpu_s
+        self._intervals_s: deque[float] = deque(maxlen=N_INTERVALS)
+        self._seen_s = -1.0
+        self._usual_s: float | None = None
+        self.crowded = False
+
+    @property
+    def limit_s(self) -> float | None:
+        """The seconds that queries may take of an event; `None` until the time between these events is known."""
+        return None if self._usual_s is None else max(self._max_event_s, PART_OF_EVENT * self._usual_s)
+
+    def happened(self, now_s: float, subscriptions: Iterable[Subscription]) -> None:
+        """Note that the event happened; what happens within a millisecond of it need not be noted."""
+        if self._seen_s >= 0:
+            interval_s = now_s - self._seen_s
+            self._intervals_s.append(interval_s)
+            if self._usual_s is None or max(interval_s, self._usual_s) * PART_OF_EVENT > self._max_event_s:
+                self._usual_s = statistics.median(self._intervals_s)
+        self._seen_s = now_s
+        limit_s = self.limit_s or self._max_event_s
+        crowded = sum(subscription.price_s for subscription in subscriptions) > limit_s / 2
+        if not crowded:
+            for subscription in subscriptions:
+                subscription.allow(limit_s, limit_s=self.limit_s)
+        self.crowded = crowded or self._usual_s is None
+
+    def take(
+        self,
+        subscriptions: Iterable[Subscription],
+        *,
+        post: Callable[[Subscription], object],
+        skip: Callable[[Subscription], object],
+    ) -> None:
+        """Call `post` for the queries that fit into the event together, and `skip` for the others."""
+        limit_s = self.limit_s
+        left_s = limit_s or self._max_event_s
+        for subscription in sorted(subscriptions, key=_turn):
+            if subscription.suspended:
+                continue
+            if left_s < subscription.price_s <= (limit_s or math.inf) and not subscription.first:
+                subscription.n_waited += 1
+                skip(subscription)
+                continue
+            subscription.allow(left_s, limit_s=limit_s)
+            subscription.n_waited = 0
+            began_s = self._cpu_s()
+            post(subscription)
+            if not subscription.confirmed:
+                left_s = max(0.0, left_s - (self._cpu_s() - began_s))
+
+
+def _turn(subscription: Subscription) -> tuple[bool, float]:
+    return not (subscription.first or subscription.n_waited >= PATIENCE), subscription.price_s
