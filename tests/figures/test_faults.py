@@ -116,7 +116,7 @@ def test_queued_figures_are_drawn_after_the_training_is_killed(start, tmp_path, 
     child.wait(30)
     wait_until(lambda: files(tmp_path) == ALL)
     assert wait_until(lambda: len(files(tmp_path, "*.png")) >= 4)  # the training took no more of them
-    assert not list((tmp_path / "out").glob(".*"))
+    assert wait_until(lambda: not list((tmp_path / "out").glob(".*")))  # the last file is being written
 
 
 def test_a_ctrl_c_in_the_terminal_interrupts_the_training_alone(start, tmp_path):
