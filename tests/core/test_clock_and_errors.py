@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 
 import numpy as np
@@ -54,6 +55,13 @@ def test_the_clock_goes_on() -> None:
     clock = SystemClock()
     assert clock.monotonic() <= clock.monotonic()
     assert clock.wall() > 1.7e9
+
+
+def test_what_a_process_waited_for_a_processor_is_that_of_its_first_thread() -> None:
+    clock = SystemClock()
+    before_s = clock.queued()
+    assert before_s <= clock.queued(os.getpid()) <= clock.queued()
+    assert clock.queued(2**22 + 1) == 0.0  # no such process
 
 
 def test_an_unknown_name_comes_with_the_closest_name() -> None:

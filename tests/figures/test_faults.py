@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import sightglass as sg
+from sightglass.core.clock import SystemClock
 from sightglass.core.errors import FigureErrors
 from sightglass.figures import Plotter
 
@@ -304,6 +305,35 @@ def test_a_figure_of_fifty_megabytes_is_kept(tmp_path):
     with sg.open(run.directory) as old:
         (record,) = old.series("noise")
     assert len(record.value.data) > 45e6
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="this system has no idle priority")
+def test_the_child_draws_while_a_processor_has_nothing_else_to_do(caught):
+    def shows(x):
+        raise ValueError(f"policy {os.sched_getscheduler(0)}")
+
+    plotter = Plotter(sinks=[caught])
+    plotter.plot(shows, 1, step=0)
+    with pytest.raises(FigureErrors) as errors:
+        plotter.close()
+    assert errors.value.exceptions[0].args[0].endswith(f"policy {os.SCHED_IDLE}")
+
+
+def test_a_figure_that_waits_for_a_processor_is_not_given_up(caught, monkeypatch):
+    """A training may keep every processor busy for longer than a figure may take."""
+
+    def slow(x):
+        from matplotlib.figure import Figure
+
+        time.sleep(2.0)
+        return Figure(figsize=(1, 1))
+
+    plotter = Plotter(sinks=[caught], limit_s=0.5)
+    monkeypatch.setattr(SystemClock, "queued", staticmethod(lambda process: time.monotonic()))
+    plotter.plot(slow, 1, step=0)
+    plotter.close()
+    assert caught.names == [("slow", 0)]
+    assert plotter.statistics().n_started == 1
 
 
 def test_two_hundred_figures_leave_nothing_behind(caught):

@@ -10,7 +10,8 @@ Theory of operation:
    open job again, the interrupted one first; a job that killed two children is given up. A child that dies twice
    before it has started any job is not started again.
 4. A child that draws one figure for longer than `limit_s` is killed by a thread that waits for it. That figure is given
-   up, and the others are drawn.
+   up, and the others are drawn. The time that the child waits for a processor does not count: it lets the training
+   have them.
 5. Where the system lacks what a child needs, `put` refuses jobs, and they are drawn in this process.
 6. In a forked copy of this process, the ends of the pipes are closed: the child must see when this process ends.
 """
@@ -29,6 +30,7 @@ from collections import OrderedDict, deque
 from pathlib import Path
 from typing import IO, Any, Final
 
+from sightglass.core.clock import SystemClock
 from sightglass.core.codec import Buffer
 from sightglass.core.errors import WireError
 from sightglass.core.failures import Failures
@@ -132,7 +134,7 @@ class ChildRenderer:
             if not self._jobs or self._child is None or self._child.poll() is not None:
                 return
             limit_s = self._limit_s + (STARTING_S if self._drawing_id is None else 0.0)
-            if time.monotonic() - self._since_s > limit_s:
+            if self._now_s() - self._since_s > limit_s:
                 self._too_long = True
                 self._child.kill()
 
@@ -196,6 +198,10 @@ class ChildRenderer:
             if not self._unsent:
                 self._close_pipe()
         return True
+
+    def _now_s(self) -> float:
+        """Return the time on a clock that stands still while the child waits for a processor."""
+        return time.monotonic() - (SystemClock.queued(self._child.pid) if self._child is not None else 0.0)
 
     def _write(self, parts: list[Buffer]) -> None:
         """Write as much as the pipe takes at once, and leave the rest to the sending thread."""
@@ -313,11 +319,11 @@ class ChildRenderer:
             message, following = got
             if isinstance(message, DrawStarted):
                 with self._lock:
-                    self._drawing_id, self._since_s = message.id, time.monotonic()
+                    self._drawing_id, self._since_s = message.id, self._now_s()
             elif isinstance(message, DrawFinished):
                 with self._lock:
                     job = self._jobs.pop(message.id, None)
-                    self._drawing_id, self._since_s, self._n_fruitless = None, time.monotonic(), 0
+                    self._drawing_id, self._since_s, self._n_fruitless = None, self._now_s(), 0
                     self._deaths.pop(message.id, None)
                 pngs = map(bytes, pipe.parts(following, message.sizes))
                 if job is not None:

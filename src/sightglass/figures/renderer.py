@@ -8,8 +8,9 @@ Theory of operation:
    being imported.
 3. The end of the input means: draw what is left, and end. If it comes without a `StopRenderer`, the parent has died:
    figures that it may not have stored are written as PNG files beside the others.
-4. It stays out of the way: low priority, one thread for numerical libraries, no accelerator, no second run (see the
-   environment in `child_process`). Interrupts are for the parent alone.
+4. It stays out of the way: it draws only while a processor has nothing else to do, with one thread for numerical
+   libraries, no accelerator, no second run (see the environment in `child_process`). Interrupts are for the parent
+   alone.
 5. After the parent has gone, a figure that hangs is given up, so that no process stays behind.
 """
 
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 
     from .drawing import Drawer
 
-NICE: Final = 10  # half way to the lowest priority: it yields to the training, and still runs on a busy machine
+NICE: Final = 10  # while Matplotlib is imported, a second of work: half way to the lowest, so that it ends soon
+LOWEST: Final = 19  # the system takes this for any sum above it
 RECENT_S: Final = 3.0  # a run writes its records to disk every second; with a margin
 MAX_RECENT_BYTES: Final = 64 * 2**20  # a hundred figures of usual size
 COLLECT_EVERY: Final = 8  # figures hold reference cycles; collecting after each would cost as much as a small figure
@@ -162,9 +164,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     jobs, results = _private_ends()
     receiver, sender = JobReceiver(jobs), ResultSender(results)
-    if hasattr(os, "nice"):
-        with contextlib.suppress(OSError):
-            os.nice(NICE)
+    _lower_priority(NICE)
     start = receiver.first()
     if start is None:
         return
@@ -174,6 +174,7 @@ def main() -> None:
 
     drawer = Drawer()
     drawer.prepare()
+    _yield_to_others()
     n_drawn = 0
     while (item := receiver.next()) is not None:
         _draw(*item, arena, drawer, sender)
@@ -183,6 +184,23 @@ def main() -> None:
     if not receiver.stopped:
         sender.rescue(drawer, receiver.ended_s)
     receiver.drawn.set()
+
+
+def _lower_priority(nice: int) -> None:
+    with contextlib.suppress(AttributeError, OSError):  # there is none on Windows, or it is forbidden
+        os.nice(nice)
+
+
+def _yield_to_others() -> None:
+    """Let this thread run only while a processor has nothing else to do, or as near to that as the system allows.
+
+    A training whose threads keep every processor busy waits for the slowest of them. A thread of nice 10 took every
+    tenth tick of 4 ms from one of them; one of nice 19, every thirtieth; an idle one, every hundredth.
+    """
+    try:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    except (AttributeError, OSError):  # it is Linux's, or it is forbidden
+        _lower_priority(LOWEST)
 
 
 def _draw(
