@@ -16,6 +16,7 @@ from sightglass.core.values import Value, array_kind
 
 from .arrays import is_numpy, namespace
 from .functions import FUNCTIONS
+from .limits import check_broadcast
 from .meter import Meter
 
 BLOCK: Final = 2**15  # 256 KB as float64, a part of the second-level cache; even sine takes less than a millisecond
@@ -87,7 +88,12 @@ class Blocks:
             yield [array[i : i + BLOCK] for array in flat]
 
     def map(self, body: Body, meter: Meter, what: str) -> Value:
-        """Return the result of an expression that works item by item."""
+        """Return the result of an expression that works item by item.
+
+        Raises:
+            RefusedQueryError: The operands broadcast to a result that is too large.
+        """
+        check_broadcast(*(self.values[i] for i in self.places))
         out: Any = None
         for operands in self.cut():
             block = body(operands)

@@ -20,6 +20,7 @@ UNKNOWN_MACHINE: Final = 2.0  # until it is measured, a machine may be half as f
 LEARNED: Final = 1.2  # the next time may take a little longer
 UNTRIED: Final = 1.5  # machines differ in more than one factor: AVX-512, the size of the cache, the speed of memory
 STRIDED: Final = 4.0  # of memory that is not contiguous, at most one of eight float64 of a cache line is used
+NEW_NS: Final = 1.0  # for each byte that is copied into new memory, whose pages the system clears first
 ON_DEVICE: Final = 1 / 32  # a device has 20 to 100 times the memory bandwidth and the arithmetic of one thread
 LARGE_NS: Final = 200_000.0  # an operation worth timing: reading the clock of a thread takes 0.3 to 0.5 us
 BASE_NS: Final[dict[ArrayKind | None, float]] = {None: 300.0, "numpy": 1_500.0, "torch": 5_000.0}
@@ -46,7 +47,7 @@ class OperationCost:
     result: Literal["each", "reduce", "scalar", "flat", "plain"] = "plain"
     copies: float = 0.0
     sorts: bool = False
-    more_ns: Callable[..., float] = lambda n, *args, **kwargs: 0.0
+    more_ns: Callable[..., float] | None = None
     more_bytes: Callable[..., int] = lambda *args, **kwargs: 0
 
 

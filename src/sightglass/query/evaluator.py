@@ -218,6 +218,7 @@ class _Compiler:
         def run(env: Env) -> Value:
             values = [read(env) for read in reads]
             if not PLAIN.issuperset(map(type, values)):
+                values = [operand(value) if type(value) in (list, tuple) else value for value in values]
                 n = max(map(_n_items, values))
                 meter.spend(rough * (ROUGH_NS / ROUGH + n))
                 if n >= MIN_ITEMS and (blocks := Blocks.of(list(map(_alone, values)))) is not None:
@@ -304,7 +305,8 @@ class _Compiler:
             if type(first) in PLAIN:
                 return function(*values, **named)
             n = _n_items(first)
-            meter.spend(ROUGH_NS + rough * n)
+            more_ns = 0.0 if cost.more_ns is None else cost.more_ns(n, *values[1:], **named)
+            meter.spend(ROUGH_NS + rough * n + more_ns)
             if n < MIN_ITEMS or not array_kind(first):
                 return function(*values, **named)
             return meter.apply(name, cost, lambda: function(*values, **named), first)
@@ -352,6 +354,8 @@ def _n_items(value: Value) -> int:
     """Return a number that grows with the work of reading a value."""
     if array_kind(value):
         return math.prod(value.shape)
+    if type(value) in (list, tuple) and value and array_kind(value[0]):
+        return sum(map(_n_items, value))
     return len(value) if type(value) in SIZED else 1
 
 

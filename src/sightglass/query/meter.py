@@ -17,7 +17,7 @@ from sightglass.core.errors import PriceError
 from sightglass.core.values import Value, array_kind
 
 from . import expressions as e
-from .costs import LARGE_NS, MODEL, CostModel, OperationCost
+from .costs import LARGE_NS, MODEL, NEW_NS, CostModel, OperationCost
 from .price import Price, price_of
 
 FREE_NS: Final = 200_000.0  # a hundredth of the smallest limit: cheap queries never ask for a price
@@ -25,7 +25,6 @@ MORE: Final = 1.5  # an evaluation this much more expensive than the one that wa
 LIMIT_S: Final = 10.0  # outside of runs, such as in a notebook: an event that takes longer is a slip
 MAX_BYTES: Final = 64 * 2**20  # of values that an evaluation holds, besides one copy of the largest observable
 MIN_SAMPLE: Final = 1_000  # of fewer values, most statistics say little
-COPY_NS: Final = 1.0  # for a byte, into new memory
 ROUGH: Final = 4.0  # dtypes and machines cost more than the table says
 
 
@@ -149,7 +148,7 @@ class Meter:
         Raises:
             PriceError: There is not.
         """
-        copy_s = n_bytes * COPY_NS * self.model.machine / 1e9
+        copy_s = n_bytes * NEW_NS * self.model.machine / 1e9
         if copy_s > FREE_NS / 1e9 and copy_s > self.left_s():
             if self.price is None:
                 self.price = Price(seconds=copy_s, n_bytes=n_bytes, python_s=0.0, largest_bytes=n_bytes)

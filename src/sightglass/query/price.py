@@ -25,6 +25,7 @@ from .costs import (
     ARITHMETIC_NS,
     BASE_NS,
     LARGE_NS,
+    NEW_NS,
     ON_DEVICE,
     OPERATORS,
     OTHER_BASE_NS,
@@ -101,6 +102,11 @@ class ArraySpec:
     def n_bytes(self) -> int:
         """The number of bytes of its items."""
         return self.size * self.itemsize
+
+    @property
+    def width(self) -> int:
+        """The bytes of an item of what functions make of it: of integers, most make float64."""
+        return self.itemsize if "float" in self.name or "complex" in self.name else max(self.itemsize, 8)
 
     def like(self, *shape: int, owned: int = 0, strided: bool = False) -> ArraySpec:
         """Return another shape with the same dtype, in the same place."""
@@ -299,7 +305,8 @@ class _Walk:
         if any(isinstance(end, ArraySpec | Unknown) for end in ends):
             return value
         view = np.broadcast_to(np.zeros((), np.bool_), value.shape)[tuple(parts)]
-        return value if view.size == value.size else value.like(*view.shape, owned=value.owned, strided=True)
+        strided = value.strided or view.size != value.size
+        return value.like(*view.shape, owned=value.owned, strided=strided)
 
     def operate(self, tree: e.Unary | e.Binary | e.Call, values: list[Any]) -> Any:
         """Return the result of an operator or function that works item by item, or of a statistic of one."""
@@ -413,12 +420,13 @@ class _Walk:
         shape = _shape(cost, arrays, first, named.get("axis", others[0] if others else None))
         n = max(first.size, math.prod(shape))
         ns = self.model.ns(name, cost, first.dtype, first.name, n) * (STRIDED if first.strided else 1.0)
-        ns += cost.more_ns(first.size, *others, **named)
+        if cost.more_ns is not None:
+            ns += cost.more_ns(first.size, *others, **named)
         self.charge(ns * (ON_DEVICE if first.device else 1.0), f"{name} of {n:,} items of {first.name}")
         self.charge(BASE_NS.get(first.kind, OTHER_BASE_NS), python=True)
-        width = 8 if cost.result == "reduce" else first.itemsize
+        width = max(spec.width for spec in arrays)
         owned = math.prod(shape) * width + cost.more_bytes(*others, **named)
-        copies = cost.copies * first.n_bytes
+        copies = cost.copies * first.size * width
         if self.in_blocks and first.kind in ("numpy", "torch") and not first.device:
             owned, copies = 0, 0.0
         self.peak = max(self.peak, self.live + copies + owned)
@@ -440,6 +448,7 @@ class _Walk:
             return None
         first, n_bytes = specs[0], sum(spec.n_bytes for spec in specs)
         self.charge(BASE_NS.get(first.kind, OTHER_BASE_NS) * len(value), python=True)
+        self.charge(NEW_NS * self.model.machine * n_bytes, "stacking arrays")
         self.hold(n_bytes)
         return first.like(len(value), *first.shape, owned=n_bytes + sum(spec.owned for spec in specs))
 

@@ -39,6 +39,13 @@ class Aside:
         self.defer = defer
         self._taken = False
 
+    def calibrating(self) -> bool:
+        """Return whether prices are not exact yet; measure the machine here if nobody did."""
+        if MODEL.wanted:
+            MODEL.wanted = False
+            self.defer(MODEL.calibrate, lambda error: None)
+        return not MODEL.calibrated
+
     def take(self) -> bool:
         """Take the place; return whether it was free."""
         taken, self._taken = self._taken, True

@@ -210,8 +210,11 @@ class Subscription:
 
     def _waits(self, error: PriceError) -> bool:
         """Return whether a query that does not fit into this event may fit into another one."""
-        fits_alone = self.limit_s is not None and error.seconds <= self.limit_s and not error.n_bytes
-        return (fits_alone or self.limit_s is None) and not self.recorded
+        if self.recorded or error.n_bytes:
+            return False
+        if self.limit_s is None or error.seconds <= self.limit_s:
+            return True
+        return self._place is not None and self._place.calibrating()
 
     def _turns_aside(self, observables: Mapping[str, Any]) -> bool:
         """Return whether a query that costs more than an event may is evaluated aside from now on."""

@@ -10,7 +10,6 @@ from typing import Final
 from sightglass.core.clock import EventClock, WorkClock
 from sightglass.core.ranks import Agree
 from sightglass.core.threads import Worker
-from sightglass.query.costs import MODEL
 
 from .aside import Aside
 from .budget import Budget
@@ -95,17 +94,10 @@ class Telemetry:
                 index, step, wall_time, observables = source.snapshot
                 subscription.post(index, step, wall_time, observables)
             self.subscriptions.open(subscription)
-            self.calibrate()
             self.steps.subscriptions_changed()
             if self._switch_interval_s is None:
                 self._switch_interval_s = sys.getswitchinterval()
                 sys.setswitchinterval(min(SWITCH_INTERVAL_S, self._switch_interval_s))
-
-    def calibrate(self) -> None:
-        """Measure this machine on another thread, if queries were priced without."""
-        if MODEL.wanted:
-            MODEL.wanted = False
-            self.deferred.defer_aside(MODEL.calibrate, lambda error: None)
 
     def close_subscription(self, subscription: Subscription) -> None:
         """Stop evaluating a subscription."""
