@@ -55,6 +55,7 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
         RefusedQueryError: The program has freed the tensor's memory, as FSDP does between uses.
     """
     if type(tensor) not in COMMON:
+        tensor = tensor.detach()
         piece = getattr(tensor, "to_local", None)  # torch.distributed.tensor.DTensor, wherever it lives
         tensor = tensor if piece is None else piece()
     if tensor.layout is torch.strided and tensor.numel() and not tensor.untyped_storage().nbytes():
