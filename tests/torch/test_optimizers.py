@@ -324,3 +324,45 @@ def test_a_copy_that_fails_costs_the_query_and_not_the_step(desk, monkeypatch):
     assert update.suspended
     assert "no memory" in str(update.last_error)
     assert len(desk.values(grad)) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # by PyTorch's compiler itself
+def test_a_compiled_step_is_not_compiled_again(desk):
+    model = two_layers()
+    first, second = PAIRS["sgd and adam"](model)
+    sgt.watch(model, desk.run, optimizer=[first, second])
+    programs = []
+
+    def backend(graph, example):
+        programs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(second.step, backend=backend)
+
+    def step():
+        model(torch.randn(5, 8)).square().mean().backward()
+        wanted = float(model[1].weight.grad.norm())
+        first.step()
+        compiled()
+        model.zero_grad()
+        desk.run.observe("batch")
+        return wanted
+
+    try:
+        for _ in range(3):
+            step()
+        n_compiled = len(programs)
+        assert n_compiled
+        all_of_them, update = desk.ask(UPDATES), desk.ask("batch.updates['1.weight'].norm()")
+        grad = desk.ask("batch.grads['1.weight'].norm()")
+        step()
+        wanted = [step(), step()]
+        assert desk.values(grad) == pytest.approx(wanted)
+        assert set(desk.values(all_of_them)[-1]) == {"0.weight", "0.bias"}
+        assert "the optimizer's step is compiled" in str(update.last_error)
+        desk.leave(all_of_them, update, grad)
+        step()
+        assert len(programs) == n_compiled
+    finally:
+        torch.compiler.reset()

@@ -7,7 +7,9 @@ Theory of operation:
    optimizers hold, the last step before the event counts.
 2. An update needs the parameter as it was before the step. Only parameters that a query of this event asks for are
    copied; behind the step each copy becomes the update in place, is reduced, and is freed before the next one.
-3. Nothing here raises into the program: an error takes the place of the tensor.
+3. A compiled step would have to be compiled again, so its optimizer gets no hook: its gradients are read where they are
+   accumulated, and its updates are refused.
+4. Nothing here raises into the program: an error takes the place of the tensor.
 """
 
 from __future__ import annotations
@@ -33,6 +35,12 @@ NONE_HELD: Final = (
     "Updates are not available: no optimizer that was given to watch holds a parameter of the module. "
     "Give the optimizers that do: watch(…, optimizer=…)"
 )
+COMPILED_STEP: Final = (
+    "Updates are not available: the optimizer's step is compiled, and runs no hooks. "
+    "Run the step without torch.compile, or query parameters: b.params"
+)
+TRACED: Final = ("_dynamo_static_input_type", "guarded")
+"""What `torch.compile` sets on the parameters of an optimizer whose step it traces."""
 
 TakeAll = Callable[[str, Iterable[tuple[str, Any]]], None]
 Due = Callable[[str], Collection[str]]
@@ -47,7 +55,7 @@ class OptimizerSteps:
     ) -> None:
         self._module = module
         self._parameters = KnownParameters(module)
-        self._optimizers = optimizers
+        self._given = optimizers
         self._take_all = take_all
         self._due = due
         self._handles: list[Any] = []
@@ -58,8 +66,12 @@ class OptimizerSteps:
         """The number of hooks."""
         return len(self._handles)
 
+    @property
+    def _optimizers(self) -> list[torch.optim.Optimizer]:
+        return [optimizer for optimizer in self._given if not is_step_compiled(optimizer)]
+
     def held(self) -> dict[str, torch.nn.Parameter]:
-        """Return the parameters that an optimizer holds, by all their names."""
+        """Return the parameters that an optimizer holds whose steps run hooks, by all their names."""
         return held_parameters(self._optimizers, self._module)
 
     def check(self, part: PrecomputedPart, copied: set[str]) -> None:
@@ -72,7 +84,9 @@ class OptimizerSteps:
         Raises:
             RefusedError: The part is refused; the message says why.
         """
-        held = self.held()
+        held, given = self.held(), held_parameters(self._given, self._module)
+        if (part.name in given and part.name not in held) or (part.name is None and given and not held):
+            raise RefusedError(COMPILED_STEP)
         if part.name is None and not held and all(map(is_made, self._module.parameters())):
             raise RefusedError(NONE_HELD)
         if part.name is not None and part.name not in held and part.name in parameters(self._module):
@@ -96,14 +110,19 @@ class OptimizerSteps:
                 self._handles.append(optimizer.register_step_post_hook(self._made_step))
 
     def _remember(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+        if torch.compiler.is_compiling():
+            return
         self._before = {}  # those of a step that failed
         for parameter, names in self._due_of(optimizer, UPDATES):
             self._before[parameter] = names, _copied(parameter)
 
     def _made_step(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+        if torch.compiler.is_compiling():
+            return
         grads = self._due_of(optimizer, GRADS)
         self._take_all(GRADS, ((name, p.grad) for p, names in grads if p.grad is not None for name in names))
         self._take_all(UPDATES, self._changes())
+        self._before = {}
 
     def _changes(self) -> Iterator[tuple[str, Any]]:
         while self._before:
@@ -125,6 +144,12 @@ class OptimizerSteps:
                 if parameter is not None and id(parameter) in held:
                     found.setdefault(parameter, []).append(name)
         return found.items()
+
+
+def is_step_compiled(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether `torch.compile` has traced the step of an optimizer."""
+    name, traced = TRACED
+    return any(p.__dict__.get(name) == traced for group in optimizer.param_groups for p in group["params"])
 
 
 def check_copies(named: Mapping[str, torch.Tensor], asked: Collection[str]) -> None:
