@@ -195,6 +195,8 @@ def test_commands_are_acknowledged_with_their_event(trained):
         ("call", "fail", "call 'fail' failed: ZeroDivisionError: division by zero"),
     ]
     assert all(f" {os.getpid()} on " in entry.client for entry in client.history)
+    assert client.last_commands(2) == client.history[1:]
+    assert client.last_commands(0) == client.last_commands(10) == client.history
     assert len(run.history) == 3
     client.stop()
     assert run.stopping

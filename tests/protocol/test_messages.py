@@ -67,7 +67,7 @@ def test_each_side_speaks_its_own_types():
 def test_further_fields_of_a_later_version_are_skipped_and_missing_ones_have_defaults():
     import msgspec
 
-    assert messages.decode_from_client([msgspec.msgpack.encode(["ask", 1, "describe", "new"])])[0] == FROM_CLIENT[3]
+    assert messages.decode_from_client([msgspec.msgpack.encode(["ask", 1, "describe", 0, "new"])])[0] == FROM_CLIENT[3]
     assert messages.decode_from_client([msgspec.msgpack.encode(["bye"])])[0] == messages.Bye()
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import sightglass as sg
+from sightglass.server.api import runs as api_runs
 from sightglass.server.runs import run_table
 from sightglass.server.runs.hyperparameters import read_settings
 from sightglass.storage.format import framing
@@ -112,6 +113,26 @@ def test_the_history_outlives_the_run(page, begin):
     assert entry["wall_time"] > 0
     assert detail["description"]["controls"]["lr"]["value"] == 0.5
     assert [stream["query"] for stream in detail["streams"]] == ["batch.loss"]
+
+
+def test_the_page_is_sent_the_last_commands_of_a_long_history(page, begin, monkeypatch):
+    monkeypatch.setattr(api_runs, "MAX_HISTORY", 3)
+    run = begin("job", record=["batch.loss"])
+    run.action("double", lambda n: 2 * n)
+
+    def ask():
+        with sg.connect(run) as client:
+            for n in range(8):
+                client.call("double", n)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    while asking.is_alive():
+        run.observe("batch", loss=1.0)
+    key = page.key("job")
+    assert [entry["result"] for entry in page.json(f"/runs/{key}")["history"]] == [10, 12, 14]
+    run.close()
+    assert [entry["result"] for entry in page.json(f"/runs/{key}")["history"]] == [10, 12, 14]
 
 
 @pytest.fixture

@@ -186,9 +186,9 @@ class Connection:
         self.send(messages.encode(make(number)))
         return pending
 
-    def start_query(self, subject: str) -> PendingReply:
-        """Request "describe", "statistics" or "history", which need no event, without waiting."""
-        return self.start_request(lambda number: messages.Ask(request=number, what=subject))
+    def start_query(self, subject: str, *, last: int = 0) -> PendingReply:
+        """Request "describe", "statistics" or "history", or its `last` commands; none needs an event. Do not wait."""
+        return self.start_request(lambda number: messages.Ask(request=number, what=subject, last=last))
 
     def send(self, frames: Frames) -> None:
         """Send a message that needs no reply; do nothing if the run has ended."""

@@ -118,7 +118,11 @@ class RemoteRun(EventAttributes):
     @property
     def history(self) -> list[HistoryEntry]:
         """The commands of all clients that the run has applied so far, the oldest first."""
-        return [HistoryEntry(**known_fields(HistoryEntry, entry)) for entry in self._query("history")]
+        return self.last_commands(0)
+
+    def last_commands(self, n: int) -> list[HistoryEntry]:
+        """Return the last `n` commands of the history, the oldest first; all with 0."""
+        return [HistoryEntry(**known_fields(HistoryEntry, entry)) for entry in self._query("history", last=n)]
 
     def stream(self, query: Query | str, *, confirm: bool = False) -> Stream:
         """Send a query to the run, and return the stream of its records, which begins with the next event.
@@ -246,8 +250,8 @@ class RemoteRun(EventAttributes):
 
         return bundle_of_run(self)
 
-    def _query(self, subject: str) -> Any:
-        return self._connection.wait_reply(self._connection.start_query(subject))
+    def _query(self, subject: str, *, last: int = 0) -> Any:
+        return self._connection.wait_reply(self._connection.start_query(subject, last=last))
 
     def _command(
         self,

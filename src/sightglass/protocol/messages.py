@@ -60,10 +60,11 @@ class Bye(Message, frozen=True, kw_only=True, array_like=True, tag="bye"):
 
 
 class Ask(Message, frozen=True, kw_only=True, array_like=True, tag="ask"):
-    """Requests information that needs no event: "describe", "statistics" or "history"."""
+    """Requests information that needs no event: "describe", "statistics" or "history", or its `last` commands only."""
 
     request: int
     what: str
+    last: int = 0
 
 
 class Open(Message, frozen=True, kw_only=True, array_like=True, tag="open"):

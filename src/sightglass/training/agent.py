@@ -296,23 +296,25 @@ class Agent:
                     continue
             if peer in self.clients:
                 try:
-                    self._answer(peer, message.request, message.what)
+                    self._answer(peer, message)
                 except Exception as error:  # noqa: BLE001  a question costs at most its own answer
                     self.failures.add(error, f"The question {message.what!r} has no answer")
                     self._outbox.refuse(peer, message.request, "RefusedError", message_of(error))
 
-    def _answer(self, peer: bytes, request: int, what: str) -> None:
+    def _answer(self, peer: bytes, message: messages.Ask) -> None:
         answers: dict[str, Callable[[], Any]] = {
             "describe": self.describe,
             "statistics": self._describe_streams,
-            "history": lambda: [describe.result(entry) for entry in list(self._telemetry.commands.queue.history)],
+            "history": lambda: list(self._telemetry.commands.queue.history),
         }
-        if what not in answers:
-            self._outbox.refuse(peer, request, "RefusedError", unknown("question", what, answers))
+        if message.what not in answers:
+            self._outbox.refuse(peer, message.request, "RefusedError", unknown("question", message.what, answers))
             return
         with self._telemetry.lock.turn():
-            value = answers[what]()
-        self._outbox.reply(peer, request, value)
+            value = answers[message.what]()
+        if message.what == "history":  # its entries do not change: 10,000 are described without the lock
+            value = [describe.result(entry) for entry in value[-message.last :]]
+        self._outbox.reply(peer, message.request, value)
 
     def _describe_streams(self) -> list[dict[str, Any]]:
         active = self._telemetry.subscriptions.active.values()

@@ -7,6 +7,7 @@ import pytest
 
 from sightglass.core import codec
 from sightglass.protocol import messages
+from sightglass.training import describe
 from sightglass.training.client_subscriptions import MAX_STREAMS, consecutive
 from sightglass.training.clients import LEASE_S
 from sightglass.training.controls import Action, BoundControl, Control
@@ -578,6 +579,22 @@ def test_an_unknown_question_is_refused(agent_bench):
     d.hello(A)
     reason = "Unknown question 'stats'. Did you mean 'statistics'? Known: describe, history, statistics."
     assert refused(d.say(A, messages.Ask(request=1, what="stats"))) == ("RefusedError", reason)
+
+
+def test_only_the_last_commands_of_a_history_are_described_if_no_more_are_asked_for(agent_bench, monkeypatch):
+    d = agent_bench()
+    d.hello(A)
+    d.telemetry.commands.queue.actions["double"] = Action("double", lambda n: 2 * n)
+    for n in range(20):
+        d.command(A, "call", "double", [n])
+        d.observe("batch")
+    described = []
+    monkeypatch.setattr(describe, "result", lambda entry: described.append(entry) or entry.command.value)
+    for last, n_told in [(3, 3), (20, 20), (100, 20), (0, 20)]:
+        described.clear()
+        reply = d.say(A, messages.Ask(request=7, what="history", last=last))[-1]
+        assert codec.decode(reply.value) == [[n] for n in range(20 - n_told, 20)]
+        assert len(described) == n_told
 
 
 @pytest.mark.parametrize(

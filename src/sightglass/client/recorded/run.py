@@ -171,10 +171,15 @@ class RecordedRun(EventAttributes):
     @property
     def history(self) -> list[HistoryEntry]:
         """The commands that the run applied while it recorded, the oldest first."""
+        return self.last_commands(0)
+
+    def last_commands(self, n: int) -> list[HistoryEntry]:
+        """Return the last `n` commands of the history, the oldest first; all with 0."""
         key = Key(kind="commands", tag="commands")
         if key not in self._keys():
             return []
-        entries = self._recording.series(key).columns().values
+        series = self._recording.series(key)
+        entries = series.columns(max(0, len(series) - n) if n else 0).values
         return [HistoryEntry(**known_fields(HistoryEntry, entry)) for entry in entries]
 
     def export(

@@ -28,6 +28,9 @@ from .schema import Nothing, Route
 
 TagType = Literal["scalar", "tensor", "histogram", "image", "figure", "text", "other"]
 
+MAX_HISTORY: Final = (
+    1_000  # more than a person reads; the page asks every few seconds, and a run holds ten times as many
+)
 TENSOR: Final = re.compile(r"\w+\[[\d, ]*\]|complex\d*")
 
 
@@ -107,13 +110,13 @@ async def describe_run(call: ApiRequest, query: Nothing) -> RunDetail:
 
 
 def _of_live(source: ServedRun) -> tuple[Any, list[HistoryEntry]]:
-    return source.describe(), source.remote().history
+    return source.describe(), source.remote().last_commands(MAX_HISTORY)
 
 
 def _of_recorded(source: ServedRun) -> tuple[Any, list[HistoryEntry]]:
     try:
         with source.borrow() as files:
-            return files.run.describe(), files.run.history
+            return files.run.describe(), files.run.last_commands(MAX_HISTORY)
     except (SightglassError, OSError):
         return source.description, []  # the run's `problem` says why
 
