@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 MAX_ARTISTS: Final = 2_000
 """Collections of more items than this are rasterized in vector files: beyond it, the vectors take more room."""
 
+FONTS_EVERY: Final = 16  # some 20 kB of glyphs a figure; opening the fonts again takes as long as half a small figure
 CARD_LINES: Final = 14  # of a traceback: the last frames and the message
 CARD_COLUMNS: Final = 96  # what fits the width of a card at its font size
 
@@ -81,6 +82,7 @@ class Drawer:
         self._alone = alone
         self._files = FigureFileNames()
         self._known: dict[str, list[str]] = {}
+        self._n_drawn = 0
 
     @staticmethod
     def prepare() -> None:
@@ -117,6 +119,9 @@ class Drawer:
             drawing.failures.append(failure_of(message.name, error))
         finally:
             _close(made, since=seen if self._alone else None)
+            self._n_drawn += 1
+            if self._n_drawn % FONTS_EVERY == 0:
+                _close_fonts()
         return drawing
 
     def render(
@@ -348,6 +353,13 @@ def _close(figures: list[Figure], since: set[int] | None) -> None:
             pyplot.close(figure)
         for number in _numbers() - since if since is not None else ():
             pyplot.close(number)
+
+
+def _close_fonts() -> None:
+    """Let Matplotlib open its fonts again: an open one holds every glyph of every formula, such as a tick's 10⁶."""
+    cached = getattr(sys.modules.get("matplotlib.font_manager"), "_get_font", None)
+    with contextlib.suppress(AttributeError):  # another version of Matplotlib
+        cached.cache_clear()  # type: ignore[union-attr]
 
 
 def _writer(data: bytes) -> Callable[[IO[bytes]], object]:
