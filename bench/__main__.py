@@ -12,7 +12,7 @@ from bench import speed
 from bench.row import Row
 
 CLAIMS = (
-    "observe", "log", "compaction", "clients", "latency", "arrays", "read", "folders", "slices", "foreign",
+    "observe", "budget", "log", "compaction", "clients", "latency", "arrays", "read", "folders", "slices", "foreign",
     "import_time", "views", "page_server", "page", "notebook",
     "code", "jax_log", "jax_trace", "jax_run", "jax_live", "torch_watch", "figures",
 )  # fmt: skip
