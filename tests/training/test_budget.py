@@ -339,6 +339,48 @@ def test_a_recorded_stream_outlives_one_slow_evaluation(model):
     assert (asked.recorded, asked.n_skipped) == (True, 0)
 
 
+WINDOWED = [
+    "batch.loss.mean(every=7)",
+    "batch.loss.count(every=5)",
+    "batch.loss.count(per='epoch')",
+    "batch.loss.sum()",
+    "batch.loss.mean(every=3).max(every=4)",
+    "on('batch').where(lambda b: b.loss % 3 == 0).map(lambda b: b.loss).count(every=6)",
+    "on('batch').map(lambda b: b.loss).max(when=lambda b: b.loss % 11 == 0)",
+]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(WINDOWED), st.integers(0, 5), st.integers(1, 40), st.integers(0, 3))
+def test_windows_are_the_same_whether_each_skipped_event_is_told_or_not(query, power, epoch, start):
+    rows = []
+    for told in (False, True):
+        b = Bench(FakeClock(), {}, budget=None)
+        for i in range(start):
+            b.observe("batch", loss=float(i))
+        asked = b.ask(query)
+        asked.stride = 2**power
+        if told:
+            asked._every = 0
+        for i in range(start, 150):
+            b.observe("batch", loss=float(i))
+            if i % epoch == 0:
+                b.observe("epoch")
+                b.telemetry.events.end_group("batch")
+        b.telemetry.close()
+        rows.append([str(row) for row in asked.rows])
+    assert rows[0] == rows[1]
+
+
+def test_evaluations_that_are_stopped_are_charged(bench, clock, work):
+    b = bench(work, budget=0.05)
+    asked = b.ask("cheap(batch.loss)")
+    train(b, clock, 1)
+    spent_s = asked.spent_s
+    asked.cost.stopped(0.02)
+    assert asked.spent_s == pytest.approx(spent_s + 0.02)
+
+
 def test_giving_way_counts_but_cannot_thin_streams_alone(bench, clock, work):
     work["cheap"].cost_s = 1e-5
     b = bench(work, budget=0.05)

@@ -46,8 +46,9 @@ class Cost:
 
     __slots__ = (
         "_ahead_cpu_s", "_ahead_wall_s", "_clock", "_cpu_s", "_left", "_memory", "_n", "_n_asked", "_n_events",
-        "_n_reviewed", "_n_sampled", "_now_s", "_phase", "_queued_s", "_rate", "_slow_until_s", "_slowest",
-        "_slowest_s", "_usual_s", "_wall_s", "_walls", "_works", "cost_s", "mean_s", "next", "per_s", "spent_s",
+        "_n_reviewed", "_n_sampled", "_n_stopped", "_now_s", "_phase", "_queued_s", "_rate", "_slow_until_s",
+        "_slowest", "_slowest_s", "_usual_s", "_wall_s", "_walls", "_works", "cost_s", "mean_s", "next", "per_s",
+        "spent_s",
     )  # fmt: skip
 
     def __init__(self, clock: WorkClock) -> None:
@@ -58,7 +59,7 @@ class Cost:
         self.cost_s = self.spent_s = self.mean_s = self.per_s = 0.0
         self._works: deque[float] = deque(maxlen=N_KEPT)
         self._walls: deque[float] = deque(maxlen=N_KEPT)
-        self._n = self._n_asked = self._n_sampled = self._n_reviewed = self._n_events = 0
+        self._n = self._n_asked = self._n_sampled = self._n_reviewed = self._n_stopped = self._n_events = 0
         self._ahead_cpu_s = self._ahead_wall_s = self._usual_s = self._wall_s = 0.0
         self._cpu_s = self._now_s = self._queued_s = 0.0
         self._slow_until_s = -math.inf
@@ -114,6 +115,12 @@ class Cost:
         """Add what stages took that run apart from an evaluation: after it, or because a group has ended."""
         self.spent_s += min(cpu_s, wall_s)
 
+    def stopped(self, work_s: float) -> None:
+        """Add an evaluation that was stopped."""
+        self.spent_s += work_s
+        self._slowest_s = max(self._slowest_s, work_s)
+        self._n_stopped += 1
+
     def ahead(self, cpu_s: float, wall_s: float) -> None:
         """Add what was computed ahead of the next evaluation."""
         self._ahead_cpu_s += min(cpu_s, wall_s)
@@ -129,7 +136,8 @@ class Cost:
             program_s: The part of it in which the program ran: neither a query, nor another process.
         """
         spent_s, self.spent_s = self.spent_s, 0.0
-        n_new, self._n_reviewed = self._n - self._n_reviewed, self._n
+        n_new, self._n_reviewed = self._n - self._n_reviewed + self._n_stopped, self._n
+        self._n_stopped = 0
         n_events, self._n_events = n_events - self._n_events, n_events
         keep = math.exp(-elapsed_s / MEMORY_S)
         self._rate = (self._rate[0] * keep + n_events, self._rate[1] * keep + program_s)

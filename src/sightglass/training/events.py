@@ -197,7 +197,9 @@ class EventIntake:
                 if not (subscription.suspended or self.closed):
                     at = index if step is None else step
                     subscription.post_head(index, at, wall_time, head, steps)
-            self._posted(source, now_s)
+            self._close_groups(source)
+            if now_s - self._woken_s >= WAKE_S:
+                self._attend(source, now_s)
 
     def after(self, event: str, index: int, step: object = None) -> None:
         """Let other threads have the lock after an event, then apply the commands that wait for it."""
@@ -211,7 +213,9 @@ class EventIntake:
         for subscription in source.delimits:
             for _ in range(n_events):
                 (subscription.settle_boundary if subscription.within else subscription.boundary)(source.name)
-        self._attend(source, self._monotonic())
+        now_s = self._monotonic()
+        if now_s - self._woken_s >= WAKE_S:
+            self._attend(source, now_s)
 
     def settle_group(self, source: EventSource, n_events: int) -> None:
         """Close the groups of an event after its first `n_events`, on a drain thread."""
@@ -251,24 +255,25 @@ class EventIntake:
             for subscription in source.subscriptions:
                 if not subscription.suspended:
                     subscription.post(index, step, wall_time, observables, steps)
-        self._posted(source, now_s)
+        if source.delimits:
+            self._close_groups(source)
+        if now_s - self._woken_s >= WAKE_S:
+            self._attend(source, now_s)
 
-    def _posted(self, source: EventSource, now_s: float) -> None:
+    def _close_groups(self, source: EventSource) -> None:
         """Close the groups that an event delimits; those of events within it close when all of these have come."""
         for subscription in source.delimits:
             if subscription.within != source.name:
                 subscription.boundary(source.name)
-        self._attend(source, now_s)
 
     def _attend(self, source: EventSource, now_s: float) -> None:
-        """Every `WAKE_S`, have records fetched, and look after the budget."""
-        if now_s - self._woken_s >= WAKE_S:
-            self._woken_s = now_s
-            source.turns.happened(now_s, source.subscriptions)
-            for subscription in source.subscriptions:
-                subscription.look_for_room()
-            self._wake()
-            self._budget.attend(self._subscriptions.active.values(), now_s)
+        """Have records fetched, and look after the budget; every `WAKE_S` is often enough."""
+        self._woken_s = now_s
+        source.turns.happened(now_s, source.subscriptions)
+        for subscription in source.subscriptions:
+            subscription.look_for_room()
+        self._wake()
+        self._budget.attend(self._subscriptions.active.values(), now_s)
 
     def _record_group(self, source: EventSource, n_events: int) -> None:
         recorder = self.recorder

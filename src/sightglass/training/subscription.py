@@ -165,6 +165,7 @@ class Subscription:
             if self.n_in_row and not self.deferred:
                 self.n_in_row = 0
         except PriceError as error:
+            self.cost.stopped(self._evaluation.meter.taken_s)
             if self._turns_aside(observables):
                 self.post(index, step, wall_time, observables, steps)
                 return
