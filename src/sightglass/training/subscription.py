@@ -189,9 +189,11 @@ class Subscription:
 
     @property
     def price_s(self) -> float:
-        """The seconds of the training thread that an event takes by its price; 0 if it is cheap."""
+        """The seconds of the training thread that an event takes: the larger of its price and what it took."""
+        if self._aside is not None:
+            return self._aside.copy_s
         price = self._evaluation.meter.price
-        return self._aside.copy_s if self._aside is not None else 0.0 if price is None else price.seconds
+        return max(0.0 if price is None else price.seconds, self.cost.cost_s)
 
     @property
     def first(self) -> bool:
