@@ -239,6 +239,36 @@ def test_a_program_that_compiles_nothing_is_never_reset(desk, n_resets):
     assert n_resets() == 0
 
 
+def test_a_program_that_compiles_later_is_told_the_price_then(desk, n_resets):
+    loop = Loop(desk, "function")
+    compiled, loop.call = loop.call, loop.model
+    early = desk.ask("batch.activations['1'].mean()")
+    assert loop.compiled(4) == 0
+    assert early.last_error is None
+    n_early = len(desk.values(early))
+    loop.call = compiled
+    assert loop.compiled(5) == 1
+    assert n_early == 3
+    assert isinstance(early.last_error, UnconfirmedError)
+    late = desk.ask("batch.activations['1'].mean()", confirmed=True)
+    assert loop.compiled(4) == 1
+    assert len(desk.values(late)) > 0
+    assert n_resets() == 1
+
+
+def test_what_else_is_compiled_leaves_modules_called_from_python_alone(desk, n_resets):
+    loop = Loop(desk, "function")
+    loop.call = loop.model
+    answer = desk.ask("batch.activations['1'].mean()")
+    for _ in range(4):
+        torch.compile(lambda x: x + 1.0, backend="eager")(torch.ones(3))
+        loop.step()
+    loop.compiled(3)
+    assert answer.last_error is None
+    assert len(desk.values(answer)) == 6
+    assert n_resets() == 0
+
+
 def test_copies_of_a_module_with_an_operator_inside_have_no_hook(desk):
     loop = Loop(desk, "original")
     loop.step()

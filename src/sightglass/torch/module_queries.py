@@ -120,9 +120,11 @@ class ModuleQueries:
         Returns:
             Whether the hooks have to be renewed.
         """
-        if self._compiled.changed():
+        if self._compiled.changed():  # begin again: modules may be called in another way from now on
+            self._n_silent = 0
             for work in self.works:
                 work.reached = False
+            return False
         waiting = [work for work in self.works if work.part.kind in OF_MODULES and not work.reached]
         if not waiting or not n_compiled():
             self._n_silent = 0
