@@ -288,7 +288,7 @@ OFFERED: dict[str, Any] = {
             "Expected 'the target of .sep' to be a value, got a module",
         ),
         ("b.listed[0]", RefusedQueryError, "Expected '0' to be a value, got a module"),
-        ("b.listed[0:1].first().sep", RefusedQueryError, "Expected 'the target of .sep' to be a value, got a module"),
+        ("b.listed[0:1].first().sep", RefusedQueryError, "Expected '0' to be a value, got a module"),
         ("b.objects[0]", RefusedQueryError, "Expected 'an item' to be a value, got a module"),
         ("b.objects + 1", RefusedQueryError, "Expected an array of numbers, got dtype object"),
         ("b.structured + 1", RefusedQueryError, "Expected an array of numbers, got dtype ["),

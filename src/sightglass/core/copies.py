@@ -6,24 +6,20 @@ becomes of those that cannot be, is in `guarded`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from . import codec
+from .array_data import check_data
 from .errors import UnsendableError
-from .guarded import NOT_A_LEAF, Copier, CopyLimits, Kept, class_name, printed
+from .guarded import EXACT, NOT_A_LEAF, Copier, CopyLimits, Kept, built_in, class_name, exact, printed
 from .values import PLAIN, DeviceHistogram, Figure, Histogram, PendingCopy, Text, Value, array_kind, on_device, to_host
 
 SENT: Final = CopyLimits(max_depth=32, max_chars=10_000)  # half a message's levels; the repr of a trainer's arguments
 
 SCALAR_TYPES: Final = PLAIN | {bytes, complex, np.float64, np.float32, np.int64, np.int32, np.bool_}
-EXACT: Final[tuple[tuple[type, Callable[[Any], Any]], ...]] = (
-    (str, str.__str__), (int, int.__int__), (float, float.__float__), (complex, complex.__complex__),
-    (bytes, lambda value: bytes.__getitem__(value, slice(None))),
-)  # fmt: skip
-"""The built-in scalars, and what makes one of a subclass without calling its methods."""
 
 
 def leaf(value: Value) -> Any:
@@ -40,9 +36,8 @@ def leaf(value: Value) -> Any:
         return value
     if issubclass(cls, np.generic):
         return value if cls.__module__ == "numpy" else np.asarray(value)[()]
-    for scalar, exact in EXACT:
-        if issubclass(cls, scalar):
-            return exact(value)
+    if built_in(value) in EXACT:
+        return exact(value)
     if array_kind(value) is not None:
         return _copied_array(value)
     if issubclass(cls, Histogram):
@@ -52,6 +47,7 @@ def leaf(value: Value) -> Any:
 
 def _copied_array(array: Value) -> Any:
     kind = "numpy" if type(array) is np.ndarray else array_kind(array)
+    check_data(array, kind or "other")
     match kind:
         case "numpy" if array.dtype.hasobject:
             raise UnsendableError(f"Expected an array of numbers or strings, got dtype {array.dtype}")

@@ -8,7 +8,8 @@
     │   ├── RefusedQueryError  … because it exceeds a limit, or needs something that queries may not do
     │   │   └── PriceError     … because it costs the run more than one event may
     │   └── EvaluationError    … because it failed on an event
-    │       └── AbsentError    … because this event lacks an observable; the event is skipped
+    │       ├── AbsentError    … because this event lacks an observable; the event is skipped
+    │       └── UnreadableError  … because an array has no data: its memory was freed, or it is not dense
     ├── CommandError           a control or an action that was refused or failed
     ├── UnknownNameError       a name that does not exist (also a LookupError)
     ├── RunNotFoundError       no run has this name or id (also a LookupError)
@@ -95,6 +96,10 @@ class EvaluationError(QueryError):
 
 class AbsentError(EvaluationError):
     """The event lacks an observable that other events have. It is skipped, as if filtered by `where`."""
+
+
+class UnreadableError(EvaluationError):
+    """An array whose data cannot be read: its memory was freed, it has no data, or it is not dense."""
 
 
 class CommandError(SightglassError):

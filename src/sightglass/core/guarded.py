@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import operator
 import types
 import warnings
@@ -44,7 +45,14 @@ STORES: Final = (types.GetSetDescriptorType, types.MemberDescriptorType)
 QUICK: Final = frozenset((float, bool, type(None)))
 NOT_A_LEAF: Final = object()
 
-BUILT_IN: Final[tuple[Any, ...]] = (dict, list, tuple, set, frozenset, deque)
+BUILT_IN: Final[tuple[Any, ...]] = (dict, list, tuple, set, frozenset, deque, str, bytes)
+READ_AS: Final[tuple[Any, ...]] = (dict, list, tuple, str, bytes, int, float, complex, Mapping)
+EXACT: Final[dict[type, Callable[[Any], Any]]] = {
+    str: str.__str__, int: int.__int__, float: float.__float__, complex: complex.__complex__,
+    bytes: lambda value: bytes.__getitem__(value, slice(None)),
+}  # fmt: skip
+"""The built-in scalars, and what makes one of a subclass without calling its methods."""
+MAPPINGS: Final = (dict, Mapping)
 KEYS: Final = frozenset((str, int, bool, float, type(None), tuple))
 
 Value = Any
@@ -114,7 +122,7 @@ class Copier:
     """Copies values of the program into values of our own; never raises because of a value.
 
     `form` says what becomes of other objects: in a "message" they are texts, as are all keys and what is lost; in a
-    "snapshot" they are namespaces of their public attributes; as a "value" they are lost.
+    "snapshot" they are namespaces of their public attributes; as a "value" they are lost, and with them the whole copy.
     """
 
     def __init__(
@@ -138,7 +146,11 @@ class Copier:
         self._name = path
         self._n_items = self._n_lost = 0
         self._first = None
-        return Kept(self._copied(value), self._n_lost, self._first)
+        try:
+            copied = self._copied(value)
+        except _OverError:
+            copied = self._first
+        return Kept(copied, self._n_lost, self._first)
 
     def _copied(self, value: Value) -> Any:
         try:
@@ -225,7 +237,13 @@ class Copier:
         if self._first is not None:  # only the first is named
             return str(LostValue(why)) if self._form == "message" else LostValue(why)
         self._first = LostValue(why, self._name + _steps(self._path))
+        if self._form == "value":  # it is of no use without that part
+            raise _OverError
         return str(self._first) if self._form == "message" else self._first
+
+
+class _OverError(BaseException):
+    """Ends a copy at the first part that is lost."""
 
 
 class _Attribute(str):
@@ -286,6 +304,71 @@ def parts(value: Value) -> Parts | None:
         return Parts(None, _items(value), _as_dict)
     names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     return Parts(None, ((name, _read(getattr, value, name)) for name in names), _as_dict)
+
+
+def built_in(value: object) -> Any:
+    """Return the built-in class that a value is read as, `Mapping` for other mappings, else `None`."""
+    cls: type = type(value)
+    return _built_in(cls)
+
+
+@lru_cache(maxsize=1024)
+def _built_in(cls: type) -> Any:
+    return next((base for base in READ_AS if issubclass(cls, base)), None)
+
+
+def is_mapping(value: object) -> bool:
+    """Return whether a value is a mapping; its `__class__` is not asked."""
+    return type(value) is dict or built_in(value) in MAPPINGS
+
+
+def exact(value: Value) -> Any:
+    """Return a value of a subclass of a built-in scalar as that scalar; any other value as it is."""
+    make = EXACT.get(built_in(value))
+    return value if make is None or type(value) is bool else make(value)
+
+
+def item_of(mapping: Value, key: Any, missing: object) -> Any:
+    """Return the value of a key, or `missing`: of a dict as it is stored, of another mapping by its own code.
+
+    Raises:
+        Exception: What the program's code raises.
+    """
+    if issubclass(type(mapping), dict):
+        return dict.get(mapping, key, missing)
+    return mapping[key] if key in mapping else missing  # noqa: SIM401  the program's own `get` may differ
+
+
+def keys_of(mapping: Value, max_keys: int) -> list[Any]:
+    """Return the keys of a dict, or the first keys of another mapping. Errors as in `item_of`."""
+    if issubclass(type(mapping), dict):
+        return list(dict.keys(mapping))
+    return list(itertools.islice(mapping, max_keys))
+
+
+def items_of(
+    mapping: Value, *, max_items: int, max_reading_s: float, clock: Callable[[], float] = monotonic
+) -> list[tuple[Any, Any]]:
+    """Return the (key, value) pairs of a mapping; a value that the program fails to return is a `LostValue`.
+
+    Raises:
+        ValueError: It has more items.
+        TimeoutError: Reading it takes longer than `max_reading_s`.
+        Exception: What the program's code raises.
+    """
+    if issubclass(type(mapping), dict):
+        if dict.__len__(mapping) > max_items:
+            raise ValueError(f"it has more than {max_items:,} items")
+        return list(OrderedDict.items(mapping) if issubclass(type(mapping), OrderedDict) else dict.items(mapping))
+    found: list[tuple[Any, Any]] = []
+    until_s = clock() + max_reading_s
+    for pair in _items(mapping):
+        if len(found) >= max_items:
+            raise ValueError(f"it has more than {max_items:,} items")
+        if clock() > until_s:
+            raise TimeoutError(f"reading it takes longer than {max_reading_s:g} s")
+        found.append(pair)
+    return found
 
 
 def rebuild(value: Value, change: Callable[[Any], Any]) -> Any:

@@ -15,10 +15,12 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from .guarded import FAILURES, Holder, OwnValue, class_name, length, rebuild
+from .array_data import check_data
+from .guarded import FAILURES, Holder, OwnValue, built_in, class_name, length, parts, rebuild
 
 PLAIN = frozenset((float, int, bool, str, type(None)))
 ON_HOST = PLAIN | {np.ndarray, np.float64, np.float32}
+CONTAINERS = (dict, list, tuple, Mapping)
 SCALARS = (bool, int, float, str, bytes, complex, type(None), np.generic)
 
 Value = Any
@@ -289,20 +291,39 @@ def on_device(value: object) -> bool:
     """Return whether reading a value, or one inside a mapping or a sequence, may wait for a device."""
     if type(value) in ON_HOST:
         return False
-    if isinstance(value, Mapping):
-        return any(on_device(item) for item in value.values())
-    if isinstance(value, list | tuple):
-        return any(on_device(item) for item in value)
+    if built_in(value) not in CONTAINERS:
+        return _waits(value)
+    waiting, seen = [value], {}
+    while waiting:
+        container = waiting.pop()
+        seen[id(container)] = container  # a list may contain itself, or another one many times
+        found = parts(container)
+        for _, item in found.pairs if found is not None else ():
+            if type(item) in ON_HOST:
+                continue
+            if built_in(item) not in CONTAINERS:
+                if _waits(item):
+                    return True
+            elif id(item) not in seen:
+                waiting.append(item)
+    return False
+
+
+def _waits(value: Value) -> bool:
     if isinstance(value, DeviceHistogram | PendingCopy):
         return True
     kind = array_kind(value)
-    return kind in ("jax", "other") or (kind == "torch" and value.device.type != "cpu")  # type: ignore[attr-defined]
+    return kind in ("jax", "other") or (kind == "torch" and value.device.type != "cpu")
 
 
 def to_host(value: Value) -> Any:
     """Return a value as Python and NumPy values on the host; waits for the device.
 
-    Arrays without dimensions become scalars. PyTorch's bfloat16, which NumPy lacks, becomes float32 without loss.
+    Arrays without dimensions become scalars. PyTorch's bfloat16 and float8, which NumPy lacks, become float32 without
+    loss.
+
+    Raises:
+        UnreadableError: The data of an array cannot be read.
     """
     cls = type(value)
     if cls in PLAIN or (cls is tuple and PLAIN.issuperset(map(type, value))):
@@ -311,12 +332,15 @@ def to_host(value: Value) -> Any:
         return value.copy()
     if isinstance(value, DeviceHistogram | PendingCopy):
         return value.read()
-    match array_kind(value):
+    kind = array_kind(value)
+    if kind is not None:
+        check_data(value, kind)
+    match kind:
         case "numpy":
             return value if value.ndim else value[()]
         case "torch":
             tensor = value.detach().cpu()
-            if str(tensor.dtype) == "torch.bfloat16":
+            if str(tensor.dtype).startswith(("torch.bfloat16", "torch.float8")):
                 tensor = tensor.float()
             return tensor.numpy() if tensor.ndim else tensor.item()
         case "jax" | "other":
@@ -331,17 +355,17 @@ def n_bytes(value: object) -> int:
     """Estimate the number of bytes of a value in a message."""
     if isinstance(value, bool | int | float | type(None) | np.generic):
         return 8
-    if isinstance(value, str | bytes):
-        return len(value)
+    if issubclass(type(value), str | bytes):
+        return length(value) or 0
     if array_kind(value):
         try:
             return array_bytes(value)
         except FAILURES:  # the shape of an unknown library's array
             return OBJECT_BYTES
-    if isinstance(value, Mapping):
-        return sum(n_bytes(k) + n_bytes(v) for k, v in value.items())
-    if isinstance(value, list | tuple):
-        return sum(map(n_bytes, value))
+    if built_in(value) in CONTAINERS:
+        found = parts(value)
+        assert found is not None
+        return sum(n_bytes(item) + (0 if type(key) is int else n_bytes(key)) for key, item in found.pairs)
     if isinstance(value, Histogram):
         return 16 * (len(value.counts) + 1) if value._binned is not None else n_bytes(value._samples)
     if isinstance(value, Image | Images | Tensor | Text):

@@ -1,62 +1,113 @@
-"""Read parts of an observable: only data, and never by running the program's code.
+"""Read parts of an observable: only data.
 
 A query can read keys of mappings, items of sequences and arrays, fields of dataclasses and named tuples, plain
 attributes and slots of instances, and `ARRAY_ATTRIBUTES` of arrays. Properties are not evaluated. Modules, classes and
 callables are refused.
+
+Values of the program enter a query through `arrays.readable`. Subclasses of built-in and NumPy classes are read as
+those classes: what they override is not called. The code of the program that a query can run is:
+
+* `__getitem__`, `__contains__`, `__iter__` and `__len__` of mappings that do not extend `dict`; all items together for
+  at most `MAX_READING_S`, though a single call cannot be interrupted;
+* `__hash__` and `__eq__` of a dict's keys, if they have the hash of the key that is read;
+* arrays of other libraries, and PyTorch tensors with a `__torch_dispatch__`, such as DTensor;
+* functions that the run lends with `run.function`.
 """
 
 from __future__ import annotations
 
 import math
-import types
-from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.errors import EvaluationError, RefusedQueryError, UnknownNameError, UnsendableError
-from sightglass.core.guarded import LostValue, instance_dict, stored
+from sightglass.core.errors import MAX_NAMES_COMPARED, EvaluationError, RefusedQueryError, UnknownNameError
+from sightglass.core.guarded import (
+    FAILURES,
+    KEYS,
+    built_in,
+    exact,
+    instance_dict,
+    is_mapping,
+    item_of,
+    items_of,
+    keys_of,
+    message,
+    stored,
+    text,
+)
 from sightglass.core.values import Histogram, Value, array_bytes, array_kind, itemsize, on_device, type_name
 
-from .arrays import is_array, operand
-from .limits import check_bytes, n_items
+from .arrays import AS_IT_IS, is_array, operand, readable
+from .limits import MAX_ITEMS, check_bytes, check_length, n_items
 
 ARRAY_ATTRIBUTES: Final = ("shape", "dtype", "ndim", "size", "T", "real", "imag")
 HISTOGRAM_ATTRIBUTES: Final = ("counts", "edges", "n_nan", "n_posinf", "n_neginf", "total")
-
-
-def readable(value: object, name: str) -> Value:
-    """Return a value that a query may read.
-
-    Raises:
-        RefusedQueryError: The value is a module, a class or callable.
-        UnsendableError: The value was not kept.
-    """
-    if type(value) is LostValue:
-        raise UnsendableError(f"{name!r} was not kept: {value.why}")
-    if isinstance(value, types.ModuleType | type) or (callable(value) and not is_array(value)):
-        raise RefusedQueryError(
-            f"Expected {name!r} to be a value, got a {type(value).__name__}: "
-            "queries cannot read modules, classes and functions"
-        )
-    return value
+MAX_READING_S: Final = 0.02  # for the program's own code, as long as all queries of an event may take
+MISSING: Final = object()
 
 
 def attribute(value: object, name: str) -> Value:
     """Read a key of a mapping, a field or plain attribute of an instance, or one of `ARRAY_ATTRIBUTES`."""
-    if isinstance(value, Mapping):
-        if name in value:
-            return readable(value[name], name)
-        raise UnknownNameError("key", name, value)
-    if array_kind(value) or isinstance(value, np.generic):
+    if is_mapping(value):
+        return _key(value, name)
+    if array_kind(value) or issubclass(type(value), np.generic):
         if name not in ARRAY_ATTRIBUTES:
             raise UnknownNameError("attribute", name, ARRAY_ATTRIBUTES, where="of an array")
-        return _array_attribute(value, name)
-    if isinstance(value, Histogram) and name in HISTOGRAM_ATTRIBUTES:
+        try:
+            return _array_attribute(value, name)
+        except FAILURES as error:
+            raise EvaluationError(f"Cannot read .{name} of {type_name(value)}: {_reason(error)}") from None
+    if type(value) is Histogram and name in HISTOGRAM_ATTRIBUTES:
         return getattr(value, name)
     if name.startswith("_"):
         raise RefusedQueryError(f"Expected a public name, got {name!r}: a leading underscore is refused")
     return readable(_stored(readable(value, f"the target of .{name}"), name), name)
+
+
+def entries(mapping: object) -> list[tuple[Any, Any]]:
+    """Return the (key, value) pairs of a mapping; the values are not `readable` yet.
+
+    Raises:
+        RefusedQueryError: It has more than `MAX_ITEMS` items, or reading it takes longer than `MAX_READING_S`.
+        EvaluationError: The program's own code fails to read it.
+    """
+    check_length(mapping)
+    try:
+        return items_of(mapping, max_items=MAX_ITEMS, max_reading_s=MAX_READING_S)
+    except (TimeoutError, ValueError) as error:
+        raise RefusedQueryError(f"Cannot read {type_name(mapping)}: {error}") from None
+    except FAILURES as error:
+        raise EvaluationError(f"Cannot read {type_name(mapping)}: {message(error)}") from None
+
+
+def has_key(mapping: object, key: object) -> bool:
+    """Return whether a mapping has a key."""
+    return _found(mapping, key) is not MISSING
+
+
+def _key(mapping: object, key: object) -> Value:
+    found = _found(mapping, key)
+    if found is not MISSING:
+        return readable(found, key)
+    try:
+        keys = keys_of(mapping, MAX_ITEMS)
+    except FAILURES:
+        keys = []
+    shown = [each for each in map(exact, keys[:MAX_NAMES_COMPARED]) if type(each) in AS_IT_IS]
+    known = [*shown, *keys[MAX_NAMES_COMPARED:]]  # the others are only counted
+    raise UnknownNameError("key", key if isinstance(key, str | int) else type_name(key), known)
+
+
+def _found(mapping: object, key: Value) -> Value:
+    """Return the value of a key, or `MISSING`."""
+    for part in key if type(key) is tuple else (key,):
+        if type(part) not in KEYS and not issubclass(type(part), np.generic):  # such as a list, or a slice
+            return MISSING
+    try:
+        return item_of(mapping, key, MISSING)
+    except FAILURES as error:
+        raise EvaluationError(f"Cannot read {_shown(key)} of {type_name(mapping)}: {message(error)}") from None
 
 
 def _array_attribute(array: Value, name: str) -> Value:
@@ -71,39 +122,44 @@ def _array_attribute(array: Value, name: str) -> Value:
     return getattr(array, name)
 
 
-def _stored(value: object, name: str) -> Value:
+def _stored(value: Value, name: str) -> Value:
     """Return an attribute that an object stores, without running code of its class."""
-    kinds = type(value).__mro__
-    if isinstance(value, tuple) and name in getattr(kinds[0], "_fields", ()):
-        return value[kinds[0]._fields.index(name)]  # type: ignore[attr-defined]
+    fields = _fields(value)
+    if name in fields:
+        return tuple.__getitem__(value, fields.index(name))
     attributes = instance_dict(value)
     if name not in attributes:
         attributes = stored(value)
     if name in attributes:
         return attributes[name]
-    known = [key for key in (*getattr(kinds[0], "_fields", ()), *attributes) if not key.startswith("_")]
+    known = [key for key in (*fields, *attributes) if type(key) is str and not key.startswith("_")]
     raise UnknownNameError("attribute", name, known, where=f"of {type_name(value)}")
 
 
-def item(value: object, index: object) -> Value:
+def _fields(value: Value) -> tuple[str, ...]:
+    """Return the names of a named tuple's items; empty for any other value."""
+    if not issubclass(type(value), tuple):
+        return ()
+    names = getattr(type(value), "_fields", ())
+    return names if type(names) is tuple and len(names) == tuple.__len__(value) else ()
+
+
+def item(value: Value, index: Value) -> Value:
     """Read an item of a mapping, a sequence, a string or an array."""
-    if isinstance(value, Mapping):
-        try:
-            found = index in value  # check first: reading a defaultdict would add the key
-        except TypeError:
-            found = False
-        if found:
-            return readable(value[index], str(index))
-        raise UnknownNameError("key", index if isinstance(index, str | int) else type_name(index), value)
+    if is_mapping(value):
+        return _key(value, index)
     if is_array(value):
         return _array_item(value, index)
-    if isinstance(value, list | tuple | str):
+    cls = built_in(value)
+    if cls in (list, tuple, str):
+        n = cls.__len__(value)
         if isinstance(index, slice):
-            return value[index]
+            return cls.__getitem__(value, _slice(index))
         if isinstance(index, int | np.integer):
-            if -len(value) <= index < len(value):
-                return readable(value[index], str(index))
-            raise EvaluationError(f"Expected an index below {len(value)}, got {index}")
+            if -n <= index < n:
+                return readable(cls.__getitem__(value, int(index)), str(index))
+            raise EvaluationError(f"Expected an index below {n}, got {index}")
+        raise EvaluationError(f"Expected an integer or a slice as index of {type_name(value)}, got {type_name(index)}")
     raise EvaluationError(f"Expected a mapping, a sequence or an array before [{index!r:.100}], got {type_name(value)}")
 
 
@@ -114,13 +170,19 @@ def _array_item(array: Value, index: Value) -> Value:
         if any("bool" in str(part.dtype) for part in picks) and on_device(array):
             raise RefusedQueryError("A condition cannot select items on a device: use where(condition, x, y)")
         check_bytes(_n_selected(array, parts, picks) * itemsize(array.dtype), allowed=array_bytes(array))
-    result = array[tuple(parts)] if isinstance(index, tuple) else array[parts[0]]
+    try:
+        result = array[tuple(parts)] if isinstance(index, tuple) else array[parts[0]]
+    except FAILURES as error:
+        shown = ", ".join(type_name(part) if is_array(part) else _written(part) for part in parts)
+        raise EvaluationError(f"Cannot read [{shown:.100}] of {type_name(array)}: {_reason(error)}") from None
     return result if is_array(result) or isinstance(result, np.generic) else readable(result, "an item")
 
 
 def _index(part: Value) -> Value:
     """Return one part of an index; a list or tuple of integers becomes an array."""
-    if part is None or part is ... or (isinstance(part, int | np.integer | slice) and type(part) is not bool):
+    if isinstance(part, slice):
+        return _slice(part)
+    if part is None or part is ... or (isinstance(part, int | np.integer) and type(part) is not bool):
         return part
     if isinstance(part, list | tuple):
         part = operand(part) if len(part) else np.zeros(0, np.int64)
@@ -156,3 +218,31 @@ def _n_axes(part: Value) -> int:
     if part is None or part is ...:
         return 0
     return len(part.shape) if is_array(part) and "bool" in str(part.dtype) else 1
+
+
+def _slice(index: slice) -> slice:
+    """Return a slice of integers."""
+    ends = (index.start, index.stop, index.step)
+    for end in ends:
+        if end is not None and (isinstance(end, bool) or not isinstance(end, int | np.integer)):
+            raise EvaluationError(f"Expected integers in a slice, got {type_name(end)}")
+    if index.step == 0:
+        raise EvaluationError(f"Expected a slice whose step is not 0, got [{_written(index)}]")
+    return slice(*(None if end is None else int(end) for end in ends))
+
+
+def _written(part: Value) -> str:
+    """Return a part of an index as a query writes it."""
+    if not isinstance(part, slice):
+        return "..." if part is ... else str(part)
+    start, stop, step = ("" if end is None else str(end) for end in (part.start, part.stop, part.step))
+    return f"{start}:{stop}{':' if step else ''}{step}"
+
+
+def _shown(name: object) -> str:
+    return text(name, 100)
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first line of a library's error."""
+    return message(error).partition("\n")[0]

@@ -1,21 +1,70 @@
-"""The numbers and arrays that queries compute with, of any library."""
+"""The values that queries compute with: how those of the program enter a query, and arrays of any library."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import types
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.errors import EvaluationError, RefusedQueryError
+from sightglass.core.array_data import plain_array
+from sightglass.core.errors import EvaluationError, RefusedQueryError, SightglassError, UnreadableError, UnsendableError
+from sightglass.core.guarded import LostValue, built_in, exact, is_mapping, text
 from sightglass.core.values import Value, array_bytes, array_kind, is_extended, type_name
 
 from .limits import PLAIN, Total, check_bytes, check_length
 
+AS_IT_IS: Final = frozenset((float, int, bool, str, bytes, type(None), dict, list, tuple))
 NUMBERS = (bool, int, float, np.number, np.bool_)
 LAST_NUMERIC: Final = np.dtype(np.clongdouble).num
 """NumPy numbers its own dtypes: bools, integers, floats and complex come first, half precision among the later ones."""
+
+
+def readable(value: Value, name: object) -> Value:
+    """Return a value that a query may read, as one of a built-in class or of an array library.
+
+    Raises:
+        RefusedQueryError: The value is a module, a class, callable or a masked array.
+        UnreadableError: The value is an array whose data cannot be read.
+        UnsendableError: The value was not kept.
+    """
+    cls: type = type(value)
+    if cls in AS_IT_IS or (cls is np.ndarray and value.base is None):
+        return value
+    kind = array_kind(value)
+    if kind is not None:
+        try:
+            return plain_array(value, kind)
+        except SightglassError as error:
+            raise type(error)(f"Cannot read {text(name, 100)}: {error}") from None
+    if cls is LostValue:
+        raise UnsendableError(f"{text(name, 100)} was not kept: {value.why}")
+    if issubclass(cls, np.generic):
+        return value if cls.__module__ == "numpy" else np.asarray(value)[()]
+    base = built_in(value)
+    if issubclass(cls, types.ModuleType | type) or (base is None and callable(value)):
+        raise RefusedQueryError(
+            f"Expected {text(name, 100)} to be a value, got a {cls.__name__}: "
+            "queries cannot read modules, classes and functions"
+        )
+    if base is None and _pretends(value):
+        raise RefusedQueryError(
+            f"Expected {text(name, 100)} to be a value, got a {cls.__name__} with another __class__"
+        )
+    return exact(value)
+
+
+def _pretends(value: object) -> bool:
+    """Return whether a value says that it is of another class, as proxies do."""
+    cls: type = type(value)
+    return _has_other_class(cls)
+
+
+@lru_cache(maxsize=1024)
+def _has_other_class(cls: type) -> bool:
+    return any("__class__" in vars(base) for base in cls.__mro__[:-1])
 
 
 _namespaces: dict[type, Any] = {}
@@ -49,6 +98,7 @@ def operand(value: Value) -> Value:
 
     Raises:
         RefusedQueryError: The value is anything else.
+        UnreadableError: It cannot be read.
     """
     if type(value) in PLAIN or is_numpy(value) or isinstance(value, NUMBERS):
         return value
@@ -57,17 +107,20 @@ def operand(value: Value) -> Value:
         if kind in "OSUmMV" and not is_extended(value.dtype):
             raise RefusedQueryError(f"Expected an array of numbers, got dtype {value.dtype}")
         return value
-    if isinstance(value, list | tuple):
+    if issubclass(type(value), list | tuple):
         return _stack(value)
+    if type(value) is LostValue:
+        raise UnreadableError(value.why)
     raise RefusedQueryError(f"Expected a number or an array, got {type_name(value)}{_hint(value)}")
 
 
 def _stack(values: list[Any] | tuple[Any, ...]) -> Value:
     """Stack numbers or arrays of one shape."""
     check_length(values)
-    if any(isinstance(item, list | tuple) for item in values):
+    iterate = list.__iter__ if issubclass(type(values), list) else tuple.__iter__
+    if any(issubclass(type(item), list | tuple) for item in iterate(values)):  # type: ignore[arg-type]
         Total().add(values)  # refuses too many items before arrays are made of them
-    items = [operand(item) for item in values]
+    items = [operand(readable(item, i)) for i, item in enumerate(iterate(values))]  # type: ignore[arg-type]
     first = next((item for item in items if is_array(item)), None)
     shapes = {tuple(getattr(item, "shape", ())) for item in items}
     if len(shapes) > 1:
@@ -81,7 +134,7 @@ def _stack(values: list[Any] | tuple[Any, ...]) -> Value:
 
 
 def _hint(value: object) -> str:
-    if isinstance(value, Mapping):
+    if is_mapping(value):
         return ". Use .map(lambda name, value: …) to compute with each value"
     return ""
 

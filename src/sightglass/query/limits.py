@@ -6,15 +6,16 @@ The checks read types, shapes and dtypes only: nothing is copied, moved to anoth
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.errors import RefusedQueryError
+from sightglass.core.array_data import check_data
+from sightglass.core.errors import EvaluationError, RefusedQueryError
 from sightglass.core.guarded import MAX_DEPTH as MAX_LEVELS
-from sightglass.core.guarded import parts
-from sightglass.core.values import Value, array_bytes, array_kind, itemsize, n_bytes
+from sightglass.core.guarded import length, parts
+from sightglass.core.values import Value, array_bytes, array_kind, itemsize, n_bytes, type_name
 
 MAX_DEPTH: Final = 64  # well below Python's recursion limit: reading, writing and compiling a tree recurse
 MAX_NODES: Final = 1_000  # an expression written by hand has fewer than 100; compiling one of 1,000 takes milliseconds
@@ -27,15 +28,20 @@ MAX_WORK_OPERATIONS: Final = 1_000_000  # about a second of Python
 MAX_BINS: Final = 1_000_000  # 8 MB of counts
 MAX_ITEMS: Final = 10_000  # more than the largest models have parameters; about 10 ms of Python
 MAX_LEAVES: Final = 250_000  # at up to 256 bytes of Python objects each, as much as `MAX_RESULT_BYTES`
+MAX_PARTS: Final = 20_000  # walked one by one, in about 20 ms of Python: two for each parameter of the largest models
 
 PLAIN: Final = frozenset((float, int, bool))
+FLAT: Final = PLAIN | {str, type(None), np.float64, np.float32, np.int64, np.int32, np.bool_}
 BUILT_IN: Final = frozenset((list, tuple, dict))
 
 
-def check_length(value: Sized) -> None:
+def check_length(value: object) -> None:
     """Refuse to iterate over more than `MAX_ITEMS` items."""
-    if len(value) > MAX_ITEMS:
-        raise RefusedQueryError(f"Expected at most {MAX_ITEMS} items to iterate over, got {len(value)}")
+    n = length(value)
+    if n is None:
+        raise EvaluationError(f"Expected {type_name(value)} to have a length")
+    if n > MAX_ITEMS:
+        raise RefusedQueryError(f"Expected at most {MAX_ITEMS} items to iterate over, got {n}")
 
 
 def check_bytes(n_bytes: int, *, allowed: int = 0) -> None:
@@ -47,18 +53,22 @@ def check_bytes(n_bytes: int, *, allowed: int = 0) -> None:
 
 
 class Total:
-    """The bytes and items of several results together; both are bounded."""
+    """The bytes and items of several results together; both are bounded.
 
-    __slots__ = ("n_bytes", "n_leaves")
+    Containers of plain numbers and texts are counted at once, other parts one by one.
+    """
+
+    __slots__ = ("n_bytes", "n_leaves", "n_parts")
 
     def __init__(self) -> None:
-        self.n_bytes = self.n_leaves = 0
+        self.n_bytes = self.n_leaves = self.n_parts = 0
 
     def add(self, value: object) -> None:
         """Add everything a value contains; a part that it contains twice counts twice.
 
         Raises:
-            RefusedQueryError: The results have more than `MAX_LEAVES` items, contain themselves, or nest too deeply.
+            RefusedQueryError: The results have more than `MAX_LEAVES` items or `MAX_PARTS` parts, contain themselves,
+                or nest too deeply.
         """
         self._add(value, ())
 
@@ -66,10 +76,15 @@ class Total:
         cls = type(value)
         if cls in PLAIN:
             self.n_bytes += 8
-        elif cls in BUILT_IN and PLAIN.issuperset(map(type, value.values() if cls is dict else value)):
+            return
+        self.n_parts += 1
+        if self.n_parts > MAX_PARTS:
+            raise RefusedQueryError(f"Expected results of at most {MAX_PARTS} parts in all, got more")
+        if cls in BUILT_IN and FLAT.issuperset(types := {*map(type, value.values() if cls is dict else value)}):
             self._count(len(value))
-            self.n_bytes += 8 * len(value)
-        elif array_kind(value):
+            self.n_bytes += n_bytes(value) if str in types else 8 * len(value)
+        elif (kind := array_kind(value)) is not None:
+            check_data(value, kind)
             self.n_bytes += array_bytes(value)
         elif (found := parts(value)) is not None:
             if id(value) in inside:

@@ -26,22 +26,16 @@ def plain(name: str) -> str:
     return ".".join(part for part in name.split(".") if part not in WRAPPERS)
 
 
-def wrappers(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    """Yield a module, and what is inside it as long as it is a wrapper: of `torch.compile`, or for several devices."""
+def inner(module: torch.nn.Module) -> torch.nn.Module:
+    """Return the module inside `torch.compile` and wrappers for several devices, or the module itself."""
+    parallel = (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)
     while True:
-        yield module
-        if isinstance(module, torch.nn.parallel.DistributedDataParallel | torch.nn.DataParallel):
+        if isinstance(module, parallel):
             module = module.module
         elif is_compiled(module):
             module = dict(module.named_children())[COMPILED]
         else:
-            return
-
-
-def inner(module: torch.nn.Module) -> torch.nn.Module:
-    """Return the module inside wrappers, or the module itself."""
-    *_, innermost = wrappers(module)
-    return innermost
+            return module
 
 
 def is_compiled(module: torch.nn.Module) -> bool:
@@ -120,28 +114,6 @@ def modules(module: torch.nn.Module | None) -> dict[str, torch.nn.Module]:
         return {}
     named = module.named_modules(remove_duplicate=False)
     return {plain(name): child for name, child in named}
-
-
-def called_modules(module: torch.nn.Module | None) -> dict[str, torch.nn.Module]:
-    """Return the modules that Python calls, by all their names; TorchScript calls those in scripted modules itself."""
-    named = modules(module)
-    scripted = [name for name, one in named.items() if isinstance(one, torch.jit.ScriptModule)]
-    return {name: one for name, one in named.items() if not any(is_inside(name, outer) for outer in scripted)}
-
-
-def leaf_modules(module: torch.nn.Module | None) -> list[str]:
-    """Return the names of the modules that call no others in Python, each once."""
-    named = once(called_modules(module))
-    return [name for name, one in named.items() if _is_leaf(one)]
-
-
-def _is_leaf(module: torch.nn.Module) -> bool:
-    return isinstance(module, torch.jit.ScriptModule) or not any(True for _ in module.children())
-
-
-def is_inside(name: str, outer: str) -> bool:
-    """Return whether a module is inside another one, by their names."""
-    return name != outer and (not outer or name.startswith(f"{outer}."))
 
 
 def once(named: Mapping[str, Any]) -> dict[str, Any]:

@@ -71,8 +71,7 @@ class Turns:
         for subscription in sorted(subscriptions, key=_turn):
             if subscription.suspended:
                 continue
-            fits = 0 < left_s >= subscription.price_s or (left_s > 0 and subscription.price_s > (limit_s or math.inf))
-            if not (fits or subscription.first):
+            if left_s < subscription.price_s <= (limit_s or math.inf) and not subscription.first:
                 subscription.n_waited += 1
                 skip(subscription)
                 continue

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.errors import RefusedQueryError
-from sightglass.core.guarded import rebuild
+from sightglass.core.errors import RefusedQueryError, SightglassError
+from sightglass.core.guarded import KEYS, LostValue, built_in, exact, is_mapping, length, text
 from sightglass.core.values import Value, array_kind, on_device, type_name
-from sightglass.query.arrays import is_array, namespace, truth
+from sightglass.query.access import entries, has_key, item
+from sightglass.query.arrays import is_array, namespace, readable, truth
 from sightglass.query.limits import Total, check_count, check_length
 
 from .table import function
+
+SEQUENCES: Final = (list, tuple, str)
+SCALARS: Final = frozenset((bool, int, float, str, type(None)))
 
 # Mappings and sequences
 
@@ -21,40 +25,42 @@ from .table import function
 @function("len(x)")
 def _len(x: Value) -> Value:
     """Return the number of items."""
-    if isinstance(x, Mapping | list | tuple | str) or is_array(x):
-        return len(x)
-    raise RefusedQueryError(f"Expected a mapping, a sequence, a string or an array, got {type_name(x)}")
+    if is_array(x) and len(x.shape):
+        return int(x.shape[0])
+    n = length(x) if is_mapping(x) or built_in(x) in SEQUENCES else None
+    if n is None:
+        raise RefusedQueryError(f"Expected a mapping, a sequence, a string or an array, got {type_name(x)}")
+    return n
 
 
-def _mapping(x: Value) -> Mapping[Any, Any]:
-    if not isinstance(x, Mapping):
+def _entries(x: Value) -> list[tuple[Any, Any]]:
+    if not is_mapping(x):
         raise RefusedQueryError(f"Expected a mapping, got {type_name(x)}")
-    check_length(x)
-    return x if type(x) is dict else rebuild(x, lambda item: item)
+    return entries(x)
 
 
 @function("keys(x)")
 def _keys(x: Value) -> Value:
     """Return the keys of a mapping as a list."""
-    return list(_mapping(x))
+    return [key for key, _ in _entries(x)]
 
 
 @function("values(x)")
 def _values(x: Value) -> Value:
     """Return the values of a mapping as a list."""
-    return list(_mapping(x).values())
+    return [value for _, value in _entries(x)]
 
 
 @function("items(x)")
 def _items(x: Value) -> Value:
     """Return the (key, value) pairs of a mapping as a list."""
-    return list(_mapping(x).items())
+    return _entries(x)
 
 
 def _sequence(x: Value) -> Value:
-    if isinstance(x, Mapping):
-        return list(_mapping(x).values())
-    if isinstance(x, list | tuple) or (is_array(x) and len(x.shape)):
+    if is_mapping(x):
+        return _values(x)
+    if built_in(x) in (list, tuple) or (is_array(x) and len(x.shape)):
         return x
     raise RefusedQueryError(f"Expected a mapping, a sequence or an array, got {type_name(x)}")
 
@@ -62,24 +68,25 @@ def _sequence(x: Value) -> Value:
 @function("first(x)")
 def _first(x: Value) -> Value:
     """Return the first item of a mapping, a sequence or an array."""
-    return _sequence(x)[0]
+    return item(_sequence(x), 0)
 
 
 @function("last(x)")
 def _last(x: Value) -> Value:
     """Return the last item of a mapping, a sequence or an array."""
-    return _sequence(x)[-1]
+    return item(_sequence(x), -1)
 
 
 @function("sample(x, k)")
 def _sample(x: Value, k: Value) -> Value:
     """Return k random items in their original order. The choice depends on the number of items only."""
     x, k = _sequence(x), check_count(k, name="k")
-    if len(x) <= k:
+    n = _len(x)
+    if n <= k:
         return x
-    places = np.sort(np.random.default_rng(len(x)).choice(len(x), k, replace=False))
+    places = np.sort(np.random.default_rng(n).choice(n, k, replace=False))
     if not is_array(x):
-        return [x[i] for i in places]
+        return [item(x, int(i)) for i in places]
     if array_kind(x) == "numpy":
         return x[places]
     xp = namespace(x)
@@ -91,10 +98,12 @@ def _contains(x: Value, part: Value) -> Value:
     """Return whether a string, a sequence or the keys of a mapping contain a value."""
     if isinstance(x, str):
         return isinstance(part, str) and part in x
-    if isinstance(x, Mapping | list | tuple) and isinstance(part, bool | int | float | str | None):
-        if not isinstance(x, Mapping):
-            check_length(x)
-        return part in x
+    if isinstance(part, bool | int | float | str | None):
+        if is_mapping(x):
+            return has_key(x, part)
+        if built_in(x) in (list, tuple):
+            # Other objects are not compared: their own code would decide.
+            return any(type(one) in SCALARS and one == part for one in map(exact, _unpacked(x)))
     raise RefusedQueryError(f"Expected a string, a sequence or a mapping, got {type_name(x)}")
 
 
@@ -111,19 +120,38 @@ def _endswith(text: Value, end: Value) -> Value:
 
 
 def _text(value: Value) -> str:
-    if isinstance(value, str):
+    if type(value) is str:
         return value
     raise RefusedQueryError(f"Expected a string, got {type_name(value)}")
 
 
+def _unpacked(x: Value) -> list[Any]:
+    """Return the items of a list or a tuple."""
+    check_length(x)
+    return list(list.__iter__(x) if issubclass(type(x), list) else tuple.__iter__(x))
+
+
 def each(x: Value) -> list[tuple[Any, Any]]:
     """Return the (key, value) or (index, value) pairs that `map` and `filter` iterate over."""
-    if isinstance(x, Mapping):
-        return list(_mapping(x).items())
-    if isinstance(x, list | tuple):
-        check_length(x)
-        return list(enumerate(x))
+    if is_mapping(x):
+        return [(_key(key), _part(value, key)) for key, value in entries(x)]
+    if built_in(x) in (list, tuple):
+        return [(i, _part(value, i)) for i, value in enumerate(_unpacked(x))]
     raise RefusedQueryError(f"Expected a mapping or a sequence to iterate over, got {type_name(x)}")
+
+
+def _part(value: Value, key: object) -> Any:
+    """Return an item for a lambda, which may not use it: the error of an array that cannot be read waits until then."""
+    try:
+        return readable(value, key)
+    except SightglassError as error:
+        return LostValue(str(error)) if is_array(value) else value
+
+
+def _key(key: Value) -> Any:
+    """Return a key that a lambda may compare: an object of the program as text."""
+    key = exact(key)
+    return key if type(key) in KEYS or issubclass(type(key), np.generic) else text(key)
 
 
 @function("map(x, lambda name, value: …)", lambdas=True)
@@ -140,7 +168,7 @@ def _map(x: Value, body: Callable[[Any, Any], Any]) -> Value:
             total.add(result)
             total.check()
         results.append(result)
-    return dict(zip((name for name, _ in pairs), results, strict=True)) if isinstance(x, Mapping) else results
+    return dict(zip((name for name, _ in pairs), results, strict=True)) if is_mapping(x) else results
 
 
 @function("filter(x, lambda name, value: …)", lambdas=True)
@@ -150,7 +178,7 @@ def _filter(x: Value, body: Callable[[Any, Any], Any]) -> Value:
     The lambda is called as in `map`; its result must be on the host.
     """
     kept = [(name, value) for name, value in each(x) if _decided(body(name, value))]
-    return dict(kept) if isinstance(x, Mapping) else [value for _, value in kept]
+    return dict(kept) if is_mapping(x) else [value for _, value in kept]
 
 
 def _decided(condition: Value) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sightglass.core.array_data import check_data
 from sightglass.core.copies import snapshot
 from sightglass.core.values import Histogram, Image, Images, Tensor, array_kind
 
@@ -40,7 +41,10 @@ class CopyPool:
         Arrays without a dimension are read if they are on the host. Arrays on a device stay there. Values in
         a container are copied without reusing memory.
         """
-        match array_kind(value):
+        kind = array_kind(value)
+        if kind is not None:
+            check_data(value, kind)
+        match kind:
             case "numpy":
                 return self._copy(np.asarray(value)) if value.ndim else value[()]
             case "torch" if value.device.type == "cpu":

@@ -1,0 +1,221 @@
+"""Queries read the program's objects as they are stored: what its classes override is not run."""
+
+from __future__ import annotations
+
+import itertools
+import types
+from collections import Counter, OrderedDict, UserDict, defaultdict
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from sightglass.core.errors import EvaluationError, RefusedQueryError, UnknownNameError
+from sightglass.query import access
+from sightglass.query.parser import parse
+from sightglass.query.pipeline import Evaluation
+
+ran: list[str] = []
+
+
+def loud(base: type) -> Any:
+    """Return a subclass whose methods all note that they ran, and raise."""
+
+    def method(name: str) -> Any:
+        def run(self: object, *args: object, **kwargs: object) -> Any:
+            ran.append(f"{base.__name__}.{name}")
+            raise RuntimeError(f"{name} was run")
+
+        return run
+
+    kept = {
+        "__new__",
+        "__array_finalize__",
+        "__init__",
+        "__init_subclass__",
+        "__subclasshook__",
+        "__del__",
+        "__class__",
+        "__getattribute__",
+    }
+    names = {name for name in dir(base) if callable(getattr(base, name)) and name not in kept}
+    names |= {"__array_ufunc__", "__array_function__", "__array_wrap__", "__getattr__", "__missing__", "__iter__"}
+    return type(f"Loud{base.__name__}", (base,), {name: method(name) for name in names})
+
+
+class Fields(NamedTuple):
+    first: Any
+    other: Any
+
+
+class Level(IntEnum):
+    HIGH = 3
+
+
+OFFERED = {
+    "d": {"a": 1.5, "b": 2.0}, "o": OrderedDict(a=1.5, b=2.0), "f": defaultdict(float, a=1.5, b=2.0),
+    "c": Counter(a=2, b=1), "l": [3.0, 1.0, 2.0], "t": (3, 1), "s": "words", "i": 7, "x": 0.5, "p": Fields(1.0, 2),
+    "w": np.arange(6.0).reshape(2, 3), "n": np.float64(2.5), "mixed": {"a": [1, {"b": 2}], "k": (1, "x")},
+}  # fmt: skip
+QUERIES = """
+    b.d.a ; b.d['a'] ; b.o.a ; b.f.a ; b.c.a ; b.d.keys() ; b.o.values() ; b.d.items() ; len(b.d) ; first(b.o) ;
+    last(b.d) ; sample(b.l, 1) ; contains(b.d, 'a') ; contains(b.d, 'q') ; contains(b.l, 1.0) ; contains(b.t, 9) ;
+    b.d.map(lambda n, v: v + 1) ; b.d.filter(lambda n, v: v > 1.6) ; b.l.map(lambda v: -v) ; b.l[1] ; b.l[-1] ;
+    b.l[:2] ; b.t[1:] ; len(b.l) ; len(b.s) ; b.s[0] ; b.s[1:3] ; b.s + 'x' ; b.s == 'words' ; b.s < 'x' ;
+    contains(b.s, 'or') ; startswith(b.s, 'w') ; endswith(b.s, 'x') ; b.i + 1 ; b.i ** 2 ; b.i == 7 ; -b.i ;
+    abs(b.i) ; b.x * 2 ; b.x < 1 ; round(b.x) ; sqrt(b.x) ; isnan(b.x) ; sum(b.l) ; mean(b.l) ; max(b.t) ; b.l + 1 ;
+    b.p.first ; b.p[1] ; b.w.mean() ; b.w + 1 ; b.w[0, 1:] ; b.w[b.w > 2] ; b.w.T ; b.w.shape ; b.w == 1 ;
+    len(b.w) ; b.w.max(axis=0) ; norm(b.w) ; b.n + 1 ; b.n > 2 ; b.mixed ; b.mixed.a[1].b ; b.d ; b.l ; b.t ; b.s ;
+    b.i ; b.x ; b.w ; b.n ; b.p ; [b.d.a, b.l[0]] ; b.o.map(lambda n, v: n) ; where(b.x > 1, b.i, b.x) ;
+    b.w.reshape((3, 2)) ; histogram(b.l) ; b.c.map(lambda n, v: v).values() ; topk(b.w, 2) ;
+    b.l.filter(lambda v: v > 1)
+"""
+
+
+def made_loud(value: Any) -> Any:
+    """Return a value in which each object is of a class that notes what is run."""
+    if isinstance(value, np.ndarray):
+        return value.view(loud(np.ndarray))
+    if isinstance(value, Mapping):
+        cls = loud(type(value))
+        own = cls.__new__(cls)
+        for key, item in value.items():
+            dict.__setitem__(own, key, made_loud(item))
+            if isinstance(own, OrderedDict):
+                OrderedDict.__setitem__(own, key, made_loud(item))
+        return own
+    if isinstance(value, list):
+        own = (cls := loud(list)).__new__(cls)
+        list.extend(own, map(made_loud, value))
+        return own
+    if isinstance(value, tuple):
+        return tuple.__new__(loud(type(value)), map(made_loud, value))
+    if isinstance(value, np.generic):
+        return loud(np.float64)(value)
+    return loud(type(value))(value)
+
+
+def ask(text: str, offered: Mapping[str, Any]) -> Any:
+    evaluation = Evaluation(parse(f"on('batch').map(lambda b: {text})"))
+    return evaluation.per_event(offered).value
+
+
+@pytest.mark.parametrize("text", [text.strip() for text in QUERIES.split(";")])
+def test_what_a_subclass_overrides_is_not_run(text: str) -> None:
+    plain, own = ask(text, OFFERED), {name: made_loud(value) for name, value in OFFERED.items()}
+    ran.clear()
+    answer = ask(text, own)
+    assert ran == []
+    np.testing.assert_equal(as_plain(answer), as_plain(plain))
+
+
+def as_plain(value: Any) -> Any:
+    """Return an answer as the built-in types, all of which it must have."""
+    assert type(value).__module__ in (
+        "builtins",
+        "collections",
+        "numpy",
+        "sightglass.core.values",
+        "sightglass.core.guarded",
+    )
+    assert not type(value).__name__.startswith("Loud")
+    if isinstance(value, dict):
+        return {key: as_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(as_plain, value)) if type(value) in (list, tuple) else tuple(map(as_plain, value))
+    return value
+
+
+def test_enums_are_numbers() -> None:
+    assert ask("b.level + 1", {"level": Level.HIGH}) == 4
+
+
+def test_an_object_that_pretends_to_be_another_is_refused() -> None:
+    class Proxy:
+        @property
+        def __class__(self) -> Any:
+            raise AssertionError("the program's code was run")
+
+    for text in ("b.p", "b.p + 1", "b.p.x", "b.p[0]", "[b.p, 1]", "len(b.p)", "b.p == 'a'"):
+        with pytest.raises(RefusedQueryError, match="got a Proxy with another __class__"):
+            ask(text, {"p": Proxy()})
+
+
+def test_a_key_that_is_not_there_does_not_print_the_others() -> None:
+    class Key:
+        def __str__(self) -> str:
+            raise AssertionError("the program's code was run")
+
+        __repr__ = __format__ = __str__
+
+    with pytest.raises(UnknownNameError, match=r"^Unknown key 'q'\. Known: a\.$"):
+        ask("b.d.q", {"d": {Key(): 1, "a": 2}})
+    assert ask("b.d.map(lambda n, v: v).values()", {"d": {"a": 2}}) == [2]
+
+
+# Mappings that do not extend `dict` are read by their own code.
+
+
+class Store(Mapping[str, Any]):
+    """A mapping over a file."""
+
+    def __init__(self, keys: Any, *, broken: str = "") -> None:
+        self._keys, self._broken = keys, broken
+
+    def __len__(self) -> int:
+        return 3
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys())
+
+    def __getitem__(self, key: str) -> Any:
+        if key == self._broken:
+            raise OSError("closed file")
+        if key not in "abc":
+            raise KeyError(key)
+        return 1.5
+
+
+@pytest.mark.parametrize(
+    "mapping", [UserDict(a=1.5, b=2), types.MappingProxyType({"a": 1.5, "b": 2}), Store(lambda: "abc")]
+)
+def test_other_mappings_are_read(mapping: Mapping[str, Any]) -> None:
+    assert ask("b.m.a", {"m": mapping}) == 1.5
+    assert ask("contains(b.m, 'a')", {"m": mapping}) is True
+    assert ask("b.m.map(lambda n, v: v * 2).a", {"m": mapping}) == 3.0
+    assert ask("len(b.m)", {"m": mapping}) == len(mapping)
+    assert ask("first(b.m)", {"m": mapping}) == 1.5
+    with pytest.raises(UnknownNameError, match=r"^Unknown key 'q'\. Known: a, b"):
+        ask("b.m.q", {"m": mapping})
+
+
+def test_an_error_of_a_mapping_is_told() -> None:
+    broken = Store(lambda: "abc", broken="b")
+    with pytest.raises(EvaluationError, match=r"^Cannot read 'b' of mapping.*: OSError: closed file"):
+        ask("b.m.b", {"m": broken})
+    assert ask("b.m.a", {"m": broken}) == 1.5
+    with pytest.raises(EvaluationError, match=r"Cannot read mapping.*: KeyError: 'q'|OSError: closed file"):
+        ask("b.m.map(lambda n, v: v + 1)", {"m": broken})
+
+
+def test_a_mapping_without_end_is_read_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    endless = Store(lambda: itertools.repeat("a"))
+    with pytest.raises(RefusedQueryError, match=r"Cannot read .*: it has more than 10,000 items|takes longer than"):
+        ask("b.m.values()", {"m": endless})
+    monkeypatch.setattr(access, "MAX_READING_S", -1.0)
+    with pytest.raises(RefusedQueryError, match="reading it takes longer than -1 s"):
+        ask("b.m.values()", {"m": Store(lambda: "abc")})
+    assert ask("b.m.a", {"m": endless}) == 1.5
+
+
+# Only what a query reads is walked.
+
+
+def test_items_that_are_not_used_may_be_anything() -> None:
+    offered = {"d": {"f": len, "m": itertools, "a": 1.0}, "l": [len, 2.0]}
+    assert ask("b.d.filter(lambda n, v: n == 'a')", offered) == {"a": 1.0}
+    assert ask("b.l.map(lambda v: 1)", offered) == [1, 1]
+    with pytest.raises(RefusedQueryError, match="Expected a number or an array, got module"):
+        ask("b.d.map(lambda n, v: v + 1)", {"d": {"m": itertools}})
