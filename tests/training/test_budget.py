@@ -15,6 +15,7 @@ pytestmark = pytest.mark.smoke
 shares = st.lists(st.floats(0, 10), max_size=8)
 budgets = st.floats(0.001, 1)
 FREE = 2**30
+ANY = {"max_event_s": 100.0}  # here, the budget alone decides
 EVENT_S = 0.0005  # two thousand events a second
 modelled = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -125,7 +126,7 @@ def model():
     def make(budget=0.05, **costs):
         clock = FakeClock()
         work = {name: Work(clock, cost_s) for name, cost_s in costs.items()}
-        made.append(Bench(clock, work, budget=budget))
+        made.append(Bench(clock, work, budget=budget, **ANY))
         return made[-1], work
 
     yield make
@@ -140,7 +141,7 @@ def train(b, clock, n, event_s=0.01):
 
 
 def test_streams_over_budget_are_thinned_and_every_skip_is_counted(bench, clock, work):
-    b = bench(work, budget=0.05)
+    b = bench(work, budget=0.05, **ANY)
     dear, cheap = b.ask("dear(batch.loss)"), b.ask("cheap(batch.loss)")
     count = b.ask("on('batch').map(lambda e: dear(e.loss)).count(every=100)")
     start_s = clock.now_s
@@ -161,14 +162,14 @@ def test_streams_over_budget_are_thinned_and_every_skip_is_counted(bench, clock,
 
 
 def test_cheap_streams_are_spared(bench, clock, work):
-    b = bench(work, budget=0.2)
+    b = bench(work, budget=0.2, **ANY)
     dear, cheap = b.ask("dear(batch.loss)"), b.ask("cheap(batch.loss)")
     train(b, clock, 3_000)
     assert (dear.n_skipped > 0, cheap.n_skipped) == (True, 0)
 
 
 def test_without_a_budget_nothing_is_thinned_but_the_cost_is_known(bench, clock, work):
-    b = bench(work, budget=None)
+    b = bench(work, budget=None, **ANY)
     dear = b.ask("dear(batch.loss)")
     assert dear.cost_s == 0.0
     train(b, clock, 2_000)
@@ -202,7 +203,7 @@ def test_on_a_busy_machine_cheap_queries_are_not_thinned(model, told):
 def test_interruptions_of_any_length_never_thin_a_cheap_query(cost_s, spikes, apart, told):
     clock = FakeClock()
     work = Work(clock, cost_s)
-    b = Bench(clock, {"f": work}, budget=0.05)
+    b = Bench(clock, {"f": work}, budget=0.05, **ANY)
     asked = b.ask("f(batch.loss)")
     work.told = told
     work.interrupted_s = lambda n: spikes[n % len(spikes)] if n % apart == 0 else 0.0
@@ -254,7 +255,7 @@ def test_the_share_of_the_long_run_is_bounded(model, pattern, event_s):
 def test_the_share_is_bounded_for_any_cost(cost_s, event_s, n_queries, budget):
     clock = FakeClock()
     works = {f"f{i}": Work(clock, cost_s * (i + 1) / 3) for i in range(n_queries)}
-    b = Bench(clock, works, budget=budget)
+    b = Bench(clock, works, budget=budget, **ANY)
     for name in works:
         b.ask(f"{name}(batch.loss)")
     start_s = clock.now_s
@@ -305,7 +306,7 @@ def test_a_cheap_stream_keeps_a_few_evaluations_a_second_beside_dear_ones(model)
 
 
 def test_work_of_libraries_on_their_own_threads_is_charged(bench, clock):
-    b = bench({"f": lambda x: (clock.work(0.001), clock.pass_(0.009), x)[2]}, budget=0.05)
+    b = bench({"f": lambda x: (clock.work(0.001), clock.pass_(0.009), x)[2]}, budget=0.05, **ANY)
     asked = b.ask("f(batch.loss)")
     train(b, clock, 5_000)
     assert asked.cost_s == pytest.approx(0.01)
@@ -355,7 +356,7 @@ WINDOWED = [
 def test_windows_are_the_same_whether_each_skipped_event_is_told_or_not(query, power, epoch, start):
     rows = []
     for told in (False, True):
-        b = Bench(FakeClock(), {}, budget=None)
+        b = Bench(FakeClock(), {}, budget=None, **ANY)
         for i in range(start):
             b.observe("batch", loss=float(i))
         asked = b.ask(query)
@@ -373,7 +374,7 @@ def test_windows_are_the_same_whether_each_skipped_event_is_told_or_not(query, p
 
 
 def test_evaluations_that_are_stopped_are_charged(bench, clock, work):
-    b = bench(work, budget=0.05)
+    b = bench(work, budget=0.05, **ANY)
     asked = b.ask("cheap(batch.loss)")
     train(b, clock, 1)
     spent_s = asked.spent_s
@@ -383,7 +384,7 @@ def test_evaluations_that_are_stopped_are_charged(bench, clock, work):
 
 def test_giving_way_counts_but_cannot_thin_streams_alone(bench, clock, work):
     work["cheap"].cost_s = 1e-5
-    b = bench(work, budget=0.05)
+    b = bench(work, budget=0.05, **ANY)
     asked = b.ask("cheap(batch.loss)")
     lock = b.telemetry.lock
     for _ in range(3_000):

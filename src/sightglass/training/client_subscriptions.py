@@ -232,8 +232,10 @@ def _note(query: Query, sources: Mapping[str, EventSource]) -> str:
 
 def consecutive(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
     """Split rows at gaps in their index numbers, and where a block would be too long."""
-    start = 0
-    for i in range(1, len(rows) + 1):
-        if i == len(rows) or rows[i][0] != rows[i - 1][0] + 1 or i - start >= messages.MAX_BLOCK_ROWS:
-            yield rows[start:i]
-            start = i
+    start, n = 0, len(rows)
+    while start < n:
+        end = min(start + messages.MAX_BLOCK_ROWS, n)
+        if rows[end - 1][0] - rows[start][0] != end - 1 - start:  # there is a gap: look for the first
+            end = next(i for i in range(start + 1, end) if rows[i][0] != rows[i - 1][0] + 1)
+        yield rows[start:end]
+        start = end

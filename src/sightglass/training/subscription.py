@@ -144,12 +144,14 @@ class Subscription:
         if measured:
             self.cost.begin()
         try:
-            if self._aside is not None:
-                self._post_aside(self._aside, index, step, wall_time, observables, steps)
-            elif self._only is None:
-                self._take(self._evaluation.per_event(observables), index, step, wall_time, steps)
+            only = self._only
+            if only is None:
+                if self._aside is None:
+                    self._take(self._evaluation.per_event(observables), index, step, wall_time, steps)
+                elif not self._post_aside(self._aside, index, step, wall_time, observables, steps):
+                    return
             else:
-                value = self._only(observables)
+                value = only(observables)
                 if type(value) in QUICK and (type(step) is int or type(step) in QUICK) and not self._full:
                     if self._has_tail:
                         items = self._evaluation.number(value, index, (step, wall_time, steps))  # type: ignore[arg-type]
@@ -227,6 +229,7 @@ class Subscription:
             return False
         self._defer = self._place.defer
         self.deferred = True
+        self._only = None
         return True
 
     def _post_aside(  # noqa: PLR0917  as in `post`
@@ -237,7 +240,9 @@ class Subscription:
         wall_time: float,
         observables: Mapping[str, Any],
         steps: Tracks,
-    ) -> None:
+    ) -> bool:
+        """Return whether the event is evaluated; otherwise it is skipped."""
+
         def settle(head: PerEventResult | None, taken_s: float, error: BaseException | None) -> None:
             self.cost.tail(taken_s, taken_s)
             if head is not None:
@@ -248,8 +253,10 @@ class Subscription:
             if self._has_tail:
                 self._settle(lambda: self._evaluation.miss(ordinal=index, wall_time=wall_time), step)
 
-        if not aside.post(self._evaluation, observables, settle):
-            self.skip(index, wall_time)
+        if aside.post(self._evaluation, observables, settle):
+            return True
+        self.skip(index, wall_time)
+        return False
 
     def post_head(self, index: int, step: object, wall_time: float, head: PerEventResult, steps: Tracks) -> None:
         """Take in an event whose head was evaluated in a compiled step; otherwise as `post`."""
