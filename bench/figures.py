@@ -1,7 +1,8 @@
 """What figures cost a training: the call, the step while one is always being drawn, the first one, late ones, memory.
 
-The loop is one of short calls that release the interpreter's lock, as a training's are; the figure takes some 170 ms.
-Beside the renderer in a child stands the one in a thread, in the same process and with the same work.
+The loop is one of short calls that release the interpreter's lock and use every core, as a training's do; the figure
+takes some 170 ms. Beside the renderer in a child stands the one in a thread, in the same process and with the same
+work. Where others use the machine, the p99 is theirs; the share of long steps tells what the renderer adds.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,22 @@ import numpy as np
 
 from sightglass.figures import Plotter
 
+from .row import Row
 from .yardstick import n_seconds
 
 MIB = 2**20
 N_CALLS = 40
-N_STEPS = 1_500
+STEPS = (4, 200, "step"), (20, 60, "step of five times that")  # products, steps in a block
+N_ROUNDS = 30
+N_RESAMPLED = 500
+REST_S = 0.1  # a process that has rested is given processors first, so each block begins rested
+WARM_STEPS = 20  # and these use that up
+LONG = 1.5  # a step this many times the median is a long one: a p99 within the target has at most 1 % of them
 N_FIGURES = 500
 WARM = 100
 DEADLINE_S = 30.0
 
-Claim = tuple[str, float, str, float | None]
+Claim = Row | tuple[str, float, str, float | None]
 
 
 BARE = """
@@ -114,42 +121,84 @@ def _submit(n_mib: int, target: float) -> Iterator[Claim]:
     yield "  x one copy into warm memory: p50", float(np.median(took) / np.median(copies)), "", 2.0
 
 
-def _steps() -> Iterator[Claim]:
+def _steps() -> Iterator[Row]:
+    """Compare blocks of steps that take turns: the loop alone, beside the renderer, and alone again."""
     rng = np.random.default_rng(0)
-    scores, lines = rng.normal(size=(64, 64)), rng.normal(size=(4, 1000)).cumsum(1)
-    rounds: dict[str, list[float]] = {}
-    for _ in range(3):
-        for kind in ("none", "process", "thread"):
-            rounds.setdefault(kind, []).extend(_loop(kind, scores, lines))
-    alone = np.quantile(rounds["none"], 0.99)
-    for kind, target in (("process", 1.5), ("thread", None)):
-        yield (
-            f"step while a figure is always drawn, {kind}: p99, x alone",
-            np.quantile(rounds[kind], 0.99) / alone,
-            "",
-            target,
-        )
-        yield "  p50, x alone", float(np.median(rounds[kind]) / np.median(rounds["none"])), "", None
+    data = rng.normal(size=(64, 64)), rng.normal(size=(4, 1000)).cumsum(1)
+    with _drawing("process") as plotter:
+        for n_products, n_steps, what in STEPS:
+            blocks = _rounds((None, plotter, None), data, n_products, n_steps, N_ROUNDS)
+            alone = float(np.quantile(blocks[:, 0], 0.99) / np.median(blocks[:, 0]))
+            p99, interval = _estimate(_p99_ratio, blocks, 1)
+            if alone > LONG:  # others make this tail, and hide what the renderer would add to it
+                interval = interval[0], float("inf")
+            yield Row(f"{what} while a figure is always drawn: p99, x alone", p99, "", 1.5, interval, by_distance=True)
+            yield Row("  alone again: p99, x alone", *_noted(_p99_ratio, blocks))
+            yield Row("  alone: p99, x its own p50", alone, "")
+            n_long, interval = _estimate(_more_long, blocks, 1)
+            yield Row("  longer than 1.5 x the p50, more than alone", n_long, "%", 1.0, interval, by_distance=True)
+            yield Row("  alone again", *_noted(_more_long, blocks))
+    with _drawing("thread") as plotter:
+        n_products, n_steps, what = STEPS[0]
+        blocks = _rounds((None, plotter), data, n_products, n_steps, 2)
+    yield Row("  beside renderer='thread': p99, x alone", _p99_ratio(blocks, 1), "")
 
 
-def _loop(kind: str, scores: Any, lines: Any) -> list[float]:
-    """Return how long steps take while figures are drawn without a pause, the submitting ones left out."""
-    matrix, took = np.random.default_rng(1).normal(size=(160, 160)), []
-    options: Any = {"renderer": kind, "on_full": "drop_new", "max_jobs": 2, "sinks": [Nowhere()]}
-    plotter = Plotter(**options) if kind != "none" else None
-    if plotter is not None:
-        plotter.plot(usual, scores, lines, step=0)
+@contextlib.contextmanager
+def _drawing(kind: Any) -> Iterator[Plotter]:
+    with Plotter(renderer=kind, on_full="drop_new", max_jobs=2, sinks=[Nowhere()], on_error="ignore") as plotter:
+        plotter.plot(small, np.ones(3), step=0)
         plotter.flush()
-    for step in range(N_STEPS):
+        yield plotter
+
+
+def _rounds(kinds: Sequence[Plotter | None], data: Any, n_products: int, n_steps: int, n_rounds: int) -> Any:
+    """Return how long steps take, in rounds of a block of each kind, in any order."""
+    rng = np.random.default_rng(2)
+    rounds = np.empty((n_rounds, len(kinds), n_steps))
+    for blocks in rounds:
+        for i in rng.permutation(len(kinds)):
+            blocks[i] = _block(kinds[i], data, n_products, n_steps)
+    return rounds
+
+
+def _block(plotter: Plotter | None, data: Any, n_products: int, n_steps: int) -> list[float]:
+    """Return how long steps take while figures are drawn without a pause, the calls that submit them left out."""
+    matrix, took = np.random.default_rng(1).normal(size=(160, 160)), []
+    for step in range(WARM_STEPS + n_steps):
         if plotter is not None and plotter.statistics().n_waiting < 2:
-            plotter.plot(usual, scores, lines, step=step)
+            plotter.plot(usual, *data, step=step)
         started = time.perf_counter()
-        for _ in range(4):
+        for _ in range(n_products):
             matrix = np.tanh(matrix @ matrix * 0.01)
         took.append(time.perf_counter() - started)
     if plotter is not None:
-        plotter.close()
-    return took
+        plotter.flush()
+    time.sleep(REST_S)
+    return took[WARM_STEPS:]
+
+
+def _p99_ratio(blocks: Any, kind: int) -> float:
+    return float(np.quantile(blocks[:, kind], 0.99) / np.quantile(blocks[:, 0], 0.99))
+
+
+def _more_long(blocks: Any, kind: int) -> float:
+    """Return how many more steps are long than among those of the first kind, in percent."""
+    is_long = blocks > LONG * np.median(blocks[:, 0])
+    return 100.0 * float(is_long[:, kind].mean() - is_long[:, 0].mean())
+
+
+def _estimate(of: Callable[[Any, int], float], blocks: Any, kind: int) -> tuple[float, tuple[float, float]]:
+    """Return a number and its interval, from rounds drawn again and again."""
+    n, rng = len(blocks), np.random.default_rng(0)
+    low, high = np.quantile([of(blocks[rng.integers(0, n, n)], kind) for _ in range(N_RESAMPLED)], (0.025, 0.975))
+    return of(blocks, kind), (float(low), float(high))
+
+
+def _noted(of: Callable[[Any, int], float], blocks: Any) -> tuple[float, str, None, tuple[float, float]]:
+    """Return what the loop alone differs from itself, as parts of a row."""
+    value, interval = _estimate(of, blocks, 2)
+    return value, "%" if of is _more_long else "", None, interval
 
 
 def _first(folder: Path) -> Iterator[Claim]:

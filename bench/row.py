@@ -14,6 +14,8 @@ class Row(NamedTuple):
         unit: Its unit.
         target: The largest value that meets the target; `None` if there is none.
         interval: Between which values the result lies with a probability of 95 %; `None` if that is not estimated.
+        by_distance: Whether the interval must be narrower than the distance to the target, as for ratios and
+            differences, whose values lie around 1 and 0 whatever the target is.
     """
 
     what: str
@@ -21,13 +23,15 @@ class Row(NamedTuple):
     unit: str
     target: float | None = None
     interval: tuple[float, float] | None = None
+    by_distance: bool = False
 
     @property
     def verdict(self) -> str:
-        """`undecided` if the interval is wider than the target, `over` if the target is missed, or nothing."""
+        """`undecided` if the interval is too wide, `over` if the target is missed, or nothing."""
         if self.target is None:
             return ""
-        if self.interval is not None and not self.interval[1] - self.interval[0] <= self.target:
+        widest = abs(self.target - self.value) if self.by_distance else self.target
+        if self.interval is not None and not self.interval[1] - self.interval[0] <= widest:
             return "undecided"
         return "" if self.value <= self.target else "over"
 

@@ -162,7 +162,7 @@ def draw(x):
 
 
 def pid_of(plotter):
-    return plotter._queue._renderer.pid
+    return plotter._queue._renderers.main.pid
 
 
 def test_a_renderer_that_is_killed_is_replaced_and_nothing_is_lost(caught):
@@ -213,9 +213,9 @@ def test_a_job_that_kills_two_renderers_is_given_up_and_the_others_are_drawn(cau
 
 
 def test_a_renderer_that_cannot_start_is_not_restarted_endlessly(caught, monkeypatch):
-    from sightglass.figures import child_process
+    from sightglass.figures import spawn
 
-    monkeypatch.setitem(child_process.ENVIRONMENT, "PYTHONHOME", "/nowhere")
+    monkeypatch.setitem(spawn.ENVIRONMENT, "PYTHONHOME", "/nowhere")
     plotter = Plotter(sinks=[caught], on_error="ignore")
     for step in range(3):
         plotter.plot(draw, [1], step=step)
@@ -239,7 +239,7 @@ def test_a_hanging_renderer_does_not_outlive_the_training(start, tmp_path):
     body = """
     plotter = Plotter(save=True, save_dir="out", limit_s=3.0)
     plotter.plot(lambda: time.sleep(600), step=0)
-    print("queued", plotter._queue._renderer.pid, flush=True)
+    print("queued", plotter._queue._renderers.main.pid, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
     """
     child = start(body, wait="")

@@ -10,9 +10,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from sightglass.core.codec import encode
 from sightglass.core.errors import FigureErrors, UnknownNameError
-from sightglass.figures import Plotter, no_plot, render_queue
-from sightglass.figures.figure_files import FigureFileNames, at_step, read_about, read_inputs, safe
+from sightglass.figures import Plotter, no_plot, renderers
+from sightglass.figures.figure_files import at_step, file_stem, read_about, read_inputs, safe
 from sightglass.figures.messages import DrawFinished
 from sightglass.figures.snapshot import PAGE, Arena, Snapshot
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.smoke
 class SteppedRenderer:
     """A renderer that draws when the test calls `draw`."""
 
-    def __init__(self, finished):
+    def __init__(self, finished, *, limit_s):
         self.finished = finished
         self.jobs = []
         self.put_ids = []
@@ -37,6 +38,9 @@ class SteppedRenderer:
     def draw(self):
         job = self.jobs.pop(0)
         self.finished(job, DrawFinished(id=job.message.id, names=["x"], cards=[False]), {"x": b"png"})
+
+    def end_overdue(self):
+        pass
 
     def check(self):
         self.n_checks += 1
@@ -54,10 +58,10 @@ def make(monkeypatch, caught):
     """Return a function that makes a plotter with a stepped renderer."""
 
     def make(**options):
-        monkeypatch.setattr(render_queue, "InlineRenderer", SteppedRenderer)
+        monkeypatch.setattr(renderers, "InlineRenderer", SteppedRenderer)
         plotter = Plotter(**{"renderer": "inline", "sinks": [caught], **options})
         plotter._queue._start()
-        return plotter, plotter._queue._renderer
+        return plotter, plotter._queue._renderers.main
 
     return make
 
@@ -196,7 +200,7 @@ def test_without_an_override_nothing_is_read_imported_or_started():
         plotter.submit(Untouchable(), 0)
         plotter.flush()
         plotter.close()
-        assert plotter._queue._renderer is None
+        assert plotter._queue._renderers is None
         assert plotter._queue._arena is None
     script = (
         "import sys, threading\nfrom sightglass.figures import Plotter\np = Plotter()\n"
@@ -268,7 +272,7 @@ def test_configurations_set_options(tmp_path, monkeypatch):
     plotter = Plotter.from_config(tree, on_error="warn")
     assert plotter._folder == tmp_path / "p/7"
     assert plotter._output.formats == ("svg",)
-    assert (plotter._output.theme.style, plotter._queue._n_jobs, plotter._queue.failures.on_error) == (
+    assert (plotter._output.theme.style, plotter._queue._backlog._n_jobs, plotter._queue.failures.on_error) == (
         "paper",
         2,
         "warn",
@@ -299,7 +303,7 @@ def test_an_arena_reuses_and_merges_free_regions():
 def test_a_snapshot_without_room_in_the_arena_is_held_in_this_process():
     arena = Arena(PAGE)
     value = {"x": np.arange(2_000.0), "y": np.arange(3_000, dtype=np.int8)}
-    for snapshot in (Snapshot(value, arena), Snapshot({"x": np.arange(600.0)[:, None]}, arena)):
+    for snapshot in (Snapshot(encode(value), arena), Snapshot(encode({"x": np.arange(600.0)[:, None]}), arena)):
         assert all(at == -1 for at, _ in snapshot.spans) == bool(snapshot.in_band)
         sizes = [size for _, size in snapshot.spans]
         assert [len(memoryview(buffer)) for buffer in snapshot.buffers()] == sizes
@@ -307,18 +311,40 @@ def test_a_snapshot_without_room_in_the_arena_is_held_in_this_process():
     arena.close()
 
 
-def test_file_names_are_safe_and_distinct():
-    names = FigureFileNames()
-    assert [names.stem(name) for name in ("a/b", "c", "a/b")] == ["a_b", "c", "a_b"]
-    assert names.stem("a_b").startswith("a_b-")
-    assert names.stem("A/B") != names.stem("a/b")  # on file systems that do not tell them apart
+def test_file_names_are_safe():
     for odd in ("", "..", "/", "a\0b", "con:", "x" * 400, "ü/ö", "\ud800"):
-        stem = safe(odd)
-        assert stem
-        assert not set(stem) & set("/\\\0:")
-        assert not stem.startswith(".")
-        assert len(stem.encode()) <= 150
+        for stem in (safe(odd), file_stem(odd)):
+            assert stem
+            assert not set(stem) & set("/\\\0:")
+            assert not stem.startswith(".")
+            assert len(stem.encode()) <= 160
     assert at_step("a", 4096.0, "pdf") == "a_step4096.pdf"
+
+
+def test_file_names_depend_on_the_name_alone_and_differ():
+    assert [file_stem(name) for name in ("loss", "a/b", "analysis/cum_scores")] == [
+        "loss",
+        "a_b",
+        "analysis_cum_scores",
+    ]
+    names = [
+        "a/b",
+        "a_b",
+        "a:b",
+        "A/b",
+        "a b",
+        "a//b",
+        ".a/b",
+        "a/b_c",
+        "a/b/c",
+        "a_b_c",
+        "a_b/c",
+        "x" * 300,
+        "x" * 301,
+    ]
+    stems = [file_stem(name) for name in names]
+    names += [*stems, *(stem.replace("_", "/", 1) for stem in stems)]
+    assert len({file_stem(name) for name in names}) == len({*names})
 
 
 def test_inputs_round_trip(tmp_path, caught):

@@ -219,21 +219,27 @@ def FailsLater(name):
     return figure
 
 
-def test_a_card_takes_the_places_of_the_figures_that_are_missing(make):
-    plotter, sink = make(None, on_error="ignore")
+def test_a_card_has_the_name_of_its_own_job(make, tmp_path):
+    plotter, sink = make(None, on_error="ignore", save="png", save_dir=tmp_path)
 
     def draw(x):
         if x < 0:
             raise ValueError("negative $x_$ <&>")
-        return {"a/b": line([x]), "c": line([x])}
+        return line([x])
 
-    plotter.plot(draw, 1, step=1)
-    plotter.plot(draw, -1, step=2)
-    plotter.close()
-    assert sink.names == [("a/b", 1), ("c", 1), ("a/b", 2), ("c", 2)]
-    assert sink.picture("a/b", 2).shape[1] > 1.5 * sink.picture("a/b", 1).shape[1]  # a card is wide
+    plotter.plot(draw, 1, step=0, name="a")
+    plotter.plot(draw, -1, step=0, name="b")
+    plotter.flush()
+    good = (tmp_path / "a_step0.png").read_bytes()
+    assert sink.names == [("a", 0), ("b", 0)]
+    assert sink.picture("b").shape[1] > 1.5 * sink.picture("a").shape[1]  # a card is wide
     counts = plotter.statistics()
-    assert (counts.n_drawn, counts.n_failed) == (2, 1)
+    assert (counts.n_drawn, counts.n_failed) == (1, 1)
+    plotter.plot(lambda: {"a": None}, step=0, name="c")
+    plotter.plot(draw, -1, step=0, name="a")
+    plotter.close()
+    assert (tmp_path / "a_step0.png").read_bytes() == good  # a card replaces no file
+    assert sorted(path.name for path in tmp_path.glob("*.png")) == ["a_step0.png", "b_step0.png"]
 
 
 def nonsense():
@@ -339,7 +345,7 @@ def test_a_sink_that_raises_costs_its_own_figure_only(make, error):
 def test_results_that_cannot_be_passed_on_cost_their_figure_only(make, error):
     plotter, sink = make(None)
     plotter._queue._start()
-    renderer = plotter._queue._renderer
+    renderer = plotter._queue._renderers.main
     pass_on = renderer._finished
 
     def fail(job, result, pngs):

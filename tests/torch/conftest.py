@@ -40,7 +40,7 @@ class Desk:
         self.telemetry = wiring(self.run).telemetry
         self._numbers = itertools.count(1000)
 
-    def ask(self, text: str) -> Subscription:
+    def ask(self, text: str, *, confirmed: bool = False) -> Subscription:
         """Open an answer to a query: `batch.…`, or all of it."""
         query = parse(text, functions=wiring(self.run).functions)
         evaluation = Evaluation(query, wiring(self.run).functions)
@@ -51,6 +51,7 @@ class Desk:
             clock=SystemClock(),
             defer=self.telemetry.deferred.defer,
         )
+        answer.may_compile = confirmed
         self.telemetry.open(answer)
         return answer
 
@@ -84,11 +85,14 @@ def desk() -> Iterator[Desk]:
 
 def hooks_of(module: torch.nn.Module, *optimizers: torch.optim.Optimizer) -> int:
     """Count all hooks there are on modules, parameters and optimizers; how PyTorch keeps them is a test's business."""
+    from sightglass.torch.calls import WatchedCall
+
+    n_calls = sum(isinstance(m.__dict__.get("_compiled_call_impl"), WatchedCall) for m in module.modules())
     places = [place for m in module.modules() for name, place in vars(m).items() if name.endswith("_hooks")]
     places += [p._post_accumulate_grad_hooks or () for p in module.parameters()]
     places += [p._backward_hooks or () for p in module.parameters()]
     places += [place for o in optimizers for name, place in vars(o).items() if name.endswith("_hooks")]
-    return sum(map(len, places))
+    return n_calls + sum(map(len, places))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Nothing private of PyTorch's is used."""
+"""Nothing private of PyTorch's is used but what is listed here, with the reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ pytestmark = pytest.mark.smoke
 
 ROOT = Path(sightglass.__file__).parent
 FILES = sorted([*ROOT.glob("torch/*.py"), *ROOT.glob("callbacks/*.py")])
-OWN = {"_module", "_optimizer"}
+ALLOWED = {
+    # The only call of one module that copies and checkpoints leave out, and that compiled programs do not depend on.
+    # Whether it is called as expected is tested in test_copies and test_compiled; a version without it is refused.
+    "calls.py": {"_call_impl", "_C", "_dynamo"},
+    # PyTorch's generators take most of the time of an answered step.
+    "observables.py": {"_parameters", "_modules"},
+}
 
 
 def private(path):
@@ -34,7 +40,7 @@ def private(path):
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_no_private_name_is_used(path):
-    assert list(private(path)) == []
+    assert {*private(path)} <= ALLOWED.get(path.name, set())
 
 
 def test_there_are_files_to_look_at():

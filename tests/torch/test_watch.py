@@ -152,7 +152,7 @@ def test_there_are_hooks_only_while_a_query_needs_that_very_tensor(desk, n_hooks
     assert n_hooks(loop.model, loop.opt) == before == 0
     relu = desk.ask("batch.activations['1'].mean()")
     loop.step()
-    assert (n_hooks(loop.model, loop.opt), len(loop.model[1]._forward_hooks)) == (1, 1)
+    assert n_hooks(loop.model, loop.opt) == n_hooks(loop.model[1]) == 1
     grads = desk.ask("batch.grads['0.bias'].norm()")
     loop.step()
     assert n_hooks(loop.model, loop.opt) == loop.watch.n_hooks == 2
@@ -211,7 +211,11 @@ def test_an_activation_holds_no_graph(desk):
     desk.ask("batch.activations.map(lambda n, a: a)")
     loop.step()
     assert kept_graph(loop.model) == wanted
-    assert {name: a.grad_fn for name, a in loop.watch._works[0].found.items()} == {"0": None, "1": None, "2": None}
+    assert {name: a.grad_fn for name, a in loop.watch._queries.works[0].found.items()} == {
+        "0": None,
+        "1": None,
+        "2": None,
+    }
 
 
 def test_an_event_without_a_step_is_skipped(desk):
@@ -393,7 +397,7 @@ def test_a_query_of_the_same_text_shares_the_work(desk):
     second = desk.ask("batch.grads['0.bias'].norm()")
     loop.step()
     loop.step()
-    assert len(loop.watch._works) == 1
+    assert len(loop.watch._queries.works) == 1
     assert desk.values(first) == desk.values(second)
     assert len(desk.values(first)) == 2
 

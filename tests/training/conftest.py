@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from sightglass.query.meter import MAX_BYTES, Meter
 from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
+from sightglass.training.options import EVENT_S
 from sightglass.training.subscription import Subscription
 from sightglass.training.telemetry import Telemetry
 
@@ -53,15 +55,18 @@ class Bench:
     def __init__(self, clock: FakeClock, functions: dict[str, Callable[..., Any]], **options: Any) -> None:
         self.clock = clock
         self.functions = functions
+        self.limited = options.pop("aside", False)
         self.telemetry = Telemetry(clock=clock, **{"budget": None, **options})
         self._numbers = itertools.count(1)
 
     def ask(self, text: str) -> Subscription:
         query = parse(text, functions=self.functions)
-        evaluation = Evaluation(query, self.functions)
+        meter = Meter(limit_s=EVENT_S, max_bytes=MAX_BYTES) if self.limited else None
+        evaluation = Evaluation(query, self.functions, meter=meter)
         subscription = Subscription(
-            next(self._numbers), query, evaluation, clock=self.clock, defer=self.telemetry.deferred.defer
-        )
+            next(self._numbers), query, evaluation, clock=self.clock, defer=self.telemetry.deferred.defer,
+            aside=self.telemetry.aside if self.limited else None,
+        )  # fmt: skip
         self.telemetry.open(subscription)
         return subscription
 

@@ -9,9 +9,10 @@ Theory of operation:
 3. A thread receives results. The end of its pipe shows at once that the child has died. A new child then gets every
    open job again, the interrupted one first; a job that killed two children is given up. A child that dies twice
    before it has started any job is not started again.
-4. A child that draws one figure for longer than `limit_s` is killed by a thread that waits for it. That figure is given
-   up, and the others are drawn. The time that the child waits for a processor does not count: it lets the training
-   have them.
+4. A child that draws one figure for longer than `limit_s` is killed by the next request, or by a thread that waits.
+   That figure is given up, and the others are drawn. Further figures of its function have `HUNG_S` only, until one is
+   drawn: a function that hangs does so more than once. The time that the child waits for a processor does not count: it
+   lets the training have them.
 5. Where the system lacks what a child needs, `put` refuses jobs, and they are drawn in this process.
 6. In a forked copy of this process, the ends of the pipes are closed: the child must see when this process ends.
 """
@@ -21,14 +22,11 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import site
 import subprocess
-import sys
 import threading
 import time
 from collections import OrderedDict, deque
-from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
 from sightglass.core.clock import SystemClock
 from sightglass.core.codec import Buffer
@@ -38,29 +36,19 @@ from sightglass.core.resources import shortage
 from sightglass.core.threads import UNTIL_WOKEN, Background, Worker
 
 from . import pipe
-from .messages import DrawFinished, DrawStarted, Failure, StartRenderer, StopRenderer
+from .messages import DrawFinished, DrawStarted, Failure, ForgetFigures, StartRenderer, StopRenderer, plain
 from .render_job import Finished, RenderJob
 from .snapshot import Arena
+from .spawn import reap, search_path, spawn
 
 MAX_DEATHS: Final = 2  # one death may be an accident, such as a lack of memory
 STARTING_S: Final = 60.0  # importing Matplotlib from a busy network file system takes tens of seconds
+HUNG_S: Final = (
+    10.0  # many times what a figure usually takes: the others overtake it, and a function that hung is ended
+)
 WRITABLE_S: Final = 0.5  # how soon the sender sees that the child has been replaced
 N_THREADS: Final = 4  # the child, the thread it reads with, and the two of this process that send and receive
 N_DESCRIPTORS: Final = 16  # the pipes of a child, also while it is started
-
-ENVIRONMENT: Final = {
-    "SIGHTGLASS_MODE": "disabled",
-    "WANDB_MODE": "disabled",
-    "MPLBACKEND": "Agg",
-    "JAX_PLATFORMS": "cpu",
-    "CUDA_VISIBLE_DEVICES": "",
-    "HIP_VISIBLE_DEVICES": "",
-    "ROCR_VISIBLE_DEVICES": "",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-}
-"""The child's environment: importing a user's module there starts no second run, and takes no accelerator."""
 
 
 class ChildRenderer:
@@ -71,13 +59,16 @@ class ChildRenderer:
         n_started: How many children were started.
     """
 
-    def __init__(self, finished: Finished, *, arena: Arena, limit_s: float) -> None:
+    def __init__(
+        self, finished: Finished, *, arena: Arena, limit_s: float, hung: set[tuple[str, str]] | None = None
+    ) -> None:
         """Start no child yet.
 
         Args:
             finished: Called on a thread, once for each job, with its results.
             arena: Holds large arrays.
             limit_s: How long one job may take.
+            hung: The kinds of jobs that took longer, shared by several renderers.
         """
         self._finished = finished
         self._arena = arena
@@ -85,6 +76,7 @@ class ChildRenderer:
         self._lock = threading.RLock()
         self._jobs: OrderedDict[int, RenderJob] = OrderedDict()
         self._deaths: dict[int, int] = {}
+        self._hung = set() if hung is None else hung
         self._lost: list[tuple[RenderJob, str]] = []
         self._drawing_id: int | None = None
         self._since_s = 0.0
@@ -115,26 +107,48 @@ class ChildRenderer:
             else:
                 self._jobs[job.message.id] = job
                 if self._child is not None:
-                    self._write(pipe.frame(job.message, job.copied.in_band))
+                    self._write(job.frame)
                 elif not self._start():
                     del self._jobs[job.message.id]
                     return False
         self._report_lost()
         return True
 
+    @property
+    def n_open(self) -> int:
+        """How many jobs it has."""
+        return len(self._jobs)
+
+    def take_back(self, after_s: float) -> list[RenderJob]:
+        """Return the jobs behind one that has been drawn for longer than this; they are not drawn here any more."""
+        with self._lock:
+            first = self._jobs.get(-1 if self._drawing_id is None else self._drawing_id)
+            if first is None or self._child is None or self._now_s() - self._since_s <= after_s:
+                return []
+            others = [job for job in self._jobs.values() if job is not first]
+            for job in others:
+                del self._jobs[job.message.id]
+                self._deaths.pop(job.message.id, None)
+            if others:
+                self._write(pipe.frame(ForgetFigures(ids=[job.message.id for job in others])))
+        return others
+
     def check(self) -> None:
-        """Kill a child that takes too long for one figure; give up if the receiving thread has failed."""
+        """Do what the threads cannot do if they have failed or could not be started."""
         with self._lock:
             if self._receiver is not None and not self._receiver.alive and self._jobs:
                 self._give_up(f"results cannot be received: {self._receiver.error!r}")
             if self._sender.starved:
                 self._push()
         self._report_lost()
+        self.end_overdue()
+
+    def end_overdue(self) -> None:
+        """Kill a child that takes too long for one figure."""
         with self._lock:
             if not self._jobs or self._child is None or self._child.poll() is not None:
                 return
-            limit_s = self._limit_s + (STARTING_S if self._drawing_id is None else 0.0)
-            if self._now_s() - self._since_s > limit_s:
+            if self._now_s() - self._since_s > self._allowed_s():
                 self._too_long = True
                 self._child.kill()
 
@@ -148,7 +162,7 @@ class ChildRenderer:
             if not self._unsent:
                 self._close_pipe()
             receiver = self._receiver
-        return receiver is None or receiver.join(timeout_s)
+        return receiver is None or receiver.join(min(timeout_s, threading.TIMEOUT_MAX))
 
     def abandon(self) -> None:
         """Close this copy's ends of the pipes, in a forked child."""
@@ -171,16 +185,16 @@ class ChildRenderer:
         self._unsent.clear()
         self.lack = shortage(n_threads=N_THREADS, n_descriptors=N_DESCRIPTORS)
         try:
-            self._child = None if self.lack else _spawn(self._arena)
+            self._child = None if self.lack else spawn(self._arena)
             if self._receiver is None and self._child is not None:
                 self._receiver = Background("figures-receive", self._receive)
-        except (OSError, RuntimeError) as error:  # another process took what was free, or there is no interpreter
-            self.lack = str(error)
+        except Exception as error:  # noqa: BLE001  another process took what was free, or there is no interpreter
+            self.lack = f"{type(error).__name__}: {plain(error)}"
         if self.lack:
             child, self._child = self._child, None
             if child is not None:
                 child.kill()
-                child.communicate()
+                reap(child)
             return False
         assert self._child is not None
         self.n_started += 1
@@ -188,11 +202,11 @@ class ChildRenderer:
             assert self._child.stdin is not None
             os.set_blocking(self._child.stdin.fileno(), False)
         start = StartRenderer(
-            path=list(sys.path), arena=self._arena.descriptor, arena_bytes=self._arena.n_bytes, limit_s=self._limit_s
+            path=search_path(), arena=self._arena.descriptor, arena_bytes=self._arena.n_bytes, limit_s=self._limit_s
         )
         self._write(pipe.frame(start))
         for job in self._jobs.values():
-            self._write(pipe.frame(job.message, job.copied.in_band))
+            self._write(job.frame)
         if self._ending:
             self._write(pipe.frame(StopRenderer()))
             if not self._unsent:
@@ -237,6 +251,13 @@ class ChildRenderer:
         if self._child is not None and self._child.stdin is not None:
             with contextlib.suppress(OSError):
                 self._child.stdin.close()
+
+    def _allowed_s(self) -> float:
+        """Return how long the child may take for what it does now."""
+        if self._drawing_id is None:
+            return self._limit_s + STARTING_S
+        job = self._jobs.get(self._drawing_id)
+        return min(self._limit_s, HUNG_S) if job and _kind(job) in self._hung else self._limit_s
 
     def _give_up(self, why: str) -> None:
         self._given_up = why
@@ -297,16 +318,12 @@ class ChildRenderer:
             except BaseException as error:  # noqa: BLE001  whatever it is, a new child may do better
                 self.failures.add(error, "a renderer is replaced")
                 child.kill()
-            child.wait()
-            for file in (child.stdout, child.stdin):
-                if file is not None:
-                    with contextlib.suppress(OSError):
-                        file.close()
+            status = reap(child)
             with self._lock:
                 self._child = None
                 ended_well = self._ending and not self._jobs
                 if not ended_well:
-                    self._replace(child.returncode)
+                    self._replace(status)
                 over = self._child is None
                 if over:
                     self._receiver = None
@@ -327,14 +344,17 @@ class ChildRenderer:
                     self._deaths.pop(message.id, None)
                 pngs = map(bytes, pipe.parts(following, message.sizes))
                 if job is not None:
+                    self._hung.discard(_kind(job))
                     self._pass_on(job, message, dict(zip(message.names, pngs, strict=True)))
 
     def _replace(self, status: int) -> None:
         """Start a new child after a death, without the job that it died of; or give up."""
         how = f"signal {-status}" if status < 0 else f"exit status {status}"
+        allowed_s = self._allowed_s()
         victim, self._drawing_id = self._drawing_id, None
         if self._too_long and victim is not None and victim in self._jobs:
-            self._drop(victim, f"took longer than {self._limit_s:g} s, so the renderer was ended")
+            self._hung.add(_kind(self._jobs[victim]))
+            self._drop(victim, f"took longer than {allowed_s:g} s, so the renderer was ended")
         elif victim is not None and victim in self._jobs:
             self._deaths[victim] = self._deaths.get(victim, 0) + 1
             if self._deaths[victim] >= MAX_DEATHS:
@@ -353,15 +373,6 @@ class ChildRenderer:
         self._n_fruitless = 0
 
 
-def _spawn(arena: Arena) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, **ENVIRONMENT}
-    home = str(Path(__file__).parents[2])
-    if home not in site.getsitepackages():
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [environment.get("PYTHONPATH"), home]))
-    options: dict[str, Any] = {"creationflags": getattr(subprocess, "BELOW_NORMAL_PRIORITY_CLASS", 0)}
-    if os.name == "posix":
-        options = {"process_group": 0, "pass_fds": (arena.descriptor,) if arena.descriptor >= 0 else ()}
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "sightglass.figures.renderer"], env=environment, stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, **options,
-    )  # fmt: skip
+def _kind(job: RenderJob) -> tuple[str, str]:
+    """Return what tells figures apart that hang from others: several closures may share the name of a function."""
+    return job.message.function, job.message.name

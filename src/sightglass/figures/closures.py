@@ -3,7 +3,7 @@
 * A function that can be imported is sent by its name, module:qualname.
 * Closures, and functions of the script itself, which must not run a second time, are pickled by value with
   `cloudpickle`, for our own child and through its private pipe. Nothing else is ever unpickled: no file, and nothing
-  that came over a socket.
+  that came over a socket. What a closure holds is bounded: arrays are copied much faster as arguments.
 * Redrawing from a file imports what the file names, so only modules that a user could have written are accepted.
 """
 
@@ -20,13 +20,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.machinery import PathFinder
 from operator import attrgetter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sightglass.core.errors import FigureError, MissingExtraError, UnsendableError
+
+from .messages import plain
+
+if TYPE_CHECKING:
+    from sightglass.core.codec import Buffer
 
 Draws = Callable[..., Any]
 
 SCRIPT: Final = "__main__"
+MAX_PICKLED_BYTES: Final = 4 * 2**20  # pickling takes some 20 ms for each MB, on the training's own thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,27 +43,26 @@ class PackedFunction:
         name: module:qualname.
         pickled: The function, if it cannot be imported by its name.
         source: The file that defines it, or empty.
-        sendable: Whether a child can load it.
+        lack: Why no child can load it, or empty.
     """
 
     name: str
-    pickled: bytes
-    source: str
-    sendable: bool = True
+    pickled: bytes = b""
+    source: str = ""
+    lack: str = ""
 
 
 def name_of(function: Draws) -> str:
     """Return module:qualname; for callable objects that of their class."""
     module = getattr(function, "__module__", None) or type(function).__module__
-    return f"{module}:{getattr(function, '__qualname__', None) or type(function).__qualname__}"
+    return plain(f"{module}:{getattr(function, '__qualname__', None) or type(function).__qualname__}")
 
 
 def pack(function: Draws) -> PackedFunction:
     """Pack a function for our own child.
 
     Raises:
-        MissingExtraError: `cloudpickle` is needed and not installed.
-        UnsendableError: The function cannot be pickled.
+        UnsendableError: The function holds more than `MAX_PICKLED_BYTES`.
     """
     name = name_of(function)
     source = _source(function)
@@ -67,12 +72,45 @@ def pack(function: Draws) -> PackedFunction:
     try:
         import cloudpickle
     except ImportError:
-        raise MissingExtraError("cloudpickle", extra="plot", purpose=f"Drawing with {name} in a child") from None
+        lack = MissingExtraError("cloudpickle", extra="plot", purpose=f"Drawing with {name} in a child")
+        return PackedFunction(name, lack=str(lack))
+    file = _BoundedFile()
     try:
         with _by_value(cloudpickle, function):
-            return PackedFunction(name, cloudpickle.dumps(function), source)
-    except Exception as error:  # pickling runs the code of whatever the closure holds
-        raise UnsendableError(f"Expected a function that can be pickled, got {name}: {error}") from error
+            cloudpickle.Pickler(file, buffer_callback=file.look).dump(function)
+    except Exception as error:  # noqa: BLE001  pickling runs the code of whatever the closure holds
+        if file.n_bytes <= MAX_PICKLED_BYTES:
+            return PackedFunction(name, lack=f"Expected a function that can be pickled, got {name}: {plain(error)}")
+    if file.n_bytes > MAX_PICKLED_BYTES:
+        raise UnsendableError(
+            f"Expected a function that holds at most {MAX_PICKLED_BYTES:,} bytes, got {name} with more: pass its "
+            "arrays as arguments instead of using them from the enclosing scope"
+        )
+    return PackedFunction(name, b"".join(file.parts), source)
+
+
+class _BoundedFile:
+    """A file for a pickle, which fails before it takes more than `MAX_PICKLED_BYTES`."""
+
+    def __init__(self) -> None:
+        self.n_bytes = 0
+        self.parts: list[bytes] = []
+
+    def write(self, data: Buffer) -> None:
+        """Take some bytes."""
+        self._add(memoryview(data).nbytes)
+        self.parts.append(bytes(data))
+
+    def look(self, buffer: Buffer) -> bool:
+        """Look at an array before it is copied; return `True`, which has it written with everything else."""
+        if memoryview(buffer).nbytes > MAX_PICKLED_BYTES:
+            self._add(memoryview(buffer).nbytes)
+        return True
+
+    def _add(self, n_bytes: int) -> None:
+        self.n_bytes += n_bytes
+        if self.n_bytes > MAX_PICKLED_BYTES:
+            raise OverflowError("The closure is too large")
 
 
 def load(name: str, pickled: bytes = b"") -> Draws:
@@ -115,8 +153,8 @@ def load_recorded(name: str) -> Draws:
 
 
 def _source(function: Draws) -> str:
-    with contextlib.suppress(TypeError, OSError):
-        return inspect.getsourcefile(inspect.unwrap(function)) or ""
+    with contextlib.suppress(Exception):  # wrappers are the user's own objects
+        return plain(inspect.getsourcefile(inspect.unwrap(function)) or "")
     return ""
 
 

@@ -1,7 +1,8 @@
 """Draw: from a function and its arguments to PNGs and files. Every renderer uses this; it knows no thread or process.
 
 * A function can spoil only its own figure: an exception, or a result that is not a figure, becomes a failure with its
-  traceback, and an error card takes the figure's place.
+  traceback, and an error card takes the figure's place: under the name of the job, or under the one that the function
+  gave to this result. A card never replaces a file.
 * A figure is rendered once as a PNG, and once for each file format. Large meshes are rasterized in vector files, which
   would take seconds and megabytes otherwise.
 * Saving a figure applies the style, too, so drawing and saving happen within one theme; rcParams are restored.
@@ -31,7 +32,7 @@ from sightglass.core.values import is_extended
 from sightglass.views.theme import theme
 
 from .closures import Draws
-from .figure_files import VERSION, FigureFileNames, Inputs, at_step, write, write_inputs
+from .figure_files import VERSION, Inputs, at_step, file_stem, inputs_writer, write
 from .messages import DrawFigure, DrawFinished, Failure, failure_of, plain
 
 if TYPE_CHECKING:
@@ -60,6 +61,19 @@ class Drawing:
     cards: set[str] = field(default_factory=set)
     files: list[str] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
+    _unwritten: set[str] = field(default_factory=set)
+
+    def write(self, path: Path, name: str, fill: Callable[[IO[bytes]], object]) -> None:
+        """Write a file of a figure; what cannot be written is one failure of the figure, however many files it has."""
+        try:
+            if name in self.cards and path.exists():
+                return
+            write(path, fill)
+            self.files.append(plain(path))
+        except Exception as error:  # noqa: BLE001  a full disk, or arguments that have no file: the figure is drawn
+            if name not in self._unwritten:
+                self.failures.append(failure_of(name, error))
+            self._unwritten.add(name)
 
     def result(self, message: DrawFigure, seconds: float) -> tuple[DrawFinished, list[bytes]]:
         """Return this as a message and the PNGs that follow it."""
@@ -74,14 +88,12 @@ class Drawer:
     """Draws one job after the other."""
 
     def __init__(self, *, alone: bool = True) -> None:
-        """Start without known names.
+        """Draw nothing yet.
 
         Args:
             alone: Whether no other thread makes figures with pyplot meanwhile, so that all new ones may be closed.
         """
         self._alone = alone
-        self._files = FigureFileNames()
-        self._known: dict[str, list[str]] = {}
         self._n_drawn = 0
 
     @staticmethod
@@ -108,9 +120,9 @@ class Drawer:
                     values = arguments()
                     figures = _named(load()(*usual(values)), message, made)
                 except (Exception, SystemExit) as error:  # noqa: BLE001  a user's function
-                    self._failed(message, error, drawing, made)
+                    made += _held_figures(error)
+                    self._put_card(message.name, error, message, drawing)
                 else:
-                    self._known[message.function] = list(figures)[:64] or self._known.get(message.function, [])
                     for name, figure in figures.items():
                         self._save(name, figure, message, drawing)
             if values is not None and message.output.inputs and message.output.folder and drawing.pngs:
@@ -144,47 +156,39 @@ class Drawer:
             finally:
                 _close(made, since=seen)
 
-    def write_pngs(self, folder: str, step: float, pngs: Mapping[str, bytes]) -> None:
-        """Write PNGs that the parent could not take; failures to write are ignored."""
-        for name, png in pngs.items():
+    @staticmethod
+    def write_pngs(message: DrawFigure, pngs: Mapping[str, bytes]) -> None:
+        """Write PNGs of a job that the parent could not take; failures to write are ignored."""
+        for name, png in pngs.items() if message.output.folder else ():
             with contextlib.suppress(OSError):
-                write(Path(folder) / at_step(self._files.stem(name), step, "png"), _writer(png))
+                write(_path(message, name, "png"), _writer(png))
 
     def _save(self, name: str, figure: Figure | FigureError, message: DrawFigure, drawing: Drawing) -> None:
-        """Save one figure in every format."""
-        forms: dict[str, bytes] = {}
+        """Save one figure in every format, or a card in its place."""
         try:
             if isinstance(figure, FigureError):
                 raise figure
             forms = dict(_rendered(figure, message))
         except (Exception, SystemExit) as error:  # noqa: BLE001  saving a figure runs the user's code
-            traceback = "" if isinstance(error, FigureError) else _traceback(error)
-            drawing.failures.append(failure_of(name, error, traceback))
-            forms = dict(_card(name, message, error, traceback))
-            drawing.cards.add(name)
+            self._put_card(name, error, message, drawing)
+        else:
+            self._put(name, forms, message, drawing)
+
+    def _put_card(self, name: str, error: BaseException, message: DrawFigure, drawing: Drawing) -> None:
+        """Count a failure, and put a card in the place of the figure."""
+        traceback = plain(error.traceback if isinstance(error, FigureError) else _traceback(error))
+        drawing.failures.append(failure_of(name, error, traceback))
+        drawing.cards.add(name)
+        self._put(name, dict(_card(name, message, error, traceback)), message, drawing)
+
+    def _put(self, name: str, forms: Mapping[str, bytes], message: DrawFigure, drawing: Drawing) -> None:
+        """Take a figure in every format, and write its files."""
         drawing.pngs[name] = forms["png"]
         for form in message.output.formats if message.output.folder else ():
-            path = Path(message.output.folder) / at_step(self._files.stem(name), message.step, form)
-            try:
-                write(path, _writer(forms[form]))
-                drawing.files.append(str(path))
-            except OSError as error:
-                drawing.failures.append(failure_of(name, error))
-
-    def _failed(self, message: DrawFigure, error: BaseException, drawing: Drawing, made: list[Figure]) -> None:
-        """Put cards in the places of the figures that the function drew the last time."""
-        made += _held_figures(error)
-        traceback = _traceback(error)
-        drawing.failures.append(failure_of(message.name, error, traceback))
-        n = len(drawing.failures)
-        for name in self._known.get(message.function) or [message.name]:
-            failed = FigureError(f"{type(error).__name__}: {plain(error)}", traceback=traceback)
-            self._save(name, failed, message, drawing)
-        drawing.failures[n:] = [f for f in drawing.failures[n:] if f.kind != FigureError.__name__]  # repetitions
+            drawing.write(_path(message, name, form), name, _writer(forms[form]))
 
     def _store_inputs(self, message: DrawFigure, values: tuple[Any, ...], drawing: Drawing) -> None:
         names = list(drawing.pngs)
-        path = Path(message.output.folder) / at_step(self._files.stem(names[0]), message.step, "npz")
 
         def about(tree: object) -> Inputs:
             return Inputs(
@@ -192,11 +196,11 @@ class Drawer:
                 theme=message.output.theme, tree=tree,
             )  # fmt: skip
 
-        try:
-            write_inputs(path, tuple(map(widened, values)), about)
-            drawing.files.append(str(path))
-        except OSError as error:
-            drawing.failures.append(failure_of(names[0], error))
+        drawing.write(_path(message, names[0], "npz"), names[0], inputs_writer(tuple(map(widened, values)), about))
+
+
+def _path(message: DrawFigure, name: str, suffix: str) -> Path:
+    return Path(os.fsdecode(message.output.folder)) / at_step(file_stem(name), message.step, suffix)
 
 
 def _theme(message: DrawFigure) -> contextlib.AbstractContextManager[object]:
@@ -242,12 +246,13 @@ def _named(result: object, message: DrawFigure, made: list[Figure]) -> dict[str,
     figures: dict[str, Figure | FigureError] = {}
     for key, value in result.items():
         figure = _figure(value)
-        name = key if isinstance(key, str) and key else plain(key) or message.name
+        name = plain(key) or message.name
         if figure is None:
             expected = f"Expected a Matplotlib figure as {name!r}, got {type(value).__name__} {value!r:.80}"
             figures[name] = FigureError(expected)
-        elif name is not key:
-            figures[name] = FigureError(f"Expected text as the name of a figure, got {type(key).__name__} {key!r:.80}")
+        elif name != key:
+            expected = "Expected text that UTF-8 can encode as the name of a figure"
+            figures[name] = FigureError(f"{expected}, got {type(key).__name__} {key!r:.80}")
         else:
             figures[name] = figure
         made += [] if figure is None else [figure]
@@ -300,7 +305,7 @@ def _card(name: str, message: DrawFigure, error: BaseException, traceback: str) 
 
     traceback = traceback or getattr(error, "traceback", "")
     lines = [line[:CARD_COLUMNS] for line in traceback.rstrip().splitlines()[-CARD_LINES:]]
-    reason = plain(error.args[0] if isinstance(error, FigureError) else f"{type(error).__name__}: {error}")
+    reason = plain(error.args[0]) if isinstance(error, FigureError) else f"{type(error).__name__}: {plain(error)}"
     card = Figure(figsize=(6.4, 1.1 + 0.14 * len(lines)))
     top = 1.0 / card.get_figheight()
     options: dict[str, Any] = {"parse_math": False, "va": "top", "transform": card.transFigure}

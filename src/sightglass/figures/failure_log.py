@@ -30,10 +30,10 @@ class FailureLog:
         self._lock = threading.RLock()
         self._errors: list[FigureError] = []
 
-    def add(self, error: FigureError) -> None:
-        """Keep a failure."""
+    def add(self, error: FigureError, *, counted: bool = True) -> None:
+        """Keep a failure; do not count it if the figure may still come."""
         with self._lock:
-            self.n_failed += 1
+            self.n_failed += counted
             self.last_error = str(error.args[0])
             if len(self._errors) < MAX_ERRORS:
                 self._errors.append(error)

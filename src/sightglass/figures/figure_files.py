@@ -1,6 +1,7 @@
 """Files of figures: their names, and how they are written.
 
-* `{name with / as _}_step{step}.pdf`. If two names would give the same file, the later one gets a few hex digits.
+* `{name with / as _}_step{step}.pdf`. Of the names that would give the same file, the one whose first `_` was a `/`
+  gets it, and the others get a few hex digits: the file depends on the name alone, whichever process writes it.
 * A file appears under its final name when it is complete; a full disk leaves nothing behind.
 * Beside the figures lie the arguments that they were drawn from, as an npz that NumPy opens, too: arrays by their
   paths, and an entry `figure` that says which function drew which figures from them.
@@ -12,6 +13,7 @@ import contextlib
 import hashlib
 import itertools
 import os
+import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -26,6 +28,7 @@ from sightglass.core.errors import DamagedError
 from .messages import FigureTheme
 
 MAX_STEM_BYTES: Final = 150  # file systems allow 255 bytes; the step, the suffix and a temporary name need room
+DIGITS: Final = re.compile("-[0-9a-f]{6}$")
 ABOUT: Final = "figure"
 VERSION: Final = 1
 
@@ -54,18 +57,16 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     tree: Any
 
 
-class FigureFileNames:
-    """Gives figures the names of their files."""
+def file_stem(name: str) -> str:
+    """Return the name of a figure's files, without step and suffix; different names give different ones.
 
-    def __init__(self) -> None:
-        self._stems: dict[str, str] = {}
-
-    def stem(self, name: str) -> str:
-        """Return the name of a figure's files, without step and suffix."""
-        stem = safe(name)
-        if self._stems.setdefault(stem.casefold(), name) != name:
-            stem = f"{stem}-{hashlib.blake2s(name.encode(), digest_size=3).hexdigest()}"
+    >>> file_stem("loss"), file_stem("analysis/cum_scores"), file_stem("cum_scores")
+    ('loss', 'analysis_cum_scores', 'cum_scores-48625f')
+    """
+    stem = safe(name)
+    if stem.replace("_", "/", 1) == name and not DIGITS.search(stem):
         return stem
+    return f"{stem}-{hashlib.blake2s(name.encode('utf-8', 'surrogatepass'), digest_size=3).hexdigest()}"
 
 
 def safe(name: str) -> str:
@@ -106,28 +107,24 @@ def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
         raise
 
 
-def write_inputs(path: Path, arguments: tuple[Any, ...], about: Callable[[Any], Inputs]) -> None:
-    """Write the arguments of a function.
+def inputs_writer(arguments: tuple[Any, ...], about: Callable[[Any], Inputs]) -> Callable[[IO[bytes]], None]:
+    """Return what writes the arguments of a function into a file.
 
     Args:
-        path: The file.
         arguments: The arguments, on the host.
         about: Makes the description of the file from the tree of the arguments.
-
-    Raises:
-        OSError: The file cannot be written.
     """
-    arrays: dict[str, npt.NDArray[Any]] = {}
-    tree = [_flat(value, str(i) if len(arguments) > 1 else "", arrays) for i, value in enumerate(arguments)]
-    arrays[ABOUT] = np.frombuffer(msgspec.json.encode(about(tree)), np.uint8)
 
     def fill(file: IO[bytes]) -> None:
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        tree = [_flat(value, str(i) if len(arguments) > 1 else "", arrays) for i, value in enumerate(arguments)]
+        arrays[ABOUT] = np.frombuffer(msgspec.json.encode(about(tree)), np.uint8)
         with zipfile.ZipFile(file, "w") as archive:
             for name, array in arrays.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, array, allow_pickle=False)
 
-    write(path, fill)
+    return fill
 
 
 def read_about(path: Path) -> Inputs:

@@ -33,14 +33,14 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         theme: The theme.
         dpi: The resolution of the PNG, in dots per inch.
-        folder: Where files go; empty for no files.
+        folder: Where files go, as the file system's bytes; empty for no files.
         formats: The file formats, such as "pdf".
         inputs: Whether the arguments of the function are stored there, too.
     """
 
     theme: FigureTheme = FigureTheme()
     dpi: float = 150.0
-    folder: str = ""
+    folder: bytes = b""
     formats: tuple[str, ...] = ()
     inputs: bool = False
 
@@ -49,13 +49,13 @@ class StartRenderer(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The first message to a child.
 
     Attributes:
-        path: Its `sys.path`.
+        path: Its `sys.path`, as bytes, since folders may have names that UTF-8 cannot encode.
         arena: The file descriptor of the shared memory, or -1.
         arena_bytes: The size of the shared memory.
         limit_s: How long it may take for one figure after its parent has gone.
     """
 
-    path: list[str]
+    path: list[bytes]
     arena: int = -1
     arena_bytes: int = 0
     limit_s: float
@@ -85,6 +85,12 @@ class DrawFigure(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     blob: bytes
     spans: list[tuple[int, int]]
     output: Output
+
+
+class ForgetFigures(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Jobs that another child draws: those that are not started yet are not drawn."""
+
+    ids: list[int]
 
 
 class StopRenderer(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -141,12 +147,13 @@ def figure_error(failure: Failure, step: float | None) -> FigureError:
 
 
 def failure_of(figure: str, error: BaseException, traceback: str = "") -> Failure:
-    """Return an exception as a failure, with its traceback as text."""
-    return Failure(figure=figure, kind=type(error).__name__, message=plain(error), traceback=traceback[-MAX_TRACEBACK:])
+    """Return an exception as a failure, with its traceback as text; UTF-8 can encode all of it."""
+    kind, shown = plain(type(error).__name__), plain(traceback[-MAX_TRACEBACK:])
+    return Failure(figure=figure, kind=kind, message=plain(error), traceback=shown)
 
 
 def plain(value: object) -> str:
-    """Return the text of any value, even if its `__str__` raises."""
+    """Return the text of any value, even if its `__str__` raises, such that UTF-8 can encode it."""
     try:
         return str(value).encode("utf-8", "replace").decode()
     except Exception:  # noqa: BLE001  an exception's text is the user's own code

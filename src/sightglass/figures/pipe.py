@@ -14,14 +14,14 @@ import msgspec
 from sightglass.core.codec import Buffer
 from sightglass.core.errors import WireError
 
-from .messages import DrawFigure, DrawFinished, DrawStarted, StartRenderer, StopRenderer
+from .messages import DrawFigure, DrawFinished, DrawStarted, ForgetFigures, StartRenderer, StopRenderer
 
 HEAD: Final = struct.Struct("<4sIQ")
 MAGIC: Final = b"SGF1"
 MAX_MESSAGE_BYTES: Final = 2**31  # beyond any real message, so a larger length is a torn head
 CHUNK_BYTES: Final = 2**20  # the most that a pipe holds by default on Linux, so one read returns no more
 
-Message = StartRenderer | DrawFigure | StopRenderer | DrawStarted | DrawFinished
+Message = StartRenderer | DrawFigure | ForgetFigures | StopRenderer | DrawStarted | DrawFinished
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Message)

@@ -14,6 +14,7 @@ import sys
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -27,9 +28,10 @@ from sightglass.views.theme import CONTEXTS, STYLES
 
 from .closures import Draws
 from .failure_log import OnError
-from .messages import FigureTheme, Output
-from .render_job import FigureStatistics, RenderRequest
-from .render_queue import OnFull, RendererKind, RenderQueue
+from .messages import FigureTheme, Output, plain
+from .render_job import FigureStatistics, OnFull, RenderRequest
+from .render_queue import RenderQueue
+from .renderers import RendererKind
 from .sinks import FigureSink, RunSink, run_sink, wandb_sink
 
 MAX_JOBS: Final = 8  # absorbs a burst; a longer queue would only delay figures that come faster than they are drawn
@@ -59,7 +61,8 @@ class Plotter:
         save_dir: The folder for files; by default the run's directory, or `figures/` without a run.
         sinks: Where figures go; by default the current run, and W&B if one of its runs is active.
         renderer: Where figures are drawn: in a child "process", in a "thread", or "inline", at once.
-        on_full: What to do when the queue is full: "block", "drop_oldest" or "drop_new".
+        on_full: What to do when the queue is full: "block" for at most a minute, "drop_oldest", "drop_new", or
+            "replace" the waiting figure of the same name. Calls may have their own.
         on_error: How to report failures: "raise" in the next call, "warn", or "ignore".
         inputs: Whether to store the arguments beside the figures, so that they can be drawn again; by default if there
             is a run or a `save_dir`.
@@ -67,11 +70,11 @@ class Plotter:
         dpi: The resolution of the PNGs, in dots per inch.
         max_jobs: How many calls may wait behind the one being drawn.
         max_bytes: How many bytes of arguments may wait.
-        limit_s: How long one call may take to draw, and how long "block" waits for room, in seconds.
+        limit_s: How long one call may take to draw, in seconds.
 
     Raises:
         TypeError: `model_cls` is neither a class nor a function.
-        ValueError: A number is not above 0.
+        ValueError: A number is not above 0, or no file system can have a folder of the name `save_dir`.
         UnknownNameError: An option has an unknown value; the message names the nearest.
     """
 
@@ -100,16 +103,16 @@ class Plotter:
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
                 raise ValueError(f"Expected a number above 0 as {name!r}, got {value!r}")
         self._function = override(model_cls)
-        self._name = getattr(model_cls, "__name__", "") or type(model_cls).__name__
+        self._name = _name_of(model_cls)
+        self._on_full = on_full
         self._run: RunSink | None = None
         self._sinks = None if sinks is None else tuple(sinks)
         self._formats = _formats(save)
         self._folder = None if save_dir is None else Path(save_dir)
+        os.fsencode(self._folder or "")
         self._inputs = inputs
         self._output = Output(theme=theme_of(theme), dpi=float(dpi), formats=self._formats)
-        self._queue = RenderQueue(
-            renderer, on_full=on_full, on_error=on_error, n_jobs=max_jobs, n_bytes=max_bytes, limit_s=limit_s
-        )
+        self._queue = RenderQueue(renderer, on_error=on_error, n_jobs=max_jobs, n_bytes=max_bytes, limit_s=limit_s)
         self._pid = os.getpid()
         self._disabled = os.environ.get("SIGHTGLASS_MODE") == "disabled"
         weakref.finalize(self, self._queue.close_later).atexit = False
@@ -140,27 +143,31 @@ class Plotter:
 
     @classmethod
     def of_run(cls, sink: RunSink) -> Plotter:
-        """Make the plotter of one run, whichever run is current; it reports failures as warnings."""
-        plotter = cls(on_error="warn")
+        """Make the plotter of one run, whichever run is current; it reports failures as warnings, and never waits."""
+        plotter = cls(on_error="warn", on_full="replace")
         plotter._run = sink
         return plotter
 
-    def submit(self, intermediates: object, step: object) -> None:
+    def submit(self, intermediates: object, step: object, *, on_full: OnFull | None = None) -> None:
         """Draw figures with the model's `plot`; the values are copied, so you may overwrite them.
 
         Args:
             intermediates: Nested mappings and sequences of arrays, numbers and strings.
             step: The step of the figures: a number, or an array of one.
+            on_full: As for `Plotter`, for this call.
 
         Raises:
             TypeError: `step` is not a number.
-            ValueError: The plotter is closed.
+            ValueError: `step` is beyond 64 bits, or the plotter is closed.
+            UnknownNameError: `on_full` is unknown.
             FigureErrors: Earlier figures failed; these are drawn all the same.
         """
         if self._function is not None and self._works():
-            self._submit(self._function, (intermediates,), step, f"{self._name}.plot")
+            self._submit(self._function, (intermediates,), step, f"{self._name}.plot", on_full)
 
-    def plot(self, fn: Draws, *arrays: object, step: object, name: str | None = None) -> None:
+    def plot(
+        self, fn: Draws, *arrays: object, step: object, name: str | None = None, on_full: OnFull | None = None
+    ) -> None:
         """Draw with any function that returns a figure, or figures by name.
 
         Args:
@@ -168,16 +175,18 @@ class Plotter:
             *arrays: Its arguments; they are copied.
             step: The step of the figures: a number, or an array of one.
             name: The name of a single figure; by default the function's name.
+            on_full: As for `Plotter`, for this call.
 
         Raises:
-            TypeError: `fn` is not callable, or `step` is not a number.
-            ValueError: The plotter is closed.
+            TypeError: `fn` is not callable, `step` is not a number, or `name` is not text.
+            ValueError: `step` is beyond 64 bits, UTF-8 cannot encode `name`, or the plotter is closed.
+            UnknownNameError: `on_full` is unknown.
             FigureErrors: Earlier figures failed; these are drawn all the same.
         """
         if not callable(fn):
             raise TypeError(f"Expected a function that draws, got {type(fn).__name__} {fn!r:.80}")
         if self._works():
-            self._submit(fn, arrays, step, name or getattr(fn, "__name__", None) or type(fn).__name__)
+            self._submit(fn, arrays, step, name or _name_of(fn), on_full)
 
     def log(self, data: Mapping[str, object], step: object) -> None:
         """Pass numbers and other values to the sinks, at the same steps as figures.
@@ -260,35 +269,39 @@ class Plotter:
             raise ValueError("Expected an open plotter, got one that is closed")
         return True
 
-    def _submit(self, function: Draws, arguments: tuple[object, ...], step: object, name: str) -> None:
-        at = _step(step)
+    def _submit(
+        self, function: Draws, arguments: tuple[object, ...], step: object, name: str, on_full: OnFull | None
+    ) -> None:
+        if on_full is not None:
+            _choose("on_full", on_full, get_args(OnFull))
         sinks = self._current_sinks()
-        output = self._output
+        request = RenderRequest(
+            name=name, step=_step(step), output=self._output, sinks=sinks, on_full=on_full or self._on_full
+        )
         folder = self._current_folder(sinks, name)
         if folder:
             inputs = self._inputs if self._inputs is not None else True
-            output = msgspec.structs.replace(output, folder=folder, inputs=inputs)
-        self._queue.submit(function, arguments, RenderRequest(name=name, step=at, output=output, sinks=sinks))
+            output = msgspec.structs.replace(self._output, folder=folder, inputs=inputs)
+            request = replace(request, output=output)
+        self._queue.submit(function, arguments, request)
 
     def _current_sinks(self) -> tuple[FigureSink, ...]:
         if self._sinks is not None:
             return self._sinks
         return tuple(sink for sink in (self._run or run_sink(), wandb_sink()) if sink is not None)
 
-    def _current_folder(self, sinks: tuple[FigureSink, ...], name: str) -> str:
-        """Return the folder for files, or an empty string."""
-        if self._folder is not None:
-            return os.path.abspath(self._folder)
-        for sink in sinks:
-            if isinstance(sink, RunSink):
-                try:
-                    return os.path.abspath(sink.folder() / FOLDER)
-                except OSError as error:
-                    self._queue.failures.add(
-                        FigureError(f"No files for {name!r}: {error}", figure=name, kind="OSError")
-                    )
-                    return ""
-        return os.path.abspath(FOLDER) if self._formats else ""
+    def _current_folder(self, sinks: tuple[FigureSink, ...], name: str) -> bytes:
+        """Return the folder for files, as the file system's bytes; empty for none."""
+        try:
+            if self._folder is not None:
+                return os.fsencode(os.path.abspath(self._folder))
+            for sink in sinks:
+                if isinstance(sink, RunSink):
+                    return os.fsencode(os.path.abspath(sink.folder() / FOLDER))
+            return os.fsencode(os.path.abspath(FOLDER)) if self._formats else b""
+        except OSError as error:
+            self._queue.failures.add(FigureError(f"No files for {name!r}: {error}", figure=name, kind="OSError"))
+            return b""
 
 
 def override(model_cls: type | Draws | None) -> Draws | None:
@@ -322,6 +335,12 @@ def _choose(what: str, value: str, known: Sequence[str]) -> None:
         raise UnknownNameError(what, value, known)
 
 
+def _name_of(fn: object) -> str:
+    """Return the name of a class or a function, or of its class."""
+    name = getattr(fn, "__name__", "")
+    return plain(name) if isinstance(name, str) and name else type(fn).__name__
+
+
 def _step(step: object) -> int | float:
     """Return a step as a Python number.
 
@@ -332,7 +351,7 @@ def _step(step: object) -> int | float:
     value = value.item() if hasattr(value, "item") and getattr(value, "size", 1) == 1 else value
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"Expected a number as the step, got {type(step).__name__} {step!r:.80}")
-    return value
+    return int(value) if isinstance(value, int) else float(value)
 
 
 def _formats(save: bool | str | Sequence[str]) -> tuple[str, ...]:

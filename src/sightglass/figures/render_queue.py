@@ -2,51 +2,51 @@
 
 Theory of operation:
 
-1. At most `n_jobs` jobs wait behind the one being drawn, with at most `n_bytes` of arguments. Beyond that, `on_full`
-   decides: "block" waits for room for at most `limit_s`, and checks meanwhile that the renderer makes progress;
-   "drop_oldest" drops the job that has waited longest, "drop_new" the new one. Dropped jobs are counted.
-2. A job is sent to the renderer at once, so that it is drawn even if this process is killed. With "drop_oldest" only
-   `WINDOW` jobs are sent, because a job that was sent cannot be dropped.
-3. A function that cannot be sent to a child is drawn in a thread, with one warning.
-4. Every failure is kept, and reported by the next request, `flush` and `close`; see `FailureLog`. A request is taken
+1. A request is checked when it is made, and a job is encoded when it is made, before the queue has it: what cannot be
+   drawn raises or is counted, and leaves nothing behind that somebody would wait for.
+2. What waits, and what is dropped when too much waits, is up to the `JobBacklog`. "block" waits for room for at most
+   `BLOCK_S`, and if that was in vain, not again until a figure is drawn.
+3. Every wait has a deadline. Without a timeout of the caller's, it is `_stall_s` after the last figure was finished,
+   longer than a renderer can take for one: what still waits then is reported, and the renderer has it to the end.
+4. What takes long is overtaken by the others, see `Renderers`. A function that cannot be sent to a child is drawn in a
+   thread, with one warning.
+5. Every failure is kept, and reported by the next request, `flush` and `close`; see `FailureLog`. A request is taken
    before errors are raised, so they never cost a figure.
-5. If the program ends without `close`, by an exception or an interrupt, the interpreter's exit waits for the figures.
+6. If the program ends without `close`, by an exception or an interrupt, the interpreter's exit waits for the figures.
    In a forked copy of the process the queue takes nothing.
 """
 
 from __future__ import annotations
 
 import atexit
-import contextlib
+import math
 import os
 import threading
-import time
 import warnings
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-import msgspec
-
-from sightglass.core.errors import FigureError, FigureErrors, MissingExtraError, UnsendableError
+from sightglass.core.clock import Clock, SystemClock
+from sightglass.core.codec import encode
+from sightglass.core.errors import FigureError, FigureErrors, UnsendableError
 from sightglass.core.threads import UNTIL_WOKEN, Worker
 from sightglass.core.values import n_bytes
 
-from .child_process import ChildRenderer
+from .child_process import STARTING_S
 from .closures import Draws, PackedFunction, name_of, pack
 from .failure_log import FailureLog, OnError
-from .in_process import InlineRenderer, ThreadRenderer
+from .job_backlog import JobBacklog
 from .messages import DrawFigure, DrawFinished, Failure, failure_of, figure_error, plain
-from .render_job import FigureStatistics, Renderer, RenderJob, RenderRequest, write_to_sinks
+from .render_job import FigureStatistics, RenderJob, RenderRequest, write_to_sinks
+from .renderers import RendererKind, Renderers
 from .sinks import EndingSink, FigureSink
 from .snapshot import Arena, PendingTransfer, Snapshot, start_transfer
 
-RendererKind = Literal["process", "thread", "inline"]
-OnFull = Literal["block", "drop_oldest", "drop_new"]
-
-WINDOW: Final = 2  # one being drawn and one ready, so the renderer never idles
 CHECK_S: Final = 0.25  # a hang is seen within limit_s and this; each check costs a waiting thread microseconds
+BLOCK_S: Final = 60.0  # a figure takes half of it where the training leaves the renderer no processor to speak of
 SINKS_S: Final = 30.0  # for sinks and a renderer that are done with their figures, when no other timeout is given
+LEAST_S: Final = 0.1  # for a sink to say that it is done, when the caller's timeout is over
 
 
 class RenderQueue:
@@ -61,31 +61,29 @@ class RenderQueue:
         self,
         kind: RendererKind,
         *,
-        on_full: OnFull,
         on_error: OnError,
         n_jobs: int,
         n_bytes: int,
         limit_s: float,
+        clock: Clock | None = None,
     ) -> None:
         self.failures = FailureLog(on_error)
         self.closed = False
         self._kind = kind
-        self._on_full = on_full
-        self._n_jobs = n_jobs
         self._n_bytes = n_bytes
         self._limit_s = limit_s
+        self._stall_s = 2 * (limit_s + STARTING_S)  # a job that kills a renderer is drawn twice
+        self._clock = clock or SystemClock()
+        self._finished_s = -math.inf
+        self._stuck = False
         self._changed = threading.Condition(threading.RLock())
-        self._jobs: OrderedDict[int, RenderJob] = OrderedDict()
-        self._unsent: deque[RenderJob] = deque()
-        self._n_bytes_used = 0
+        self._backlog = JobBacklog(n_jobs=n_jobs, n_bytes=n_bytes)
         self._arena: Arena | None = None
-        self._renderer: Renderer | None = None
-        self._thread_renderer: ThreadRenderer | None = None
+        self._renderers: Renderers | None = None
         self._transfers = Worker("figures-read", self._transfer)
-        self._transferring: deque[RenderJob] = deque()
+        self._transferring: deque[tuple[RenderJob, int]] = deque()
         self._sinks: dict[int, FigureSink] = {}
         self._counts = dict.fromkeys(("submitted", "drawn", "dropped", "files", "here"), 0)
-        self._warned_of_thread = False
         self._next_id = 0
         self._finished = False
 
@@ -95,15 +93,10 @@ class RenderQueue:
         Raises:
             FigureErrors: Earlier figures failed and `on_error` is "raise"; this request was taken.
         """
-        with self._changed:
-            self._start()
-            self._counts["submitted"] += 1
-            try:
-                size = n_bytes(arguments)
-                if self._has_room(size, request):
-                    self._add(function, arguments, request, size)
-            except (UnsendableError, MemoryError) as error:
-                self.failures.add(figure_error(failure_of(request.name, error), request.step))
+        try:
+            self._take(function, arguments, request)
+        except Exception as error:  # noqa: BLE001  whatever the arguments are, it costs this figure only
+            self.failures.add(figure_error(failure_of(request.name, error), request.step))
         self.failures.report()
 
     def use(self, sinks: Iterable[FigureSink]) -> None:
@@ -114,11 +107,16 @@ class RenderQueue:
                 sink.used_by(self)
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Wait until every figure is drawn and passed on, and return whether it is; raises nothing."""
-        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        """Wait until every figure is drawn and passed on, and return whether it is; raises nothing.
+
+        Args:
+            timeout_s: How long to wait; by default as long as figures are finished.
+        """
+        began_s = self._clock.monotonic()
         with self._changed:
-            while self._jobs:
-                if deadline_s is not None and time.monotonic() >= deadline_s:
+            while self._backlog.jobs:
+                stalled_s = max(began_s, self._finished_s) + self._stall_s
+                if self._clock.monotonic() >= (stalled_s if timeout_s is None else began_s + timeout_s):
                     return False
                 self._changed.wait(CHECK_S)
                 self._check()
@@ -146,160 +144,143 @@ class RenderQueue:
     def close_later(self) -> None:
         """Take no more requests, without waiting: what is left is drawn before the interpreter exits."""
         self.closed = True
-        if not self._jobs:
+        if not self._backlog.jobs:
             self._end()
 
     def abandon(self) -> None:
         """Do nothing any more, in a forked child."""
         self.closed = True
-        self._jobs.clear()
-        self._unsent.clear()
+        self._backlog.clear()
         self._transferring.clear()
         self.failures.clear()
         self._changed = threading.Condition(threading.RLock())
-        for renderer in (self._renderer, self._thread_renderer):
-            if renderer is not None:
-                renderer.abandon()
+        if self._renderers is not None:
+            self._renderers.abandon()
 
     def statistics(self) -> FigureStatistics:
         """Return the counts so far."""
+        counts = {**self._counts, "dropped": self._counts["dropped"] + self._backlog.n_dropped}
         return FigureStatistics(
-            **{f"n_{name}": n for name, n in self._counts.items()},
+            **{f"n_{name}": n for name, n in counts.items()},
             n_failed=self.failures.n_failed,
-            n_waiting=len(self._jobs),
-            n_started=self._renderer.n_started if isinstance(self._renderer, ChildRenderer) else 0,
+            n_waiting=len(self._backlog.jobs),
+            n_started=self._renderers.n_started if self._renderers is not None else 0,
             last_error=self.failures.last_error,
         )
 
+    def _take(self, function: Draws, arguments: tuple[Any, ...], request: RenderRequest) -> None:
+        """Make a job, and have it drawn, if there is room for it."""
+        deadline_s = self._clock.monotonic() + min(self._limit_s, BLOCK_S)
+        with self._changed:
+            self._start().end_overdue()
+            self._counts["submitted"] += 1
+            size = n_bytes(arguments)
+            if not request.droppable and self._room(request, size, deadline_s) is None:
+                return
+        packed = self._pack(function)
+        size += len(packed.pickled)
+        value = start_transfer(arguments)
+        encoded = None if isinstance(value, PendingTransfer) else encode(value)
+        with self._changed:
+            place = self._room(request, size, deadline_s)
+            if place is None:
+                return
+            assert self._arena is not None
+            snapshot = value if encoded is None else Snapshot(encoded, self._arena)
+            try:
+                job = self._job(function, packed, request, snapshot, size)
+            except BaseException:
+                if isinstance(snapshot, Snapshot):
+                    snapshot.release()
+                raise
+            self._add(job, place)
+
     # Under the lock
 
-    def _start(self) -> None:
-        """Make the renderer, with the first request."""
-        if self._renderer is not None:
-            return
-        self._arena = Arena(self._n_bytes)
-        if self._kind == "process":
-            self._renderer = ChildRenderer(self._finish_job, arena=self._arena, limit_s=self._limit_s)
-        else:
-            renderer = ThreadRenderer if self._kind == "thread" else InlineRenderer
-            self._renderer = renderer(self._finish_job)
-        _open.add(self)
-        atexit.unregister(_close_all)
-        atexit.register(_close_all)  # registered last, runs first: before runs, and W&B's, end
+    def _start(self) -> Renderers:
+        """Return the renderers, which are made with the first request."""
+        if self._renderers is None:
+            self._arena = Arena(self._n_bytes)
+            self._renderers = Renderers(self._kind, self._finish_job, arena=self._arena, limit_s=self._limit_s)
+            _open.add(self)
+            atexit.unregister(_close_all)
+            atexit.register(_close_all)  # registered last, runs first: before runs, and W&B's, end
+        return self._renderers
 
-    def _has_room(self, size: int, request: RenderRequest) -> bool:
-        """Make room for a request as `on_full` says, and return whether there is."""
+    def _room(self, request: RenderRequest, size: int, deadline_s: float) -> int | None:
+        """Make room for a request, and return its place, or `None` after counting it."""
         if size > self._n_bytes:
             raise UnsendableError(f"Expected at most {self._n_bytes:,} bytes to draw from, got {size:,}: see max_bytes")
-        deadline_s = time.monotonic() + self._limit_s
-        while len(self._jobs) > self._n_jobs or self._n_bytes_used + size > self._n_bytes:
-            if self._on_full == "drop_oldest" and self._unsent:
-                self._release(self._unsent.popleft())
+        while (place := self._backlog.place(request, size)) is None:
+            if request.on_full != "block":
                 self._counts["dropped"] += 1
-            elif self._on_full != "block":
+                return None
+            if self._stuck or self._clock.monotonic() >= deadline_s or self._start().in_own_thread:
+                self._stuck = True
                 self._counts["dropped"] += 1
-                return False
-            elif time.monotonic() >= deadline_s or self._in_own_thread():
-                self._counts["dropped"] += 1
-                failure = Failure(
-                    figure=request.name, kind="", message=f"Not drawn: no room within {self._limit_s:g} s"
-                )
+                why = f"Not drawn: no room within {min(self._limit_s, BLOCK_S):g} s; see on_full and max_jobs"
+                failure = Failure(figure=request.name, kind="", message=why)
                 self.failures.add(figure_error(failure, request.step))
-                return False
-            else:
-                self._changed.wait(CHECK_S)
-                self._check()
-        return True
+                return None
+            self._changed.wait(CHECK_S)
+            self._check()
+        return place
 
-    def _in_own_thread(self) -> bool:
-        return self._thread_renderer is not None and self._thread_renderer.is_current
-
-    def _add(self, function: Draws, arguments: tuple[Any, ...], request: RenderRequest, size: int) -> None:
-        """Copy the arguments, and send the job to the renderer."""
-        assert self._arena is not None
-        value = start_transfer(arguments)
-        pending = isinstance(value, PendingTransfer)
-        packed = self._pack(function)
+    def _job(
+        self, function: Draws, packed: PackedFunction, request: RenderRequest, snapshot: Snapshot | PendingTransfer,
+        size: int,
+    ) -> RenderJob:  # fmt: skip
         message = DrawFigure(
             id=self._next_id, name=request.name, step=request.step, function=packed.name, pickled=packed.pickled,
             source=packed.source, blob=b"", spans=[], output=request.output,
         )  # fmt: skip
         self._next_id += 1
-        job = RenderJob(
-            message=message, snapshot=value if pending else Snapshot(value, self._arena), function=function,
-            sinks=request.sinks, n_bytes=size, sendable=packed.sendable,
-        )  # fmt: skip
-        self._jobs[message.id] = job
-        self._n_bytes_used += size
-        self.use(request.sinks)
-        if pending or self._transferring:
-            self._transferring.append(job)
+        return RenderJob(
+            message=message, request=request, snapshot=snapshot, function=function, n_bytes=size, lack=packed.lack
+        )
+
+    def _add(self, job: RenderJob, place: int) -> None:
+        """Take a job, and send it to the renderer once its arguments are on the host."""
+        self.use(job.request.sinks)
+        self._backlog.add(job)
+        if isinstance(job.snapshot, PendingTransfer) or self._transferring:
+            self._transferring.append((job, place))
             self._transfers.wake()
         else:
-            self._send(job)
+            self._backlog.hold(job, place)
+            self._send_next()
 
     def _pack(self, function: Draws) -> PackedFunction:
-        """Pack a function for a child; one that cannot be packed is drawn in this process."""
-        if self._kind == "process":
-            try:
-                return pack(function)
-            except (UnsendableError, MissingExtraError) as error:
-                self._warn_of_thread(error)
-        return PackedFunction(name_of(function), b"", "", sendable=False)
-
-    def _send(self, job: RenderJob) -> None:
-        """Send a job whose arguments are on the host, once the renderer takes more."""
-        job.message = msgspec.structs.replace(job.message, blob=job.copied.blob, spans=job.copied.spans)
-        self._unsent.append(job)
-        self._send_next()
+        """Pack a function for a child; one that no child can load is drawn in this process."""
+        if self._kind != "process":
+            return PackedFunction(name_of(function))
+        packed = pack(function)
+        if packed.lack:
+            self._start().warn(packed.lack)
+        return packed
 
     def _send_next(self) -> None:
-        while self._unsent and (self._on_full != "drop_oldest" or self._n_sent() < WINDOW):
-            job = self._unsent.popleft()
+        while (job := self._backlog.next_to_send()) is not None:
             try:
-                self._hand_over(job)
+                self._start().put(job)
             except (Exception, SystemExit) as error:  # noqa: BLE001  it costs this job only
                 self._fail(job, error)
-
-    def _hand_over(self, job: RenderJob) -> None:
-        """Give a job to the renderer, or to a thread of this process if it cannot be drawn there."""
-        assert self._renderer is not None
-        if (self._kind == "process" and not job.sendable) or not self._renderer.put(job):
-            if self._thread_renderer is None:
-                self._thread_renderer = ThreadRenderer(self._finish_job)
-            self._thread_renderer.put(job)
-        if isinstance(self._renderer, ChildRenderer) and self._renderer.lack:
-            self._warn_of_thread(f"no process can be started for figures: {self._renderer.lack}")
 
     def _fail(self, job: RenderJob, error: BaseException) -> None:
         """Count a job that failed as a whole, and forget it."""
         self.failures.add(figure_error(failure_of(job.message.name, error), job.message.step))
         self._release(job)
 
-    def _n_sent(self) -> int:
-        return len(self._jobs) - len(self._unsent) - len(self._transferring)
-
     def _release(self, job: RenderJob) -> None:
-        """Forget a job, and free its memory."""
-        if self._jobs.pop(job.message.id, None) is not None:
-            self._n_bytes_used -= job.n_bytes
-        if isinstance(job.snapshot, Snapshot):
-            job.snapshot.release()
+        """Forget a job that is finished, and free its memory."""
+        self._backlog.remove(job)
+        self._finished_s, self._stuck = self._clock.monotonic(), False
         self._changed.notify_all()
 
     def _check(self) -> None:
         if self._transfers.starved:
             self._transfers.flush(0.0)
-        for renderer in (self._renderer, self._thread_renderer):
-            if renderer is not None:
-                renderer.check()
-
-    def _warn_of_thread(self, why: object) -> None:
-        """Warn once that figures are drawn in this process."""
-        if not self._warned_of_thread:
-            self._warned_of_thread = True
-            with contextlib.suppress(Warning):
-                warnings.warn(f"Drawing in a thread of this process, because {why}", RuntimeWarning, stacklevel=6)
+        self._start().check()
 
     # On other threads
 
@@ -325,56 +306,64 @@ class RenderQueue:
                 self.failures.add(error)
             self._release(job)
             self._send_next()
-            return not self._jobs and self.closed
+            return not self._backlog.jobs and self.closed
 
     def _transfer(self, now_s: float) -> float:
         """Read arguments from devices, in order."""
         while self._transferring:
-            job = self._transferring[0]
+            job, place = self._transferring[0]
             failed: BaseException | None = None
             try:
                 if isinstance(job.snapshot, PendingTransfer):
                     assert self._arena is not None
-                    job.snapshot = Snapshot(job.snapshot.read(), self._arena)
+                    job.complete(Snapshot(encode(job.snapshot.read()), self._arena))
             except BaseException as error:  # noqa: BLE001  a device's failure costs this job only
                 failed = error
             with self._changed:
                 self._transferring.popleft()
                 if failed is None:
-                    self._send(job)
+                    self._backlog.hold(job, place)
+                    self._send_next()
                 else:
                     self._fail(job, failed)
         return UNTIL_WOKEN
 
     def _end(self) -> None:
         """Let the renderer end, without waiting for it."""
-        if self._renderer is not None:
-            self._renderer.close(0.0)
+        if self._renderers is not None:
+            self._renderers.close(lambda: 0.0)
         _open.discard(self)
 
     def _finish(self, timeout_s: float | None, *, close: bool) -> None:
-        """Wait for the figures, then for the sinks."""
-        if not self.wait(timeout_s):
-            self._fail_late(f"not within {timeout_s:g} s")
-        sinks_s = SINKS_S if timeout_s is None else timeout_s
-        if close and self._renderer is not None and not self._renderer.close(sinks_s):
-            self._fail_late("the renderer has not ended in time; it continues, and writes files by itself")
+        """Wait for the figures, then for the sinks; with a timeout, for all of them together."""
+        until_s = math.inf if timeout_s is None else self._clock.monotonic() + timeout_s
+
+        def left_s() -> float:
+            return max(LEAST_S, min(SINKS_S if timeout_s is None else timeout_s, until_s - self._clock.monotonic()))
+
+        on_time = self.wait(timeout_s)
+        if not on_time:
+            self._report_late()
+        if close and self._renderers is not None:
+            ended = self._renderers.close(left_s if on_time else lambda: 0.0)
+            if on_time and not ended:
+                self.failures.add(FigureError("The renderer has drawn everything, and has not ended"))
         for sink in list(self._sinks.values()):
             try:
-                sink.flush(sinks_s)
+                sink.flush(left_s())
             except (Exception, SystemExit) as error:  # noqa: BLE001  the others flush all the same
                 self.failures.add(FigureError(f"{type(sink).__name__}: {plain(error)}", kind=type(error).__name__))
         if close:
             self._sinks.clear()
-            if self._arena is not None and not self._jobs:
+            if self._arena is not None and not self._backlog.jobs:
                 self._arena.close()
 
-    def _fail_late(self, why: str) -> None:
+    def _report_late(self) -> None:
+        """Report each job that is still open; it may still be drawn, so it is not counted as failed."""
         with self._changed:
-            names = ", ".join(dict.fromkeys(repr(job.message.name) for job in self._jobs.values()))
-            if self._jobs:
-                message = f"{len(self._jobs)} calls are not drawn, {why}: {names:.300}"
-                self.failures.add(FigureError(message, figure=names))
+            for job in self._backlog.jobs.values():
+                why = Failure(figure=job.message.name, kind="", message="Not drawn in time, and still waiting")
+                self.failures.add(figure_error(why, job.message.step), counted=False)
 
 
 _open: set[RenderQueue] = set()

@@ -32,7 +32,16 @@ from typing import IO, TYPE_CHECKING, Final
 from sightglass.core.threads import Background
 
 from . import pipe
-from .messages import IN_BAND, DrawFigure, DrawFinished, DrawStarted, StartRenderer, StopRenderer, failure_of
+from .messages import (
+    IN_BAND,
+    DrawFigure,
+    DrawFinished,
+    DrawStarted,
+    ForgetFigures,
+    StartRenderer,
+    StopRenderer,
+    failure_of,
+)
 
 if TYPE_CHECKING:
     from sightglass.core.codec import Buffer
@@ -67,6 +76,7 @@ class JobReceiver:
         self._items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._file = file
         self._progress = 0
+        self._forgotten: set[int] = set()
         self._thread: Background | None = None
         with contextlib.suppress(RuntimeError):  # the system starts no more threads
             self._thread = Background("jobs", self._read)
@@ -81,9 +91,12 @@ class JobReceiver:
     def next(self) -> Item | None:
         """Wait for the next job; `None` at the end."""
         self._progress += 1
-        while self._thread is None and self._items.empty():
-            self._take_in()
-        return self._items.get()
+        while True:
+            while self._thread is None and self._items.empty():
+                self._take_in()
+            item = self._items.get()
+            if item is None or item[0].id not in self._forgotten:
+                return item
 
     def _take_in(self) -> bool:
         """Read a message, and return whether there was one."""
@@ -103,6 +116,8 @@ class JobReceiver:
         elif isinstance(message, StartRenderer):
             self.start = message
             self._started.set()
+        elif isinstance(message, ForgetFigures):
+            self._forgotten.update(message.ids)
         elif isinstance(message, StopRenderer):
             self.stopped = True
         return True
@@ -110,7 +125,7 @@ class JobReceiver:
     def _read(self) -> None:
         while self._take_in():
             pass
-        limit_s = self.start.limit_s if self.start else 0.0
+        limit_s = min(self.start.limit_s, threading.TIMEOUT_MAX) if self.start else 0.0
         before = -1
         while before != self._progress and not self.drawn.is_set():
             before = self._progress
@@ -154,8 +169,8 @@ class ResultSender:
     def rescue(self, drawer: Drawer, died_s: float) -> None:
         """Write the figures that the parent took shortly before it died."""
         for at_s, message, pngs in self._recent:
-            if at_s >= died_s - RECENT_S and message.output.folder:
-                drawer.write_pngs(message.output.folder, message.step, pngs)
+            if at_s >= died_s - RECENT_S:
+                drawer.write_pngs(message, pngs)
         self._recent.clear()
 
 
@@ -168,7 +183,7 @@ def main() -> None:
     start = receiver.first()
     if start is None:
         return
-    sys.path[:] = start.path
+    sys.path[:] = map(os.fsdecode, start.path)
     arena = mmap.mmap(start.arena, start.arena_bytes, access=mmap.ACCESS_READ) if start.arena >= 0 else None
     from .drawing import Drawer
 
@@ -227,8 +242,7 @@ def _draw(
         sender.remember(message, drawing.pngs)
         return
     sender.rescue(drawer, time.monotonic())
-    if message.output.folder:
-        drawer.write_pngs(message.output.folder, message.step, drawing.pngs)
+    drawer.write_pngs(message, drawing.pngs)
     for failure in result.failures:
         sys.stderr.write(f"Figure {failure.figure!r}: {failure.kind}: {failure.message}\n")
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.codec import Buffer, encode
+from sightglass.core.codec import Buffer
 from sightglass.core.errors import UnsendableError
 from sightglass.core.guarded import parts, rebuild
 from sightglass.core.values import array_kind, to_host
@@ -116,13 +116,9 @@ class Snapshot:
         n_bytes: The size of the copy.
     """
 
-    def __init__(self, value: object, arena: Arena) -> None:
-        """Copy a value.
-
-        Raises:
-            UnsendableError: The value holds something other than numbers, strings, arrays and containers.
-        """
-        self.blob, buffers = encode(value)
+    def __init__(self, encoded: tuple[bytes, list[Buffer]], arena: Arena) -> None:
+        """Copy a value that `core.codec` has encoded."""
+        self.blob, buffers = encoded
         sizes = [len(buffer) for buffer in buffers]
         self.n_bytes = len(self.blob) + sum(sizes)
         places = [0]

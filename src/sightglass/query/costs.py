@@ -7,6 +7,7 @@ took when it ran on large arrays.
 
 from __future__ import annotations
 
+import mmap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,13 +21,14 @@ UNKNOWN_MACHINE: Final = 2.0  # until it is measured, a machine may be half as f
 LEARNED: Final = 1.2  # the next time may take a little longer
 UNTRIED: Final = 1.5  # machines differ in more than one factor: AVX-512, the size of the cache, the speed of memory
 STRIDED: Final = 4.0  # of memory that is not contiguous, at most one of eight float64 of a cache line is used
-NEW_NS: Final = 1.0  # for each byte that is copied into new memory, whose pages the system clears first
+NEW_NS: Final = 2.0  # for each byte of new memory, until it is measured: 9 us for a page of a virtual machine
 ON_DEVICE: Final = 1 / 32  # a device has 20 to 100 times the memory bandwidth and the arithmetic of one thread
 LARGE_NS: Final = 200_000.0  # an operation worth timing: reading the clock of a thread takes 0.3 to 0.5 us
 BASE_NS: Final[dict[ArrayKind | None, float]] = {None: 300.0, "numpy": 1_500.0, "torch": 5_000.0}
 OTHER_BASE_NS: Final = 60_000.0  # JAX dispatches each operation outside of `jit` through Python
 CALIBRATION_ITEMS: Final = 2**16  # in the cache, as blocks are
 CALIBRATION_ROUNDS: Final = 7
+CALIBRATION_BYTES: Final = 2**21
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +67,14 @@ class CostModel:
 
     Attributes:
         machine: How much slower than the table this machine is; `UNKNOWN_MACHINE` until `calibrate` has run.
+        new_ns: Nanoseconds for each byte of memory that is used for the first time.
         calibrated: Whether it was measured.
         wanted: Whether it should be: somebody asks for prices.
     """
 
     def __init__(self) -> None:
         self.machine = UNKNOWN_MACHINE
+        self.new_ns = NEW_NS
         self.calibrated = self.wanted = False
         self._learned: dict[tuple[str, str], float] = {}
 
@@ -107,6 +111,13 @@ class CostModel:
                 taken_s.append(cpu_s() - started_s)
             ratios.append(sorted(taken_s)[CALIBRATION_ROUNDS // 2] * 1e9 / x.size / reference_ns)
         self.machine = max(0.5, *ratios)
+        taken_s = []
+        for _ in range(CALIBRATION_ROUNDS):
+            with mmap.mmap(-1, CALIBRATION_BYTES) as memory:
+                started_s = cpu_s()
+                memory.write(bytes(CALIBRATION_BYTES))
+                taken_s.append(cpu_s() - started_s)
+        self.new_ns = UNTRIED * sorted(taken_s)[CALIBRATION_ROUNDS // 2] * 1e9 / CALIBRATION_BYTES
         self.calibrated, self.wanted = True, False
 
 

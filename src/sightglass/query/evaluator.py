@@ -33,6 +33,7 @@ from .scalars import APPLY, APPLY_UNARY, of_plain, of_texts, of_unary
 READABLE: Final = frozenset((float, int, bool, str, bytes, type(None), dict, list, tuple))
 SIZED: Final = frozenset((list, tuple, dict, str, bytes))
 ROUGH_NS: Final = 1_500.0  # an operation on a small array
+LIST: Final = 50  # an item of a list takes as long as so many of an array
 CALLS_A_CHECK: Final = 64  # about 0.2 ms of small operations
 
 Env = tuple[Any, ...]
@@ -76,12 +77,12 @@ def evaluator(
         if begins:
             meter.begin()
         spent_ns = meter.spent_ns
-        meter.allowed_ns = spent_ns + allowed_ns
+        meter.allowed_ns, meter.known = spent_ns + allowed_ns, False
         try:
             return body(values)
         except PriceNeeded:
             meter.ask(tree, values, compiler.measured)
-            meter.spent_ns, meter.allowed_ns = spent_ns, math.inf
+            meter.spent_ns, meter.allowed_ns, meter.known = spent_ns, spent_ns, True
             value = body(values)
             allowed_ns = max(FREE_NS, MORE * (meter.spent_ns - spent_ns))
             return value
@@ -305,6 +306,8 @@ class _Compiler:
             if type(first) in PLAIN:
                 return function(*values, **named)
             n = _n_items(first)
+            if type(first) in (list, tuple):
+                n *= LIST
             more_ns = 0.0 if cost.more_ns is None else cost.more_ns(n, *values[1:], **named)
             meter.spend(ROUGH_NS + rough * n + more_ns)
             if n < MIN_ITEMS or not array_kind(first):

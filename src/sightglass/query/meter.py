@@ -17,9 +17,10 @@ from sightglass.core.errors import PriceError
 from sightglass.core.values import Value, array_kind
 
 from . import expressions as e
-from .costs import LARGE_NS, MODEL, NEW_NS, CostModel, OperationCost
+from .costs import LARGE_NS, MODEL, CostModel, OperationCost
 from .price import Price, price_of
 
+CHECK_NS: Final = 2_000_000.0  # of rough price: at most a millisecond
 FREE_NS: Final = 200_000.0  # a hundredth of the smallest limit: cheap queries never ask for a price
 MORE: Final = 1.5  # an evaluation this much more expensive than the one that was priced is priced again
 LIMIT_S: Final = 10.0  # outside of runs, such as in a notebook: an event that takes longer is a slip
@@ -39,11 +40,12 @@ class Meter:
         limit_s: The seconds of its thread that an event may take.
         max_bytes: The bytes that it may hold, besides one copy of the largest observable; `None` for any.
         spent_ns: The rough price of the operations so far.
-        allowed_ns: The rough price from which on the price has to be known.
+        allowed_ns: The rough price from which on the price has to be known, or the clock is read.
+        known: Whether the price of this event is known.
         price: The price of the last event that was priced.
     """
 
-    __slots__ = ("_began_s", "_cpu_s", "allowed_ns", "limit_s", "max_bytes", "model", "price", "spent_ns")
+    __slots__ = ("_began_s", "_cpu_s", "allowed_ns", "known", "limit_s", "max_bytes", "model", "price", "spent_ns")
 
     def __init__(
         self, *, limit_s: float = LIMIT_S, max_bytes: int | None = None, model: CostModel = MODEL,
@@ -54,6 +56,7 @@ class Meter:
         self.model = model
         self.spent_ns = 0.0
         self.allowed_ns = math.inf
+        self.known = True
         self.price: Price | None = None
         self._cpu_s = cpu_s
         self._began_s = -1.0
@@ -68,10 +71,14 @@ class Meter:
 
         Raises:
             PriceNeeded: The price of this event has to be known first.
+            PriceError: The event has taken more than its limit.
         """
         self.spent_ns += ns
         if self.spent_ns > self.allowed_ns:
-            raise PriceNeeded
+            if not self.known:
+                raise PriceNeeded
+            self.check("many operations")
+            self.allowed_ns = self.spent_ns + CHECK_NS
 
     def clock(self) -> float:
         """Return the thread's processor time in seconds; the first call of an event starts its limit."""
@@ -148,7 +155,7 @@ class Meter:
         Raises:
             PriceError: There is not.
         """
-        copy_s = n_bytes * NEW_NS * self.model.machine / 1e9
+        copy_s = n_bytes * self.model.new_ns / 1e9
         if copy_s > FREE_NS / 1e9 and copy_s > self.left_s():
             if self.price is None:
                 self.price = Price(seconds=copy_s, n_bytes=n_bytes, python_s=0.0, largest_bytes=n_bytes)

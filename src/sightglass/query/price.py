@@ -25,7 +25,6 @@ from .costs import (
     ARITHMETIC_NS,
     BASE_NS,
     LARGE_NS,
-    NEW_NS,
     ON_DEVICE,
     OPERATORS,
     OTHER_BASE_NS,
@@ -41,6 +40,12 @@ from .scalars import of_plain, of_unary
 
 Scope = Mapping[str, Any]
 
+MAX_STEPS: Final = 3_000  # three for each node of the largest expression; about 30 ms
+N_SIGNATURES: Final = 1_000  # items whose shapes are read; 2 us each
+N_DISTINCT: Final = 32  # items that are priced on their own
+N_NESTED: Final = 4  # the same in a lambda within a lambda
+MIN_NEW_BYTES: Final = 2**20  # smaller memory is used again
+STACK_NS: Final = 300.0  # to make an item of a list one of an array
 ITEM_NS: Final = 50.0  # to pass by an item of a list
 PICK: Final = OperationCost(ns=8.0, result="flat")
 SLOTS: Final = 120  # bytes of an item of a list or a dict, with a small Python object
@@ -120,6 +125,10 @@ FLOATS: Final = ArraySpec(shape=(), dtype=np.dtype(np.float64), kind="numpy", na
 """What a list of numbers becomes."""
 
 
+class _TooManyStepsError(Exception):
+    """The price of an expression takes too long to know."""
+
+
 class Unknown:
     """A value that only the evaluation finds: a text, the result of a function of the run."""
 
@@ -166,6 +175,8 @@ def price_of(
         walk.value(tree.body, dict(zip(tree.params, values, strict=True)))
     except SightglassError:
         pass  # the evaluation raises it too, once it has come as far
+    except _TooManyStepsError:
+        walk.ns = math.inf
     except FAILURES:
         known = False
     return Price(
@@ -196,13 +207,21 @@ class _Walk:
     n_items: int = 0
     in_blocks: bool = False
     chain_ns: float = 0.0
+    depth: int = 0
+    n_steps: int = 0
 
     def charge(self, ns: float, name: str = "", *, python: bool = False) -> None:
-        self.ns += ns
         if python:
+            ns *= self.model.machine
             self.python_ns += ns
+        self.ns += ns
         if ns > self.largest_ns and name:
             self.largest_ns, self.largest = ns, name
+
+    def touch(self, n_bytes: float) -> None:
+        """Charge new memory, whose pages the system clears at their first use."""
+        if n_bytes >= MIN_NEW_BYTES:
+            self.charge(self.model.new_ns * n_bytes, "new memory")
 
     def hold(self, n_bytes: float) -> None:
         self.live += n_bytes
@@ -210,6 +229,9 @@ class _Walk:
 
     def value(self, tree: e.Expr, scope: Scope) -> Any:
         """Return the value of an expression, an array as its spec."""
+        self.n_steps += 1
+        if self.n_steps > MAX_STEPS:
+            raise _TooManyStepsError
         fused = is_fused(tree)
         if not (fused or is_elementwise(tree)):
             outside, chain_ns, self.in_blocks = self.in_blocks, self.chain_ns, False
@@ -382,17 +404,26 @@ class _Walk:
         return Unknown()
 
     def each(self, tree: e.Call, scope: Scope) -> Any:
-        """Return the items of `map`, or of `filter`, each by its lambda; alike items are priced once."""
+        """Return the items of `map`, or of `filter`, each by its lambda.
+
+        Alike arrays are priced once. Of other items, and beyond `N_SIGNATURES`, the first ones stand for all: the
+        evaluation is stopped if the others take longer.
+        """
         x, body = self.value(tree.args[0], scope), tree.args[1]
         assert isinstance(body, e.Lambda)
         if isinstance(x, Unknown | ArraySpec):
             return Unknown()
         pairs, results = each(x), []
         alike: dict[Any, tuple[Any, float, float, float]] = {}
-        for name, value in pairs:
+        began, n_priced = (self.ns, self.python_ns, self.live), 0
+        n_most, self.depth = N_SIGNATURES if self.depth == 0 else N_NESTED, self.depth + 1
+        for name, value in pairs[:n_most]:
             read = self.read(value)
-            key: Any = (read.shape, read.name, read.strided) if isinstance(read, ArraySpec) else type(value)
-            if key not in alike or not isinstance(read, ArraySpec | int | float):
+            is_array = isinstance(read, ArraySpec)
+            key: Any = (read.shape, read.name, read.strided) if is_array else n_priced
+            if key not in alike:
+                if len(alike) >= N_DISTINCT:
+                    break
                 before = self.ns, self.python_ns, self.live
                 bound = (name, read) if len(body.params) == 2 else (read,)
                 result = self.value(body.body, {**scope, **dict(zip(body.params, bound, strict=True))})
@@ -402,7 +433,15 @@ class _Walk:
                 self.ns += ns
                 self.python_ns += python_ns
                 self.hold(n_bytes)
+            n_priced += 1
             results.append(result)
+        self.depth -= 1
+        if n_priced:
+            more = (len(pairs) - n_priced) / n_priced
+            self.ns += more * (self.ns - began[0])
+            self.python_ns += more * (self.python_ns - began[1])
+            self.hold(more * (self.live - began[2]))
+            results += results[-1:] * (len(pairs) - n_priced)
         self.charge(len(pairs) * BASE_NS[None] * e.n_nodes(body), python=True)
         self.hold(SLOTS * len(pairs))
         if tree.name == "filter":
@@ -429,6 +468,7 @@ class _Walk:
         copies = cost.copies * first.size * width
         if self.in_blocks and first.kind in ("numpy", "torch") and not first.device:
             owned, copies = 0, 0.0
+        self.touch(copies + owned)
         self.peak = max(self.peak, self.live + copies + owned)
         self.live -= sum(spec.owned for spec in arrays)
         self.hold(owned)
@@ -441,14 +481,14 @@ class _Walk:
         if not isinstance(value, list | tuple) or not value:
             return None
         if PLAIN.issuperset(map(type, value)):
-            self.charge(ITEM_NS * len(value), python=True)
+            self.charge(STACK_NS * len(value), python=True)
             return FLOATS.like(len(value))
         specs = [spec for spec in map(self.stacked, value) if spec is not None]
         if not specs:
             return None
         first, n_bytes = specs[0], sum(spec.n_bytes for spec in specs)
         self.charge(BASE_NS.get(first.kind, OTHER_BASE_NS) * len(value), python=True)
-        self.charge(NEW_NS * self.model.machine * n_bytes, "stacking arrays")
+        self.touch(n_bytes)
         self.hold(n_bytes)
         return first.like(len(value), *first.shape, owned=n_bytes + sum(spec.owned for spec in specs))
 

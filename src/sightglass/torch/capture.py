@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from sightglass.core.copies import snapshot
-from sightglass.core.errors import AbsentError
-from sightglass.core.guarded import rebuild
+from sightglass.core.errors import AbsentError, EvaluationError
+from sightglass.core.guarded import FAILURES, message, rebuild
 from sightglass.core.values import Value
 from sightglass.query.limits import Total
 from sightglass.training.subscription import Subscription
@@ -40,6 +40,7 @@ class Work:
         total: The size of the results.
         error: The error that stopped it, or `None`.
         skipped: Whether it is skipped until the next event.
+        reached: Whether one of its tensors was ever seen.
     """
 
     part: PrecomputedPart
@@ -50,14 +51,15 @@ class Work:
     total: Total = field(default_factory=Total)
     error: Exception | None = None
     skipped: bool = False
+    reached: bool = False
 
     def take(self, observables: Mapping[str, Any], name: str, value: object) -> None:
-        """Compute the part for one tensor."""
-        if self.part.name is None and not isinstance(value, torch.Tensor):
-            return  # a part for each tensor; name a module that returns several
+        """Compute the part for one tensor; an error takes the place of a tensor that cannot be read."""
         if isinstance(value, Exception):
             self.error = value
             return
+        if self.part.name is None and not isinstance(value, torch.Tensor):
+            return  # a part for each tensor; name a module that returns several
         try:
             result = self.compute(observables, name, value)
             if self.part.copies:
@@ -65,8 +67,8 @@ class Work:
                 self.total.check()
                 result = snapshot(result)
             self.found[name] = result
-        except Exception as error:  # noqa: BLE001  a query must never hurt the run
-            self.error = error
+        except FAILURES as error:
+            self.error = as_error(error)
 
     def hand_over(self) -> Any:
         """Return the results and clear them.
@@ -107,6 +109,25 @@ def bare(value: Value) -> Any:
         value = local(value)
         return value.coalesce().values() if value.layout is torch.sparse_coo else value
     return rebuild(value, bare)
+
+
+def is_recorded() -> bool:
+    """Return whether what PyTorch computes now becomes part of a program: of `torch.jit.trace`, or of a CUDA graph."""
+    is_captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    return bool(torch.jit.is_tracing()) or is_captured
+
+
+def readable(value: Value) -> Any:
+    """Return what `bare` does, or the error that it raises."""
+    try:
+        return bare(value)
+    except FAILURES as error:
+        return as_error(error)
+
+
+def as_error(failure: BaseException) -> Exception:
+    """Return what a query's error is: `SystemExit` of the program's own functions does not end the program here."""
+    return failure if isinstance(failure, Exception) else EvaluationError(message(failure))
 
 
 def by_place(works: Iterable[Work]) -> dict[Place, list[Work]]:

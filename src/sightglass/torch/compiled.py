@@ -2,21 +2,39 @@
 
 Theory of operation:
 
-1. While a program is traced, a hook adds an operator of its own that takes the tensor and returns nothing. So the graph
-   does not break, and queries about the tensor can change without another compilation.
-2. A compiled program does not notice that hooks are added or removed. When they change, all compiled programs are
-   discarded once (`torch.compiler.reset`), and compiled again when they are called.
-3. If the program compiled a function around the module, or the module after `watch`, an event comes without a call of a
-   hook. This is how we find out.
+1. What a compiled program returns is seen from outside, see `calls`. What a module inside it returns is not: there a
+   forward hook is needed while the program is traced. It adds an operator that takes the tensor and returns nothing, so
+   the graph does not break, and queries about the tensor can change without another compilation.
+2. A compiled program does not notice a new hook: all programs are discarded (`torch.compiler.reset`, the only public
+   way). It does notice that the hook goes. So the first query costs a compilation of all programs, and the end of the
+   last one a compilation of those of the module. This is the price, which a controller confirms; nothing else resets
+   the compiler.
+3. A module is known to be compiled where it, or the module around it, was given to `torch.compile`. If the program
+   compiled a function around it, we find out when something was compiled, and the module is never called from Python.
+4. Such a hook would be part of the module's copies. While it is there, the module's `__reduce_ex__` leaves it out.
 """
 
+import contextlib
 import itertools
 import sys
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from typing import Any, Final
 
 import torch
+
+from .calls import ACTIVATIONS, Take, own_call, untraced
+from .observables import is_compiled, is_inside, modules, plain, wrappers
+
+REDUCE: Final = "__reduce_ex__"
+HOOKS: Final = "_forward_hooks"
+OWN_HOOKS: Final = (HOOKS, "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+PRICE: Final = (
+    "An activation inside a compiled program is read by another program: all compiled programs of this process are "
+    "compiled again when they are next called, and those of this module once more after the last such query ends. The "
+    "training stands still while PyTorch compiles, and the results of its compiled code may differ in the last digits."
+)
 
 _places: dict[int, tuple[weakref.WeakMethod[Any], str]] = {}
 _numbers = itertools.count()
@@ -31,7 +49,7 @@ def look(value: torch.Tensor, calls: torch.Tensor, place: int) -> None:
     take, name = _places.get(place, (None, ""))
     method = take and take()
     if method:
-        method("activations", name, value)
+        method(ACTIVATIONS, name, value)
 
 
 @look.register_fake  # type: ignore[untyped-decorator,unused-ignore]
@@ -39,53 +57,161 @@ def _(value: torch.Tensor, calls: torch.Tensor, place: int) -> None:
     return None
 
 
-def forward_hook(take: Callable[[str, str, Any], None], name: str, place: int) -> Callable[[Any, Any, Any], None]:
-    """Return a forward hook that passes on a module's output."""
+class LookHook:
+    """A forward hook that passes on what a module returns, from within a compiled program too."""
 
-    def hook(module: object, args: object, output: object) -> None:
-        if torch.compiler.is_compiling():
-            if isinstance(output, torch.Tensor):
-                look(output.detach(), _calls, place)
-        else:
-            take("activations", name, output)
+    def __init__(self, take: Take, name: str) -> None:
+        self.place = next(_numbers)
+        _places[self.place] = weakref.WeakMethod(take), name
+        self._name = name
+        self._take = untraced(take)
 
-    return hook
+    def __call__(self, module: object, args: object, output: object) -> None:
+        """Pass on what the module returned."""
+        if not torch.compiler.is_compiling():
+            self._take(ACTIVATIONS, self._name, output)
+        elif isinstance(output, torch.Tensor):
+            look(output.detach(), _calls, self.place)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return getattr, (contextlib.nullcontext(), "__exit__")  # a hook that does nothing, and needs no package to load
+
+
+class CleanReduce:
+    """The `__reduce_ex__` of a module with a `LookHook`: copies and pickles come without the hook."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module = weakref.ref(module)
+
+    def __call__(self, protocol: Any) -> Any:
+        """Return what the module's own method does, without our hook."""
+        module = self._module()
+        reduce: Any = type(module).__reduce_ex__
+        made = reduce(module, protocol)
+        if not isinstance(made, tuple) or len(made) < 3 or not isinstance(made[2], dict):
+            return made
+        state = {key: value for key, value in made[2].items() if key != REDUCE}
+        if HOOKS in state:
+            kept = ((key, hook) for key, hook in state[HOOKS].items() if not isinstance(hook, LookHook))
+            state[HOOKS] = OrderedDict(kept)
+        return *made[:2], state, *made[3:]
+
+
+def n_compiled() -> int:
+    """Return how many functions `torch.compile` has compiled since the last reset, without loading the compiler."""
+    compiler = sys.modules.get("torch._dynamo.convert_frame")
+    return 0 if compiler is None else int(getattr(compiler, "FRAME_COUNTER", 1))
 
 
 class Compiled:
-    """Whether a module is compiled, as far as we know.
+    """The compiled programs that a module runs in, as far as we know.
 
     Attributes:
-        is_sure: Whether the module is known to be compiled.
+        is_found: Whether the module turned out to be called by compiled programs.
         n_resets: How often compiled programs were discarded.
     """
 
-    def __init__(self, *, is_sure: bool) -> None:
-        self.is_sure = is_sure
+    def __init__(self, given: torch.nn.Module, module: torch.nn.Module, take: Take) -> None:
+        """Find compiled modules.
+
+        Args:
+            given: The module that the program watches, perhaps a wrapper.
+            module: The module inside it.
+            take: Takes what modules return; a bound method, which is not kept alive.
+        """
+        self.is_found = False
         self.n_resets = 0
-        self._is_tried = False
-
-    @staticmethod
-    def place(take: Callable[..., Any], name: str) -> int:
-        """Return the number under which a compiled program passes on a tensor."""
-        number = next(_numbers)
-        _places[number] = weakref.WeakMethod(take), name
-        return number
-
-    def changed(self) -> None:
-        """Take note that hooks were added or removed."""
-        self._is_tried = False
-        if self.is_sure:
-            self.reset()
+        self._n_compiled = n_compiled()
+        self._called: set[str] = set()
+        self._entered: set[str] = set()
+        self._is_root = any(is_compiled(one) or own_call(one) is not None for one in wrappers(given))
+        self._module = weakref.ref(module)
+        self._take = weakref.WeakMethod(take)
+        self._hooks: dict[str, tuple[torch.nn.Module, Any, int]] = {}
 
     @property
-    def is_possible(self) -> bool:
-        """Whether this process may have compiled programs."""
-        return "torch._dynamo" in sys.modules
+    def n_hooks(self) -> int:
+        """The number of hooks."""
+        return len(self._hooks)
 
-    def reset(self) -> None:
-        """Discard all compiled programs of this process; at most once until hooks change again."""
-        if not self._is_tried:
-            self._is_tried = True
+    def saw(self, name: str, compiles: bool) -> None:
+        """Take note that a module was called from Python, and whether `torch.compile` compiles what it runs."""
+        self._called.add(name)
+        if compiles:
+            self._entered.add(name)
+
+    def changed(self) -> bool:
+        """Return whether something was compiled since the last call: modules may no longer be called from Python."""
+        before, self._n_compiled = self._n_compiled, n_compiled()
+        if self._n_compiled == before:
+            return False
+        self._called.clear()
+        self._entered.clear()
+        return True
+
+    def hides(self) -> bool:
+        """Return whether modules may be called where only compiled programs see it."""
+        return n_compiled() > 0 and (bool(self._entered) or "" not in self._called)
+
+    def inside(self, names: Collection[str]) -> set[str]:
+        """Return those of these modules that run inside a compiled program, and were not called from Python."""
+        module = self._module()
+        rest = {*names} - self._called
+        if self.is_found or module is None:
+            return rest
+        around = self._around(module)
+        return {name for name in rest if any(is_inside(name, outer) for outer in around)}
+
+    def price(self, names: Collection[str]) -> str:
+        """Return what it costs to look at what these modules return; empty if nothing."""
+        module = self._module()
+        if module is None:
+            return ""
+        inside = self.inside(names)
+        if inside - self._hooks.keys():
+            return PRICE
+        rest = {*names} - inside - self._called - self._around(module)
+        if rest and n_compiled():
+            named = modules(module)
+            if any(name in named and _is_traced_whole(named[name]) for name in rest):
+                return PRICE
+        return ""
+
+    def use(self, names: Collection[str]) -> None:
+        """Set hooks on these modules. The others stay until there are no names: each change is a compilation."""
+        module = self._module()
+        if not names or module is None:
+            self.remove()
+            return
+        missing = sorted({*names} - self._hooks.keys())
+        take = self._take()
+        if not missing or take is None:
+            return
+        named = modules(module)
+        for name in missing:
+            hook = LookHook(take, name)
+            self._hooks[name] = named[name], named[name].register_forward_hook(hook), hook.place
+            named[name].__dict__[REDUCE] = CleanReduce(named[name])
+        if n_compiled():
             self.n_resets += 1
             torch.compiler.reset()
+
+    def remove(self) -> None:
+        """Remove all hooks."""
+        for module, handle, place in self._hooks.values():
+            handle.remove()
+            module.__dict__.pop(REDUCE, None)
+            _places.pop(place, None)
+        self._hooks.clear()
+
+    def _around(self, module: torch.nn.Module) -> set[str]:
+        """Return the names of the modules that were given to `torch.compile`."""
+        named = module.named_modules(remove_duplicate=False)
+        found = {plain(name) for name, one in named if is_compiled(one) or own_call(one) is not None}
+        return found | {""} if self._is_root else found
+
+
+def _is_traced_whole(module: torch.nn.Module) -> bool:
+    """Return whether a compiled program around a module depends on how the module is called, not on `forward` alone."""
+    hooked = any(not isinstance(hook, LookHook) for name in OWN_HOOKS for hook in getattr(module, name).values())
+    return hooked or type(module).__call__ is not torch.nn.Module.__call__

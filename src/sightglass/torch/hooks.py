@@ -7,26 +7,32 @@ unscaled, clipped, not yet zeroed. If no optimizer holds it, it is read when it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Final
 
 import torch
 
-from .compiled import Compiled, forward_hook
-from .observables import is_made, modules, once, parameters
+from sightglass.core.guarded import FAILURES
+
+from .calls import OF_MODULES, ModuleCalls, Take
+from .compiled import Compiled, n_compiled
+from .observables import is_made, leaf_modules, modules, once, parameters
 from .optimizer_steps import GRADS, UPDATES, Due, OptimizerSteps, TakeAll
 
-Take = Callable[[str, str, Any], None]
+Place = tuple[str, str]
+"""An observable and the name of one of its tensors."""
 
-ACTIVATIONS, ACTIVATION_GRADS = "activations", "activation_grads"
-OF_MODULES = frozenset({ACTIVATIONS, ACTIVATION_GRADS})
+WHOLE: Final = ""
+"""The name of the watched module itself."""
 
 
 class Hooks:
     """The hooks on one module and its optimizers.
 
     Attributes:
-        compiled: Whether the module is compiled.
+        looks_for_calls: Whether calls of the module itself are watched, although no query needs them.
+        calls: The calls of modules from Python.
+        compiled: The calls inside compiled programs.
         steps: The hooks on the optimizers.
     """
 
@@ -40,24 +46,23 @@ class Hooks:
         due: Due,
         compiled: Compiled,
     ) -> None:
+        self.looks_for_calls = False
+        self.calls = ModuleCalls(module, take=take, saw=compiled.saw)
         self.compiled = compiled
-        self._take = take
         self.steps = OptimizerSteps(module, optimizers, take_all, due)
+        self._take = take
         self._module = module
-        self._forward: dict[str, Any] = {}
-        self._backward: dict[str, Any] = {}
         self._accumulate: dict[str, Any] = {}
 
     @property
     def n_hooks(self) -> int:
         """The number of hooks."""
-        return len(self._forward) + len(self._backward) + len(self._accumulate) + self.steps.n_hooks
+        return self.calls.n_hooks + self.compiled.n_hooks + len(self._accumulate) + self.steps.n_hooks
 
-    def known(self, kind: str) -> tuple[list[str], Iterable[str]]:
+    def known(self, kind: str) -> tuple[list[str], Collection[str]]:
         """Return the names of a kind's tensors without duplicates, and all names that queries may use."""
         if kind in OF_MODULES:
-            inside = modules(self._module)
-            return [name for name, module in once(inside).items() if not any(True for _ in module.children())], inside
+            return leaf_modules(self._module), modules(self._module)
         named = self.steps.held() if kind == UPDATES else parameters(self._module)
         return [name for name, p in once(named).items() if p.requires_grad], named
 
@@ -66,64 +71,56 @@ class Hooks:
         """Whether all parameters have shapes; those of lazy modules get theirs in the first call."""
         return all(map(is_made, self._module.parameters()))
 
-    def use(self, wanted: Mapping[str, Iterable[str]]) -> None:
+    def use(self, wanted: Iterable[Place]) -> dict[Place, Exception | SystemExit]:
         """Set hooks for these tensors, and remove all others.
 
-        Args:
-            wanted: The names of the tensors, by observable.
+        Returns:
+            The tensors that cannot be read, each with the error that says why.
         """
-        self._set_forward({*wanted.get(ACTIVATIONS, ())})
-        self._set_backward({*wanted.get(ACTIVATION_GRADS, ())})
-        grads, updates = ({*wanted.get(kind, ())} for kind in (GRADS, UPDATES))
-        stepped = grads & self.steps.held().keys()
-        self._set_accumulate(grads - stepped)
-        self.steps.use(stepped, updates)
+        names: dict[str, dict[str, None]] = {}
+        for kind, name in wanted:
+            names.setdefault(kind, {})[name] = None
+        of_modules = [(kind, name) for kind in OF_MODULES for name in names.get(kind, ())]
+        inside = self.compiled.inside({name for _, name in of_modules})
+        called = [place for place in of_modules if place[1] not in inside]
+        self.looks_for_calls = n_compiled() > 0
+        if of_modules and self.looks_for_calls:
+            called.append(("", WHOLE))  # to find out whether the module is called from Python
+        grads, updates = names.get(GRADS, {}), names.get(UPDATES, {})
+        stepped = {name: None for name in self.steps.held() if name in grads}
+        failed: dict[Place, Exception | SystemExit] = {}
+        todo: list[tuple[Iterable[Place], Callable[[], None]]] = [
+            (called, lambda: self.calls.use(called)),
+            (of_modules, lambda: self.compiled.use([name for kind, name in of_modules if name in inside])),
+            (
+                [(GRADS, name) for name in stepped] + [(UPDATES, name) for name in updates],
+                lambda: self.steps.use(stepped, updates),
+            ),
+        ]
+        for places, change in todo:
+            try:
+                change()
+            except FAILURES as error:
+                failed.update(dict.fromkeys(places, error))
+        failed.update(self._set_accumulate({name for name in grads if name not in stepped}))
+        return failed
 
     def remove(self) -> None:
         """Remove all hooks."""
-        self.use({})
+        self.use(())
 
-    def _set_forward(self, names: set[str]) -> None:
-        if names == self._forward.keys():
-            return
-        for name in self._forward.keys() - names:
-            self._forward.pop(name).remove()
-        named = modules(self._module)
-        for name in sorted(names - self._forward.keys()):
-            place = self.compiled.place(self._take, name)
-            hook = forward_hook(self._take, name, place)
-            self._forward[name] = named[name].register_forward_hook(hook)
-        self.compiled.changed()
-
-    def _set_backward(self, names: set[str]) -> None:
-        for name in self._backward.keys() - names:
-            self._backward.pop(name).remove()
-        named = modules(self._module)
-        for name in sorted(names - self._backward.keys()):
-            self._backward[name] = named[name].register_forward_hook(self._flows(name))
-
-    def _flows(self, name: str) -> Callable[[torch.nn.Module, object, object], None]:
-        """Return a forward hook that reads the gradient of a module's output.
-
-        It sets a hook on the tensor, which lives as long as its graph. With a full backward hook on the module, the
-        program could no longer change the outputs in place.
-        """
-
-        def hook(module: torch.nn.Module, args: object, output: object) -> None:
-            if not torch.compiler.is_compiling() and isinstance(output, torch.Tensor) and output.requires_grad:
-                output.register_hook(  # type: ignore[no-untyped-call,unused-ignore]
-                    lambda gradient: self._take(ACTIVATION_GRADS, name, gradient)
-                )
-
-        return hook
-
-    def _set_accumulate(self, names: set[str]) -> None:
+    def _set_accumulate(self, names: set[str]) -> dict[Place, Exception | SystemExit]:
         for name in self._accumulate.keys() - names:
             self._accumulate.pop(name).remove()
         named = parameters(self._module)
+        failed: dict[Place, Exception | SystemExit] = {}
         for name in names - self._accumulate.keys():
-            hook = self._accumulated(name)
-            self._accumulate[name] = named[name].register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call,unused-ignore]
+            try:
+                handle = named[name].register_post_accumulate_grad_hook(self._accumulated(name))  # type: ignore[no-untyped-call,unused-ignore]
+                self._accumulate[name] = handle
+            except FAILURES as error:
+                failed[GRADS, name] = error
+        return failed
 
     def _accumulated(self, name: str) -> Callable[[torch.Tensor], None]:
         def hook(parameter: torch.Tensor) -> None:

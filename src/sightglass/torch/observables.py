@@ -26,16 +26,22 @@ def plain(name: str) -> str:
     return ".".join(part for part in name.split(".") if part not in WRAPPERS)
 
 
-def inner(module: torch.nn.Module) -> torch.nn.Module:
-    """Return the module inside `torch.compile` and wrappers for several devices, or the module itself."""
-    parallel = (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)
+def wrappers(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """Yield a module, and what is inside it as long as it is a wrapper: of `torch.compile`, or for several devices."""
     while True:
-        if isinstance(module, parallel):
+        yield module
+        if isinstance(module, torch.nn.parallel.DistributedDataParallel | torch.nn.DataParallel):
             module = module.module
         elif is_compiled(module):
             module = dict(module.named_children())[COMPILED]
         else:
-            return module
+            return
+
+
+def inner(module: torch.nn.Module) -> torch.nn.Module:
+    """Return the module inside wrappers, or the module itself."""
+    *_, innermost = wrappers(module)
+    return innermost
 
 
 def is_compiled(module: torch.nn.Module) -> bool:
@@ -114,6 +120,28 @@ def modules(module: torch.nn.Module | None) -> dict[str, torch.nn.Module]:
         return {}
     named = module.named_modules(remove_duplicate=False)
     return {plain(name): child for name, child in named}
+
+
+def called_modules(module: torch.nn.Module | None) -> dict[str, torch.nn.Module]:
+    """Return the modules that Python calls, by all their names; TorchScript calls those in scripted modules itself."""
+    named = modules(module)
+    scripted = [name for name, one in named.items() if isinstance(one, torch.jit.ScriptModule)]
+    return {name: one for name, one in named.items() if not any(is_inside(name, outer) for outer in scripted)}
+
+
+def leaf_modules(module: torch.nn.Module | None) -> list[str]:
+    """Return the names of the modules that call no others in Python, each once."""
+    named = once(called_modules(module))
+    return [name for name, one in named.items() if _is_leaf(one)]
+
+
+def _is_leaf(module: torch.nn.Module) -> bool:
+    return isinstance(module, torch.jit.ScriptModule) or not any(True for _ in module.children())
+
+
+def is_inside(name: str, outer: str) -> bool:
+    """Return whether a module is inside another one, by their names."""
+    return name != outer and (not outer or name.startswith(f"{outer}."))
 
 
 def once(named: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,8 +35,8 @@ def watch(
         event: The event that gets the observables. Call `run.observe` for it after the optimizer's step.
         name: An observable that contains all others, for a program of several modules; by default they are observables
             of the event itself.
-        recompile: Whether a query about activations may recompile the program, once each time such queries change;
-            otherwise these queries are refused.
+        recompile: Whether a query about what modules inside compiled programs return may have these compiled again,
+            once a controller confirmed it; otherwise such queries are refused.
         bounds: The bounds of the controls by setting, such as `{"lr": (0.0, 0.1)}`; by default from 0 to 1, or to ten
             times the current value if that is more.
 

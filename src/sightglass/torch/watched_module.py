@@ -13,13 +13,12 @@ Theory of operation:
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import torch
 
-from sightglass.core.errors import RefusedError, UnknownNameError
+from sightglass.core.errors import SightglassError
 from sightglass.core.values import type_name
 from sightglass.query.query import Query
 from sightglass.training.compiled import VariantPlan
@@ -28,16 +27,17 @@ from sightglass.training.run import Run, wiring
 from sightglass.training.subscription import Subscription
 from sightglass.training.subscriptions import ObservableFacts
 
-from .capture import CapturedObservables, Work, bare, by_place
+from .calls import ACTIVATION_GRADS, ACTIVATIONS, OF_MODULES
+from .capture import CapturedObservables, is_recorded, readable
 from .compiled import Compiled
 from .distributed import rank
-from .hooks import ACTIVATION_GRADS, ACTIVATIONS, OF_MODULES, Hooks
+from .hooks import Hooks
+from .module_queries import ModuleQueries, Prepared, part_names
 from .observables import (
     LazyMapping,
     Parameters,
     held_parameters,
     inner,
-    is_compiled,
     modules,
     optimizers_view,
     parameters,
@@ -47,27 +47,6 @@ from .optimizer_steps import GRADS, UPDATES
 from .precompute import Offers, PrecomputedPart, gives_new, split
 
 NO_PLAN: Final = VariantPlan()
-RECOMPILED: Final = (
-    "Activations are not available: the module is compiled and would have to be compiled again, "
-    "which watch(…, recompile=False) forbids"
-)
-BACKWARD: Final = (
-    "Gradients of activations are not available: the module is compiled, and its backward pass runs no hooks. "
-    "Query gradients of parameters, or run the module without torch.compile"
-)
-SILENT: Final = "Activations are not available: the module is not called, or was compiled before it had hooks"
-PATIENCE: Final = 2
-"""The number of events without a call of a hook after which the module is taken to be compiled. At the first one, hooks
-may have been set after the call."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """A split query: its parts, and the query that is evaluated at the event."""
-
-    query: Query
-    parts: tuple[tuple[PrecomputedPart, Callable[..., Any]], ...]
-    is_new: bool
 
 
 class Watched:
@@ -96,22 +75,16 @@ class Watched:
         self._telemetry = wiring(run).telemetry
         self._lock = self._telemetry.lock.mutex
         self._recompile = recompile
-        self._compiled = Compiled(is_sure=any(map(is_compiled, module.modules())))
+        self._compiled = Compiled(module, inner(module), self.take)
         self._module = weakref.ref(inner(module))
         self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers]
-        self._hooks: Hooks | None = None
+        self._queries: ModuleQueries | None = None
         settled = {"params", "rank", *(("optimizer",) if optimizers else ())}
         timed = {*OF_MODULES, GRADS, *((UPDATES,) if optimizers else ())}
         self._offers = Offers(timed=frozenset(timed), settled=frozenset(settled), under=name)
-        self._prepared: dict[str, Prepared] = {}
-        self._split: set[int] = set()
         self._wanted = False
-        self._works: list[Work] = []
-        self._by_place: dict[tuple[str, str], list[Work]] = {}
         self._rank = rank()
         self._observables = self._settled()
-        self._hook_called = False
-        self._n_silent = 0
         self._controls: list[str] = []
         self._closed = False
         made = [*controls(optimizers, prefix=self._prefix, bounds=bounds, where=where)]
@@ -148,7 +121,7 @@ class Watched:
     @property
     def n_hooks(self) -> int:
         """The number of hooks on the module and its optimizers."""
-        return 0 if self._hooks is None else self._hooks.n_hooks
+        return 0 if self._queries is None else self._queries.hooks.n_hooks
 
     # For the run
 
@@ -188,6 +161,18 @@ class Watched:
 
     # For the event
 
+    def price(self, query: Query) -> str:
+        """Return what a query costs the run beyond its evaluation: compilations. Empty if nothing."""
+        module = self._module()
+        if module is None or not self._recompile:
+            return ""
+        names: set[str] = set()
+        for part in split(query, self._offers)[1]:
+            if part.kind in OF_MODULES:
+                read = {*part_names(part, module)}
+                names |= read if part.kind == ACTIVATIONS else read - self._compiled.inside(read)
+        return self._compiled.price(names)
+
     def describe(self) -> dict[str, ObservableFacts]:
         """Return the types of the module's observables; computes nothing."""
         module = self._module()
@@ -225,8 +210,12 @@ class Watched:
         self._observables = self._settled()
         for name, value in self._observables.items():
             captured.setdefault(name, value)
-        self._check_hooks_are_called()
-        for work in self._works:
+        if self._queries is None:
+            return captured
+        if self._queries.find_compiled():
+            self.wants_event = True
+            self._telemetry.subscriptions.refresh()
+        for work in self._queries.works:
             captured.parts[work.part.key] = work.hand_over()
             work.skipped = all(
                 subscription.stride > 1 and (index + 1) % subscription.stride for subscription in work.subscriptions
@@ -239,15 +228,19 @@ class Watched:
 
     def take_all(self, kind: str, named: Iterable[tuple[str, Any]]) -> None:
         """Compute the parts on several tensors of one kind; called by the hooks, on any thread."""
+        if self._telemetry.closed or is_recorded():  # the lock of a forked child may never be released
+            return
         with self._lock, torch.no_grad():
-            self._hook_called = self._hook_called or kind == ACTIVATIONS
-            if self._telemetry.closed:
+            if self._queries is None:
                 return
             clock = self._telemetry.clock
             cpu_s, now_s = clock.cpu(), clock.monotonic()
             for name, value in named:
-                works = [work for work in self._by_place.get((kind, name), ()) if not work.skipped]
-                plain = bare(value) if works else None
+                works = self._queries.by_place.get((kind, name), ())
+                for work in works:
+                    work.reached = True
+                works = [work for work in works if not work.skipped]
+                plain = readable(value) if works else None
                 for work in works:
                     work.take(self._observables, name, plain)
                     began_cpu_s, began_s = cpu_s, now_s
@@ -258,10 +251,9 @@ class Watched:
 
     def due(self, kind: str) -> list[str]:
         """Return the names of a kind's tensors that a query of the next event reads; called by the hooks."""
+        by_place = {} if self._queries is None else self._queries.by_place
         return [
-            name
-            for (of, name), works in self._by_place.items()
-            if of == kind and not all(work.skipped for work in works)
+            name for (of, name), works in by_place.items() if of == kind and not all(work.skipped for work in works)
         ]
 
     def _settled(self) -> dict[str, Any]:
@@ -284,122 +276,48 @@ class Watched:
     def _renew(self) -> None:
         """Change the hooks to those that queries need now; on the thread that observes."""
         subscriptions = [subscription for subscription in self._source.subscriptions if self._reads(subscription)]
-        try:
-            self._wanted = bool(subscriptions)
-            self._use(subscriptions)
-        except Exception as error:  # noqa: BLE001  the program's own modules run here, and a query must never hurt the run
+        self._wanted = bool(subscriptions)
+        module = self._module()
+        if module is None or not subscriptions:
             self._remove_hooks()
-            self._refuse(subscriptions, RefusedError(f"Cannot watch the module: {type(error).__name__}: {error}"))
-        self.wants_event = self._hooks is not None and bool(self._works) and not self._hooks.is_made
+        else:
+            if self._queries is None:
+                self._queries = self._made(module)
+            self._queries.use(subscriptions)
+            if not self._queries.works:
+                self._queries = None  # it keeps the module alive
+        self.wants_event = self._queries is not None and not self._queries.hooks.is_made
         self._telemetry.subscriptions.refresh()
 
-    def _use(self, subscriptions: Iterable[Subscription]) -> None:
-        module = self._module()
-        if module is None:
-            self._remove_hooks()
-            return
-        if self._hooks is None:
-            self._hooks = Hooks(
-                module,
-                self._live_optimizers(),
-                take=self.take,
-                take_all=self.take_all,
-                due=self.due,
-                compiled=self._compiled,
-            )
-        by_key: dict[str, list[Subscription]] = {}
-        copied: set[str] = set()
-        for subscription in subscriptions:
-            prepared = self._prepare(subscription)
-            if prepared.parts and self._check(subscription, prepared, copied):
-                by_key.setdefault(subscription.query.key, []).append(subscription)
-                if subscription.id not in self._split:
-                    subscription.look(prepared.query, is_new=prepared.is_new)
-                    self._split.add(subscription.id)
-        self._prepared = {
-            subscription.query.key: self._prepared[subscription.query.key] for subscription in subscriptions
-        }
-        self._split &= {subscription.id for subscription in subscriptions}
-        self._work(by_key)
-
-    def _work(self, by_key: Mapping[str, list[Subscription]]) -> None:
-        assert self._hooks is not None
-        old = {work.part.key: work for work in self._works}
-        works: dict[str, Work] = {}
-        for key, several in by_key.items():
-            for part, compute in self._prepared[key].parts:
-                names = self._hooks.known(part.kind)[0] if part.name is None else [part.name]
-                before = works[part.key].subscriptions if part.key in works else ()
-                work = works[part.key] = old.get(part.key) or Work(part, compute, (), ())
-                work.subscriptions, work.names = (*before, *several), tuple(names)
-        self._works, self._by_place = [*works.values()], by_place(works.values())
-        wanted: dict[str, list[str]] = {}
-        for kind, name in self._by_place:
-            wanted.setdefault(kind, []).append(name)
-        self._hook_called, self._n_silent = ACTIVATIONS not in wanted, 0
-        self._hooks.use(wanted)
-        if not works:
-            self._hooks = None
+    def _made(self, module: torch.nn.Module) -> ModuleQueries:
+        hooks = Hooks(
+            module,
+            self._live_optimizers(),
+            take=self.take,
+            take_all=self.take_all,
+            due=self.due,
+            compiled=self._compiled,
+        )
+        return ModuleQueries(module, hooks, prepare=self._prepare, refuse=self._refuse, recompile=self._recompile)
 
     def _prepare(self, subscription: Subscription) -> Prepared:
-        key = subscription.query.key
-        if key not in self._prepared:
-            rest, mine = subscription.query, tuple[PrecomputedPart, ...]()
-            for other in self._source.providers:
-                if isinstance(other, Watched):
-                    rest, parts = split(rest, other._offers)
-                    mine = parts if other is self else mine
-            ready = tuple((part, part.compiled(subscription.functions, self.event)) for part in mine)
-            self._prepared[key] = Prepared(query=rest, parts=ready, is_new=gives_new(subscription.query, rest))
-        return self._prepared[key]
+        """Split a query; each watched module of the event takes its own parts out of it."""
+        rest, mine = subscription.query, tuple[PrecomputedPart, ...]()
+        for other in self._source.providers:
+            if isinstance(other, Watched):
+                rest, parts = split(rest, other._offers)
+                mine = parts if other is self else mine
+        ready = tuple((part, part.compiled(subscription.functions, self.event)) for part in mine)
+        return Prepared(query=rest, parts=ready, is_new=gives_new(subscription.query, rest))
 
-    def _check(self, subscription: Subscription, prepared: Prepared, copied: set[str]) -> bool:
-        """Return whether a query's tensors can be read; refuse the query otherwise."""
-        assert self._hooks is not None
-        for part, _ in prepared.parts:
-            if part.kind == UPDATES:
-                try:
-                    self._hooks.steps.check(part, copied)
-                except RefusedError as error:
-                    self._refuse([subscription], error)
-                    return False
-            known = self._hooks.known(part.kind)[1]
-            if part.name is not None and part.name not in known:
-                what = "module" if part.kind in OF_MODULES else "parameter"
-                self._refuse([subscription], UnknownNameError(what, part.name, filter(None, known)))
-                return False
-            if part.kind == ACTIVATIONS and self._compiled.is_sure and not self._recompile:
-                self._refuse([subscription], RefusedError(RECOMPILED))
-                return False
-            if part.kind == ACTIVATION_GRADS and self._compiled.is_sure:
-                self._refuse([subscription], RefusedError(BACKWARD))
-                return False
-        return True
-
-    def _refuse(self, subscriptions: Iterable[Subscription], error: RefusedError | UnknownNameError) -> None:
+    def _refuse(self, subscriptions: Iterable[Subscription], error: SightglassError) -> None:
         for subscription in subscriptions:
             subscription.refuse(error)
         self._telemetry.wake()
 
-    def _check_hooks_are_called(self) -> None:
-        """Find out whether hooks are not called because the module is compiled."""
-        if self._hook_called or self._hooks is None or not self._compiled.is_possible:
-            return
-        self._n_silent += 1
-        if self._recompile:
-            self._compiled.is_sure = True
-            self._compiled.reset()
-        elif self._n_silent == PATIENCE:
-            self._refuse(
-                {a for w in self._works if w.part.kind == ACTIVATIONS for a in w.subscriptions}, RefusedError(SILENT)
-            )
-            self.wants_event = True
-            self._telemetry.subscriptions.refresh()
-
     def _remove_hooks(self) -> None:
         """Remove all hooks, and forget the queries."""
-        if self._hooks is not None:
-            self._hooks.remove()
-        self._hooks = None
-        self._works, self._by_place, self._prepared, self._split = [], {}, {}, set()
+        if self._queries is not None:
+            self._queries.remove()
+        self._queries = None
         self._wanted = False

@@ -169,8 +169,12 @@ class Agent:
 
     # Called by the run
 
-    def record(self, query: Query) -> Subscription:
+    def record(self, query: Query, *, may_compile: bool = True) -> Subscription:
         """Record a query from now on.
+
+        Args:
+            query: The query.
+            may_compile: Whether the program or a controller accepts that compiled programs are compiled again for it.
 
         Raises:
             QueryError: The query calls a function that does not exist, or costs more than the run's budget.
@@ -178,7 +182,7 @@ class Agent:
         """
         subscription = self._subscriptions.find(query)
         self._recorded.check(query, subscription)
-        subscription = subscription or self._subscriptions.start(query)
+        subscription = subscription or self._subscriptions.start(query, may_compile=may_compile)
         with self._telemetry.lock.turn():
             if subscription not in self._recorded:
                 self._subscriptions.flush(subscription)  # rows from before: they are not recorded
@@ -266,8 +270,8 @@ class Agent:
         try:
             query = parse(message.query, functions=self._functions)
             if message.record:
-                self._subscriptions.check_price(query, confirm=message.confirm)
-                self.record(query)
+                self._subscriptions.check_price(query, client, confirm=message.confirm)
+                self.record(query, may_compile=message.confirm)
             else:
                 self._unrecord(self._recorded.find(query, self._subscriptions.find(query)))
         except (SightglassError, LookupError) as error:

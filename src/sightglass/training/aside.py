@@ -6,13 +6,14 @@ query are skipped and counted. What the evaluation takes counts in the run's bud
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from sightglass.core.copies import snapshot
-from sightglass.core.errors import SightglassError
+from sightglass.core.errors import PriceError, SightglassError
 from sightglass.core.guarded import FAILURES
 from sightglass.core.values import Value
 from sightglass.query.costs import MODEL
@@ -25,6 +26,7 @@ from .deferred import Defer
 
 MAX_ASIDE_S: Final = 1.0  # of another core: at a budget of 5 %, once in 20 s
 MAX_LOCKED_S: Final = 0.005  # of Python, for which other threads wait
+COPIED_AT_ONCE: Final = 2**18  # bytes between two looks at the clock: at most a millisecond
 COPY_NS: Final = 0.4  # for each byte, into memory that was used before
 
 
@@ -61,10 +63,14 @@ class AsideEvaluation:
 
     Attributes:
         copy_s: The seconds of the training thread that the copy of an event takes.
+        limit_s: The seconds that it may take.
     """
 
-    def __init__(self, evaluation: Evaluation, place: Aside, copy_s: float) -> None:
+    def __init__(self, evaluation: Evaluation, place: Aside, *, copy_s: float, limit_s: float) -> None:
         self.copy_s = copy_s
+        self.limit_s = limit_s
+        self._cpu_s = time.thread_time
+        self._until_s = 0.0
         self._place = place
         self._paths = paths(evaluation.query)
         self._kept: dict[Path, Any] = {}
@@ -86,7 +92,7 @@ class AsideEvaluation:
         copy_s = n_bytes * COPY_NS * MODEL.machine / 1e9
         if copy_s > limit_s or price.n_bytes + n_bytes > MAX_BYTES + price.largest_bytes:
             return None
-        return cls(evaluation, place, copy_s)
+        return cls(evaluation, place, copy_s=copy_s, limit_s=limit_s)
 
     def post(
         self,
@@ -106,6 +112,7 @@ class AsideEvaluation:
         """
         if not self._place.take():
             return False
+        self._until_s = self._cpu_s() + self.limit_s
         try:
             copies = copied(observables, self._paths, self._copy)
         except BaseException:
@@ -125,14 +132,24 @@ class AsideEvaluation:
         return True
 
     def _copy(self, path: Path, value: Value) -> Any:
-        """Copy a value, an array into the memory of the last copy if it has the same shape."""
+        """Copy a value, an array into the memory of the last copy if it has the same shape.
+
+        Raises:
+            PriceError: It takes too long: memory that was never used is slow. The next copy is faster.
+        """
+        if type(value) is not np.ndarray:
+            return snapshot(value)
         kept = self._kept.get(path)
-        if kept is not None and type(value) is np.ndarray and (kept.shape, kept.dtype) == (value.shape, value.dtype):
-            np.copyto(kept, value)
-            return kept
-        copy = snapshot(value)
-        self._kept[path] = copy if type(copy) is np.ndarray else None
-        return copy
+        if kept is None or (kept.shape, kept.dtype) != (value.shape, value.dtype):
+            kept = self._kept[path] = np.empty_like(value, order="C", subok=False)
+        if not value.ndim:
+            return value[()]
+        n_rows = max(1, COPIED_AT_ONCE * len(value) // max(1, value.nbytes))
+        for i in range(0, len(value), n_rows):
+            np.copyto(kept[i : i + n_rows], value[i : i + n_rows])
+            if self._cpu_s() > self._until_s:
+                raise PriceError("Expected the copy of what a query reads to fit into an event", seconds=0.0)
+        return kept
 
 
 def _bearable(price: Price) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from sightglass.core import codec
 from sightglass.core.clock import WorkClock
 from sightglass.core.columns import Row
-from sightglass.core.errors import QueryError, UnconfirmedError, UnsendableError, unknown
+from sightglass.core.errors import QueryError, RefusedError, UnconfirmedError, UnsendableError, unknown
 from sightglass.protocol import messages
 from sightglass.query.meter import MAX_BYTES, Meter
 from sightglass.query.parser import parse
@@ -74,9 +74,10 @@ class ClientSubscriptions:
             return
         try:
             query = parse(message.query, functions=self._functions)
-            self.check_price(query, confirm=message.confirm)
-            subscription = self.find(query) or self.start(query, confirmed=message.confirm and client.may_command)
-        except (QueryError, UnconfirmedError, LookupError) as error:
+            self.check_price(query, client, confirm=message.confirm)
+            subscription = self.find(query) or self.start(query, confirmed=message.confirm, may_compile=message.confirm)
+            subscription.may_compile = subscription.may_compile or message.confirm
+        except (QueryError, RefusedError, LookupError) as error:
             self._outbox.refuse(peer, request, error)
             return
         client.streams.add(subscription.id)
@@ -117,24 +118,34 @@ class ClientSubscriptions:
             subscription.end_group()
         self._outbox.reply(peer, request, subscription.id)
 
-    def check_price(self, query: Query, *, confirm: bool) -> None:
-        """Refuse a query whose event, or whose groups' event, has a price that the client has not confirmed.
+    def check_price(self, query: Query, client: Client, *, confirm: bool) -> None:
+        """Refuse a query that has a price, unless a controller confirmed it.
+
+        The price is that of its event and of the event that delimits its groups.
 
         Raises:
-            UnconfirmedError: `confirm` is not set.
+            RefusedError: A viewer set `confirm`.
+            UnconfirmedError: The query has a price, and `confirm` is not set.
         """
+        if confirm and not client.may_command:
+            raise RefusedError("Expected a controller's key to accept a cost with confirm=True; this is a viewer's key")
+        if confirm or query.key in self._by_key:
+            return
         sources = self._telemetry.subscriptions.sources
         windows = (stage.window for stage in query.stages if isinstance(stage, Reduce))
         for event in (query.event, *(window.event for window in windows if isinstance(window, Per))):
-            if event in sources and sources[event].price and not (confirm or query.key in self._by_key):
-                raise UnconfirmedError(f"{sources[event].price} Ask again with confirm=True to go on")
+            price = sources[event].price_of(query) if event in sources else ""
+            if price:
+                how = "Ask again with confirm=True" if client.may_command else "Only a controller's key can confirm it"
+                raise UnconfirmedError(f"{price} {how} to go on")
 
-    def start(self, query: Query, *, confirmed: bool = False) -> Subscription:
+    def start(self, query: Query, *, confirmed: bool = False, may_compile: bool = False) -> Subscription:
         """Start to evaluate a query that has no subscription yet.
 
         Args:
             query: The query.
             confirmed: Whether a controller accepts that it takes more of an event than queries may.
+            may_compile: Whether the program or a controller accepts that compiled programs are compiled again for it.
 
         Raises:
             QueryError: The query calls a function that does not exist.
@@ -147,6 +158,7 @@ class ClientSubscriptions:
             defer=self._telemetry.deferred.defer, limits=self._limits,
             aside=self._telemetry.aside,
         )  # fmt: skip
+        subscription.may_compile = may_compile
         self._by_key[query.key] = subscription
         self._peers[subscription.id] = {}
         self._telemetry.open(subscription)

@@ -25,6 +25,7 @@ from .run_figures import RunFigures
 from .wiring import RunSettings, Wiring
 
 if TYPE_CHECKING:
+    from sightglass.figures.render_job import OnFull
     from sightglass.figures.sinks import RunSink
 
 Mode = Literal["live", "disabled"]
@@ -113,22 +114,34 @@ class Run:
                 data = encode_figures(data)
             self._events.log(data, step, steps)
 
-    def figure(self, name: str, fn: Callable[..., Any], /, *arrays: object, step: float | None = None) -> None:
-        """Draw a figure in a separate process and log it. Failures are reported as warnings.
+    def figure(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        /,
+        *arrays: object,
+        step: float | None = None,
+        on_full: OnFull = "replace",
+    ) -> None:
+        """Draw a figure in a separate process and log it; never wait for others. Failures are reported as warnings.
 
         Args:
             name: The figure's name.
             fn: Called with the arrays in the other process; returns a Matplotlib figure, or several by name.
             *arrays: The data; they are copied.
             step: The step; by default a counter of this name's figures.
+            on_full: What to do when too many wait: "replace" the waiting one of the same name, "drop_oldest",
+                "drop_new", or "block" for at most a minute. What is dropped is counted and warned of.
 
         Raises:
             TypeError: `name` is not a string, `fn` is not callable, or `step` is not a number.
+            ValueError: UTF-8 cannot encode `name`, or `step` is beyond 64 bits.
+            UnknownNameError: `on_full` is unknown.
         """
         if not isinstance(name, str) or not name:
             raise TypeError(f"Expected the name of a figure as text, got {name!r}")
         if not self.ended:
-            self._figures.plot(name, fn, *arrays, step=step)
+            self._figures.plot(name, fn, *arrays, step=step, on_full=on_full)
 
     def end_group(self, event: str) -> None:
         """Close the groups of an event here: reducers without a named window emit their records."""

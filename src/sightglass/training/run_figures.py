@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sightglass.figures.plotter import Plotter
+    from sightglass.figures.render_job import OnFull
     from sightglass.figures.sinks import RunSink
 
 
@@ -32,6 +35,7 @@ class RunFigures:
         self._sink: RunSink | None = None
         self._plotter: Plotter | None = None
         self._steps: dict[str, int] = {}
+        self._told = False
 
     @property
     def sink(self) -> RunSink:
@@ -42,20 +46,30 @@ class RunFigures:
             self._sink = RunSink(self._log, ended=self._ended, folder=self._folder, name=self._name)
         return self._sink
 
-    def plot(self, name: str, fn: Callable[..., Any], *arrays: object, step: float | None) -> None:
+    def plot(self, name: str, fn: Callable[..., Any], *arrays: object, step: float | None, on_full: OnFull) -> None:
         """Draw a figure and log it; the default step counts the figures of a name."""
-        if step is None:
-            step = self._steps.get(name, 0)
-            self._steps[name] = int(step) + 1
         if self._plotter is None:
             from sightglass.figures.plotter import Plotter
 
             self._plotter = Plotter.of_run(self.sink)
-        self._plotter.plot(fn, *arrays, step=step, name=name)
+        at = self._steps.get(name, 0) if step is None else step
+        self._plotter.plot(fn, *arrays, step=at, name=name, on_full=on_full)
+        if step is None:
+            self._steps[name] = int(at) + 1
+        if not self._told and self._plotter.statistics().n_dropped:
+            self._told = True
+            self._warn("figures come faster than they are drawn, so older ones make room; on_full='block' waits")
 
     def close(self) -> None:
-        """Wait for the figures that are being drawn."""
+        """Wait for the figures that are being drawn, as long as some are finished."""
         if self._sink is not None:
             self._sink.drain()
         if self._plotter is not None:
             self._plotter.close()
+            counts = self._plotter.statistics()
+            if counts.n_dropped:
+                self._warn(f"{counts.n_dropped:,} of {counts.n_submitted:,} figures were dropped for lack of room")
+
+    def _warn(self, what: str) -> None:
+        with contextlib.suppress(Warning):  # where warnings are errors, the training continues all the same
+            warnings.warn(f"Run {self._name!r}: {what}", RuntimeWarning, stacklevel=4)

@@ -69,6 +69,7 @@ class Subscription:
         cost: What its evaluations cost, from samples; `total_spent_s` is what they took until the last review.
         suspended: Whether it is not evaluated any more; `last_error` has the reason.
         confirmed: Whether a controller accepts that it takes more of an event than queries may.
+        may_compile: Whether the program or a controller accepts that compiled programs are compiled again for it.
         limit_s: The seconds that all queries may take of an event; `None` until the time between events is known.
         n_waited: How many events in a row it was skipped because others had taken the time.
     """
@@ -76,9 +77,9 @@ class Subscription:
     __slots__ = (
         "_aside", "_backlog_bytes", "_clock", "_defer", "_evaluation", "_every", "_full", "_has_tail", "_heavy",
         "_in_gap", "_limits", "_n_deferred", "_only", "_place", "backlog", "confirmed", "cost", "deferred", "event",
-        "id", "last_error", "limit_s", "n_dropped", "n_errors", "n_in_row", "n_rows", "n_seen", "n_skipped",
-        "n_waited", "query", "recorded", "rows", "share", "stride", "suspended", "total_spent_s", "unsent_bytes",
-        "windows", "within",
+        "id", "last_error", "limit_s", "may_compile", "n_dropped", "n_errors", "n_in_row", "n_rows", "n_seen",
+        "n_skipped", "n_waited", "query", "recorded", "rows", "share", "stride", "suspended", "total_spent_s",
+        "unsent_bytes", "windows", "within",
     )  # fmt: skip
 
     def __init__(
@@ -107,7 +108,7 @@ class Subscription:
         self.n_seen = self.n_skipped = self.n_dropped = self.n_errors = self.n_in_row = 0
         self.last_error: SightglassError | None = None
         self.suspended = False
-        self.recorded = False
+        self.recorded = self.may_compile = False
         self.within = ""
         self._limits = limits or Limits()
         self.confirmed = evaluation.meter.limit_s == math.inf
@@ -190,9 +191,11 @@ class Subscription:
 
     @property
     def price_s(self) -> float:
-        """The seconds of the training thread that an event takes by its price; 0 if it is cheap."""
+        """The seconds of the training thread that an event takes: the larger of its price and what it took."""
+        if self._aside is not None:
+            return self._aside.copy_s
         price = self._evaluation.meter.price
-        return self._aside.copy_s if self._aside is not None else 0.0 if price is None else price.seconds
+        return max(0.0 if price is None else price.seconds, self.cost.cost_s)
 
     @property
     def first(self) -> bool:
@@ -382,6 +385,7 @@ class Subscription:
         for name in ("deferred", "stride", "n_rows", "n_seen", "n_skipped", "n_dropped", "n_errors", "_only"):
             setattr(other, name, getattr(self, name))
         other.rows = self.rows.copy()
+        other.may_compile = self.may_compile
         if self.deferred:  # events on their way to the tail belong to both
             n_rows = self.n_rows
 

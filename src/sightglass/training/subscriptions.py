@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, Protocol
 
 from sightglass.core.guarded import FAILURES, class_name, text
 from sightglass.core.values import type_name
+from sightglass.query.query import Query
 from sightglass.query.stages import Per
 
 from .subscription import Subscription
@@ -55,6 +56,9 @@ class Provider(Protocol):
     def describe(self) -> Mapping[str, ObservableFacts]:
         """Return the description of the observables that it adds."""
 
+    def price(self, query: Query) -> str:
+        """Return what a query costs the run beyond its evaluation; empty if nothing. Called by the `io` thread."""
+
 
 class EventSource:
     """One event of the run.
@@ -73,7 +77,7 @@ class EventSource:
         snapshot: The copy of an event that was observed with `snapshot=True`.
         n_lost: How many values, or parts of them, could not be copied for snapshots.
         note: A remark for clients.
-        price: What a subscription costs the run beyond the query; empty if nothing.
+        price: What a subscription costs the run beyond the query; empty if nothing. `price_of` asks providers, too.
         turns: The limit of what its queries may take, and their order.
     """
 
@@ -113,6 +117,11 @@ class EventSource:
     def n_counted(self) -> int:
         """The value of the counter, read from its repr: the only way that does not advance it."""
         return int(repr(self._counter)[len("count(") : -1])
+
+    def price_of(self, query: Query) -> str:
+        """Return what a query of this event costs the run beyond its evaluation; empty if nothing."""
+        prices = (self.price, *(provider.price(query) for provider in self.providers))
+        return " ".join(price for price in prices if price)
 
     def describe(self, observables: Mapping[str, Any]) -> None:
         """Note names, types and examples; no value is retained."""

@@ -71,7 +71,8 @@ class Turns:
         for subscription in sorted(subscriptions, key=_turn):
             if subscription.suspended:
                 continue
-            if left_s < subscription.price_s <= (limit_s or math.inf) and not subscription.first:
+            fits = 0 < left_s >= subscription.price_s or (left_s > 0 and subscription.price_s > (limit_s or math.inf))
+            if not (fits or subscription.first):
                 subscription.n_waited += 1
                 skip(subscription)
                 continue

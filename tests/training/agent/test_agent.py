@@ -377,6 +377,22 @@ def test_viewers_may_not_command(agent_bench):
     assert refused(d.command(A, "stop", may_command=False)) == ("RefusedError", reason)
 
 
+def test_viewers_may_not_confirm_a_price(agent_bench):
+    d = agent_bench()
+    d.observe("batch", loss=1.0)
+    d.telemetry.subscriptions.sources["batch"].price = "It stops the run."
+    d.hello(A, may_command=False)
+    d.hello(B)
+    ask, confirm = (messages.Open(request=1, query="batch.loss", confirm=on) for on in (False, True))
+    text = "It stops the run. Only a controller's key can confirm it to go on"
+    assert refused(d.say(A, ask, may_command=False)) == ("UnconfirmedError", text)
+    reason = "Expected a controller's key to accept a cost with confirm=True; this is a viewer's key"
+    assert refused(d.say(A, confirm, may_command=False)) == ("RefusedError", reason)
+    assert refused(d.say(B, ask)) == ("UnconfirmedError", "It stops the run. Ask again with confirm=True to go on")
+    assert isinstance(d.say(B, confirm)[0], messages.Opened)
+    assert isinstance(d.say(A, ask, may_command=False)[0], messages.Opened)  # it is open already, and costs no more
+
+
 def test_commands_are_refused_with_the_reason_of_the_process(agent_bench):
     d = agent_bench(refuse_commands="Commands are refused here")
     d.hello(A)

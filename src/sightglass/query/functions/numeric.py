@@ -78,7 +78,7 @@ def _floating(x: Value) -> Value:
 
 
 def _single(x: Value) -> Value:
-    """Convert half precision to single."""
+    """Convert half precision to single, whose sums of squares do not overflow."""
     if getattr(x.dtype, "num", None) in FULL:
         return x
     half = "float16" in str(x.dtype) or (array_kind(x) == "numpy" and is_extended(x.dtype))
@@ -161,6 +161,8 @@ def _together(name: str, *values: Value) -> Value:
 
 
 def _statistic(name: str, doc: str, of_numpy: Callable[..., Any], *, floating: bool = False) -> None:
+    of_two_passes = name in ("std", "var")
+
     def call(x: Value, axis: Axis = None) -> Value:
         if is_numpy(x) and x.size:
             return of_numpy(x, axis=axis)
@@ -172,12 +174,13 @@ def _statistic(name: str, doc: str, of_numpy: Callable[..., Any], *, floating: b
             x = _floating(x)
         if xp is np and is_extended(x.dtype):  # NumPy would sum them in their own few digits
             x = x.astype(np.float32)
+        elif of_two_passes:
+            x = _single(x)
         if floating and not math.prod(x.shape):
             return xp.sum(x, axis=axis) * math.nan  # as the libraries return, without their warning
         return getattr(xp, name)(x, axis=axis)
 
     call.__doc__ = doc
-    of_two_passes = name in ("std", "var")
     cost = OperationCost(
         ns=1.2 if of_two_passes else ARITHMETIC_NS, result="reduce", copies=1.0 if of_two_passes else 0.0
     )

@@ -1,0 +1,208 @@
+"""The queries that read a watched module: what each needs, and the hooks for it.
+
+Rule 1: A query that cannot be answered ends alone; the others are not touched.
+Rule 2: What has a price is done for queries that confirmed it, and for no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from sightglass.core.errors import RefusedError, SightglassError, UnconfirmedError, UnknownNameError
+from sightglass.core.guarded import FAILURES, message
+from sightglass.query.query import Query
+from sightglass.training.subscription import Subscription
+
+from .calls import ACTIVATION_GRADS, IS_KNOWN, OF_MODULES
+from .capture import Work, by_place
+from .compiled import Compiled, n_compiled
+from .hooks import Hooks, Place
+from .observables import called_modules, leaf_modules
+from .optimizer_steps import UPDATES
+from .precompute import PrecomputedPart
+
+RECOMPILED: Final = (
+    "Activations are not available: the module is compiled and would have to be compiled again, "
+    "which watch(…, recompile=False) forbids"
+)
+BACKWARD: Final = (
+    "Gradients of activations are not available: the module is compiled, and its backward pass runs no hooks. "
+    "Query gradients of parameters, or run the module without torch.compile"
+)
+SILENT: Final = "Activations are not available: the module is not called"
+UNKNOWN: Final = "Activations are not available: PyTorch {version} calls modules in a way that is not known here"
+SCRIPTED: Final = "Module {name!r} is not available: it runs inside a TorchScript module, which calls no hooks"
+PATIENCE: Final = 2
+"""The number of events without a call from Python after which a module is taken to run in compiled programs. At the
+first one, hooks may have been set after the call."""
+
+Split = Callable[[Query], tuple[Query, tuple[PrecomputedPart, ...]]]
+"""Takes the parts that are computed before the event out of a query."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A split query: its parts, and the query that is evaluated at the event."""
+
+    query: Query
+    parts: tuple[tuple[PrecomputedPart, Callable[..., Any]], ...]
+    is_new: bool
+
+
+class ModuleQueries:
+    """The queries about one module, and its hooks.
+
+    Attributes:
+        hooks: The hooks.
+        works: The parts that are computed before the event.
+        by_place: The same by the tensors that they are computed on.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        hooks: Hooks,
+        *,
+        prepare: Callable[[Subscription], Prepared],
+        refuse: Callable[[Iterable[Subscription], SightglassError], None],
+        recompile: bool,
+    ) -> None:
+        self.hooks = hooks
+        self.works: list[Work] = []
+        self.by_place: dict[Place, list[Work]] = {}
+        self._module = module
+        self._compiled = hooks.compiled
+        self._prepare = prepare
+        self._refuse = refuse
+        self._recompile = recompile
+        self._prepared: dict[str, Prepared] = {}
+        self._split: set[int] = set()
+        self._n_silent = 0
+
+    def use(self, subscriptions: Iterable[Subscription]) -> None:
+        """Answer these subscriptions from now on, and no others; refuse those that cannot be answered."""
+        if not self.works:
+            self._compiled.changed()
+        by_key: dict[str, list[Subscription]] = {}
+        prepared: dict[str, Prepared] = {}
+        copied: set[str] = set()
+        for subscription in subscriptions:
+            key = subscription.query.key
+            try:
+                ready = prepared[key] = self._prepared.get(key) or self._prepare(subscription)
+                self._check(subscription, ready, copied)
+                if ready.parts and subscription.id not in self._split:
+                    subscription.look(ready.query, is_new=ready.is_new)
+                    self._split.add(subscription.id)
+            except SightglassError as error:
+                self._refuse([subscription], error)
+            except FAILURES as error:
+                self._refuse([subscription], _cannot(error))
+            else:
+                by_key.setdefault(key, []).append(subscription)
+        self._prepared = prepared
+        self._split &= {subscription.id for several in by_key.values() for subscription in several}
+        self._set_works(by_key)
+        self._set_hooks()
+
+    def remove(self) -> None:
+        """Remove all hooks, and forget the queries."""
+        self.hooks.remove()
+        self.works, self.by_place, self._prepared, self._split = [], {}, {}, set()
+
+    def find_compiled(self) -> bool:
+        """Find out whether what queries wait for runs inside compiled programs; call this at each event.
+
+        Returns:
+            Whether the hooks have to be renewed.
+        """
+        if self._compiled.changed():  # begin again: modules may be called in another way from now on
+            self._n_silent = 0
+            for work in self.works:
+                work.reached = False
+            return False
+        waiting = [work for work in self.works if work.part.kind in OF_MODULES and not work.reached]
+        if not waiting or not n_compiled():
+            self._n_silent = 0
+            return False
+        if not self.hooks.looks_for_calls:
+            return True
+        self._n_silent += self._compiled.hides()
+        if self._n_silent < PATIENCE:
+            return False
+        self._n_silent = 0
+        if self._compiled.is_found:
+            self._refuse({each for work in waiting for each in work.subscriptions}, RefusedError(SILENT))
+        self._compiled.is_found = True
+        return True
+
+    def _set_works(self, by_key: Mapping[str, list[Subscription]]) -> None:
+        old = {work.part.key: work for work in self.works}
+        works: dict[str, Work] = {}
+        for key, several in by_key.items():
+            for part, compute in self._prepared[key].parts:
+                names = self.hooks.known(part.kind)[0] if part.name is None else [part.name]
+                before = works[part.key].subscriptions if part.key in works else ()
+                work = works[part.key] = old.get(part.key) or Work(part, compute, (), ())
+                work.subscriptions, work.names = (*before, *several), tuple(names)
+        self.works, self.by_place = [*works.values()], by_place(works.values())
+
+    def _set_hooks(self) -> None:
+        """Set the hooks; refuse the queries whose tensors cannot be read."""
+        failed = self.hooks.use(self.by_place)
+        for work in self.works:
+            errors = [failed[place] for name in work.names if (place := (work.part.kind, name)) in failed]
+            if errors and len(errors) == len(work.names):
+                self._refuse(work.subscriptions, _cannot(errors[0]))
+
+    def _check(self, subscription: Subscription, prepared: Prepared, copied: set[str]) -> None:
+        """Refuse a query whose tensors cannot be read.
+
+        Raises:
+            SightglassError: The query is refused; the message says why.
+        """
+        for part, _ in prepared.parts:
+            if part.kind == UPDATES:
+                self.hooks.steps.check(part, copied)
+            known = self.hooks.known(part.kind)[1]
+            if part.name is not None and part.name not in known:
+                what = "module" if part.kind in OF_MODULES else "parameter"
+                raise UnknownNameError(what, part.name, filter(None, known))
+            if part.kind in OF_MODULES:
+                check_module(part, self._module, self._compiled, self._recompile, confirmed=subscription.may_compile)
+
+
+def part_names(part: PrecomputedPart, module: torch.nn.Module) -> list[str]:
+    """Return the names of the modules that a part of a query reads."""
+    return leaf_modules(module) if part.name is None else [part.name]
+
+
+def check_module(
+    part: PrecomputedPart, module: torch.nn.Module, compiled: Compiled, recompile: bool, *, confirmed: bool
+) -> None:
+    """Refuse a part of a query about what modules return, if it cannot be computed, or has a price.
+
+    Raises:
+        UnconfirmedError: It has a price, and `confirmed` is not set.
+        RefusedError: It cannot be computed.
+    """
+    if not IS_KNOWN:
+        raise RefusedError(UNKNOWN.format(version=torch.__version__))
+    names = part_names(part, module)
+    if part.name is not None and part.name not in called_modules(module):
+        raise RefusedError(SCRIPTED.format(name=part.name))
+    if part.kind == ACTIVATION_GRADS and compiled.inside(names):
+        raise RefusedError(BACKWARD)
+    price = compiled.price(names)
+    if price and not recompile:
+        raise RefusedError(RECOMPILED)
+    if price and not confirmed:
+        raise UnconfirmedError(f"{price} Ask again with a controller's key and confirm=True to go on")
+
+
+def _cannot(error: BaseException) -> RefusedError:
+    return RefusedError(f"Cannot watch the module: {message(error)}")

@@ -1,0 +1,144 @@
+"""The price is known before a query is evaluated, and the limit holds while it is."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.profiles import examples
+from tests.query.lambdas import lambda_of
+
+from sightglass.core.errors import PriceError
+from sightglass.query.blocks import BLOCK
+from sightglass.query.costs import CostModel
+from sightglass.query.functions import FUNCTIONS
+from sightglass.query.meter import MAX_BYTES, Meter
+from sightglass.query.parser import parse
+from sightglass.query.pipeline import Evaluation
+from sightglass.query.price import Price, price_of
+from sightglass.query.reads import paths
+
+COST = FUNCTIONS["median"].cost
+LARGE = np.broadcast_to(np.float64(1), (4_000_000,))  # 32 MB in name only
+
+
+def priced(text: str, **observables: Any) -> Price:
+    return price_of(lambda_of(f"lambda b: {text}"), [observables], CostModel())
+
+
+def evaluation(text: str, *, limit_s: float = 0.02, functions: Any = None, **options: Any) -> Evaluation:
+    query = parse(f"on('batch').map(lambda b: {text})", functions=functions or {})
+    return Evaluation(query, functions, meter=Meter(limit_s=limit_s, max_bytes=MAX_BYTES, **options))
+
+
+NASTY = {
+    "sines": f"[{', '.join(['sin(b.x * 1e300).sum()'] * 60)}]",
+    "powers": f"[{', '.join(['(b.x ** 0.37).sum()'] * 60)}]",
+    "tops": f"[{', '.join(f'topk(b.x + {i}, 1)' for i in range(80))}]",
+    "medians": f"[{', '.join(['median(b.x)'] * 100)}]",
+    "histograms": f"[{', '.join(['histogram(b.x, bins=1000000)'] * 4)}]",
+    "nested": "sin(" * 45 + "b.x" + ")" * 45,
+    "sums of quantiles": "+".join(f"b.x.quantile({(i + 1) / 60})" for i in range(45)),
+    "sums of tops": "+".join(f"b.x.topk({100_000 + i}).sum()" for i in range(40)),
+    "outer product": "(b.x[:, None] * b.x).sum()",
+    "stacked": f"[{', '.join(['b.x'] * 60)}].mean(axis=0)",
+    "many bins": f"[{', '.join(['b.x[:10].histogram(1000000)'] * 60)}]",
+}
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_what_costs_too_much_is_refused_before_it_is_evaluated(name: str) -> None:
+    one = evaluation(NASTY[name])
+    with pytest.raises(
+        PriceError, match=r"Expected (at most 20 ms of the run's time|to hold at most \d+ MiB).*Ask for"
+    ) as found:
+        one.per_event({"x": LARGE})
+    assert "stopped after" not in str(found.value)
+
+
+def test_the_refusal_says_what_to_ask_instead() -> None:
+    with pytest.raises(PriceError, match=r"got \d+.*, most of it for sin of 4,000,000 items of float64\.") as found:
+        evaluation("[sin(b.x).sum(), sin(b.x * 2).sum(), sin(b.x * 3).sum()]").per_event({"x": LARGE})
+    assert found.value.seconds > 0.02
+    n = int(str(found.value).rpartition("sample(")[2].partition(")")[0])
+    assert evaluation(f"sin(b.x.ravel().sample({n})).sum()").per_event({"x": np.ones(4_000_000)}).passed
+
+
+@pytest.mark.parametrize("text", ["b.x.sum()", "b.x[:1000].median()", "b.x.shape", "b.x[5]", "b.x.sample(1000).mean()"])
+def test_what_costs_less_is_answered(text: str) -> None:
+    assert evaluation(text, limit_s=10.0).per_event({"x": LARGE}).passed
+
+
+@given(n=st.integers(1, 10_000), text=st.sampled_from(["sin(b.x)", "b.x.median()", "b.x + b.x * 2", "b.x.histogram()"]))
+@settings(max_examples=examples(50))
+def test_the_price_grows_with_the_items(n: int, text: str) -> None:
+    less, more = priced(text, x=np.zeros(n)), priced(text, x=np.zeros(2 * n))
+    assert less.seconds < more.seconds
+    assert less.n_bytes <= more.n_bytes
+
+
+def test_the_price_of_a_mapping_is_that_of_its_items() -> None:
+    one = priced("b.m.map(lambda n, v: v.norm())", m={"a": np.zeros(100_000)})
+    many = priced("b.m.map(lambda n, v: v.norm())", m={str(i): np.zeros(100_000) for i in range(100)})
+    assert many.seconds == pytest.approx(100 * one.seconds, rel=0.05)
+
+
+def test_an_axis_that_is_added_counts() -> None:
+    assert priced("b.x[:, None] - b.x", x=np.zeros(10_000)).n_bytes >= 8 * 10_000**2
+
+
+def test_an_evaluation_stops_within_a_block_of_its_limit() -> None:
+    ticks, model = itertools.count(), CostModel()
+    model.machine = 0.01  # so that it looks cheap before it runs
+    one = evaluation("(b.x * 1.5).sum()", limit_s=0.0205, cpu_s=lambda: next(ticks) / 1_000, model=model)
+    with pytest.raises(PriceError, match=r"stopped after 21 ms in \(b\.x \* 1\.5\)\.sum\(\)"):
+        one.per_event({"x": np.broadcast_to(1.0, (200 * BLOCK,))})
+
+
+def test_a_shape_that_grows_is_priced_again() -> None:
+    one = evaluation("sin(b.x * 2).sum()")
+    assert one.per_event({"x": np.ones(200_000)}).passed
+    with pytest.raises(PriceError):
+        one.per_event({"x": LARGE[:, None] + np.zeros((1, 4))[:, :1]})
+
+
+def test_a_function_of_the_run_is_not_called_before_the_price_is_known() -> None:
+    calls: list[int] = []
+    functions = {"confusion": lambda x: calls.append(1) or 0.0}
+    one = evaluation("[confusion(b.x), median(b.x), median(b.x)]", functions=functions)
+    with pytest.raises(PriceError):
+        one.per_event({"x": LARGE})
+    assert not calls
+    assert evaluation("confusion(b.x)", functions=functions).per_event({"x": LARGE}).passed
+    assert len(calls) == 1
+
+
+def test_an_operation_is_known_once_it_has_run() -> None:
+    model = CostModel()
+    before = model.ns("median", COST, np.dtype("f8"), "float64", 1_000_000)
+    model.learn("median", COST, "float64", 1_000_000, taken_ns=100e6)
+    assert model.ns("median", COST, np.dtype("f8"), "float64", 1_000_000) == pytest.approx(120e6) != before
+    model.learn("median", COST, "float64", 1_000_000, taken_ns=1e6)
+    assert model.ns("median", COST, np.dtype("f8"), "float64", 1_000_000) > 100e6, (
+        "slower counts at once, faster slowly"
+    )
+
+
+def test_the_machine_is_measured() -> None:
+    model, ticks = CostModel(), itertools.count()
+    model.calibrate(lambda: next(ticks) * 1e-3)
+    assert model.calibrated
+    assert model.machine == pytest.approx(1e6 / 65_536 / 0.4, rel=0.01)
+
+
+def test_the_paths_that_a_query_reads() -> None:
+    assert paths(parse("on('batch').map(lambda b: b.grads['w'].norm() + b.loss)")) == [("grads", "w"), ("loss",)]
+    assert paths(parse("on('batch').map(lambda b: b.grads.map(lambda n, g: g.norm()))")) == [("grads",)]
+    assert paths(parse("on('batch').where(lambda b: b.ok).map(lambda b: b.x.T).mean(when=lambda b: b.end)")) == [
+        ("ok",), ("x", "T"), ("end",),
+    ]  # fmt: skip
+    assert paths(parse("on('batch').map(lambda b: (b.m['a'], b.m))")) == [("m",)]

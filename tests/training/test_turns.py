@@ -1,0 +1,140 @@
+"""All queries of an event together take at most its limit; what does not fit waits, or is evaluated aside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sightglass.core.errors import PriceError
+from sightglass.query.costs import MODEL
+from sightglass.training.turns import PATIENCE, Turns
+
+LARGE = np.ones(4_000_000)
+SLOW_S = 0.015
+
+
+class Stream:
+    """What `Turns` knows of a subscription."""
+
+    def __init__(self, price_s: float, *, first: bool = False) -> None:
+        self.price_s = price_s
+        self.first = self.confirmed = first
+        self.suspended = False
+        self.n_waited = self.n_evaluated = self.n_skipped = 0
+        self.allowed: list[tuple[float, float | None]] = []
+
+    def allow(self, left_s: float, *, limit_s: float | None) -> None:
+        self.allowed.append((left_s, limit_s))
+
+
+def take(turns: Turns, clock: Any, *streams: Stream) -> float:
+    """Let an event happen; returns the seconds that its queries took."""
+    began_s = clock.cpu_s
+
+    def post(one: Stream) -> None:
+        one.n_evaluated += 1
+        clock.work(one.price_s)
+
+    def skip(one: Stream) -> None:
+        one.n_skipped += 1
+
+    turns.take(streams, post=post, skip=skip)  # type: ignore[arg-type]
+    clock.pass_(0.05)
+    turns.happened(clock.now_s, streams)  # type: ignore[arg-type]
+    return clock.cpu_s - began_s
+
+
+def test_queries_that_do_not_fit_together_take_turns(clock):
+    turns = Turns(cpu_s=clock.cpu)
+    cheap, streams = Stream(0.001), [Stream(SLOW_S), Stream(SLOW_S)]
+    for _ in range(20 * PATIENCE):
+        assert take(turns, clock, cheap, *streams) <= 0.02
+    assert cheap.n_skipped <= 20
+    assert min(one.n_evaluated for one in streams) >= 15
+    assert all(one.n_evaluated + one.n_skipped == 20 * PATIENCE for one in (cheap, *streams))
+
+
+def test_many_cheap_queries_do_not_starve_an_expensive_one(clock):
+    turns = Turns(cpu_s=clock.cpu)
+    cheap, slow = [Stream(0.001) for _ in range(15)], Stream(SLOW_S)
+    for _ in range(10 * PATIENCE):
+        assert take(turns, clock, *cheap, slow) <= 0.02 + 1e-9
+    assert slow.n_evaluated >= 9
+    assert min(one.n_evaluated for one in cheap) >= 0.9 * 10 * PATIENCE
+
+
+def test_what_is_recorded_or_confirmed_never_waits(clock):
+    turns = Turns(cpu_s=clock.cpu)
+    recorded, other = Stream(0.03, first=True), Stream(0.005)
+    for _ in range(10):
+        take(turns, clock, other, recorded)
+    assert (recorded.n_evaluated, recorded.n_skipped) == (10, 0)
+    assert other.n_evaluated == 10, "a controller raised the limit of the other one only"
+
+
+def test_the_limit_of_slow_events_is_a_tenth_of_the_usual_time_between_them(clock):
+    turns = Turns(cpu_s=clock.cpu)
+    assert turns.limit_s is None
+    for _ in range(9):
+        turns.happened(clock.now_s, ())
+        clock.pass_(1.0)
+    assert turns.limit_s == pytest.approx(0.1)
+    clock.pass_(1_000.0)  # a checkpoint
+    turns.happened(clock.now_s, ())
+    assert turns.limit_s == pytest.approx(0.1)
+    fast = Turns(cpu_s=clock.cpu)
+    for _ in range(9):
+        fast.happened(clock.now_s, ())
+        clock.pass_(0.002)
+    assert fast.limit_s == 0.02
+
+
+@pytest.fixture
+def place(bench):
+    return bench(aside=True)
+
+
+def test_a_query_that_never_fits_is_refused_with_its_price(place, monkeypatch):
+    monkeypatch.setattr(MODEL, "calibrated", True)
+    nasty = place.ask(f"on('batch').map(lambda b: [{', '.join(['sin(b.x * 1e300).sum()'] * 60)}])")
+    other = place.ask("on('batch').map(lambda b: b.step)")
+    for step in range(3):
+        place.clock.pass_(0.01)
+        place.observe("batch", x=LARGE, step=step)
+    assert nasty.suspended
+    assert isinstance(nasty.last_error, PriceError)
+    assert str(nasty.last_error).startswith("Expected at most 20 ms of the run's time for an event, got ")
+    assert "at event 'batch', step" in str(nasty.last_error)
+    assert [row[3] for row in other.take_rows()] == [0, 1, 2]
+
+
+def test_a_query_that_does_not_fit_is_answered_aside(place, monkeypatch):
+    monkeypatch.setattr(MODEL, "calibrated", True)
+    monkeypatch.setattr(MODEL, "machine", 1.0)
+    stream = place.ask("on('batch').map(lambda b: (b.step, b.x.median()))")
+    for step in range(3):
+        x = np.full(400_000, float(step))
+        place.observe("batch", x=x, step=step)
+        x[:] = -1.0  # what the program does next does not show
+        place.telemetry.flush(30.0)
+        place.clock.pass_(0.01)
+    assert [row[3] for row in stream.take_rows()] == [(0, 0.0), (1, 1.0), (2, 2.0)]
+    assert (stream.n_skipped, stream.n_errors) == (0, 0)
+
+
+def test_events_are_skipped_and_counted_while_one_is_evaluated_aside(place, monkeypatch):
+    monkeypatch.setattr(MODEL, "calibrated", True)
+    monkeypatch.setattr(MODEL, "machine", 1.0)
+    count = place.ask("on('batch').map(lambda b: b.x.median()).count(every=10)")
+    x = np.ones(400_000)
+    place.observe("batch", x=x)
+    place.telemetry.aside.take()
+    for _ in range(18):
+        place.observe("batch", x=x)
+    place.telemetry.aside.free()
+    place.observe("batch", x=x)
+    place.telemetry.flush(30.0)
+    assert count.n_skipped >= 17
+    assert [row[3] for row in count.take_rows()] == [1, 1]
