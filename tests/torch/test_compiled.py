@@ -239,6 +239,55 @@ def test_a_program_that_compiles_nothing_is_never_reset(desk, n_resets):
     assert n_resets() == 0
 
 
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.act = nn.Linear(4, 4), nn.ReLU()
+
+    def forward(self, x):
+        return self.act(self.fc(x))
+
+
+class Blocks(nn.Module):
+    """More blocks than PyTorch compiles variants of a program, each compiled in place."""
+
+    def __init__(self, backend):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(10))
+        self.head = nn.Linear(4, 2)
+        for block in self.blocks:
+            block.compile(backend=backend, fullgraph=True)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+@pytest.mark.parametrize("query", ["['blocks.7.fc'].mean()", ".map(lambda n, a: a.mean())"])
+def test_one_program_serves_all_blocks_that_are_compiled_in_place(desk, query):
+    backend = Counting()
+    model = Blocks(backend)
+    sgt.watch(model, desk.run)
+
+    def compiled(n_steps):
+        before = backend.n_graphs
+        for _ in range(n_steps):
+            model(torch.randn(3, 4, requires_grad=True)).sum().backward()
+            desk.run.observe("batch")
+        return backend.n_graphs - before
+
+    assert compiled(2) == 1
+    outside = desk.ask("batch.activations['blocks.7'].mean()")
+    assert compiled(2) == 0
+    answer = desk.ask("batch.activations" + query, confirmed=True)
+    assert compiled(4) == 1
+    assert len(desk.values(answer)) == 3
+    assert len(desk.values(outside)) == 5
+    desk.leave(answer)
+    assert compiled(2) <= 1
+
+
 def test_a_program_that_compiles_later_is_told_the_price_then(desk, n_resets):
     loop = Loop(desk, "function")
     compiled, loop.call = loop.call, loop.model

@@ -19,7 +19,7 @@ import itertools
 import sys
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 import torch
@@ -38,31 +38,36 @@ PRICE: Final = (
 
 _places: dict[int, tuple[weakref.WeakMethod[Any], str]] = {}
 _numbers = itertools.count()
-_calls = torch.zeros(())
 
 
 @torch.library.custom_op(  # type: ignore[untyped-decorator,unused-ignore]
-    "sightglass::look", mutates_args=("calls",), schema="(Tensor value, Tensor(a!) calls, int place) -> ()"
+    "sightglass::look", mutates_args=("place",), schema="(Tensor value, Tensor(a!) place) -> ()"
 )
-def look(value: torch.Tensor, calls: torch.Tensor, place: int) -> None:
-    """Pass a tensor to its watcher. The operator claims to change `calls`, so that the compiler keeps it."""
-    take, name = _places.get(place, (None, ""))
+def look(value: torch.Tensor, place: torch.Tensor) -> None:
+    """Pass a tensor to its watcher. The operator claims to change `place`, so that the compiler keeps it."""
+    take, name = _places.get(int(place), (None, ""))
     method = take and take()
     if method:
         method(ACTIVATIONS, name, value)
 
 
 @look.register_fake  # type: ignore[untyped-decorator,unused-ignore]
-def _(value: torch.Tensor, calls: torch.Tensor, place: int) -> None:
+def _(value: torch.Tensor, place: torch.Tensor) -> None:
     return None
 
 
 class LookHook:
-    """A forward hook that passes on what a module returns, from within a compiled program too."""
+    """A forward hook that passes on what a module returns, from within a compiled program too.
+
+    Attributes:
+        place: The number of the module. It is a tensor, since a compiled program depends on numbers: one program serves
+            all blocks of a kind, and PyTorch gives up after a few that differ.
+    """
 
     def __init__(self, take: Take, name: str) -> None:
-        self.place = next(_numbers)
-        _places[self.place] = weakref.WeakMethod(take), name
+        number = next(_numbers)
+        self.place = torch.tensor(number)
+        _places[number] = weakref.WeakMethod(take), name
         self._name = name
         self._take = untraced(take)
 
@@ -71,7 +76,7 @@ class LookHook:
         if not torch.compiler.is_compiling():
             self._take(ACTIVATIONS, self._name, output)
         elif isinstance(output, torch.Tensor):
-            look(output.detach(), _calls, self.place)
+            look(output.detach(), self.place)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return getattr, (contextlib.nullcontext(), "__exit__")  # a hook that does nothing, and needs no package to load
@@ -127,7 +132,7 @@ class Compiled:
         self._is_root = any(is_compiled(one) or own_call(one) is not None for one in wrappers(given))
         self._module = weakref.ref(module)
         self._take = weakref.WeakMethod(take)
-        self._hooks: dict[str, tuple[torch.nn.Module, Any, int]] = {}
+        self._hooks: dict[str, tuple[torch.nn.Module, Any, torch.Tensor]] = {}
 
     @property
     def n_hooks(self) -> int:
@@ -183,11 +188,11 @@ class Compiled:
         if not names or module is None:
             self.remove()
             return
-        missing = sorted({*names} - self._hooks.keys())
+        named = modules(module)
+        missing = sorted(_alike(names, named, self._around(module)) - self._hooks.keys())
         take = self._take()
         if not missing or take is None:
             return
-        named = modules(module)
         for name in missing:
             hook = LookHook(take, name)
             self._hooks[name] = named[name], named[name].register_forward_hook(hook), hook.place
@@ -201,7 +206,7 @@ class Compiled:
         for module, handle, place in self._hooks.values():
             handle.remove()
             module.__dict__.pop(REDUCE, None)
-            _places.pop(place, None)
+            _places.pop(int(place), None)
         self._hooks.clear()
 
     def _around(self, module: torch.nn.Module) -> set[str]:
@@ -209,6 +214,18 @@ class Compiled:
         named = module.named_modules(remove_duplicate=False)
         found = {plain(name) for name, one in named if is_compiled(one) or own_call(one) is not None}
         return found | {""} if self._is_root else found
+
+
+def _alike(names: Collection[str], named: Mapping[str, torch.nn.Module], around: Collection[str]) -> set[str]:
+    """Add the same places inside other compiled modules of a class: one program serves them all."""
+    found = {*names}
+    for outer in around:
+        alike = [other for other in around if type(named[other]) is type(named[outer])]
+        for name in names:
+            if is_inside(name, outer):
+                rest = name.removeprefix(f"{outer}.")
+                found |= {f"{other}.{rest}".removeprefix(".") for other in alike} & named.keys()
+    return found
 
 
 def _is_traced_whole(module: torch.nn.Module) -> bool:
