@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
 from sightglass.torch.capture import CapturedObservables, Work
+from sightglass.torch.part_meter import PartMeter
 from sightglass.torch.precompute import Offers, gives_new, split
 
 pytestmark = pytest.mark.smoke
@@ -46,7 +47,8 @@ def ahead(text, offers=OFFERS, tensors=TENSORS, settled=SETTLED):
     brought = CapturedObservables({"loss": 3.0, **settled})
     for part in parts:
         names = tuple(tensors[part.kind]) if part.name is None else (part.name,)
-        work = Work(part, part.compiled({}, "batch"), (), names)
+        meter = PartMeter()
+        work = Work(part, part.compiled({}, "batch", meter), meter, (), names)
         for name in names:
             work.compute = lambda *args, work=work, compute=work.compute: compute(*args)
             work.found[name] = work.compute(settled, name, tensors[part.kind][name])

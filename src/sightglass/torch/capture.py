@@ -14,13 +14,14 @@ from typing import Any
 import torch
 
 from sightglass.core.copies import snapshot
-from sightglass.core.errors import AbsentError, EvaluationError
+from sightglass.core.errors import AbsentError, EvaluationError, PriceError
 from sightglass.core.guarded import FAILURES, message, rebuild
 from sightglass.core.values import Value
 from sightglass.query.limits import Total
 from sightglass.training.subscription import Subscription
 
 from .observables import local
+from .part_meter import PartMeter
 from .precompute import IN_PLACE, PrecomputedPart
 
 Place = tuple[str, str]
@@ -34,23 +35,27 @@ class Work:
     Attributes:
         part: The part.
         compute: The part as a function of the observables, the tensor's name and the tensor.
+        meter: What it may take of an event.
         subscriptions: The subscriptions that need it.
         names: The names of its tensors, in their order.
         found: The results, by the tensor's name.
         total: The size of the results.
         error: The error that stopped it, or `None`.
         skipped: Whether it is skipped until the next event.
+        waits: Whether it is skipped because others take the time of the event.
         reached: Whether one of its tensors was ever seen.
     """
 
     part: PrecomputedPart
     compute: Callable[..., Any]
+    meter: PartMeter
     subscriptions: tuple[Subscription, ...]
     names: tuple[str, ...]
     found: dict[str, Any] = field(default_factory=dict)
     total: Total = field(default_factory=Total)
     error: Exception | None = None
     skipped: bool = False
+    waits: bool = False
     reached: bool = False
 
     def take(self, observables: Mapping[str, Any], name: str, value: object) -> None:
@@ -58,13 +63,18 @@ class Work:
         if isinstance(value, Exception):
             self.error = value
             return
+        if value is None or self.error is not None:
+            return
         if self.part.name is None and not isinstance(value, torch.Tensor):
             return  # a part for each tensor; name a module that returns several
         try:
+            self.meter.check(self.part.kind)
             result = self.compute(observables, name, value)
             if self.part.copies:
+                n_bytes = self.total.n_bytes
                 self.total.add(result)
                 self.total.check()
+                self.meter.copies(self.total.n_bytes - n_bytes)
                 result = snapshot(result)
             self.found[name] = result
         except FAILURES as error:
@@ -78,6 +88,9 @@ class Work:
         """
         found, error = self.found, self.error
         self.found, self.total, self.error = {}, Total(), None
+        self.meter.restart()
+        if self.waits:
+            return PriceError("Other queries took the time of this event", seconds=self.meter.cost_s)
         if error is not None:
             return error
         if not found:

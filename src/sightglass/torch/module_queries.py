@@ -6,6 +6,7 @@ Rule 2: What has a price is done for queries that confirmed it, and for no other
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,6 +24,7 @@ from .compiled import Compiled, n_compiled
 from .hooks import Hooks, Place
 from .observables import called_modules, leaf_modules
 from .optimizer_steps import UPDATES
+from .part_meter import PartMeter, fitting
 from .precompute import PrecomputedPart
 
 RECOMPILED: Final = (
@@ -49,7 +51,7 @@ class Prepared:
     """A split query: its parts, and the query that is evaluated at the event."""
 
     query: Query
-    parts: tuple[tuple[PrecomputedPart, Callable[..., Any]], ...]
+    parts: tuple[tuple[PrecomputedPart, Callable[..., Any], PartMeter], ...]
     is_new: bool
 
 
@@ -140,14 +142,27 @@ class ModuleQueries:
         self._compiled.is_found = True
         return True
 
+    def choose(self, index: int, limit_s: float) -> None:
+        """Choose the parts that are computed for the event of this number; together they may take `limit_s`."""
+        due: list[Work] = []
+        for work in self.works:
+            several = work.subscriptions
+            work.waits = False
+            work.skipped = all(one.stride > 1 and index % one.stride for one in several)
+            work.meter.limit_s = math.inf if any(one.confirmed for one in several) else limit_s
+            if not work.skipped:
+                due.append(work)
+        for work, fits in zip(due, fitting([work.meter for work in due], limit_s), strict=True):
+            work.skipped = work.waits = not (fits or any(one.first for one in work.subscriptions))
+
     def _set_works(self, by_key: Mapping[str, list[Subscription]]) -> None:
         old = {work.part.key: work for work in self.works}
         works: dict[str, Work] = {}
         for key, several in by_key.items():
-            for part, compute in self._prepared[key].parts:
+            for part, compute, meter in self._prepared[key].parts:
                 names = self.hooks.known(part.kind)[0] if part.name is None else [part.name]
                 before = works[part.key].subscriptions if part.key in works else ()
-                work = works[part.key] = old.get(part.key) or Work(part, compute, (), ())
+                work = works[part.key] = old.get(part.key) or Work(part, compute, meter, (), ())
                 work.subscriptions, work.names = (*before, *several), tuple(names)
         self.works, self.by_place = [*works.values()], by_place(works.values())
 
@@ -165,7 +180,7 @@ class ModuleQueries:
         Raises:
             SightglassError: The query is refused; the message says why.
         """
-        for part, _ in prepared.parts:
+        for part, _, _ in prepared.parts:
             if part.kind == UPDATES:
                 self.hooks.steps.check(part, copied)
             known = self.hooks.known(part.kind)[1]

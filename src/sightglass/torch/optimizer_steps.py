@@ -113,8 +113,7 @@ class OptimizerSteps:
         if torch.compiler.is_compiling():
             return
         self._before = {}  # those of a step that failed
-        for parameter, names in self._due_of(optimizer, UPDATES):
-            self._before[parameter] = names, _copied(parameter)
+        self._take_all(UPDATES, self._copies(optimizer))
 
     def _made_step(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         if torch.compiler.is_compiling():
@@ -123,6 +122,13 @@ class OptimizerSteps:
         self._take_all(GRADS, ((name, p.grad) for p, names in grads if p.grad is not None for name in names))
         self._take_all(UPDATES, self._changes())
         self._before = {}
+
+    def _copies(self, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, None]]:
+        """Copy parameters; the time is charged to the queries of the names that it yields."""
+        for parameter, names in self._due_of(optimizer, UPDATES):
+            self._before[parameter] = names, _copied(parameter)
+            for name in names:
+                yield name, None
 
     def _changes(self) -> Iterator[tuple[str, Any]]:
         while self._before:

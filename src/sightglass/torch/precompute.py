@@ -20,6 +20,7 @@ from typing import Any, Final
 from sightglass.query import expressions as e
 from sightglass.query.evaluator import evaluator
 from sightglass.query.expressions import canonical
+from sightglass.query.meter import Meter
 from sightglass.query.pipeline import makes_new
 from sightglass.query.query import Query
 from sightglass.query.stages import Map, Reduce, Stage, When, Where
@@ -47,9 +48,9 @@ class PrecomputedPart:
     tree: e.Lambda
     copies: bool
 
-    def compiled(self, functions: Mapping[str, Callable[..., Any]], event: str) -> Callable[..., Any]:
+    def compiled(self, functions: Mapping[str, Callable[..., Any]], event: str, meter: Meter) -> Callable[..., Any]:
         """Return the expression as a function of the observables, the tensor's name and the tensor."""
-        return evaluator(self.tree, functions=functions, event=event)
+        return evaluator(self.tree, functions=functions, event=event, meter=meter, begins=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

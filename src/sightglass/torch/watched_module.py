@@ -44,6 +44,7 @@ from .observables import (
 )
 from .optimizer_controls import Bounds, controls
 from .optimizer_steps import GRADS, UPDATES
+from .part_meter import PartMeter
 from .precompute import Offers, PrecomputedPart, gives_new, split
 
 NO_PLAN: Final = VariantPlan()
@@ -217,9 +218,7 @@ class Watched:
             self._telemetry.subscriptions.refresh()
         for work in self._queries.works:
             captured.parts[work.part.key] = work.hand_over()
-            work.skipped = all(
-                subscription.stride > 1 and (index + 1) % subscription.stride for subscription in work.subscriptions
-            )
+        self._queries.choose(index + 1, self._source.turns.allowed_s)
         return captured
 
     def take(self, kind: str, name: str, value: object) -> None:
@@ -242,9 +241,11 @@ class Watched:
                 works = [work for work in works if not work.skipped]
                 plain = readable(value) if works else None
                 for work in works:
+                    work.meter.resume(cpu_s)
                     work.take(self._observables, name, plain)
                     began_cpu_s, began_s = cpu_s, now_s
                     cpu_s, now_s = clock.cpu(), clock.monotonic()
+                    work.meter.pause(cpu_s)
                     for subscription in work.subscriptions:
                         part = len(work.subscriptions)
                         subscription.cost.ahead((cpu_s - began_cpu_s) / part, (now_s - began_s) / part)
@@ -307,7 +308,8 @@ class Watched:
             if isinstance(other, Watched):
                 rest, parts = split(rest, other._offers)
                 mine = parts if other is self else mine
-        ready = tuple((part, part.compiled(subscription.functions, self.event)) for part in mine)
+        functions = subscription.functions
+        ready = tuple((part, part.compiled(functions, self.event, meter := PartMeter()), meter) for part in mine)
         return Prepared(query=rest, parts=ready, is_new=gives_new(subscription.query, rest))
 
     def _refuse(self, subscriptions: Iterable[Subscription], error: SightglassError) -> None:

@@ -43,6 +43,11 @@ class Turns:
         """The seconds that queries may take of an event; `None` until the time between these events is known."""
         return None if self._usual_s is None else max(self._max_event_s, PART_OF_EVENT * self._usual_s)
 
+    @property
+    def allowed_s(self) -> float:
+        """The seconds that queries may take of an event, as far as known."""
+        return self.limit_s or self._max_event_s
+
     def happened(self, now_s: float, subscriptions: Iterable[Subscription]) -> None:
         """Note that the event happened; what happens within a millisecond of it need not be noted."""
         if self._seen_s >= 0:
@@ -51,7 +56,7 @@ class Turns:
             if self._usual_s is None or max(interval_s, self._usual_s) * PART_OF_EVENT > self._max_event_s:
                 self._usual_s = statistics.median(self._intervals_s)
         self._seen_s = now_s
-        limit_s = self.limit_s or self._max_event_s
+        limit_s = self.allowed_s
         crowded = sum(subscription.price_s for subscription in subscriptions) > limit_s / 2
         if not crowded:
             for subscription in subscriptions:
@@ -66,8 +71,7 @@ class Turns:
         skip: Callable[[Subscription], object],
     ) -> None:
         """Call `post` for the queries that fit into the event together, and `skip` for the others."""
-        limit_s = self.limit_s
-        left_s = limit_s or self._max_event_s
+        limit_s, left_s = self.limit_s, self.allowed_s
         for subscription in sorted(subscriptions, key=_turn):
             if subscription.suspended:
                 continue

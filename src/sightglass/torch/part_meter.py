@@ -1,0 +1,65 @@
+"""What the parts of queries may take of an event: each at most the limit, and all of them together, by turns.
+
+A part is computed tensor by tensor, while the program works in between. So its clock runs only while it is computed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Final
+
+from sightglass.query.meter import MAX_BYTES, Meter
+from sightglass.training.turns import PATIENCE
+
+NEVER: Final = math.inf
+
+
+class PartMeter(Meter):
+    """The limit of one part between two events.
+
+    Attributes:
+        spent_s: The seconds of the program's threads that it took since the last event.
+        cost_s: The same before the last event for which it was computed.
+        n_waited: How many events in a row it was not computed because others took the time.
+    """
+
+    __slots__ = ("_resumed_s", "cost_s", "n_waited", "spent_s")
+
+    def __init__(self) -> None:
+        super().__init__(max_bytes=MAX_BYTES, cpu_s=self._elapsed_s)
+        self.spent_s = self.cost_s = 0.0
+        self.n_waited = 0
+        self._resumed_s = NEVER
+
+    def _elapsed_s(self) -> float:
+        return self.spent_s + max(0.0, time.thread_time() - self._resumed_s)
+
+    def resume(self, cpu_s: float) -> None:
+        """Count the work of this thread, which has run for `cpu_s`."""
+        self._resumed_s = cpu_s
+
+    def pause(self, cpu_s: float) -> None:
+        """Stop to count."""
+        self.spent_s += cpu_s - self._resumed_s
+        self._resumed_s = NEVER
+
+    def restart(self) -> None:
+        """Count for the next event."""
+        if self.spent_s:
+            self.cost_s = self.spent_s
+        self.spent_s = 0.0
+        self.begin()
+        self.clock()
+
+
+def fitting(meters: list[PartMeter], limit_s: float) -> list[bool]:
+    """Return which parts are computed for the next event: the cheapest, and first those that have waited for long."""
+    if sum(meter.cost_s for meter in meters) <= limit_s:
+        return [True] * len(meters)
+    fits = [False] * len(meters)
+    for i in sorted(range(len(meters)), key=lambda i: (meters[i].n_waited < PATIENCE, meters[i].cost_s)):
+        fits[i] = meters[i].limit_s == math.inf or meters[i].cost_s <= limit_s
+        limit_s -= meters[i].cost_s if fits[i] else 0.0
+        meters[i].n_waited = 0 if fits[i] else meters[i].n_waited + 1
+    return fits

@@ -1,0 +1,92 @@
+"""What queries about a module may take of an event: each at most the limit, all of them by turns."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+from torch import nn
+
+import sightglass as sg
+import sightglass.torch as sgt
+from sightglass.core.errors import PriceError
+from sightglass.torch.part_meter import PartMeter, fitting
+from sightglass.training.turns import PATIENCE
+
+from .conftest import Desk
+
+
+def meters(*costs_s):
+    made = [PartMeter() for _ in costs_s]
+    for meter, cost_s in zip(made, costs_s, strict=True):
+        meter.cost_s, meter.limit_s = cost_s, 0.02
+    return made
+
+
+def test_parts_that_fit_together_are_all_computed():
+    assert fitting(meters(0.005, 0.01, 0.004), 0.02) == [True, True, True]
+
+
+def test_of_parts_that_do_not_fit_the_cheapest_are_computed_and_none_waits_for_long():
+    some = meters(0.001, 0.015, 0.012)
+    counts = [0, 0, 0]
+    for _ in range(10 * (PATIENCE + 1)):
+        fits = fitting(some, 0.02)
+        assert sum(meter.cost_s for meter, one in zip(some, fits, strict=True) if one) <= 0.02
+        counts = [n + one for n, one in zip(counts, fits, strict=True)]
+    assert counts[0] == 10 * (PATIENCE + 1)
+    assert counts[2] > counts[1] >= 10
+
+
+def test_only_the_work_on_the_part_counts():
+    meter = PartMeter()
+    meter.restart()
+    meter.limit_s = 0.01
+    now_s = time.thread_time()
+    while time.thread_time() - now_s < 0.02:
+        pass  # the program's own work
+    meter.resume(time.thread_time())
+    meter.check("grads")
+    while time.thread_time() - now_s < 0.04:
+        pass
+    with pytest.raises(PriceError, match="at most 10 ms"):
+        meter.check("grads")
+    meter.pause(time.thread_time())
+    assert 0.015 < meter.spent_s < 0.03
+    meter.restart()
+    meter.check("grads")
+
+
+@pytest.fixture
+def tight():
+    desk = Desk(limits=sg.Limits(max_event_s=0.003))
+    yield desk
+    desk.run.close()
+
+
+def busy(seconds):
+    began_s = time.thread_time()
+    while time.thread_time() - began_s < seconds:
+        pass
+    return seconds
+
+
+def test_a_part_that_takes_too_long_in_all_is_stopped_and_costs_only_its_query(tight):
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(20)))
+    opt = torch.optim.SGD(model.parameters(), 0.1)
+    tight.run.function("slow", lambda x: busy(0.001))
+    sgt.watch(model, tight.run, optimizer=opt)
+    every = tight.ask("batch.grads.map(lambda n, g: slow(g))")  # 40 tensors, each well within the limit
+    fine = tight.ask("batch.grads['0.weight'].norm()")
+    for _ in range(5):
+        model(torch.randn(2, 4)).sum().backward()
+        began_s = time.thread_time()
+        opt.step()
+        took_s = time.thread_time() - began_s
+        tight.run.observe("batch")
+        assert took_s < 0.02
+    assert every.suspended
+    assert isinstance(every.last_error, PriceError)
+    assert tight.values(every) == []
+    assert len(tight.values(fine)) == 4
