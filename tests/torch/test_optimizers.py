@@ -11,7 +11,10 @@ from torch import nn
 
 import sightglass as sg
 import sightglass.torch as sgt
-from sightglass.core.errors import RefusedError
+from sightglass.core.errors import PriceError, RefusedError
+from sightglass.torch.optimizer_steps import OptimizerSteps
+
+from .conftest import Desk
 
 
 def numbers(mapping):
@@ -252,7 +255,7 @@ def n_clones(monkeypatch):
     return made
 
 
-def test_only_what_is_asked_is_copied_and_only_for_events_that_are_evaluated(desk, n_clones):
+def test_only_what_is_asked_is_copied_and_only_for_events_that_are_evaluated(desk, n_clones, monkeypatch):
     model = two_layers()
     opt = torch.optim.SGD(model.parameters(), 0.1)
     sgt.watch(model, desk.run, optimizer=opt)
@@ -268,15 +271,21 @@ def test_only_what_is_asked_is_copied_and_only_for_events_that_are_evaluated(des
 
     assert step() == []
     assert step() == [8 * 4]
+    assert step() == []  # into the same memory
     desk.leave(_)
     update.stride = 4
     step()  # it is known at an event whether the next one is evaluated
     n_rows = len(desk.values(update))
-    n_copies = [len(step()) for _ in range(16)]
-    assert sum(n_copies) == len(desk.values(update)) - n_rows == 4
+    copies = []
+    remember = OptimizerSteps._copied
+    monkeypatch.setattr(OptimizerSteps, "_copied", lambda *args: copies.append(args) or remember(*args))
+    for _ in range(16):
+        step()
+    assert len(copies) == len(desk.values(update)) - n_rows == 4
 
 
-def test_updates_beyond_the_limit_are_refused_with_their_size(desk):
+def test_updates_beyond_the_limit_are_refused_with_their_size():
+    desk = Desk(limits=sg.Limits(max_event_s=5.0))
     model = nn.Sequential(*(nn.Linear(2048, 2048, bias=False) for _ in range(5)))  # 16 MiB each
     opt = torch.optim.SGD(model.parameters(), 0.1)
     sgt.watch(model, desk.run, optimizer=opt)
@@ -294,9 +303,27 @@ def test_updates_beyond_the_limit_are_refused_with_their_size(desk):
         'copied for all queries together. Ask for fewer parameters, such as b.updates["NAME"]'
     )
     assert len(desk.values(first)) == len(desk.values(three)) == 1
+    desk.run.close()
 
 
-def test_one_large_parameter_can_be_asked(desk):
+def test_copies_that_take_too_long_are_not_made(desk, n_clones):
+    model = two_layers()
+    training = Training(desk, model, torch.optim.SGD(model.parameters(), 0.1))
+    desk.ask("batch.updates['0.weight'].norm()")
+    training.step()
+    (work,) = training.watch._queries.works
+    assert 1e-9 < work.meter.copy_s < 1e-5  # of 256 bytes
+    training.watch._queries.choose(1, 1e-9)
+    assert training.watch.due("updates") == []
+    error = work.hand_over()
+    assert isinstance(error, PriceError)
+    assert "for the copies that updates need" in str(error)
+    training.watch._queries.choose(1, 1.0)
+    assert training.watch.due("updates") == ["0.weight"]
+
+
+def test_one_large_parameter_can_be_asked():
+    desk = Desk(limits=sg.Limits(max_event_s=5.0))
     model = nn.Linear(4096, 4096 + 1024, bias=False)  # 80 MiB
     opt = torch.optim.SGD(model.parameters(), 0.1)
     sgt.watch(model, desk.run, optimizer=opt)
@@ -306,6 +333,7 @@ def test_one_large_parameter_can_be_asked(desk):
         opt.step()
         desk.run.observe("batch")
     assert desk.one(update) > 0
+    desk.run.close()
 
 
 def test_a_copy_that_fails_costs_the_query_and_not_the_step(desk, monkeypatch):

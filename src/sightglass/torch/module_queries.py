@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from sightglass.core.errors import RefusedError, SightglassError, UnconfirmedError, UnknownNameError
+from sightglass.core.errors import PriceError, RefusedError, SightglassError, UnconfirmedError, UnknownNameError
 from sightglass.core.guarded import FAILURES, message
 from sightglass.query.query import Query
 from sightglass.training.subscription import Subscription
@@ -150,6 +150,8 @@ class ModuleQueries:
             work.waits = False
             work.skipped = all(one.stride > 1 and index % one.stride for one in several)
             work.meter.limit_s = math.inf if any(one.confirmed for one in several) else limit_s
+            if work.meter.copy_s > work.meter.limit_s and not work.skipped:
+                work.skipped, work.error = True, too_large(work.meter)
             if not work.skipped:
                 due.append(work)
         for work, fits in zip(due, fitting([work.meter for work in due], limit_s), strict=True):
@@ -164,6 +166,7 @@ class ModuleQueries:
                 before = works[part.key].subscriptions if part.key in works else ()
                 work = works[part.key] = old.get(part.key) or Work(part, compute, meter, (), ())
                 work.subscriptions, work.names = (*before, *several), tuple(names)
+                meter.copy_s = self.hooks.steps.copy_s(names) if part.kind == UPDATES else 0.0
         self.works, self.by_place = [*works.values()], by_place(works.values())
 
     def _set_hooks(self) -> None:
@@ -189,6 +192,15 @@ class ModuleQueries:
                 raise UnknownNameError(what, part.name, filter(None, known))
             if part.kind in OF_MODULES:
                 check_module(part, self._module, self._compiled, self._recompile, confirmed=subscription.may_compile)
+
+
+def too_large(meter: PartMeter) -> PriceError:
+    """Return the error of a part that needs copies which take too long."""
+    return PriceError(
+        f"Expected at most {1e3 * meter.limit_s:.3g} ms of the run's time for an event, got {1e3 * meter.copy_s:.3g} ms"
+        ' for the copies that updates need. Ask for fewer parameters, such as b.updates["NAME"]',
+        seconds=meter.copy_s,
+    )
 
 
 def part_names(part: PrecomputedPart, module: torch.nn.Module) -> list[str]:

@@ -6,7 +6,8 @@ Theory of operation:
    no given optimizer holds has no update, and its gradient is read where it is accumulated. Of a parameter that several
    optimizers hold, the last step before the event counts.
 2. An update needs the parameter as it was before the step. Only parameters that a query of this event asks for are
-   copied; behind the step each copy becomes the update in place, is reduced, and is freed before the next one.
+   copied, into memory that is used again, since new memory takes as long as the rest. Behind the step each copy becomes
+   the update in place.
 3. A compiled step would have to be compiled again, so its optimizer gets no hook: its gradients are read where they are
    accumulated, and its updates are refused.
 4. Nothing here raises into the program: an error takes the place of the tensor.
@@ -20,6 +21,7 @@ from typing import Any, Final
 import torch
 
 from sightglass.core.errors import RefusedError
+from sightglass.query.costs import MODEL, ON_DEVICE
 from sightglass.query.limits import MAX_RESULT_BYTES
 
 from .observables import KnownParameters, held_parameters, is_made, local, parameters
@@ -46,6 +48,8 @@ TakeAll = Callable[[str, Iterable[tuple[str, Any]]], None]
 Due = Callable[[str], Collection[str]]
 """Returns the names of an observable's tensors that a query of the next event reads."""
 
+COPY_NS: Final = 0.6  # for each byte: of a copy into memory that was used before, and of a subtraction
+
 
 class OptimizerSteps:
     """The hooks on the optimizers of one module."""
@@ -60,6 +64,7 @@ class OptimizerSteps:
         self._due = due
         self._handles: list[Any] = []
         self._before: dict[torch.nn.Parameter, tuple[list[str], Any]] = {}
+        self._buffers: dict[torch.nn.Parameter, torch.Tensor] = {}
 
     @property
     def n_hooks(self) -> int:
@@ -95,11 +100,23 @@ class OptimizerSteps:
         check_copies(held, copied | {name for name in names if name in held})
         copied.update(names)
 
+    def copy_s(self, names: Iterable[str]) -> float:
+        """Return the price of the updates of these parameters before anything is computed on them, in seconds."""
+        held = self.held()
+        ns: list[float] = [
+            local(held[name]).nbytes * COPY_NS * (1.0 if held[name].is_cpu else ON_DEVICE)
+            for name in names
+            if name in held
+        ]
+        return sum(ns) * MODEL.machine / 1e9
+
     def use(self, grads: Collection[str], updates: Collection[str]) -> None:
         """Set the hooks that these gradients and updates need, on the optimizers that hold them; remove all others."""
         for handle in self._handles:
             handle.remove()
         self._handles, self._before = [], {}
+        asked = {id(p) for name, p in self.held().items() if name in updates}
+        self._buffers = {p: buffer for p, buffer in self._buffers.items() if id(p) in asked}
         if not grads and not updates:
             return
         for optimizer in self._optimizers:
@@ -126,9 +143,24 @@ class OptimizerSteps:
     def _copies(self, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, None]]:
         """Copy parameters; the time is charged to the queries of the names that it yields."""
         for parameter, names in self._due_of(optimizer, UPDATES):
-            self._before[parameter] = names, _copied(parameter)
+            self._before[parameter] = names, self._copied(parameter)
             for name in names:
                 yield name, None
+
+    def _copied(self, parameter: torch.nn.Parameter) -> Any:
+        """Return a copy of a parameter, or the error that prevented it."""
+        try:
+            value, buffer = local(parameter), self._buffers.get(parameter)
+            if buffer is not None and (buffer.shape, buffer.dtype, buffer.device) == (
+                value.shape,
+                value.dtype,
+                value.device,
+            ):
+                return buffer.copy_(value)
+            self._buffers[parameter] = buffer = value.clone()
+        except Exception as error:  # noqa: BLE001  no memory on the device, for example
+            return error
+        return buffer
 
     def _changes(self) -> Iterator[tuple[str, Any]]:
         while self._before:
@@ -174,14 +206,6 @@ def check_copies(named: Mapping[str, torch.Tensor], asked: Collection[str]) -> N
             f"{sum(sizes) / 2**20:.0f} MiB; at most {limit / 2**20:.0f} MiB may be copied for all queries together. "
             'Ask for fewer parameters, such as b.updates["NAME"]'
         )
-
-
-def _copied(parameter: torch.Tensor) -> Any:
-    """Return a copy of a parameter, or the error that prevented it."""
-    try:
-        return local(parameter).clone()
-    except Exception as error:  # noqa: BLE001  no memory on the device, for example
-        return error
 
 
 def _subtracted(parameter: torch.Tensor, old: Any) -> Any:

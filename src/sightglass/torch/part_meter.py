@@ -13,6 +13,7 @@ from sightglass.query.meter import MAX_BYTES, Meter
 from sightglass.training.turns import PATIENCE
 
 NEVER: Final = math.inf
+FORGET: Final = 0.98  # for each event that a part waits: one that became cheap is found within some tens of events
 
 
 class PartMeter(Meter):
@@ -20,15 +21,16 @@ class PartMeter(Meter):
 
     Attributes:
         spent_s: The seconds of the program's threads that it took since the last event.
-        cost_s: The same before the last event for which it was computed.
+        copy_s: The price of what is done before it is computed.
+        cost_s: What it usually takes: the smaller of the last two figures, since the first one may load a library.
         n_waited: How many events in a row it was not computed because others took the time.
     """
 
-    __slots__ = ("_resumed_s", "cost_s", "n_waited", "spent_s")
+    __slots__ = ("_last_s", "_resumed_s", "copy_s", "cost_s", "n_waited", "spent_s")
 
     def __init__(self) -> None:
         super().__init__(max_bytes=MAX_BYTES, cpu_s=self._elapsed_s)
-        self.spent_s = self.cost_s = 0.0
+        self.spent_s = self.cost_s = self.copy_s = self._last_s = 0.0
         self.n_waited = 0
         self._resumed_s = NEVER
 
@@ -47,7 +49,7 @@ class PartMeter(Meter):
     def restart(self) -> None:
         """Count for the next event."""
         if self.spent_s:
-            self.cost_s = self.spent_s
+            self.cost_s, self._last_s = min(self.spent_s, self._last_s), self.spent_s
         self.spent_s = 0.0
         self.begin()
         self.clock()
@@ -61,5 +63,9 @@ def fitting(meters: list[PartMeter], limit_s: float) -> list[bool]:
     for i in sorted(range(len(meters)), key=lambda i: (meters[i].n_waited < PATIENCE, meters[i].cost_s)):
         fits[i] = meters[i].limit_s == math.inf or meters[i].cost_s <= limit_s
         limit_s -= meters[i].cost_s if fits[i] else 0.0
-        meters[i].n_waited = 0 if fits[i] else meters[i].n_waited + 1
+        if fits[i]:
+            meters[i].n_waited = 0
+        else:
+            meters[i].n_waited += 1
+            meters[i].cost_s *= FORGET
     return fits
