@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import struct
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,12 @@ from hypothesis import strategies as st
 from sightglass.core.columns import Columns
 from sightglass.core.errors import DamagedError, UnknownNameError
 from sightglass.storage.format.block import Key, encode
+from sightglass.storage.format.block_entries import ROW, BlockEntries
 from sightglass.storage.format.framing import frame
 from sightglass.storage.format.protobuf import BYTES, FIXED64, key, varint
 from sightglass.storage.read import recording as store_module
 from sightglass.storage.read.recording import Recording
+from sightglass.storage.read.visible_rows import make
 from sightglass.storage.run_file import RunFile, create
 
 from ..blocks import columns_of  # noqa: TID252  tests are not a package
@@ -446,3 +449,21 @@ def test_a_query_that_is_recorded_a_second_time_hides_nothing(tmp_path: Path) ->
     written.write([10, 11], name=STREAM, number=1, index=0)
     with Recording(tmp_path / "run") as recording:
         assert recording.series(STREAM).steps.tolist() == [0, 1, 2, 3, 10, 11]
+
+
+def test_the_view_of_one_file_takes_no_more_memory_while_it_is_made_than_it_holds():
+    class File:
+        dialect = "sightglass"
+
+    rows = np.zeros(20_000, ROW)
+    rows["n"] = 1
+    source = (File(), BlockEntries(LOSS, ["float"], rows))
+    make([(0.0, [source])], [math.inf], [0])
+    tracemalloc.start()
+    try:
+        view = make([(0.0, [source])], [math.inf], [0])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(view) == len(rows)
+    assert peak < 1.5 * (view.pieces.nbytes + view.ends.nbytes)

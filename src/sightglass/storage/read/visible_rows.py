@@ -130,7 +130,7 @@ def make(groups: Sequence[Group], limits: Sequence[float], shifts: Sequence[int]
         shifts: For each, how much is added to its ordinals.
     """
     sources: list[Source] = []
-    parts = [np.empty(0, PIECE)]
+    parts: list[Pieces] = []
     end: int | None = None
     for number, ((_, mine), limit) in enumerate(zip(groups, limits, strict=True)):
         visible = []
@@ -139,14 +139,19 @@ def make(groups: Sequence[Group], limits: Sequence[float], shifts: Sequence[int]
             pieces["group"], pieces["source"] = number, len(sources)
             sources.append(source)
             visible.append(pieces)
-        joined = np.concatenate(visible) if visible else parts[0]
+        joined = _joined(visible)
         if len(joined):
             if end is not None:
                 joined["index"] += end - joined["index"][0]
             end = int(joined["index"][-1] + joined["high"][-1] - joined["low"][-1])
         parts.append(joined)
-    pieces = np.concatenate(parts)
+    pieces = _joined(parts)
     return VisibleRows(sources, pieces, np.cumsum(pieces["high"] - pieces["low"]), list(shifts))
+
+
+def _joined(parts: Sequence[Pieces]) -> Pieces:
+    """Join pieces; those of the one file of a run are not copied, which may be megabytes whenever the file grows."""
+    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, PIECE), *parts])
 
 
 def _once(source: Source, pieces: Pieces, later: Sequence[Source]) -> Pieces:
