@@ -65,19 +65,15 @@ class WandB:
         if run is None:
             raise StorageError("No W&B run is active: call wandb.init() first, or pass a run: WandB(run)")
         self.run = run
-        self._alone = alone
         self._finishes = False
         self._pid = os.getpid()
         self._users: weakref.WeakSet[Waits] = weakref.WeakSet()
         self._failure: StorageError | None = None
         self._prefix = "" if alone else SHARED
         self._tags: set[str] = set()
-        self._axes: set[str] = set()
-        self._held: deque[dict[str, Any]] = deque()
-        self._open_row: dict[str, Any] = {}
-        self._open_step = -1
+        self._rows = _Rows(run, alone=alone)
         self._queue: DeliveryQueue[Sequence[Record]] = DeliveryQueue(
-            "W&B", self._deliver, settle=self._settle, end=self._end
+            "W&B", self._deliver, settle=lambda: self._log_rows(commit=not _sets_steps(run)), end=self._end
         )
         atexit.register(self._at_exit)  # registered after W&B's own, so it runs before W&B ends its runs
         _before_finish(run, self._finish_first)
@@ -107,7 +103,7 @@ class WandB:
     @property
     def ended(self) -> bool:
         """Whether the sink, or the W&B run, takes no more records."""
-        return self._queue.closed or bool(getattr(self.run, "_is_finished", False))
+        return self._queue.closed or _is_finished(self.run)
 
     def used_by(self, queue: Waits) -> None:
         """Remember a queue that may still write records; the W&B run waits for it before it ends."""
@@ -123,7 +119,7 @@ class WandB:
             StorageError: The W&B run has finished, or the sink is closed.
         """
         if self.ended:
-            raise StorageError(f"{self._ended_run()}: plot and log before wandb.finish(), or in a new W&B run")
+            raise StorageError(f"{_ended(self.run)}: plot and log before wandb.finish(), or in a new W&B run")
         self._queue.put(records, sum(n_bytes(record.value) for record in records))
 
     def flush(self, timeout_s: float = TIMEOUT_S) -> None:
@@ -154,14 +150,14 @@ class WandB:
     def _deliver(self, records: Sequence[Record]) -> None:
         problems: list[str] = []
         for moment in moments(records):
-            self._held.append(self._row(moment, problems))
-        self._advance()
+            self._rows.held.append(self._row(moment, problems))
+        self._log_rows()
         if problems:
             raise UnsendableError("; ".join(problems))
 
     def _row(self, moment: Moment, problems: list[str]) -> dict[str, Any]:
         steps = {self._prefix + name: number(at) for name, at in {STEP: moment.step, **moment.steps}.items()}
-        self._axes |= steps.keys()
+        self._rows.axes |= steps.keys()
         values: dict[str, Any] = {}
         for tag, value in leaves(moment.values):
             try:
@@ -176,58 +172,24 @@ class WandB:
             self._tags.add(name)
         return {**steps, **values}
 
-    def _advance(self) -> None:
-        """Log the rows that can be logged."""
-        self._give_up_if_ended()
-        while self._held and (self._alone or self._fits(self._held[0])):
-            row = self._held.popleft()
-            try:
-                self.run.log(row, commit=self._alone)
-            except Exception as error:
-                raise StorageError(f"{self._tags_of([row])}: {type(error).__name__}: {error}") from error
-            if not self._alone:
-                self._open_row |= row
-                self._open_step = self.run.step  # read after the row, which is in this step or an earlier one
-
-    def _fits(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a row overwrites no value that this sink has put into the open row."""
-        if all(name not in self._open_row or _same(row[name], self._open_row[name]) for name in row):
-            return True
-        if self.run.step == self._open_step:
-            return False
-        self._open_row = {}
-        return True
-
-    def _settle(self) -> None:
-        self._advance()
-        if not _sets_steps(self.run):
-            self._commit_waiting()
-
-    def _commit_waiting(self) -> None:
-        """Commit the open row as long as rows wait for that; W&B commits the last one when the run ends."""
-        while self._held:
-            self.run.log({}, commit=True)
-            self._open_row = {}
-            self._advance()
+    def _log_rows(self, *, commit: bool = False) -> None:
+        """Log the rows that can be logged; with `commit`, all."""
+        if self._rows.held and _is_finished(self.run):  # asking it for its step would take half a minute
+            why = f"{_ended(self.run)} before it got {self._rows.tags()}: flush before wandb.finish()"
+            self._queue.lose(why, n=self._rows.clear())
+        self._rows.log()
+        if commit:
+            self._rows.commit()
 
     def _end(self) -> None:
         try:
-            self._advance()
-            self._commit_waiting()
+            self._log_rows(commit=True)
         except Exception as error:  # noqa: BLE001  whatever W&B raises, the rows that are left are lost
             refused = isinstance(error, StorageError)  # the row that it names is not among those left
-            rest = f"; also lost: {self._tags_of(self._held)}" if self._held else ""
-            self._queue.lose(f"{error}{rest}", n=len(self._held) + refused)
-            self._held.clear()
+            rest = f"; also lost: {self._rows.tags()}" if self._rows.held else ""
+            self._queue.lose(f"{error}{rest}", n=self._rows.clear() + refused)
         if self._finishes:
             self.run.finish()
-
-    def _give_up_if_ended(self) -> None:
-        """Count the rows that wait as lost if the run has finished; asking W&B would take half a minute."""
-        if self._held and getattr(self.run, "_is_finished", False):
-            why = f"{self._ended_run()} before it got {self._tags_of(self._held)}: flush before wandb.finish()"
-            self._queue.lose(why, n=len(self._held))
-            self._held.clear()
 
     # When the run or the process ends
 
@@ -244,18 +206,71 @@ class WandB:
             self._failure = error  # for the next `flush`: an exception here would keep W&B from finishing
         _shared.pop(self.run, None)
 
-    def _ended_run(self) -> str:
-        return f"W&B run {self.run.name or self.run.id!r} has finished"
-
-    def _tags_of(self, rows: Iterable[Mapping[str, Any]]) -> str:
-        tags = dict.fromkeys(tag for row in rows for tag in row if tag not in self._axes)
-        return ", ".join(map(repr, tags))
-
     def _at_exit(self) -> None:
         try:
             self.close()
         except StorageError as error:
             warnings.warn(str(error), RuntimeWarning, stacklevel=1)
+
+
+class _Rows:
+    """The rows of a W&B run that are not logged yet.
+
+    Attributes:
+        held: The rows, in order.
+        axes: Which of their columns are steps.
+    """
+
+    def __init__(self, run: Any, *, alone: bool) -> None:
+        self.held: deque[dict[str, Any]] = deque()
+        self.axes: set[str] = set()
+        self._run = run
+        self._alone = alone
+        self._open_row: dict[str, Any] = {}
+        self._open_step = -1
+
+    def log(self) -> None:
+        """Log the rows that can be logged.
+
+        Raises:
+            StorageError: W&B refuses a row, which is lost.
+        """
+        while self.held and (self._alone or self._fits(self.held[0])):
+            row = self.held.popleft()
+            try:
+                self._run.log(row, commit=self._alone)
+            except Exception as error:
+                raise StorageError(f"{self.tags([row])}: {type(error).__name__}: {error}") from error
+            if not self._alone:
+                self._open_row |= row
+                self._open_step = self._run.step  # read after the row, which is in this step or an earlier one
+
+    def commit(self) -> None:
+        """Commit the open row as long as rows wait for that; W&B commits the last one when the run ends."""
+        while self.held:
+            self._run.log({}, commit=True)
+            self._open_row = {}
+            self.log()
+
+    def clear(self) -> int:
+        """Forget the rows, and return how many they were."""
+        n = len(self.held)
+        self.held.clear()
+        return n
+
+    def tags(self, rows: Iterable[Mapping[str, Any]] | None = None) -> str:
+        """Return the names of the values in some rows, by default in those that wait."""
+        names = (name for row in (self.held if rows is None else rows) for name in row)
+        return ", ".join(repr(name) for name in dict.fromkeys(names) if name not in self.axes)
+
+    def _fits(self, row: Mapping[str, Any]) -> bool:
+        """Return whether a row overwrites no value that was put into the open row here."""
+        if all(name not in self._open_row or _same(row[name], self._open_row[name]) for name in row):
+            return True
+        if self._run.step == self._open_step:
+            return False
+        self._open_row = {}
+        return True
 
 
 def load() -> Any:
@@ -289,6 +304,14 @@ def _before_finish(run: Any, call: Callable[[], None]) -> None:
             return finish(*arguments, **options)
 
         setattr(run, name, finish_after)
+
+
+def _is_finished(run: Any) -> bool:
+    return bool(getattr(run, "_is_finished", False))
+
+
+def _ended(run: Any) -> str:
+    return f"W&B run {run.name or run.id!r} has finished"
 
 
 def _sets_steps(run: Any) -> bool:
