@@ -120,3 +120,13 @@ def test_the_tree_of_errors() -> None:
 def test_errors_survive_a_process_boundary(error: Exception) -> None:
     copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
+
+
+def test_the_work_of_a_thread_and_its_waiting_for_a_processor_fit_into_the_time_that_passed():
+    clock = SystemClock()
+    began = clock.monotonic(), clock.cpu(), clock.queued()
+    while clock.cpu() - began[1] < 0.02:
+        pass
+    cpu_s, queued_s, wall_s = clock.cpu() - began[1], clock.queued() - began[2], clock.monotonic() - began[0]
+    assert queued_s >= 0
+    assert cpu_s + queued_s <= wall_s * 1.05 + 0.01
