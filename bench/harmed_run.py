@@ -56,11 +56,12 @@ def observables(kind: str, n_bytes: int) -> Event:
         "arrays": {f"p{i}": big[16 * i : 16 * i + 16] for i in range(N_NAMES)},
     }
 
+    at_step = {step: big.at[0].set(float(step)) for step in range(-1, N_EVENTS)} if kind == "jax" else {}
+
     def event(step: int) -> dict[str, Any]:
-        if kind == "jax":
-            of["x"] = big.at[0].set(float(step))
-        else:
-            big[0] = float(step)
+        if at_step:  # made beforehand: their memory is not that of queries
+            return {**plain, **of, **named, "x": at_step[step]}
+        big[0] = float(step)
         return {**plain, **of, **named}
 
     return event
