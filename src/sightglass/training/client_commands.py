@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections import deque
 from typing import Final, get_args
 
@@ -63,7 +64,8 @@ class ClientCommands:
             self._outbox.refuse(peer, request, "RefusedError", unknown("command", kind, get_args(Kind)))
             return
         command = Command(
-            id=next(self._numbers), client=client_id(peer), kind=known, name=message.name,
+            # The history holds these texts of 10,000 commands; those of one client share them.
+            id=next(self._numbers), client=sys.intern(client_id(peer)), kind=known, name=sys.intern(message.name),
             value=codec.decode(message.value) if message.value else None, at=message.at, hold=message.hold,
             by=client.name,
         )  # fmt: skip

@@ -597,6 +597,18 @@ def test_an_unknown_question_is_refused(agent_bench):
     assert refused(d.say(A, messages.Ask(request=1, what="stats"))) == ("RefusedError", reason)
 
 
+def test_the_commands_of_a_client_share_their_texts_in_the_history(agent_bench):
+    d = agent_bench()
+    d.hello(A)
+    d.telemetry.commands.queue.actions["double"] = Action("double", lambda n: 2 * n)
+    for n in range(2):
+        d.command(A, "call", "double", [n])
+        d.observe("batch")
+    one, other = (entry.command for entry in d.telemetry.commands.queue.history)
+    assert one.name is other.name
+    assert one.client is other.client
+
+
 def test_only_the_last_commands_of_a_history_are_described_if_no_more_are_asked_for(agent_bench, monkeypatch):
     d = agent_bench()
     d.hello(A)
