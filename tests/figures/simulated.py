@@ -9,8 +9,6 @@ from sightglass.figures.drawing import Drawer
 from sightglass.figures.in_process import draw
 from sightglass.figures.messages import DrawFinished, Failure
 
-CARD_BYTES = 1_000  # an empty figure of a few pixels takes less, a card with its text more
-
 
 class SimulatedClock:
     """Moves when it is told to."""
