@@ -43,6 +43,9 @@ _MODULES = {
     "QueryError": "core.errors",
     "QuerySyntaxError": "core.errors",
     "RefusedQueryError": "core.errors",
+    "UnreadableError": "core.errors",
+    "DeadlockError": "core.errors",
+    "RefusedFunctionError": "core.errors",
     "PriceError": "core.errors",
     "EvaluationError": "core.errors",
     "CommandError": "core.errors",
@@ -93,6 +96,7 @@ if TYPE_CHECKING:
     from .client.stream import Stream as Stream
     from .core.errors import CommandError as CommandError
     from .core.errors import DamagedError as DamagedError
+    from .core.errors import DeadlockError as DeadlockError
     from .core.errors import EvaluationError as EvaluationError
     from .core.errors import FigureError as FigureError
     from .core.errors import FigureErrors as FigureErrors
@@ -102,6 +106,7 @@ if TYPE_CHECKING:
     from .core.errors import QueryError as QueryError
     from .core.errors import QuerySyntaxError as QuerySyntaxError
     from .core.errors import RefusedError as RefusedError
+    from .core.errors import RefusedFunctionError as RefusedFunctionError
     from .core.errors import RefusedQueryError as RefusedQueryError
     from .core.errors import RunLostError as RunLostError
     from .core.errors import RunNotFoundError as RunNotFoundError
@@ -110,6 +115,7 @@ if TYPE_CHECKING:
     from .core.errors import TransportError as TransportError
     from .core.errors import UnconfirmedError as UnconfirmedError
     from .core.errors import UnknownNameError as UnknownNameError
+    from .core.errors import UnreadableError as UnreadableError
     from .core.errors import UnsendableError as UnsendableError
     from .core.errors import ViewError as ViewError
     from .core.errors import WireError as WireError

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from sightglass.core import codec, errors
+from sightglass.core.current_run import check_wait
 from sightglass.core.errors import RefusedError, RunLostError, SightglassError, TransportError, WireError
 from sightglass.core.failures import Failures
 from sightglass.core.guarded import message as message_of
@@ -170,12 +171,16 @@ class Connection:
     def start_request(
         self, make: Callable[[int], messages.Message], *, buffer: RecordBuffer | None = None
     ) -> PendingReply:
-        """Send a request without waiting.
+        """Send a request without waiting for the reply.
 
         Args:
             make: Returns the message for the number of the request.
             buffer: Where the records of the stream go that the request opens.
+
+        Raises:
+            DeadlockError: The run waits for this thread.
         """
+        self.check_wait()
         number = next(self._request_numbers)
         pending = self._pending[number] = PendingReply()
         if buffer is not None:
@@ -185,6 +190,10 @@ class Connection:
             return pending
         self.send(messages.encode(make(number)))
         return pending
+
+    def check_wait(self, *, for_event: bool = False) -> None:
+        """Refuse a request that the run cannot answer, because it waits for this thread. Errors as in `check_wait`."""
+        check_wait(self.id, f"A request to run {self.run!r}", for_event=for_event)
 
     def start_query(self, subject: str, *, last: int = 0) -> PendingReply:
         """Request "describe", "statistics" or "history", or its `last` commands; none needs an event. Do not wait."""

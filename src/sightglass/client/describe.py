@@ -60,6 +60,19 @@ class ActionInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LentFunctionInfo:
+    """One function of the run that queries may call: whether viewers may, too, and why it is refused, if it is.
+
+    `n_calls` counts its calls, `n_refused` the queries that asked for it after it was refused.
+    """
+
+    viewers: bool = False
+    refused: str = ""
+    n_calls: int = 0
+    n_refused: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StreamInfo:
     """One query that a run evaluates: its clients, whether it is recorded, its costs. Counts as in `Statistics`."""
 
@@ -82,6 +95,7 @@ class StreamInfo:
 class Description:
     """The description of a run; `state` of a live run is "running", "paused" or "stopping".
 
+    `functions` has the first lines of the docstrings of the run's own functions, `lent` has who may call them.
     `failures` has the parts of the run that failed in the background: how often, and the last error.
     """
 
@@ -102,6 +116,7 @@ class Description:
     n_clients: int
     n_pending_commands: int
     failures: Mapping[str, str] = field(default_factory=dict)
+    lent: Mapping[str, LentFunctionInfo] = field(default_factory=dict)
 
     def __str__(self) -> str:
         age = elapsed(self.wall_time - self.started)
@@ -119,7 +134,7 @@ class Description:
             choices = f"  one of {list(control.choices)}" if control.choices else ""
             lines.append(f"  control {name} = {control.value!r}  {control.type}{bounds}{choices}")
         lines.extend(f"  action {name}  {action.doc}".rstrip() for name, action in self.actions.items())
-        lines.extend(f"  function {name}  {doc}".rstrip() for name, doc in self.functions.items())
+        lines.extend(_function_line(name, doc, self.lent.get(name)) for name, doc in self.functions.items())
         lines.extend(
             f"  stream {stream.query}  {_count(stream.n_records, 'record')}, {_count(len(stream.clients), 'client')}"
             f"{', recorded' if stream.recorded else ''}"
@@ -131,6 +146,11 @@ class Description:
 
 def _count(n: int, noun: str) -> str:
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def _function_line(name: str, doc: str, lent: LentFunctionInfo | None) -> str:
+    line = f"  function {name}  {doc}".rstrip() + ("  (viewers may call it)" if lent and lent.viewers else "")
+    return f"{line}\n    (refused: {lent.refused})" if lent and lent.refused else line
 
 
 def _observable_line(name: str, observable: ObservableInfo) -> str:
@@ -170,6 +190,10 @@ def description_of(info: Mapping[str, Any]) -> Description:
         functions=info["functions"],
         streams=[StreamInfo(**known_fields(StreamInfo, value)) for value in info["streams"]],
         failures=info.get("failures", {}),
+        lent={
+            name: LentFunctionInfo(**known_fields(LentFunctionInfo, value))
+            for name, value in info.get("lent", {}).items()
+        },
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from sightglass.core.current_run import check_wait
 from sightglass.core.errors import RunNotFoundError, SightglassError, TransportError, WireError, unknown
 from sightglass.protocol import discovery
 from sightglass.protocol.zmq import Address, Keys, ZmqChannel, read_connection
@@ -126,6 +127,7 @@ def connect(target: str | os.PathLike[str] | Run, *, wait_s: float = 0.0, timeou
         RunNotFoundError: No run has this name or id; the message lists the live runs.
         RunLostError: The run does not answer.
         RefusedError: The run refused this client.
+        DeadlockError: The run waits for this thread, such as in one of its functions.
     """
     deadline_s = time.monotonic() + wait_s
     while True:
@@ -141,6 +143,7 @@ def _connect(target: str | os.PathLike[str] | Run, timeout_s: float) -> RemoteRu
     memory = getattr(target, "memory", None)
     if memory is not None:
         run: Any = target  # a `Run`; its module is imported only where one exists
+        check_wait(run.id, f"Connecting to run {run.name!r}")
         connection = Connection(memory.connect(), run=run.name, client=_client_name(), alive=lambda: True)
         return _started(connection, timeout_s, thread=run.thread)
     if hasattr(target, "memory"):
@@ -151,6 +154,7 @@ def _connect(target: str | os.PathLike[str] | Run, timeout_s: float) -> RemoteRu
     if text.endswith(".json") or os.sep in text:
         return _connect_file(Path(text), timeout_s)
     entry = _find(text)
+    check_wait(entry.id, f"Connecting to run {entry.name!r}")
     connection = Connection(
         ZmqChannel(_address(entry)), run=entry.name, client=_client_name(),
         alive=lambda: discovery.alive(entry.id), closed=lambda: discovery.was_closed(entry.id),
@@ -171,11 +175,12 @@ def _started(connection: Connection, timeout_s: float, *, thread: int | None = N
 
 def _connect_file(path: Path, timeout_s: float) -> RemoteRun:
     try:
-        name, _, address = read_connection(path)
+        name, id, address = read_connection(path)
     except OSError as error:
         raise RunNotFoundError(f"Cannot read the connection file {str(path)!r}: {error.strerror}") from None
     except WireError as error:
         raise RunNotFoundError(str(error)) from None
+    check_wait(id, f"Connecting to run {name!r}")
     connection = Connection(ZmqChannel(address), run=name, client=_client_name())
     return _started(connection, timeout_s)
 

@@ -159,6 +159,7 @@ class RemoteRun(EventAttributes):
         Raises:
             CommandError: The value is out of bounds or of the wrong type, or the run has no control of this name.
             RefusedError: The run does not accept commands from this client.
+            DeadlockError: An action or a function of the run calls this, on the thread that would have to apply it.
         """
         return self._command("set", name, value, at=at, timeout_s=timeout_s)
 
@@ -263,6 +264,7 @@ class RemoteRun(EventAttributes):
         hold: bool = False,
         timeout_s: float,
     ) -> Acknowledgement:
+        self._connection.check_wait(for_event=True)
         blob = b"" if value is None else _encode(value)
         pending = self._connection.start_request(
             lambda number: messages.RunCommand(request=number, kind=kind, name=name, value=blob, at=at, hold=hold)

@@ -1,15 +1,73 @@
-"""What lower layers need of higher ones: the current run of this process, and how to connect to a run.
+"""What layers need to know of the runs of this process: the current one, how to connect, and who must not wait.
 
-The higher layer registers a function here; the lower one calls it.
+The one layer registers a function here; the other one calls it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
+
+from .errors import DeadlockError
 
 _finders: list[Callable[[], Any]] = []
 _connectors: list[Callable[[Any], Any]] = []
+
+
+_held_up: dict[str, Callable[[], bool]] = {}
+_here = threading.local()
+
+
+def answers_unless(run: str, held_up: Callable[[], bool] | None) -> None:
+    """Register the function that returns whether a run waits for this thread before it answers; `None` removes it."""
+    _held_up.pop(run, None)
+    if held_up is not None:
+        _held_up[run] = held_up
+
+
+@contextlib.contextmanager
+def awaited(run: str) -> Iterator[None]:
+    """Let code of the program run that a run waits for, on this thread."""
+    waiting = getattr(_here, "runs", ())
+    _here.runs = (*waiting, run)
+    try:
+        yield
+    finally:
+        _here.runs = waiting
+
+
+def check_wait(run: str, what: str, *, for_event: bool = False) -> None:
+    """Refuse to wait for a run that waits for this thread.
+
+    Args:
+        run: The run's id; runs of other processes may be waited for.
+        what: What waits, for the error.
+        for_event: Whether the reply comes at the next event of the thread that made the run.
+
+    Raises:
+        DeadlockError: The run cannot answer before this code returns.
+    """
+    held_up = _held_up.get(run)
+    waits = (held_up is not None and held_up()) or run in getattr(_here, "runs", ())
+    if waits or (for_event and run in getattr(_here, "acting", ())):
+        where = "an action" if not waits else "a function, a property or another part of the program"
+        raise DeadlockError(
+            f"{what} would wait for ever: it is called by {where} that the run itself waits for. "
+            "Call it on another thread, and do not wait for that thread"
+        )
+
+
+@contextlib.contextmanager
+def acting(run: str) -> Iterator[None]:
+    """Let an action run, on the thread that applies commands."""
+    before = getattr(_here, "acting", ())
+    _here.acting = (*before, run)
+    try:
+        yield
+    finally:
+        _here.acting = before
 
 
 def announce(find: Callable[[], Any]) -> None:

@@ -6,6 +6,7 @@
     ├── QueryError             a query that cannot be answered
     │   ├── QuerySyntaxError   … because its text or its lambda is not valid
     │   ├── RefusedQueryError  … because it exceeds a limit, or needs something that queries may not do
+    │   │   └── RefusedFunctionError  … because it calls a function of the run that is refused
     │   │   └── PriceError     … because it costs the run more than one event may
     │   └── EvaluationError    … because it failed on an event
     │       ├── AbsentError    … because this event lacks an observable; the event is skipped
@@ -14,6 +15,7 @@
     ├── UnknownNameError       a name that does not exist (also a LookupError)
     ├── RunNotFoundError       no run has this name or id (also a LookupError)
     ├── RunLostError           a run that died or no longer responds (also a ConnectionError)
+    ├── DeadlockError          a call that waits for a run, from code that the run waits for (also a RuntimeError)
     ├── RefusedError           a request that the run refused
     │   └── UnconfirmedError   … because its cost to the run must be confirmed
     ├── TransportError         a transport that cannot be opened or used (also an OSError)
@@ -80,6 +82,10 @@ class PriceError(RefusedQueryError):
         super().__init__(message)
 
 
+class RefusedFunctionError(RefusedQueryError):
+    """A query that calls a function of the run which took too long for a call, or which viewers may not call."""
+
+
 class EvaluationError(QueryError):
     """A query that failed on an event.
 
@@ -131,6 +137,10 @@ class RunNotFoundError(SightglassError, LookupError):
 
 class RunLostError(SightglassError, ConnectionError):
     """A run that died or no longer responds."""
+
+
+class DeadlockError(SightglassError, RuntimeError):
+    """A call that waits for a run, from code that the run waits for: it would never be answered."""
 
 
 class RefusedError(SightglassError):

@@ -22,6 +22,7 @@ import numpy as np
 from sightglass.core.errors import QueryError, QuerySyntaxError, RefusedQueryError
 
 from . import expressions as e
+from .functions import FUNCTIONS
 from .limits import MAX_STAGES, MAX_TEXT
 from .reducers import BUILDERS
 from .stages import Chain, Every, Function, Group, Map, Per, Period, Reduce, Stage, When, Where, Window, event_name
@@ -97,6 +98,18 @@ class Query(Chain):
                 seen.update(dict.fromkeys(_names(stage.window.condition.body, stage.window.condition.params[0])))
         return list(seen)
 
+    @cached_property
+    def functions(self) -> list[str]:
+        """The names of the functions that the query calls, besides the library's own."""
+        trees: list[e.Expr] = []
+        for stage in self.stages:
+            if isinstance(stage, Reduce):
+                trees += [value for _, value in stage.args if isinstance(value, e.Lambda)]
+                trees += [stage.window.condition] if isinstance(stage.window, When) else []
+            else:
+                trees.append(stage.fn)
+        return list(dict.fromkeys(name for tree in trees for name in _calls(tree) if name not in FUNCTIONS))
+
     @property
     def reads_all(self) -> bool:
         """Whether the query uses the event as a whole, and not only observables by name."""
@@ -169,6 +182,13 @@ def _names(tree: e.Expr, root: str) -> Iterator[str]:
             yield key
     for child in tree.children():
         yield from _names(child, root)
+
+
+def _calls(tree: e.Expr) -> Iterator[str]:
+    if isinstance(tree, e.Call):
+        yield tree.name
+    for child in tree.children():
+        yield from _calls(child)
 
 
 def reads_whole(tree: e.Expr, root: str) -> bool:

@@ -27,6 +27,7 @@ from . import describe
 from .client_commands import ClientCommands
 from .client_subscriptions import ClientSubscriptions
 from .clients import MAX_CLIENTS, Client, Clients, Outbox, Outgoing
+from .lent import check_functions
 from .options import Limits
 from .published import PublishedStreams
 from .recorder import Recorder
@@ -181,6 +182,7 @@ class Agent:
             RefusedError: This run does not record.
         """
         subscription = self._subscriptions.find(query)
+        check_functions(query, self._functions, may_command=True)
         self._recorded.check(query, subscription)
         subscription = subscription or self._subscriptions.start(query, may_compile=may_compile)
         with self._telemetry.lock.turn():

@@ -20,6 +20,7 @@ from sightglass.query.stages import Group, Per, Reduce
 
 from . import describe
 from .clients import Client, Clients, Outbox
+from .lent import check_functions
 from .options import Limits
 from .recording import RecordedSubscriptions
 from .subscription import LOG, Subscription
@@ -74,6 +75,7 @@ class ClientSubscriptions:
             return
         try:
             query = parse(message.query, functions=self._functions)
+            check_functions(query, self._functions, may_command=client.may_command)
             self.check_price(query, client, confirm=message.confirm)
             subscription = self.find(query) or self.start(query, confirmed=message.confirm, may_compile=message.confirm)
             subscription.may_compile = subscription.may_compile or message.confirm

@@ -21,6 +21,7 @@ import msgspec
 from sightglass.core import codec
 from sightglass.core.clock import Clock
 from sightglass.core.copies import sendable
+from sightglass.core.current_run import acting
 from sightglass.core.errors import CommandError, UnsendableError, unknown
 from sightglass.core.guarded import FAILURES, message
 from sightglass.core.ranks import Agree
@@ -190,6 +191,7 @@ class CommandRunner:
     Attributes:
         queue: The commands that wait, and the controls and actions that they are about.
         on_result: Called with each result, under the lock.
+        run: The id of the run.
     """
 
     def __init__(
@@ -225,6 +227,7 @@ class CommandRunner:
         self._agree = agree
         self._leads = leads
         self._thread = threading.get_ident()
+        self.run = ""
         self._closed = False
         if agree is not None:
             subscriptions.alert(True)
@@ -303,7 +306,8 @@ class CommandRunner:
             self._steps.adopt(plans)
         for command in due:
             number = _step_number(step, index)
-            result = self.queue.apply(command, event=event, index=index, step=number, wall_time=self._clock.wall())
+            with acting(self.run):
+                result = self.queue.apply(command, event=event, index=index, step=number, wall_time=self._clock.wall())
             with self._lock.mutex:
                 self.on_result(result)
             self._wake()

@@ -13,6 +13,7 @@ from sightglass.core.guarded import FAILURES, first_line
 
 from .commands import CommandQueue, CommandResult
 from .controls import Control
+from .lent import LentFunction
 from .subscription import Subscription
 from .subscriptions import EventSource
 from .telemetry import Telemetry
@@ -35,8 +36,15 @@ def run(
         **about,
         "events": {source.name: _event(source) for source in sources.values()},
         **_commands(queue),
-        "functions": {name: first_line(function) for name, function in list(functions.items())},
+        "functions": {name: first_line(getattr(f, "__wrapped__", f)) for name, f in list(functions.items())},
+        "lent": {name: _lent(function) for name, function in list(functions.items())},
     }
+
+
+def _lent(function: Callable[..., Any]) -> dict[str, Any]:
+    if not isinstance(function, LentFunction):
+        return {"viewers": False, "refused": "", "n_calls": 0, "n_refused": 0}
+    return {name: getattr(function, name) for name in ("viewers", "refused", "n_calls", "n_refused")}
 
 
 def _event(source: EventSource) -> dict[str, Any]:

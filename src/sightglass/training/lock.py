@@ -30,6 +30,11 @@ class TurnLock:
         self.n_waiting = 0
         self.handover_s = 0.0
 
+    @property
+    def held(self) -> bool:
+        """Whether this thread holds the mutex."""
+        return bool(self.mutex._is_owned())  # type: ignore[attr-defined]  # as `threading.Condition` asks
+
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
         """Hold the mutex, as a thread other than the training thread."""

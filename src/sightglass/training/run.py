@@ -199,8 +199,16 @@ class Run:
         with self._telemetry.lock.mutex:
             actions[name] = action
 
-    def function(self, name: str, function: Callable[..., Any]) -> None:
+    def function(self, name: str, function: Callable[..., Any], *, viewers: bool = False) -> None:
         """Let queries call a function by name: `sg.fn.name(b.x)`, in text `name(batch.x)`.
+
+        A call cannot be interrupted. A function that takes longer than `Limits.max_event_s` for one call is refused
+        from then on.
+
+        Args:
+            name: The name that queries call.
+            function: The function. It gets values, on the training thread.
+            viewers: Whether clients with a viewer's key may call it, too.
 
         Raises:
             TypeError: `function` is not callable.
@@ -214,7 +222,7 @@ class Run:
             raise ValueError(f"Expected a plain name for a function, got {name!r}")
         _check_free(name, {**self._wiring.functions, **FUNCTIONS}, "function")
         with self._telemetry.lock.mutex:
-            self._wiring.functions[name] = function
+            self._wiring.lend(name, function, viewers=viewers)
 
     @property
     def directory(self) -> Path:

@@ -27,6 +27,7 @@ from sightglass.core.errors import (
     AbsentError,
     EvaluationError,
     PriceError,
+    RefusedFunctionError,
     SightglassError,
     UnknownNameError,
     UnsendableError,
@@ -486,7 +487,7 @@ class Subscription:
         self.n_in_row += 1
         self.last_error = _evaluation_error(error, self.event, step)
         # The next event has a value of the same type, and after a snapshot there may be no other event.
-        self.suspended = self.n_in_row >= MAX_ERRORS or isinstance(error, UnsendableError)
+        self.suspended = self.n_in_row >= MAX_ERRORS or isinstance(error, UnsendableError | RefusedFunctionError)
 
 
 def _boundaries(windows: Sequence[Window]) -> int:
@@ -517,8 +518,9 @@ def _evaluation_error(error: BaseException, event: str, step: object) -> Sightgl
         with contextlib.suppress(*FAILURES):
             shown, number = f"step {step}", float(step)  # type: ignore[arg-type]
             said += f" ({shown})" if at in said else f" ({at}, {shown})"
-    if isinstance(error, UnsendableError):
-        return UnsendableError(said)
+    for kind in (UnsendableError, RefusedFunctionError):
+        if isinstance(error, kind):
+            return kind(said)
     if isinstance(error, PriceError):
         return PriceError(said, seconds=error.seconds, n_bytes=error.n_bytes)
     return EvaluationError(said, event=event, step=number)

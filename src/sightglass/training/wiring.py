@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from sightglass.core import current_run
 from sightglass.core.clock import SystemClock, WorkClock
 from sightglass.core.copies import sendable
 from sightglass.core.guarded import message as message_of
@@ -30,6 +31,7 @@ from sightglass.storage.run_file import RunFile, State
 from .agent import Agent
 from .endpoints import Endpoints
 from .io_loop import IoLoop
+from .lent import LentFunction
 from .options import Limits
 from .recorder import Recorder
 from .telemetry import Telemetry
@@ -109,7 +111,7 @@ class Wiring:
         self.settings = settings
         self.id = secrets.token_hex(6)
         self.clock = machine.clock
-        self.functions: dict[str, Callable[..., Any]] = {}
+        self.functions: dict[str, LentFunction] = {}
         self.agent: Agent | None = None
         self.io: IoLoop | None = None
         self.recorder: Recorder | None = None
@@ -130,6 +132,8 @@ class Wiring:
         if settings.disabled:
             self.telemetry.close()
             return
+        current_run.answers_unless(self.id, lambda: self.telemetry.lock.held)
+        self.telemetry.commands.run = self.id
         self.refuse_variants = refusal("Queries of compiled steps", self._rank, n_ranks, settings.agree)
         self.recorder = self.telemetry.events.recorder = Recorder(
             self.files.open, rank=self._rank, clock=self.clock, worker=machine.worker, files=machine.files
@@ -150,6 +154,14 @@ class Wiring:
             self.endpoints.withdraw()
         self.telemetry.wake = self.io.wake
         self.agent.loops += [self.io.supervised, self.recorder.supervised]
+
+    def lend(self, name: str, function: Callable[..., Any], *, viewers: bool) -> None:
+        """Let queries call a function; the caller holds the lock."""
+        limits = self.settings.limits or Limits()
+        self.functions[name] = LentFunction(
+            name, function, viewers=viewers, run=self.id, max_call_s=limits.max_event_s,
+            wall_s=self.clock.monotonic, in_event=lambda: self.telemetry.lock.held,
+        )  # fmt: skip
 
     def flush(self, timeout_s: float) -> None:
         """Wait until deferred work is settled and records are written.
@@ -185,10 +197,12 @@ class Wiring:
                 warnings.warn(message, RuntimeWarning, stacklevel=3)
             if self.endpoints is not None:
                 self.endpoints.close()
+            current_run.answers_unless(self.id, None)
             self.closed = True  # last: an interrupted close is done again at exit
 
     def abandon(self) -> None:
         """Become a no-op in a forked child, without touching the parent's locks, threads and sockets."""
+        current_run.answers_unless(self.id, None)
         self.closed = True
         if self.recorder is not None:
             self.recorder.abandon()
