@@ -130,7 +130,8 @@ def test_events_are_skipped_and_counted_while_one_is_evaluated_aside(place, monk
     count = place.ask("on('batch').map(lambda b: b.x.median()).count(every=10)")
     x = np.ones(400_000)
     place.observe("batch", x=x)
-    place.telemetry.aside.take()
+    place.telemetry.flush(30.0)
+    assert place.telemetry.aside.take()
     for _ in range(18):
         place.observe("batch", x=x)
     place.telemetry.aside.free()
