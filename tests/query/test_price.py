@@ -61,7 +61,7 @@ def test_what_costs_too_much_is_refused_before_it_is_evaluated(name: str) -> Non
 
 
 def test_the_refusal_says_what_to_ask_instead() -> None:
-    with pytest.raises(PriceError, match=r"got \d+.*, most of it for sin of 4,000,000 items of float64\.") as found:
+    with pytest.raises(PriceError, match=r"got \d.*, most of it for sin of 4,000,000 items of float64\.") as found:
         evaluation("[sin(b.x).sum(), sin(b.x * 2).sum(), sin(b.x * 3).sum()]").per_event({"x": LARGE})
     assert found.value.seconds > 0.02
     n = int(str(found.value).rpartition("sample(")[2].partition(")")[0])

@@ -22,6 +22,7 @@ class Stream:
         self.price_s = price_s
         self.first = self.confirmed = first
         self.suspended = False
+        self.n_seen = 1
         self.n_waited = self.n_evaluated = self.n_skipped = 0
         self.allowed: list[tuple[float, float | None]] = []
 

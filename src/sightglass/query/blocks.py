@@ -53,7 +53,7 @@ class Blocks:
                 shape = np.broadcast_shapes(*shapes)
             except ValueError:
                 return None  # the expression itself says which shapes do not fit
-            return cls(values, shape, places, "numpy")
+            return cls(values, shape, places, "numpy") if math.prod(shape) else None
         if (
             all(array_kind(values[i]) == "torch" and values[i].device.type == "cpu" for i in places)
             and all(shape == shapes[0] for shape in shapes)

@@ -27,7 +27,7 @@ from .costs import PLAIN_COST
 from .functions import FUNCTIONS, check_arguments, check_call
 from .limits import PLAIN, Total, check_broadcast
 from .meter import FREE_NS, MORE, ROUGH, Meter, PriceNeeded
-from .price import is_elementwise, is_fused
+from .price import LISTED_NS, is_elementwise, is_fused
 from .scalars import APPLY, APPLY_UNARY, of_plain, of_texts, of_unary
 
 READABLE: Final = frozenset((float, int, bool, str, bytes, type(None), dict, list, tuple))
@@ -156,6 +156,7 @@ class _Compiler:
     def several(self, items: tuple[e.Expr, ...], scope: tuple[str, ...]) -> Callable[[Env], list[Any]]:
         """Evaluate several values; computed ones, unlike those that are only read, are bounded in all."""
         parts = [(self.closure(part, scope), not isinstance(part, e.Attr | e.Item | e.Var)) for part in items]
+        meter = self.meter
 
         def run(env: Env) -> list[Any]:
             total = Total()
@@ -163,6 +164,8 @@ class _Compiler:
             for part, computed in parts:
                 value = part(env)
                 if computed and type(value) not in PLAIN:
+                    if type(value) in SIZED:
+                        meter.spend(LISTED_NS * len(value))
                     total.add(value)
                     total.check()
                 values.append(value)

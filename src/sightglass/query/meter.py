@@ -21,6 +21,7 @@ from .costs import LARGE_NS, MODEL, CostModel, OperationCost
 from .price import Price, price_of
 
 CHECK_NS: Final = 2_000_000.0  # of rough price: at most a millisecond
+ENOUGH: Final = 20  # times the limit: nobody needs to know by how much more a query is too expensive
 FREE_NS: Final = 200_000.0  # a hundredth of the smallest limit: cheap queries never ask for a price
 MORE: Final = 1.5  # an evaluation this much more expensive than the one that was priced is priced again
 LIMIT_S: Final = 10.0  # outside of runs, such as in a notebook: an event that takes longer is a slip
@@ -123,14 +124,16 @@ class Meter:
         """
         self.clock()
         self.model.wanted = self.model.wanted or not self.model.calibrated
-        self.price = price = price_of(tree, values, self.model, measured=measured)
+        enough = (ENOUGH * self.limit_s, math.inf if self.max_bytes is None else ENOUGH * self.max_bytes)
+        self.price = price = price_of(tree, values, self.model, measured=measured, enough=enough)
         left_s = self.left_s()
         limit = math.inf if self.max_bytes is None else self.max_bytes + price.largest_bytes
         if price.seconds <= left_s and price.n_bytes <= limit:
             return
+        more = "more than " if price.more else ""
         of = f", most of it for {price.largest}" if price.largest else ""
         if price.n_bytes > limit:
-            said = f"Expected to hold at most {_size(limit)} at a time, got {_size(price.n_bytes)}{of}"
+            said = f"Expected to hold at most {_size(limit)} at a time, got {more}{_size(price.n_bytes)}{of}"
         else:
             said = (
                 f"Expected at most {_time(self.limit_s)} of the run's time for an event, got {_time(price.seconds)}{of}"
@@ -144,7 +147,9 @@ class Meter:
     def _advice(self, tree: e.Lambda, values: Sequence[object], n: int) -> str:
         """Return what to ask instead: of samples, if that fits."""
         n = 10 ** (len(str(n)) - 1)
-        price = price_of(tree, values, self.model, samples=n)
+        if self.taken_s > self.limit_s / 4:
+            return "Ask for less in one query"
+        price = price_of(tree, values, self.model, samples=n, enough=(self.limit_s, math.inf))
         if price.known and price.seconds <= self.limit_s / 2:
             return f"Ask for samples of large arrays, x.ravel().sample({n}): {_time(price.seconds)}"
         return "Ask for less in one query"

@@ -41,11 +41,12 @@ from .scalars import of_plain, of_unary
 Scope = Mapping[str, Any]
 
 MAX_STEPS: Final = 3_000  # three for each node of the largest expression; about 30 ms
-N_SIGNATURES: Final = 1_000  # items whose shapes are read; 2 us each
-N_DISTINCT: Final = 32  # items that are priced on their own
+N_SIGNATURES: Final = 200  # items whose shapes are read, 10 us each
+N_DISTINCT: Final = 8  # items that are priced on their own
 N_NESTED: Final = 4  # the same in a lambda within a lambda
 MIN_NEW_BYTES: Final = 2**20  # smaller memory is used again
 STACK_NS: Final = 300.0  # to make an item of a list one of an array
+LISTED_NS: Final = 2_000.0  # to make an item of a result, and to count its bytes
 ITEM_NS: Final = 50.0  # to pass by an item of a list
 PICK: Final = OperationCost(ns=8.0, result="flat")
 SLOTS: Final = 120  # bytes of an item of a list or a dict, with a small Python object
@@ -67,6 +68,7 @@ class Price:
         largest_bytes: The bytes of the largest observable that it reads.
         n_items: The items of that observable.
         known: Whether the price of every part is known.
+        more: Whether it is higher than that.
     """
 
     seconds: float
@@ -76,6 +78,7 @@ class Price:
     largest_bytes: int = 0
     n_items: int = 0
     known: bool = True
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +128,8 @@ FLOATS: Final = ArraySpec(shape=(), dtype=np.dtype(np.float64), kind="numpy", na
 """What a list of numbers becomes."""
 
 
-class _TooManyStepsError(Exception):
-    """The price of an expression takes too long to know."""
+class _EnoughError(Exception):
+    """The price of an expression is high enough, or takes too long to know."""
 
 
 class Unknown:
@@ -159,6 +162,7 @@ def price_of(
     *,
     measured: Mapping[int, float] | None = None,
     samples: int = 0,
+    enough: tuple[float, float] = (math.inf, math.inf),
 ) -> Price:
     """Return what a lambda costs on these values.
 
@@ -168,15 +172,18 @@ def price_of(
         model: The costs of operations on this machine.
         measured: By `id` of parts of the tree that are evaluated in blocks, the nanoseconds that an item took.
         samples: If positive, the price with arrays of more items replaced by samples of this many.
+        enough: Stop when the price is as high, in seconds or bytes: it is then at least that.
     """
-    walk = _Walk(model, measured or {}, samples)
-    known = True
+    walk = _Walk(model, measured or {}, samples, enough[0] * 1e9, enough[1])
+    known, more = True, False
     try:
         walk.value(tree.body, dict(zip(tree.params, values, strict=True)))
     except SightglassError:
         pass  # the evaluation raises it too, once it has come as far
-    except _TooManyStepsError:
-        walk.ns = math.inf
+    except _EnoughError:
+        more = True
+        if walk.n_steps > MAX_STEPS:
+            walk.ns = max(walk.ns, walk.enough_ns)
     except FAILURES:
         known = False
     return Price(
@@ -187,6 +194,7 @@ def price_of(
         largest_bytes=walk.largest_bytes,
         n_items=walk.n_items,
         known=known,
+        more=more,
     )
 
 
@@ -197,6 +205,8 @@ class _Walk:
     model: CostModel
     measured: Mapping[int, float]
     samples: int
+    enough_ns: float
+    enough_bytes: float
     ns: float = 0.0
     python_ns: float = 0.0
     live: float = 0.0
@@ -217,6 +227,8 @@ class _Walk:
         self.ns += ns
         if ns > self.largest_ns and name:
             self.largest_ns, self.largest = ns, name
+        if self.ns > self.enough_ns:
+            raise _EnoughError
 
     def touch(self, n_bytes: float) -> None:
         """Charge new memory, whose pages the system clears at their first use."""
@@ -226,12 +238,14 @@ class _Walk:
     def hold(self, n_bytes: float) -> None:
         self.live += n_bytes
         self.peak = max(self.peak, self.live)
+        if self.peak > self.enough_bytes:
+            raise _EnoughError
 
     def value(self, tree: e.Expr, scope: Scope) -> Any:
         """Return the value of an expression, an array as its spec."""
         self.n_steps += 1
         if self.n_steps > MAX_STEPS:
-            raise _TooManyStepsError
+            raise _EnoughError
         fused = is_fused(tree)
         if not (fused or is_elementwise(tree)):
             outside, chain_ns, self.in_blocks = self.in_blocks, self.chain_ns, False
@@ -364,13 +378,16 @@ class _Walk:
         if isinstance(x, ArraySpec):
             return self.of_array(name, x, others)
         if isinstance(x, list | tuple | Mapping | str):
-            self.charge(ITEM_NS * len(x), python=True)
+            self.charge((LISTED_NS if name in ("keys", "values", "items") else ITEM_NS) * len(x), python=True)
         if isinstance(x, Unknown) or any(isinstance(arg, ArraySpec | Unknown) for arg in others):
             return Unknown()
         if name in ("startswith", "endswith", "contains"):
             return Unknown()
         if isinstance(x, list | tuple) and name in ("ravel", "reshape"):
             return self.result(name, OperationCost(result="flat"), [x])
+        if isinstance(x, list | tuple | Mapping) and len(x) > N_SIGNATURES:
+            self.hold(SLOTS * len(x))
+            return Unknown()
         if isinstance(x, list | tuple | Mapping):
             self.hold(SLOTS * min(len(x), MAX_ITEMS))
         return self.read(FUNCTIONS[name].call(*args))
