@@ -93,12 +93,14 @@ def test_the_limit_of_slow_events_is_a_tenth_of_the_usual_time_between_them(cloc
 
 
 @pytest.fixture
-def place(bench):
+def place(bench, monkeypatch):
+    monkeypatch.setattr(MODEL, "calibrated", True)
+    monkeypatch.setattr(MODEL, "machine", 1.0)
+    monkeypatch.setattr(MODEL, "_learned", {})
     return bench(aside=True)
 
 
-def test_a_query_that_never_fits_is_refused_with_its_price(place, monkeypatch):
-    monkeypatch.setattr(MODEL, "calibrated", True)
+def test_a_query_that_never_fits_is_refused_with_its_price(place):
     nasty = place.ask(f"on('batch').map(lambda b: [{', '.join(['sin(b.x * 1e300).sum()'] * 60)}])")
     other = place.ask("on('batch').map(lambda b: b.step)")
     for step in range(3):
@@ -111,12 +113,10 @@ def test_a_query_that_never_fits_is_refused_with_its_price(place, monkeypatch):
     assert [row[3] for row in other.take_rows()] == [0, 1, 2]
 
 
-def test_a_query_that_does_not_fit_is_answered_aside(place, monkeypatch):
-    monkeypatch.setattr(MODEL, "calibrated", True)
-    monkeypatch.setattr(MODEL, "machine", 1.0)
+def test_a_query_that_does_not_fit_is_answered_aside(place):
     stream = place.ask("on('batch').map(lambda b: (b.step, b.x.median()))")
     for step in range(3):
-        x = np.full(400_000, float(step))
+        x = np.full(2_000_000, float(step))
         place.observe("batch", x=x, step=step)
         x[:] = -1.0  # what the program does next does not show
         place.telemetry.flush(30.0)
@@ -125,11 +125,9 @@ def test_a_query_that_does_not_fit_is_answered_aside(place, monkeypatch):
     assert (stream.n_skipped, stream.n_errors) == (0, 0)
 
 
-def test_events_are_skipped_and_counted_while_one_is_evaluated_aside(place, monkeypatch):
-    monkeypatch.setattr(MODEL, "calibrated", True)
-    monkeypatch.setattr(MODEL, "machine", 1.0)
+def test_events_are_skipped_and_counted_while_one_is_evaluated_aside(place):
     count = place.ask("on('batch').map(lambda b: b.x.median()).count(every=10)")
-    x = np.ones(400_000)
+    x = np.ones(2_000_000)
     place.observe("batch", x=x)
     place.telemetry.flush(30.0)
     assert place.telemetry.aside.take()
