@@ -54,7 +54,7 @@ def check_wait(run: str, what: str, *, for_event: bool = False) -> None:
     if waits or (for_event and run in getattr(_here, "acting", ())):
         where = "an action" if not waits else "a function, a property or another part of the program"
         raise DeadlockError(
-            f"{what} would wait for ever: it is called by {where} that the run itself waits for. "
+            f"{what} would never return: it is called by {where} that the run itself waits for. "
             "Call it on another thread, and do not wait for that thread"
         )
 

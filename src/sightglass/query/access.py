@@ -157,10 +157,12 @@ def item(value: Value, index: Value) -> Value:
             return cls.__getitem__(value, _slice(index))
         if isinstance(index, int | np.integer):
             if -n <= index < n:
-                return readable(cls.__getitem__(value, int(index)), str(index))
-            raise EvaluationError(f"Expected an index below {n}, got {index}")
+                return readable(cls.__getitem__(value, int(index)), int(index))
+            raise EvaluationError(f"Expected an index below {n}, got {_shown(index)}")
         raise EvaluationError(f"Expected an integer or a slice as index of {type_name(value)}, got {type_name(index)}")
-    raise EvaluationError(f"Expected a mapping, a sequence or an array before [{index!r:.100}], got {type_name(value)}")
+    raise EvaluationError(
+        f"Expected a mapping, a sequence or an array before [{_shown(index)}], got {type_name(value)}"
+    )
 
 
 def _array_item(array: Value, index: Value) -> Value:
@@ -234,8 +236,8 @@ def _slice(index: slice) -> slice:
 def _written(part: Value) -> str:
     """Return a part of an index as a query writes it."""
     if not isinstance(part, slice):
-        return "..." if part is ... else str(part)
-    start, stop, step = ("" if end is None else str(end) for end in (part.start, part.stop, part.step))
+        return "..." if part is ... else _shown(part)
+    start, stop, step = ("" if end is None else _shown(end) for end in (part.start, part.stop, part.step))
     return f"{start}:{stop}{':' if step else ''}{step}"
 
 

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import math
 import operator
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.errors import QuerySyntaxError, UnknownNameError
-from sightglass.core.values import Value, array_kind
+from sightglass.core.errors import EvaluationError, QuerySyntaxError, SightglassError, UnknownNameError
+from sightglass.core.guarded import FAILURES, message
+from sightglass.core.values import Value, array_kind, type_name
 
 from . import expressions as e
 from .access import attribute, item
@@ -32,6 +34,7 @@ from .scalars import APPLY, APPLY_UNARY, of_plain, of_texts, of_unary
 
 READABLE: Final = frozenset((float, int, bool, str, bytes, type(None), dict, list, tuple))
 SIZED: Final = frozenset((list, tuple, dict, str, bytes))
+NEW_LINE: Final = "\n"
 ROUGH_NS: Final = 1_500.0  # an operation on a small array
 LIST: Final = 50  # an item of a list takes as long as so many of an array
 CALLS_A_CHECK: Final = 64  # about 0.2 ms of small operations
@@ -221,19 +224,22 @@ class _Compiler:
 
         def run(env: Env) -> Value:
             values = [read(env) for read in reads]
-            if not PLAIN.issuperset(map(type, values)):
-                values = [operand(value) if type(value) in (list, tuple) else value for value in values]
-                n = max(map(_n_items, values))
-                meter.spend(rough * (ROUGH_NS / ROUGH + n))
-                if n >= MIN_ITEMS and (blocks := Blocks.of(list(map(_alone, values)))) is not None:
-                    started_s = meter.clock()
-                    try:
-                        return blocks.reduce(name, inside, meter, text) if name else blocks.map(inside, meter, text)
-                    finally:
-                        taken = (meter.now() - started_s) * 1e9 / max(1, blocks.n_done)
-                        measured[place] = max(taken, 0.9 * measured.get(place, taken) + 0.1 * taken)
-            value = inside(values)
-            return value if whole is None else whole(value)
+            try:
+                if not PLAIN.issuperset(map(type, values)):
+                    values = [operand(value) if type(value) in (list, tuple) else value for value in values]
+                    n = max(map(_n_items, values))
+                    meter.spend(rough * (ROUGH_NS / ROUGH + n))
+                    if n >= MIN_ITEMS and (blocks := Blocks.of(list(map(_alone, values)))) is not None:
+                        started_s = meter.clock()
+                        try:
+                            return blocks.reduce(name, inside, meter, text) if name else blocks.map(inside, meter, text)
+                        finally:
+                            taken = (meter.now() - started_s) * 1e9 / max(1, blocks.n_done)
+                            measured[place] = max(taken, 0.9 * measured.get(place, taken) + 0.1 * taken)
+                value = inside(values)
+                return value if whole is None else whole(value)
+            except FAILURES as error:
+                raise _placed(error, text, values) from None
 
         return run
 
@@ -299,6 +305,7 @@ class _Compiler:
         function, meter, name = self.function(tree), self.meter, tree.name
         cost = FUNCTIONS[name].cost if name in FUNCTIONS else PLAIN_COST
         rough = ROUGH * max(cost.ns, 1.0)
+        text = f"{tree!s:.60}"
         args = [self.inner(arg, scope) if isinstance(arg, e.Lambda) else self.closure(arg, scope) for arg in tree.args]
         kwargs = [(key, self.closure(value, scope)) for key, value in tree.kwargs]
 
@@ -306,16 +313,19 @@ class _Compiler:
             values = [arg(env) for arg in args]
             named = {key: value(env) for key, value in kwargs} if kwargs else {}
             first = values[0] if values else None
-            if type(first) in PLAIN:
-                return function(*values, **named)
-            n = _n_items(first)
-            if type(first) in (list, tuple):
-                n *= LIST
-            more_ns = 0.0 if cost.more_ns is None else cost.more_ns(n, *values[1:], **named)
-            meter.spend(ROUGH_NS + rough * n + more_ns)
-            if n < MIN_ITEMS or not array_kind(first):
-                return function(*values, **named)
-            return meter.apply(name, cost, lambda: function(*values, **named), first)
+            try:
+                if type(first) in PLAIN:
+                    return function(*values, **named)
+                n = _n_items(first)
+                if type(first) in (list, tuple):
+                    n *= LIST
+                more_ns = 0.0 if cost.more_ns is None else cost.more_ns(n, *values[1:], **named)
+                meter.spend(ROUGH_NS + rough * n + more_ns)
+                if n < MIN_ITEMS or not array_kind(first):
+                    return function(*values, **named)
+                return meter.apply(name, cost, lambda: function(*values, **named), first)
+            except FAILURES as error:
+                raise _placed(error, text, values) from None
 
         return run
 
@@ -354,6 +364,14 @@ class UnknownFunctionError(UnknownNameError, QuerySyntaxError):
 
     def __init__(self, what: str, name: object, known: Iterable[str]) -> None:
         UnknownNameError.__init__(self, what, name, known)
+
+
+def _placed(error: BaseException, text: str, values: Sequence[object]) -> BaseException:
+    """Return an error of a library, or of a function of the run, with the part of the query and its operands."""
+    if isinstance(error, SightglassError | PriceNeeded):
+        return error
+    shown = ", ".join(type_name(value) for value in values if not isinstance(value, types.FunctionType))
+    return EvaluationError(f"Cannot compute {text} of {shown}: {message(error).partition(NEW_LINE)[0]}")
 
 
 def _n_items(value: Value) -> int:

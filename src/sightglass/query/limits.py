@@ -14,7 +14,7 @@ import numpy as np
 from sightglass.core.array_data import check_data
 from sightglass.core.errors import EvaluationError, RefusedQueryError
 from sightglass.core.guarded import MAX_DEPTH as MAX_LEVELS
-from sightglass.core.guarded import length, parts
+from sightglass.core.guarded import length, parts, text
 from sightglass.core.values import Value, array_bytes, array_kind, itemsize, n_bytes, type_name
 
 MAX_DEPTH: Final = 64  # well below Python's recursion limit: reading, writing and compiling a tree recurse
@@ -142,11 +142,12 @@ def check_int(value: object) -> Value:
 def check_power(base: object, exponent: object) -> None:
     """Refuse an integer power of more than 64 bits before it is computed."""
     if type(base) is int and type(exponent) is int and exponent * (base.bit_length() - 1) > MAX_INT_BITS:
-        raise RefusedQueryError(f"Expected integer powers of at most 64 bits, got {base} ** {exponent}")
+        shown = f"{base} ** {exponent}" if max(base.bit_length(), exponent.bit_length()) <= MAX_INT_BITS else "larger"
+        raise RefusedQueryError(f"Expected integer powers of at most 64 bits, got {shown}")
 
 
 def check_count(value: object, *, name: str) -> int:
     """Return a number of bins or items, or refuse a value that is not an integer from 1 to `MAX_BINS`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= MAX_BINS:
-        raise RefusedQueryError(f"Expected {name} to be an integer from 1 to {MAX_BINS}, got {value!r}")
+        raise RefusedQueryError(f"Expected {name} to be an integer from 1 to {MAX_BINS}, got {text(value, 100)}")
     return int(value)

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.core.errors import EvaluationError, RefusedQueryError
+from sightglass.core.guarded import text
 from sightglass.core.values import (
     BLOCK,
     DeviceHistogram,
@@ -113,7 +114,7 @@ _elementwise("isfinite", "Whether a value is neither NaN nor infinite.", math.is
 def _round(x: Value, decimals: int = 0) -> Value:
     """Round to a number of decimals."""
     if type(decimals) is not int or abs(decimals) > MAX_DECIMALS:
-        raise RefusedQueryError(f"Expected decimals from -{MAX_DECIMALS} to {MAX_DECIMALS}, got {decimals!r}")
+        raise RefusedQueryError(f"Expected decimals from -{MAX_DECIMALS} to {MAX_DECIMALS}, got {text(decimals, 100)}")
     if type(x) in (float, int):
         return round(x, decimals)
     x, scale = operand(x), 10.0**decimals
@@ -233,7 +234,7 @@ def _quantile(x: Value, q: Value) -> Value:
     check_length(wanted)
     for one in wanted:
         if isinstance(one, bool) or not isinstance(one, int | float) or not 0 <= one <= 1:
-            raise RefusedQueryError(f"Expected q between 0 and 1, got {one!r}")
+            raise RefusedQueryError(f"Expected q between 0 and 1, got {text(one, 100)}")
     x = _ravel(x)
     if not math.prod(x.shape):
         raise EvaluationError(f"Expected at least one value for a quantile, got {type_name(x)}")
@@ -367,7 +368,7 @@ def _reshape(x: Value, *shape: Value) -> Value:
     sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], list | tuple) else shape
     most = math.prod(getattr(x, "shape", ()))
     if any(not isinstance(n, int) or not -1 <= n <= max(1, most) for n in sizes):
-        raise RefusedQueryError(f"Expected a shape of sizes up to {most}, got {sizes!r:.100}")
+        raise RefusedQueryError(f"Expected a shape of sizes up to {most}, got {text(sizes, 100)}")
     return namespace(x).reshape(x, tuple(sizes))
 
 
