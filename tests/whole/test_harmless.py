@@ -276,6 +276,7 @@ def test_a_bystander_gets_every_record_while_hostile_queries_come_and_go() -> No
                 hostile.pop(choose.randrange(N_CLIENTS)).close()
             x[0] = step
             run.observe("batch", step=step, loss=float(step), x=x, names=names)
+        run.close()  # before the clients leave, so that they get what is on its way
         sums = [float(np.sum([step, *x[1:100]])) for step in range(N_STEPS)]
     assert [(r.step, r.value) for r in loss] == [(step, float(step)) for step in range(N_STEPS)]
     assert [(r.value, r.complete) for r in mean] == [(5.0 * i + 2, True) for i in range(N_STEPS // 5)]

@@ -21,7 +21,8 @@ from .costs import LARGE_NS, MODEL, CostModel, OperationCost
 from .price import Price, price_of
 
 CHECK_NS: Final = 2_000_000.0  # of rough price: at most a millisecond
-ENOUGH: Final = 20  # times the limit: nobody needs to know by how much more a query is too expensive
+ENOUGH_S: Final = 2.0  # nobody needs to know by how much more a query is too expensive
+ENOUGH: Final = 20  # times the limit of bytes
 FREE_NS: Final = 200_000.0  # a hundredth of the smallest limit: cheap queries never ask for a price
 MORE: Final = 1.5  # an evaluation this much more expensive than the one that was priced is priced again
 LIMIT_S: Final = 10.0  # outside of runs, such as in a notebook: an event that takes longer is a slip
@@ -124,7 +125,7 @@ class Meter:
         """
         self.clock()
         self.model.wanted = self.model.wanted or not self.model.calibrated
-        enough = (ENOUGH * self.limit_s, math.inf if self.max_bytes is None else ENOUGH * self.max_bytes)
+        enough = (max(ENOUGH_S, 2 * self.limit_s), math.inf if self.max_bytes is None else ENOUGH * self.max_bytes)
         self.price = price = price_of(tree, values, self.model, measured=measured, enough=enough)
         left_s = self.left_s()
         limit = math.inf if self.max_bytes is None else self.max_bytes + price.largest_bytes

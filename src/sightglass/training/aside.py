@@ -153,4 +153,4 @@ class AsideEvaluation:
 
 
 def _bearable(price: Price) -> bool:
-    return price.known and price.seconds <= MAX_ASIDE_S and price.python_s <= MAX_LOCKED_S
+    return price.known and not price.more and price.seconds <= MAX_ASIDE_S and price.python_s <= MAX_LOCKED_S
