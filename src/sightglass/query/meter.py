@@ -20,6 +20,7 @@ from . import expressions as e
 from .costs import LARGE_NS, MODEL, CostModel, OperationCost
 from .price import Price, price_of
 
+CONFIRM: Final = "a controller may accept the price with confirm=True"
 CHECK_NS: Final = 2_000_000.0  # of rough price: at most a millisecond
 ENOUGH_S: Final = 2.0  # nobody needs to know by how much more a query is too expensive
 ENOUGH: Final = 20  # times the limit of bytes
@@ -149,11 +150,11 @@ class Meter:
         """Return what to ask instead: of samples, if that fits."""
         n = 10 ** (len(str(n)) - 1)
         if self.taken_s > self.limit_s / 4:
-            return "Ask for less in one query"
+            return f"Ask for less in one query; {CONFIRM}"
         price = price_of(tree, values, self.model, samples=n, enough=(self.limit_s, math.inf))
         if price.known and price.seconds <= self.limit_s / 2:
-            return f"Ask for samples of large arrays, x.ravel().sample({n}): {_time(price.seconds)}"
-        return "Ask for less in one query"
+            return f"Ask for samples of large arrays, x.ravel().sample({n}): {_time(price.seconds)}; {CONFIRM}"
+        return f"Ask for less in one query; {CONFIRM}"
 
     def copies(self, n_bytes: int) -> None:
         """Check that there is time to copy a result, or to reduce it.

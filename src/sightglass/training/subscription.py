@@ -47,7 +47,7 @@ from .options import Limits
 LOG: Final = "log"
 MAX_ERRORS: Final = 3  # one bad event is forgiven; a query that always fails must not cost the run for long
 MAX_UNSENT_ROWS: Final = 200_000  # some seconds of the fastest stream while the io thread is held up
-MAX_UNSENT_BYTES: Final = 128 * 2**20  # the same for arrays; it is host memory of the training process
+MAX_UNSENT_BYTES: Final = 32 * 2**20  # the same for arrays; it is host memory of the training process
 MAX_DEFERRED: Final = 1_024  # each pins its values on the device, where memory is scarce
 
 QUICK: Final = frozenset((float, int, bool, np.float64, np.float32))
