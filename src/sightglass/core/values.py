@@ -293,10 +293,13 @@ def on_device(value: object) -> bool:
         return False
     if built_in(value) not in CONTAINERS:
         return _waits(value)
-    waiting, seen = [value], {}
+    waiting: list[Any] = [value]
+    seen: dict[int, object] = {}
     while waiting:
         container = waiting.pop()
         seen[id(container)] = container  # a list may contain itself, or another one many times
+        if type(container) in (list, tuple) and ON_HOST.issuperset(map(type, container)):
+            continue
         found = parts(container)
         for _, item in found.pairs if found is not None else ():
             if type(item) in ON_HOST:
@@ -328,6 +331,8 @@ def to_host(value: Value) -> Any:
     cls = type(value)
     if cls in PLAIN or (cls is tuple and PLAIN.issuperset(map(type, value))):
         return value
+    if cls is list and PLAIN.issuperset(map(type, value)):
+        return value.copy()
     if cls is dict and PLAIN.issuperset(map(type, value.values())):
         return value.copy()
     if isinstance(value, DeviceHistogram | PendingCopy):

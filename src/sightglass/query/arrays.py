@@ -11,8 +11,8 @@ import numpy as np
 
 from sightglass.core.array_data import plain_array
 from sightglass.core.errors import EvaluationError, RefusedQueryError, SightglassError, UnreadableError, UnsendableError
-from sightglass.core.guarded import LostValue, built_in, exact, is_mapping, text
-from sightglass.core.values import Value, array_bytes, array_kind, is_extended, type_name
+from sightglass.core.guarded import LostValue, built_in, exact, is_mapping, length, text
+from sightglass.core.values import CONTAINERS, Value, array_bytes, array_kind, is_extended, type_name
 
 from .limits import PLAIN, Total, check_bytes, check_length
 
@@ -147,4 +147,6 @@ def truth(value: Value) -> bool:
     """
     if is_array(value) and math.prod(value.shape) != 1:
         raise EvaluationError(f"Expected a single boolean, got {type_name(value)}: write .any() or .all()")
+    if built_in(value) in CONTAINERS:
+        return bool(length(value))
     return bool(value)

@@ -140,7 +140,7 @@ class Meter:
             said = (
                 f"Expected at most {_time(self.limit_s)} of the run's time for an event, got {_time(price.seconds)}{of}"
             )
-        too_much = max(price.seconds / max(left_s, 1e-3), price.n_bytes / limit)
+        too_much = max(price.seconds / max(left_s, 1e-3), price.n_bytes / limit, 1e-3)
         advice = self._advice(tree, values, max(MIN_SAMPLE, int(price.n_items / too_much / 2)))
         raise PriceError(
             f"{said}. {advice}", seconds=price.seconds, n_bytes=price.n_bytes if price.n_bytes > limit else 0

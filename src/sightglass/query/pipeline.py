@@ -18,7 +18,8 @@ import numpy as np
 
 from sightglass.core.copies import snapshot
 from sightglass.core.device_copy import start_copy
-from sightglass.core.values import SCALARS, Value, on_device, to_host
+from sightglass.core.guarded import built_in
+from sightglass.core.values import CONTAINERS, SCALARS, Value, on_device, to_host
 
 from . import expressions as e
 from .arrays import truth
@@ -279,7 +280,7 @@ class Evaluation:
                 result = stage.fn(value)  # type: ignore[union-attr]
                 if isinstance(stage, Map):
                     value = result
-                elif on_device(result):
+                elif built_in(result) not in CONTAINERS and on_device(result):
                     pending = (*pending, result)
                 elif not truth(result):
                     closes = tuple(when(observables) for when in self._whens)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.core.errors import SightglassError
-from sightglass.core.guarded import FAILURES
+from sightglass.core.guarded import FAILURES, MAX_DEPTH, length
 from sightglass.core.values import ArrayKind, Histogram, Value, array_kind, itemsize, on_device
 
 from . import expressions as e
@@ -377,19 +377,20 @@ class _Walk:
         self.charge(BASE_NS[None], python=True)
         if isinstance(x, ArraySpec):
             return self.of_array(name, x, others)
-        if isinstance(x, list | tuple | Mapping | str):
-            self.charge((LISTED_NS if name in ("keys", "values", "items") else ITEM_NS) * len(x), python=True)
+        n = (length(x) or 0) if isinstance(x, list | tuple | Mapping | str) else 0
+        if n:
+            self.charge((LISTED_NS if name in ("keys", "values", "items") else ITEM_NS) * n, python=True)
         if isinstance(x, Unknown) or any(isinstance(arg, ArraySpec | Unknown) for arg in others):
             return Unknown()
         if name in ("startswith", "endswith", "contains"):
             return Unknown()
         if isinstance(x, list | tuple) and name in ("ravel", "reshape"):
             return self.result(name, OperationCost(result="flat"), [x])
-        if isinstance(x, list | tuple | Mapping) and len(x) > N_SIGNATURES:
-            self.hold(SLOTS * len(x))
+        if isinstance(x, list | tuple | Mapping) and n > N_SIGNATURES:
+            self.hold(SLOTS * n)
             return Unknown()
         if isinstance(x, list | tuple | Mapping):
-            self.hold(SLOTS * min(len(x), MAX_ITEMS))
+            self.hold(SLOTS * min(n, MAX_ITEMS))
         return self.read(FUNCTIONS[name].call(*args))
 
     def of_array(self, name: str, x: ArraySpec, args: list[Any]) -> Any:
@@ -491,16 +492,20 @@ class _Walk:
         self.hold(owned)
         return Unknown() if cost.result == "plain" else first.like(*shape, owned=owned)
 
-    def stacked(self, value: Any) -> ArraySpec | None:
-        """Return the array that a function makes of an argument; `None` if it is plain."""
+    def stacked(self, value: Any, depth: int = 0) -> ArraySpec | None:
+        """Return the array that a function makes of an argument; `None` if it is plain, or refused by the function."""
         if isinstance(value, ArraySpec):
             return value
-        if not isinstance(value, list | tuple) or not value:
+        n = length(value) if issubclass(type(value), list | tuple) else None
+        if not n or n > MAX_ITEMS or depth > MAX_DEPTH:
             return None
+        value = list(list.__iter__(value) if issubclass(type(value), list) else tuple.__iter__(value))
         if PLAIN.issuperset(map(type, value)):
             self.charge(STACK_NS * len(value), python=True)
             return FLOATS.like(len(value))
-        specs = [spec for spec in map(self.stacked, value) if spec is not None]
+        self.charge(ITEM_NS * n, python=True)  # a list may contain itself: its price ends the walk
+        inner = (self.stacked(item, depth + 1) for item in value if type(item) not in PLAIN)
+        specs = [spec for spec in inner if spec is not None]
         if not specs:
             return None
         first, n_bytes = specs[0], sum(spec.n_bytes for spec in specs)
