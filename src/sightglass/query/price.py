@@ -10,17 +10,28 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 
 from sightglass.core.errors import SightglassError
 from sightglass.core.guarded import FAILURES, MAX_DEPTH, length
-from sightglass.core.values import ArrayKind, Histogram, Value, array_kind, itemsize, on_device
+from sightglass.core.values import Histogram, array_kind, on_device
 
 from . import expressions as e
 from .access import attribute, item
+from .array_spec import (
+    FLOATS,
+    ArraySpec,
+    Unknown,
+    is_mask,
+    is_strided,
+    n_items_of,
+    name_and_width,
+    plain_arguments,
+    reshaped,
+    result_shape,
+)
 from .costs import (
     ARITHMETIC_NS,
     BASE_NS,
@@ -81,59 +92,8 @@ class Price:
     more: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArraySpec:
-    """An array of which only the library, the shape and the dtype are known.
-
-    Attributes:
-        name: The name of the dtype.
-        itemsize: The bytes of an item.
-        owned: The bytes that computing it takes; 0 if it is a view or an observable.
-        strided: Whether its items are not next to each other.
-    """
-
-    shape: tuple[int, ...]
-    dtype: Any
-    kind: ArrayKind | None
-    name: str
-    itemsize: int
-    device: bool = False
-    owned: int = 0
-    strided: bool = False
-
-    @property
-    def size(self) -> int:
-        """The number of items."""
-        return math.prod(self.shape)
-
-    @property
-    def n_bytes(self) -> int:
-        """The number of bytes of its items."""
-        return self.size * self.itemsize
-
-    @property
-    def width(self) -> int:
-        """The bytes of an item of what functions make of it: of integers, most make float64."""
-        return self.itemsize if "float" in self.name or "complex" in self.name else max(self.itemsize, 8)
-
-    def like(self, *shape: int, owned: int = 0, strided: bool = False) -> ArraySpec:
-        """Return another shape with the same dtype, in the same place."""
-        return ArraySpec(
-            shape=shape, dtype=self.dtype, kind=self.kind, name=self.name, itemsize=self.itemsize, device=self.device,
-            owned=owned, strided=strided,
-        )  # fmt: skip
-
-
-FLOATS: Final = ArraySpec(shape=(), dtype=np.dtype(np.float64), kind="numpy", name="float64", itemsize=8)
-"""What a list of numbers becomes."""
-
-
 class _EnoughError(Exception):
     """The price of an expression is high enough, or takes too long to know."""
-
-
-class Unknown:
-    """A value that only the evaluation finds: a text, the result of a function of the run."""
 
 
 def is_elementwise(tree: e.Expr) -> bool:
@@ -148,11 +108,6 @@ def is_fused(tree: e.Expr) -> bool:
     if type(tree) is not e.Call or tree.name not in FUSED or len(tree.args) != 1 or tree.kwargs:
         return False
     return tree.name in TEMPORARY or is_elementwise(tree.args[0])
-
-
-@lru_cache(maxsize=256)
-def _dtype(dtype: object) -> tuple[str, int]:
-    return str(dtype).removeprefix("torch."), itemsize(dtype)
 
 
 def price_of(
@@ -299,10 +254,10 @@ class _Walk:
             return value
         device = kind != "jax" and on_device(value)
         shape = tuple(map(int, value.shape))
-        name, width = _dtype(value.dtype)
+        name, width = name_and_width(value.dtype)
         spec = ArraySpec(
             shape=shape, dtype=value.dtype, kind=kind, name=name, itemsize=width, device=device,
-            strided=_strided(value, kind),
+            strided=is_strided(value, kind),
         )  # fmt: skip
         self.largest_bytes, self.n_items = max(self.largest_bytes, spec.n_bytes), max(self.n_items, spec.size)
         if 0 < self.samples < spec.size:
@@ -335,8 +290,8 @@ class _Walk:
         parts = index if isinstance(index, tuple) else (index,)
         picks = [part for part in parts if not (part is None or part is ... or isinstance(part, int | slice))]
         if picks:
-            n_each = 1 if any(map(_is_mask, picks)) else max(1, value.size // max(1, value.shape[0]))
-            return self.result("[…]", PICK, [value.like(max(map(_length, picks)) * n_each)])
+            n_each = 1 if any(map(is_mask, picks)) else max(1, value.size // max(1, value.shape[0]))
+            return self.result("[…]", PICK, [value.like(max(map(n_items_of, picks)) * n_each)])
         ends = [end for part in parts if isinstance(part, slice) for end in (part.start, part.stop, part.step)]
         if any(isinstance(end, ArraySpec | Unknown) for end in ends):
             return value
@@ -410,7 +365,7 @@ class _Walk:
             case "ravel" | "reshape":
                 if x.strided:
                     return self.result(name, OperationCost(ns=STRIDED, result="flat"), [x])
-                return x.like(*((x.size,) if name == "ravel" else _reshaped(x, args)), owned=x.owned)
+                return x.like(*((x.size,) if name == "ravel" else reshaped(x, args)), owned=x.owned)
             case "sample":
                 k = args[0] if isinstance(args[0], int) else n
                 if k >= n:
@@ -473,8 +428,8 @@ class _Walk:
             self.charge(BASE_NS["numpy"], python=True)
             return Unknown()
         first = max(arrays, key=lambda spec: spec.size)
-        others, named = _plain_arguments(args, kwargs or {})
-        shape = _shape(cost, arrays, first, named.get("axis", others[0] if others else None))
+        others, named = plain_arguments(args, kwargs or {})
+        shape = result_shape(cost, arrays, first, named.get("axis", others[0] if others else None))
         n = max(first.size, math.prod(shape))
         ns = self.model.ns(name, cost, first.dtype, first.name, n) * (STRIDED if first.strided else 1.0)
         if cost.more_ns is not None:
@@ -513,52 +468,3 @@ class _Walk:
         self.touch(n_bytes)
         self.hold(n_bytes)
         return first.like(len(value), *first.shape, owned=n_bytes + sum(spec.owned for spec in specs))
-
-
-def _shape(cost: OperationCost, arrays: list[ArraySpec], first: ArraySpec, axis: object) -> tuple[int, ...]:
-    """Return the shape of the result of an operation."""
-    match cost.result:
-        case "each" if len(arrays) == 1 or all(spec.shape == first.shape for spec in arrays):
-            return first.shape
-        case "each":
-            return tuple(np.broadcast_shapes(*(spec.shape for spec in arrays)))
-        case "reduce":
-            axes = axis if isinstance(axis, list | tuple) else (axis,)
-            n_axes = len(first.shape)
-            if not all(isinstance(one, int) and -n_axes <= one < n_axes for one in axes):
-                return ()
-            gone = {one % n_axes for one in axes}
-            return tuple(n for i, n in enumerate(first.shape) if i not in gone)
-        case "flat":
-            return (first.size,)
-    return ()
-
-
-def _strided(array: Value, kind: ArrayKind) -> bool:
-    if kind == "numpy":
-        return not (array.flags.c_contiguous or array.flags.f_contiguous)
-    return kind == "torch" and not array.is_contiguous()
-
-
-def _length(value: Any) -> int:
-    return value.size if isinstance(value, ArraySpec) else len(value) if isinstance(value, list | tuple) else 1
-
-
-def _is_mask(part: object) -> bool:
-    return isinstance(part, ArraySpec) and "bool" in part.name
-
-
-def _reshaped(x: ArraySpec, sizes: list[Any]) -> tuple[int, ...]:
-    shape = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], list | tuple) else sizes
-    if not all(isinstance(n, int) for n in shape) or sum(n == -1 for n in shape) > 1:
-        return (x.size,)
-    rest = math.prod(n for n in shape if n != -1)
-    return tuple(x.size // max(1, rest) if n == -1 else n for n in shape)
-
-
-def _plain_arguments(args: list[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments after the first, without arrays."""
-    return (
-        [arg for arg in args[1:] if not isinstance(arg, ArraySpec | Unknown)],
-        {key: arg for key, arg in kwargs.items() if not isinstance(arg, ArraySpec | Unknown)},
-    )
