@@ -21,7 +21,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.errors import MAX_NAMES_COMPARED, EvaluationError, RefusedQueryError, UnknownNameError
+from sightglass.core.errors import (
+    MAX_NAMES_COMPARED,
+    EvaluationError,
+    RefusedQueryError,
+    SightglassError,
+    UnknownNameError,
+)
 from sightglass.core.guarded import (
     FAILURES,
     KEYS,
@@ -75,6 +81,8 @@ def entries(mapping: object) -> list[tuple[Any, Any]]:
     check_length(mapping)
     try:
         return items_of(mapping, max_items=MAX_ITEMS, max_reading_s=MAX_READING_S)
+    except SightglassError:
+        raise
     except (TimeoutError, ValueError) as error:
         raise RefusedQueryError(f"Cannot read {type_name(mapping)}: {error}") from None
     except FAILURES as error:
@@ -106,6 +114,8 @@ def _found(mapping: object, key: Value) -> Value:
             return MISSING
     try:
         return item_of(mapping, key, MISSING)
+    except SightglassError:
+        raise
     except FAILURES as error:
         raise EvaluationError(f"Cannot read {_shown(key)} of {type_name(mapping)}: {message(error)}") from None
 
