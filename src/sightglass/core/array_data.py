@@ -44,7 +44,7 @@ def check_data(array: Array, kind: str) -> None:
             _check_owner(array)
     elif kind == "torch":
         _check_tensor(array)
-    elif kind == "jax" and _is_deleted(array):
+    elif kind == "jax" and not is_traced(array) and array.is_deleted():
         shape = ", ".join(map(str, array.shape))
         raise _freed(f"a JAX array {array.dtype}[{shape}]", "it was donated to a compiled function, or deleted")
 
@@ -160,14 +160,14 @@ def _overrides(cls: type) -> bool:
     return cls.__module__.partition(".")[0] != "torch" and "disabled" in getattr(dispatch, "__name__", "")
 
 
-def _is_deleted(array: Array) -> bool:
-    cls: type = type(array)
-    return not _is_traced(cls) and bool(array.is_deleted())
+def is_traced(value: object) -> bool:
+    """Return whether a value is an array of JAX that is not known yet."""
+    cls: type = type(value)
+    return _is_traced(cls)
 
 
 @lru_cache(maxsize=1024)
 def _is_traced(cls: type) -> bool:
-    """Return whether a class of JAX stands for values that are not known yet."""
     return any(base.__name__ == "Tracer" for base in cls.__mro__)
 
 

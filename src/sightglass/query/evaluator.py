@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sightglass.core.array_data import is_traced
 from sightglass.core.errors import EvaluationError, QuerySyntaxError, SightglassError, UnknownNameError
 from sightglass.core.guarded import FAILURES, message
 from sightglass.core.values import Value, array_kind, type_name
@@ -368,8 +369,8 @@ class UnknownFunctionError(UnknownNameError, QuerySyntaxError):
 
 def _placed(error: BaseException, text: str, values: Sequence[object]) -> BaseException:
     """Return an error of a library, or of a function of the run, with the part of the query and its operands."""
-    if isinstance(error, SightglassError | PriceNeeded):
-        return error
+    if isinstance(error, SightglassError | PriceNeeded) or any(map(is_traced, values)):
+        return error  # JAX tells by its own errors that a query cannot be traced
     shown = ", ".join(type_name(value) for value in values if not isinstance(value, types.FunctionType))
     return EvaluationError(f"Cannot compute {text} of {shown}: {message(error).partition(NEW_LINE)[0]}")
 
