@@ -139,6 +139,24 @@ def test_refusals_say_where(page, begin):
     assert collect(socket, 1, 1)["y"] == [1.0]
 
 
+def test_a_viewer_of_the_page_may_ask_what_a_viewer_may(page, begin):
+    run = begin("job")
+    run.function("secret", lambda x: x + 1.0)
+    run.function("shown", lambda x: x + 2.0, viewers=True)
+    key, viewer, controller = page.key("job"), page.socket("viewer"), page.socket()
+    viewer.send(type="open", id=1, run=key, query="batch.loss", confirm=True)
+    assert "Expected a controller's link to accept a cost" in viewer.hears("refused", id=1)["message"]
+    viewer.send(type="open", id=2, run=key, query='on("batch").map(lambda b: secret(b.loss))')
+    assert "viewers may not call it" in viewer.hears("refused", id=2)["message"]
+    viewer.send(type="open", id=3, run=key, query='on("batch").map(lambda b: shown(b.loss))')
+    viewer.hears("opened", id=3)
+    controller.send(type="open", id=4, run=key, query='on("batch").map(lambda b: secret(b.loss))')
+    controller.hears("opened", id=4)
+    run.observe("batch", loss=1.0)
+    assert collect(viewer, 3, 1)["y"] == [3.0]
+    assert collect(controller, 4, 1)["y"] == [2.0]
+
+
 def test_a_query_that_fails_in_the_run_ends_with_its_error(page, begin):
     run = begin("job")
     socket = page.socket()

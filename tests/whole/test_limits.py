@@ -258,11 +258,12 @@ NO_ROOM = """
 import tempfile
 os.__dict__.pop("memfd_create", None)  # as on systems without it, where shared memory is a file
 tempfile.tempdir = sys.argv[1]
+from sightglass.core.codec import encode
 from sightglass.figures.snapshot import Arena, Snapshot
 arena = Arena(64 * 2**20)
 os.chdir("/")
 value = np.arange(1_000_000.0)
-snapshots = [Snapshot({"x": value}, arena) for _ in range(3)]
+snapshots = [Snapshot(encode({"x": value}), arena) for _ in range(3)]
 say("sizes", *(sum(len(memoryview(buffer)) for buffer in snapshot.buffers()) for snapshot in snapshots))
 say("shared", *(not snapshot.in_band for snapshot in snapshots))
 """

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from sightglass.server.access import Tokens
+from sightglass.core.errors import RefusedError, RefusedFunctionError
+from sightglass.server.access import Role, Tokens
 from sightglass.server.http_errors import bad_request, log_error, too_large
 from sightglass.server.runs.run_table import Runs
 from sightglass.server.runs.served_run import RunSummary, ServedRun
@@ -18,7 +19,7 @@ from . import messages
 from .frame_queue import FrameQueue
 from .messages import LEFT, TOO_SLOW, UNAUTHORIZED, Ack, CloseStream, Id, OpenStream, PageHello, RunsWanted
 from .shared_stream import SharedStreams, StreamCursor
-from .stream_reader import canonical
+from .stream_reader import called_functions, canonical
 
 HELLO_S: Final = 5.0  # the page sends its hello at once; sockets without one are not to pile up
 CLOSE_S: Final = 1.0  # a client that reads has read its queue by then
@@ -32,12 +33,14 @@ class PageSocket:
         queue: The frames to be sent.
         cursors: The streams that the client opened, by the ids that it chose.
         wants_runs: Whether the client wants the list of runs when it changes.
+        role: What the client's token allows; `None` before its hello.
     """
 
     def __init__(self, socket: WebSocket, streams: SharedStreams) -> None:
         self.queue = FrameQueue(socket)
         self.cursors: dict[Id, StreamCursor] = {}
         self.wants_runs = False
+        self.role: Role | None = None
         self._socket = socket
         self._streams = streams
         self._tasks: set[asyncio.Task[None]] = set()
@@ -51,7 +54,7 @@ class PageSocket:
         except (TimeoutError, ValueError):
             await self.close(UNAUTHORIZED, "Expected a hello")
             return False
-        role = tokens.role(message.token) if isinstance(message, PageHello) else None
+        self.role = role = tokens.role(message.token) if isinstance(message, PageHello) else None
         if role is None:
             await self.close(UNAUTHORIZED, "Expected a hello with the token of the printed link")
             return False
@@ -170,7 +173,10 @@ class PageSocket:
             self.queue.put(frame)
 
     def _found(self, message: OpenStream) -> tuple[ServedRun, str]:
-        return self._streams.runs.find(message.run), canonical(message.query)
+        run = self._streams.runs.find(message.run)
+        if self.role == "viewer":  # the server's own connection is a controller's
+            check_viewer(run, message)
+        return run, canonical(message.query)
 
     def _send_new(self) -> None:
         for cursor in list(self.cursors.values()):
@@ -181,3 +187,19 @@ def list_runs(runs: Runs) -> tuple[list[RunSummary], str]:
     """Return the list of runs, and the message with it; reads files."""
     listed = runs.summaries()
     return listed, encoding.encode_json({"type": "runs", "runs": listed}).decode()
+
+
+def check_viewer(run: ServedRun, message: OpenStream) -> None:
+    """Refuse what a viewer may not ask.
+
+    Raises:
+        RefusedError: The viewer accepts a cost to the run.
+        RefusedFunctionError: The query calls a function of a live run that is not declared for viewers.
+    """
+    if message.confirm:
+        raise RefusedError("Expected a controller's link to accept a cost with confirm=True; this is a viewer's link")
+    called = called_functions(message.query)
+    lent = run.remote().describe().lent if called and run.live else {}
+    for name in called:
+        if name in lent and not lent[name].viewers:
+            raise RefusedFunctionError(f"Expected a controller's link to call {name!r}: viewers may not call it")

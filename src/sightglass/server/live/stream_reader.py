@@ -233,6 +233,14 @@ class StreamReader:
 
 
 @functools.lru_cache(maxsize=MAX_CANONICAL)
+def called_functions(text: str) -> list[str]:
+    """Return the names of the run's own functions that a query calls; none if the text is not a query."""
+    try:
+        return as_query(text).functions
+    except QueryError:
+        return []
+
+
 def canonical(text: str) -> str:
     """Return the canonical text of a query, or the text itself if it is not a query: it may be the tag of a series."""
     try:
