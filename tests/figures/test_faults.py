@@ -308,7 +308,9 @@ def test_a_figure_of_fifty_megabytes_is_kept(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="this system has no idle priority")
-def test_the_child_draws_while_a_processor_has_nothing_else_to_do(caught):
+def test_the_child_draws_while_a_processor_has_nothing_else_to_do(monkeypatch, caught):
+    monkeypatch.setenv("SIGHTGLASS_RENDERER_PRIORITY", "idle")
+
     def shows(x):
         raise ValueError(f"policy {os.sched_getscheduler(0)}")
 
