@@ -10,8 +10,6 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .errors import DeadlockError
-
 _finders: list[Callable[[], Any]] = []
 _connectors: list[Callable[[Any], Any]] = []
 
@@ -53,6 +51,8 @@ def check_wait(run: str, what: str, *, for_event: bool = False) -> None:
     waits = (held_up is not None and held_up()) or run in getattr(_here, "runs", ())
     if waits or (for_event and run in getattr(_here, "acting", ())):
         where = "an action" if not waits else "a function, a property or another part of the program"
+        from .errors import DeadlockError  # importing sightglass stays light
+
         raise DeadlockError(
             f"{what} would never return: it is called by {where} that the run itself waits for. "
             "Call it on another thread, and do not wait for that thread"
