@@ -26,14 +26,18 @@ def answers_unless(run: str, held_up: Callable[[], bool] | None) -> None:
 
 
 @contextlib.contextmanager
-def awaited(run: str) -> Iterator[None]:
-    """Let code of the program run that a run waits for, on this thread."""
-    waiting = getattr(_here, "runs", ())
-    _here.runs = (*waiting, run)
+def _within(kind: str, run: str) -> Iterator[None]:
+    before = getattr(_here, kind, ())
+    setattr(_here, kind, (*before, run))
     try:
         yield
     finally:
-        _here.runs = waiting
+        setattr(_here, kind, before)
+
+
+def awaited(run: str) -> contextlib.AbstractContextManager[None]:
+    """Let code of the program run that a run waits for, on this thread."""
+    return _within("runs", run)
 
 
 def check_wait(run: str, what: str, *, for_event: bool = False) -> None:
@@ -59,15 +63,9 @@ def check_wait(run: str, what: str, *, for_event: bool = False) -> None:
         )
 
 
-@contextlib.contextmanager
-def acting(run: str) -> Iterator[None]:
+def acting(run: str) -> contextlib.AbstractContextManager[None]:
     """Let an action run, on the thread that applies commands."""
-    before = getattr(_here, "acting", ())
-    _here.acting = (*before, run)
-    try:
-        yield
-    finally:
-        _here.acting = before
+    return _within("acting", run)
 
 
 def announce(find: Callable[[], Any]) -> None:

@@ -189,7 +189,7 @@ class RenderQueue:
             snapshot = value if encoded is None else Snapshot(encoded, self._arena)
             try:
                 job = self._job(function, packed, request, snapshot, size)
-            except BaseException:
+            except BaseException:  # an interrupt, too, gives the memory back
                 if isinstance(snapshot, Snapshot):
                     snapshot.release()
                 raise

@@ -111,11 +111,11 @@ class CostModel:
                 taken_s.append(cpu_s() - started_s)
             ratios.append(sorted(taken_s)[CALIBRATION_ROUNDS // 2] * 1e9 / x.size / reference_ns)
         self.machine = max(0.5, *ratios)
-        taken_s = []
+        taken_s, zeros = [], bytes(CALIBRATION_BYTES)
         for _ in range(CALIBRATION_ROUNDS):
             with mmap.mmap(-1, CALIBRATION_BYTES) as memory:
                 started_s = cpu_s()
-                memory.write(bytes(CALIBRATION_BYTES))
+                memory.write(zeros)
                 taken_s.append(cpu_s() - started_s)
         self.new_ns = UNTRIED * sorted(taken_s)[CALIBRATION_ROUNDS // 2] * 1e9 / CALIBRATION_BYTES
         self.calibrated, self.wanted = True, False

@@ -137,9 +137,8 @@ class Meter:
         if price.n_bytes > limit:
             said = f"Expected to hold at most {_size(limit)} at a time, got {more}{_size(price.n_bytes)}{of}"
         else:
-            said = (
-                f"Expected at most {_time(self.limit_s)} of the run's time for an event, got {_time(price.seconds)}{of}"
-            )
+            took = f"{more}{_time(price.seconds)}{of}"
+            said = f"Expected at most {_time(self.limit_s)} of the run's time for an event, got {took}"
         too_much = max(price.seconds / max(left_s, 1e-3), price.n_bytes / limit, 1e-3)
         advice = self._advice(tree, values, max(MIN_SAMPLE, int(price.n_items / too_much / 2)))
         raise PriceError(
