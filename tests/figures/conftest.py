@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -45,3 +47,11 @@ def pixels(png):
 @pytest.fixture
 def caught():
     return Caught()
+
+
+def wait_until(condition, timeout_s=90.0):
+    deadline_s = time.monotonic() + timeout_s
+    while not (result := condition()):
+        assert time.monotonic() < deadline_s, "the condition did not come true in time"
+        time.sleep(0.01)
+    return result

@@ -17,6 +17,8 @@ from sightglass.core.clock import SystemClock
 from sightglass.core.errors import FigureErrors
 from sightglass.figures import Plotter
 
+from .conftest import wait_until
+
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
 
 PREAMBLE = """
@@ -55,14 +57,6 @@ if os.fork() == 0:
     os._exit(0)
 time.sleep(60)
 """
-
-
-def wait_until(condition, timeout_s=90.0):
-    deadline_s = time.monotonic() + timeout_s
-    while not (result := condition()):
-        assert time.monotonic() < deadline_s, "the condition did not come true in time"
-        time.sleep(0.01)
-    return result
 
 
 @pytest.fixture
