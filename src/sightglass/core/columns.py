@@ -19,7 +19,7 @@ FLOAT64: Final = np.dtype("<f8")
 INT64: Final = np.dtype("<i8")
 NUMERIC: Final = {float: np.float64, int: np.int64, bool: np.bool_}
 
-NAMES: Final = ("steps", "wall_times", "values", "n_events", "flags", "tracks", "ordinals")
+NAMES: Final = ("steps", "wall_times", "values", "n_events", "flags", "tracks", "ordinals", "indexes", "origins")
 
 Extra = tuple[int, bool, bool, Mapping[str, float] | None]
 """(n_events, complete, closed, steps), where they differ from the default (1, True, True, None)."""
@@ -30,7 +30,10 @@ Row = tuple[int, Any, float, Any, Extra | None, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """Consecutive records as columns; `None` is the default: one event each, complete, closed, no further steps.
+    """Records of one stream as columns, in order.
+
+    A column that is `None` has its default in every record: consecutive numbers, one event each, complete, closed, no
+    further steps.
 
     Attributes:
         index: The number of the first record in its stream.
@@ -41,6 +44,8 @@ class Columns:
         flags: Shape (n,), uint8: bit 0 complete, bit 1 closed.
         tracks: Further step tracks, one mapping for each record.
         ordinals: Shape (n,), int64: the number of each record's event or group, where known.
+        indexes: Shape (n,), int64: the number of each record in its stream, where they are not consecutive.
+        origins: The (tag, run) of each record, where they are not those of the stream.
     """
 
     index: int
@@ -51,6 +56,8 @@ class Columns:
     flags: Any = None
     tracks: Any = None
     ordinals: Any = None
+    indexes: Any = None
+    origins: Any = None
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -63,39 +70,41 @@ class Columns:
         parts = {
             name: None if column is None else column[start:stop] for name in NAMES for column in (getattr(self, name),)
         }
-        return Columns(index=self.index + start, **parts)
+        return Columns(index=self._index_of(start), **parts)
+
+    @property
+    def end(self) -> int:
+        """The number that follows the last record's; `index` if there is no record."""
+        return self._index_of(len(self))
+
+    @property
+    def numbers(self) -> Any:
+        """The number of each record in its stream, of shape (n,)."""
+        return np.arange(self.index, self.index + len(self)) if self.indexes is None else self.indexes
+
+    def _index_of(self, i: int) -> int:
+        if self.indexes is None or not len(self):
+            return self.index + i
+        return int(self.indexes[i]) if i < len(self) else int(self.indexes[-1]) + 1
 
     def after(self, index: int) -> Columns:
         """Return the records from an index on; all of them if they begin later."""
-        return self.slice(min(max(0, index - self.index), len(self)))
-
-    def followed_by(self, other: Columns) -> Columns | None:
-        """Return these records and later ones as one; `None` if there is a gap, or a column is of another kind."""
-        if other.index != self.index + len(self):
-            return None
-        joined: dict[str, Any] = {}
-        for name in NAMES:
-            one, two = getattr(self, name), getattr(other, name)
-            if isinstance(one, list) and isinstance(two, list):
-                joined[name] = one + two
-            elif isinstance(one, np.ndarray) and isinstance(two, np.ndarray):
-                if (one.dtype, one.shape[1:]) != (two.dtype, two.shape[1:]):
-                    return None
-                joined[name] = np.concatenate((one, two))
-            elif one is not None or two is not None:
-                return None
-        return Columns(index=self.index, **joined)
+        if self.indexes is None:
+            return self.slice(min(max(0, index - self.index), len(self)))
+        return self.slice(int(np.searchsorted(self.indexes, index)))
 
     def moved(self, by: int) -> Columns:
         """Return the same records with their index shifted by `by`."""
-        return replace(self, index=self.index + by) if by else self
+        indexes = None if self.indexes is None else self.indexes + by
+        return replace(self, index=self.index + by, indexes=indexes) if by else self
 
     def record(self, i: int, *, tag: str, run: str) -> Record:
         """Return record `i`, counted from the first of these."""
         flags = COMPLETE | CLOSED if self.flags is None else int(self.flags[i])
+        tag, run = (tag, run) if self.origins is None else self.origins[i]
         return Record(
             tag=tag,
-            index=self.index + i,
+            index=self._index_of(i),
             step=self.steps[i].item(),
             wall_time=float(self.wall_times[i]),
             value=plain(self.values[i]),
@@ -105,6 +114,10 @@ class Columns:
             n_events=1 if self.n_events is None else int(self.n_events[i]),
             steps={} if self.tracks is None else self.tracks[i],
         )
+
+    def records(self, *, tag: str, run: str) -> list[Record]:
+        """Return all records."""
+        return [self.record(i, tag=tag, run=run) for i in range(len(self))]
 
 
 def plain(value: Value) -> Any:
@@ -131,16 +144,28 @@ def of_rows(rows: Sequence[Row]) -> Columns:
     )
 
 
-def of_records(records: Sequence[Record]) -> Columns:
-    """Return consecutive records, at least one, as columns."""
+def of_records(records: Sequence[Record], *, tag: str = "", run: str = "") -> Columns:
+    """Return records, at least one, in the order of their numbers, as columns.
+
+    Args:
+        records: The records.
+        tag: The name of the series; `origins` is set if a record has another one.
+        run: The name of the run; likewise.
+    """
+    indexes = np.asarray([record.index for record in records], INT64)
+    n_events = np.asarray([record.n_events for record in records], INT64)
+    flags = np.asarray([record.complete | record.closed << 1 for record in records], np.uint8)
+    origins = [(record.tag, record.run) for record in records]
     return Columns(
         index=records[0].index,
-        steps=np.asarray([record.step for record in records]),
-        wall_times=np.asarray([record.wall_time for record in records]),
-        values=[record.value for record in records],
-        n_events=np.asarray([record.n_events for record in records]),
-        flags=np.asarray([record.complete | record.closed << 1 for record in records], np.uint8),
-        tracks=[record.steps for record in records],
+        steps=step_column([record.step for record in records]),
+        wall_times=np.asarray([record.wall_time for record in records], FLOAT64),
+        values=value_column([record.value for record in records]),
+        n_events=n_events if (n_events != 1).any() else None,
+        flags=flags if (flags != COMPLETE | CLOSED).any() else None,
+        tracks=[record.steps for record in records] if any(record.steps for record in records) else None,
+        indexes=indexes if indexes[-1] - indexes[0] != len(indexes) - 1 else None,
+        origins=origins if any(origin != (tag, run) for origin in origins) else None,
     )
 
 

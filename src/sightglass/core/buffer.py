@@ -1,0 +1,346 @@
+"""The buffer between any two parts: the records of one stream as columns, in bounded memory, however many arrive.
+
+Theory of operation
+    Records are addressed by their index number: `since(cursor)` returns those from a number on, and the number that
+    follows the last. New records are held exactly. When the buffer is full, the older ones are thinned: of each bucket
+    of `2**k` consecutive numbers, which begins at a multiple of `2**k`, a few records stay. `k` is the same for all
+    thinned records, and grows when they take too much room, so that the resolution is even over the whole stream.
+
+    A bucket of numbers keeps its first and last record, its smallest and largest finite value, and its first NaN, +Inf
+    and -Inf. Of other values it keeps the first record. All of them are records that were added; none is computed. The
+    choice within a bucket is the same whether the bucket is thinned at once or in parts, so that what is held depends
+    on the records alone, and not on the portions in which they arrive.
+
+    What a late reader gets: thinned records, then the newest ones exactly, at least a quarter of `max_rows` or
+    `max_bytes`. A reader that keeps up gets every record.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from .columns import CLOSED, COMPLETE, FLOAT64, INT64, Columns
+from .values import n_bytes
+
+Array = npt.NDArray[Any]
+Ints = npt.NDArray[np.int64]
+
+ROW_BYTES: Final = 32  # of a record whose value is a number: index, step, wall time and value
+OBJECT_ROW_BYTES: Final = 64  # of another record, beside its value: the same, and what refers to it
+# A quarter is for thinned records, and a quarter stays exact, for readers that were away for a moment. The other half
+# is room for new records, so that thinning costs little for each of them.
+SHARE: Final = 4
+# A value that takes more than this part of all bytes is held while it is new, and not thinned with others: it would
+# cost the resolution of the whole stream.
+LARGE_SHARE: Final = 16
+GROWTH: Final = 1.25  # of the columns; each copy costs less than a nanosecond a number
+MAX_BITS: Final = 62  # a bucket of 2**62 numbers holds every stream
+
+DEFAULTS: Final = {"n_events": 1, "flags": COMPLETE | CLOSED, "tracks": {}, "origins": None}
+NUMBERS: Final = (float, int, np.floating, np.integer, np.bool_, type(None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What the numbers of thinned buckets add up to.
+
+    Attributes:
+        indexes: Shape (n,), int64: the first number of each bucket.
+        counts: Shape (n,), int64: how many finite values it has.
+        sums: Shape (n,), float64: their sum.
+    """
+
+    indexes: Ints
+    counts: Ints
+    sums: npt.NDArray[np.float64]
+
+
+class Buffer:
+    """The records of one stream, in bounded memory. Any thread may use it.
+
+    Attributes:
+        n: How many records were added.
+        n_dropped: How many of them are held no more.
+        end: The number that follows the last record's; 0 before the first.
+        bits: The thinned records are in buckets of `2**bits` numbers.
+        exact_from: All records from this number on are held.
+    """
+
+    def __init__(self, *, max_rows: int, max_bytes: int) -> None:
+        """Begin empty.
+
+        Args:
+            max_rows: How many records it holds.
+            max_bytes: How many bytes they may take. One record that is larger is held alone.
+        """
+        self.n = self.n_dropped = self.end = self.bits = self.exact_from = 0
+        self._max_rows, self._max_bytes = max_rows, max_bytes
+        self._columns: dict[str, Array] = {}
+        self._size = self._n_bytes = self._n_thinned = 0
+        self._buckets: list[Array] = [np.empty(0, INT64), np.empty(0, INT64), np.empty(0)]
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def bucket(self) -> int:
+        """How many numbers a thinned bucket spans; 1 as long as all records are held."""
+        return 1 << self.bits
+
+    def add(self, columns: Columns) -> None:
+        """Append records whose numbers follow the last one's."""
+        with self._lock:
+            new = _arrays(columns)
+            while len(new["indexes"]):
+                n = self._room(new)
+                self._append({name: column[:n] for name, column in new.items()})
+                new = {name: column[n:] for name, column in new.items()}
+                if self._size >= self._max_rows or self._n_bytes >= self._max_bytes:
+                    self._thin()
+
+    def since(self, cursor: int, *, bits: int | None = None) -> tuple[int, Columns]:
+        """Return the records from a number on, and the cursor for the next call; begin with 0.
+
+        Args:
+            cursor: The number.
+            bits: Thin them to buckets of `2**bits` numbers, without dropping any here.
+        """
+        with self._lock:
+            start = int(np.searchsorted(self._columns["indexes"][: self._size], cursor)) if self._size else 0
+            part = {name: column[start : self._size] for name, column in self._columns.items()}
+            end = max(self.end, cursor)
+        if bits is not None and part and len(part["indexes"]):
+            kept = retained(part["indexes"], numbers(part["values"]), bits)
+            part = {name: column[kept] for name, column in part.items()}
+        return end, _columns(part, end)
+
+    def latest(self) -> Columns:
+        """Return the newest record; nothing before the first."""
+        with self._lock:
+            start = max(0, self._size - 1)
+            return _columns({name: column[start : self._size] for name, column in self._columns.items()}, self.end)
+
+    def means(self) -> Means:
+        """Return the counts and sums of the thinned buckets."""
+        with self._lock:
+            ids, counts, sums = self._buckets
+            return Means(indexes=ids << self.bits, counts=counts, sums=sums)
+
+    def bound(self, *, max_rows: int, max_bytes: int) -> None:
+        """Hold at most this much from now on."""
+        with self._lock:
+            self._max_rows, self._max_bytes = max_rows, max_bytes
+            if self._size > max_rows or self._n_bytes > max_bytes:
+                self._thin()
+
+    def forget(self, cursor: int) -> None:
+        """Drop the records before a number."""
+        with self._lock:
+            start = int(np.searchsorted(self._columns["indexes"][: self._size], cursor)) if self._size else 0
+            if start:
+                self._keep(np.arange(start, self._size))
+
+    def _room(self, new: dict[str, Array]) -> int:
+        """Return how many of some records fit; the one that is too many is among them."""
+        room, left = max(1, self._max_rows - self._size), self._max_bytes - self._n_bytes
+        if "n_bytes" not in new:
+            return max(1, min(room, left // ROW_BYTES))
+        return min(room, int(np.searchsorted(np.cumsum(new["n_bytes"][:room]), left)) + 1)
+
+    def _append(self, new: dict[str, Array]) -> None:
+        n = len(new["indexes"])
+        start, end = self._size, self._size + n
+        for name in new.keys() - self._columns.keys():
+            self._columns[name] = _defaults(name, new[name].dtype, start)
+        for name in self._columns.keys() - new.keys():
+            new[name] = _defaults(name, self._columns[name].dtype, n)
+        for name, column in self._columns.items():
+            if column.dtype != new[name].dtype:
+                self._columns[name] = column = _promoted(name, column)
+            if end > len(column):
+                grown = np.empty(min(max(int(GROWTH * end), 16), max(self._max_rows, end)), column.dtype)
+                grown[:start] = column[:start]
+                self._columns[name] = column = grown
+            column[start:end] = new[name]
+        self._size = end
+        self._n_bytes += int(new["n_bytes"].sum()) if "n_bytes" in new else ROW_BYTES * n
+        self.n += n
+        self.end = int(new["indexes"][-1]) + 1
+
+    def _thin(self) -> None:
+        """Thin the older records, to make room for new ones."""
+        tail = self._tail()
+        indexes, values = self._columns["indexes"][:tail], self._columns["values"][:tail]
+        y = numbers(values)
+        self._count(indexes[self._n_thinned :], None if y is None else y[self._n_thinned :])
+        sizes = self._columns.get("n_bytes")
+        kept = np.arange(tail) if sizes is None else np.flatnonzero(sizes[:tail] <= self._max_bytes // LARGE_SHARE)
+        while True:
+            kept = kept[retained(indexes[kept], None if y is None else y[kept], self.bits)]
+            n_kept_bytes = ROW_BYTES * len(kept) if sizes is None else int(sizes[kept].sum())
+            if len(kept) <= self._max_rows // SHARE and n_kept_bytes <= self._max_bytes // SHARE:
+                break
+            if self.bits == MAX_BITS:
+                kept = kept[:0]
+                break
+            self.bits += 1
+            self._fold()
+        n_thinned = len(kept)
+        self._keep(np.concatenate((kept, np.arange(tail, self._size))))
+        self._n_thinned = n_thinned
+        self.exact_from = int(self._columns["indexes"][n_thinned])
+
+    def _tail(self) -> int:
+        """Return the first row of those that stay exact: at least one."""
+        n_rows = max(1, self._max_rows // SHARE)
+        room = self._max_bytes // SHARE
+        if "n_bytes" not in self._columns:
+            n_rows = max(1, min(n_rows, room // ROW_BYTES))
+        else:
+            newest = self._columns["n_bytes"][: self._size][::-1][:n_rows]
+            n_rows = max(1, int(np.searchsorted(np.cumsum(newest), room, side="right")))
+        return max(0, self._size - n_rows)
+
+    def _keep(self, rows: Ints) -> None:
+        """Hold these rows only, in new arrays: readers may have the old ones."""
+        self.n_dropped += self._size - len(rows)
+        self._n_thinned = int(np.searchsorted(rows, self._n_thinned))
+        n = self._size = len(rows)
+        for name, column in self._columns.items():
+            self._columns[name] = kept = np.empty_like(column)  # as long as before: it will be full again
+            kept[:n] = column[rows]
+        sizes = self._columns.get("n_bytes")
+        self._n_bytes = ROW_BYTES * n if sizes is None else int(sizes[:n].sum())
+
+    def _count(self, indexes: Ints, y: Array | None) -> None:
+        """Count records that are about to be thinned, and add up their values."""
+        if y is None or not len(indexes):
+            return
+        ids, finite = indexes >> self.bits, np.isfinite(y)
+        starts = _starts(ids)
+        counts = np.add.reduceat(finite, starts, dtype=np.int64)
+        sums = np.add.reduceat(np.where(finite, y, 0), starts, dtype=np.float64)
+        self._buckets = [np.concatenate(pair) for pair in zip(self._buckets, (ids[starts], counts, sums), strict=True)]
+        self._fold(0)
+
+    def _fold(self, bits: int = 1) -> None:
+        """Merge the counts of buckets that have become `2**bits` times as long."""
+        ids, counts, sums = self._buckets
+        if len(ids):
+            starts = _starts(ids := ids >> bits)
+            self._buckets = [ids[starts], np.add.reduceat(counts, starts), np.add.reduceat(sums, starts)]
+
+
+def retained(indexes: Ints, y: Array | None, bits: int) -> Ints:
+    """Return which rows of some records stay when buckets of `2**bits` numbers are thinned, in order.
+
+    Args:
+        indexes: Shape (n,): the number of each record, increasing.
+        y: Shape (n,): their values, or `None` if they are not numbers.
+        bits: The base-2 logarithm of the length of a bucket.
+    """
+    if not bits or not len(indexes):
+        return np.arange(len(indexes))
+    ids = indexes >> bits
+    starts = _starts(ids)
+    if y is None:
+        return starts
+    keep = np.zeros(len(ids), bool)
+    keep[starts] = keep[starts - 1] = True  # starts - 1 are the ends; that of the last bucket is row -1
+    sizes = np.diff(np.append(starts, len(ids)))
+    finite = np.isfinite(y)
+    low = high = y
+    if not finite.all():
+        low, high = np.where(finite, y, np.inf), np.where(finite, y, -np.inf)
+        for odd in (np.isnan(y), y == np.inf, y == -np.inf):
+            keep[_first(np.flatnonzero(odd), ids)] = True
+    for extreme, side in ((np.minimum, low), (np.maximum, high)):
+        found = np.repeat(extreme.reduceat(side, starts), sizes) == side
+        keep[_first(np.flatnonzero(found & finite), ids)] = True
+    return np.flatnonzero(keep)
+
+
+def numbers(values: Array) -> Array | None:
+    """Return values as real numbers, NaN for `None`; `None` if they are not numbers."""
+    if values.dtype.kind == "b":
+        return values.view(np.uint8)
+    if values.dtype.kind in "iuf" and values.ndim == 1:
+        return values
+    if values.dtype != object or not all(issubclass(kind, NUMBERS) for kind in set(map(type, values))):
+        return None
+    return np.fromiter(map(_real, values), FLOAT64, len(values))
+
+
+def _real(value: float | None) -> float:
+    try:
+        return np.nan if value is None else float(value)
+    except OverflowError:
+        return np.inf if value is not None and value > 0 else -np.inf
+
+
+def _starts(ids: Ints) -> Ints:
+    return np.flatnonzero(np.concatenate(([True], ids[1:] != ids[:-1])))
+
+
+def _first(rows: Ints, ids: Ints) -> Ints:
+    """Return the first of some rows in each bucket."""
+    return rows[_starts(ids[rows])] if len(rows) else rows
+
+
+def _arrays(columns: Columns) -> dict[str, Array]:
+    """Return columns as arrays; those with defaults are left out."""
+    n = len(columns)
+    found: dict[str, Array] = {"indexes": np.asarray(columns.numbers, INT64)}
+    values = columns.values
+    if not isinstance(values, np.ndarray) or values.ndim > 1 or values.dtype.kind not in "biuf":
+        # Rows of a matrix are copied: each would hold the whole matrix in memory.
+        items = [value.copy() for value in values] if isinstance(values, np.ndarray) and values.ndim > 1 else values
+        found["n_bytes"] = np.fromiter(map(_row_bytes, items), INT64, n)
+        values = np.fromiter(items, object, n)
+    found |= {"steps": columns.steps, "wall_times": columns.wall_times, "values": values}
+    for name in DEFAULTS:
+        column = getattr(columns, name)
+        if column is not None:
+            found[name] = column if isinstance(column, np.ndarray) else np.fromiter(column, object, n)
+    return found
+
+
+def _row_bytes(value: object) -> int:
+    return ROW_BYTES if isinstance(value, NUMBERS) else OBJECT_ROW_BYTES + n_bytes(value)
+
+
+def _defaults(name: str, dtype: np.dtype[Any], n: int) -> Array:
+    """Return `n` times the default of a column."""
+    column = np.empty(n, dtype)
+    column.fill(DEFAULTS.get(name, ROW_BYTES))
+    return column
+
+
+def _promoted(name: str, column: Array) -> Array:
+    """Return a column in a type that holds values of any other type: steps are numbers, values anything."""
+    return column.astype(FLOAT64) if name in ("steps", "wall_times") else column.astype(object)
+
+
+def _columns(part: dict[str, Array], end: int) -> Columns:
+    """Return arrays as columns."""
+    if not part:
+        return Columns(index=end, steps=np.empty(0, INT64), wall_times=np.empty(0), values=np.empty(0))
+    indexes = part["indexes"]
+    n = len(indexes)
+    consecutive = not n or indexes[-1] - indexes[0] == n - 1
+    listed = {name: _listed(part[name]) for name in ("values", *DEFAULTS) if name in part}
+    return Columns(
+        index=int(indexes[0]) if n else end, indexes=None if consecutive else indexes, steps=part["steps"],
+        wall_times=part["wall_times"], **listed,
+    )  # fmt: skip
+
+
+def _listed(column: Array) -> Array | Sequence[Any]:
+    return column.tolist() if column.dtype == object else column
