@@ -166,8 +166,8 @@ class Host:
                 process_s=said["process_s"],
                 n_bytes=said["n_bytes"],
                 outcome=outcome,
-                records=[record.value for record in streams[0].since(0)[1]] if streams else [],
-                bystander_missed=len(said["events_s"]) - len(beside.since(0)[1]),
+                records=[record.value for record in streams[0].records()] if streams else [],
+                bystander_missed=len(said["events_s"]) - len(beside.records()),
             )
 
     def _tell(self, timeout_s: float) -> Any:

@@ -114,7 +114,7 @@ def _compiling(
         yield "  longest step alone, / its p50", max(alone) / np.median(alone), "x", None
         yield "  steps meanwhile", len(busy), "", None
         yield "the compile beside the training, / in an idle process", compiled_s / reference_s, "x", None
-        first = stream.since(0)[1][0]
+        first = stream.records()[0]
         yield "steps between the compile and the first answer", max(0, first.step - compiled_at + 1), "", 2
         yield "other functions traced again", n_traces, "", 0
         asked = _seconds(step, params, x, 2.0)

@@ -26,10 +26,10 @@ cursor = 0
 from sightglass.client.arrivals import arrivals
 while True:
     seen, over = arrivals.n, stream.ended
-    cursor, records = stream.since(cursor)
+    cursor, columns = stream.since(cursor)
     now = time.time()
-    delays += [now - record.value for record in records]
-    if not records:
+    delays += (now - columns.values).tolist()
+    if not len(columns):
         if over:
             break
         arrivals.wait(seen, 1)

@@ -114,8 +114,8 @@ def read(
     while not client.over:
         over = all(stream.ended for _, stream in checks)
         for i, (check, stream) in enumerate(checks):
-            cursors[i], records = stream.since(cursors[i])
-            for record in records:
+            cursors[i], columns = stream.since(cursors[i])
+            for record in columns.records(tag=stream.tag, run=stream.run):
                 check.take(record)
             stream.forget(cursors[i])
         if over:

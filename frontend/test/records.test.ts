@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { columnOf } from '../src/views/columns'
-import { Columns, keptOf, MAX_LINES, MAX_POINTS, MAX_VALUE_BYTES, MAX_VALUES, n_known, Records, type Batch } from '../src/views/records'
+import { Columns, retained, MAX_LINES, MAX_POINTS, MAX_VALUE_BYTES, MAX_VALUES, n_known, Records, type Batch } from '../src/views/records'
 import { linesOf, STANDARD, type Series } from '../src/views/series'
 
 const at = (...index: number[]): Pick<Batch, 'index' | 'step' | 'wall'> => ({ index: Float64Array.from(index), step: Float64Array.from(index), wall: Float64Array.from(index, (i) => 1000 + i) })
@@ -40,13 +40,32 @@ describe('records', () => {
     const { step } = records.numbers
     expect(step.every((value, i) => i === 0 || value > step[i - 1]!)).toBe(true)
   })
-  it('keep the latest values only, and fewer of large ones', () => {
+  it('have an even resolution over the whole stream, however the records came', () => {
+    const [one, two] = [new Records(), new Records()]
+    const n = 300_000
+    const y = (i: number) => (i % 15_000 === 7 ? 50 : Math.sin(i / 1e3))
+    const batch = (from: number, to: number): Batch => {
+      const index = Array.from({ length: Math.min(to, n) - from }, (_, i) => from + i)
+      return { ...at(...index), y: Float64Array.from(index, y) }
+    }
+    for (let i = 0; i < n; i += 1_000) one.push(batch(i, i + 1_000))
+    for (let i = 0; i < n; i += 7_321) two.push(batch(i, i + 7_321))
+    expect(two.numbers.step).toEqual(one.numbers.step)
+    const { step } = one.numbers
+    const tenths = Array.from({ length: 9 }, (_, k) => step.filter((s) => s >= (k * n) / 10 && s < ((k + 1) * n) / 10).length)
+    expect(Math.max(...tenths.slice(0, 8))).toBeLessThanOrEqual(2 * Math.min(...tenths.slice(0, 8)))
+    for (let i = 7; i < n; i += 15_000) expect(step).toContain(i)
+    expect(one.bucket).toBeGreaterThan(8)
+  })
+  it('keep some values of the whole stream, the newest all, and fewer of large ones', () => {
     const records = new Records()
     records.push(values(Array.from({ length: 300 }, (_, i) => `text ${i}`)))
-    expect(records.values).toHaveLength(MAX_VALUES)
+    expect(records.values.length).toBeLessThanOrEqual(MAX_VALUES)
+    expect(records.values[0]!.index).toBe(0)
+    expect(records.values.slice(-60).map(({ index }) => index)).toEqual(Array.from({ length: 60 }, (_, i) => 240 + i))
     const large = () => ({ dtype: 'float32', shape: [2 ** 20], data: new Uint8Array(2 ** 22) })
     records.push(values(Array.from({ length: 20 }, large), 300))
-    expect(records.values.length).toBeLessThanOrEqual(MAX_VALUE_BYTES / 2 ** 22)
+    expect(records.values.filter(({ index }) => index >= 300).length).toBeLessThanOrEqual(MAX_VALUE_BYTES / 2 ** 22)
     expect(records.values.at(-1)!.index).toBe(319)
   })
   it('make a line of each name, up to a limit that is shown', () => {
@@ -69,7 +88,7 @@ describe('records', () => {
 })
 
 it('what was read stays as it was while columns grow', () => {
-  const columns = new Columns(2, 8)
+  const columns = new Columns(2, 8, 0)
   for (let i = 0; i < 8; i++) columns.push(i, i % 3)
   const before = columns.columns.map((column) => Array.from(column))
   const held = columns.columns
@@ -78,12 +97,13 @@ it('what was read stays as it was while columns grow', () => {
   expect(columns.n).toBeLessThanOrEqual(8)
 })
 
-it('thinning keeps the ends of each run, and gaps', () => {
-  const y = Float64Array.from([0, 5, -5, 1, 1, 1, 1, 1, 2, NaN, 3, 4])
-  const kept = keptOf(y).map((i) => y[i])
-  expect(kept).toContain(5)
-  expect(kept).toContain(-5)
-  expect(kept.some(Number.isNaN)).toBe(true)
+it('a bucket keeps its first, last, smallest and largest record, and gaps', () => {
+  const y = Float64Array.from([0, 5, -5, 1, 1, 1, 1, 1, 2, NaN, 3, 4, Infinity, 3, 2, 1])
+  const index = Float64Array.from(y, (_, i) => i)
+  const rows = Array.from(y, (_, i) => i)
+  expect(retained(rows, index, [y], 3)).toEqual([0, 1, 2, 7, 8, 9, 11, 12, 15])
+  // Twice thinned is as thinned once.
+  expect(retained(retained(rows, index, [y], 2), index, [y], 3)).toEqual(retained(rows, index, [y], 3))
 })
 
 describe('lines', () => {

@@ -116,7 +116,7 @@ def test_records_replies_and_pings(link):
     link.turn()
     [ask] = link.heard()
     link.tell(block(3, 0), messages.Reply(request=ask.request, value=codec.encode({"a": 1})[0]), block(3, 1))
-    assert ([record.value for record in buffer.since(0)[1]], pending.result()) == ([1.0, 1.0], {"a": 1})
+    assert ([record.value for record in buffer.records()], pending.result()) == ([1.0, 1.0], {"a": 1})
     assert link.rest_s == POLL_S
     link.turn(1.9)
     assert link.heard() == []

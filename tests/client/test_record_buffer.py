@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,11 +39,11 @@ def test_every_cursor_sees_every_record_once(parts, pauses):
             one._next_index = n + size
         n += size
         if step in pauses:
-            cursor, records = one.since(cursor)
-            seen.extend(records)
-    seen.extend(one.since(cursor)[1])
+            cursor, part = one.since(cursor)
+            seen.extend(part.records(tag="t", run="job"))
+    seen.extend(one.since(cursor)[1].records(tag="t", run="job"))
     assert [r.value for r in seen] == [r.index for r in seen] == list(range(n))
-    assert one.since(0)[1] == seen
+    assert one.records() == seen
     assert one.n_lost == 0
 
 
@@ -61,7 +58,7 @@ def test_gaps_are_counted_and_earlier_records_are_left_out(parts):
         fresh = range(index if following is None else max(index, following), index + n)
         expected.extend(fresh)
         following = max(index + n, following if following is not None else index)
-    assert [r.index for r in one.since(0)[1]] == [r.value for r in one.since(0)[1]] == expected
+    assert [r.index for r in one.records()] == [r.value for r in one.records()] == expected
     assert one.n_lost == lost
 
 
@@ -73,7 +70,7 @@ def test_a_record_has_all_fields():
         flags=np.array([3, 0], np.uint8),
         tracks=[{"epoch": 1.0}, {}],
     )
-    first, second = filled(part).since(0)[1]
+    first, second = filled(part).records()
     assert first == Record(
         tag="t", index=5, step=5, wall_time=2.5, value=1.5, run="job", n_events=3, steps={"epoch": 1.0}
     )
@@ -90,18 +87,26 @@ def test_latest():
     assert one.latest().value == "x"
 
 
-def test_the_oldest_records_are_dropped_and_counted(monkeypatch):
+def test_older_records_are_thinned_and_counted(monkeypatch):
     monkeypatch.setattr("sightglass.client.record_buffer.MAX_RECORDS", 100)
     one = filled(*(columns(i, np.arange(i, i + 10)) for i in range(0, 300, 10)))
-    cursor, records = one.since(0)
-    assert (cursor, one.n, one.n_forgotten, len(records)) == (300, 300, 200, 100)
-    assert records[0].index == 200
+    cursor, part = one.since(0)
+    assert (cursor, one.n, len(part) + one.n_forgotten) == (300, 300, 300)
+    assert len(part) <= 100
+    assert (part.index, part.end) == (0, 300)
 
 
 def test_bytes_are_bounded(monkeypatch):
     monkeypatch.setattr("sightglass.client.record_buffer.MAX_BYTES", 100_000)
-    one = filled(*(columns(i, [np.zeros(1_000)]) for i in range(50)))
-    assert one.n_forgotten >= 37
+    one = filled(*(columns(i, [np.zeros(500)]) for i in range(50)))
+    assert one.n_forgotten >= 25
+
+
+def test_records_that_the_run_thinned_are_counted():
+    one = filled(columns(3, np.arange(4), indexes=np.array([3, 8, 16, 17])), columns(18, np.arange(2)))
+    assert (one.n_thinned, one.n_lost, one.n) == (11, 0, 6)
+    one.add(columns(20, np.arange(2), indexes=np.array([15, 21])))
+    assert (one.n_thinned, one.n_lost, one.n) == (11, 1, 7)
 
 
 # Memory
@@ -127,33 +132,10 @@ def test_records_are_the_same_whether_they_came_together_or_one_by_one(parts):
         for i in range(0, n, 7):
             one.add(part.slice(i, i + 7))
         index += n
-    found = one.since(0)[1]
+    found = one.records()
     assert [repr(record) for record in found] == [repr(record) for record in expected]
     assert [type(record.value) for record in found] == [type(record.value) for record in expected]
-    assert [repr(record) for record in one.since(len(found) // 2)[1]] == [
-        repr(record) for record in found[len(found) // 2 :]
-    ]
-    assert sum(len(part) for part in one.columns()) == one.n == len(expected)
-
-
-@pytest.mark.parametrize("n_each", [1, 6, 100, 5000])
-def test_the_memory_of_numbers_is_what_is_counted(n_each):
-    n = 20_000
-    tracemalloc.start()
-    try:
-        one = RecordBuffer(tag="t", run="job")
-        for index in range(0, n, n_each):
-            one.add(columns(index, np.arange(index, index + n_each) / 2, ordinals=np.arange(index, index + n_each)))
-        taken = tracemalloc.get_traced_memory()[0]
-    finally:
-        tracemalloc.stop()
-    assert taken / n <= 45
-    assert one._n_bytes == pytest.approx(taken, rel=0.2)
-
-
-def test_what_cannot_be_joined_is_counted_with_what_holds_it():
-    one = RecordBuffer(tag="t", run="job", max_bytes=100_000)
-    for index in range(0, 2_000, 2):  # a gap after each
-        one.add(columns(index, np.array([0.5])))
-    assert one.n_lost == 999
-    assert one.n - one.n_forgotten <= 100_000 / 500
+    middle = found[len(found) // 2].index if found else 0
+    later = one.since(middle)[1].records(tag="t", run="job")
+    assert [repr(record) for record in later] == [repr(record) for record in found[len(found) // 2 :]]
+    assert one.n == len(expected)

@@ -59,7 +59,7 @@ def test_queries_and_records_in_one_thread(begin, ask):
         run.observe("batch", step=10 * step, loss=float(step), grads={"dense": np.full(3, step)})
     assert values(loss, 10) == [float(i) for i in range(10)]
     assert values(mean, 2) == [6.0, 21.0]
-    first = loss.since(0)[1][0]
+    first = loss.records()[0]
     assert (first.tag, first.run, first.index, first.step) == ("batch.loss", "job", 0, 0)
     assert loss.to_arrays().steps.tolist() == list(range(0, 100, 10))
     assert (client.name, client.id, client.may_command, client.ended) == ("job", run.id, True, False)
@@ -150,7 +150,7 @@ def test_end_group_by_the_client(begin, ask):
     run.end_group("batch")
     assert values(mine, 2) == [1.0, 2.0]
     assert values(other, 1) == [3.0]
-    assert [r.index for r in mine.since(0)[1]] == [0, 1]
+    assert [r.index for r in mine.records()] == [0, 1]
     with pytest.raises(sg.QueryError, match=r"^Expected a reducer without a named window to close, got "):
         ask(run).stream("batch.loss").end_group()
 
@@ -219,7 +219,7 @@ def test_a_pause_ends_when_its_client_leaves(trained, ask):
     run, owner = trained()
     stream = ask(run).stream("batch.loss")
     owner.pause()
-    n = len(stream.since(0)[1])
+    n = len(stream.records())
     owner.close()
     assert len(stream.wait(n + 10, timeout_s=PATIENCE_S)) >= n + 10
 

@@ -70,7 +70,7 @@ class ManualStream(Stream):
 
 
 def values(stream):
-    return [record.value for record in stream.since(0)[1]]
+    return [record.value for record in stream.records()]
 
 
 def test_every_consumer_gets_every_record():
@@ -211,12 +211,12 @@ def test_union_names_the_run_of_each_record():
     both = a.union(b)
     a.put(1.0, at=1.0).put(3.0, at=3.0)
     b.put(2.0, at=2.0)
-    assert [(r.run, r.tag, r.value, r.index) for r in both.since(0)[1]] == [
+    assert [(r.run, r.tag, r.value, r.index) for r in both.records()] == [
         ("one", "loss", 1.0, 0), ("two", "other", 2.0, 1), ("one", "loss", 3.0, 2),
     ]  # fmt: skip
     assert (both.run, both.tag) == ("one, two", "loss, other")
     mapped = both.map(lambda x: -x)
-    assert [(r.run, r.value) for r in mapped.since(0)[1]] == [("one", -1.0), ("two", -2.0), ("one", -3.0)]
+    assert [(r.run, r.value) for r in mapped.records()] == [("one", -1.0), ("two", -2.0), ("one", -3.0)]
     a.over()
     assert not both.ended
     b.put(4.0, at=4.0).over()

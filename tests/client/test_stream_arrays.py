@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from sightglass.client.stream_arrays import to_arrays
+from sightglass.core.buffer import Buffer
 from sightglass.core.columns import Columns
 from sightglass.core.values import Histogram
 
@@ -15,8 +16,15 @@ def columns(index, values, **options):
     return Columns(index=index, steps=steps, wall_times=steps * 0.5, values=values, **options)
 
 
+def arrays_of(*chunks):
+    buffer = Buffer(max_rows=100, max_bytes=2**20)
+    for chunk in chunks:
+        buffer.add(chunk)
+    return to_arrays(buffer.since(0)[1])
+
+
 def test_no_records_give_empty_arrays():
-    arrays = to_arrays(())
+    arrays = arrays_of()
     assert (arrays.steps.shape, arrays.wall_times.shape, arrays.values.shape, arrays.tracks) == ((0,), (0,), (0,), {})
 
 
@@ -38,7 +46,7 @@ def test_no_records_give_empty_arrays():
 )
 def test_arrays_of_values(values, shape, dtype):
     for chunks in ([columns(0, values)], [columns(0, values[:1]), columns(1, values[1:])]):
-        arrays = to_arrays(chunks)
+        arrays = arrays_of(*chunks)
         assert (arrays.values.shape, arrays.values.dtype) == (shape, np.dtype(dtype))
         assert arrays.steps.tolist() == [0, 1, 2]
         assert arrays.wall_times.tolist() == [0.0, 0.5, 1.0]
@@ -48,5 +56,5 @@ def test_arrays_of_values(values, shape, dtype):
 
 def test_step_tracks_are_columns():
     chunks = [columns(0, np.arange(2), tracks=[{"epoch": 1}, {}]), columns(2, np.arange(1))]
-    tracks = to_arrays(chunks).tracks
+    tracks = arrays_of(*chunks).tracks
     assert np.array_equal(tracks["epoch"], [1.0, np.nan, np.nan], equal_nan=True)

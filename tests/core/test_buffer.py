@@ -127,7 +127,7 @@ def test_a_reader_may_ask_for_fewer_records():
     values = np.random.default_rng(0).normal(size=1_000)
     buffer = filled(values, max_rows=2_000)
     found = [index for index, _ in rows(buffer, bits=5)]
-    assert found == retained(np.arange(1_000), values, 5).tolist()
+    assert found == retained(np.arange(1_000), [values], 5).tolist()
     assert len(rows(buffer)) == 1_000
 
 

@@ -44,9 +44,9 @@ def client(data: bytes) -> None:
         n_messages += 1
         rest_s = connection.round(float(n_messages))
         assert rest_s is None or rest_s >= MIN_PING_S
-        cursor, records = buffer.since(cursor)
-        assert all(isinstance(record.complete, bool) for record in records)
-        list(buffer.columns())
+        cursor, columns = buffer.since(cursor)
+        assert all(isinstance(record.complete, bool) for record in columns.records(tag="", run=""))
+        buffer.records()
     connection.close()
     connection.round(1e3)
     assert connection.n_failures == 0, connection._failures.last

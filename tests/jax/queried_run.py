@@ -82,9 +82,9 @@ class QueriedRun:
         if made and made[0]:
             until(lambda: stream.ended or (stream.latest and stream.latest.index + 1 >= made[0]), "the last record")
         _, cursor = self._cursors.get(id(stream), (stream, 0))
-        cursor, records = stream.since(cursor)
+        cursor, columns = stream.since(cursor)
         self._cursors[id(stream)] = stream, cursor  # the stream too, as Python reuses the ids of dead objects
-        return list(records)
+        return columns.records(tag=stream.tag, run=stream.run)
 
     def values(self, stream: Any) -> list[Any]:
         """Return the values of the new records."""

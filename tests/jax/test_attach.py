@@ -85,8 +85,8 @@ def test_a_running_step_is_queried_and_left_unchanged(run, client):
     run.flush()
     assert stream.wait(2, timeout_s=10)
     assert norm.wait(2, timeout_s=10)
-    assert [(r.index, r.step, r.value) for r in stream.since(0)[1]] == [(0, 0.0, 5.0), (1, 1.0, 14.0)]
-    assert [float(r.value) for r in norm.since(0)[1]] == [2.0, 3.0]
+    assert [(r.index, r.step, r.value) for r in stream.records()] == [(0, 0.0, 5.0), (1, 1.0, 14.0)]
+    assert [float(r.value) for r in norm.records()] == [2.0, 3.0]
     assert step.n_traces == 2
     assert set(client.describe().events["jax"].observables) == {"loss", "x"}
     stream.close()
@@ -114,7 +114,7 @@ def test_logs_in_loops_branches_and_lanes(run, client):
     run.flush()
     assert total.wait(4, timeout_s=10)
     assert mean.wait(1, timeout_s=10)
-    assert sorted(float(r.value) for r in total.since(0)[1]) == [0.0, 1.0, 3.0, 6.0]
+    assert sorted(float(r.value) for r in total.records()) == [0.0, 1.0, 3.0, 6.0]
     assert big.latest.value.tolist() == [2.0, 3.0]
     record = mean.latest
     assert (record.n_events, record.value, record.complete) == (4, 2.5, True)

@@ -269,7 +269,7 @@ def test_a_later_query_does_not_interrupt_an_earlier_one(queried):
     first = queried.query(lambda: step(x3()), "batch.loss")
     second = queried.query(lambda: step(x3()), "batch.x")
     queried.query(lambda: step(x3()), "on('batch').map(lambda b: b.x.max())")
-    steps = [r.step for r in first.since(0)[1]]
+    steps = [r.step for r in first.records()]
     assert steps == list(range(steps[0], steps[0] + len(steps)))
     second.close()
     step(x3())
@@ -714,7 +714,7 @@ def test_runs_come_and_go(tmp_path):
     for _ in range(2):
         queried = QueriedRun(dir=tmp_path)
         stream = queried.query(lambda: step(x3()), "batch.loss")
-        (first, *_) = stream.since(0)[1]
+        (first, *_) = stream.records()
         assert (stream.latest.value, first.step) != (None, 0)
         queried.close()
         assert step._step is None

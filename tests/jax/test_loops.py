@@ -103,12 +103,12 @@ def test_reductions_equal_those_of_all_events_on_the_host(queried, function):
     queried.new_records(each)
     for query, stream in zip(REDUCED, streams, strict=True):
         evaluation, wanted = Evaluation(parse(query)), []
-        for r in each.since(0)[1]:  # all began with the same call
+        for r in each.records():  # all began with the same call
             head = evaluation.per_event({"c": int(r.value)})
             wanted += evaluation.across_events(head, ordinal=int(r.step), step=r.step, wall_time=r.wall_time)
-        got = [(r.step, np.asarray(r.value).tolist(), r.n_events, r.complete) for r in stream.since(0)[1]]
+        got = [(r.step, np.asarray(r.value).tolist(), r.n_events, r.complete) for r in stream.records()]
         assert got == [(w.step, np.asarray(w.value).tolist(), w.n_events, w.complete) for w in wanted], query
-    assert len(streams[0].since(0)[1]) > 4
+    assert len(streams[0].records()) > 4
 
 
 def test_a_buffer_that_is_smaller_than_a_window_is_sent_when_it_is_full(queried, monkeypatch):
@@ -186,7 +186,7 @@ def test_records_come_while_the_call_still_runs(queried):
     queried.watched = None
     step = queried.live(jax.jit(lambda c: lax.scan(body, c, jnp.arange(10))[0]), 0)
     stream = queried.query(lambda: step(0), "batch.c")
-    n_before = len(stream.since(0)[1])
+    n_before = len(stream.records())
     queried.watched = stream.subscribe(lambda record: seen.set() if record.index >= n_before + 3 else None)
     assert int(step(0)) == 10
     assert verdicts == [True]

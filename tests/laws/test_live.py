@@ -49,7 +49,7 @@ def n_records(run: Any, stream: Any) -> int:
     run.flush()
     answers = wiring(run).telemetry.subscriptions.active.values()
     n = next((answer.n_rows for answer in answers if answer.query.key == stream.query), 0)
-    until(lambda: stream.ended or len(stream.since(0)[1]) >= n)
+    until(lambda: stream.ended or len(stream.records()) >= n)
     return n
 
 
@@ -79,7 +79,7 @@ def check(run: Any, node: Node, x: Any) -> None:
         for key, stream in streams.items():
             n_records(run, stream)
             assert stream.statistics().n_errors == 0
-            values = [np.ravel(np.asarray(r.value)) for r in stream.since(cursors[key])[1]]
+            values = [np.ravel(np.asarray(r.value)) for r in stream.since(cursors[key])[1].records(tag="", run="")]
             got = np.concatenate(values) if values else np.zeros(0)
             both = np.concatenate([happened(node, x, key), happened(node, 2 * x, key)])
             np.testing.assert_allclose(got, both, rtol=1e-4, atol=1e-5, err_msg=key)
@@ -133,7 +133,7 @@ def test_reducing_in_the_program_equals_reducing_on_the_host(run: Any, lengths: 
             ends.append(n_records(run, each))
         n_records(run, stream)
         evaluation, wanted, start = Evaluation(parse(query)), [], 0
-        records = each.since(0)[1]
+        records = each.records()
         assert [int(r.value.shape[0]) for r in records] == [2] * len(records)
         for end in (*range(n, ends[0] - lengths[0] + 1, n), *ends):
             for number, r in enumerate(records[start:end], start):
@@ -141,6 +141,6 @@ def test_reducing_in_the_program_equals_reducing_on_the_host(run: Any, lengths: 
                 wanted += evaluation.across_events(head, ordinal=number, step=r.step, wall_time=r.wall_time)
             wanted += evaluation.end_group()
             start = end
-        got = [(float(r.value), r.n_events, r.complete) for r in stream.since(0)[1]]
+        got = [(float(r.value), r.n_events, r.complete) for r in stream.records()]
         assert [g[1:] for g in got] == [(w.n_events, w.complete) for w in wanted]
         np.testing.assert_allclose([g[0] for g in got], [float(w.value) for w in wanted], rtol=1e-5)

@@ -209,7 +209,6 @@ def test_a_long_recorded_stream_is_thinned_and_its_memory_bounded(page, monkeypa
     from sightglass.views import backlog
 
     monkeypatch.setattr(backlog, "MAX_POINTS", 4096)
-    monkeypatch.setattr(stream_reader, "MAX_POINTS", 4096)
     monkeypatch.setattr(stream_reader, "CHUNK_ROWS", 1000)
     with sg.init("long") as run:
         for step in range(20_000):

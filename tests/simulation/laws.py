@@ -83,9 +83,9 @@ class Laws:
     # Values and counts
 
     def _look(self, asked: Asked) -> None:
-        asked.cursor, records = asked.buffer.since(asked.cursor)
+        asked.cursor, columns = asked.buffer.since(asked.cursor)
         where = f"{asked.session.connection._worker._process.name} {asked.question.query}"
-        for record in records:
+        for record in columns.records(tag=asked.buffer.tag, run=asked.buffer.run):
             self.record(asked.question, record, asked.last, grouped=asked.grouped, where=where)
             asked.last = record
 

@@ -89,7 +89,7 @@ def test_every_rank_switches_at_the_same_call_and_the_numbers_stay_right(two_ran
         whole.wait(20, timeout_s=60)
         loss.close()
         whole.wait(60, timeout_s=60)
-        records = list(loss.since(0)[1])
+        records = list(loss.records())
         np.testing.assert_array_equal(whole.latest.value, X)
         run.stop()
     (n, calls, w), (n1, calls1, w1) = (child.hears("end", 60) for child in children)

@@ -1,5 +1,5 @@
-// The records of one stream for views: numbers in growing columns, of other values the latest few.
-// Memory is bounded: full columns are thinned to half, keeping extremes; old values are dropped.
+// The records of one stream for views: numbers in growing columns, other values in a list.
+// Memory is bounded: what is full is thinned evenly over the whole stream, as in `core/buffer.py`, by the same rule.
 
 import { bandOf, named, noteOf, pointOf, sizeOf } from './values'
 
@@ -39,16 +39,26 @@ export interface Note {
   text: string
 }
 
-/** Columns of one length that grow in place; the last one decides which rows stay when they are thinned. */
+/** What is thinned: a quarter at most. Another quarter, the newest, stays exact; the rest is room for more. */
+const SHARE = 4
+/** A value of more than this part of all bytes is held while it is new, and not among the thinned ones. */
+const LARGE_SHARE = 8
+/** A bucket of 2**52 records holds every stream. */
+const MAX_BITS = 52
+
+/** Columns of one length that grow in place. One of them is the records' index numbers; of some the extremes stay. */
 export class Columns {
   n = 0
   n_seen = 0
   n_thinned = 0
+  /** The thinned rows are in buckets of 2**bits records. */
+  bits = 0
   private data: Float64Array[]
 
   constructor(
     n_columns: number,
     private max = MAX_POINTS,
+    private readonly index_at = 2,
   ) {
     this.data = Array.from({ length: n_columns }, () => new Float64Array(256))
   }
@@ -85,7 +95,7 @@ export class Columns {
 
   /** Make room for at least one row, and for `n` where there may be so many. */
   private room(n: number): void {
-    while (this.n >= this.max) this.thin()
+    if (this.n >= this.max) this.thin()
     const length = this.data[0]!.length
     if (this.n + n <= length || length >= this.max) return
     const next = Math.min(this.max, Math.max(2 * length, this.n + n))
@@ -93,14 +103,20 @@ export class Columns {
   }
 
   private thin(): void {
-    const kept = keptOf(this.data[this.data.length - 1]!.subarray(0, this.n))
-    const length = Math.min(this.max, this.data[0]!.length)
+    const quarter = Math.floor(this.max / SHARE)
+    const older = this.n - quarter
+    const index = this.data[this.index_at]!
+    const ys = this.data.slice(this.index_at + 1)
+    let rows = Array.from({ length: older }, (_, i) => i)
+    while ((rows = retained(rows, index, ys, this.bits)).length > quarter && this.bits < MAX_BITS) this.bits++
+    for (let i = older; i < this.n; i++) rows.push(i)
+    const length = Math.max(this.max, rows.length + 1)
     this.data = this.data.map((column) => {
-      const next = new Float64Array(Math.max(length, kept.length))
-      kept.forEach((from, to) => (next[to] = column[from]!))
+      const next = new Float64Array(length)
+      rows.forEach((from, to) => (next[to] = column[from]!))
       return next
     })
-    this.n = kept.length
+    this.n = rows.length
     this.n_thinned++
   }
 }
@@ -111,18 +127,30 @@ function grown(column: Float64Array, length: number): Float64Array {
   return next
 }
 
-/** The smallest and largest of every four neighbours, in order; NaN counts as the most extreme. */
-export function keptOf(y: Float64Array): number[] {
+/** Which of some rows stay in buckets of 2**bits records: first and last, finite extremes of each y, the first NaN and ±Inf. */
+export function retained(rows: readonly number[], index: Float64Array, ys: readonly Float64Array[], bits: number): number[] {
+  if (bits === 0) return rows.slice()
+  const size = 2 ** bits
   const kept: number[] = []
-  for (let i = 0; i < y.length; i += 4) {
-    let [low, high] = [i, i]
-    for (let j = i; j < Math.min(i + 4, y.length); j++) {
-      if (!Number.isNaN(y[low]!) && !(y[j]! >= y[low]!)) low = j
-      if (Number.isNaN(y[high]!) || y[j]! > y[high]!) high = j
+  for (let start = 0, end; start < rows.length; start = end) {
+    const bucket = Math.floor(index[rows[start]!]! / size)
+    for (end = start + 1; end < rows.length && Math.floor(index[rows[end]!]! / size) === bucket; ) end++
+    const chosen = new Set([rows[start]!, rows[end - 1]!])
+    for (const y of ys) {
+      const odd = new Map<number, number>()
+      let [low, high] = [-1, -1]
+      for (let at = start; at < end; at++) {
+        const [row, value] = [rows[at]!, y[rows[at]!]!]
+        if (!Number.isFinite(value)) {
+          if (!odd.has(value)) odd.set(value, row)
+          continue
+        }
+        if (low < 0 || value < y[low]!) low = row
+        if (high < 0 || value > y[high]!) high = row
+      }
+      for (const row of [low, high, ...odd.values()]) if (row >= 0) chosen.add(row)
     }
-    if (low === high) high = Math.min(i + 3, y.length - 1)
-    kept.push(Math.min(low, high))
-    if (low !== high) kept.push(Math.max(low, high))
+    kept.push(...[...chosen].sort((a, b) => a - b))
   }
   return kept
 }
@@ -148,11 +176,17 @@ export class Records {
   private last = { index: -Infinity, wall: -Infinity }
   private bytes = 0
   private sizes: number[] = []
+  private value_bits = 0
 
   /** @param max_points - How many points of a line are held before they are thinned. */
   constructor(private readonly max_points = MAX_POINTS) {
     this.series = new Columns(4, max_points)
-    this.path = new Columns(4, max_points)
+    this.path = new Columns(5, max_points)
+  }
+
+  /** How many records an older number stands for. */
+  get bucket(): number {
+    return 2 ** this.series.bits
   }
 
   /** How often the numbers were thinned. */
@@ -167,7 +201,7 @@ export class Records {
 
   /** The points of pairs, triples and notes, in the order in which they came; z is NaN where there is none. */
   get points(): { step: Float64Array; x: Float64Array; z: Float64Array; y: Float64Array } {
-    const [step, x, z, y] = this.path.columns as [Float64Array, Float64Array, Float64Array, Float64Array]
+    const [step, x, , y, z] = this.path.columns as [Float64Array, Float64Array, Float64Array, Float64Array, Float64Array]
     return { step, x, z, y }
   }
 
@@ -192,7 +226,7 @@ export class Records {
     if (typeof value === 'number' || typeof value === 'boolean') return this.series.push(step, wall, index, Number(value))
     const point = pointOf(value)
     if (point) {
-      this.path.push(step, point[0], point[2], point[1])
+      this.path.push(step, point[0], index, point[1], point[2])
       const note = noteOf(value)
       if (note) this.notes = [...this.notes, { x: point[0], y: point[1], text: note }].slice(-MAX_NOTES)
     }
@@ -222,9 +256,28 @@ export class Records {
     this.sizes.push(bytes)
     this.bytes += bytes
     this.values.push(record)
-    while (this.values.length > MAX_VALUES || (this.values.length > 1 && this.bytes > MAX_VALUE_BYTES)) {
-      this.values.shift()
-      this.bytes -= this.sizes.shift()!
-    }
+    if (this.values.length > MAX_VALUES || (this.values.length > 1 && this.bytes > MAX_VALUE_BYTES)) this.thinValues()
   }
+
+  /** Of the older values keep the first of each bucket; of the newest a quarter, or half of the bytes. */
+  private thinValues(): void {
+    let [tail, bytes] = [this.values.length - 1, this.sizes.at(-1)!]
+    while (tail > 0 && this.values.length - tail < MAX_VALUES / SHARE && (bytes += this.sizes[tail - 1]!) <= MAX_VALUE_BYTES / 2) tail--
+    const index = Float64Array.from(this.values, (value) => value.index)
+    let rows = Array.from({ length: tail }, (_, i) => i).filter((i) => this.sizes[i]! <= MAX_VALUE_BYTES / LARGE_SHARE)
+    const taken = () => rows.reduce((sum, i) => sum + this.sizes[i]!, 0)
+    while (rows.length && (rows.length > MAX_VALUES / SHARE || taken() > MAX_VALUE_BYTES / SHARE)) {
+      if (this.value_bits === MAX_BITS) rows = []
+      rows = firsts(rows, index, ++this.value_bits)
+    }
+    for (let i = tail; i < this.values.length; i++) rows.push(i)
+    this.values = rows.map((i) => this.values[i]!)
+    this.sizes = rows.map((i) => this.sizes[i]!)
+    this.bytes = this.sizes.reduce((sum, size) => sum + size, 0)
+  }
+}
+
+function firsts(rows: readonly number[], index: Float64Array, bits: number): number[] {
+  const bucket = (row: number): number => Math.floor(index[row]! / 2 ** bits)
+  return rows.filter((row, i) => i === 0 || bucket(row) !== bucket(rows[i - 1]!))
 }

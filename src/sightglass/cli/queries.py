@@ -161,17 +161,18 @@ def _records(streams: list[Stream], n: int | None, deadline_s: float | None) -> 
     """Yield the records of all streams as they arrive, until each had n records or the time is over."""
     from sightglass.client.arrivals import arrivals
 
-    cursors = [0] * len(streams)
+    cursors, n_seen = [0] * len(streams), [0] * len(streams)
     while True:
         seen, over = arrivals.n, all(stream.ended for stream in streams)
         fresh: list[Record] = []
         for i, stream in enumerate(streams):
-            before = cursors[i]
-            cursors[i], records = stream.since(before)
-            fresh.extend(records if n is None else records[: max(0, n - before)])
+            cursors[i], columns = stream.since(cursors[i])
+            columns = columns.slice(0, None if n is None else max(0, n - n_seen[i]))
+            n_seen[i] += len(columns)
+            fresh.extend(columns.records(tag=stream.tag, run=stream.run))
         yield from sorted(fresh, key=lambda record: record.wall_time)
         late = deadline_s is not None and time.monotonic() > deadline_s
-        if late or (n is not None and min(cursors) >= n) or (over and not fresh):
+        if late or (n is not None and min(n_seen) >= n) or (over and not fresh):
             return
         if not fresh:
             arrivals.wait(seen, POLL_S)

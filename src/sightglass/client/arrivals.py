@@ -6,10 +6,10 @@ One condition for all streams keeps the client simple: a process that follows ma
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Final
 
-from sightglass.core.record import Record
+from sightglass.core.columns import Columns
 from sightglass.core.source import Source
 
 # Arrivals wake those who wait at once. This is for what notifies nobody: a file that another process writes to.
@@ -42,7 +42,7 @@ class Arrivals:
 arrivals = Arrivals()
 
 
-def follow(source: Source, *, stopped: Callable[[], bool] = lambda: False) -> Iterator[Sequence[Record]]:
+def follow(source: Source, *, stopped: Callable[[], bool] = lambda: False) -> Iterator[Columns]:
     """Yield the records of a source as they arrive, until it has ended or `stopped()` is true.
 
     The records that arrived before the stop are still yielded.
@@ -50,9 +50,9 @@ def follow(source: Source, *, stopped: Callable[[], bool] = lambda: False) -> It
     cursor = 0
     while True:
         seen, over = arrivals.n, stopped() or source.ended  # before reading: later records are for the next turn
-        cursor, records = source.since(cursor)
-        if records:
-            yield records
+        cursor, columns = source.since(cursor)
+        if len(columns):
+            yield columns
         elif over:
             return
         else:

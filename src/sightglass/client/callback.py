@@ -55,15 +55,15 @@ class StreamCallback:
         self._seen = arrivals.n
         try:
             over = self._closed or self._stream.ended  # before reading: later records are for the next round
-            self._cursor, records = self._stream.since(self._cursor)
+            self._cursor, columns = self._stream.since(self._cursor)
         except BaseException as error:  # noqa: BLE001  a stage of the stream may raise anything
             self._fail(error, f"The callback of stream {self._stream.tag!r} stopped")
             return None
-        for record in records:
+        for i in range(len(columns)):
             if self._closed:
                 return None
-            self._call(record)
-        if records:
+            self._call(columns.record(i, tag=self._stream.tag, run=self._stream.run))
+        if len(columns):
             return 0.0
         return None if over else WAIT_S
 

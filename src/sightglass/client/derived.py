@@ -42,10 +42,15 @@ class StageProducer:
         if buffer.ended:
             return
         over = self._parent.ended
-        end, records = self._parent.since(self._cursor)
-        for cursor, record in enumerate(records, end - len(records) + 1):
-            self._cursor = cursor  # before its function is called: a record that raises is not tried again
-            buffer.extend(self._records(buffer, self._post(record), record))
+        end, columns = self._parent.since(self._cursor)
+        made: list[Record] = []
+        try:
+            for record in columns.records(tag=self._parent.tag, run=self._parent.run):
+                self._cursor = record.index + 1  # before its function is called: one that raises is not tried again
+                made += self._records(buffer, self._post(record), record)
+        finally:
+            buffer.extend(made)
+        self._cursor = end
         if over:
             buffer.extend(self._records(buffer, self._pipeline.finish(), None))
             buffer.end(self._parent.error)
@@ -117,8 +122,8 @@ class UnionProducer(_JoinProducer):
         over = all(parent.ended for parent in self._parents)
         fresh: list[Record] = []
         for i, parent in enumerate(self._parents):
-            self._cursors[i], records = parent.since(self._cursors[i])
-            fresh.extend(records)
+            self._cursors[i], columns = parent.since(self._cursors[i])
+            fresh.extend(columns.records(tag=parent.tag, run=parent.run))
         fresh.sort(key=lambda record: record.wall_time)
         buffer.extend([dataclasses.replace(record, index=next(self._indexes)) for record in fresh])
         if over:
@@ -136,8 +141,8 @@ class ZipProducer(_JoinProducer):
         """Add a tuple for each number that all parents have a record of."""
         over = any(parent.ended for parent in self._parents)
         for i, parent in enumerate(self._parents):
-            self._cursors[i], records = parent.since(self._cursors[i])
-            self._waiting[i].extend(records)
+            self._cursors[i], columns = parent.since(self._cursors[i])
+            self._waiting[i].extend(columns.records(tag=parent.tag, run=parent.run))
         n = min(map(len, self._waiting))
         rows = list(zip(*(waiting[:n] for waiting in self._waiting), strict=True))
         for waiting in self._waiting:

@@ -41,7 +41,8 @@ class Statistics:
     Attributes:
         n_records: How many records arrived.
         n_lost: How many records were lost on the way, by the gaps in their index numbers.
-        n_forgotten: How many records this process has dropped from memory, oldest first.
+        n_thinned: How many older records the run left out when the stream was opened: it holds the others of them.
+        n_forgotten: How many of the records that arrived this process has dropped from memory, evenly.
         ended: Whether no more records can arrive.
         n_events: How many events the run evaluated for the query.
         n_skipped: How many events the run's budget skipped.
@@ -56,6 +57,7 @@ class Statistics:
 
     n_records: int
     n_lost: int
+    n_thinned: int
     n_forgotten: int
     ended: bool
     n_events: int = 0
@@ -70,10 +72,6 @@ class Statistics:
 
 class AnyStream(Source, Protocol):
     """What a derived stream, or a file, needs of the stream it reads."""
-
-    @property
-    def run(self) -> str:
-        """The name of the run."""
 
     @property
     def query(self) -> str:

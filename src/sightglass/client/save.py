@@ -115,10 +115,11 @@ class Saving:
         """Return the new records of the stream."""
         try:
             over = self._stream.ended
-            self._cursor, records = self._stream.since(self._cursor)
+            self._cursor, columns = self._stream.since(self._cursor)
+            records = columns.records(tag=self._stream.tag, run=self._stream.run)
         except BaseException as error:  # noqa: BLE001  a stage of the stream may raise anything
             self._fail(error, "ends, because a stage of the stream failed")
-            over, records = True, ()
+            over, records = True, []
         self._over = over
         return records
 

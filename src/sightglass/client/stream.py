@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sightglass.core.columns import Columns
 from sightglass.core.errors import QueryError
 from sightglass.core.record import Record
 from sightglass.query.stages import Chain, Per, Reduce, Stage
@@ -81,13 +82,18 @@ class Stream(Chain):
         self._advance()
         return self._buffer.latest()
 
-    def since(self, cursor: int, /) -> tuple[int, Sequence[Record]]:
-        """Return the records after a cursor without waiting, and the cursor for the next call; begin with 0."""
+    def since(self, cursor: int, /) -> tuple[int, Columns]:
+        """Return the records from a number on, without waiting, and the cursor for the next call; begin with 0."""
         self._advance()
         return self._buffer.since(cursor)
 
+    def records(self) -> list[Record]:
+        """Return the records in memory without waiting: the newest exactly, and of a long stream some of the older."""
+        self._advance()
+        return self._buffer.records()
+
     def bound(self, *, max_records: int, max_bytes: int) -> None:
-        """Hold at most this much in memory from now on; the oldest records are dropped first."""
+        """Hold at most this much in memory from now on: older records are thinned evenly, with extremes retained."""
         self._buffer.bound(max_records=max_records, max_bytes=max_bytes)
 
     def forget(self, cursor: int, /) -> None:
@@ -95,18 +101,18 @@ class Stream(Chain):
         self._buffer.forget(cursor)
 
     def __iter__(self) -> Iterator[Record]:
-        for records in follow(self):
-            yield from records
+        for columns in follow(self):
+            yield from columns.records(tag=self.tag, run=self.run)
         self._raise_error()
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         cursor = 0
         while True:
             seen, over = arrivals.n, self.ended  # before reading: later records are for the next turn
-            cursor, records = self._buffer.since(cursor)
-            for record in records:
+            cursor, columns = self._buffer.since(cursor)
+            for record in columns.records(tag=self.tag, run=self.run):
                 yield record
-            if not records:
+            if not len(columns):
                 if over:
                     self._raise_error()
                     return
@@ -126,7 +132,7 @@ class Stream(Chain):
             if self._buffer.ended and not enough:
                 self._raise_error()
             if self._buffer.ended or enough:
-                return self._buffer.since(0)[1]
+                return self._buffer.records()
             left_s = WAIT_S if deadline_s is None else deadline_s - time.monotonic()
             if left_s < 0:
                 raise TimeoutError(f"Expected {n} records of {self.tag!r} within {timeout_s} s, got {self._buffer.n}")
@@ -135,7 +141,7 @@ class Stream(Chain):
     def to_arrays(self) -> Arrays:
         """Return the records in memory as arrays: `steps`, `wall_times`, `values`, `tracks`."""
         self._advance()
-        return to_arrays(self._buffer.columns())
+        return to_arrays(self._buffer.since(0)[1])
 
     def to_polars(self) -> polars.DataFrame:
         """Return the records in memory as a Polars data frame: step, wall_time, value and the tracks.
@@ -151,7 +157,8 @@ class Stream(Chain):
         buffer = self._buffer
         counts = {key: value for key, value in self._producer.statistics().items() if key in Statistics.__slots__}
         counts |= {
-            "n_records": buffer.n, "n_lost": buffer.n_lost, "n_forgotten": buffer.n_forgotten, "ended": buffer.ended,
+            "n_records": buffer.n, "n_lost": buffer.n_lost, "n_thinned": buffer.n_thinned,
+            "n_forgotten": buffer.n_forgotten, "ended": buffer.ended,
         }  # fmt: skip
         return Statistics(**counts)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,17 +34,14 @@ class Arrays:
     tracks: Mapping[str, npt.NDArray[np.float64]]
 
 
-def to_arrays(columns: Iterable[Columns]) -> Arrays:
-    """Join columns into arrays."""
-    chunks = list(columns)
-    if not chunks:
-        return Arrays(steps=np.zeros(0), wall_times=np.zeros(0), values=np.zeros(0), tracks={})
-    tracks = [track or {} for chunk in chunks for track in (chunk.tracks or [{}] * len(chunk))]
+def to_arrays(columns: Columns) -> Arrays:
+    """Return columns as arrays."""
+    tracks = columns.tracks or [{}] * len(columns)
     names = sorted({name for track in tracks for name in track})
     return Arrays(
-        steps=np.concatenate([chunk.steps for chunk in chunks]),
-        wall_times=np.concatenate([chunk.wall_times for chunk in chunks]),
-        values=_values([chunk.values for chunk in chunks]),
+        steps=np.asarray(columns.steps, None if len(columns) else np.float64),
+        wall_times=columns.wall_times,
+        values=_values(columns.values),
         tracks={name: np.asarray([track.get(name, np.nan) for track in tracks], float) for name in names},
     )
 
@@ -63,10 +60,9 @@ def to_polars(arrays: Arrays) -> polars.DataFrame:
     return polars.DataFrame({"step": arrays.steps, "wall_time": arrays.wall_times, "value": values, **arrays.tracks})
 
 
-def _values(chunks: list[Any]) -> npt.NDArray[Any]:
-    if all(isinstance(chunk, np.ndarray) for chunk in chunks):
-        return np.concatenate(chunks)
-    values = [value for chunk in chunks for value in chunk]
+def _values(values: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if isinstance(values, np.ndarray):
+        return values
     shapes = {
         getattr(value, "shape", ()) if isinstance(value, bool | int | float | np.generic | np.ndarray) else None
         for value in values

@@ -18,7 +18,7 @@ Theory of operation
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,11 +34,12 @@ Ints = npt.NDArray[np.int64]
 ROW_BYTES: Final = 32  # of a record whose value is a number: index, step, wall time and value
 OBJECT_ROW_BYTES: Final = 64  # of another record, beside its value: the same, and what refers to it
 # A quarter is for thinned records, and a quarter stays exact, for readers that were away for a moment. The other half
-# is room for new records, so that thinning costs little for each of them.
+# is room for new records, so that thinning costs little for each of them. Of values that are large, half of the bytes
+# stay exact: thinning costs nothing beside them.
 SHARE: Final = 4
 # A value that takes more than this part of all bytes is held while it is new, and not thinned with others: it would
 # cost the resolution of the whole stream.
-LARGE_SHARE: Final = 16
+LARGE_SHARE: Final = 8
 GROWTH: Final = 1.25  # of the columns; each copy costs less than a nanosecond a number
 MAX_BITS: Final = 62  # a bucket of 2**62 numbers holds every stream
 
@@ -105,7 +106,7 @@ class Buffer:
                 if self._size >= self._max_rows or self._n_bytes >= self._max_bytes:
                     self._thin()
 
-    def since(self, cursor: int, *, bits: int | None = None) -> tuple[int, Columns]:
+    def since(self, cursor: int, *, bits: int = 0) -> tuple[int, Columns]:
         """Return the records from a number on, and the cursor for the next call; begin with 0.
 
         Args:
@@ -116,8 +117,9 @@ class Buffer:
             start = int(np.searchsorted(self._columns["indexes"][: self._size], cursor)) if self._size else 0
             part = {name: column[start : self._size] for name, column in self._columns.items()}
             end = max(self.end, cursor)
-        if bits is not None and part and len(part["indexes"]):
-            kept = retained(part["indexes"], numbers(part["values"]), bits)
+        if bits and part:
+            y = numbers(part["values"])
+            kept = retained(part["indexes"], () if y is None else (y,), bits)
             part = {name: column[kept] for name, column in part.items()}
         return end, _columns(part, end)
 
@@ -163,12 +165,13 @@ class Buffer:
             new[name] = _defaults(name, self._columns[name].dtype, n)
         for name, column in self._columns.items():
             if column.dtype != new[name].dtype:
-                self._columns[name] = column = _promoted(name, column)
+                column, new[name] = _alike(name, column[:start]), _alike(name, new[name])
             if end > len(column):
                 grown = np.empty(min(max(int(GROWTH * end), 16), max(self._max_rows, end)), column.dtype)
                 grown[:start] = column[:start]
-                self._columns[name] = column = grown
+                column = grown
             column[start:end] = new[name]
+            self._columns[name] = column
         self._size = end
         self._n_bytes += int(new["n_bytes"].sum()) if "n_bytes" in new else ROW_BYTES * n
         self.n += n
@@ -182,16 +185,14 @@ class Buffer:
         self._count(indexes[self._n_thinned :], None if y is None else y[self._n_thinned :])
         sizes = self._columns.get("n_bytes")
         kept = np.arange(tail) if sizes is None else np.flatnonzero(sizes[:tail] <= self._max_bytes // LARGE_SHARE)
-        while True:
-            kept = kept[retained(indexes[kept], None if y is None else y[kept], self.bits)]
-            n_kept_bytes = ROW_BYTES * len(kept) if sizes is None else int(sizes[kept].sum())
-            if len(kept) <= self._max_rows // SHARE and n_kept_bytes <= self._max_bytes // SHARE:
-                break
-            if self.bits == MAX_BITS:
-                kept = kept[:0]
-                break
-            self.bits += 1
-            self._fold()
+
+        def fits(rows: Ints) -> bool:
+            taken = ROW_BYTES * len(rows) if sizes is None else int(sizes[rows].sum())
+            return len(rows) <= self._max_rows // SHARE and taken <= self._max_bytes // SHARE
+
+        kept, bits = thinned(kept, indexes, () if y is None else (y,), bits=self.bits, fits=fits)
+        self._fold(bits - self.bits)
+        self.bits = bits
         n_thinned = len(kept)
         self._keep(np.concatenate((kept, np.arange(tail, self._size))))
         self._n_thinned = n_thinned
@@ -200,12 +201,11 @@ class Buffer:
     def _tail(self) -> int:
         """Return the first row of those that stay exact: at least one."""
         n_rows = max(1, self._max_rows // SHARE)
-        room = self._max_bytes // SHARE
         if "n_bytes" not in self._columns:
-            n_rows = max(1, min(n_rows, room // ROW_BYTES))
+            n_rows = max(1, min(n_rows, self._max_bytes // SHARE // ROW_BYTES))
         else:
             newest = self._columns["n_bytes"][: self._size][::-1][:n_rows]
-            n_rows = max(1, int(np.searchsorted(np.cumsum(newest), room, side="right")))
+            n_rows = max(1, int(np.searchsorted(np.cumsum(newest), self._max_bytes // 2, side="right")))
         return max(0, self._size - n_rows)
 
     def _keep(self, rows: Ints) -> None:
@@ -230,7 +230,7 @@ class Buffer:
         self._buckets = [np.concatenate(pair) for pair in zip(self._buckets, (ids[starts], counts, sums), strict=True)]
         self._fold(0)
 
-    def _fold(self, bits: int = 1) -> None:
+    def _fold(self, bits: int) -> None:
         """Merge the counts of buckets that have become `2**bits` times as long."""
         ids, counts, sums = self._buckets
         if len(ids):
@@ -238,32 +238,53 @@ class Buffer:
             self._buckets = [ids[starts], np.add.reduceat(counts, starts), np.add.reduceat(sums, starts)]
 
 
-def retained(indexes: Ints, y: Array | None, bits: int) -> Ints:
-    """Return which rows of some records stay when buckets of `2**bits` numbers are thinned, in order.
+def thinned(
+    rows: Ints, indexes: Ints, ys: Sequence[Array], *, bits: int, fits: Callable[[Ints], bool]
+) -> tuple[Ints, int]:
+    """Thin some rows until they fit, and return them with the `bits` of their buckets.
+
+    Args:
+        rows: The rows that may stay.
+        indexes: Shape (n,): the number of each record, increasing.
+        ys: As for `retained`, each of shape (n,).
+        bits: The `bits` to begin with.
+        fits: Returns whether the rows that stay are few enough.
+    """
+    while not fits(rows := rows[retained(indexes[rows], [y[rows] for y in ys], bits)]):
+        if bits == MAX_BITS:
+            return rows[:0], bits
+        bits += 1
+    return rows, bits
+
+
+def retained(indexes: Ints, ys: Sequence[Array], bits: int) -> Ints:
+    """Return which rows stay when buckets of `2**bits` numbers are thinned, in order.
 
     Args:
         indexes: Shape (n,): the number of each record, increasing.
-        y: Shape (n,): their values, or `None` if they are not numbers.
+        ys: The columns of numbers whose extremes stay, each of shape (n,); without one, the first row of each bucket
+            stays.
         bits: The base-2 logarithm of the length of a bucket.
     """
     if not bits or not len(indexes):
         return np.arange(len(indexes))
     ids = indexes >> bits
     starts = _starts(ids)
-    if y is None:
+    if not ys:
         return starts
     keep = np.zeros(len(ids), bool)
     keep[starts] = keep[starts - 1] = True  # starts - 1 are the ends; that of the last bucket is row -1
     sizes = np.diff(np.append(starts, len(ids)))
-    finite = np.isfinite(y)
-    low = high = y
-    if not finite.all():
-        low, high = np.where(finite, y, np.inf), np.where(finite, y, -np.inf)
-        for odd in (np.isnan(y), y == np.inf, y == -np.inf):
-            keep[_first(np.flatnonzero(odd), ids)] = True
-    for extreme, side in ((np.minimum, low), (np.maximum, high)):
-        found = np.repeat(extreme.reduceat(side, starts), sizes) == side
-        keep[_first(np.flatnonzero(found & finite), ids)] = True
+    for y in ys:
+        finite = np.isfinite(y)
+        low = high = y
+        if not finite.all():
+            low, high = np.where(finite, y, np.inf), np.where(finite, y, -np.inf)
+            for odd in (np.isnan(y), y == np.inf, y == -np.inf):
+                keep[_first(np.flatnonzero(odd), ids)] = True
+        for extreme, side in ((np.minimum, low), (np.maximum, high)):
+            found = np.repeat(extreme.reduceat(side, starts), sizes) == side
+            keep[_first(np.flatnonzero(found & finite), ids)] = True
     return np.flatnonzero(keep)
 
 
@@ -323,9 +344,11 @@ def _defaults(name: str, dtype: np.dtype[Any], n: int) -> Array:
     return column
 
 
-def _promoted(name: str, column: Array) -> Array:
+def _alike(name: str, column: Array) -> Array:
     """Return a column in a type that holds values of any other type: steps are numbers, values anything."""
-    return column.astype(FLOAT64) if name in ("steps", "wall_times") else column.astype(object)
+    if name in ("steps", "wall_times"):
+        return column.astype(FLOAT64)
+    return np.fromiter(column, object, len(column))  # not `astype`, which turns NumPy's scalars into Python's
 
 
 def _columns(part: dict[str, Array], end: int) -> Columns:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from .record import Record
 from .values import Value
@@ -92,6 +93,16 @@ class Columns:
         if self.indexes is None:
             return self.slice(min(max(0, index - self.index), len(self)))
         return self.slice(int(np.searchsorted(self.indexes, index)))
+
+    def rows(self, rows: npt.NDArray[np.intp]) -> Columns:
+        """Return some of the records, by their places among these, increasing."""
+        parts = {name: column for name in NAMES if (column := getattr(self, name)) is not None}
+        parts |= {"indexes": self.numbers}
+        parts = {
+            name: column[rows] if isinstance(column, np.ndarray) else [column[i] for i in rows]
+            for name, column in parts.items()
+        }
+        return Columns(index=int(parts["indexes"][0]) if len(rows) else self.end, **parts)
 
     def moved(self, by: int) -> Columns:
         """Return the same records with their index shifted by `by`."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from .record import Record
+from .columns import Columns
 
 
 @runtime_checkable
@@ -17,8 +16,12 @@ class Source(Protocol):
         """The name of the series."""
 
     @property
+    def run(self) -> str:
+        """The name of the run."""
+
+    @property
     def ended(self) -> bool:
         """Whether no further record can arrive."""
 
-    def since(self, cursor: int, /) -> tuple[int, Sequence[Record]]:
-        """Return the records after a cursor without waiting, and the cursor for the next call; begin with 0."""
+    def since(self, cursor: int, /) -> tuple[int, Columns]:
+        """Return the records from a number on, without waiting, and the cursor for the next call; begin with 0."""

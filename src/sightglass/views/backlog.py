@@ -1,129 +1,118 @@
-"""The records of a stream in bounded memory, for all browsers that show it; each reads from its own cursor.
+"""The records of a stream as messages for browsers; each browser reads from its own cursor.
 
-Records are numbered as they arrive. Numbers are stored as columns of at most `MAX_POINTS`; then all of them are
-thinned, with extremes and gaps retained. Of other values the last `MAX_ITEMS`, or `MAX_ITEM_BYTES`, are stored. Viewers
-with the same cursor and size share one message. One thread adds, others take.
+Numbers are held as floats, in at most `MAX_POINTS` rows; of other values at most `MAX_ITEMS`, or `MAX_ITEM_BYTES`. What
+is more is thinned evenly (`core.buffer`). A browser that is behind by more records than it has room for gets them
+thinned to the resolution that the whole stream has in its room. Browsers with the same cursor and room share a message.
+One thread adds, others take.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from sightglass.core.buffer import Buffer
+from sightglass.core.columns import Columns
 from sightglass.core.record import Record
 from sightglass.core.values import Value
 
 from . import encoding
 from .choose import is_number
 from .grid import with_grid
-from .thinning import thin_indices
 
-MAX_POINTS: Final = 2**17  # 5 MiB per stream
+MAX_POINTS: Final = 2**17  # 4 MiB per stream
+MAX_BYTES: Final = 64 * 2**20
 MAX_ITEMS: Final = 256  # more frames than a reader steps back through
 MAX_ITEM_BYTES: Final = 32 * 2**20
-MAX_MESSAGE_BYTES: Final = 8 * 2**20  # a second of a slow network; what is left goes with the next message
+MAX_MESSAGE_BYTES: Final = 8 * 2**20  # a second of a slow network; older values are left out
 
-COLUMNS: Final = ("number", "index", "step", "wall", "y")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackedValue:
-    """A packed value other than a number; `number` counts the records in the order in which they arrived."""
-
-    number: int
-    index: int
-    step: float
-    wall: float
-    value: Any
-    n_bytes: int
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BacklogSlice:
-    """One message to a viewer, the cursor after it, and how many records it covers and leaves out."""
+class BacklogMessage:
+    """One message to a browser.
+
+    Attributes:
+        message: The message.
+        cursor: The cursor after it.
+        n: How many records it holds.
+    """
 
     message: dict[str, Any]
     cursor: int
     n: int
-    n_left_out: int
 
 
 class Backlog:
-    """The stored records of a stream.
+    """The held records of a stream.
 
     Attributes:
-        n: How many records arrived.
         numeric: Whether they are numbers; `None` before the first.
         n_unfit: How many of them were expected to be numbers, and were not.
     """
 
     def __init__(self) -> None:
-        self.n = self.n_unfit = 0
         self.numeric: bool | None = None
-        self._columns = {name: np.empty(1024, np.int64 if name in COLUMNS[:2] else np.float64) for name in COLUMNS}
-        self._size = 0
-        self._items: deque[PackedValue] = deque()
-        self._n_item_bytes = 0
-        self._taken: dict[tuple[int, int], BacklogSlice] = {}
+        self.n_unfit = 0
+        self._buffer = Buffer(max_rows=MAX_POINTS, max_bytes=MAX_BYTES)
+        self._first = 0
+        self._taken: dict[tuple[int, int], BacklogMessage] = {}
+        self._packed: dict[int, tuple[Any, int]] = {}
         self._lock = threading.Lock()
 
     @property
-    def n_kept(self) -> int:
-        """How many of them are stored."""
-        return self._size if self.numeric else len(self._items)
+    def n(self) -> int:
+        """How many records arrived."""
+        return self._buffer.n
 
-    def add(self, records: Sequence[Record]) -> None:
-        """Add records of any kind. The first value decides whether they are numbers; another value is then a gap."""
-        if self.numeric is None:
-            value = next((record.value for record in records if record.value is not None), None)
-            self.numeric = value is None or is_number(value)
-        if not self.numeric:
-            last = records[-MAX_ITEMS:]
-            first = self.n + len(records) - len(last)
-            self.add_items(len(records), [packed_value(first + i, record) for i, record in enumerate(last)])
+    @property
+    def end(self) -> int:
+        """The number that follows the last record's."""
+        return self._buffer.end
+
+    @property
+    def bucket(self) -> int:
+        """How many records an older one stands for; 1 as long as all are held."""
+        return self._buffer.bucket
+
+    def add(self, columns: Columns) -> None:
+        """Add records. The first value that is not `None` decides whether they are numbers; another value is a gap."""
+        if not len(columns):
             return
-        for start in range(0, len(records), MAX_POINTS // 2):
-            some = records[start : start + MAX_POINTS // 2]
-            index, step, wall = (
-                np.asarray([getattr(record, name) for record in some]) for name in ("index", "step", "wall_time")
-            )
-            y = np.asarray([self._number(record.value) for record in some])
-            self.add_numbers(len(some), np.arange(self.n, self.n + len(some)), index, step, wall, y)
-
-    def add_numbers(self, n_records: int, *columns: npt.NDArray[Any]) -> None:
-        """Add numbers as columns, in the order of `COLUMNS`, that represent `n_records` records."""
         with self._lock:
-            n = len(columns[0])
-            if self._size + n > MAX_POINTS:
-                kept = thin_indices(self._columns["y"][: self._size], MAX_POINTS // 8)
-                for column in self._columns.values():
-                    column[: len(kept)] = column[kept]
-                self._size = len(kept)
-            room = len(self._columns["y"])
-            if self._size + n > room:
-                room = max(2 * room, self._size + n)
-                self._columns = {name: np.resize(column, room) for name, column in self._columns.items()}
-            for name, column in zip(COLUMNS, columns, strict=True):
-                self._columns[name][self._size : self._size + n] = column
-            self._size += n
-            self._count(n_records)
+            if not self._buffer.n:
+                self._first = columns.index
+            if self.numeric is None:
+                value = next((value for value in columns.values if value is not None), None)
+                self.numeric = value is None or is_number(value)
+                if not self.numeric:
+                    self._buffer.bound(max_rows=MAX_ITEMS, max_bytes=MAX_ITEM_BYTES)
+            self._buffer.add(replace(columns, values=self._floats(columns.values)) if self.numeric else columns)
+            self._taken.clear()
 
-    def add_items(self, n_records: int, items: Sequence[PackedValue]) -> None:
-        """Add values other than numbers: the last ones of `n_records` records."""
+    def take(self, cursor: int, points: int) -> BacklogMessage | None:
+        """Return the records from a number on, thinned if a browser has room for `points` buckets; `None` if none."""
+        if cursor >= self._buffer.end:
+            return None
         with self._lock:
-            self._items.extend(items)
-            self._n_item_bytes += sum(item.n_bytes for item in items)
-            while len(self._items) > MAX_ITEMS or (len(self._items) > 1 and self._n_item_bytes > MAX_ITEM_BYTES):
-                self._n_item_bytes -= self._items.popleft().n_bytes
-            self._count(n_records)
+            taken = self._taken.get((cursor, points))
+            if taken is None:
+                taken = self._numbers(cursor, points) if self.numeric else self._values(cursor)
+                self._taken[cursor, points] = taken
+            return taken
 
-    def _number(self, value: Value) -> float:
+    def _floats(self, values: Sequence[Value] | npt.NDArray[Any]) -> Floats:
+        if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "biuf":
+            return values.astype(np.float64)
+        return np.array([self._float(value) for value in values], np.float64)
+
+    def _float(self, value: Value) -> float:
         if value is None:
             return float("nan")
         if isinstance(value, bool | int | float) or is_number(value):
@@ -134,52 +123,42 @@ class Backlog:
         self.n_unfit += 1
         return float("nan")
 
-    def _count(self, n_records: int) -> None:
-        self.n += n_records
-        self._taken.clear()
+    def _numbers(self, cursor: int, points: int) -> BacklogMessage:
+        end, columns = self._buffer.since(cursor)
+        if len(columns) > 2 * points:
+            bits = max(self._buffer.bits, ((end - self._first - 1) // points).bit_length())
+            end, columns = self._buffer.since(cursor, bits=bits)
+        message = {**_places(columns, cursor, end), "y": encoding.floats(columns.values)}
+        return BacklogMessage(message=message, cursor=end, n=len(columns))
 
-    def take(self, cursor: int, points: int) -> BacklogSlice | None:
-        """Return the records after a cursor, thinned to `points` runs of points; `None` if there are none."""
-        if cursor >= self.n:
-            return None
-        with self._lock:
-            taken = self._taken.get((cursor, points))
-            if taken is None:
-                taken = self._numbers(cursor, points) if self.numeric else self._values(cursor)
-                self._taken[cursor, points] = taken
-            return taken
-
-    def _numbers(self, cursor: int, points: int) -> BacklogSlice:
-        start = int(np.searchsorted(self._columns["number"][: self._size], cursor))
-        part = {name: column[start : self._size] for name, column in self._columns.items()}
-        if len(part["y"]) > 2 * points:
-            kept = thin_indices(part["y"], points)
-            part = {name: column[kept] for name, column in part.items()}
-        n = self.n - cursor
-        packed = {name: encoding.floats(part[name]) for name in ("step", "wall", "y")}
-        message = {"first": cursor, "n": n, "index": encoding.integers(part["index"]), **packed}
-        return BacklogSlice(message=message, cursor=self.n, n=n, n_left_out=n - len(part["y"]))
-
-    def _values(self, cursor: int) -> BacklogSlice:
-        chosen: list[PackedValue] = []
-        size = 0
-        for item in reversed(self._items):
-            size += item.n_bytes
-            if item.number < cursor or (chosen and size > MAX_MESSAGE_BYTES):
+    def _values(self, cursor: int) -> BacklogMessage:
+        end, columns = self._buffer.since(cursor)
+        held = self._packed
+        records = columns.records(tag="", run="")
+        size, first = 0, len(records)
+        self._packed = {}
+        for i in reversed(range(len(records))):
+            packed = held.get(records[i].index) or packed_value(records[i])
+            size += packed[1]
+            if first < len(records) and size > MAX_MESSAGE_BYTES:
                 break
-            chosen.append(item)
-        chosen.reverse()
-        n = self.n - cursor
-        message = {
-            "first": cursor, "n": n, "step": encoding.floats([item.step for item in chosen]),
-            "wall": encoding.floats([item.wall for item in chosen]),
-            "index": encoding.integers([item.index for item in chosen]), "values": [item.value for item in chosen],
-        }  # fmt: skip
-        return BacklogSlice(message=message, cursor=self.n, n=n, n_left_out=n - len(chosen))
+            self._packed[records[i].index] = packed
+            first = i
+        columns = columns.slice(first)
+        values = [self._packed[record.index][0] for record in records[first:]]
+        message = {**_places(columns, cursor, end), "values": values}
+        return BacklogMessage(message=message, cursor=end, n=len(columns))
 
 
-def packed_value(number: int, record: Record) -> PackedValue:
-    """Pack a record's value. A value that cannot be packed, or is too large, is replaced by the reason."""
+def _places(columns: Columns, cursor: int, end: int) -> dict[str, Any]:
+    return {
+        "first": cursor, "n": end - cursor, "index": encoding.integers(columns.numbers),
+        "step": encoding.floats(columns.steps), "wall": encoding.floats(columns.wall_times),
+    }  # fmt: skip
+
+
+def packed_value(record: Record) -> tuple[Any, int]:
+    """Pack a value, and return it with its bytes; the reason if it cannot be packed, or is too large."""
     try:
         value = encoding.pack(with_grid(record).value)
     except Exception as error:  # noqa: BLE001  one bad value must not end the stream
@@ -187,5 +166,4 @@ def packed_value(number: int, record: Record) -> PackedValue:
     n_bytes = len(encoding.encode_msgpack(value))
     if n_bytes > MAX_MESSAGE_BYTES:
         value, n_bytes = {"too_large": f"{n_bytes:,} bytes"}, 100
-    return PackedValue(number=number, index=record.index, step=float(record.step), wall=record.wall_time, value=value,
-                n_bytes=n_bytes)  # fmt: skip
+    return value, n_bytes

@@ -6,32 +6,33 @@ Theory of operation
     counted and reported in a notice, and drawing continues. `None` is a gap in a line.
 
     The x of a point is the step, the time, the record's number or another step track. A line has at most `MAX_POINTS`
-    points; then all of them are thinned to at most half, with extremes and gaps retained, and a notice says so. An
-    endless stream is drawn from constant memory, in amortised constant time per record. Of values that fill a frame
-    each (vectors, matrices, images …) the last ones are stored, for views that show how they change.
+    points; then the older ones are thinned evenly, with extremes and gaps retained (`core.buffer`), and a notice says
+    so. An endless stream is drawn from constant memory, in amortised constant time per record. Of values that fill a
+    frame each (vectors, matrices, images …) the newest are stored, and some of the whole stream before them, for views
+    that show how they change.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from sightglass.core.buffer import SHARE, Buffer, thinned
+from sightglass.core.columns import COMPLETE, Columns, of_records
 from sightglass.core.guarded import message
 from sightglass.core.record import Record
 from sightglass.core.source import Source
-from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text, to_host, type_name
+from sightglass.core.values import Histogram, Image, Images, Tensor, Text, to_host, type_name
 
 from .choose import Form, Kind, flatten, form_of
 from .grid import grid_of, is_grid
 from .scales import number
-from .thinning import thin_indices
 
 MAX_POINTS = 1 << 20  # 16 MiB per line
 MAX_LINES = 64  # beyond, neither colours nor a legend distinguish them
@@ -50,54 +51,68 @@ Point = tuple[str, tuple[float, ...]]
 
 
 class Points:
-    """Columns of numbers that grow up to a limit, and are then thinned.
+    """Columns of numbers that grow up to a limit; then the older ones are thinned evenly.
 
     Attributes:
         n_seen: How many points were appended.
-        thinned: Whether some were dropped to stay within the limit.
+        bits: The thinned points are in buckets of `2**bits` records.
     """
 
     def __init__(self, n_columns: int, *, max_points: int = MAX_POINTS) -> None:
-        self.n_seen = 0
-        self.thinned = False
+        self.n_seen = self.bits = 0
         self._max = max_points
-        self._data = np.empty((n_columns, min(1024, max_points)))
+        self._indexes = np.empty(min(1024, max_points), np.int64)
+        self._data = np.empty((n_columns, len(self._indexes)))
         self._size = 0
+
+    @property
+    def thinned(self) -> bool:
+        """Whether some were dropped to stay within the limit."""
+        return self.bits > 0
 
     @property
     def columns(self) -> Floats:
         """The stored points, of shape (n_columns, n)."""
         return self._data[:, : self._size]
 
-    def extend(self, columns: npt.ArrayLike) -> None:
+    def extend(self, indexes: npt.NDArray[np.int64], columns: npt.ArrayLike) -> None:
         """Append points.
 
         Args:
+            indexes: Shape (n,): the numbers of their records, increasing.
             columns: Shape (n_columns, n).
         """
         new = np.asarray(columns, np.float64)
-        self.n_seen += new.shape[1]
-        for start in range(0, new.shape[1], self._max // 2):
-            self._append(new[:, start : start + self._max // 2])
+        self.n_seen += len(indexes)
+        start = 0
+        while start < len(indexes):
+            n = min(len(indexes) - start, self._max - self._size)
+            self._grow(self._size + n)
+            self._indexes[self._size : self._size + n] = indexes[start : start + n]
+            self._data[:, self._size : self._size + n] = new[:, start : start + n]
+            self._size += n
+            start += n
+            if self._size == self._max:
+                self._thin()
 
-    def _append(self, new: Floats) -> None:
-        if self._size + new.shape[1] > self._max:
-            # A run retains up to ten points around infinities and gaps: a sixteenth as many runs make about a half.
-            kept = [
-                thin_indices(column, max(self._max // 16 // (len(self._data) - 1), 1))
-                for column in self._data[1:, : self._size]
-            ]
-            chosen = np.unique(np.concatenate(kept))[-(self._max // 2) :]
-            self._data[:, : len(chosen)] = self._data[:, chosen]
-            self._size = len(chosen)
-            self.thinned = True
-        end = self._size + new.shape[1]
-        if end > self._data.shape[1]:
-            grown = np.empty((len(self._data), min(max(2 * self._data.shape[1], end), self._max)))
-            grown[:, : self._size] = self.columns
-            self._data = grown
-        self._data[:, self._size : end] = new
-        self._size = end
+    def _grow(self, size: int) -> None:
+        if size > len(self._indexes):
+            room = min(max(2 * len(self._indexes), size), self._max)
+            indexes, data = np.empty(room, np.int64), np.empty((len(self._data), room))
+            indexes[: self._size], data[:, : self._size] = self._indexes[: self._size], self.columns
+            self._indexes, self._data = indexes, data
+
+    def _thin(self) -> None:
+        """Thin the older points to a quarter of the room, and leave a quarter exact."""
+        older = self._max - self._max // SHARE
+        rows, self.bits = thinned(
+            np.arange(older), self._indexes, list(self._data[1:]), bits=self.bits,
+            fits=lambda rows: len(rows) <= self._max // SHARE,
+        )  # fmt: skip
+        rows = np.concatenate((rows, np.arange(older, self._max)))
+        self._size = len(rows)
+        self._indexes[: self._size] = self._indexes[rows]
+        self._data[:, : self._size] = self._data[:, rows]
 
 
 class SeriesBuffer:
@@ -109,7 +124,6 @@ class SeriesBuffer:
         lines: The points of each line: by name for mappings, under "" for numbers and points.
         texts: The annotations of points: x, y, text.
         latest: The last record that can be drawn.
-        values: The last drawable records whose values are more than a number, the newest last.
         rows: The last records as text: step, text.
         marks: The x of records that were computed from a part of their window.
         n_unfit: How many had a value of another kind; `unfit` describes the last.
@@ -119,7 +133,6 @@ class SeriesBuffer:
 
     def __init__(self, source: Source, *, x: str = "step", max_points: int = MAX_POINTS) -> None:
         self.source = source
-        self.values: deque[Record] = deque()
         self.form: Form | None = None
         self.lines: dict[str, Points] = {}
         self.texts: deque[tuple[float, float, str]] = deque(maxlen=MAX_NOTES)
@@ -130,15 +143,21 @@ class SeriesBuffer:
         self.n_unfit = self.n_missed = self.n_lines_left_out = 0
         self.unfit = self.failure = ""
         self.ended = False
-        self._cursor = self._n_other = self._n_value_bytes = 0
+        self._cursor = self._n_other = 0
         self._first_s: float | None = None
-        self._at = self._reader_of(x)
+        self._x = x
         self._max_points = max_points
+        self._values = Buffer(max_rows=MAX_VALUES, max_bytes=MAX_VALUE_BYTES)
 
     @property
     def kind(self) -> Kind | None:
         """The kind of its values; `None` before the first value."""
         return self.form.kind if self.form else None
+
+    @property
+    def values(self) -> list[Record]:
+        """Drawable records whose values are more than a number: the newest, and some of the whole stream before."""
+        return self._values.since(0)[1].records(tag=self.source.tag, run=self.source.run)
 
     def pull(self) -> bool:
         """Read new records, and return whether there are any, or the stream ended."""
@@ -147,56 +166,61 @@ class SeriesBuffer:
         try:
             # Read before the records: records that arrive in between are then found at the next pull.
             ended = self.source.ended
-            self._cursor, records = self.source.since(self._cursor)
+            self._cursor, columns = self.source.since(self._cursor)
         except (Exception, SystemExit) as error:  # noqa: BLE001  a stage of the stream may raise anything
             self.failure, self.ended = message(error), True
             return True
-        changed = bool(records) or ended != self.ended
+        changed = len(columns) > 0 or ended != self.ended
         self.ended = ended
-        if records:
+        if len(columns):
             try:
-                self._take(records)
+                self._take(columns)
             except Exception as error:  # noqa: BLE001  values may be of any type; later ones are drawn
-                self._leave_out(len(records), message(error))
+                self._leave_out(len(columns), message(error))
         return changed
 
-    def _take(self, records: Sequence[Record]) -> None:
-        expected = self.last.index + 1 if self.last is not None else records[0].index
-        self.n_missed += max(0, records[-1].index - expected + 1 - len(records))
-        self.last = records[-1]
-        self.rows.extend((record.step, _row(record.value)) for record in records[-MAX_ROWS:])
-        self.marks.extend(self._at(record) for record in records if not record.complete)
-        if self.kind in (None, "number") and all(type(record.value) is float for record in records):
+    def _take(self, columns: Columns) -> None:
+        expected = self.last.index + 1 if self.last is not None else columns.index
+        self.n_missed += max(0, columns.end - expected - len(columns))
+        newest = columns.slice(-MAX_ROWS).records(tag=self.source.tag, run=self.source.run)
+        self.last = newest[-1]
+        self.rows.extend((record.step, _row(record.value)) for record in newest)
+        xs = self._xs(columns)
+        if columns.flags is not None:
+            self.marks.extend(xs[columns.flags & COMPLETE == 0])
+        indexes = columns.numbers
+        if self.kind in (None, "number") and isinstance(columns.values, np.ndarray) and columns.values.dtype == float:
             # The common case: a hundred times faster than one record at a time.
             self.form = self.form or Form(kind="number")
-            self.latest = records[-1]
-            self._extend("", [[*map(self._at, records)], [record.value for record in records]])
+            self.latest = self.last
+            self._extend("", indexes, [xs, columns.values])
             return
-        pending: dict[str, list[tuple[float, ...]]] = {}
-        for record in records:
+        pending: dict[str, list[tuple[int, tuple[float, ...]]]] = {}
+        for record, x in zip(columns.records(tag=self.source.tag, run=self.source.run), xs, strict=True):
             try:
-                for name, point in self._points(record):
-                    pending.setdefault(name, []).append(point)
+                for name, point in self._points(record, float(x)):
+                    pending.setdefault(name, []).append((record.index, point))
             except Exception as error:  # noqa: BLE001  a value that cannot be read costs its own record
                 self._leave_out(1, f"{type_name(record.value)} at step {number(record.step)}: {message(error)}")
-        for name, points in pending.items():
-            self._extend(name, np.array(points, np.float64).T)
+        for name, found in pending.items():
+            numbers, points = zip(*found, strict=True)
+            self._extend(name, np.array(numbers), np.array(points, np.float64).T)
 
     def _leave_out(self, n: int, last: str) -> None:
         self.n_unfit += n
         self.unfit = last
 
-    def _extend(self, name: str, columns: npt.ArrayLike) -> None:
+    def _extend(self, name: str, indexes: npt.NDArray[np.int64], columns: npt.ArrayLike) -> None:
         if name not in self.lines:
             if len(self.lines) >= MAX_LINES:
                 self.n_lines_left_out += 1
                 return
             self.lines[name] = Points(len(np.asarray(columns)), max_points=self._max_points)
-        self.lines[name].extend(columns)
+        self.lines[name].extend(indexes, columns)
 
-    def _points(self, record: Record) -> list[Point]:
+    def _points(self, record: Record, x: float) -> list[Point]:
         if record.value is None and self.kind in ("number", None):
-            return [("", (self._at(record), np.nan))] if self.kind else []
+            return [("", (x, np.nan))] if self.kind else []
         value = to_host(record.value)
         form = form_of(value)
         if not self._fits(form):
@@ -207,33 +231,27 @@ class SeriesBuffer:
         self._n_other += form.kind == "other"
         self.latest = replace(record, value=value)
         if form.kind not in SMALL:
-            self._store_value(self.latest)
+            self._values.add(of_records([self.latest], tag=self.source.tag, run=self.source.run))
         reader = READERS.get(form.kind)
         if form.kind == "note":
             self.texts.append((float(value[0]), float(value[1]), one_line(value[2])))
-        return reader(self._at(record), value) if reader else []
+        return reader(x, value) if reader else []
 
-    def _reader_of(self, x: str) -> Callable[[Record], float]:
-        """Return the function that returns a record's x; NaN if it lacks that step track."""
-        match x:
-            case "step" | "index":
-                return attrgetter(x)
+    def _xs(self, columns: Columns) -> Floats:
+        """Return the x of each record; NaN if it lacks that step track."""
+        match self._x:
+            case "step":
+                return np.asarray(columns.steps, np.float64)
+            case "index":
+                return np.asarray(columns.numbers, np.float64)
             case "wall":
-                return attrgetter("wall_time")
+                return np.asarray(columns.wall_times, np.float64)
             case "relative":
-                return self._since_first
-        return lambda record: float(record.steps.get(x, math.nan))
-
-    def _since_first(self, record: Record) -> float:
-        if self._first_s is None:
-            self._first_s = record.wall_time
-        return record.wall_time - self._first_s
-
-    def _store_value(self, record: Record) -> None:
-        self.values.append(record)
-        self._n_value_bytes += size_of(record.value)
-        while len(self.values) > MAX_VALUES or (self._n_value_bytes > MAX_VALUE_BYTES and len(self.values) > 1):
-            self._n_value_bytes -= size_of(self.values.popleft().value)
+                if self._first_s is None:
+                    self._first_s = float(columns.wall_times[0])
+                return np.asarray(columns.wall_times, np.float64) - self._first_s
+        tracks = columns.tracks or [{}] * len(columns)
+        return np.array([track.get(self._x, math.nan) for track in tracks], np.float64)
 
     def _fits(self, form: Form) -> bool:
         """Return whether a value of this form belongs to the stream, and update the stream's form."""
@@ -284,22 +302,6 @@ def summary(value: object) -> str:
             return repr(value)
     name = type_name(value)
     return name if "[" in name or " of " in name else one_line(repr(value))
-
-
-def size_of(value: object) -> int:
-    """Return the approximate size in bytes of a value on the host."""
-    match value:
-        case Histogram():
-            return int(value.counts.nbytes + value.edges.nbytes)
-        case Tensor() | Image() | Images() | Text():
-            return size_of(value.value)
-        case Figure():
-            return len(value.data)
-        case Mapping():
-            return sum(64 + size_of(item) for item in value.values())
-        case list() | tuple():
-            return 16 + sum(map(size_of, value))
-    return int(getattr(value, "nbytes", 0)) or (len(value) if isinstance(value, bytes | str) else 16)
 
 
 def _read_numbers(at: float, value: Mapping[Any, Any]) -> list[Point]:

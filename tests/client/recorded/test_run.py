@@ -197,7 +197,7 @@ def test_a_run_is_followed_and_its_directory_vanishes(begin, tmp_path):
         assert len(loss.wait(10, timeout_s=20)) == 10
         assert not loss.ended
         shutil.rmtree(run.directory)
-        assert len(loss.since(0)[1]) == 10
+        assert len(loss.records()) == 10
         run.observe("batch", step=10, loss=10.0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # that it was removed

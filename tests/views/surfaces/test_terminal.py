@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 from tests.profiles import examples
+from tests.sources import ListSource
 
 from sightglass.core.errors import RunLostError, ViewError
 from sightglass.core.record import Record
@@ -28,7 +29,7 @@ from sightglass.views.surfaces.terminal.blocks import half_blocks
 from sightglass.views.surfaces.terminal.live_display import live_display_of
 
 
-class Stub:
+class Stub(ListSource):
     """A source that holds records, and takes more."""
 
     def __init__(self, *values, tag="loss", steps=None, ended=True, **fields):
@@ -41,9 +42,6 @@ class Stub:
             step = float(index if steps is None else steps[i])
             fields = {"run": "mnist", **self.fields}
             self.records.append(Record(tag=self.tag, index=index, step=step, wall_time=0.0, value=value, **fields))
-
-    def since(self, cursor):
-        return len(self.records), self.records[cursor:]
 
 
 def is_braille(char):
@@ -362,7 +360,8 @@ def test_points_keep_their_extremes_in_bounded_memory(batches):
     points = Points(2, max_points=128)
     n = itertools.count()
     for batch in batches:
-        points.extend(np.array([[float(next(n)) for _ in batch], batch]).reshape(2, -1))
+        indexes = np.array([next(n) for _ in batch], int)
+        points.extend(indexes, np.array([indexes, batch]).reshape(2, -1))
     everything = np.array([y for batch in batches for y in batch])
     finite = everything[np.isfinite(everything)]
     assert points.columns.shape[1] <= 128

@@ -41,7 +41,7 @@ from sightglass.jax.pytree import Array, Flag, PyTree
 
 from .accumulator import Accumulator, Finished, KindAccumulator, State, leading, no_events, select_state, up
 from .bins import Binning, power_of_two_edges
-from .ring import Buffer, Ring
+from .ring import Ring, RingBuffer
 
 # A histogram of 10^6 bins is 8 MB in each record; finer ones are a mistake.
 MAX_BINS = 10**6
@@ -81,7 +81,7 @@ class Whole(Accumulator):
     def mergeable(self) -> bool:
         return False
 
-    def start(self, avals: PyTree, *, n_events: int | None = None) -> Buffer:
+    def start(self, avals: PyTree, *, n_events: int | None = None) -> RingBuffer:
         if n_events is None:
             name = getattr(self.fn, "__name__", self.fn)
             raise TypeError(
@@ -90,10 +90,10 @@ class Whole(Accumulator):
             )
         return Ring(max(1, n_events)).start(avals)
 
-    def step(self, state: Buffer, value: PyTree, ok: Flag = True) -> Buffer:
+    def step(self, state: RingBuffer, value: PyTree, ok: Flag = True) -> RingBuffer:
         return Ring(leading(state.rows, 1)[0]).step(state, value, ok)
 
-    def finish(self, state: Buffer, *, n_events: int | None = None) -> Finished:
+    def finish(self, state: RingBuffer, *, n_events: int | None = None) -> Finished:
         kept = Ring(leading(state.rows, 1)[0]).finish(state, n_events=n_events)
         return self.over(kept.value, kept.valid)
 

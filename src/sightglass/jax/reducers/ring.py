@@ -22,7 +22,7 @@ from sightglass.jax.pytree import Flag, PyTree
 from .accumulator import Accumulator, Finished, State, array, avals_of, leading, no_events, select_state, up
 
 
-class Buffer(NamedTuple):
+class RingBuffer(NamedTuple):
     """The state of `Ring`: the number of events, and the rows of each leaf."""
 
     n: jax.Array
@@ -44,12 +44,12 @@ class Ring(Accumulator):
     def mergeable(self) -> bool:
         return self.every == 1  # every k-th event depends on the number of earlier ones
 
-    def start(self, avals: PyTree, *, n_events: int | None = None) -> Buffer:
+    def start(self, avals: PyTree, *, n_events: int | None = None) -> RingBuffer:
         size = self.limit if n_events is None else max(1, min(self.limit, -(-n_events // self.every)))
         empty = lambda aval: jnp.zeros((size, *aval.shape), aval.dtype)  # noqa: E731
-        return Buffer(no_events(), jax.tree.map(empty, avals_of(avals, "last")))
+        return RingBuffer(no_events(), jax.tree.map(empty, avals_of(avals, "last")))
 
-    def step(self, state: Buffer, value: PyTree, ok: Flag = True) -> Buffer:
+    def step(self, state: RingBuffer, value: PyTree, ok: Flag = True) -> RingBuffer:
         wanted = ok if self.every == 1 else ok & (state.n % self.every == 0)
 
         def put(rows: jax.Array, x: ArrayLike) -> jax.Array:
@@ -58,9 +58,9 @@ class Ring(Accumulator):
             new = x if wanted is True else jnp.where(wanted, x, lax.dynamic_index_in_dim(rows, slot, 0, keepdims=False))
             return lax.dynamic_update_index_in_dim(rows, new, slot, 0)
 
-        return Buffer(select_state(ok, up(state.n, 1), state.n), jax.tree.map(put, state.rows, value))
+        return RingBuffer(select_state(ok, up(state.n, 1), state.n), jax.tree.map(put, state.rows, value))
 
-    def finish(self, state: Buffer, *, n_events: int | None = None) -> Finished:
+    def finish(self, state: RingBuffer, *, n_events: int | None = None) -> Finished:
         size = leading(state.rows, 1)[0]
         if n_events is not None:
             n = -(-n_events // self.every)
@@ -71,7 +71,7 @@ class Ring(Accumulator):
         n_dropped = jnp.minimum(n - jnp.minimum(n, size), np.iinfo(np.int32).max).astype(jnp.int32)
         return Finished(self._in_order(state), valid, n_dropped)
 
-    def merge(self, a: Buffer, b: Buffer) -> State:
+    def merge(self, a: RingBuffer, b: RingBuffer) -> State:
         if not self.mergeable:
             return Accumulator.merge(self, a, b)
         size, n = leading(b.rows, 1)[0], up(a.n, b.n)
@@ -82,12 +82,12 @@ class Ring(Accumulator):
             rows = select(place >= size - n_b, new, old[jnp.minimum(place + n_b, size - 1)])
             return rows[(place + size - (n % size).astype(int)) % size]
 
-        return Buffer(n, jax.tree.map(put, self._in_order(a), self._in_order(b)))
+        return RingBuffer(n, jax.tree.map(put, self._in_order(a), self._in_order(b)))
 
-    def _n_kept(self, state: Buffer) -> PyTree:
+    def _n_kept(self, state: RingBuffer) -> PyTree:
         return state.n // self.every + (state.n % self.every != 0).astype(jnp.uint32)
 
-    def _in_order(self, state: Buffer) -> PyTree:
+    def _in_order(self, state: RingBuffer) -> PyTree:
         """Return the rows with the newest at the end."""
         size = leading(state.rows, 1)[0]
         order = (jnp.arange(size) + (self._n_kept(state) % size).astype(int)) % size

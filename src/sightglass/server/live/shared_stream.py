@@ -64,7 +64,7 @@ class StreamCursor:
         self._queue = queue
         self._cursors = cursors
         self._points = points
-        self._cursor = self._n_left_out = 0
+        self._cursor = self._n_sent = 0
         self._view: dict[str, Any] | None = None
         self._statistics: dict[str, Any] = {}
         cursors[id] = self
@@ -105,10 +105,10 @@ class StreamCursor:
             if taken is None:
                 break
             self._cursor = taken.cursor
-            self._n_left_out += taken.n_left_out
+            self._n_sent += taken.n
             self.unacknowledged += 1
             queue.put(encoding.encode_msgpack({"id": self.id, **taken.message}))
-        if reader.ended and self._cursor >= reader.backlog.n:
+        if reader.ended and self._cursor >= reader.backlog.end:
             self.send_statistics(reader.statistics())
             reason = {} if reader.error is None else {"error": type(reader.error).__name__, "reason": str(reader.error)}
             queue.send({"type": "ended", "id": self.id, **reason})
@@ -116,8 +116,10 @@ class StreamCursor:
 
     def send_statistics(self, statistics: dict[str, Any]) -> None:
         """Queue the statistics of the stream and of this cursor, if they changed."""
-        statistics = statistics | {"n_left_out": self._n_left_out, "n_unacknowledged": self.unacknowledged,
-                                   "n_waiting": statistics["n_records"] - self._cursor}  # fmt: skip
+        n_waiting = max(0, self.stream.reader.backlog.end - self._cursor) if self.stream else 0
+        n_left_out = max(0, statistics["n_records"] - self._n_sent - n_waiting)
+        statistics = statistics | {"n_left_out": n_left_out, "n_unacknowledged": self.unacknowledged,
+                                   "n_waiting": n_waiting}  # fmt: skip
         if statistics != self._statistics:
             self._statistics = statistics
             self._queue.send({"type": "statistics", "id": self.id, **statistics})

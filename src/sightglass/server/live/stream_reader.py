@@ -14,17 +14,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from sightglass.client.recorded.run import RecordedRun
 from sightglass.client.stream import Stream
+from sightglass.core.columns import Columns, of_records
 from sightglass.core.errors import DamagedError, QueryError, RunLostError
-from sightglass.core.record import Record
 from sightglass.protocol import discovery
 from sightglass.query.parser import as_query
 from sightglass.server.runs.open_files import OpenFiles
@@ -32,9 +31,8 @@ from sightglass.server.runs.scalar_lines import CHUNK_ROWS, numbers
 from sightglass.server.runs.series_index import is_scalar
 from sightglass.server.runs.served_run import ServedRun
 from sightglass.storage.read.series import Series
-from sightglass.views.backlog import MAX_ITEM_BYTES, MAX_ITEMS, MAX_POINTS, Backlog, PackedValue, packed_value
+from sightglass.views.backlog import MAX_ITEMS, Backlog
 from sightglass.views.choose import Form, choose, form_of
-from sightglass.views.thinning import thin_indices
 
 RETRY_S: Final = 300.0  # a laptop that was asleep comes back within minutes; later, a reload is no surprise
 MAX_STORED: Final = 20_000
@@ -49,8 +47,6 @@ MAX_CANONICAL: Final = 512  # as many as the streams of one socket
 COUNTED: Final[dict[str, Any]] = {"n_events": 0, "n_skipped": 0, "n_dropped": 0, "n_errors": 0, "last_error": "",
                                   "stride": 1, "spent_s": 0.0}  # fmt: skip
 """What a run counts of a stream, until its first description."""
-
-Numbers = npt.NDArray[Any]
 
 
 class StreamReader:
@@ -83,6 +79,7 @@ class StreamReader:
         self._cursor = 0
         self._last = (-1, -np.inf)
         self._resumed = False
+        self._base = 0
         self._files: OpenFiles | None = None
         self._held = ExitStack()
 
@@ -109,9 +106,9 @@ class StreamReader:
         if self.ended or self.stream is None or self.lost_s is not None:
             return
         over = self.stream.ended  # before reading: records that come after it are for the next turn
-        self._cursor, records = self.stream.since(self._cursor)
-        if records:
-            self._add(records)
+        self._cursor, columns = self.stream.since(self._cursor)
+        if len(columns):
+            self._add(columns)
             self.stream.forget(self._cursor)
         elif over:
             error = self.stream.error
@@ -152,68 +149,38 @@ class StreamReader:
         return self.run.entry is not None and discovery.alive(self.run.entry.id)
 
     def _replayed(self, run: RecordedRun) -> Stream:
-        """Query a recorded run, and read what it has; numbers without making records of them."""
+        """Query a recorded run. A series that does not grow any more is read here, without the stream."""
         stream = run.stream(self.query)
         stream.bound(max_records=MAX_REPLAYED, max_bytes=MAX_REPLAYED_BYTES)
         series = run.series_of(self.query) if run.ended else None
         if series is not None:
             self._add_series(series)
-            return stream
-        arrays = stream.to_arrays()
-        values = arrays.values
-        if len(values) and values.ndim == 1 and values.dtype.kind in "biuf":
-            self._cursor = len(values)
-            self._add_columns(0, arrays.steps, arrays.wall_times, values, MAX_POINTS)
         return stream
 
     def _add_series(self, series: Series) -> None:
-        """Add a series that does not grow any more, however long it is, without the stream."""
         n = len(series)
         if is_scalar(series.type):
             for start in range(0, n, CHUNK_ROWS):
                 columns = series.columns(start, min(n, start + CHUNK_ROWS))
-                y = numbers(series.tag, columns.values)
-                self._add_columns(start, columns.steps, columns.wall_times, y, MAX_POINTS * len(y) // max(n, 1))
+                self._add(replace(columns, index=start, values=numbers(series.tag, columns.values)))
         else:
-            self.backlog.numeric = n == 0
-            items: list[PackedValue] = []
-            n_bytes = 0
-            for i in range(n - 1, max(-1, n - 1 - MAX_ITEMS), -1):
+            for i in range(max(0, n - MAX_ITEMS), n):
                 with contextlib.suppress(DamagedError):  # the run's `problem` reports it
-                    record = series[i]
-                    if not items:
-                        self._choose_view(record.value)
-                    items.append(packed_value(i, record))
-                    n_bytes += items[-1].n_bytes
-                if n_bytes > MAX_ITEM_BYTES:
-                    break
-            self.backlog.add_items(n, items[::-1])
+                    self._add(of_records([replace(series[i], index=i)]))
         self.ended = True
 
-    def _add_columns(self, start: int, steps: Numbers, wall_times: Numbers, values: Numbers, room: int) -> None:
-        """Add numbers, thinned if there is less room."""
-        n = len(values)
-        if n:
-            self._choose_view(values[-1].item())
-        self.backlog.numeric = True
-        kept = np.arange(n) if n <= room else thin_indices(values, max(1, room // 4))
-        index = start + kept
-        self.backlog.add_numbers(n, index, index, steps[kept], wall_times[kept], values[kept])
-
-    def _add(self, records: Sequence[Record]) -> None:
+    def _add(self, columns: Columns) -> None:
         if self._resumed:
-            records = [record for record in records if self._is_new(record)]
-            if not records:
+            index, wall_time = self._last
+            walls, numbers_ = columns.wall_times, columns.numbers
+            columns = columns.rows(np.flatnonzero((walls > wall_time) | ((walls == wall_time) & (numbers_ > index))))
+            if not len(columns):
                 return
             self._resumed = False
-        self._last = (records[-1].index, records[-1].wall_time)
-        self._choose_view(records[-1].value)
-        self.backlog.add(records)
-
-    def _is_new(self, record: Record) -> bool:
-        """Tell whether a record, after the stream was opened again, did not come before."""
-        index, wall_time = self._last
-        return record.wall_time > wall_time or (record.index > index and record.wall_time == wall_time)
+            self._base = max(0, self.backlog.end - columns.index)  # a run that forgot the stream counts again from 0
+        self._last = (int(columns.numbers[-1]), float(columns.wall_times[-1]))
+        self._choose_view(columns.record(len(columns) - 1, tag="", run="").value)
+        self.backlog.add(columns.moved(self._base))
 
     def _choose_view(self, value: object) -> None:
         form = form_of(value)

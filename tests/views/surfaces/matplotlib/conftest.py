@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 from tests.display import virtual_display
+from tests.sources import ListSource
 
 from sightglass.core.record import Record
 
 
-class Stub:
+class Stub(ListSource):
     """A source that holds records, and takes more."""
 
     def __init__(self, *values, tag="loss", ended=True, **fields):
@@ -22,9 +23,6 @@ class Stub:
             i = len(self.records)
             fields = {"run": "mnist", "wall_time": 1.795e9 + i, **self.fields}
             self.records.append(Record(tag=self.tag, index=i, step=float(i), value=value, **fields))
-
-    def since(self, cursor):
-        return len(self.records), self.records[cursor:]
 
 
 @pytest.fixture

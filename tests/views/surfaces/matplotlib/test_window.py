@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,8 +20,9 @@ import numpy as np
 from matplotlib import pyplot as plt
 from sightglass.core.record import Record
 from sightglass.views.surfaces.matplotlib import MatplotlibView
+from tests.sources import ListSource
 
-class Stub:
+class Stub(ListSource):
     def __init__(self, *values, tag="loss"):
         self.tag, self.ended, self.records = tag, False, []
         self.put(*values)
@@ -28,8 +30,6 @@ class Stub:
         for value in values:
             i = len(self.records)
             self.records.append(Record(tag=self.tag, index=i, step=float(i), wall_time=0.0, value=value))
-    def since(self, cursor):
-        return len(self.records), self.records[cursor:]
 
 def until(true, *, view):
     deadline = time.monotonic() + 30
@@ -51,7 +51,7 @@ def seen(view):
 
 
 def in_window(display: str, script: str) -> str:
-    environment = {**os.environ, "DISPLAY": display}
+    environment = {**os.environ, "DISPLAY": display, "PYTHONPATH": str(Path(__file__).parents[4])}
     environment.pop("MPLBACKEND", None)
     command = [sys.executable, "-W", "error", "-c", BEGIN + script]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image as Pixels
 from playwright.sync_api import sync_playwright
 from tests.browser import launch
+from tests.sources import ListSource
 
 from sightglass.core.record import Record
 from sightglass.core.values import Images
@@ -19,13 +20,10 @@ from sightglass.views.surfaces.plotly import PlotlyView
 NAME = "<b>loss</b> & <img src=x onerror='document.title=\"read\"'>"
 
 
-class Stub:
+class Stub(ListSource):
     def __init__(self, values, tag):
         self.tag, self.ended = tag, True
         self.records = [Record(tag=tag, index=i, step=float(i), wall_time=0.0, value=v) for i, v in enumerate(values)]
-
-    def since(self, cursor):
-        return len(self.records), self.records[cursor:]
 
 
 @pytest.fixture(scope="module")

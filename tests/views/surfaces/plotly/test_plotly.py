@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.profiles import examples
+from tests.sources import ListSource
 
 from sightglass.core.errors import MissingExtraError, ViewError
 from sightglass.core.record import Record
@@ -33,7 +34,7 @@ from sightglass.views.surfaces.plotly.paint import PAINTERS, draw
 from sightglass.views.surfaces.plotly.style import DARK, LIGHT, plain
 
 
-class Stub:
+class Stub(ListSource):
     """A source that holds records, and takes more."""
 
     def __init__(self, *values, tag="loss", steps=None, ended=True, **fields):
@@ -46,9 +47,6 @@ class Stub:
             step = float(index if steps is None else steps[i])
             fields = {"run": "mnist", "wall_time": 1.7e9 + index, **self.fields, **more}
             self.records.append(Record(tag=self.tag, index=index, step=step, value=value, **fields))
-
-    def since(self, cursor):
-        return len(self.records), self.records[cursor:]
 
 
 def shown(figure):

@@ -181,10 +181,10 @@ def _has_news(page: Page, streams: NotebookStreams) -> bool:
         return True
     by_id = streams.streams
     drawn = [by_id[stream["id"]] for stream in streams.settings["streams"] if stream["id"] in by_id]
-    return any(stream.backlog.n > page.cursors.get(stream.id, 0) for stream in drawn)
+    return any(stream.backlog.end > page.cursors.get(stream.id, 0) for stream in drawn)
 
 
 def _unknown_page(streams: NotebookStreams) -> Page:
     """Return a page that has no record yet and gets few: of values that are not numbers, the last only."""
-    cursors = {id: max(0, one.backlog.n - 1) for id, one in streams.streams.items() if not one.backlog.numeric}
+    cursors = {id: max(0, one.backlog.end - 1) for id, one in streams.streams.items() if not one.backlog.numeric}
     return Page(name=EVERYBODY, points=BLIND_POINTS, cursors=cursors)

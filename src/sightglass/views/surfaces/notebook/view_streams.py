@@ -11,14 +11,13 @@ Theory of operation
 from __future__ import annotations
 
 import itertools
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final, cast
 
 import numpy as np
 
-from sightglass.core.record import Record
+from sightglass.core.columns import Columns, of_records
 from sightglass.core.source import Source
 from sightglass.views.backlog import MAX_POINTS, Backlog
 from sightglass.views.options import X_KINDS, Options
@@ -43,45 +42,46 @@ class NotebookStream(SeriesBuffer):
     """
 
     def __init__(self, id: str, source: Source, *, x: SeriesBuffer | str) -> None:
-        super().__init__(source, max_points=MAX_POINTS)
+        super().__init__(source, x=x if isinstance(x, str) else "step", max_points=MAX_POINTS)
         self.id = id
         self.backlog = Backlog()
-        self._x = x
-        self._waiting: deque[Record] = deque(maxlen=MAX_WAITING)
+        self._other = x if isinstance(x, SeriesBuffer) else None
+        self._waiting: Columns | None = None
 
     def pull(self) -> bool:
         """Read new records, and return whether there are any."""
         changed = super().pull()
-        if self._waiting:
-            self._store(())
+        if self._waiting is not None:
+            self._store(None)
         return changed
 
-    def _take(self, records: Sequence[Record]) -> None:
-        super()._take(records)
-        self._store(records)
+    def _take(self, columns: Columns) -> None:
+        super()._take(columns)
+        self._store(columns)
 
-    def _store(self, records: Sequence[Record]) -> None:
-        if found := self._with_x(records):
-            self.backlog.add(found)
+    def _store(self, columns: Columns | None) -> None:
+        if self._other is not None:
+            columns = self._joined(columns, self._other)
+        elif self._x not in X_KINDS and columns is not None:
+            xs = self._xs(columns)
+            columns = replace(columns, steps=xs).rows(np.flatnonzero(~np.isnan(xs)))
+        if columns is not None:
+            self.backlog.add(columns)
 
-    def _with_x(self, records: Sequence[Record]) -> Sequence[Record]:
+    def _joined(self, columns: Columns | None, x: SeriesBuffer) -> Columns | None:
         """Return the records that can be drawn by now, each with its x in place of its step."""
-        if isinstance(self._x, str):
-            if self._x in X_KINDS:
-                return records
-            return [replace(one, step=one.steps[self._x]) for one in records if self._x in one.steps]
-        self._waiting.extend(records)
-        if "" not in self._x.lines:
-            return ()
-        steps, xs = self._x.lines[""].columns[:2]
+        records = [one for part in (self._waiting, columns) if part is not None for one in part.records(tag="", run="")]
+        waiting = records[-MAX_WAITING:]
+        steps, xs = x.lines[""].columns[:2] if "" in x.lines else np.empty((2, 0))
+        reached = np.inf if x.ended else steps[-1] if len(steps) else -np.inf
+        n_ready = next((i for i, one in enumerate(waiting) if one.step > reached), len(waiting))
+        self._waiting = of_records(waiting[n_ready:]) if n_ready < len(waiting) else None
         found = []
-        reached = steps[-1] if len(steps) else -float("inf")
-        while self._waiting and (self._waiting[0].step <= reached or self._x.ended):
-            one = self._waiting.popleft()
+        for one in waiting[:n_ready]:
             at = int(np.searchsorted(steps, one.step))
             if at < len(steps) and steps[at] == one.step:
                 found.append(replace(one, step=float(xs[at])))
-        return found
+        return of_records(found) if found else None
 
 
 class NotebookStreams(StreamSet):
