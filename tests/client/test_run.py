@@ -11,6 +11,9 @@ import pytest
 
 import sightglass as sg
 from sightglass.client.describe import Description
+from sightglass.query import parser
+from sightglass.query.parser import as_query
+from sightglass.server.live.stream_reader import canonical
 
 PATIENCE_S = 10.0
 
@@ -309,6 +312,34 @@ def test_several_runs_in_one_process(begin, ask):
     runs[0].close()
     runs[1].observe("batch", loss=5.0)
     assert values(streams[1], 6)[-1] == 5.0
+
+
+def test_streams_of_two_runs_of_which_one_was_opened_late(begin, ask):
+    runs = [begin(name) for name in ("early", "late")]
+    early = ask(runs[0]).stream("batch.loss")
+    for step in range(80):
+        if step == 40:
+            late = ask(runs[1]).stream("batch.loss")
+        for run in runs:
+            run.observe("batch", step=step, loss=float(step))
+    pairs = early.zip(late)
+    assert [(r.step, r.value) for r in pairs.wait(40, timeout_s=PATIENCE_S)] == [
+        (step, (float(step), float(step))) for step in range(40, 80)
+    ]
+    for run in runs:
+        run.close()
+    assert len(list(pairs)) == 40
+    assert (pairs.statistics().n_unpaired, pairs.statistics().n_waiting) == (40, 0)
+
+
+def test_a_text_is_parsed_once_on_each_side(begin, ask, monkeypatch):
+    texts, query = [], parser._Reader.query
+    monkeypatch.setattr(parser._Reader, "query", lambda self: texts.append(self.text) or query(self))
+    text, client = "batch.loss + 29.25", ask(begin())
+    assert as_query(text).key == canonical(text)
+    client.stream(text)
+    client.stream(text)
+    assert len(texts) == 1 + 2  # in the client, and for each stream in the run
 
 
 def test_the_run_stops_evaluating_a_closed_stream(begin, ask):

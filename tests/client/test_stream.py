@@ -48,10 +48,10 @@ class ManualStream(Stream):
         super().__init__(self.producer, RecordBuffer(tag=tag, run=run))
         self._n = 0
 
-    def put(self, *values, skip=0, at=None):
+    def put(self, *values, skip=0, at=None, steps=None):
         index = self._n + skip
         self._n = index + len(values)
-        steps = np.arange(index, self._n)
+        steps = np.arange(index, self._n) if steps is None else np.asarray(steps)
         column = np.asarray(values) if all(isinstance(v, float) for v in values) else list(values)
         self._buffer.add(
             Columns(

@@ -53,6 +53,8 @@ class Statistics:
         spent_s: The time the run has spent on the query, in seconds.
         n_failures: How often a part of the run itself failed in the background, which `describe` names, or this
             client's connection, which a warning names.
+        n_unpaired: How many records of the first stream of a `zip` have no partner in the others.
+        n_waiting: How many records of the first stream of a `zip` may still get a partner.
     """
 
     n_records: int
@@ -68,6 +70,8 @@ class Statistics:
     stride: int = 1
     spent_s: float = 0.0
     n_failures: int = 0
+    n_unpaired: int = 0
+    n_waiting: int = 0
 
 
 class AnyStream(Source, Protocol):

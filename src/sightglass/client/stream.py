@@ -11,8 +11,9 @@ import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
+from sightglass.core.clock import duration
 from sightglass.core.columns import Columns
 from sightglass.core.errors import QueryError
 from sightglass.core.record import Record
@@ -20,7 +21,7 @@ from sightglass.query.stages import Chain, Per, Reduce, Stage
 
 from .arrivals import WAIT_S, arrivals, follow
 from .callback import StreamCallback
-from .derived import StageProducer, UnionProducer, ZipProducer
+from .derived import JoinKey, StageProducer, UnionProducer, ZipProducer
 from .producer import RecordProducer, Statistics
 from .record_buffer import RecordBuffer
 from .save import Saving
@@ -191,9 +192,29 @@ class Stream(Chain):
         """
         return Saving(self, path)
 
-    def zip(self, *others: Stream) -> Stream:
-        """Return a stream of tuples of the n-th records' values, named by the tags and runs of the streams."""
-        return _joined(ZipProducer, (self, *others), "zip")
+    def zip(self, *others: Stream, by: JoinKey = "step", tolerance: float | str | None = None) -> Stream:
+        """Return a stream of tuples: each value of this stream with those of the others that belong to it.
+
+        Records belong together if they have the same step. The n-th record of a step is paired with the n-th. With a
+        tolerance, the other record is the one with the nearest step, which may belong to several. A record that has no
+        partner in each of the others gives no tuple, and counts in `statistics().n_unpaired`.
+
+        If the steps of a stream go back, for example because each epoch counts from 0, a new pass begins. Records are
+        paired within passes of the same number, counted from the first record of each stream.
+
+        The tuples have the steps of this stream, and the tags and runs of all.
+
+        Args:
+            *others: The other streams, of this run or others, live or recorded.
+            by: What is compared: `step`, `index`, or `wall_time`, which needs a tolerance.
+            tolerance: By how much steps, index numbers or seconds of wall time may differ. A duration such as "5 s"
+                is possible with `by="wall_time"`.
+
+        Raises:
+            QueryError: `by` or `tolerance` is not valid.
+        """
+        within = _tolerance(by, tolerance)
+        return _joined(lambda streams: ZipProducer(streams, by=by, tolerance=within), (self, *others), "zip")
 
     def union(self, *others: Stream) -> Stream:
         """Return a stream of all records of several streams as they arrive; each keeps its run's name and its tag."""
@@ -247,3 +268,19 @@ def _joined(producer: Callable[[Sequence[Stream]], RecordProducer], streams: Seq
         raise TypeError(f"Expected streams to {verb}, got {', '.join(type(stream).__name__ for stream in streams)}")
     tags, runs = dict.fromkeys(s.tag for s in streams), dict.fromkeys(s.run for s in streams)
     return Stream(producer(streams), RecordBuffer(tag=", ".join(tags), run=", ".join(runs)))
+
+
+def _tolerance(by: str, tolerance: float | str | None) -> float | None:
+    keys = get_args(JoinKey)
+    if by not in keys:
+        raise QueryError(f"Expected by= to be one of {', '.join(map(repr, keys))}, got {by!r}")
+    if isinstance(tolerance, str) and by == "wall_time":
+        try:
+            return duration(tolerance)
+        except ValueError as error:
+            raise QueryError(str(error)) from None
+    if tolerance is None and by == "wall_time":
+        raise QueryError("Expected a tolerance such as '5 s' with by='wall_time': times are hardly ever equal")
+    if tolerance is not None and not (isinstance(tolerance, int | float) and tolerance >= 0):
+        raise QueryError(f"Expected a tolerance of at least 0 with by={by!r}, got {tolerance!r}")
+    return None if tolerance is None else float(tolerance)

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterable
-from typing import Any, NoReturn, TypeGuard
+from functools import lru_cache
+from typing import Any, Final, NoReturn, TypeGuard
 
 from sightglass.core.errors import MAX_NAMES_SHOWN, QueryError, QuerySyntaxError, RefusedQueryError, caret, unknown
 
@@ -24,6 +25,10 @@ from .limits import MAX_DEPTH, MAX_TEXT
 from .query import Query, on
 from .stages import REDUCERS, STAGES, WINDOWS
 from .tracer import NAMED_CONSTANTS
+
+# A text is asked for several times on its way: checked, made canonical, sent. A page has a few dozen of them, of a few
+# KB each once parsed.
+MAX_PARSED: Final = 128
 
 BINARY = {node: op for op, node in e.BINARY_AST.items()}
 COMPARE = {node: op for op, node in e.COMPARE_AST.items()}
@@ -68,8 +73,13 @@ def as_query(query: Query | str) -> Query:
     if isinstance(query, Query):
         return query
     if isinstance(query, str):
-        return parse(query)
+        return _parse_once(str(query))
     raise QuerySyntaxError(f"Expected a query such as on('batch').map(lambda b: b.loss) or 'batch.loss', got {query!r}")
+
+
+@lru_cache(maxsize=MAX_PARSED)
+def _parse_once(text: str) -> Query:
+    return parse(text)
 
 
 class _Reader:
