@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 
 import sightglass as sg
 
@@ -54,14 +54,19 @@ DRAWN = "() => window.probe?.drawn()"
 
 def measure() -> Iterator[tuple[str, float, str, float | None]]:
     with tempfile.TemporaryDirectory(prefix="sgb") as folder, sync_playwright() as playwright:
-        path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-        browser = playwright.chromium.launch(executable_path=path, headless=True, args=ARGS)
+        browser = launch(playwright)
         yield "what the browser loads first, compressed", _weight() / 1000, "kB", 400
         yield from _long_run(browser, Path(folder) / "long")
         yield from _many_charts(browser, Path(folder) / "many")
         yield from _live(browser, Path(folder) / "live")
         yield from _tabs(browser, Path(folder) / "tabs")
         browser.close()
+
+
+def launch(playwright: Playwright) -> Browser:
+    """Start the browser."""
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+    return playwright.chromium.launch(executable_path=path, headless=True, args=ARGS)
 
 
 def _weight() -> float:
@@ -73,7 +78,7 @@ def _weight() -> float:
 
 
 @contextlib.contextmanager
-def _server(folder: Path) -> Iterator[tuple[str, int]]:
+def serving(folder: Path) -> Iterator[tuple[str, int]]:
     """Serve a folder; gives the link and the server's process number."""
     command = [sys.executable, "-m", "sightglass", "ui", str(folder), "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
@@ -98,7 +103,7 @@ def _new_page(browser: Browser) -> Page:
     return page
 
 
-def _opened(browser: Browser, link: str, place: str) -> Page:
+def opened(browser: Browser, link: str, place: str) -> Page:
     page = _new_page(browser)
     base, _, token = link.partition("#")
     page.goto(f"{base}#{token}")
@@ -114,7 +119,7 @@ def _long_run(browser: Browser, folder: Path) -> Iterator[tuple[str, float, str,
         rows[spikes.astype(int)] = 10.0
         for step, value in enumerate(rows.tolist()):
             run.log({"loss": value}, step=step)
-    with _server(folder) as (link, pid):
+    with serving(folder) as (link, pid):
         before = _memory_mb(pid)
         page = _new_page(browser)
         page.goto(link)
@@ -135,8 +140,8 @@ def _many_charts(browser: Browser, folder: Path) -> Iterator[tuple[str, float, s
             walks = rng.normal(size=(1000, N_CHARTS)).cumsum(axis=0)
             for step, values in enumerate(walks.tolist()):
                 run.log({f"group{i // 10}/tag{i % 10}": value for i, value in enumerate(values)}, step=step)
-    with _server(folder) as (link, _):
-        page = _opened(browser, link, "#/charts")
+    with serving(folder) as (link, _):
+        page = opened(browser, link, "#/charts")
         page.wait_for_function(DRAWN)
         page.wait_for_timeout(1000)
         frames = np.array(page.evaluate("probe.scroll(10)"))
@@ -158,8 +163,8 @@ def _training(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def _live(browser: Browser, folder: Path) -> Iterator[tuple[str, float, str, float | None]]:
-    with _training(folder) as training, sg.connect(folder.name, wait_s=10) as run, _server(folder) as (link, _):
-        page = _opened(browser, link, "#/ask")
+    with _training(folder) as training, sg.connect(folder.name, wait_s=10) as run, serving(folder) as (link, _):
+        page = opened(browser, link, "#/ask")
         _ask(page, "batch.level")
         page.evaluate("probe.watch()")
         page.wait_for_timeout(30_000)
@@ -175,13 +180,13 @@ def _live(browser: Browser, folder: Path) -> Iterator[tuple[str, float, str, flo
 
 
 def _tabs(browser: Browser, folder: Path) -> Iterator[tuple[str, float, str, float | None]]:
-    with _training(folder), sg.connect(folder.name, wait_s=10) as run, _server(folder) as (link, pid):
-        tabs = [_opened(browser, link, "#/ask")]
+    with _training(folder), sg.connect(folder.name, wait_s=10) as run, serving(folder) as (link, pid):
+        tabs = [opened(browser, link, "#/ask")]
         _ask(tabs[0], "batch.level")
         tabs[0].wait_for_function(DRAWN)
         memory = _memory_mb(pid)
         for _ in range(N_TABS - 1):
-            tabs.append(_opened(browser, link, "#/ask"))
+            tabs.append(opened(browser, link, "#/ask"))
             _ask(tabs[-1], "batch.level")
             tabs[-1].wait_for_function(DRAWN)
         yield f"{N_TABS} tabs that ask the same: streams of the run", len(run.describe().streams), "", 1

@@ -15,7 +15,8 @@ import { render } from 'preact'
 import { App } from './app'
 import { get } from './data/api'
 import { followHistories } from './data/details'
-import { loadRuns, runs, socket } from './data/runs'
+import { followGrowth } from './data/growth'
+import { followRuns, loadRuns, runs, socket } from './data/runs'
 import { followScalars } from './data/scalars'
 import { locked, readToken, session } from './data/session'
 import { followTags } from './data/tags'
@@ -38,6 +39,8 @@ const token = readToken()
 followLocation()
 followTheme()
 followKeys(shortcuts)
+followRuns()
+followGrowth()
 followTags()
 followScalars()
 followHistories()
@@ -50,9 +53,6 @@ addEventListener('hashchange', () => {
   readToken()
   locked.value = ''
   start()
-})
-effect(() => {
-  if (socket.returns.value > 0) loadRuns().catch(tellError)
 })
 effect(() => {
   const n_live = runs.value?.filter((run) => run.live).length ?? 0

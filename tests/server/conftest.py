@@ -15,17 +15,12 @@ import httpx
 import msgspec
 import numpy as np
 import pytest
+from tests.growing import FIXTURES, FOREIGN
 from websockets.sync.client import connect as connect_socket
 
 import sightglass as sg
 from sightglass.server.app import Server, make_server
 from sightglass.server.live.hub import Hub
-
-FIXTURES = Path(__file__).parents[1] / "storage" / "fixtures"
-FOREIGN = {
-    "ms": ("mindspore.out.events", "events.out.events.summary.1700000000.0.host_MS"),
-    "tb": ("tensorflow.out.events", "events.out.tfevents.1700000000.host"),
-}
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import re
 import shutil
 import threading
@@ -45,6 +46,7 @@ def test_runs_of_all_kinds_are_listed(page, begin):
     place_foreign()
     (Path("runs") / "bad").mkdir()
     (Path("runs") / "bad" / "x.sgr").write_bytes(b"no record file, whatever its name says")
+    os.utime(Path("runs") / "bad" / "x.sgr", (1e9, 1e9))
     live = begin("alive")
     live.observe("batch", loss=1.0)
     runs = wait_until(lambda: (found := page.runs()) and len(found) == 5 and found)
@@ -57,7 +59,7 @@ def test_runs_of_all_kinds_are_listed(page, begin):
     assert (runs["ms"]["source"], runs["tb"]["source"]) == ("mindspore", "tensorboard")
     assert (runs["alive"]["state"], runs["alive"]["live"], runs["alive"]["key"]) == ("running", True, live.id)
     assert "damaged" in runs["bad"]["problem"]
-    assert runs["bad"]["state"] == "unknown"
+    assert (runs["bad"]["state"], runs["ms"]["state"]) == ("unknown", "writing")
     assert len({run["key"] for run in runs.values()}) == 5
     for run in runs.values():
         detail = page.json(f"/runs/{run['key']}")

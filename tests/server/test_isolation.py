@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
+from pathlib import Path
 
 import pytest
+from tests.growing import Growing
 
 from sightglass.core.errors import TransportError
 from sightglass.protocol import discovery
@@ -127,15 +129,15 @@ def test_the_hub_watches_on_even_without_a_terminal(page, begin, monkeypatch):
         def write(self, text):
             raise ValueError("I/O operation on closed file")
 
-    socket, errors, look = page.socket(), [OSError("once"), KeyError("twice")], Hub._look
+    socket, errors, look = page.socket(), [OSError("once"), KeyError("twice")], Hub._news
 
-    async def fail(self):
+    def fail(self):
         if errors:
             raise errors.pop()
-        await look(self)
+        return look(self)
 
     monkeypatch.setattr(sys, "stderr", Closed())
-    monkeypatch.setattr(Hub, "_look", fail)
+    monkeypatch.setattr(Hub, "_news", fail)
     socket.send(type="runs")
     socket.hears("runs")
     begin("late")
@@ -167,6 +169,22 @@ def test_an_odd_run_is_listed_with_its_problem(page, monkeypatch, method):
     assert odd["name"] in ("odd", odd["key"])
     [even] = [run for run in runs if run is not odd]
     assert (even["name"], even["problem"], even["last_step"]) == ("even", "", 200)
+
+
+@pytest.mark.parametrize("method", ["read_details", "summary"])
+def test_an_odd_run_does_not_keep_the_growth_of_others_back(page, monkeypatch, method):
+    odd, even = Growing(Path("runs"), "ms"), Growing(Path("runs"), "tb")
+    keys = [page.key("ms"), page.key("tb")]
+    fail_for(
+        monkeypatch, ServedRun, method,
+        lambda run: run.key == keys[0], UnicodeError("what is this"),
+    )  # fmt: skip
+    socket = page.socket()
+    socket.send(type="watch", runs=keys)
+    assert socket.hears("changed")["runs"] == []
+    for file, key in zip((odd, even), keys, strict=True):
+        file.append()
+        assert socket.finds(lambda m, key=key: m["type"] == "changed" and [run["key"] for run in m["runs"]] == [key])
 
 
 def test_a_registry_that_cannot_be_read_now_leaves_the_list(page, begin, monkeypatch):

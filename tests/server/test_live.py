@@ -230,9 +230,9 @@ def test_changes_of_the_runs_are_sent(page, begin):
     while asking.is_alive():
         run.observe("batch", loss=1.0)
     stopper.close()
-    assert socket.finds(lambda m: m["type"] == "runs" and [r["state"] for r in m["runs"]] == ["stopping"])
+    assert socket.finds(lambda m: m["type"] == "changed" and [r["state"] for r in m["runs"]] == ["stopping"])
     run.close()
-    assert socket.finds(lambda m: m["type"] == "runs" and not any(r["live"] for r in m["runs"]))
+    assert socket.finds(lambda m: m["type"] in ("runs", "changed") and not any(r["live"] for r in m["runs"]))
 
 
 def test_a_lost_connection_is_made_again_and_nothing_comes_twice(page, begin):
@@ -326,11 +326,11 @@ JSONS = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=10,
 )
-TYPES = st.sampled_from(["hello", "open", "close", "runs", "ack", "jump"])
+TYPES = st.sampled_from(["hello", "open", "close", "runs", "watch", "ack", "jump"])
 MESSAGES = st.fixed_dictionaries(
     {"type": TYPES}, optional={"id": JSONS | st.sampled_from([1, "a"]), "run": JSONS | st.just("KEY"),
     "query": JSONS | st.sampled_from(["batch.loss", "batch", "log['x']", "(" * 500, "x.y.z(1)"]), "points": JSONS,
-    "n": JSONS, "token": JSONS, "confirm": st.booleans()},
+    "n": JSONS, "token": JSONS, "runs": JSONS | st.just(["KEY"]), "confirm": st.booleans()},
 )  # fmt: skip
 
 

@@ -1,14 +1,16 @@
 // Everything about a run: its description, streams and history. Fetched while a component shows it.
 
-import { batch, effect, signal } from '@preact/signals'
-import { useEffect } from 'preact/hooks'
+import { batch, signal } from '@preact/signals'
+import { useEffect, useRef } from 'preact/hooks'
 import { get, messageOf, runPath } from './api'
-import { fetchInParts } from './parts'
-import { byKey, shown } from './runs'
+import { followShown, stateOf, useWatched } from './growth'
+import { repeated, type Repeated } from './repeated'
+import { byKey } from './runs'
 import type { HistoryEntry, RunDetail } from './types'
 
-const REFRESH_MS = 2_000
-const HISTORY_MS = 5_000
+/** The run is asked for its description each time, so it rests between two. */
+const REST_MS = 2_000
+const HISTORY_REST_MS = 5_000
 const N_AT_ONCE = 2
 const MIN_SPAN_S = 0.5
 
@@ -63,40 +65,20 @@ export async function loadDetail(key: string): Promise<void> {
   takeIn([await fetchDetail(key)])
 }
 
-/** The details of a run, refreshed while the run lives. */
+/** The details of a run. */
 export function useDetail(key: string): { detail: Known | null; problem: string | null } {
+  const loading = useRef<Repeated | null>(null)
+  useWatched(key)
   useEffect(() => {
     if (!key) return
-    void loadDetail(key)
-    const timer = setInterval(() => {
-      if (!document.hidden && byKey.peek().get(key)?.live) void loadDetail(key)
-    }, REFRESH_MS)
-    return () => clearInterval(timer)
+    const mine = repeated(() => loadDetail(key), REST_MS)
+    loading.current = mine
+    return mine.stop
   }, [key])
+  useEffect(() => loading.current?.tell(), [key, stateOf(byKey.value.get(key))])
   return { detail: details.value.get(key) ?? null, problem: detailProblems.value.get(key) ?? null }
 }
 
-/** Fetch the histories of the visible runs: once for recorded ones, repeatedly for live ones. */
-export function followHistories(): void {
-  const asked = new Map<string, boolean>()
-  const queue: string[] = []
-  let busy = false
-  const drain = async () => {
-    if (busy) return
-    busy = true
-    while (queue.length) await fetchInParts(queue, N_AT_ONCE, fetchDetail, takeIn)
-    busy = false
-  }
-  effect(() => {
-    // A run that has just ended has a last word.
-    const fresh = shown.value.filter((run) => asked.get(run.key) !== run.live)
-    for (const run of fresh) asked.set(run.key, run.live)
-    queue.push(...fresh.map((run) => run.key))
-    void drain()
-  })
-  setInterval(() => {
-    if (document.hidden || queue.length) return
-    queue.push(...shown.peek().filter((run) => run.live).map((run) => run.key))
-    void drain()
-  }, HISTORY_MS)
-}
+/** Keep the histories of visible runs up to date: other programs' files have none. */
+export const followHistories = (): void =>
+  followShown({ news: (run) => (run.source === 'sightglass' ? stateOf(run) : ''), fetch: fetchDetail, takeIn, n_at_once: N_AT_ONCE, rest_ms: HISTORY_REST_MS })

@@ -1,7 +1,8 @@
-// A reply of the server in a component: fetched when its key changes, and again periodically.
+// A reply of the server in a component: fetched when its key changes, and again when there is news.
 
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { messageOf } from './api'
+import { repeated, type Repeated } from './repeated'
 
 export interface Fetched<T> {
   /** The answer to the key as it is now, else to the last one that was answered. */
@@ -18,34 +19,35 @@ interface Kept<T> {
   written: string
 }
 
-/** Fetch while `key` is not null; once if `every_ms` is 0. An unchanged reply is the same object. */
-export function useFetched<T>(key: string | null, ask: (abort: AbortSignal) => Promise<T>, every_ms = 0): Fetched<T> {
+/** Fetch while `key` is not null, and again when `version` changes. An unchanged reply is the same object. */
+export function useFetched<T>(key: string | null, ask: (abort: AbortSignal) => Promise<T>, version?: string): Fetched<T> {
   const [kept, setKept] = useState<Kept<T>>({ key: '', value: null, problem: null, written: '' })
   const latest = useRef(ask)
   latest.current = ask
+  const grows = version !== undefined
+  const fetching = useRef<Repeated | null>(null)
 
   useEffect(() => {
     if (key === null) return
     const abort = new AbortController()
-    let timer = 0
     const run = async () => {
       try {
         const value = await latest.current(abort.signal)
-        const written = every_ms ? JSON.stringify(value) : ''
-        setKept((old) => (old.key === key && !old.problem && every_ms && old.written === written ? old : { key, value, problem: null, written }))
+        const written = grows ? JSON.stringify(value) : ''
+        setKept((old) => (old.key === key && !old.problem && grows && old.written === written ? old : { key, value, problem: null, written }))
       } catch (error) {
         if (abort.signal.aborted) return
         setKept((old) => ({ ...old, key, problem: messageOf(error) }))
       }
-      if (every_ms && !abort.signal.aborted) timer = window.setTimeout(again, every_ms)
     }
-    const again = () => (document.hidden ? (timer = window.setTimeout(again, every_ms)) : void run())
-    void run()
+    const mine = repeated(run)
+    fetching.current = mine
     return () => {
       abort.abort()
-      clearTimeout(timer)
+      mine.stop()
     }
-  }, [key, every_ms])
+  }, [key])
+  useEffect(() => fetching.current?.tell(), [key, version])
 
   const fresh = kept.key === key
   return { value: key === null ? null : kept.value, fresh: fresh && !kept.problem, problem: fresh ? kept.problem : null }

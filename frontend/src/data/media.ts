@@ -3,9 +3,8 @@
 import { useEffect, useState } from 'preact/hooks'
 import { useFetched, type Fetched } from './fetched'
 import { get, getBytes, messageOf, runPath } from './api'
-import { byKey } from './runs'
+import { useVersion } from './growth'
 
-const TEXTS_MS = 2_000
 const MAX_TEXTS = 1_000
 const MAX_KEPT = 200
 
@@ -33,10 +32,9 @@ export function usePictures(run: string, tag: string, step: number | null): Fetc
   return useFetched(key, (abort) => get<Pictures>(runPath(run, '/pictures'), { tag, step: step ?? undefined }, abort))
 }
 
-/** The last texts of a tag, the newest last; while the run lives again and again. */
+/** The last texts of a tag, the newest last. */
 export function useTexts(run: string, tag: string): Fetched<LoggedText[]> {
-  const live = byKey.value.get(run)?.live
-  return useFetched(`${run} ${tag}`, async (abort) => (await get<{ texts: LoggedText[] }>(runPath(run, '/texts'), { tag, limit: MAX_TEXTS }, abort)).texts, live ? TEXTS_MS : 0)
+  return useFetched(`${run} ${tag}`, async (abort) => (await get<{ texts: LoggedText[] }>(runPath(run, '/texts'), { tag, limit: MAX_TEXTS }, abort)).texts, useVersion(run))
 }
 
 // Requests need a header, so each picture gets an object URL; recent ones are cached.

@@ -1,11 +1,12 @@
-// The recorded tags of several runs, refreshed for live ones.
+// The recorded tags of several runs, fetched again for those that grow.
 
+import { effect } from '@preact/signals'
 import { useEffect, useState } from 'preact/hooks'
 import { get, messageOf, runPath } from './api'
+import { versionOf } from './growth'
+import { repeated } from './repeated'
 import { byKey } from './runs'
 import type { Tag } from './types'
-
-const REFRESH_MS = 4_000
 
 interface Kept {
   tags: ReadonlyMap<string, Tag[]>
@@ -13,6 +14,7 @@ interface Kept {
   loading: boolean
 }
 
+/** The tags of visible runs. */
 export function useRunTags(keys: readonly string[]): Kept {
   const [tags, setTags] = useState<ReadonlyMap<string, Tag[]>>(new Map())
   const [problems, setProblems] = useState<ReadonlyMap<string, string>>(new Map())
@@ -29,13 +31,19 @@ export function useRunTags(keys: readonly string[]): Kept {
       }
     }
     setTags((old) => new Map([...old].filter(([key]) => keys.includes(key))))
-    keys.forEach(load)
-    const timer = setInterval(() => {
-      if (!document.hidden) keys.filter((key) => byKey.peek().get(key)?.live).forEach(load)
-    }, REFRESH_MS)
+    const ends = keys.flatMap((key) => {
+      const loading = repeated(() => load(key))
+      let known: string | null = null
+      const end = effect(() => {
+        const version = versionOf(byKey.value.get(key))
+        if (version !== known) loading.tell()
+        known = version
+      })
+      return [end, loading.stop]
+    })
     return () => {
       abort.abort()
-      clearInterval(timer)
+      for (const end of ends) end()
     }
   }, [name])
   const messages = keys.flatMap((key) => problems.get(key) ?? [])

@@ -15,14 +15,31 @@ export const N_SHOWN_AT_FIRST = 10
 export const ALL = '*'
 
 export const runs = signal<Run[] | null>(null)
-export const socket = new Socket(takeRuns)
+export const socket = new Socket(takeRuns, takeChanged)
+/** While the socket is lost, this often the list is fetched instead: many proxies let requests through, but no sockets. */
+const FALLBACK_MS = 10_000
 
 export async function loadRuns(): Promise<void> {
   takeRuns((await get<{ runs: Run[] }>('runs')).runs)
 }
 
 function takeRuns(fresh: Run[]): void {
-  runs.value = reuseEqual(runs.peek(), fresh)
+  const [old, now] = [runs.peek(), reuseEqual(runs.peek(), fresh)]
+  if (now.length !== old?.length || now.some((run, i) => run !== old[i])) runs.value = now
+}
+
+function takeChanged(changed: Run[]): void {
+  const fresh = new Map(changed.map((run) => [run.key, run]))
+  const old = runs.peek()
+  if (old && changed.length) takeRuns(old.map((run) => fresh.get(run.key) ?? run))
+}
+
+/** Keep the list up to date without the socket, too. */
+export function followRuns(): void {
+  setInterval(() => {
+    const lost = !['off', 'open', 'refused'].includes(socket.link.peek().kind)
+    if (lost && !document.hidden) loadRuns().catch(() => undefined)
+  }, FALLBACK_MS)
 }
 
 export const byKey = computed(() => new Map((runs.value ?? []).map((run) => [run.key, run])))

@@ -1,16 +1,17 @@
 // Series on demand: charts request series; requests of one frame travel together, requests that are no longer needed are
-// dropped before they are sent, and the tails of live series are fetched once a second.
+// dropped before they are sent, and of series that grow the tails are fetched.
 
 import { effect, signal, type Signal } from '@preact/signals'
 import { messageOf, postForMessagePack } from './api'
-import { byKey, socket } from './runs'
+import { versionOf } from './growth'
+import { repeated } from './repeated'
+import { byKey } from './runs'
 import { extended } from './tail'
 import type { Scalars, ScalarsRequest } from './types'
 import { scalarsOf, WireError } from './wire'
 
 const MAX_BATCH = 48
 const MAX_IN_FLIGHT = 2
-const TAIL_MS = 1_000
 const MAX_IDLE = 600
 
 export interface Entry {
@@ -19,6 +20,8 @@ export interface Entry {
   error: Signal<string | null>
   n_users: number
   state: 'new' | 'waiting' | 'requested' | 'there'
+  /** The version of its run when it was asked for. */
+  version: string
 }
 
 const entries = new Map<string, Entry>()
@@ -32,12 +35,13 @@ const keyOf = (r: ScalarsRequest): string => JSON.stringify([r.run, r.tag, r.x, 
 export function want(request: ScalarsRequest): Entry {
   const key = keyOf(request)
   let entry = entries.get(key)
-  if (!entry) entry = { request, data: signal(null), error: signal(null), n_users: 0, state: 'new' }
+  if (!entry) entry = { request, data: signal(null), error: signal(null), n_users: 0, state: 'new', version: '' }
   // A map keeps insertion order: the least recently used series is dropped first.
   entries.delete(key)
   entries.set(key, entry)
   entry.n_users++
   if (entry.state === 'new') enqueue(entry)
+  else if (stale(entry)) tails.tell()
   return entry
 }
 
@@ -72,7 +76,7 @@ function send(): void {
 
 async function fetchAll(batch: Entry[]): Promise<void> {
   n_in_flight++
-  for (const entry of batch) entry.state = 'requested'
+  for (const entry of batch) [entry.state, entry.version] = ['requested', currentOf(entry)]
   const answers = await ask(batch.map((entry) => entry.request))
   batch.forEach((entry, i) => settle(entry, answers[i]!))
   n_in_flight--
@@ -96,20 +100,24 @@ export async function ask(requests: ScalarsRequest[]): Promise<(Scalars | string
   }
 }
 
-const living = (entry: Entry): boolean => entry.n_users > 0 && Boolean(byKey.peek().get(entry.request.run)?.live)
+const currentOf = (entry: Entry): string => versionOf(byKey.peek().get(entry.request.run))
+const stale = (entry: Entry): boolean => entry.n_users > 0 && entry.state === 'there' && entry.version !== currentOf(entry)
 
-async function followTails(): Promise<void> {
+const tails = repeated(fetchTails)
+
+async function fetchTails(): Promise<void> {
   const whole: Entry[] = []
-  const tails: Entry[] = []
+  const growing: Entry[] = []
   for (const entry of entries.values()) {
-    if (entry.state !== 'there' || !living(entry)) continue
+    if (!stale(entry)) continue
     const data = entry.data.peek()
     if (!data || data.x.length === 0 || data.x.length > 4 * entry.request.points) whole.push(entry)
-    else if (!(entry.request.to !== undefined && data.x[data.x.length - 1]! >= entry.request.to)) tails.push(entry)
+    else if (!(entry.request.to !== undefined && data.x[data.x.length - 1]! >= entry.request.to)) growing.push(entry)
   }
-  whole.slice(0, MAX_BATCH).forEach(enqueue)
-  for (let i = 0; i < tails.length; i += MAX_BATCH) {
-    const part = tails.slice(i, i + MAX_BATCH)
+  whole.forEach(enqueue)
+  for (let i = 0; i < growing.length; i += MAX_BATCH) {
+    const part = growing.slice(i, i + MAX_BATCH)
+    for (const entry of part) entry.version = currentOf(entry)
     const last = part.map((entry) => entry.data.peek()!)
     const requests = part.map((entry, j) => ({ ...entry.request, from: last[j]!.x[last[j]!.x.length - 1]! }))
     const answers = await ask(requests)
@@ -120,30 +128,10 @@ async function followTails(): Promise<void> {
   }
 }
 
-/** Extend live series, and fetch everything again after the server was away. */
+/** Extend the series of runs that grow. */
 export function followScalars(): void {
-  const tick = async () => {
-    if (!document.hidden) await followTails()
-    setTimeout(() => void tick(), TAIL_MS)
-  }
-  void tick()
-  const states = new Map<string, boolean>()
   effect(() => {
-    // A run that ended has a last word that the tails may have missed.
-    for (const [key, run] of byKey.value) {
-      if (states.get(key) && !run.live) refetch((entry) => entry.request.run === key)
-      states.set(key, run.live)
-    }
+    for (const run of byKey.value.values()) versionOf(run)
+    tails.tell()
   })
-  effect(() => {
-    if (socket.returns.value > 0) refetch(() => true)
-  })
-}
-
-function refetch(which: (entry: Entry) => boolean): void {
-  for (const [key, entry] of entries) {
-    if (!which(entry)) continue
-    if (entry.n_users === 0) entries.delete(key)
-    else if (entry.state === 'there') enqueue(entry)
-  }
 }

@@ -24,6 +24,8 @@ export interface StreamMessage {
 const QUIET_MS = 20_000
 const ANSWER_MS = 5_000
 const CHECK_MS = 2_000
+/** As many as the server takes; it tells of the others, too, a little later. */
+const MAX_WATCHED = 1_000
 
 interface Opened {
   request: StreamRequest
@@ -38,12 +40,16 @@ export class Socket {
   private timer = 0
   private streams = new Map<number, Opened>()
   private lastId = 0
+  private watched: readonly string[] = []
   wasOpen = false
   private heard_ms = 0
   private checked_ms = 0
   private probed_ms: number | null = null
 
-  constructor(private readonly onRuns: (runs: Run[]) => void) {
+  constructor(
+    private readonly onRuns: (runs: Run[]) => void,
+    private readonly onChanged: (runs: Run[]) => void,
+  ) {
     addEventListener('online', () => this.awake())
     addEventListener('offline', () => this.probe())
     document.addEventListener('visibilitychange', () => !document.hidden && this.awake())
@@ -59,7 +65,7 @@ export class Socket {
   private probe(): void {
     if (this.link.peek().kind !== 'open' || this.probed_ms !== null) return
     this.probed_ms = Date.now()
-    this.send({ type: 'runs' })
+    this.sendWatched()
   }
 
   private check(): void {
@@ -94,6 +100,18 @@ export class Socket {
     }
   }
 
+  /** Have the server look at the files of these runs often, instead of those of the last call. */
+  watch(runs: readonly string[]): void {
+    const wanted = runs.slice(0, MAX_WATCHED)
+    if (wanted.length === this.watched.length && wanted.every((run, i) => run === this.watched[i])) return
+    this.watched = wanted
+    if (this.link.peek().kind === 'open') this.sendWatched()
+  }
+
+  private sendWatched(): void {
+    this.send({ type: 'watch', runs: this.watched })
+  }
+
   private step(event: LinkEvent): void {
     const before = this.link.peek()
     const after = next(before, event, Math.random())
@@ -121,6 +139,7 @@ export class Socket {
 
   private greet(): void {
     this.send({ type: 'runs' })
+    this.sendWatched()
     for (const [id, { request }] of this.streams) this.send({ type: 'open', id, ...request })
     if (this.wasOpen) this.returns.value++
     this.wasOpen = true
@@ -133,6 +152,7 @@ export class Socket {
     const message = JSON.parse(data) as { type: string; id?: number; runs?: Run[] }
     if (message.type === 'welcome') this.step({ kind: 'welcome' })
     else if (message.type === 'runs' && message.runs) this.onRuns(message.runs)
+    else if (message.type === 'changed' && message.runs) this.onChanged(message.runs)
     else if (message.id !== undefined) this.streams.get(message.id)?.listen(message)
   }
 

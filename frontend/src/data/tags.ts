@@ -1,24 +1,23 @@
-// The tags of the runs that are drawn: fetched once a run, and again now and then while the run lives.
+// The tags of the runs that are drawn, fetched again for those that grow.
 
-import { batch, computed, effect, signal } from '@preact/signals'
+import { batch, computed, signal } from '@preact/signals'
 import { get, messageOf, runPath } from './api'
-import { fetchInParts } from './parts'
+import { followShown, versionOf } from './growth'
 import { shown, shownKeys } from './runs'
 import type { Run, Tag } from './types'
 
-const REFRESH_MS = 5_000
+/** A reply has all tags, which seldom change, so it rests between two. */
+const REST_MS = 2_000
 const N_AT_ONCE = 6
 
 const known = signal<ReadonlyMap<string, ReadonlyMap<string, Tag>>>(new Map())
 /** The scalars of each run: the same array until there is another. */
 const scalars = signal<ReadonlyMap<string, readonly string[]>>(new Map())
 export const tagProblems = signal<ReadonlyMap<string, string>>(new Map())
-const asked = new Set<string>()
 
 type Answer = { key: string; tags: Tag[] } | { key: string; problem: string }
 
 async function fetchTags(key: string): Promise<Answer> {
-  asked.add(key)
   try {
     return { key, tags: (await get<{ tags: Tag[] }>(runPath(key, '/tags'))).tags }
   } catch (error) {
@@ -56,30 +55,8 @@ function takeIn(answers: readonly Answer[]): void {
 const keeps = (run: Run): boolean => run.live || run.directory !== ''
 
 /** Keep the tags of visible runs up to date. */
-export function followTags(): void {
-  const queue: string[] = []
-  let busy = false
-  const drain = async () => {
-    if (busy) return
-    busy = true
-    while (queue.length) await fetchInParts(queue, N_AT_ONCE, fetchTags, takeIn)
-    busy = false
-  }
-  effect(() => {
-    for (const run of shown.value) {
-      if (asked.has(run.key) || !keeps(run)) continue
-      asked.add(run.key)
-      queue.push(run.key)
-    }
-    void drain()
-  })
-  setInterval(() => {
-    if (document.hidden || queue.length) return
-    const again = (run: Run) => run.live || (tagProblems.peek().has(run.key) && keeps(run) && !run.problem)
-    queue.push(...shown.peek().filter(again).map((run) => run.key))
-    void drain()
-  }, REFRESH_MS)
-}
+export const followTags = (): void =>
+  followShown({ news: (run) => (keeps(run) ? versionOf(run) : null), fetch: fetchTags, takeIn, n_at_once: N_AT_ONCE, rest_ms: REST_MS })
 
 export const tagsLoading = computed(() =>
   shown.value.some((run) => keeps(run) && !known.value.has(run.key) && !tagProblems.value.has(run.key)),

@@ -4,12 +4,9 @@ import type { Cell } from '../views/cells'
 import { useFetched, type Fetched } from './fetched'
 import { get, getBytes, runPath } from './api'
 import { readNpy, type Floats } from './npy'
-import { byKey } from './runs'
+import { useVersion } from './growth'
 import type { Tag } from './types'
 import type { Window } from './tiles'
-
-const TAGS_MS = 4_000
-const STEPS_MS = 2_000
 
 /** A slice of a tensor, and the tensor to subtract from it. */
 export interface Part {
@@ -108,16 +105,14 @@ export function fetchFound(run: string, tag: string, what: Place, step: number |
   return get<Found>(runPath(run, '/find'), { tag, what, step: step ?? undefined })
 }
 
-const lives = (key: string): boolean => byKey.value.get(key)?.live ?? false
-
-/** The recorded tags of a run, refreshed while it lives. */
+/** The recorded tags of a run. */
 export function useTags(run: string): Fetched<Tag[]> {
-  return useFetched(run || null, async (abort) => (await get<{ tags: Tag[] }>(runPath(run, '/tags'), {}, abort)).tags, lives(run) ? TAGS_MS : 0)
+  return useFetched(run || null, async (abort) => (await get<{ tags: Tag[] }>(runPath(run, '/tags'), {}, abort)).tags, useVersion(run))
 }
 
 export function useSteps(run: string, tag: string): Fetched<Steps> {
   const key = run && tag ? `${run} ${tag}` : null
-  return useFetched(key, (abort) => get<Steps>(runPath(run, '/steps'), { tag }, abort), lives(run) ? STEPS_MS : 0)
+  return useFetched(key, (abort) => get<Steps>(runPath(run, '/steps'), { tag }, abort), useVersion(run))
 }
 
 export interface HistogramOptions {

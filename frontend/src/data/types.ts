@@ -1,6 +1,6 @@
 // The server's replies as types. Numbers that JSON lacks are the strings "NaN", "Infinity", "-Infinity".
 
-export type RunState = 'running' | 'paused' | 'stopping' | 'ended' | 'failed' | 'died' | 'unknown'
+export type RunState = 'running' | 'paused' | 'stopping' | 'writing' | 'ended' | 'failed' | 'died' | 'unknown'
 
 export interface Run {
   key: string
@@ -13,6 +13,8 @@ export interface Run {
   host: string
   started: number | null
   ended: number | null
+  version: string
+  described: number
   last_step: number | null
   config: Record<string, unknown>
   problem: string | null

@@ -101,6 +101,11 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
     n_bytes: int = 0
     problem: str = ""
 
+    @property
+    def version(self) -> str:
+        """A text that changes when its files do."""
+        return f"{self.changed!r} {self.n_bytes}"
+
 
 def create(directory: Path, run: RunFile, files: FileSystem = LOCAL) -> Path:
     """Create the file of a process that begins to write into a run directory, and return its path.
@@ -227,6 +232,11 @@ def runs_in(folder: Path, *, alive: Callable[[str], bool]) -> list[RunEntry]:
     """
     found = [entry for listed in walk(folder) if (entry := _entry(listed, alive)) is not None]
     return sorted(found, key=lambda entry: (-(entry.started or entry.changed), str(entry.path)))
+
+
+def run_at(path: Path, *, alive: Callable[[str], bool]) -> RunEntry | None:
+    """Return the run in a directory, or `None` if it has none; `alive` as in `runs_in`."""
+    return next((entry for listed in walk(path, 0) if (entry := _entry(listed, alive)) is not None), None)
 
 
 def is_run(path: Path) -> bool:

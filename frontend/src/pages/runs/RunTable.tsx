@@ -4,6 +4,7 @@ import { computed, signal } from '@preact/signals'
 import { useMemo } from 'preact/hooks'
 import { configKeys, valueOf } from '../../data/filter'
 import { useDetail } from '../../data/details'
+import { useWatched } from '../../data/growth'
 import { durationOf, filter, filtered, labelOf, runs, setShown, shown, shownKeys, styleOfGroup, styleOfRun } from '../../data/runs'
 import type { Run } from '../../data/types'
 import { at, toggled, update } from '../../state/state'
@@ -183,6 +184,7 @@ function TableRow({ run, shape }: { run: Run; shape: string }) {
   const pinned = at.pin.value.includes(run.key)
   const open = at.run.value === run.key
   const label = labelOf(run.key)
+  useWatched(run.key)
   return (
     <div class={`table-row ${open ? 'is-open' : ''}`} role="row" style={{ gridTemplateColumns: shape }}>
       <span role="gridcell">

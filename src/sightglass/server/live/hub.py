@@ -1,4 +1,4 @@
-"""All sockets of the page: admits them, and sends them the list of runs when it changes.
+"""All sockets of the page: admits them, and sends them the runs that change: in a list, or that grow.
 
 A client sends `hello` with a token, and then what it wants; see `page_socket`. Sockets with equal queries share a
 stream; see `shared_stream`. All messages are documented in docs/page.md.
@@ -10,18 +10,20 @@ import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
+import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from sightglass.server.access import Tokens
 from sightglass.server.http_errors import log_error
-from sightglass.server.runs.run_table import Runs
+from sightglass.server.runs.growth import LOOK_S, Growth
+from sightglass.server.runs.run_table import Runs, summary_of
 from sightglass.server.runs.served_run import RunSummary, ServedRun
 
 from .messages import GOING, TOO_MANY
-from .page_socket import PageSocket, list_runs
+from .page_socket import PageSocket, runs_frame
 from .shared_stream import SharedStreams
 
 WATCH_S: Final = 1.0
@@ -44,8 +46,9 @@ class Hub:
         self._tokens = tokens
         self._cut = cut
         self._requested_s = -WATCHED_S
-        self._listed: list[RunSummary] = []
-        self._describing: set[str] = set()
+        self._listed: dict[str, RunSummary] = {}
+        self._growth = Growth(runs)
+        self._works: dict[str, asyncio.Task[None]] = {}
 
     def note_request(self) -> None:
         """Note that a request came: the live runs are described for `WATCHED_S` from now on."""
@@ -54,12 +57,13 @@ class Hub:
     async def __aenter__(self) -> Hub:
         """Start to watch the runs."""
         self.streams = SharedStreams(self._runs)
-        self._watching = asyncio.create_task(self._watch())
+        self._watching = [asyncio.create_task(self._repeat(turn)) for turn in (self._look, self._list)]
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         """Close all sockets and streams."""
-        self._watching.cancel()
+        for task in (*self._watching, *self._works.values()):
+            task.cancel()
         for socket in list(self.sockets):
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(WATCH_S):
@@ -83,36 +87,82 @@ class Hub:
         finally:
             self.sockets.discard(client)
 
-    async def _watch(self) -> None:
+    async def _repeat(self, turn: Callable[[], Awaitable[float]]) -> None:
+        """Take turns without end; each returns for how long to rest."""
+        rest_s = WATCH_S
         while True:
-            await asyncio.sleep(WATCH_S)
+            await asyncio.sleep(rest_s)
             try:
-                await self._look()
+                rest_s = await turn()
             except Exception as error:  # noqa: BLE001  the next turn may succeed
                 log_error(error)
 
-    async def _look(self) -> None:
-        """Describe the live runs in use, send the list of runs if it changed, and leave the live runs not in use."""
+    async def _look(self) -> float:
+        """Look at the files of the runs that clients show, and tell those clients which runs grew."""
+        watched = {key for client in self.sockets for key in client.watched}
+        if not watched:
+            return LOOK_S
+        loop = asyncio.get_running_loop()
+        for run in await loop.run_in_executor(self._runs.look_pool, self._growth.look, watched):
+            self._begin(run.key, self._send_details(run, self._send_changed(run)))
+        return self._growth.rest_s
+
+    async def _send_details(self, run: ServedRun, sent: RunSummary) -> None:
+        """Read the details of a run that grew, such as its last step, and send them if they changed."""
+        loop, deadline_s = asyncio.get_running_loop(), time.monotonic() + WATCH_S
+        try:
+            await loop.run_in_executor(self._runs.file_pool, run.read_details, deadline_s)
+        except Exception as error:  # noqa: BLE001  an odd file must not stop the news of others
+            run.note_problem(error)
+        if summary_of(run) != sent:
+            self._send_changed(run)
+
+    def _send_changed(self, run: ServedRun) -> RunSummary:
+        """Send a run to the clients that show it, and return its summary."""
+        summary = summary_of(run)
+        title = self._listed[run.key].title if run.key in self._listed else summary.title
+        frame = runs_frame("changed", [msgspec.structs.replace(summary, title=title)])
+        for client in self.sockets:
+            if run.key in client.watched:
+                client.queue.put(frame)
+        return summary
+
+    async def _list(self) -> float:
+        """Describe the live runs in use, send the runs that changed, and leave the live runs not in use."""
         loop = asyncio.get_running_loop()
         watched = any(client.wants_runs for client in self.sockets) or time.monotonic() - self._requested_s < WATCHED_S
         for run in self._runs.live():
-            if (run.holders or watched) and run.key not in self._describing:
-                self._describing.add(run.key)
-                described = loop.run_in_executor(self._runs.describe_pool, _describe, run)
-                described.add_done_callback(functools.partial(self._described, run.key))
+            if run.holders or watched:
+                self._begin(f"describe {run.key}", self._describe(run))
         if watched:
-            listed, frame = await loop.run_in_executor(self._runs.file_pool, list_runs, self._runs)
-            if listed != self._listed:
-                self._listed = listed
-                for client in self.sockets:
-                    if client.wants_runs:
-                        client.queue.put(frame)
+            frame = await loop.run_in_executor(self._runs.file_pool, self._news)
+            for client in self.sockets:
+                if frame and client.wants_runs:
+                    client.queue.put(frame)
         await loop.run_in_executor(self._runs.live_pool, self._runs.disconnect_idle)
+        return WATCH_S
 
-    def _described(self, key: str, _: asyncio.Future[None]) -> None:
-        self._describing.discard(key)
+    def _news(self) -> str:
+        """Return the message with what changed in the list of runs, or an empty text."""
+        known, self._listed = self._listed, {run.key: run for run in self._runs.summaries()}
+        if list(known) != list(self._listed):
+            return runs_frame("runs", list(self._listed.values()))
+        changed = [run for key, run in self._listed.items() if run != known[key]]
+        return runs_frame("changed", changed) if changed else ""
 
+    async def _describe(self, run: ServedRun) -> None:
+        with contextlib.suppress(Exception):  # the run notes that it is silent
+            await asyncio.get_running_loop().run_in_executor(self._runs.describe_pool, run.describe)
 
-def _describe(run: ServedRun) -> None:
-    with contextlib.suppress(Exception):  # the run notes that it is silent
-        run.describe()
+    def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Begin to work for a run, unless the same is going on."""
+        if name in self._works:
+            work.close()
+            return
+        self._works[name] = task = asyncio.create_task(work)
+        task.add_done_callback(functools.partial(self._done, name))
+
+    def _done(self, name: str, task: asyncio.Task[None]) -> None:
+        del self._works[name]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log_error(error)

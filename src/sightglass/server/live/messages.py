@@ -9,6 +9,7 @@ import msgspec
 MAX_QUERY: Final = 20_000  # a query of 1,000 nodes, the most that the parser takes, is shorter
 MAX_ID: Final = 200  # a client may use the text of a short query as an id
 POINTS: Final = 1_000  # about one for each pixel of a chart on a laptop
+MAX_WATCHED: Final = 1_000  # more runs than any chart shows, in a message far below the limit
 MAX_POINTS: Final = 100_000  # more than any screen has columns, for programs that want the data
 
 UNAUTHORIZED: Final = 4401
@@ -48,6 +49,12 @@ class RunsWanted(msgspec.Struct, tag_field="type", tag="runs"):
     """Send the list of runs, now and whenever it changes."""
 
 
+class WatchRuns(msgspec.Struct, tag_field="type", tag="watch"):
+    """Look at the files of these runs often, instead of those of the last such message; answered at once."""
+
+    runs: Annotated[list[Text], msgspec.Meta(max_length=MAX_WATCHED)]
+
+
 class Ack(msgspec.Struct, tag_field="type", tag="ack"):
     """Acknowledge `n` more binary messages of a stream."""
 
@@ -55,7 +62,7 @@ class Ack(msgspec.Struct, tag_field="type", tag="ack"):
     n: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 1
 
 
-Message = PageHello | OpenStream | CloseStream | RunsWanted | Ack
+Message = PageHello | OpenStream | CloseStream | RunsWanted | WatchRuns | Ack
 
 _decoder = msgspec.json.Decoder(Message)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, Literal
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -17,7 +17,7 @@ from sightglass.views import encoding
 
 from . import messages
 from .frame_queue import FrameQueue
-from .messages import LEFT, TOO_SLOW, UNAUTHORIZED, Ack, CloseStream, Id, OpenStream, PageHello, RunsWanted
+from .messages import LEFT, TOO_SLOW, UNAUTHORIZED, Ack, CloseStream, Id, OpenStream, PageHello, RunsWanted, WatchRuns
 from .shared_stream import SharedStreams, StreamCursor
 from .stream_reader import called_functions, canonical
 
@@ -33,6 +33,7 @@ class PageSocket:
         queue: The frames to be sent.
         cursors: The streams that the client opened, by the ids that it chose.
         wants_runs: Whether the client wants the list of runs when it changes.
+        watched: The keys of the runs that the client shows.
         role: What the client's token allows; `None` before its hello.
     """
 
@@ -40,6 +41,7 @@ class PageSocket:
         self.queue = FrameQueue(socket)
         self.cursors: dict[Id, StreamCursor] = {}
         self.wants_runs = False
+        self.watched: frozenset[str] = frozenset()
         self.role: Role | None = None
         self._socket = socket
         self._streams = streams
@@ -136,6 +138,9 @@ class PageSocket:
             case RunsWanted():
                 self.wants_runs = True
                 self._begin(self._send_runs())
+            case WatchRuns(runs=runs):
+                self.watched = frozenset(runs)
+                self.queue.put(runs_frame("changed", []))
             case PageHello():
                 self.queue.refuse(None, bad_request("Expected one hello, got another"))
 
@@ -166,7 +171,7 @@ class PageSocket:
     async def _send_runs(self) -> None:
         runs = self._streams.runs
         try:
-            _, frame = await asyncio.get_running_loop().run_in_executor(runs.file_pool, list_runs, runs)
+            frame = await asyncio.get_running_loop().run_in_executor(runs.file_pool, _list_frame, runs)
         except Exception as error:  # noqa: BLE001  the list is sent when it changes
             log_error(error)
         else:
@@ -183,10 +188,13 @@ class PageSocket:
             cursor.send_new()
 
 
-def list_runs(runs: Runs) -> tuple[list[RunSummary], str]:
-    """Return the list of runs, and the message with it; reads files."""
-    listed = runs.summaries()
-    return listed, encoding.encode_json({"type": "runs", "runs": listed}).decode()
+def _list_frame(runs: Runs) -> str:
+    return runs_frame("runs", runs.summaries())
+
+
+def runs_frame(type: Literal["runs", "changed"], runs: Sequence[RunSummary]) -> str:
+    """Return the message with all runs, or with those that changed."""
+    return encoding.encode_json({"type": type, "runs": runs}).decode()
 
 
 def check_viewer(run: ServedRun, message: OpenStream) -> None:

@@ -31,7 +31,7 @@ class Details(msgspec.Struct, frozen=True, kw_only=True):
     """The details of a recorded run.
 
     Attributes:
-        stamp: The state of the files that was read: the time of the last change, and their size.
+        version: The version of the files that was read, as in `RunEntry`.
         origin: The program that wrote the files.
         host: The host of the run.
         config: The configuration.
@@ -39,10 +39,12 @@ class Details(msgspec.Struct, frozen=True, kw_only=True):
         last_step: The last recorded step.
         faults: Faults that show without opening the files.
         damages: Faults inside the files.
+        empty: Which files are empty, and which end in the middle of a record: no faults while they are written.
+        torn: Likewise.
         looked: Whether the files were opened since they last changed.
     """
 
-    stamp: tuple[float, int] = (0.0, 0)
+    version: str = ""
     origin: Origin | None = None
     host: str = ""
     config: dict[str, Any] = {}
@@ -50,12 +52,13 @@ class Details(msgspec.Struct, frozen=True, kw_only=True):
     last_step: float | None = None
     faults: str = ""
     damages: str = ""
+    empty: str = ""
+    torn: str = ""
     looked: bool = False
 
-    @property
-    def problem(self) -> str:
-        """What is wrong with the run, or empty."""
-        return "; ".join(filter(None, (self.faults, self.damages)))
+    def problem(self, *, over: bool) -> str:
+        """Return what is wrong with the run, or an empty text; `over` if its files are not written any more."""
+        return "; ".join(filter(None, (self.faults, self.damages, *((self.empty, self.torn) if over else ()))))
 
 
 def read_outside(entry: RunEntry, known: Details) -> Details:
@@ -64,14 +67,15 @@ def read_outside(entry: RunEntry, known: Details) -> Details:
     file = run_file.together(sorted((one for one in own.values() if one is not None), key=lambda one: one.started))
     origin = known.origin or _origin(entry.path)
     return msgspec.structs.replace(
-        known, stamp=(entry.changed, entry.n_bytes), origin=origin, host=file.host, looked=False,
+        known, version=entry.version, origin=origin, host=file.host, looked=False,
         config=file.config or read_settings(entry.path, origin or "sightglass"),
         faults="; ".join(_faults(entry, [name for name, one in own.items() if one is None])[:MAX_SHOWN]),
+        empty="; ".join(f"{name}: The file is empty" for name in _empty(entry.path)[:MAX_SHOWN]),
     )  # fmt: skip
 
 
-def read_inside(details: Details, recording: Recording, *, over: bool) -> Details:
-    """Read the details in the record files; `over` if they are no longer written."""
+def read_inside(details: Details, recording: Recording) -> Details:
+    """Read the details in the record files."""
     with recording.lock:
         if recording.changed():
             recording.refresh()
@@ -79,11 +83,11 @@ def read_inside(details: Details, recording: Recording, *, over: bool) -> Detail
         last_step = max((step for step in steps if step is not None), default=None)
         faults = [f"{path.name}: {why}" for path, why in recording.refused.items()][:MAX_SHOWN]
         faults += [str(damage) for damage in recording.damages[:1]]
-        if over and recording.torn:
-            faults.append(f"The last {recording.torn:,} bytes are not a whole record: writing was interrupted")
+        n_torn = recording.torn
         started = min((part.started for part in recording.parts), default=0.0)
+    torn = f"The last {n_torn:,} bytes are not a whole record: writing was interrupted" if n_torn else ""
     return msgspec.structs.replace(
-        details, last_step=last_step, damages="; ".join(faults), started=started, looked=True
+        details, last_step=last_step, damages="; ".join(faults), torn=torn, started=started, looked=True
     )
 
 
@@ -91,12 +95,14 @@ def _faults(entry: RunEntry, unreadable_files: list[str]) -> list[str]:
     faults = unreadable(entry.path)
     refused = {fault.partition(":")[0] for fault in faults}
     problem = "Expected a run file, got something else"
-    faults += [f"{name}: {problem}" for name in unreadable_files if name not in refused]
+    return faults + [f"{name}: {problem}" for name in unreadable_files if name not in refused]
+
+
+def _empty(path: Path) -> list[str]:
+    names = [name for name in _names(path) if run_file.is_record_file(name)]
     with contextlib.suppress(OSError):
-        for name in _names(entry.path) if entry.state != "running" else ():
-            if run_file.is_record_file(name) and not (entry.path / name).stat().st_size:
-                faults.append(f"{name}: The file is empty")
-    return faults
+        return [name for name in names if not (path / name).stat().st_size]
+    return []
 
 
 def _origin(path: Path) -> Origin | None:

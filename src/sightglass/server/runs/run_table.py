@@ -38,6 +38,7 @@ from .scalar_lines import Overviews
 from .served_run import RunSummary, ServedRun
 
 FILE_THREADS: Final = 4  # reading is mostly Python and NumPy; more threads would wait for the interpreter
+LOOK_THREADS: Final = 1  # of its own: reading a large file must not hold up the news of others
 LIVE_THREADS: Final = 16  # each waits for a run; one that hangs takes one of them
 DESCRIBE_THREADS: Final = 4  # of their own: runs that do not answer must not hold up requests
 MAX_OPEN: Final = 64  # runs; a run has a few files, a process usually 1,024 descriptors
@@ -68,6 +69,7 @@ class Runs:
     Attributes:
         directories: The directories that are searched for recorded runs.
         file_pool: Threads that read files.
+        look_pool: The thread that looks for growth.
         live_pool: Threads that query live runs.
         describe_pool: Threads that describe live runs, and wait for those that do not answer.
         overviews: The overviews of series of numbers.
@@ -76,6 +78,7 @@ class Runs:
     def __init__(self, directories: Sequence[Path]) -> None:
         self.directories = tuple(Path(os.path.realpath(path)) for path in directories)
         self.file_pool = pool("files", FILE_THREADS)
+        self.look_pool = pool("look", LOOK_THREADS)
         self.live_pool = pool("live", LIVE_THREADS)
         self.describe_pool = pool("describe", DESCRIBE_THREADS)
         self.overviews = Overviews()
@@ -88,12 +91,16 @@ class Runs:
     def summaries(self) -> list[RunSummary]:
         """Search for new runs unless that was done just now, and return all runs, the newest first."""
         self.refresh()
-        found = titled([_summary(source) for source in list(self._served.values())])
+        found = titled([summary_of(source) for source in list(self._served.values())])
         return sorted(found, key=lambda run: (-(run.started or run.changed or 0.0), run.key))
 
     def live(self) -> list[ServedRun]:
         """Return the live runs."""
         return [source for source in list(self._served.values()) if source.live]
+
+    def known(self, key: str) -> ServedRun | None:
+        """Return a run, or `None` if the last search did not find it."""
+        return self._served.get(key)
 
     def find(self, key: str) -> ServedRun:
         """Return a run.
@@ -118,7 +125,7 @@ class Runs:
             if began_s < self._next_s and not at_once:
                 return
             living = self._living()
-            self._take(self._found(living), living)
+            self._take(self._found(living), living, began_s)
             self._read_details()
             self._close_files()
             now_s = time.monotonic()
@@ -146,8 +153,8 @@ class Runs:
                 found |= {str(entry.path): entry for entry in there if entry.id == run.id}
         return found
 
-    def _take(self, found: dict[str, RunEntry], living: dict[str, discovery.LiveRun]) -> None:
-        """Put the runs that were found into the table."""
+    def _take(self, found: dict[str, RunEntry], living: dict[str, discovery.LiveRun], began_s: float) -> None:
+        """Put the runs that were found by a search into the table."""
         self._named = self._names(found)
         present = {named.key: found[place] for place, named in self._named.items()}
         lives = self._owners(living)
@@ -158,7 +165,9 @@ class Runs:
         for key, source in list(self._served.items()):
             source.entry = lives.get(key)
             if key in present:
-                source.recorded, source.gone_s = present[key], None
+                source.gone_s = None
+                if source.recorded is None or source.recorded_s <= began_s:
+                    source.recorded, source.recorded_s = present[key], began_s
             elif source.recorded is not None and source.gone_s is None:
                 source.note_gone(now_s)
             unrecorded = source.recorded is None
@@ -224,14 +233,14 @@ class Runs:
 
     def close(self) -> None:
         """Disconnect from all runs and close all files."""
-        for threads in (self.live_pool, self.file_pool, self.describe_pool):
+        for threads in (self.live_pool, self.file_pool, self.look_pool, self.describe_pool):
             threads.shutdown(wait=False, cancel_futures=True)
         for source in list(self._served.values()):
             source.disconnect(now=True)
             source.close_files()
 
 
-def _summary(source: ServedRun) -> RunSummary:
+def summary_of(source: ServedRun) -> RunSummary:
     """Return the entry of a run; one that cannot be described is listed with that problem."""
     try:
         return source.summary()
@@ -239,8 +248,8 @@ def _summary(source: ServedRun) -> RunSummary:
         log_error(error)
         return RunSummary(
             key=source.key, id="", name=source.key, title=source.key, state="unknown", live=False, source="sightglass",
-            directory="", host="", started=None, ended=None, changed=None, last_step=None, config={},
-            problem=f"The run cannot be described: {message(error)}",
+            directory="", host="", started=None, ended=None, changed=None, version="", described=0, last_step=None,
+            config={}, problem=f"The run cannot be described: {message(error)}",
         )  # fmt: skip
 
 

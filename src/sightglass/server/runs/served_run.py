@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -29,12 +30,16 @@ from sightglass.storage.run_file import RunEntry
 from .details import Details, Origin, read_inside, read_outside
 from .open_files import OpenFiles
 
-State = Literal["running", "paused", "stopping", "ended", "failed", "died", "unknown"]
+State = Literal["running", "paused", "stopping", "writing", "ended", "failed", "died", "unknown"]
 
 CONNECT_S: Final = 3.0  # a live run on this machine answers within milliseconds
 IDLE_S: Final = 15.0  # longer than the page takes between two requests
 MAX_DETAILS_BYTES: Final = 2**30
 """The largest run that is opened only to learn its last step."""
+
+WRITING_S: Final = 150.0
+"""Other programs do not say when they end: after this long without a change, their files are not written any more.
+TensorBoard's writers keep what they have for two minutes."""
 
 SLOW_OPEN_S: Final = 0.05
 """Files that took longer to open stay open afterwards."""
@@ -51,7 +56,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
         id: Its id; empty if its files lack one.
         name: Its name, which other runs may share.
         title: Its name, with what distinguishes it from other runs of that name.
-        state: Its state, or how it ended.
+        state: Its state, or how it ended; "writing" if only its files show that it grows.
         live: Whether it is running on this machine and can be queried.
         source: The program that wrote its files.
         directory: Its run directory; empty if it does not record.
@@ -59,6 +64,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
         started: In seconds since the Unix epoch, or `null` if it is unknown.
         ended: Likewise.
         changed: When its files last changed, or `null`.
+        version: A text that changes when its files do; empty if it has none.
+        described: A number that changes when the description of the live run does.
         last_step: The last known step, or `null`.
         config: Its configuration.
         problem: Its faults, or empty.
@@ -76,6 +83,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     started: float | None
     ended: float | None
     changed: float | None
+    version: str
+    described: int
     last_step: float | None
     config: dict[str, Any]
     problem: str
@@ -87,8 +96,10 @@ class ServedRun:
     Attributes:
         key: Its key.
         recorded: The entry of its directory, if it has one.
+        recorded_s: When that was read, on the monotonic clock.
         entry: The entry in the registry of live runs, while it lives.
         description: Its last description while it lived.
+        n_described: How many descriptions differed from the one before.
         silent: Whether it did not answer the last request.
         gone_s: When its directory was found to be gone, on the monotonic clock.
         holders: The number of streams that use the connection.
@@ -99,8 +110,10 @@ class ServedRun:
         self.key = key
         self._on_open = on_open
         self.recorded: RunEntry | None = None
+        self.recorded_s = 0.0
         self.entry: discovery.LiveRun | None = None
         self.description: Description | None = None
+        self.n_described = 0
         self.silent = False
         self.gone_s: float | None = None
         self.holders = 0
@@ -145,17 +158,33 @@ class ServedRun:
             started=next((start for start in starts if start), None),
             ended=recorded.ended if recorded is not None and not self.live else None,
             changed=recorded.changed or None if recorded is not None else None,
+            version=recorded.version if recorded is not None else "",
+            described=self.n_described,
             last_step=self._last_step(details),
             config=dict(about.config) if about is not None and self.live else details.config,
-            problem=self._problem(directory) or (recorded.problem if recorded is not None else "") or details.problem,
+            problem=(
+                self._problem(directory)
+                or (recorded.problem if recorded is not None else "")
+                or details.problem(over=self._over)
+            ),
         )
 
     def _state(self) -> State:
         if self.entry is not None:
             live = self.description.state if self.description is not None else "running"
             return "unknown" if self.silent else live if live in ("paused", "stopping") else "running"  # type: ignore[return-value]
-        state = self.recorded.state if self.recorded is not None else "unknown"
-        return "unknown" if state == "recorded" else state
+        recorded = self.recorded
+        if recorded is None:
+            return "unknown"
+        if recorded.state != "recorded":
+            return recorded.state
+        # The clock of another machine may be ahead of this one's.
+        return "writing" if abs(time.time() - recorded.changed) < WRITING_S else "unknown"
+
+    @property
+    def _over(self) -> bool:
+        """Whether its files are not written any more."""
+        return not self.live and self._state() not in ("running", "writing")
 
     def _last_step(self, details: Details) -> float | None:
         """Return the last recorded step, or the number of the last event of a run that does not record."""
@@ -254,7 +283,7 @@ class ServedRun:
         recorded, details = self.recorded, self._details
         if recorded is None or self.gone_s is not None:
             return
-        if details.stamp != (recorded.changed, recorded.n_bytes):
+        if details.version != recorded.version:
             details = self._details = read_outside(recorded, details)
         began_s = time.monotonic()
         if details.looked or began_s > deadline_s or began_s < self._next_details_s or self._lock.locked():
@@ -262,14 +291,13 @@ class ServedRun:
         was_open = self._files is not None
         if recorded.n_bytes > MAX_DETAILS_BYTES and not was_open:
             return
-        over = recorded.state != "running"
         try:
             with self.borrow() as files:
-                self._details = read_inside(details, files.recording, over=over)
+                self._details = read_inside(details, files.recording)
         except (SightglassError, OSError) as error:
             self._details = msgspec.structs.replace(details, damages=str(error), looked=True)
         took_s = time.monotonic() - began_s
-        if over and not was_open and took_s < SLOW_OPEN_S:
+        if self._over and not was_open and took_s < SLOW_OPEN_S:
             self.close_files()
         self._next_details_s = began_s + DETAILS_REST * took_s
 
@@ -319,12 +347,14 @@ class ServedRun:
     def describe(self) -> Description:
         """Return the description of the live run. Errors as in `remote`."""
         try:
-            self.description = self.remote().describe()
-            self.silent = False
+            described = self.remote().describe()
         except SightglassError:
             self.silent = True
             raise
-        return self.description
+        known, self.description, self.silent = self.description, described, False
+        if known is None or replace(described, wall_time=known.wall_time) != known:
+            self.n_described += 1
+        return described
 
     def disconnect(self, *, now: bool = False) -> None:
         """Close the connection if it was not used for `IDLE_S`; with `now`, in any case."""

@@ -1,0 +1,202 @@
+"""Whatever grows is told: the server looks at the files of the runs that its clients show, whoever writes them."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from tests.growing import FOREIGN, Growing
+
+from sightglass.server.live.messages import MAX_WATCHED
+from sightglass.server.runs import growth, served_run
+from sightglass.server.runs.growth import MAX_LATEST, Growth, WatchedDirectory
+from sightglass.server.runs.run_table import Runs
+from sightglass.storage import run_file
+
+from .conftest import wait_until
+
+DIALECTS = ("ms", "tb", "sg")
+RUNS = Path("runs")
+
+
+def growth_of(socket, key, before):
+    """Wait until the socket tells that a run has another version, and return the run."""
+    found = []
+
+    def tells(message):
+        found[:] = [run for run in message.get("runs", ()) if run["key"] == key and run["version"] != before]
+        return message["type"] == "changed" and found
+
+    socket.finds(tells)
+    return found[0]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_file_that_grows_is_told_to_those_who_watch_it(page, dialect):
+    file = Growing(RUNS, dialect)
+    key = page.key(dialect)
+    socket, other = page.socket(), page.socket()
+    socket.send(type="watch", runs=[key])
+    assert socket.hears("changed")["runs"] == []  # the answer
+    run = page.runs()[dialect]
+    while file.parts:
+        file.append()
+        run = growth_of(socket, key, run["version"])
+    last = page.runs()[dialect]
+    assert (last["version"], last["title"]) == (run["version"], dialect)
+    assert wait_until(lambda: page.runs()[dialect]["last_step"]) == file.step
+    other.send(type="watch", runs=[])
+    assert other.next()["runs"] == []  # nothing was told to a client that watches no run
+
+
+def test_what_is_said_of_a_run_follows_its_growth(page):
+    file = Growing(RUNS, "ms")
+    socket, key = page.socket(), page.key("ms")
+    socket.send(type="watch", runs=[key])
+    file.append()
+    assert socket.finds(lambda m: m["type"] == "changed" and [run["last_step"] for run in m["runs"]] == [file.step])
+
+
+def test_what_changed_is_told_without_the_whole_list(page):
+    file, _ = Growing(RUNS, "ms"), Growing(RUNS, "tb")
+    socket = page.socket()
+    socket.send(type="runs")
+    wait_until(lambda: {run["name"] for run in socket.hears("runs")["runs"]} == {"ms", "tb"})
+    file.append()
+    assert socket.finds(lambda m: m["type"] == "changed" and [run["name"] for run in m["runs"]] == ["ms"])
+
+
+def test_the_description_of_a_live_run_is_told_when_it_changes(page, begin):
+    run = begin("job")
+    run.observe("batch", loss=1.0)
+    socket, key = page.socket(), page.key("job")
+    socket.send(type="runs")
+    first = wait_until(lambda: (n := page.json(f"/runs/{key}")["described"]) == page.runs()["job"]["described"] and n)
+    run.control("lr", 0.1)
+    assert socket.finds(lambda m: m["type"] == "changed" and any(one["described"] > first for one in m["runs"]))
+
+
+def test_only_a_bounded_number_of_runs_is_watched(page):
+    socket = page.socket()
+    socket.send(type="watch", runs=["x"] * MAX_WATCHED)
+    assert socket.hears("changed")["runs"] == []
+    socket.send(type="watch", runs=["x"] * (MAX_WATCHED + 1))
+    assert "1000" in socket.hears("refused", id=None)["message"]
+
+
+@pytest.mark.parametrize("dialect", ["ms", "tb"])
+def test_a_torn_tail_is_a_problem_only_when_the_file_grows_no_more(dialect):
+    file = Growing(RUNS, dialect)
+    file.tear()
+    runs = Runs([RUNS])
+    [run] = runs.summaries()
+    assert (run.state, run.problem) == ("writing", "")
+    for age_s, state in ((served_run.WRITING_S - 30, "writing"), (served_run.WRITING_S + 30, "unknown")):
+        os.utime(file.path, (time.time() - age_s,) * 2)
+        runs.refresh(at_once=True)
+        [run] = runs.summaries()
+        assert run.state == state
+    assert "interrupted" in run.problem
+    runs.close()
+
+
+def test_an_empty_file_is_a_problem_only_when_it_stays_so():
+    (RUNS / "new").mkdir(parents=True)
+    path = (RUNS / "new") / FOREIGN["tb"][1]
+    path.touch()
+    runs = Runs([RUNS])
+    assert [run.problem for run in runs.summaries()] == [""]
+    os.utime(path, (1e9, 1e9))
+    runs.refresh(at_once=True)
+    assert [run.problem for run in runs.summaries()] == [f"{path.name}: The file is empty"]
+    runs.close()
+
+
+def test_a_look_reads_only_what_changed(monkeypatch):
+    files = [Growing(RUNS, dialect) for dialect in DIALECTS]
+    runs = Runs([RUNS])
+    keys = {run.key: run.name for run in runs.summaries()}
+    looks = Growth(runs)
+    assert looks.look(keys) == []
+    read = []
+    usual = run_file.run_at
+    monkeypatch.setattr(run_file, "run_at", lambda path, **options: (read.append(path.name), usual(path, **options))[1])
+    assert (looks.look(keys), read) == ([], [])
+    for file in files:
+        file.append()
+        [changed] = looks.look(keys)
+        assert (keys[changed.key], read) == (file.name, [file.name])
+        assert changed.summary().version != ""
+        read.clear()
+    assert looks.look([]) == []
+    runs.close()
+
+
+def test_a_search_that_began_before_a_look_does_not_undo_it(monkeypatch):
+    file = Growing(RUNS, "ms")
+    runs = Runs([RUNS])
+    [before] = runs.summaries()
+    looks = Growth(runs)
+    looks.look([before.key])
+    found = runs._found({})
+    began_s = time.monotonic()
+    file.append()
+    [changed] = looks.look([before.key])
+    grown = changed.summary().version
+    runs._take(found, {}, began_s)
+    assert changed.summary().version == grown != before.version
+    runs.close()
+
+
+def test_growth_is_told_even_if_a_search_saw_it_first():
+    file = Growing(RUNS, "ms")
+    runs = Runs([RUNS])
+    [run] = runs.summaries()
+    looks = Growth(runs)
+    looks.look([run.key])
+    file.append()
+    runs.refresh(at_once=True)
+    assert [changed.key for changed in looks.look([run.key])] == [run.key]
+    assert looks.look([run.key]) == []
+    runs.close()
+
+
+def test_a_directory_that_goes_and_comes_is_no_growth():
+    Growing(RUNS, "ms")
+    runs = Runs([RUNS])
+    [run] = runs.summaries()
+    looks = Growth(runs)
+    looks.look([run.key])
+    (RUNS / "ms").rename(RUNS / "away")
+    assert looks.look([run.key]) == []
+    (RUNS / "away").rename(RUNS / "ms")
+    assert looks.look([run.key]) == []
+    runs.close()
+
+
+def test_of_many_files_the_latest_are_looked_at(tmp_path):
+    paths = [tmp_path / f"{1000 + i}-rank0-0000.sgr" for i in range(MAX_LATEST + 2)]
+    for i, path in enumerate(paths):
+        path.write_bytes(b"x")
+        os.utime(path, (1e9 + i,) * 2)
+    directory = WatchedDirectory(tmp_path, "")
+    assert [directory.changed(), directory.changed()] == [True, False]
+    with paths[-1].open("ab") as file:
+        file.write(b"y")
+    assert [directory.changed(), directory.changed()] == [True, False]
+    (tmp_path / "2000-rank0-0000.sgr").write_bytes(b"z")
+    assert [directory.changed(), directory.changed()] == [True, False]
+
+
+def test_looking_takes_a_bounded_share_of_the_time(monkeypatch):
+    clock = iter([0.0, 0.5, 1.0, 1.0])
+    monkeypatch.setattr(growth.time, "thread_time", lambda: next(clock))
+    runs = Runs([RUNS])
+    looks = Growth(runs)
+    looks.look([])
+    assert looks.rest_s == pytest.approx(25.0)
+    looks.look([])
+    assert looks.rest_s == growth.LOOK_S
+    runs.close()
