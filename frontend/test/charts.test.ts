@@ -52,7 +52,7 @@ test('tags that share a chart differ in their dash, or in colour where one run i
 const data = (y: number[]) => ({ n: y.length, thinned: false, x: Float64Array.from(y, (_, i) => i), y: Float64Array.from(y), wall: new Float64Array(y.length), step: new Float64Array(y.length) })
 
 test('the line before smoothing stays behind it, of a run and of a group', () => {
-  const options = { weight: 0.5, band: 'std' as const }
+  const options = { weight: 0.5, extent: 1, band: 'std' as const }
   expect([...lineOf(runs[0]!, [data([1, 2])], options)!.raw!]).toEqual([1, 2])
   expect([...lineOf(runs[0]!, [data([1, 2]), data([3, 4])], options)!.raw!]).toEqual([2, 3])
   expect(lineOf(runs[0]!, [data([1, 2])], { ...options, weight: 0 })!.raw).toBeUndefined()

@@ -1,8 +1,7 @@
-// The columns of a line as charts need them: in the order of x, smoothed. Only what came since is looked at, so that a
-// million points cost as much as the few that join them.
+// The columns of a line as charts need them: in the order of x. Only what came since is looked at, so that a million
+// points cost as much as the few that join them.
 
 import type { Records } from './records'
-import { smooth, smoothOn, type Smoothed } from './smooth'
 
 /** The columns of a line as they came. */
 export interface Plain {
@@ -18,8 +17,6 @@ export interface Plain {
 export interface Prepared {
   x: Float64Array
   values: Float64Array[]
-  /** Of the first, or of the middle. */
-  smoothed: Float64Array
 }
 
 /** A column that grows. */
@@ -43,29 +40,22 @@ interface Kept {
   /** How many points are in order. */
   n: number
   x: Growing
-  smoothed: Growing
-  state: Smoothed
 }
 
 const known = new WeakMap<Records, Map<string, Kept>>()
 const sorted = new WeakMap<Records, Map<string, { key: string; made: Prepared }>>()
 
 /** Prepare a line of records; `x` names the column of x. */
-export function prepared(records: Records, name: string, x: string, weight: number, plain: Plain): Prepared {
-  const key = `${x} ${weight} ${plain.origin} ${plain.values.length}`
+export function prepared(records: Records, name: string, x: string, plain: Plain): Prepared {
+  const key = `${x} ${plain.origin} ${plain.values.length}`
   const kept = tidied(records, name, key, plain)
-  if (!kept) return inOrder(records, name, `${key} ${records.version}`, weight, plain)
+  if (!kept) return inOrder(records, name, `${key} ${records.version}`, plain)
   const [from, n] = [kept.n, plain.x.length]
   const places = plain.origin === 0 ? plain.x : kept.x.room(n)
   if (plain.origin !== 0) for (let i = from; i < n; i++) places[i] = plain.x[i]! - plain.origin
-  const values = middleOf(plain.values)
-  const smoothed = weight > 0 ? kept.smoothed.room(n) : values
-  if (weight > 0) smoothOn(values, weight, smoothed, from, kept.state)
   kept.n = n
-  return { x: places, values: plain.values, smoothed }
+  return { x: places, values: plain.values }
 }
-
-const middleOf = (values: readonly Float64Array[]): Float64Array => values[values.length === 3 ? 1 : 0]!
 
 /** The earlier result, if the new points follow the old ones in order; else null. */
 function tidied(records: Records, name: string, key: string, { x, n_thinned }: Plain): Kept | null {
@@ -73,7 +63,7 @@ function tidied(records: Records, name: string, key: string, { x, n_thinned }: P
   if (!all) known.set(records, (all = new Map()))
   let kept = all.get(name)
   if (!kept || kept.key !== key || kept.n_thinned !== n_thinned || kept.n > x.length) {
-    kept = { key, n_thinned, n: 0, x: new Growing(), smoothed: new Growing(), state: { sum: 0, mass: 0 } }
+    kept = { key, n_thinned, n: 0, x: new Growing() }
     all.set(name, kept)
   }
   for (let i = kept.n; i < x.length; i++) {
@@ -83,15 +73,14 @@ function tidied(records: Records, name: string, key: string, { x, n_thinned }: P
   return kept
 }
 
-function inOrder(records: Records, name: string, key: string, weight: number, plain: Plain): Prepared {
+function inOrder(records: Records, name: string, key: string, plain: Plain): Prepared {
   let all = sorted.get(records)
   if (!all) sorted.set(records, (all = new Map()))
   const found = all.get(name)
   if (found?.key === key) return found.made
   const places = orderOf(plain.x)
   const column = (one: Float64Array) => Float64Array.from(places, (i) => one[i]!)
-  const values = plain.values.map(column)
-  const made = { x: Float64Array.from(places, (i) => plain.x[i]! - plain.origin), values, smoothed: smooth(middleOf(values), weight) }
+  const made = { x: Float64Array.from(places, (i) => plain.x[i]! - plain.origin), values: plain.values.map(column) }
   all.set(name, { key, made })
   return made
 }

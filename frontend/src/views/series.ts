@@ -1,11 +1,12 @@
 // The lines of a chart, of what came of several streams.
 
-import { lowerBound } from './bounds'
+import { extentOf, lowerBound } from './bounds'
 import type { Line } from './draw'
 import type { LineStyle } from './palette'
 import { styleOf } from './palette'
 import type { Records } from './records'
 import { prepared } from './prepared'
+import { smooth } from './smooth'
 import type { Span } from './span'
 import { joined, keptIn, MAX_DRAWN, picked } from './thin'
 import { barsOf, namedNumbers } from './values'
@@ -53,26 +54,38 @@ const MAX_FRAMES = 100
 
 /** The lines of several streams over steps or time; `seen` is the visible range of x. */
 export function linesOf(all: readonly Series[], options: ViewOptions, seen: Span | null): Line[] {
-  const lines: Line[] = []
   const places = placesOf(all, options)
-  for (const series of all) {
-    if (options.frames) lines.push(...frameLines(series, options, lines.length, places))
-    else lines.push(...seriesLines(series, options, seen, all.length === 1, lines.length))
+  if (options.frames) {
+    const lines: Line[] = []
+    for (const series of all) lines.push(...frameLines(series, options, lines.length, places))
+    return lines
   }
-  return lines
+  const parts: Part[] = []
+  for (const series of all) parts.push(...partsOf(series, options, all.length === 1, parts.length))
+  const [low, high] = seen ?? extentOf(parts.map(({ x, from }) => x.subarray(from)), false) ?? [0, 0]
+  return parts.map((part) => lineOf(part, options, seen, high - low))
 }
 
-function seriesLines(series: Series, options: ViewOptions, seen: Span | null, single: boolean, n_before: number): Line[] {
+/** A line before it is smoothed and thinned: its columns in the order of x, drawn from a place on. */
+interface Part {
+  line: Pick<Line, 'id' | 'label' | 'style' | 'second'>
+  x: Float64Array
+  values: Float64Array[]
+  from: number
+}
+
+function partsOf(series: Series, options: ViewOptions, single: boolean, n_before: number): Part[] {
   const { records, id, label, style, second } = series
   const { step, wall, index, y } = records.numbers
-  const found: Line[] = []
-  if (y.length) found.push(one({ ...series, name: NUMBERS, columns: [step, wall, index, y], n_thinned: records.n_thinned }, options, seen))
+  const found: Part[] = []
+  const add = (line: Part['line'], name: string, columns: Float64Array[], n_thinned: number) =>
+    found.push({ line: { ...line, ...(second && { second }) }, ...placed(series, name, columns, n_thinned, options) })
+  if (y.length) add({ id, label, style }, NUMBERS, [step, wall, index, y], records.n_thinned)
   let k = 0
-  for (const [name, columns] of records.lines) {
+  for (const [name, { columns, n_thinned }] of records.lines) {
     const plain = styleOf(n_before + k, Math.floor((n_before + k) / 8))
-    const named = name ? { id: `${id} ${name}`, label: single ? name : `${label} · ${name}`, style: single || k > 0 ? plain : style } : { id, label: `${label} (median, 10–90 %)`, style }
     if (!name && y.length) continue
-    found.push(one({ ...series, ...named, second, name, columns: columns.columns, n_thinned: columns.n_thinned }, options, seen))
+    add(name ? { id: `${id} ${name}`, label: single ? name : `${label} · ${name}`, style: single || k > 0 ? plain : style } : { id, label: `${label} (median, 10–90 %)`, style }, name, columns, n_thinned)
     k++
   }
   return found
@@ -81,37 +94,33 @@ function seriesLines(series: Series, options: ViewOptions, seen: Span | null, si
 /** No name of a line: names come from mappings, where this cannot stand. */
 const NUMBERS = '\0'
 
-interface Drawn extends Series {
-  /** Of the line within its stream. */
-  name: string
-  columns: Float64Array[]
-  n_thinned: number
-}
-
-function one(drawn: Drawn, options: ViewOptions, seen: Span | null): Line {
-  const { id, label, style, second, columns, records, started } = drawn
+function placed({ records, started }: Series, name: string, columns: Float64Array[], n_thinned: number, options: ViewOptions): Omit<Part, 'line'> {
   const [step, wall, index, ...plain] = columns as [Float64Array, Float64Array, Float64Array, ...Float64Array[]]
   const at = { step, wall, index, relative: wall }[options.x] ?? step
   const origin = options.x === 'relative' ? (started ?? wall[0] ?? 0) : 0
-  const { x, values, smoothed } = prepared(records, drawn.name, options.x, options.smooth, { x: at, origin, values: plain, n_thinned: drawn.n_thinned })
-  let [from, end] = [options.last > 0 ? Math.max(0, x.length - options.last) : 0, x.length]
+  const { x, values } = prepared(records, name, options.x, { x: at, origin, values: plain, n_thinned })
+  return { x, values, from: options.last > 0 ? Math.max(0, x.length - options.last) : 0 }
+}
+
+/** Smoothed before anything is left out, so that the line does not depend on what is drawn. */
+function lineOf({ line, x, values, from: first }: Part, options: ViewOptions, seen: Span | null, extent: number): Line {
+  let [from, end] = [first, x.length]
   if (seen) [from, end] = [Math.max(from, lowerBound(x, seen[0]) - 1), Math.min(end, lowerBound(x, seen[1]) + 1)]
   if (end < from) end = from
   // On a logarithmic axis nothing that is not above zero has a place.
   const low = options.xlog ? Math.min(end, Math.max(from, lowerBound(x, Number.MIN_VALUE))) : from
   const span: Span = seen ?? [x[low] ?? 0, x[end - 1] ?? 1]
   const kept = (column: Float64Array) => keptIn(x, column, from, end, span, options.xlog)
-  const line = { id, label, style, ...(second && { second }) }
   const part = (column: Float64Array, places: number[] | null) => (places ? picked(column, places) : column.subarray(from, end))
   if (values.length === 3) {
-    const [low, , high] = values as [Float64Array, Float64Array, Float64Array]
+    const [low, middle, high] = values as [Float64Array, Float64Array, Float64Array]
     const lows = kept(low)
     const places = lows && joined(lows, kept(high)!)
-    return { ...line, x: part(x, places), y: part(smoothed, places), low: part(low, places), high: part(high, places) }
+    return { ...line, x: part(x, places), y: part(smooth(x, middle, options.smooth, extent), places), low: part(low, places), high: part(high, places) }
   }
   const y = values[0]!
   const places = kept(y)
-  return { ...line, x: part(x, places), y: part(smoothed, places), ...(options.smooth > 0 && { raw: part(y, places) }) }
+  return { ...line, x: part(x, places), y: part(smooth(x, y, options.smooth, extent), places), ...(options.smooth > 0 && { raw: part(y, places) }) }
 }
 
 /** The names along x of frames of mappings: those of the newest frame of each stream; undefined where there are none. */

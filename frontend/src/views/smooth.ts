@@ -1,39 +1,38 @@
-// Debiased exponential smoothing (Kingma & Ba 2015, section 3): s = w·s + (1 − w)·y, divided by 1 − w^n, so that the
-// first points are not drawn towards zero.
+// Smoothing: an exponential average of the line itself, whatever the density of its points; the same numbers as
+// `sightglass.views.smoothing`, where the formula and its sources are.
 
-/** Where smoothing has got to, so that it can go on with what comes. */
-export interface Smoothed {
-  sum: number
-  mass: number
-}
+/** Of the x axis; W&B's unit: each weighs the past by the square root of the weight. */
+const N_UNITS = 1_000
+/** Below, 1 − (1 − e⁻ᵃ)/a cancels: its series is exact to 1e-14 there. */
+const SMALL = 1e-4
 
 /**
- * Smooth a line.
+ * Smooth a line whose x increases. Values that are no finite numbers stay as they are and are not mixed in.
  *
- * Each point that is drawn counts once, as in other dashboards: a closer look is smoothed less, and a run of any length
- * gets smoother. Values that are no finite numbers stay as they are and are not mixed in.
+ * @param weight - From 0 (y itself) to below 1.
+ * @param extent - The length of the visible x axis, which all lines of a chart share.
  */
-export function smooth(y: Float64Array, weight: number): Float64Array {
-  if (weight <= 0) return y
+export function smooth(x: ArrayLike<number>, y: Float64Array, weight: number, extent: number): Float64Array {
+  if (!(weight > 0 && extent > 0 && extent < Infinity)) return y
+  const rate = (-0.5 * Math.log(weight) * N_UNITS) / extent
   const out = new Float64Array(y.length)
-  smoothOn(y, weight, out, 0, { sum: 0, mass: 0 })
-  return out
-}
-
-/** Smooth what stands at `from` and after it, into the same places of `out`. */
-export function smoothOn(y: Float64Array, weight: number, out: Float64Array, from: number, state: Smoothed): void {
-  let { sum, mass } = state
-  for (let i = from; i < y.length; i++) {
-    const value = y[i]!
+  let [first, last, before, sum] = [NaN, NaN, NaN, 0]
+  for (let i = 0; i < y.length; i++) {
+    const [at, value] = [x[i]!, y[i]!]
+    out[i] = value
     // NaN and infinities differ from themselves by NaN.
-    if (value - value !== 0) {
-      out[i] = value
-      continue
+    if (value - value !== 0 || at - at !== 0) continue
+    if (Number.isNaN(first)) first = at
+    else {
+      const a = (at - last) * rate
+      const lost = -Math.expm1(-a)
+      const added = a > SMALL ? 1 - lost / a : a / 2 - (a * a) / 6 + (a * a * a) / 24
+      sum += (lost - added) * before + added * value - lost * sum
+      const mass = -Math.expm1((first - at) * rate)
+      if (mass > 0) out[i] = sum / mass
     }
-    sum = weight * sum + (1 - weight) * value
-    mass = weight * mass + (1 - weight)
-    out[i] = sum / mass
+    last = at
+    before = value
   }
-  state.sum = sum
-  state.mass = mass
+  return out
 }

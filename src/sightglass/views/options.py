@@ -25,8 +25,8 @@ class Options:
         x: The x axis of lines: "step", "relative" (seconds since the stream's first record), "wall" (the time of day),
             "index" (the record's number), the name of another step track, or another stream of numbers, which is
             matched by step.
-        smooth: The weight of the past in a debiased exponential average, from 0 (none) to below 1; the raw line stays
-            visible, faintly.
+        smooth: The weight of the past in an exponential average over x, from 0 (none) to below 1, in W&B's unit: see
+            `smoothing`. The same however many records a line has; the raw line stays visible, faintly.
         log_x: Whether x is logarithmic.
         log_y: Whether y is logarithmic.
         x_limits: The limits of x; by default those of the data.

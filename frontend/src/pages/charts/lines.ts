@@ -5,6 +5,7 @@ import type { Entry } from '../../data/scalars'
 import { scalarTags } from '../../data/tags'
 import type { Scalars, ScalarsRequest } from '../../data/types'
 import { at } from '../../state/state'
+import { extentOf } from '../../views/bounds'
 import type { Line } from '../../views/draw'
 import { count } from '../../views/format'
 import type { Span } from '../../views/span'
@@ -50,8 +51,9 @@ export function useLines(tags: readonly string[], large: boolean): Lines {
     if (now) before.current.set(keyOf(entry.request), now)
     return now
   })
-  const options = { weight: at.smooth.value, band: at.band.value }
-  const lines = useMemo(() => linesOf(wanted, entries, data, options), [...data, drawn.value, options.weight, options.band, entries])
+  const [low, high] = zoom ?? extentOf(data.flatMap((series) => (series ? [series.x] : [])), false) ?? [0, 0]
+  const options = { weight: at.smooth.value, extent: high - low, band: at.band.value }
+  const lines = useMemo(() => linesOf(wanted, entries, data, options), [...data, drawn.value, ...Object.values(options), entries])
   return {
     lines,
     notes: notesOf(data),

@@ -39,18 +39,20 @@ export function wantedOf(tags: readonly string[], all: readonly Drawn[], having:
 }
 
 export interface LineOptions {
+  /** Of smoothing, and the length of the visible x axis that it is relative to. */
   weight: number
+  extent: number
   band: BandKind
 }
 
 /** The line of one entry from the series that have come so far; null while none has. */
-export function lineOf({ id, label, style }: Drawn, series: readonly Scalars[], { weight, band }: LineOptions): Line | null {
+export function lineOf({ id, label, style }: Drawn, series: readonly Scalars[], { weight, extent, band }: LineOptions): Line | null {
   if (series.length === 0) return null
   if (series.length === 1) {
     const { x, y } = series[0]!
-    return { id, label, style, x, y: smooth(y, weight), raw: weight > 0 ? y : undefined }
+    return { id, label, style, x, y: smooth(x, y, weight, extent), raw: weight > 0 ? y : undefined }
   }
-  const mean = meanOf(series.map((data) => ({ x: data.x, y: smooth(data.y, weight) })), band)
+  const mean = meanOf(series.map((data) => ({ x: data.x, y: smooth(data.x, data.y, weight, extent) })), band)
   const raw = weight > 0 ? meanOf(series, 'none').y : undefined
   return { id, label, style, x: mean.x, y: mean.y, raw, n: mean.n, ...(band === 'none' ? {} : { low: mean.low, high: mean.high }) }
 }
