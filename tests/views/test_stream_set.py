@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.sources import ListSource
 
 from sightglass.core.errors import SightglassError, ViewError
@@ -94,7 +92,7 @@ def test_unknown_options_are_refused_with_the_known_ones():
 def test_x_of_lines_is_as_chosen(x, places, name):
     scene = taken(Stub(1.0, 2.0, 3.0, steps=[10, 20, 30]), x=x)
     assert xs(scene) == [places]
-    assert scene.x_name == name
+    assert scene.axes == (name, "", "")
 
 
 def test_records_without_a_step_track_are_left_out():
@@ -111,7 +109,7 @@ def test_another_stream_can_be_x_matched_by_step():
     streams.pull()
     assert xs(streams.scene) == [[5, 7, 9]]
     assert streams.scene.series[0].y.tolist() == [1, 3, 4]
-    assert streams.scene.x_name == "tokens"
+    assert streams.scene.axes[0] == "tokens"
     loss.put(5.0)
     tokens.put(11.0, steps=[4])
     assert streams.pull()
@@ -137,21 +135,34 @@ def test_a_close_look_loses_nothing():
 
 
 def test_smoothing_keeps_the_raw_line_behind():
-    [series] = taken(Stub(4.0, 0.0, 0.0), smooth=0.5).series
+    [series] = taken(Stub(4.0, 0.0, 0.0), smooth=0.99).series
     assert series.raw.tolist() == [4, 0, 0]
-    np.testing.assert_allclose(series.y, [4, 4 / 3, 4 / 7])
+    np.testing.assert_allclose(series.y, smooth([0, 1, 2], [4, 0, 0], 0.99, extent=2.0))
+    assert 0 < series.y[2] < series.y[1] < 4
 
 
-@given(st.lists(st.floats(-1e6, 1e6) | st.just(float("nan")), max_size=30), st.floats(0, 0.99))
-def test_smoothing_stays_within_the_values_and_keeps_gaps(values, weight):
-    found = smooth(values, weight)
-    assert np.isnan(found).tolist() == np.isnan(values).tolist()
-    solid = [value for value in values if value == value]
-    if solid:
-        slack = 1e-6 * (1 + max(map(abs, solid)))
-        assert np.nanmin(found) >= min(solid) - slack
-        assert np.nanmax(found) <= max(solid) + slack
-    assert smooth([3.0] * 5, weight) == pytest.approx([3.0] * 5)
+def test_all_lines_of_a_chart_are_smoothed_alike():
+    fine = Stub(*[float(i % 2) for i in range(101)])
+    coarse = Stub(0.0, 1.0, 0.0, tag="coarse", steps=[40, 50, 60])
+    _, alone = taken(fine, coarse, smooth=0.9).series
+    np.testing.assert_allclose(alone.y, smooth([40, 50, 60], [0, 1, 0], 0.9, extent=100.0))
+
+
+def test_a_closer_look_is_smoothed_less():
+    streams = StreamSet([Stub(*[float(i) for i in range(1001)])], options=Options(smooth=0.99))
+    streams.pull()
+    lags = []
+    for visible_x in (None, (400.0, 500.0)):
+        [series] = streams.take(visible_x=visible_x).series
+        lags.append(500 - np.interp(500.0, series.x, series.y))
+    assert 0 < lags[1] < lags[0] / 5
+
+
+def test_what_is_not_drawn_counts_in_the_smoothed_line():
+    source = Stub(*[1.0] * 500, *[0.0] * 10)
+    [series] = taken(source, smooth=0.999, last=10).series
+    assert len(series.y) == 10
+    assert series.y[0] > 0.5
 
 
 def test_distributions_are_one_line_with_a_band():

@@ -39,6 +39,19 @@ export function blockOf(row: number, column: number, matrix: Matrix, whole: read
   return { rows: part(row, matrix.rows, whole[0]), columns: part(column, matrix.columns, whole[1]) }
 }
 
+const MAX_NUMBERS = 7
+
+/** Some of the numbers from 0 to n − 1, round ones. */
+export function numbersOf(n: number): number[] {
+  const rough = n / MAX_NUMBERS
+  const unit = 10 ** Math.floor(Math.log10(rough))
+  const step = Math.max(1, [1, 2, 5, 10].find((m) => m * unit >= rough)! * unit)
+  return Array.from({ length: Math.ceil(n / step) }, (_, i) => i * step)
+}
+
+/** Cells are square unless that would make the map a thin strip. */
+const MAX_SQUARE = 5
+
 interface HeatProps {
   matrix: Matrix
   dark: boolean
@@ -58,6 +71,8 @@ export function Heat({ matrix, dark, bound, whole, nameOf = (row, column) => `[$
   const { low, high, colors } = useMemo(() => shadesOf(matrix, bound, dark), [matrix, bound, dark])
   const size = whole ?? ([rows, columns] as const)
   const thinned = size[0] > rows || size[1] > columns
+  const ratio = size[1] / size[0]
+  const square = ratio < MAX_SQUARE && ratio > 1 / MAX_SQUARE
 
   useLayoutEffect(() => {
     if (!data.length) return
@@ -98,21 +113,33 @@ export function Heat({ matrix, dark, bound, whole, nameOf = (row, column) => `[$
   return (
     <div class="heat">
       <div class="heat-box">
-        <canvas
-          ref={canvas}
-          class={onPick ? 'is-pickable' : undefined}
-          width={columns}
-          height={rows}
-          role="img"
-          tabIndex={0}
-          aria-label={`Heat map of ${dimensions} values from ${number(low)} to ${number(high)}. Arrow keys read its values.`}
-          onMouseMove={(event) => setSpot(spotAt(event))}
-          onMouseLeave={() => setSpot(null)}
-          onBlur={() => setSpot(null)}
-          onClick={(event) => pick(spotAt(event))}
-          onKeyDown={onKeyDown}
-        />
-        {spot && <span class="heat-cross" aria-hidden="true" style={{ left: `${(100 * (spot[1] + 0.5)) / columns}%`, top: `${(100 * (spot[0] + 0.5)) / rows}%` }} />}
+        <div class={`heat-plot${square ? ' is-square' : ''}`} style={{ '--ratio': String(ratio) }}>
+          <canvas
+            ref={canvas}
+            class={onPick ? 'is-pickable' : undefined}
+            width={columns}
+            height={rows}
+            role="img"
+            tabIndex={0}
+            aria-label={`Heat map of ${dimensions} values from ${number(low)} to ${number(high)}. Arrow keys read its values.`}
+            onMouseMove={(event) => setSpot(spotAt(event))}
+            onMouseLeave={() => setSpot(null)}
+            onBlur={() => setSpot(null)}
+            onClick={(event) => pick(spotAt(event))}
+            onKeyDown={onKeyDown}
+          />
+          {spot && <span class="heat-cross" aria-hidden="true" style={{ left: `${(100 * (spot[1] + 0.5)) / columns}%`, top: `${(100 * (spot[0] + 0.5)) / rows}%` }} />}
+          {numbersOf(size[0]).map((i) => (
+            <span key={i} class="heat-row" aria-hidden="true" style={{ top: `${(100 * (i + 0.5)) / size[0]}%` }}>
+              {i}
+            </span>
+          ))}
+          {numbersOf(size[1]).map((i) => (
+            <span key={i} class="heat-column" aria-hidden="true" style={{ left: `${(100 * (i + 0.5)) / size[1]}%` }}>
+              {i}
+            </span>
+          ))}
+        </div>
       </div>
       <div class="heat-scale">
         <span>{number(low, 3)}</span>

@@ -3,6 +3,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { project, type Scale } from './draw'
 import { number } from './format'
+import { axesOf, type AxisNames } from './labels'
 import { moved } from './moves'
 import { usePainted, type Sheet } from './paint'
 import { canvasPen } from './pens'
@@ -157,7 +158,7 @@ function paint(sheet: Sheet, scale: Scale, paths: readonly Path[], series: reado
   paths.forEach((path, k) => (scattered ? paintPoints(sheet, scale, path, series[k]!, options) : paintPath(sheet, scale, path, series[k]!, options)))
   if (texts) paintNotes(sheet, scale, series)
   ctx.restore()
-  if (options.xname) paintName(sheet, scale, options.xname)
+  paintNames(sheet, scale, axesOf(series.map(({ label }) => label)))
 }
 
 function paintPath({ ctx }: Sheet, scale: Scale, { x, y }: Path, { style }: Series, { frames }: ViewOptions): void {
@@ -228,11 +229,13 @@ function paintCells({ ctx }: Sheet, scale: Scale, { x, y }: Path): void {
   ctx.globalAlpha = 1
 }
 
-function paintName({ ctx, ink }: Sheet, { left, top, width, height }: Scale, name: string): void {
+function paintNames({ ctx, ink }: Sheet, { left, top, width, height }: Scale, [x, y]: AxisNames): void {
   ctx.fillStyle = ink.text
-  ctx.textAlign = 'right'
   ctx.textBaseline = 'alphabetic'
-  ctx.fillText(name, left + width - 4, top + height - 6)
+  ctx.textAlign = 'right'
+  ctx.fillText(x, left + width - 4, top + height - 6)
+  ctx.textAlign = 'left'
+  ctx.fillText(y, left + 6, top + 10)
 }
 
 function paintAxes({ ctx, ink }: Sheet, scale: Scale): void {

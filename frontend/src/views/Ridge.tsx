@@ -1,6 +1,7 @@
 // Histograms: the latest over each other, or over the steps as a ridge or as a heat map, at their true steps.
 
 import { useState } from 'preact/hooks'
+import { lowerBound } from './bounds'
 import { project, type Scale } from './draw'
 import { number } from './format'
 import { usePainted, type Sheet } from './paint'
@@ -82,8 +83,8 @@ function boxOf({ width, height }: { width: number; height: number }, xs: Span, y
   return { xs, ys, xlog: false, ylog: false, left: LEFT, top: TOP, width: width - LEFT - RIGHT, height: height - TOP - BOTTOM, ratio: 1 }
 }
 
-/** Ticks below, for values; at the right, for steps or counts. */
-function paintAxes({ ctx, ink }: Sheet, scale: Scale, rows: Span, place: (v: number) => number): void {
+/** Ticks below, for values; at the right, for steps or counts; and the names of both axes. */
+function paintAxes({ ctx, ink }: Sheet, scale: Scale, [x, y]: readonly [string, string], rows: Span, place: (v: number) => number): void {
   const to = project(scale)
   const bottom = scale.top + scale.height
   ctx.fillStyle = ink.text
@@ -100,6 +101,12 @@ function paintAxes({ ctx, ink }: Sheet, scale: Scale, rows: Span, place: (v: num
   ctx.moveTo(scale.left, bottom + 0.5)
   ctx.lineTo(scale.left + scale.width, bottom + 0.5)
   ctx.stroke()
+  ctx.textAlign = 'right'
+  ctx.textBaseline = 'alphabetic'
+  ctx.fillText(x, scale.left + scale.width, bottom - 5)
+  ctx.textAlign = 'left'
+  ctx.textBaseline = 'top'
+  ctx.fillText(y, scale.left + scale.width + 8, bottom + 7)
 }
 
 function outline(sheet: Sheet, { counts }: Frame, x: (v: number) => number, base: number, up: (density: number) => number): Path2D {
@@ -124,7 +131,7 @@ function paintLatest(sheet: Sheet, all: readonly Frame[][], series: readonly Ser
   const newest = shown[0]?.[shown[0].length - 1]
   const width = newest ? newest.counts.edges[1]! - newest.counts.edges[0]! : 1
   const ys: Span = all.length > 1 ? [0, top] : [0, top * width]
-  paintAxes(sheet, scale, ys, (v) => scale.top + scale.height * (1 - v / ys[1]))
+  paintAxes(sheet, scale, ['value', all.length > 1 ? 'density' : 'count'], ys, (v) => scale.top + scale.height * (1 - v / ys[1]))
   clipSides(sheet, scale)
   shown.forEach((one, k) => {
     one.forEach((frame, i) => {
@@ -151,9 +158,19 @@ function clipSides({ ctx, height }: Sheet, { left, width }: Scale): void {
   ctx.clip()
 }
 
-function thinned(frames: readonly Frame[], max: number): Frame[] {
-  const every = Math.ceil(frames.length / max)
-  return frames.filter((_, i) => (frames.length - 1 - i) % every === 0)
+/** At most `max` frames, evenly over their steps; the first and the last are among them. */
+export function evenly(frames: readonly Frame[], max: number): Frame[] {
+  if (frames.length <= max) return [...frames]
+  let steps = frames.map(({ step }) => step)
+  if (steps[0] === steps.at(-1) || steps.some((step, i) => i > 0 && step < steps[i - 1]!)) steps = frames.map((_, i) => i)
+  const [first, last] = [steps[0]!, steps.at(-1)!]
+  const chosen = new Set([0, frames.length - 1])
+  for (let k = 1; k < max - 1; k++) {
+    const wanted = first + ((last - first) * k) / (max - 1)
+    const after = Math.max(1, lowerBound(steps, wanted))
+    chosen.add(wanted - steps[after - 1]! < steps[after]! - wanted ? after - 1 : after)
+  }
+  return frames.filter((_, i) => chosen.has(i))
 }
 
 function ridgeAt(height: number, n: number): { rise: number; base: (step: number, steps: Span) => number } {
@@ -163,14 +180,14 @@ function ridgeAt(height: number, n: number): { rise: number; base: (step: number
 }
 
 function paintRidge(sheet: Sheet, all: readonly Frame[], limits: Span | null): void {
-  const frames = thinned(all, MAX_RIDGES)
+  const frames = evenly(all, MAX_RIDGES)
   const steps: Span = [frames[0]!.step, frames[frames.length - 1]!.step]
   const { rise, base } = ridgeAt(sheet.height, frames.length)
   const top = Math.max(...frames.map(({ counts }) => Math.max(...densities(counts))), Number.MIN_VALUE)
   const scale = boxOf(sheet, limits ?? edgesOf(frames), [0, 1])
   const to = project(scale)
   const { ctx, ink } = sheet
-  paintAxes(sheet, scale, steps[1] > steps[0] ? steps : [steps[0] - 1, steps[0] + 1], (v) => base(v, steps))
+  paintAxes(sheet, scale, ['value', 'step'], steps[1] > steps[0] ? steps : [steps[0] - 1, steps[0] + 1], (v) => base(v, steps))
   clipSides(sheet, scale)
   frames.forEach((frame, i) => {
     const path = outline(sheet, frame, to.x, base(frame.step, steps), (d) => (d / top) * (rise - 4))
@@ -187,7 +204,7 @@ function paintRidge(sheet: Sheet, all: readonly Frame[], limits: Span | null): v
 
 /** Steps from left to right, values from bottom to top, shares as colours. */
 function paintHeat(sheet: Sheet, all: readonly Frame[]): void {
-  const frames = thinned(all, MAX_COLUMNS)
+  const frames = evenly(all, MAX_COLUMNS)
   const [scale, bounds] = heatAt(sheet, frames)
   const to = project(scale)
   const { ctx } = sheet
@@ -208,7 +225,7 @@ function paintHeat(sheet: Sheet, all: readonly Frame[]): void {
     })
   })
   ctx.restore()
-  paintAxes(sheet, scale, scale.ys, to.y)
+  paintAxes(sheet, scale, ['step', 'value'], scale.ys, to.y)
 }
 
 /** A column reaches half way to its neighbours. */
@@ -223,13 +240,13 @@ function readAt(over: ViewOptions['over'], all: readonly Frame[][], limits: Span
   const one = all[0]
   if (!one?.length) return ''
   if (over === 'heat') {
-    const frames = thinned(one, MAX_COLUMNS)
+    const frames = evenly(one, MAX_COLUMNS)
     const [scale, bounds] = heatAt({ width, height }, frames)
     const [step, value] = [scale.xs[0] + ((x - scale.left) / scale.width) * (scale.xs[1] - scale.xs[0]), scale.ys[1] - ((y - scale.top) / scale.height) * (scale.ys[1] - scale.ys[0])]
     const frame = frames[bounds.findIndex((_, i) => step >= bounds[i]! && step < bounds[i + 1]!)]
     return frame ? binText(frame, value) : ''
   }
-  const frames = over === 'ridge' ? thinned(one, MAX_RIDGES) : one.slice(-1)
+  const frames = over === 'ridge' ? evenly(one, MAX_RIDGES) : one.slice(-1)
   const [low, high] = limits ?? edgesOf(over === 'ridge' ? frames : all.flatMap((some) => some.slice(-1)))
   const value = low + ((x - LEFT) / (width - LEFT - RIGHT)) * (high - low)
   const steps: Span = [frames[0]!.step, frames[frames.length - 1]!.step]

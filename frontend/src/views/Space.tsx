@@ -2,6 +2,7 @@
 
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { number } from './format'
+import { axesOf, type AxisNames } from './labels'
 import { usePainted, type Context, type Sheet } from './paint'
 import { fading, type Series, type ViewOptions } from './series'
 import { FIRST, seen, spanOf, turned, unit, type Turn } from './space'
@@ -92,7 +93,7 @@ function paint({ ctx, outline, width, height, ink }: Sheet, turn: Turn, paths: P
     const [right, down, near] = seen(turn, x, y, z)
     return [width / 2 + right * scale, height / 2 + down * scale, near] as const
   }
-  paintBox(ctx, place, spans, ink)
+  paintBox(ctx, place, spans, ink, axesOf(series.map(({ label }) => label)))
   paths.forEach(({ x, y, z }, k) => {
     const points = Array.from(x, (_, i) => place(unit(spans[0]!, x[i]!), unit(spans[1]!, y[i]!), unit(spans[2]!, Number.isNaN(z[i]!) ? 0 : z[i]!)))
     ctx.strokeStyle = ctx.fillStyle = series[k]!.style.color
@@ -121,7 +122,7 @@ function paint({ ctx, outline, width, height, ink }: Sheet, turn: Turn, paths: P
 
 type Place = (x: number, y: number, z: number) => readonly [number, number, number]
 
-function paintBox(ctx: Context, place: Place, spans: (readonly [number, number])[], ink: Sheet['ink']): void {
+function paintBox(ctx: Context, place: Place, spans: (readonly [number, number])[], ink: Sheet['ink'], names: AxisNames): void {
   const corner = (bits: number) => [bits & 1 ? 1 : -1, bits & 2 ? 1 : -1, bits & 4 ? 1 : -1] as const
   const far = Array.from({ length: 8 }, (_, i) => i).sort((a, b) => place(...corner(a))[2] - place(...corner(b))[2])[0]!
   ctx.lineWidth = 1
@@ -141,7 +142,7 @@ function paintBox(ctx: Context, place: Place, spans: (readonly [number, number])
   ctx.fillStyle = ink.text
   ctx.textAlign = 'center'
   ctx.textBaseline = 'middle'
-  AXES.forEach((name, k) => {
+  names.forEach((name, k) => {
     const bit = 1 << k
     // The lowest edge along this axis that is nearest to the reader has its numbers.
     const edges = [0, 1, 2, 3, 4, 5, 6, 7].filter((at) => !(at & bit))

@@ -59,43 +59,47 @@ export function Table({ series, options }: WrittenProps) {
   const names = [...new Set(parts.flatMap((one) => one.slice(0, MAX_COLUMNS).map(([name]) => name)))].slice(0, MAX_COLUMNS)
   const n_more = Math.max(0, ...parts.map((one) => one.length)) - names.length
   const plain = parts.some((one) => one.length === 0)
+  // Numbers are aligned at the right, texts at the left.
+  const cells = parts.map((one) => new Map(one))
+  const numeric = (name: string) => cells.every((row) => !row.has(name) || typeof row.get(name) === 'number')
+  const sideOf = new Map(names.map((name) => [name, numeric(name) ? 'is-number' : '']))
+  const plainSide = rows.every(({ value }, i) => parts[i]!.length > 0 || typeof value === 'number') ? 'is-number' : 'values-text'
   return (
     <div class="values-table" tabIndex={0} role="region" aria-label="Values">
       <table>
         <thead>
           <tr>
-            <th>step</th>
+            <th class="is-number">step</th>
             <th>time</th>
             {series.length > 1 && <th>stream</th>}
             {names.map((name) => (
-              <th key={name} title={name}>
+              <th key={name} class={sideOf.get(name)} title={name}>
                 {name}
               </th>
             ))}
+            {plain && <th class={plainSide}>value</th>}
             {n_more > 0 && names.length > 0 && <th>and {n_more.toLocaleString('en')} more</th>}
-            {plain && <th>value</th>}
           </tr>
         </thead>
         <tbody>
-          {rows.map(({ series: one, step, wall, value }, i) => {
-            const cells = new Map(parts[i])
-            return (
-              <tr key={i}>
-                <td>{number(step, 10)}</td>
-                <td>{dateTime(wall).slice(11)}</td>
-                {series.length > 1 && (
-                  <td>
-                    <Swatch style={one.style} /> {one.label}
-                  </td>
-                )}
-                {names.map((name) => (
-                  <td key={name}>{cells.has(name) ? cellOf(cells.get(name)) : ''}</td>
-                ))}
-                {n_more > 0 && names.length > 0 && <td />}
-                {plain && <td class="values-text">{cells.size ? '' : cellOf(value)}</td>}
-              </tr>
-            )
-          })}
+          {rows.map(({ series: one, step, wall, value }, i) => (
+            <tr key={i}>
+              <td class="is-number">{number(step, 10)}</td>
+              <td>{dateTime(wall).slice(11)}</td>
+              {series.length > 1 && (
+                <td>
+                  <Swatch style={one.style} /> {one.label}
+                </td>
+              )}
+              {names.map((name) => (
+                <td key={name} class={sideOf.get(name)}>
+                  {cells[i]!.has(name) ? cellOf(cells[i]!.get(name)) : ''}
+                </td>
+              ))}
+              {plain && <td class={plainSide}>{cells[i]!.size ? '' : cellOf(value)}</td>}
+              {n_more > 0 && names.length > 0 && <td />}
+            </tr>
+          ))}
         </tbody>
       </table>
     </div>

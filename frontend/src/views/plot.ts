@@ -55,6 +55,10 @@ const FONT = '11px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif'
 const PX_X_TICK = 78
 const PX_Y_TICK = 42
 const WHEEL_ZOOM = 0.0025
+/** Characters of an axis' name. */
+const MAX_NAME = 40
+
+const shortened = (name: string): string => (name.length > MAX_NAME ? `${name.slice(0, MAX_NAME - 1)}…` : name)
 
 export class Plot {
   private u: uPlot | null = null
@@ -198,22 +202,28 @@ export class Plot {
     drawMarks(pen, this.model!.marks, scale)
     drawLines(pen, this.model!.lines, scale, this.highlight)
     ctx.restore()
-    if (this.model!.xname) this.nameAxis(ctx, scale)
+    this.nameAxes(ctx, scale)
   }
 
-  private nameAxis(ctx: CanvasRenderingContext2D, { left, top, width, height, ratio }: Scale): void {
-    const { text, ground } = this.model!.ink
+  /** The name of x, if it is not the usual one; of both y axes, if there are two, those of their lines. */
+  private nameAxes(ctx: CanvasRenderingContext2D, { left, top, width, height, ratio }: Scale): void {
+    const { ink, lines, xname = '', ys2 } = this.model!
+    const side = (right: boolean) => (ys2 ? shortened(lines.flatMap(({ label, second = false, alpha = 1 }) => (second === right && alpha === 1 ? [label] : [])).join(', ')) : '')
     ctx.save()
     ctx.font = FONT.replace('11px', `${11 * ratio}px`)
-    ctx.textAlign = 'right'
     ctx.textBaseline = 'alphabetic'
     ctx.lineJoin = 'round'
     ctx.lineWidth = 4 * ratio
-    ctx.strokeStyle = ground
-    ctx.fillStyle = text
-    const place = [left + width - 4 * ratio, top + height - 6 * ratio] as const
-    ctx.strokeText(this.model!.xname!, ...place)
-    ctx.fillText(this.model!.xname!, ...place)
+    ctx.strokeStyle = ink.ground
+    ctx.fillStyle = ink.text
+    const write = (text: string, align: CanvasTextAlign, x: number, y: number) => {
+      ctx.textAlign = align
+      ctx.strokeText(text, x, y)
+      ctx.fillText(text, x, y)
+    }
+    write(xname, 'right', left + width - 4 * ratio, top + height - 6 * ratio)
+    write(side(false), 'left', left + 4 * ratio, top + 8 * ratio)
+    write(side(true), 'right', left + width - 4 * ratio, top + 8 * ratio)
     ctx.restore()
   }
 

@@ -14,7 +14,8 @@ from sightglass.core.values import Histogram, Image, Images
 from .choose import flatten
 from .distributions import as_histogram
 from .scene import LINE_VIEWS, Floats, LatestRecord, Scene
-from .series_buffer import as_floats, one_line
+from .series_buffer import as_floats
+from .summaries import one_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,10 @@ from sightglass.core.source import Source
 from .stream_set import StreamSet
 
 
-class LiveView(ABC):
-    """A live drawing of some streams.
+class View(ABC):
+    """A live drawing of some streams, on any surface.
 
-    A surface sets `_streams`, and defines `start`, `close` and, unless it has its own `wait`, `_poll_s`.
+    A surface sets `_streams`, and defines `start`, `show`, `close` and, unless it has its own `wait`, `_poll_s`.
     """
 
     _streams: StreamSet
@@ -61,6 +61,10 @@ class LiveView(ABC):
     @abstractmethod
     def start(self) -> Self:
         """Draw in the background from now on."""
+
+    @abstractmethod
+    def show(self) -> None:
+        """Draw until the streams end or the user stops it."""
 
     @abstractmethod
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """`plot`, and the table of surfaces.
 
-A surface is a class that takes sources, `view=`, `title=`, `second=` and the fields of `options.Options`, and has the
-methods of `View`. It is imported on first use, so that each surface needs only its own packages.
+A surface is a `View` that takes sources, `view=`, `title=`, `second=` and the fields of `options.Options`. It is
+imported on first use, so that each surface needs only its own packages.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from importlib import import_module
-from typing import Protocol, Self
 
 from sightglass.core.errors import ViewError, unknown
 from sightglass.core.source import Source
 from sightglass.core.values import type_name
+
+from .live_view import View
 
 # Name of the surface: module and class.
 SURFACES: Mapping[str, tuple[str, str]] = {
@@ -22,32 +23,6 @@ SURFACES: Mapping[str, tuple[str, str]] = {
     "matplotlib": ("sightglass.views.surfaces.matplotlib", "MatplotlibView"),
     "plotly": ("sightglass.views.surfaces.plotly", "PlotlyView"),
 }
-
-
-class View(Protocol):
-    """A live drawing of some streams, on any surface."""
-
-    @property
-    def sources(self) -> tuple[Source, ...]:
-        """The streams of the view."""
-
-    def add(self, source: Source, *, second: bool = False) -> None:
-        """Draw another stream too; with `second` against a second y axis, on the right."""
-
-    def remove(self, source: Source) -> None:
-        """Stop drawing a stream."""
-
-    def start(self) -> Self:
-        """Draw in the background from now on."""
-
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the streams have ended, and return whether they have."""
-
-    def show(self) -> None:
-        """Draw until the streams end or the user stops it."""
-
-    def close(self) -> None:
-        """Stop drawing. The last drawing stays."""
 
 
 def plot(

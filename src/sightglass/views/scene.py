@@ -17,13 +17,16 @@ from sightglass.core.record import Record
 from sightglass.core.source import Source
 from sightglass.core.values import Histogram
 
-from .choose import KIND_NAMES, Choice, ViewName, flatten
+from .choose import Choice, ViewName, flatten
+from .labels import axis_labels, label_streams, run_of, subtitle_of
+from .notices import notices_of, shown_in_all
 from .options import Options, Span
 from .palette import line_color
 from .scales import number
-from .series_buffer import Points, SeriesBuffer, as_floats, one_line
+from .series_buffer import Points, SeriesBuffer, as_floats
 from .smoothing import smooth
-from .thinning import thin, thin_path
+from .summaries import Row, one_line
+from .thinning import thin, thin_indices, thin_path
 
 # Twice the dots of a very wide terminal, and half the pixels of a large screen.
 MAX_PIXELS = 2000
@@ -76,7 +79,7 @@ class LatestRecord:
         color: Its colour.
         record: The last record that could be drawn, or `None`.
         values: The last records, if their values fill a frame each; the newest last.
-        rows: Step and text of the last records.
+        rows: The last records as text.
         points: The points of its lines, x and y, by name.
     """
 
@@ -84,7 +87,7 @@ class LatestRecord:
     color: str
     record: Record | None
     values: tuple[Record, ...] = ()
-    rows: tuple[tuple[float, str], ...] = ()
+    rows: tuple[Row, ...] = ()
     points: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
 
 
@@ -95,9 +98,9 @@ class Scene:
     Attributes:
         view: The view; `None` before the first value.
         title: The title.
-        subtitle: The run and the step, shown opposite the title.
+        subtitle: The run, how much is shown and the step, opposite the title.
         options: How to draw.
-        x_name: The label of x.
+        axes: The labels of x, y and z; "" for an axis without one.
         categories: The labels along x, if x counts the entries of a frame.
         series: The lines, for views made of lines.
         items: The streams, for views of their latest values.
@@ -110,13 +113,19 @@ class Scene:
     title: str
     subtitle: str = ""
     options: Options = Options()  # noqa: RUF009  frozen
-    x_name: str = "step"
+    axes: tuple[str, ...] = ("step", "", "")
     categories: tuple[str, ...] = ()
     series: tuple[LineSeries, ...] = ()
     items: tuple[LatestRecord, ...] = ()
     texts: tuple[tuple[float, float, str, str], ...] = ()
     marks: tuple[float, ...] = ()
     notices: tuple[str, ...] = ()
+
+    def side(self, *, second: bool) -> str:
+        """Return the label of the y axis on one side: of the lines on it, if there are two; "" for none."""
+        if not any(series.second for series in self.series):
+            return self.axes[1]
+        return ", ".join(series.label for series in self.series if series.label and series.second == second)
 
 
 def scene_of(
@@ -149,6 +158,8 @@ def scene_of(
     view = choice.view if choice else None
     frames = options.frames and view in ("line", "bars")
     reader = _LineReader(options=options, x_buffer=x_buffer, visible_x=visible_x, n_pixels=n_pixels)
+    if options.smooth and view == "line":
+        reader = replace(reader, extent=reader.extent_of(buffers))
     series: list[LineSeries] = []
     for buffer, label, style in zip(buffers, labels, styles_of(buffers), strict=True):
         if view not in LINE_VIEWS or (frames and buffer.values):
@@ -167,17 +178,17 @@ def scene_of(
         )
         for i, (buffer, label) in enumerate(zip(buffers, labels, strict=True))
     ]
-    x_name = _x_name(view, options, x_buffer)
+    names = axis_labels(view, [one_line(buffer.source.tag) for buffer in buffers], options, x_buffer)
     categories: tuple[str, ...] = ()
     if frames and any(item.values for item in items):
-        x_name, categories = "", categories_of(items)
+        names, categories = ("", "", ""), categories_of(items)
         series += [line for item in items for line in frame_lines(item, categories, options.history)]
     return Scene(
         view=view,
         title=one_line(title) if title is not None else ", ".join(labels),
-        subtitle=_subtitle(buffers),
+        subtitle=subtitle_of(buffers, shown=shown_in_all(buffers, view, options)),
         options=options,
-        x_name=x_name,
+        axes=names,
         categories=categories,
         series=tuple(series),
         items=tuple(items),
@@ -185,16 +196,9 @@ def scene_of(
         marks=tuple(at for buffer in buffers for at in buffer.marks) if view == "line" and not categories else (),
         notices=(
             *notices,
-            *(notice for t, label in zip(buffers, labels, strict=True) for notice in notices_of(t, label, view)),
+            *(one for t, label in zip(buffers, labels, strict=True) for one in notices_of(t, label, view, options)),
         ),
     )
-
-
-def label_streams(buffers: Sequence[SeriesBuffer]) -> list[str]:
-    """Return distinct names of streams: the tag, with the run where two tags are equal."""
-    tags = [one_line(buffer.source.tag) for buffer in buffers]
-    runs = [_run(buffer) for buffer in buffers]
-    return [f"{run} · {tag}" if tags.count(tag) > 1 and run else tag for run, tag in zip(runs, tags, strict=True)]
 
 
 def frames_of(item: LatestRecord, history: int) -> list[tuple[float, Record]]:
@@ -242,16 +246,12 @@ def frame_lines(item: LatestRecord, categories: Sequence[str], history: int) -> 
 
 def styles_of(buffers: Sequence[SeriesBuffer]) -> list[tuple[int, int]]:
     """Return the colour index and the dash index of each stream: a colour per run if tags repeat across runs."""
-    tags, runs = [buffer.source.tag for buffer in buffers], [_run(buffer) for buffer in buffers]
+    tags, runs = [buffer.source.tag for buffer in buffers], [run_of(buffer) for buffer in buffers]
     if len(set(runs)) > 1 and len(set(tags)) < len(tags):
         at_run, at_tag = [list(dict.fromkeys(names)) for names in (runs, tags)]
         return [(at_run.index(run), at_tag.index(tag)) for run, tag in zip(runs, tags, strict=True)]
     firsts = np.cumsum([0, *(max(1, len(buffer.lines)) for buffer in buffers)])
     return [(int(first), 0) for first in firsts[:-1]]
-
-
-def _run(buffer: SeriesBuffer) -> str:
-    return one_line(buffer.last.run) if buffer.last else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,6 +262,16 @@ class _LineReader:
     x_buffer: SeriesBuffer | None
     visible_x: Span | None
     n_pixels: int
+    extent: float = 0.0  # the length of the visible x axis, if lines are smoothed
+
+    def extent_of(self, buffers: Sequence[SeriesBuffer]) -> float:
+        """Return the length of the x axis that all lines of these streams share."""
+        if visible := self.visible_x or self.options.x_limits:
+            return visible[1] - visible[0]
+        columns = (self._columns_on_x(points)[0] for buffer in buffers for points in buffer.lines.values())
+        known = [x[np.isfinite(x)] for x in map(self._last, columns)]
+        ends = [(float(x.min()), float(x.max())) for x in known if len(x)]
+        return max(high for _, high in ends) - min(low for low, _ in ends) if ends else 0.0
 
     def series(self, buffer: SeriesBuffer, label: str, *, style: tuple[int, int], single: bool) -> list[LineSeries]:
         """Return the lines of one stream."""
@@ -285,8 +295,8 @@ class _LineReader:
         return found
 
     def _columns_on_x(self, points: Points) -> Floats:
-        """Return the columns of a line, with x as the options say, and only the last `options.last` points."""
-        columns = points.columns[:, -self.options.last :] if self.options.last else points.columns
+        """Return the columns of a line, with x as the options say."""
+        columns = points.columns
         if self.x_buffer is None:
             return columns
         if "" not in self.x_buffer.lines:
@@ -297,17 +307,27 @@ class _LineReader:
         known[known] = steps[at[known]] == columns[0][known]
         return np.concatenate([xs[at[known]][None], columns[1:, known]])
 
+    def _last(self, columns: Floats) -> Floats:
+        """Return only the last `options.last` points."""
+        return columns[..., -self.options.last :] if self.options.last else columns
+
     def _over_steps(self, columns: Floats) -> dict[str, Any]:
-        x, y = _cut(columns, self.visible_x)
-        if np.isnan(x).any():  # records without this step
-            x, y = x[~np.isnan(x)], y[~np.isnan(x)]
-        x, y = thin(x, y, self.n_pixels)
-        if self.options.smooth:
-            return {"x": x.copy(), "y": smooth(y, self.options.smooth), "raw": y.copy()}
-        # Copies: the buffer overwrites its columns.
-        return {"x": x.copy(), "y": y.copy()}
+        if np.isnan(columns[0]).any():  # records without this step
+            columns = columns[:, ~np.isnan(columns[0])]
+        if not self.options.smooth:
+            x, y = _cut(self._last(columns), self.visible_x)
+            x, y = thin(x, y, self.n_pixels)
+            # Copies: the buffer overwrites its columns.
+            return {"x": x.copy(), "y": y.copy()}
+        # Smoothed before anything is left out, so that the line does not depend on what is drawn.
+        smoothed = smooth(columns[0], columns[1], self.options.smooth, extent=self.extent)
+        line = np.stack([columns[0], columns[1], smoothed])
+        line = _cut(self._last(line), self.visible_x)
+        x, raw, y = line[:, thin_indices(line[1], self.n_pixels)]
+        return {"x": x, "y": y, "raw": raw}
 
     def _path(self, columns: Floats) -> dict[str, Any]:
+        columns = self._last(columns)
         if len(columns) == 3:
             kept = np.linspace(0, columns.shape[1] - 1, min(columns.shape[1], 2 * self.n_pixels)).astype(np.intp)
             x, y, z = columns[:, kept]
@@ -317,13 +337,15 @@ class _LineReader:
 
     def _band(self, columns: Floats, *, label: str, color: str, dash: int, state: str) -> LineSeries:
         """Return a distribution over steps: its median, and the band of its inner 80 %."""
-        x, low, middle, high = _cut(columns, self.visible_x)
-        kept = np.linspace(0, len(x) - 1, min(len(x), 2 * self.n_pixels)).astype(np.intp)
-        y = middle[kept]
+        middle = smooth(columns[0], columns[2], self.options.smooth, extent=self.extent)
+        line = np.stack([columns[0], columns[1], middle, columns[3]])
+        line = _cut(self._last(line), self.visible_x)
+        n = line.shape[1]
+        x, low, y, high = line[:, np.linspace(0, n - 1, min(n, 2 * self.n_pixels)).astype(np.intp)]
         value = number(columns[2][-1]) if columns.shape[1] else ""
         return LineSeries(
             label=label, color=color, dash=dash, state=state, value=value,
-            x=x[kept], y=smooth(y, self.options.smooth), low=low[kept], high=high[kept],
+            x=x, y=y, low=low, high=high,
         )  # fmt: skip
 
 
@@ -334,14 +356,6 @@ def _cut(columns: Floats, visible_x: Span | None) -> Floats:
         return columns
     first, end = np.searchsorted(x, visible_x[0], side="left"), np.searchsorted(x, visible_x[1], side="right")
     return columns[:, max(0, int(first) - 1) : int(end) + 1]
-
-
-def _x_name(view: ViewName | None, options: Options, x_buffer: SeriesBuffer | None) -> str:
-    if view in ("xy", "scatter", "annotated", "line3d"):
-        return "x"
-    if x_buffer is not None:
-        return one_line(x_buffer.source.tag)
-    return {"relative": "seconds", "wall": "time", "index": "record"}.get(str(options.x), one_line(options.x))
 
 
 def _points_by_name(buffer: SeriesBuffer) -> dict[str, tuple[Floats, Floats]]:
@@ -358,34 +372,3 @@ def _state(record: Record | None) -> str:
     if record is None:
         return ""
     return "open" if not record.closed else "partial" if not record.complete else ""
-
-
-def _subtitle(buffers: Sequence[SeriesBuffer]) -> str:
-    records = [buffer.last for buffer in buffers if buffer.last]
-    if not records:
-        return ""
-    runs = list(dict.fromkeys(one_line(record.run) for record in records if record.run))
-    step = max(record.step for record in records)
-    ended = " · ended" if all(buffer.ended for buffer in buffers) else ""
-    return f"{', '.join(runs[:3])}{' · ' if runs else ''}step {number(step)}{ended}"
-
-
-def notices_of(buffer: SeriesBuffer, label: str, view: str | None = None) -> list[str]:
-    """Return notices of records that are missing, thinned or not drawn."""
-    found = []
-    if buffer.failure:
-        found.append(f"{label}: {one_line(buffer.failure)}")
-    if buffer.n_unfit:
-        values = "1 value" if buffer.n_unfit == 1 else f"{buffer.n_unfit:,} values"
-        last = f" (last: {one_line(buffer.unfit)})" if buffer.unfit else ""
-        expected = KIND_NAMES[buffer.kind or "other"]
-        found.append(f"{label}: {values} not drawn: expected {expected}{last}")
-    if buffer.n_missed:
-        found.append(f"{label}: {buffer.n_missed:,} record{'s' if buffer.n_missed > 1 else ''} missed")
-    if any(points.thinned for points in buffer.lines.values()):
-        n_kept = sum(points.columns.shape[1] for points in buffer.lines.values())
-        n_seen = sum(points.n_seen for points in buffer.lines.values())
-        found.append(f"{label}: {n_kept:,} of {n_seen:,} points shown, including all extremes")
-    if buffer.n_lines_left_out and view == "line":
-        found.append(f"{label}: only the first {len(buffer.lines)} names are drawn")
-    return found

@@ -28,16 +28,16 @@ from sightglass.core.columns import COMPLETE, Columns, of_records
 from sightglass.core.guarded import message
 from sightglass.core.record import Record
 from sightglass.core.source import Source
-from sightglass.core.values import Histogram, Image, Images, Tensor, Text, to_host, type_name
+from sightglass.core.values import Histogram, Tensor, to_host, type_name
 
 from .choose import Form, Kind, flatten, form_of
 from .grid import grid_of, is_grid
 from .scales import number
+from .summaries import Row, one_line, row_of
 
 MAX_POINTS = 1 << 20  # 16 MiB per line
 MAX_LINES = 64  # beyond, neither colours nor a legend distinguish them
 MAX_ROWS = 200  # a few screens of a log
-MAX_TEXT = 400  # a few lines of a terminal
 MAX_NOTES = 50  # beyond, annotations cover each other
 MAX_MARKS = 500  # about one for each column of a chart
 MAX_VALUES = 256  # more frames than any view shows at once
@@ -124,7 +124,7 @@ class SeriesBuffer:
         lines: The points of each line: by name for mappings, under "" for numbers and points.
         texts: The annotations of points: x, y, text.
         latest: The last record that can be drawn.
-        rows: The last records as text: step, text.
+        rows: The last records as text.
         marks: The x of records that were computed from a part of their window.
         n_unfit: How many had a value of another kind; `unfit` describes the last.
         n_missed: How many are missing, judging by the indices of the others.
@@ -138,7 +138,7 @@ class SeriesBuffer:
         self.texts: deque[tuple[float, float, str]] = deque(maxlen=MAX_NOTES)
         self.latest: Record | None = None
         self.last: Record | None = None
-        self.rows: deque[tuple[float, str]] = deque(maxlen=MAX_ROWS)
+        self.rows: deque[Row] = deque(maxlen=MAX_ROWS)
         self.marks: deque[float] = deque(maxlen=MAX_MARKS)
         self.n_unfit = self.n_missed = self.n_lines_left_out = 0
         self.unfit = self.failure = ""
@@ -184,7 +184,7 @@ class SeriesBuffer:
         self.n_missed += max(0, columns.end - expected - len(columns))
         newest = columns.slice(-MAX_ROWS).records(tag=self.source.tag, run=self.source.run)
         self.last = newest[-1]
-        self.rows.extend((record.step, _row(record.value)) for record in newest)
+        self.rows.extend(map(row_of, newest))
         xs = self._xs(columns)
         if columns.flags is not None:
             self.marks.extend(xs[columns.flags & COMPLETE == 0])
@@ -267,41 +267,6 @@ class SeriesBuffer:
         else:
             return False
         return True
-
-
-def one_line(value: object) -> str:
-    """Return a text as one line without control characters, so that it cannot move a terminal's cursor."""
-    text = value.value if isinstance(value, Text) else str(value)
-    line = " ".join(text[: 4 * MAX_TEXT].split())
-    return "".join(char if char.isprintable() else "�" for char in line)[:MAX_TEXT]
-
-
-def _row(value: object) -> str:
-    try:
-        return summary(value)
-    except Exception as error:  # noqa: BLE001  the program's own class
-        return f"{type_name(value)}: {message(error)}"
-
-
-def summary(value: object) -> str:
-    """Describe a value in one line."""
-    match value:
-        case str() | Text():
-            return one_line(value)
-        case bool() | None:
-            return str(value)
-        case int() | float() | np.integer() | np.floating():
-            return number(value)
-        case Tensor() | Image() | Images():
-            return f"{type(value).__name__} {type_name(value.value)}"
-        case tuple() | list() if len(value) <= 8:
-            return f"({', '.join(summary(item) for item in value)})"
-        case Mapping() if len(value) <= 8:
-            return ", ".join(f"{one_line(key)}={summary(item)}" for key, item in value.items()) or "empty"
-        case Histogram():
-            return repr(value)
-    name = type_name(value)
-    return name if "[" in name or " of " in name else one_line(repr(value))
 
 
 def _read_numbers(at: float, value: Mapping[Any, Any]) -> list[Point]:

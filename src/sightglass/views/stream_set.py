@@ -22,8 +22,9 @@ from sightglass.core.errors import ViewError, unknown
 from sightglass.core.source import Source
 
 from .choose import VIEWS, Choice, ViewName, choose
+from .labels import label_streams
 from .options import Options, Span
-from .scene import MAX_PIXELS, Scene, label_streams, scene_of
+from .scene import MAX_PIXELS, Scene, scene_of
 from .series_buffer import SeriesBuffer
 
 FLAT_NOTE = "z is not drawn: this is the projection onto x and y"

@@ -87,7 +87,7 @@ def test_each_line_has_its_color_label_and_latest_value(stub):
     view = drawn(stub(1.0, 0.25), stub(2.0, 0.5, tag="val/loss"), title="training")
     assert has_color(view, LINES[0])
     assert has_color(view, LINES[1])
-    for text in ("training", "loss", "val/loss", "0.25", "0.5", "mnist · step 1 · ended"):
+    for text in ("training", "loss", "val/loss", "0.25", "0.5", "mnist · all 4 · step 1 · ended"):
         assert text in texts(view)
 
 
@@ -128,7 +128,7 @@ def test_records_made_of_a_part_of_their_window_are_marked(stub):
 
 def test_the_raw_line_is_drawn_under_the_smoothed_one(stub):
     values = [4.0, 0.0, 4.0, 0.0]
-    raw, smooth = sorted(lines(drawn(stub(*values), smooth=0.9)), key=lambda line: line.get_zorder())
+    raw, smooth = sorted(lines(drawn(stub(*values), smooth=0.999)), key=lambda line: line.get_zorder())
     assert raw.get_ydata().tolist() == values
     assert raw.get_alpha() < 0.5
     assert abs(smooth.get_ydata()[-1] - 2) < 0.5
@@ -344,7 +344,7 @@ def test_logs_and_tables_show_the_last_rows(stub):
     text = texts(drawn(stub(*[f"line {i}" for i in range(99)])))
     assert "line 98" in text
     assert "line 0" not in text
-    assert {"step", "value", "a=1, b=x"} <= {*texts(drawn(stub({"a": 1, "b": "x"})))}
+    assert {"step", "time", "a", "b", "1", "x"} <= {*texts(drawn(stub({"a": 1, "b": "x"})))}
 
 
 def test_a_view_without_values_says_so(stub):

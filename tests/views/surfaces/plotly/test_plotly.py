@@ -70,7 +70,7 @@ def test_line_has_the_points_and_its_name_the_last_value():
     assert line.y.tolist() == [3, 2, 1.5]
     assert "<b>batch.loss</b>" in figure.layout.title.text
     assert "1.5" in figure.layout.title.text
-    assert "mnist · step 30 · ended" in figure.layout.title.text
+    assert "mnist · all 3 · step 30 · ended" in figure.layout.title.text
     assert figure.layout.xaxis.title.text == "step"
     assert not figure.layout.showlegend
 
@@ -90,12 +90,11 @@ def test_runs_have_one_colour_each_and_tags_one_dash():
 
 
 def test_smoothed_line_has_the_raw_one_behind_it():
-    raw, line = PlotlyView(Stub(0.0, 1.0, 0.0, 1.0), smooth=0.5).figure.data
+    raw, line = PlotlyView(Stub(0.0, 1.0, 0.0, 1.0), smooth=0.99).figure.data
     assert raw.y.tolist() == [0, 1, 0, 1]
     assert "rgba" in raw.line.color
     assert raw.showlegend is False
-    # Debiased: (0·¼ + 1·½) / (1 - ¼) after two values.
-    assert line.y.tolist()[:2] == pytest.approx([0.0, 2 / 3])
+    assert line.y[0] == 0 < line.y[2] < line.y[1] < 1
 
 
 def test_gap_stays_a_gap_and_is_marked_once():
@@ -295,16 +294,22 @@ def test_images_stand_in_a_grid_with_captions():
     pictures = np.zeros((6, 8, 8), np.uint8)
     pictures[3] = 255
     figure = PlotlyView(Stub(Images(pictures, tuple(f"<{i}>" for i in range(6))), tag="worst")).figure
-    (grid,) = figure.data
-    assert grid.source.startswith("data:image/png;base64,")
-    captions = figure.layout.annotations
+    images, captions = figure.layout.images, figure.layout.annotations
+    assert all(one.source.startswith("data:image/png;base64,") for one in images)
     assert [html.unescape(one.text) for one in captions] == [f"<{i}>" for i in range(6)]
-    n_across = across(6, 8, 8)
-    assert len({one.x for one in captions}) == n_across
-    assert captions[0].y < captions[n_across].y
-    width, height = (figure.layout.xaxis.range[1], figure.layout.yaxis.range[0])
-    assert captions[-1].x < width
-    assert captions[-1].y <= height
+    assert len({one.x for one in captions}) == len({one.x for one in images}) == across(6, 8, 8)
+
+
+@pytest.mark.parametrize("n", [1, 5, 40])
+def test_captions_have_room_of_their_own_in_pixels(n):
+    pictures = Images(np.zeros((n, 8, 12), np.uint8), tuple(map(str, range(n))))
+    figure = PlotlyView(Stub(pictures, tag="worst")).figure
+    high = figure.layout.height - figure.layout.margin.t - figure.layout.margin.b
+    tops = sorted({one.y for one in figure.layout.images}, reverse=True)
+    for image, caption in zip(figure.layout.images, figure.layout.annotations, strict=True):
+        below = next((top for top in tops if top < image.y), 0.0)
+        assert caption.y == pytest.approx(image.y - image.sizey)
+        assert (caption.y - below) * high >= 16  # a line of text of 11 pixels
 
 
 @pytest.mark.parametrize(
@@ -318,8 +323,7 @@ def test_images_stand_in_a_grid_with_captions():
     ],
 )
 def test_images_of_every_form(value):
-    (grid,) = PlotlyView(Stub(value)).figure.data
-    assert grid.type == "image"
+    assert PlotlyView(Stub(value)).figure.layout.images
 
 
 def test_figure_is_put_into_the_page():
@@ -343,8 +347,9 @@ def test_log_is_a_table_with_the_newest_on_top():
 
 def test_table_of_several_streams_names_them():
     (table,) = PlotlyView([Stub(1.0, tag="a"), Stub(2.0, tag="b")], view="table").figure.data
-    assert list(table.header["values"]) == ["step", "stream", "value"]
-    assert sorted(table.cells["values"][1]) == ["a", "b"]
+    assert list(table.header["values"]) == ["step", "time", "stream", "value"]
+    assert sorted(table.cells["values"][2]) == ["a", "b"]
+    assert list(table.cells.align) == ["right", "left", "left", "right"]
 
 
 # Names

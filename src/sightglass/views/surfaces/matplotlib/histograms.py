@@ -12,7 +12,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
-from sightglass.views.distributions import StepHistograms, over_steps
+from sightglass.views.distributions import MAX_COLUMNS, MAX_RIDGES, StepHistograms, over_steps
 from sightglass.views.latest_values import density_of, latest_histogram
 from sightglass.views.palette import ALARM, AXIS
 from sightglass.views.scales import axis_of, number
@@ -23,7 +23,6 @@ from .style import color_map_of, plain
 from .ticks import bounded, ends_of, set_ticks
 
 N_BINS: Final = 96  # a few pixels each in a panel of usual width
-MAX_RIDGES: Final = 40  # more would cover each other
 RIDGE_HEIGHT: Final = 3.0  # of the tallest ridge, in distances between two ridges
 
 
@@ -74,14 +73,14 @@ class HistogramPlot:
         self.axes.set_xlim(ends_of(x))
         self.axes.set_ylim(low, high * (1.05 if scene.options.y_limits is None else 1))
         quantity = "density" if several else "count"
-        self.axes.set_ylabel(quantity, color=AXIS, fontsize=settings["legend.fontsize"], loc="top", labelpad=2)
+        _name_axes(self.axes, "value", quantity)
         self._artists += self._count_labels(found)
         return True
 
     def remove(self) -> None:
         """Remove all artists."""
         remove_artists(self._artists)
-        self.axes.set_ylabel("")
+        self.axes.set(xlabel="", ylabel="")
         self._layout.drop(self.axes)
 
     def _count_labels(self, found: list[tuple[LatestRecord, Any]]) -> list[Any]:
@@ -130,8 +129,9 @@ class StepHistogramPlot:
         """Show a scene."""
         remove_artists(self._artists)
         self._artists = []
+        n_max = MAX_RIDGES if self._over == "ridge" else MAX_COLUMNS
         shown = [(item, over) for item in scene.items[:MAX_PANELS]
-                 if (over := over_steps(item.values[-_n_kept(scene) :], n_bins=N_BINS)) is not None]  # fmt: skip
+                 if (over := over_steps(item.values, n_max=n_max, n_bins=N_BINS)) is not None]  # fmt: skip
         self._layout.resize(self._panels, len(shown))
         self.arrange()
         for axes, (item, over) in zip(self._panels, shown, strict=True):
@@ -147,7 +147,7 @@ class StepHistogramPlot:
         remove_artists(self._artists)
         for axes in self._panels:
             axes.set_title("", loc="left")
-            axes.set_ylabel("")
+            axes.set(xlabel="", ylabel="")
             self._layout.drop(axes)
 
     def _ridge(self, axes: Axes, over: StepHistograms, color: str) -> None:
@@ -174,7 +174,7 @@ class StepHistogramPlot:
         at = list(range(n - 1, -1, -every))
         axes.set_yticks([n - 1 - i for i in at], [number(over.steps[i]) for i in at])
         axes.grid(visible=False)
-        axes.set_ylabel("step", color=AXIS, fontsize=settings["legend.fontsize"], loc="top", labelpad=2)
+        _name_axes(axes, "value", "step")
 
     def _heat(self, axes: Axes, over: StepHistograms) -> None:
         order = np.argsort(over.steps, kind="stable")
@@ -192,7 +192,7 @@ class StepHistogramPlot:
         set_ticks(axes.xaxis)
         set_ticks(axes.yaxis)
         axes.grid(visible=False)
-        axes.set_xlabel("step", loc="right", color=AXIS, fontsize=settings["legend.fontsize"], labelpad=2)
+        _name_axes(axes, "step", "value")
 
 
 def is_over_steps(scene: Scene) -> bool:
@@ -200,5 +200,7 @@ def is_over_steps(scene: Scene) -> bool:
     return scene.options.over in ("ridge", "heat") and any(item.values for item in scene.items)
 
 
-def _n_kept(scene: Scene) -> int:
-    return MAX_RIDGES if scene.options.over == "ridge" else 256
+def _name_axes(axes: Axes, x: str, y: str) -> None:
+    style = {"color": AXIS, "fontsize": settings["legend.fontsize"], "labelpad": 2}
+    axes.set_xlabel(x, loc="right", **style)
+    axes.set_ylabel(y, loc="top", **style)

@@ -57,6 +57,7 @@ class LinePlot:
         self._home: dict[str, Span] = {}
         self._is_setting_limits = False
         self._categories: tuple[str, ...] = ()
+        self._right = ""
         self._set_scales(scene)
         self._callbacks = [
             (axes, axes.callbacks.connect(f"{name}lim_changed", self._changed))
@@ -117,7 +118,7 @@ class LinePlot:
                 self._lines[i].remove()
                 self._lines[i] = _LineArtists(axes)
             self._lines[i].paint(series, scene, n_pixels=n_pixels)
-        whole |= self._set_x_label(scene)
+        whole |= self._set_labels(scene)
         whole |= self._set_limits(scene, ended=ended or not self._layout.live)
         self._paint_marks(scene)
         if scene.view == "annotated" or self._notes:
@@ -157,15 +158,21 @@ class LinePlot:
             return f"{self._categories[i] if 0 <= i < len(self._categories) else ''}   {number(y)}"
         return f"{self.axes.xaxis.get_major_formatter()(x)}   {number(y)}"
 
-    def _set_x_label(self, scene: Scene) -> bool:
+    def _set_labels(self, scene: Scene) -> bool:
         if scene.categories != self._categories:
             self._categories = scene.categories
             set_categories(self.axes.xaxis, scene.categories, room_in=self._layout.room_in[0])
             return True
-        name = plain(shorten(scene.x_name, 60))
-        if self.axes.get_xlabel() == name:
+        names = [plain(shorten(name, 60)) for name in (scene.axes[0], scene.side(second=False))]
+        right = plain(shorten(scene.side(second=True), 60)) if self._second is not None else ""
+        style: dict[str, Any] = {"color": AXIS, "fontsize": settings["legend.fontsize"], "labelpad": 2}
+        if (self.axes.get_xlabel(), self.axes.get_ylabel()) == tuple(names) and right == self._right:
             return False
-        self.axes.set_xlabel(name, loc="right", color=AXIS, fontsize=settings["legend.fontsize"], labelpad=2)
+        self.axes.set_xlabel(names[0], loc="right", **style)
+        self.axes.set_ylabel(names[1], loc="top", **style)
+        if self._second is not None:
+            self._second.set_ylabel(right, loc="top", **style)
+        self._right = right
         return True
 
     # Limits

@@ -13,6 +13,7 @@ from sightglass.views.scales import Axis, axis_of
 from sightglass.views.scene import LineSeries, Scene
 
 from .layout import DASHES, Layout, Margins, remove_artists
+from .style import plain, shorten
 from .ticks import NumberFormatter, NumberLocator, bounded, ends_of
 
 ANGLES: Final = (24, -56)  # elevation and azimuth at which no axis hides another
@@ -35,7 +36,6 @@ class LinePlot3D:
             axis.line.set_color(settings["axes.edgecolor"])
             axis.set_major_locator(NumberLocator(n_max=5))
             axis.set_major_formatter(NumberFormatter())
-            getattr(self.axes, f"set_{name}label")(name, fontsize=settings["legend.fontsize"])
             self.axes.tick_params(axis=name, labelsize=settings["legend.fontsize"] - 1, pad=1)
 
     def margins(self, scene: Scene) -> Margins:
@@ -62,6 +62,8 @@ class LinePlot3D:
             line.set(color=series.color, linestyle=DASHES[series.dash % len(DASHES)])
             head.set_data_3d(*(part[-1:] for part in parts))
             head.set(color=series.color, markeredgecolor=settings["axes.facecolor"])
+        for name, label in zip("xyz", scene.axes, strict=True):
+            getattr(self.axes, f"set_{name}label")(plain(shorten(label, 40)), fontsize=settings["legend.fontsize"])
         options = scene.options
         axes = [
             axis_of([_parts(series)[i] for series in scene.series], clip=options.clip, limits=limits)

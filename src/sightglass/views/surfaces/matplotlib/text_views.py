@@ -12,12 +12,14 @@ from sightglass.views.latest_values import latest_histogram
 from sightglass.views.palette import AXIS
 from sightglass.views.scales import Axis, axis_of, number
 from sightglass.views.scene import LINE_VIEWS, Scene
+from sightglass.views.tables import rows_of, table_of
 
 from .layout import Layout, Margins, remove_artists
 from .style import MONO, families, plain, shorten, width_in
 
 ROW_IN: Final = 0.19
 POINTS: Final = 8.5
+MAX_CELL: Final = 24  # characters: a third of a narrow figure
 
 
 class RecordTable:
@@ -63,38 +65,54 @@ class RecordTable:
     def _write(self, scene: Scene) -> None:
         remove_artists(self._artists)
         self._artists = []
-        several, table = len(scene.items) > 1, scene.view == "table"
-        width, height = self._layout.room_in
-        n_max = max(int(height / ROW_IN) - table, 1)
-        found = sorted(((step, item, text) for item in scene.items for step, text in item.rows), key=lambda r: r[0])
-        found = found[-n_max:]
-        char = width_in("0" * 20, POINTS, mono=True) / 20
-        step_in = max([4, *(len(number(step)) for step, *_ in found)]) * char
-        tag_in = max((min(len(item.label), 24) for _, item, _ in found), default=0) * char if several else 0.0
-        at_tag, at_text = step_in + 2 * char, step_in + 2 * char + (tag_in + 2 * char if several else 0.0)
-        if table:
-            self._put(step_in, -0.12, "step", ha="right", color=AXIS)
-            self._put(at_tag, -0.12, "tag" if several else "", color=AXIS)
-            self._put(at_text, -0.12, "value", color=AXIS)
-            rule = self.axes.plot(
-                [0, 1], [1 - 0.19 / max(height, 0.2)] * 2, transform=self.axes.transAxes, color=AXIS, lw=0.6
-            )
-            self._artists += rule
-        n_chars = max(int((width - at_text) / char), 4)
-        for i, (step, item, text) in enumerate(found):
-            y = -ROW_IN * (i + table) - 0.14
-            self._put(step_in, y, number(step), ha="right", color=AXIS)
-            if several:
-                self._put(at_tag, y, shorten(plain(item.label), 24), color=item.color)
-            cut = text if len(text) <= n_chars else f"{text[: n_chars - 1]}…"
-            self._put(at_text, y, plain(cut), color=settings["text.color"])
+        n_max = max(int(self._layout.room_in[1] / ROW_IN), 1)
+        if scene.view == "table":
+            self._write_table(scene, n_max - 1)
+        else:
+            self._write_log(scene, n_max)
 
-    def _put(self, x: float, y: float, text: str, **style: Any) -> None:
+    def _write_log(self, scene: Scene, n_max: int) -> None:
+        found, char = rows_of(scene, n_max), _char_in()
+        step_in = max([4, *(len(number(row.step)) for _, row in found)]) * char
+        several = len(scene.items) > 1
+        tag_in = max((min(len(item.label), 24) for item, _ in found), default=0) * char + 2 * char if several else 0.0
+        at_text = step_in + 2 * char + tag_in
+        n_chars = max(int((self._layout.room_in[0] - at_text) / char), 4)
+        for i, (item, row) in enumerate(found):
+            self._put(step_in, i, number(row.step), ha="right", color=AXIS)
+            if several:
+                self._put(step_in + 2 * char, i, shorten(plain(item.label), 24), color=item.color)
+            self._put(at_text, i, plain(_cut(row.value.text, n_chars)), color=settings["text.color"])
+
+    def _write_table(self, scene: Scene, n_max: int) -> None:
+        table, char = table_of(scene, n_max), _char_in()
+        at, width, several = 0.0, self._layout.room_in[0], len(scene.items) > 1
+        for k, (name, numeric) in enumerate(zip(table.names, table.numeric, strict=True)):
+            last = k == len(table.names) - 1
+            n_left = max(int((width - at) / char), 4)
+            texts = [_cut(row[k], n_left if last else MAX_CELL) for row in table.rows]
+            title = _cut(name, n_left if last else MAX_CELL)
+            n_chars = max(map(len, (title, *texts)))
+            if at + n_chars * char > width and k > 2:
+                self._put(width, 0, "…", ha="right", color=AXIS)
+                break
+            x, side = (at + n_chars * char, "right") if numeric else (at, "left")
+            self._put(x, 0, plain(title), ha=side, color=AXIS)
+            for i, (text, color) in enumerate(zip(texts, table.colors, strict=True), 1):
+                shade = AXIS if k < 2 else color if several and k == 2 else settings["text.color"]
+                self._put(x, i, plain(text), ha=side, color=shade)
+            at += (n_chars + 2) * char
+        rule = 1 - ROW_IN / max(self._layout.room_in[1], 0.2)
+        self._artists += self.axes.plot([0, 1], [rule, rule], transform=self.axes.transAxes, color=AXIS, lw=0.6)
+
+    def _put(self, x: float, row: int, text: str, **style: Any) -> None:
+        """Write a text at a distance in inches from the left, in a row counted from the top."""
         self._artists.append(
             self.axes.text(
-                x, y, text, transform=self._layout.corner(0, 1), size=POINTS, family=[*MONO, *families()], **style
+                x, -ROW_IN * row - 0.14, text, transform=self._layout.corner(0, 1), size=POINTS,
+                family=[*MONO, *families()], **style,
             )
-        )
+        )  # fmt: skip
 
 
 class EmptyPlot:
@@ -138,6 +156,14 @@ class EmptyPlot:
         if self.axes is self._layout.given:
             self.axes.set_axis_on()
         self._layout.drop(self.axes)
+
+
+def _char_in() -> float:
+    return width_in("0" * 20, POINTS, mono=True) / 20
+
+
+def _cut(text: str, n_chars: int) -> str:
+    return text if len(text) <= n_chars else f"{text[: n_chars - 1]}…"
 
 
 def has_content(scene: Scene) -> bool:

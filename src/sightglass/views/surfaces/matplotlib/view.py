@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from sightglass.core.errors import MissingExtraError, ViewError
 from sightglass.core.source import Source
-from sightglass.views.live_view import LiveView
+from sightglass.views.live_view import View
 from sightglass.views.options import Span, options_of
 from sightglass.views.stream_set import StreamSet
 
@@ -46,7 +46,7 @@ NO_DISPLAY: Final = (
 )
 
 
-class MatplotlibView(LiveView):
+class MatplotlibView(View):
     """One drawing of one or more streams with Matplotlib.
 
     Args:

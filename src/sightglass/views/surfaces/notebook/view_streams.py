@@ -20,11 +20,14 @@ import numpy as np
 from sightglass.core.columns import Columns, of_records
 from sightglass.core.source import Source
 from sightglass.views.backlog import MAX_POINTS, Backlog
+from sightglass.views.labels import label_streams
+from sightglass.views.notices import notices_of
 from sightglass.views.options import X_KINDS, Options
 from sightglass.views.palette import line_color
-from sightglass.views.scene import label_streams, notices_of, styles_of
-from sightglass.views.series_buffer import SeriesBuffer, one_line
+from sightglass.views.scene import styles_of
+from sightglass.views.series_buffer import SeriesBuffer
 from sightglass.views.stream_set import StreamSet, shared
+from sightglass.views.summaries import one_line
 
 DASHES: Final = ((), (8, 4), (3, 3), (12, 3, 3, 3))
 """Dash patterns in CSS pixels, to distinguish lines of one colour; the same as everywhere in the page."""
@@ -117,7 +120,7 @@ class NotebookStreams(StreamSet):
         self.view = choice.view if choice else None
         labels = label_streams(drawn)
         for stream, label in zip(drawn, labels, strict=True):
-            notices += notices_of(stream, label, self.view)
+            notices += notices_of(stream, label, self.view, self.options)
         self.settings = {
             "view": self.view,
             "title": one_line(self._title) if self._title is not None else ", ".join(labels),

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from sightglass.core.errors import ViewError
 from sightglass.core.source import Source
-from sightglass.views.live_view import LiveView
+from sightglass.views.live_view import View
 from sightglass.views.options import options_of
 
 from .cells import cells, in_notebook
@@ -32,7 +32,7 @@ PAGE_POINTS: Final = 2**17
 PURPOSE: Final = "A view in a notebook"
 
 
-class NotebookView(LiveView):
+class NotebookView(View):
     """A live drawing of some streams in a notebook.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from sightglass.core.values import Histogram
-from sightglass.views.distributions import StepHistograms, over_steps
+from sightglass.views.distributions import MAX_RIDGES, StepHistograms, over_steps
 from sightglass.views.latest_values import density_of, latest_histogram
 from sightglass.views.scales import number
 from sightglass.views.scene import LatestRecord, Scene
@@ -16,8 +16,6 @@ from .figure_data import FigureData
 from .lines import shown_limits
 from .style import Floats, Json, PlotlyStyle, axis, bare, color_bar, color_scale, faded, mixed, plain, titled
 
-MAX_RIDGES: Final = 40  # more would cover each other
-MAX_COLUMNS: Final = 512  # about the pixels of a chart
 RIDGE_HEIGHT: Final = 6.0  # of the tallest ridge, in distances between two ridges
 
 
@@ -65,7 +63,7 @@ def _ridges(scene: Scene, style: PlotlyStyle) -> FigureData:
     traces: list[Json] = []
     steps: dict[int, str] = {}
     for item in scene.items:
-        spread = _over_steps(item, MAX_RIDGES)
+        spread = over_steps(item.values, n_max=MAX_RIDGES)
         if spread is None:
             continue
         middles, n = spread.edges[1:] / 2 + spread.edges[:-1] / 2, len(spread.steps)
@@ -96,7 +94,7 @@ def _ridges(scene: Scene, style: PlotlyStyle) -> FigureData:
 
 def _heat(scene: Scene, style: PlotlyStyle) -> FigureData:
     """Draw a heat map of the share of values in each bin at each step."""
-    found = [(item, spread) for item in scene.items if (spread := _over_steps(item, MAX_COLUMNS)) is not None]
+    found = [(item, spread) for item in scene.items if (spread := over_steps(item.values)) is not None]
     traces: list[Json] = []
     layout: Json = {"hovermode": "closest"}
     for i, (item, spread) in enumerate(found):
@@ -121,13 +119,6 @@ def _heat(scene: Scene, style: PlotlyStyle) -> FigureData:
     layout["yaxis"] = layout.get("yaxis", bare())
     _limit(scene, layout)
     return FigureData(traces=traces, layout=layout)
-
-
-def _over_steps(item: LatestRecord, n_max: int) -> StepHistograms | None:
-    """Return at most `n_max` distributions of a stream, evenly spaced, including the newest."""
-    n = len(item.values)
-    chosen = np.unique(np.linspace(0, n - 1, min(n, n_max)).astype(int)).tolist()
-    return over_steps([item.values[i] for i in chosen])
 
 
 def _shares(spread: StepHistograms) -> Floats:

@@ -23,7 +23,10 @@ MAX_CELLS: Final = 512  # a side: about the pixels of a chart; more are slow in 
 MAX_IMAGES: Final = 256
 # In CSS pixels: the smallest and the largest width of an image, and the width of a grid.
 MIN_TILE, MAX_TILE, WIDTH = 72, 300, 720
-CAPTION: Final = 18
+CAPTION: Final = 20
+GAP: Final = 8
+# Plotly draws a figure without traces as a chart with axes from -1 to 6.
+NO_TRACE: Final = {"type": "scatter", "x": [], "y": []}
 MAX_SQUARE: Final = 6  # the largest aspect ratio at which cells stay square
 SHOWN_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
 
@@ -64,35 +67,37 @@ def draw_images(scene: Scene, style: PlotlyStyle) -> FigureData:
     n_across = across(len(shown), tall, wide)
     n_down = -(-len(shown) // n_across)
     tile = min(MAX_TILE, WIDTH // n_across)
-    room = CAPTION if any(caption for _, caption in shown) else 4
-    # Each pixel of an image takes a whole number of canvas pixels; the gaps between images are transparent.
-    times = max(1, round(tile / wide))
-    gap = max(1, round(4 * times * wide / tile))
-    below = max(1, round(room * times * wide / tile))
-    high, broad = tall * times + below, wide * times + gap
-    canvas = np.zeros((n_down * high, n_across * broad, 4), np.uint8)
+    # All heights are in pixels, whatever the width of the page: a caption never covers the next row.
+    below = CAPTION if any(caption for _, caption in shown) else GAP
+    row, high = round(tile * tall / wide) + below, round(tile * tall / wide)
+    images: list[Json] = []
     captions: list[Json] = []
     font = {"color": style.muted, "size": 11}
     for i, (pixels, caption) in enumerate(shown):
-        top, left = i // n_across * high, i % n_across * broad
-        block = np.repeat(np.repeat(pixels, times, axis=0), times, axis=1)
-        spot = canvas[top : top + block.shape[0], left : left + block.shape[1]]
-        spot[..., :3], spot[..., 3] = np.rint(block * 255), 255
+        left, top = (i % n_across) / n_across, 1 - (i // n_across) / n_down
+        images.append({
+            "source": _source(pixels, times=max(1, round(tile / wide))), "xref": "paper", "yref": "paper", "x": left,
+            "y": top, "sizex": 1 / n_across - GAP / WIDTH, "sizey": high / (row * n_down), "sizing": "contain",
+            "xanchor": "left", "yanchor": "top", "layer": "above",
+        })  # fmt: skip
         if caption:
-            text = plain(caption, n_max=max(6, tile // 6))
-            at = {"x": left + wide * times / 2, "y": top + tall * times, "yanchor": "top", "xanchor": "center"}
-            captions.append({"text": text, "showarrow": False, "font": font, "hovertext": plain(caption, n_max=400),
-                             "borderpad": 0, **at})  # fmt: skip
-    source = f"data:image/png;base64,{base64.b64encode(encode_png(canvas)).decode()}"
-    trace = {"type": "image", "source": source, "hoverinfo": "skip"}
+            captions.append({
+                "text": plain(caption, n_max=max(6, tile // 7)), "showarrow": False, "font": font, "borderpad": 0,
+                "hovertext": plain(caption, n_max=400), "xref": "paper", "yref": "paper", "x": left,
+                "y": top - high / (row * n_down), "xanchor": "left", "yanchor": "top",
+            })  # fmt: skip
     layout = {
-        "xaxis": bare(range=[0, canvas.shape[1]], constrain="domain", constraintoward="left"),
-        "yaxis": bare(range=[canvas.shape[0], 0], scaleanchor="x", constrain="domain", constraintoward="top"),
-        "annotations": captions, "height": round(n_down * (tile * tall / wide + room)), "dragmode": "pan",
+        "xaxis": bare(), "yaxis": bare(), "images": images, "annotations": captions, "height": n_down * row,
         "margin": {"b": -28},
     }  # fmt: skip
     more = (f"{len(found) - MAX_IMAGES:,} more images are not drawn",) if len(found) > MAX_IMAGES else ()
-    return FigureData(traces=[trace], layout=layout, notices=more)
+    return FigureData(traces=[dict(NO_TRACE)], layout=layout, notices=more)
+
+
+def _source(pixels: Floats, *, times: int) -> str:
+    """Return a picture whose pixels are enlarged by a whole factor, so that browsers do not blur them."""
+    block = np.rint(np.repeat(np.repeat(pixels, times, axis=0), times, axis=1) * 255).astype(np.uint8)
+    return f"data:image/png;base64,{base64.b64encode(encode_png(block)).decode()}"
 
 
 def draw_picture(scene: Scene, style: PlotlyStyle) -> FigureData:
@@ -111,9 +116,8 @@ def draw_picture(scene: Scene, style: PlotlyStyle) -> FigureData:
     notices = [f"{item.label}: {one.media_type}, {len(one.data) / 1000:,.1f} kB, at step {number(item.record.step)}, "
                "which browsers cannot embed" for item, one in figures
                if one.media_type not in SHOWN_TYPES and item.record is not None]  # fmt: skip
-    # Plotly draws a figure without traces as a chart with axes from -1 to 6.
     layout: Json = {"xaxis": bare(), "yaxis": bare(), "images": images, "height": 420, "margin": {"b": -28}}
-    return FigureData(traces=[{"type": "scatter", "x": [], "y": []}], layout=layout, notices=tuple(notices))
+    return FigureData(traces=[dict(NO_TRACE)], layout=layout, notices=tuple(notices))
 
 
 def across(n: int, tall: int, wide: int) -> int:

@@ -77,7 +77,7 @@ def draw_lines_3d(scene: Scene, style: PlotlyStyle) -> FigureData:
         marker = {"color": series.color, "size": 5}
         traces.append({"type": "scatter3d", "mode": "markers", "x": series.x[ends], "y": series.y[ends], "z": z[ends],
                        "marker": marker, "showlegend": False, "hoverinfo": "skip"})  # fmt: skip
-    sides = {name: _axis_3d(scene, style, name) for name in ("x", "y", "z")}
+    sides = {name: _axis_3d(scene, style, name) for name in "xyz"}
     space = {f"{name}axis": side for name, side in sides.items()}
     return FigureData(
         traces=traces,
@@ -86,7 +86,7 @@ def draw_lines_3d(scene: Scene, style: PlotlyStyle) -> FigureData:
                 **space,
                 "bgcolor": style.background,
                 "aspectmode": "cube",
-                "camera": {"eye": {"x": 1.4, "y": 1.4, "z": 0.9}},
+                "camera": {"eye": {"x": 1.15, "y": 1.15, "z": 0.75}},
             }
         },
     )
@@ -101,7 +101,7 @@ def _layout(scene: Scene, style: PlotlyStyle) -> Json:
     options = scene.options
     ruled = axis(style, showgrid=False, showline=True, ticks="outside", ticklen=4, tickcolor=style.grid)
     # The line at the pointer is as thin as the grid.
-    x_axis = titled(ruled | {"spikethickness": 1, "spikecolor": style.muted, "spikedash": "dot"}, scene.x_name)
+    x_axis = titled(ruled | {"spikethickness": 1, "spikecolor": style.muted, "spikedash": "dot"}, scene.axes[0])
     if scene.categories:
         names = [plain(place, n_max=32) for place in scene.categories]
         x_axis |= {"type": "category", "categoryorder": "array", "categoryarray": list(dict.fromkeys(names))}
@@ -112,11 +112,10 @@ def _layout(scene: Scene, style: PlotlyStyle) -> Json:
     if options.x_limits and not scene.categories:
         x_axis["range"] = _x_limits(scene)
     found: Json = {"xaxis": x_axis, "hovermode": "x unified" if _n_named(scene) <= MAX_UNIFIED else "closest"}
-    found |= {"yaxis": _y_axis(scene, style, second=False)}
+    found |= {"yaxis": titled(_y_axis(scene, style, second=False), scene.side(second=False))}
     if any(series.second for series in scene.series):
-        found["yaxis"] = titled(found["yaxis"], _labels(scene, second=False))
         right = {"overlaying": "y", "side": "right", "showgrid": False, "tickmode": "auto"}
-        found["yaxis2"] = titled({**_y_axis(scene, style, second=True), **right}, _labels(scene, second=True))
+        found["yaxis2"] = titled({**_y_axis(scene, style, second=True), **right}, scene.side(second=True))
     if scene.view == "line":
         found["yaxis9"] = bare(overlaying="y", range=[0, 1], fixedrange=True)
     return found
@@ -198,7 +197,7 @@ def _marks(scene: Scene) -> list[Json]:
     if not found:
         return []
     ats, heights, symbols, colors, one_line = zip(*found[-MAX_MARKS:], strict=True)
-    marker = {"symbol": list(symbols), "color": list(colors), "size": 8, "line": {"width": 1.5}}
+    marker = {"symbol": list(symbols), "color": list(colors), "size": 8, "line": {"width": 1.5, "color": list(colors)}}
     return [{
         "type": "scatter", "mode": "markers", "yaxis": MARKS, "x": _x(scene, np.array(ats, np.float64)),
         "y": np.array(heights), "marker": marker, "text": list(one_line), "hovertemplate": "%{text}<extra></extra>",
@@ -222,8 +221,9 @@ def _axis_3d(scene: Scene, style: PlotlyStyle, name: str) -> Json:
     options, font = scene.options, {"color": style.muted, "size": 11}
     log = {"x": options.log_x, "y": options.log_y, "z": False}[name]
     limits = {"x": options.x_limits, "y": options.y_limits, "z": None}[name]
+    title = {"text": plain(scene.axes["xyz".index(name)], n_max=60), "font": font}
     found = {
-        "title": {"text": name, "font": font}, "tickfont": font, "gridcolor": style.grid, "zeroline": False,
+        "title": title, "tickfont": font, "gridcolor": style.grid, "zeroline": False,
         "backgroundcolor": style.background, "showbackground": False, "type": "log" if log else "linear",
     }  # fmt: skip
     return found | ({"range": shown_limits(limits, log=log)} if limits else {})
@@ -262,7 +262,3 @@ def _x_limits(scene: Scene) -> list[float]:
 
 def _n_named(scene: Scene) -> int:
     return sum(bool(series.label) for series in scene.series)
-
-
-def _labels(scene: Scene, *, second: bool) -> str:
-    return ", ".join(series.label for series in scene.series if series.label and series.second == second)

@@ -6,40 +6,55 @@ from typing import Final
 
 from sightglass.views.scales import number
 from sightglass.views.scene import Scene
+from sightglass.views.tables import Table, rows_of, table_of
 
 from .figure_data import FigureData
 from .style import MONO, PlotlyStyle, mixed, plain
 
 ROW: Final = 24
 MAX_TEXT: Final = 400
+MAX_ROWS: Final = 200
+MAX_WIDTH: Final = 60  # characters of a column; longer texts wrap
 
 
 def draw_records(scene: Scene, style: PlotlyStyle) -> FigureData:
     """Draw the last records of all streams as text, the newest at the top."""
-    found = [(step, item, text) for item in scene.items for step, text in item.rows]
-    if not found:
+    if not any(item.rows for item in scene.items):
         return FigureData()
-    rows = sorted(found, key=lambda row: row[0])[::-1]
-    several = len(scene.items) > 1
-    columns: list[list[str]] = [
-        [number(step) for step, _, _ in rows],
-        [plain(text, n_max=MAX_TEXT) for _, _, text in rows],
+    table = table_of(scene, MAX_ROWS) if scene.view == "table" else _log_of(scene)
+    rows = table.rows[::-1]
+    columns = [[plain(row[k], n_max=MAX_TEXT) for row in rows] for k in range(len(table.names))]
+    inks: list[str | list[str]] = [
+        style.muted if name in ("step", "time") else style.text_color for name in table.names
     ]
-    names, widths = ["step", "text" if scene.view == "log" else "value"], [1, 8]
-    inks: list[str | list[str]] = [style.muted, style.text_color]
-    if several:
-        columns.insert(1, [plain(item.label) for _, item, _ in rows])
-        names.insert(1, "stream")
-        widths, inks = [1, 2, 6], [style.muted, [item.color for _, item, _ in rows], style.text_color]
+    if len(scene.items) > 1:
+        inks[table.names.index("stream")] = list(table.colors[::-1])
     quiet = {"fill": {"color": style.background}, "line": {"color": style.grid, "width": 1}, "height": ROW}
-    align = ["right", *["left"] * (len(columns) - 1)]
+    align = ["right" if numeric else "left" for numeric in table.numeric]
     trace = {
         "type": "table",
-        "columnwidth": widths,
+        "columnwidth": [_width(name, column) for name, column in zip(table.names, columns, strict=True)],
         "header": {
-            **quiet, "values": names, "align": align, "font": {"color": style.muted, "size": 11},
+            **quiet, "values": [plain(name) for name in table.names], "align": align,
+            "font": {"color": style.muted, "size": 11},
             "fill": {"color": mixed(style.grid, style.background, 0.5)},
         },
         "cells": {**quiet, "values": columns, "align": align, "font": {"family": MONO, "color": inks, "size": 12}},
     }  # fmt: skip
-    return FigureData(traces=[trace], layout={"margin": {"b": -28}})
+    more = (f"{table.n_more:,} more names have no column",) if table.n_more else ()
+    return FigureData(traces=[trace], layout={"margin": {"b": -28}}, notices=more)
+
+
+def _log_of(scene: Scene) -> Table:
+    found = rows_of(scene, MAX_ROWS)
+    several = ["stream"] if len(scene.items) > 1 else []
+    return Table(
+        names=("step", *several, "text"),
+        numeric=(True, *(False for _ in several), False),
+        rows=tuple((number(row.step), *(item.label for _ in several), row.value.text) for item, row in found),
+        colors=tuple(item.color for item, _ in found),
+    )
+
+
+def _width(name: str, column: list[str]) -> int:
+    return min(max(map(len, (name, *column))), MAX_WIDTH) + 2

@@ -20,7 +20,7 @@ from typing import Any, Final
 from sightglass.core.errors import MissingExtraError, ViewError
 from sightglass.core.source import Source
 from sightglass.core.threads import UNTIL_WOKEN, Worker
-from sightglass.views.live_view import LiveView
+from sightglass.views.live_view import View
 from sightglass.views.options import Span, options_of
 from sightglass.views.scene import Scene
 from sightglass.views.stream_set import StreamSet
@@ -35,7 +35,7 @@ PICTURES: Final = (".png", ".jpg", ".jpeg", ".webp", ".svg", ".pdf")
 CONFIG: Final = {"displaylogo": False, "responsive": True}
 
 
-class PlotlyView(LiveView):
+class PlotlyView(View):
     """One figure of one or more streams.
 
     Args:

@@ -12,10 +12,10 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from sightglass.core.values import Histogram
-from sightglass.views.distributions import over_steps
+from sightglass.views.distributions import MAX_COLUMNS, MAX_RIDGES, over_steps
 from sightglass.views.latest_values import bars_of, bounds_of, images_of, latest_histogram, resample
 from sightglass.views.palette import ALARM, AXIS, NEGATIVE, color_map, hex_of
-from sightglass.views.scales import Axis, axis_of, number
+from sightglass.views.scales import Axis, axis_of, nice_step, number
 from sightglass.views.scene import Floats, LatestRecord, Scene
 from sightglass.views.series_buffer import as_floats
 
@@ -87,14 +87,15 @@ def paint_histogram(scene: Scene, width: int, height: int, caps: Capabilities) -
 
 def _over_steps(scene: Scene, width: int, height: int, caps: Capabilities) -> list[Text]:
     """Paint the distributions of each stream over steps: steps from left to right, values upwards."""
-    found = [(item, over) for item in scene.items if (over := over_steps(item.values)) is not None]
+    n_max = MAX_RIDGES if scene.options.over == "ridge" else MAX_COLUMNS
+    found = [(item, over) for item in scene.items if (over := over_steps(item.values, n_max=n_max)) is not None]
     rows: list[Text] = []
     for item, over in found:
         room = max(height // len(found) - 2, 2)
         first, last = number(over.steps[0]), number(over.steps[-1])
         span = f"{number(over.edges[0])} to {number(over.edges[-1])}, upwards; steps {first} to {last}"
         rows.append(Text(f"{item.label}: {span}" if len(found) > 1 else span, AXIS, no_wrap=True, end=""))
-        rows += _heatmap(over.counts.T[::-1], width, room, caps)
+        rows += _heatmap(over.counts.T[::-1], width, room, caps, stretched=True)
     return rows
 
 
@@ -106,7 +107,8 @@ def paint_heatmap(scene: Scene, width: int, height: int, caps: Capabilities) -> 
         room = max(height // len(shown) - (2 if len(shown) > 1 else 1), 2)
         if len(shown) > 1:
             rows.append(Text(item.label, "bold", no_wrap=True, end=""))
-        rows += _heatmap(matrix, width, room, caps)
+        gutter = len(str(matrix.shape[0] - 1)) + 1
+        rows += _heatmap(matrix, width - gutter, room - 1, caps, gutter=gutter)
     return rows or nothing_finite(scene, height)
 
 
@@ -196,7 +198,10 @@ def _counted(found: list[tuple[Histogram, str]]) -> Text:
     return text
 
 
-def _heatmap(matrix: Floats, width: int, room: int, caps: Capabilities) -> list[Text]:
+def _heatmap(
+    matrix: Floats, width: int, room: int, caps: Capabilities, *, gutter: int = 0, stretched: bool = False
+) -> list[Text]:
+    """Paint a matrix with square cells, or stretched to all the room; with a gutter, numbered by row and column."""
     bounds = bounds_of(matrix)
     low, high = bounds.low, bounds.high
     tall, wide = matrix.shape
@@ -204,17 +209,34 @@ def _heatmap(matrix: Floats, width: int, room: int, caps: Capabilities) -> list[
     per_cell = 2 if caps.color and caps.unicode else 1
     scale = max(1, min(width // wide, room * per_cell // tall, 8)) if tall <= room * per_cell and wide <= width else 0
     h, w = (tall * scale, wide * scale) if scale else _shrunk(tall, wide, room * per_cell, width)
-    if per_cell == 1:
+    if stretched:
+        h, w = room * per_cell, width
+    elif per_cell == 1:
         w = min(2 * w, width)
     data = resample(matrix, h, w, mean=False)
     span = high / 2 - low / 2 or 1.0
     with np.errstate(invalid="ignore"):
         shares = (data / 2 - low / 2) / span
+    rows = _shaded(shares, caps) if per_cell == 1 else half_blocks(color_map(shares, diverging=bounds.diverging))
+    if gutter:
+        rows = _numbered(rows, tall, wide, w, gutter)
     note = f"{tall} x {wide}" + (f" · {bounds.n_bad} not finite" if bounds.n_bad else "")
-    key = _key(low, high, bounds.diverging, caps, note)
-    if per_cell == 1:
-        return [*_shaded(shares, caps), key]
-    return [*half_blocks(color_map(shares, diverging=bounds.diverging)), key]
+    return [*rows, _key(low, high, bounds.diverging, caps, note)]
+
+
+def _numbered(rows: list[Text], tall: int, wide: int, width: int, gutter: int) -> list[Text]:
+    """Put the number of a row before some of the rows of a matrix, and those of some columns below."""
+    at_row = {i * len(rows) // tall: i for i in range(0, tall, max(1, round(nice_step(tall, len(rows) / 2))))}
+    found = [
+        Text(f"{at_row.get(r, ''):>{gutter - 1}} ", AXIS, no_wrap=True, end="").append_text(row)
+        for r, row in enumerate(rows)
+    ]
+    below = [" "] * (gutter + width)
+    for i in range(0, wide, max(1, round(nice_step(wide, width / (len(str(wide)) + 3))))):
+        at = gutter + i * width // wide
+        if at + len(str(i)) <= len(below):
+            below[at : at + len(str(i))] = str(i)
+    return [*found, Text("".join(below).rstrip(), AXIS, no_wrap=True, end="")]
 
 
 def half_blocks(colors: npt.NDArray[np.uint8]) -> list[Text]:

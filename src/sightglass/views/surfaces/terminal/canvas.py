@@ -35,6 +35,10 @@ class Capabilities:
         """Return the text that the terminal's encoding can represent."""
         return unicode if self.unicode else ascii
 
+    def plain(self, text: str) -> str:
+        """Return a text with question marks for characters that the terminal's encoding cannot represent."""
+        return text if self.unicode else text.encode("ascii", "replace").decode()
+
 
 def styled(cells: Iterable[tuple[str, str]]) -> Text:
     """Join styled characters; equal neighbours share an escape sequence, which saves most of the output."""

@@ -51,7 +51,7 @@ def paint_lines(scene: Scene, width: int, height: int, caps: Capabilities) -> li
         faint = replace(series, color=f"dim {series.color}") if series.alpha < 1 else series
         marks += _draw(canvas, faint, x_axis, y_axis, caps)
     return frame(
-        canvas, x_axis, y_axis, gutter=gutter, caps=caps, x_name=scene.x_name, marks=marks, categories=scene.categories
+        canvas, x_axis, y_axis, gutter=gutter, caps=caps, x_name=scene.axes[0], marks=marks, categories=scene.categories
     )
 
 
@@ -60,7 +60,7 @@ def paint_path(scene: Scene, width: int, height: int, caps: Capabilities) -> lis
     x_axis, y_axis = _axes(scene)
     if y_axis is None or x_axis is None:
         return [*nothing_finite(scene, height)]
-    gutter, canvas = _canvas(y_axis, width, height)
+    gutter, canvas = _canvas(y_axis, width, height - 1)
     _grid(canvas, y_axis, caps)
     for series in scene.series:
         px, py = x_axis.to_pixels(series.x, canvas.n_x), y_axis.to_pixels(series.y, canvas.n_y)
@@ -75,7 +75,8 @@ def paint_path(scene: Scene, width: int, height: int, caps: Capabilities) -> lis
         px, py = x_axis.to_pixels(x, canvas.n_x), y_axis.to_pixels(y, canvas.n_y)
         if np.isfinite(px) and np.isfinite(py):
             _annotate(canvas, _cell(canvas, float(px), float(py)), text, color=color, caps=caps)
-    return frame(canvas, x_axis, y_axis, gutter=gutter, caps=caps, x_name="x")
+    rows = frame(canvas, x_axis, y_axis, gutter=gutter, caps=caps, x_name=scene.axes[0])
+    return [Text(f"{scene.axes[1]:>{gutter + 1}}", AXIS, no_wrap=True, end=""), *rows]
 
 
 def paint_outlines(
@@ -216,7 +217,8 @@ def _annotate(canvas: Canvas, cell: tuple[int, int], text: str, *, color: str, c
     column, row = cell
     short = text if len(text) <= 24 else f"{text[:23]}{caps.pick('…', '.')}"
     right, left = column + 2, column - len(short) - 1
-    for c, r in ((right, row), (right, row - 1), (right, row + 1), (left, row), (left, row - 1), (left, row + 1)):
+    places = [(c, row + away) for away in (0, -1, 1, -2, 2) for c in (right, left, right + 2)]
+    for c, r in places:
         if canvas.is_free(c, r, len(short)):
             canvas.put(c, r, short, "italic")
             break
@@ -244,6 +246,7 @@ def _x_axis(
     if ends:
         ticks = [(axis.low, number(axis.low, digits=3)), (axis.high, number(axis.high, digits=3)), *ticks]
     labels = [" "] * canvas.width
+    name = name if len(name) <= canvas.width // 2 else f"{name[: canvas.width // 2 - 1]}…"
     room = canvas.width - len(name) - bool(name)
     if not ends:
         labels[room + 1 :] = name

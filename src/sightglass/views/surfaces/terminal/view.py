@@ -20,7 +20,7 @@ from rich.text import Text
 
 from sightglass.core.source import Source
 from sightglass.views.latest_values import log_axis_notices
-from sightglass.views.live_view import LiveView
+from sightglass.views.live_view import View
 from sightglass.views.options import options_of
 from sightglass.views.palette import ALARM, AXIS
 from sightglass.views.scene import Scene
@@ -91,7 +91,7 @@ class TerminalDrawing:
         return rows if caps.unicode else [_ascii(row) for row in rows]
 
 
-class TerminalView(LiveView):
+class TerminalView(View):
     """One drawing of one or more streams in the terminal.
 
     Args:

@@ -1,0 +1,71 @@
+"""The table of a scene, the same on every surface.
+
+It has the step, the time, the stream if there are several, a column for each name of mappings, and one for other
+values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from .scales import number
+from .scene import LatestRecord, Scene
+from .summaries import MAX_COLUMNS, Row, TableCell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows of texts.
+
+    Attributes:
+        names: The names of the columns.
+        numeric: Which of them hold numbers, and are aligned at the right.
+        rows: The texts of each row, in the order of the columns; the newest last.
+        colors: The colour of each row's stream.
+        n_more: How many names have no column.
+    """
+
+    names: tuple[str, ...]
+    numeric: tuple[bool, ...]
+    rows: tuple[tuple[str, ...], ...]
+    colors: tuple[str, ...]
+    n_more: int = 0
+
+
+def rows_of(scene: Scene, n_max: int) -> list[tuple[LatestRecord, Row]]:
+    """Return the last records of all streams in the order of their steps."""
+    found = [(item, row) for item in scene.items for row in item.rows]
+    return sorted(found, key=lambda pair: pair[1].step)[-max(n_max, 1) :]
+
+
+def table_of(scene: Scene, n_max: int) -> Table:
+    """Return the table of the last `n_max` records."""
+    found = rows_of(scene, n_max)
+    # A value that is no mapping is in a column without a name, the last one.
+    cells: list[dict[str | None, TableCell]] = [
+        {**dict(row.cells)} if row.cells else {None: row.value} for _, row in found
+    ]
+    named = list(dict.fromkeys(name for row in cells for name in row if name is not None))[:MAX_COLUMNS]
+    columns = [*named, *([None] if any(None in row for row in cells) else [])]
+    numeric = [all(row[name].numeric for row in cells if name in row) for name in columns]
+    n_more = max((len(row.cells) + row.n_more for _, row in found), default=0) - len(named)
+    several = len(scene.items) > 1
+    return Table(
+        names=("step", "time", *(["stream"] if several else []), *(name or "value" for name in columns)),
+        numeric=(True, False, *([False] if several else []), *numeric),
+        rows=tuple(
+            (number(row.step), _clock(row.wall_time), *([item.label] if several else []),
+             *(one[name].text if name in one else "" for name in columns))
+            for (item, row), one in zip(found, cells, strict=True)
+        ),
+        colors=tuple(item.color for item, _ in found),
+        n_more=max(n_more, 0),
+    )  # fmt: skip
+
+
+def _clock(seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(seconds).astimezone().strftime("%H:%M:%S")
+    except (ValueError, OverflowError, OSError):  # outside the range of `datetime`
+        return number(seconds)
