@@ -18,6 +18,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 from tests.profiles import examples
 
+from sightglass.core.columns import of_records
 from sightglass.core.errors import MissingExtraError, ViewError
 from sightglass.core.values import Figure, Histogram, Images
 from sightglass.views.choose import VIEWS
@@ -488,7 +489,7 @@ def test_memory_is_flat_over_many_updates(stub):
             source.put(float(i % 7))
             view.update()
 
-    source.since = lambda cursor: (cursor + 1, source.records[-1:])
+    source.since = lambda cursor: (cursor + 1, of_records(source.records[-1:], tag="loss", run="mnist"))
     tracemalloc.start()
     run(1200)  # what is measured is kept for the last thousand texts
     n_artists, grown = len(view.figure.findobj()), []
