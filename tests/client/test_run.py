@@ -134,14 +134,20 @@ def test_two_streams_of_one_query_both_get_every_record(begin, ask):
     assert [record.value for record in first.wait(3, timeout_s=1)] == [0.0, 1.0, 2.0]
 
 
-def test_a_late_client_gets_the_latest_records(begin, ask):
-    run = begin()
+def test_a_late_client_gets_the_newest_records_and_some_of_all_before(begin, ask):
+    run = begin(limits=sg.Limits(max_backlog_records=1_000))
     early = ask(run).stream("batch.loss")
     for i in range(1_500):
         run.observe("batch", loss=float(i))
     early.wait(1_500, timeout_s=PATIENCE_S)
+    run.flush()
     late = ask(run).stream("batch.loss")
-    assert values(late, 1_000) == [float(i) for i in range(500, 1_500)]
+    run.observe("batch", loss=1_500.0)
+    run.close()
+    indexes = [record.index for record in late]
+    assert (indexes[0], indexes[-251:], len(indexes) <= 1_001) == (0, list(range(1_250, 1_501)), True)
+    statistics = late.statistics()
+    assert (statistics.n_lost, statistics.n_thinned + len(indexes)) == (0, 1_501)
 
 
 def test_end_group_by_the_client(begin, ask):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sightglass.core.clock import SystemClock
+from sightglass.core.columns import of_rows
 from sightglass.core.errors import QueryError, UnsendableError
 from sightglass.core.values import Histogram
 from sightglass.protocol import messages
@@ -67,7 +68,7 @@ def evaluate(asked: Query) -> None:
     rows = subscription.take_rows()
     if rows:
         with contextlib.suppress(UnsendableError):
-            for frames in messages.encode_blocks(1, rows):
+            for frames in messages.encode_blocks(1, of_rows(rows)):
                 block, buffers = messages.decode_from_agent(frames)
                 assert isinstance(block, messages.Block)
                 messages.decode_block(block, buffers)

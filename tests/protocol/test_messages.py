@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sightglass.core.columns import of_rows
 from sightglass.core.errors import UnsendableError, WireError
 from sightglass.core.values import Histogram, Tensor, Text
 from sightglass.protocol import messages
@@ -58,9 +59,9 @@ def test_every_type_of_message_is_tried():
 
 
 def test_each_side_speaks_its_own_types():
-    with pytest.raises(WireError, match=r"^Expected a message of version 1, got other bytes: "):
+    with pytest.raises(WireError, match=r"^Expected a message of version 2, got other bytes: "):
         messages.decode_from_client(messages.encode(FROM_AGENT[0]))
-    with pytest.raises(WireError, match=r"^Expected a message of version 1, got other bytes: "):
+    with pytest.raises(WireError, match=r"^Expected a message of version 2, got other bytes: "):
         messages.decode_from_agent(messages.encode(FROM_CLIENT[0]))
 
 
@@ -115,7 +116,7 @@ def test_a_block_is_its_rows(values, index, data):
     rows = [
         (index + i, data.draw(column), data.draw(floats), value, data.draw(extras), i) for i, value in enumerate(values)
     ]
-    block, buffers = messages.decode_from_agent(messages.encode_block(7, rows))
+    block, buffers = messages.decode_from_agent(messages.encode_block(7, of_rows(rows)))
     assert (block.stream, block.index, block.n) == (7, index, len(rows))
     got = messages.decode_block(block, buffers)
     at, wall_times, out = got.steps, got.wall_times, got.values
@@ -140,7 +141,7 @@ def test_a_block_is_its_rows(values, index, data):
 def test_numpy_numbers_keep_their_type(dtype):
     values = np.array(["abc", "de", ""]) if dtype == "<U3" else np.zeros(3, dtype)
     rows = [(i, i, 0.0, value, None, i) for i, value in enumerate(values)]
-    block, buffers = messages.decode_from_agent(messages.encode_block(7, rows))
+    block, buffers = messages.decode_from_agent(messages.encode_block(7, of_rows(rows)))
     out = messages.decode_block(block, buffers).values
     assert out.dtype == values.dtype
     assert np.array_equal(out, values)
@@ -150,7 +151,7 @@ def test_arrays_and_kinds_come_back():
     big = np.arange(10_000.0).reshape(100, 100)
     values = [big, Histogram([1.0, 2.0]), Tensor(big), Text("hello"), (1, [2], {"a": None})]
     block, buffers = messages.decode_from_agent(
-        messages.encode_block(1, [(i, 0, 0.0, v, None, i) for i, v in enumerate(values)])
+        messages.encode_block(1, of_rows([(i, 0, 0.0, v, None, i) for i, v in enumerate(values)]))
     )
     assert len(buffers) == 2
     out = messages.decode_block(block, buffers).values
@@ -162,7 +163,7 @@ def test_arrays_and_kinds_come_back():
 def test_integers_of_any_length_come_back():
     values = [2**70, -1, 5]
     block, buffers = messages.decode_from_agent(
-        messages.encode_block(1, [(i, 0, 0.0, v, None, i) for i, v in enumerate(values)])
+        messages.encode_block(1, of_rows([(i, 0, 0.0, v, None, i) for i, v in enumerate(values)]))
     )
     assert messages.decode_block(block, buffers).values == values
     assert {type(value) for value in messages.decode_block(block, buffers).values} == {int}
@@ -173,7 +174,7 @@ def test_odd_numbers_come_back():
         (i, step, 0.0, value, None, i)
         for i, (step, value) in enumerate([(0, math.nan), (0.5, math.inf), (np.int32(3), -math.inf)])
     ]
-    block, buffers = messages.decode_from_agent(messages.encode_block(1, rows))
+    block, buffers = messages.decode_from_agent(messages.encode_block(1, of_rows(rows)))
     got = messages.decode_block(block, buffers)
     at, values = got.steps, got.values
     assert at.tolist() == [0, 0.5, 3]
@@ -195,7 +196,7 @@ def test_limits(limit, frames):
 @pytest.mark.parametrize("n", [1, 40, 41, 60])
 def test_blocks_are_split_at_the_limits(n):
     rows = [(i, i, 0.0, {str(j): np.zeros(600) for j in range(100)}, None, i) for i in range(n)]
-    parts = [messages.decode_from_agent(frames) for frames in messages.encode_blocks(7, rows)]
+    parts = [messages.decode_from_agent(frames) for frames in messages.encode_blocks(7, of_rows(rows))]
     assert [block.index + i for block, _ in parts for i in range(block.n)] == list(range(n))
     assert len(parts) == 1 if n <= 40 else len(parts) == 2
 
@@ -204,4 +205,4 @@ def test_what_cannot_travel_is_refused():
     with pytest.raises(
         UnsendableError, match=r"^Expected a number, string, array or a container of these, got set at \$\[0\]\.a$"
     ):
-        messages.encode_block(1, [(0, 0, 0.0, {"a": set()}, None, 0)])
+        messages.encode_block(1, of_rows([(0, 0, 0.0, {"a": set()}, None, 0)]))

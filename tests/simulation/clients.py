@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from sightglass.client.connection import Connection, PendingReply
 from sightglass.client.record_buffer import RecordBuffer
 from sightglass.core import codec
+from sightglass.core.columns import of_rows
 from sightglass.core.errors import SightglassError
 from sightglass.core.record import Record
 from sightglass.protocol import messages
@@ -211,7 +212,7 @@ class Client:
             seed, first = self._network.world.seed, self._n_published
             self._n_published += self._network.world.random.randint(1, 5)
             rows = [(i, i, 0.0, loss(seed, i), None, i) for i in range(first, self._n_published)]
-            session.connection.send(messages.encode_block(number, rows))
+            session.connection.send(messages.encode_block(number, of_rows(rows)))
 
     def _freeze(self, session: Session) -> None:
         session.frozen = True

@@ -64,11 +64,14 @@ class Desk:
         """Return what the rows of an answer hold; the `io` thread moves them while it is looked."""
         self.telemetry.flush(10.0)
         deadline_s = time.monotonic() + 10.0
-        while len(rows := sorted({row[0]: row for row in (*answer.backlog.copy(), *answer.rows.copy())}.items())) < (
-            answer.n_rows
-        ):
-            assert time.monotonic() < deadline_s, f"{len(rows)} of {answer.n_rows} rows"
-        return [row[3] for _, row in rows]
+        while len(values := self._values(answer)) < answer.n_rows:
+            assert time.monotonic() < deadline_s, f"{len(values)} of {answer.n_rows} rows"
+        return list(values.values())
+
+    def _values(self, answer: Subscription) -> dict[int, Any]:
+        waiting = {row[0]: row[3] for row in answer.rows.copy()}
+        taken = answer.backlog.since(0)[1]
+        return dict(zip(taken.numbers.tolist(), taken.values, strict=True)) | waiting
 
     def one(self, answer: Subscription) -> Any:
         """Return the only row's value."""

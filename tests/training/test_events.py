@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import sightglass as sg
+from sightglass.core.columns import Columns, of_rows
 from sightglass.core.values import Histogram, Tensor, Text
 
 pytestmark = pytest.mark.smoke
@@ -316,12 +317,15 @@ def test_the_backlog_is_bounded_in_rows_and_bytes(bench):
     x = np.zeros(2**17)
     for i in range(1_100):
         b.observe("batch", loss=float(i), x=x if i < 40 else 0.0)
-        arrays.take_rows()
-    numbers.take_rows()
-    assert [row[0] for row in numbers.backlog] == list(range(100, 1_100))
-    assert sum(row[3].nbytes for row in arrays.backlog if row[0] < 40) <= 16 * 2**20
+        arrays.remember(of_rows(arrays.take_rows()))
+        numbers.remember(of_rows(numbers.take_rows()))
+    numbers.remember(Columns(index=1_100, steps=np.arange(20_000), wall_times=np.arange(2e4), values=np.arange(2e4)))
+    held = numbers.backlog.since(0)[1].numbers.tolist()
+    assert len(held) <= 8_192
+    assert (held[0], held[-2_048:]) == (0, list(range(21_100 - 2_048, 21_100)))
+    assert sum(value.nbytes for value in arrays.backlog.since(0)[1].values if np.ndim(value)) <= 16 * 2**20
     few = b.ask("on('batch').map(lambda e: e.x)")
     for _ in range(40):
         b.observe("batch", x=x)
-        few.take_rows()
-    assert len(few.backlog) == 16
+        few.remember(of_rows(few.take_rows()))
+    assert 8 <= len(few.backlog) <= 16

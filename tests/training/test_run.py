@@ -235,7 +235,7 @@ def late_values(run, values):
         return [int(np.max(record.value)) for record in copy]
 
 
-@pytest.mark.parametrize(("limit", "expected"), [(20, [*range(10), -1]), (3, [7, 8, 9, -1]), (0, [-1])])
+@pytest.mark.parametrize(("limit", "expected"), [(20, [*range(10), -1]), (8, [0, *range(5, 10), -1]), (0, [-1])])
 def test_a_limit_on_the_records_that_a_late_client_gets(begin, limit, expected):
     assert late_values(begin(budget=None, limits=sg.Limits(max_backlog_records=limit)), range(10)) == expected
 

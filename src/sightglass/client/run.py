@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sightglass.core import codec
+from sightglass.core.columns import of_records
 from sightglass.core.errors import QueryError
 from sightglass.core.record import Record
 from sightglass.protocol import messages
@@ -225,9 +226,7 @@ class RemoteRun(EventAttributes):
         number = self._connection.request(lambda number: messages.Publish(request=number, event=event))
 
         def send(record: Record) -> None:
-            extra = (record.n_events, record.complete, record.closed, dict(record.steps))
-            row = (record.index, record.step, record.wall_time, record.value, extra, record.index)
-            self._connection.send(messages.encode_block(number, [row]))
+            self._connection.send(messages.encode_block(number, of_records([record], tag=record.tag, run=record.run)))
 
         callback = stream.subscribe(send)
         self._publications.append(callback)

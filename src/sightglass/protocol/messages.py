@@ -20,15 +20,16 @@ import msgspec
 import numpy as np
 
 from sightglass.core import codec
-from sightglass.core.columns import FLOAT64, INT64, Columns, Row, of_rows
+from sightglass.core.columns import FLOAT64, INT64, Columns
 from sightglass.core.errors import UnsendableError, WireError
 
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_FRAMES: Final = 4_096  # more than `MAX_BLOCK_ROWS`: each record of a block may have a buffer
 MAX_BLOCK_ROWS: Final = 4_000  # large enough that numbers cost nothing, small enough to be decoded in a few ms
 MAX_HEADER_BYTES: Final = 16 * 2**20  # msgpack decodes a header in one go, into memory
 MAX_MESSAGE_BYTES: Final = 256 * 2**20  # a large tensor; clients may be notebooks with little memory
 MAX_CLIENT_MESSAGE_BYTES: Final = 64 * 2**20  # a training process must not be filled up by a client
+MAX_INDEX: Final = 2**62  # beyond, arithmetic on columns of int64 would overflow
 UNREAD: Final = "it did not read its messages"  # the reason of a `Bye` to a client that was disconnected
 RESTARTED: Final = "an internal error made the run drop its clients"  # the same, for all clients
 
@@ -200,6 +201,8 @@ class Block(Message, frozen=True, kw_only=True, array_like=True, tag="block"):
         n_events: Column of int64, or empty if all are 1.
         flags: One byte a record, bit 0 `complete`, bit 1 `closed`; empty if all are both.
         tracks: Encoded list of further step tracks, or empty.
+        indexes: Column of int64: the number of each record, or empty if they are consecutive. What is missing was
+            thinned by the run, which holds older records at a lower resolution.
     """
 
     stream: int
@@ -211,6 +214,7 @@ class Block(Message, frozen=True, kw_only=True, array_like=True, tag="block"):
     n_events: bytes = b""
     flags: bytes = b""
     tracks: bytes = b""
+    indexes: bytes = b""
 
 
 FromClient = Hello | Ping | Bye | Ask | Open | Close | EndGroup | RunCommand | Publish | RecordQuery | Block
@@ -263,44 +267,50 @@ def _decode(decoder: Any, frames: Frames) -> Any:
         raise WireError(f"Expected a message of version {VERSION}, got other bytes: {error}") from error
 
 
-def encode_block(stream: int, rows: Sequence[Row]) -> list[Buffer]:
-    """Encode consecutive rows of a stream, at least one.
+def encode_block(stream: int, columns: Columns) -> list[Buffer]:
+    """Encode records of a stream, at least one.
 
     Raises:
         UnsendableError: A value cannot be serialised.
     """
-    columns = of_rows(rows)
     blob, buffers = codec.encode(columns.values)
+    steps = np.asarray(columns.steps)
     message = Block(
         stream=stream,
         index=columns.index,
-        n=len(rows),
-        steps=(b"d" if columns.steps.dtype == FLOAT64 else b"q") + columns.steps.tobytes(),
+        n=len(columns),
+        steps=(b"d" if steps.dtype == FLOAT64 else b"q") + steps.tobytes(),
         wall_times=columns.wall_times.tobytes(),
         values=blob,
         n_events=b"" if columns.n_events is None else columns.n_events.tobytes(),
         flags=b"" if columns.flags is None else columns.flags.tobytes(),
         tracks=b"" if columns.tracks is None else codec.encode(columns.tracks)[0],
+        indexes=b"" if columns.indexes is None else columns.indexes.tobytes(),
     )
     return encode(message, buffers)
 
 
-def encode_blocks(stream: int, rows: Sequence[Row]) -> Iterator[list[Buffer]]:
-    """Encode consecutive rows of a stream in as few blocks as the limits of a message allow.
+def encode_blocks(stream: int, columns: Columns) -> Iterator[list[Buffer]]:
+    """Encode records of a stream in as few blocks as the limits of a message allow.
 
     Raises:
         UnsendableError: A value cannot be serialised, or is too large for a message.
     """
-    frames = encode_block(stream, rows)
+    for start in range(0, len(columns), MAX_BLOCK_ROWS):
+        yield from _halves(stream, columns.slice(start, start + MAX_BLOCK_ROWS))
+
+
+def _halves(stream: int, columns: Columns) -> Iterator[list[Buffer]]:
+    frames = encode_block(stream, columns)
     try:
         _check(frames, MAX_MESSAGE_BYTES)
         yield frames
     except WireError as error:
-        if len(rows) == 1:
+        if len(columns) == 1:
             raise UnsendableError(f"Expected a value that fits into a message: {error}") from None
-        half = len(rows) // 2
-        yield from encode_blocks(stream, rows[:half])
-        yield from encode_blocks(stream, rows[half:])
+        half = len(columns) // 2
+        yield from _halves(stream, columns.slice(0, half))
+        yield from _halves(stream, columns.slice(half))
 
 
 def decode_block(block: Block, buffers: Frames) -> Columns:
@@ -316,16 +326,21 @@ def decode_block(block: Block, buffers: Frames) -> Columns:
         n_events = np.frombuffer(block.n_events, INT64) if block.n_events else None
         flags = np.frombuffer(block.flags, np.uint8) if block.flags else None
         tracks = codec.decode(block.tracks) if block.tracks else None
+        indexes = np.frombuffer(block.indexes, INT64) if block.indexes else None
     except (ValueError, TypeError) as error:
         raise WireError(f"Expected the columns of a block: {error}") from error
+    if not 0 <= block.index <= MAX_INDEX:
+        raise WireError(f"Expected an index number from 0 to {MAX_INDEX}, got {block.index}")
     for name, column in (("steps", steps), ("wall_times", wall_times), ("values", values), ("n_events", n_events),
-                         ("flags", flags), ("tracks", tracks)):  # fmt: skip
+                         ("flags", flags), ("tracks", tracks), ("indexes", indexes)):  # fmt: skip
         if column is not None and _length(column) != block.n:
             raise WireError(f"Expected {block.n} {name} in a block, got another length")
     if tracks is not None and not all(isinstance(track, dict) for track in tracks):
         raise WireError("Expected a mapping of step tracks for each record")
+    if indexes is not None and (indexes[0] != block.index or (np.diff(indexes) <= 0).any()):
+        raise WireError("Expected increasing index numbers in a block, from its first on")
     return Columns(index=block.index, steps=steps, wall_times=wall_times, values=values, n_events=n_events,
-                   flags=flags, tracks=tracks)  # fmt: skip
+                   flags=flags, tracks=tracks, indexes=indexes)  # fmt: skip
 
 
 def _length(column: Any) -> int | None:

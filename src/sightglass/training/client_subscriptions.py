@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sightglass.core import codec
 from sightglass.core.clock import WorkClock
-from sightglass.core.columns import Row
+from sightglass.core.columns import Columns, Row, of_rows
 from sightglass.core.errors import QueryError, RefusedError, UnconfirmedError, UnsendableError, unknown
 from sightglass.protocol import messages
 from sightglass.query.meter import MAX_BYTES, Meter
@@ -84,14 +84,14 @@ class ClientSubscriptions:
             return
         client.streams.add(subscription.id)
         self._peers[subscription.id][peer] = None
-        backlog = list(subscription.backlog)
+        _, backlog = subscription.backlog.since(0)
         with self._telemetry.lock.turn():
-            index = backlog[0][0] if backlog else subscription.next_index
+            index = backlog.index if len(backlog) else subscription.next_index
         opened = messages.Opened(
             request=request, stream=subscription.id, tag=query.tag, note=self.note(query), index=index
         )
         self._outbox.send(peer, opened)
-        self._send_rows(subscription, backlog, [peer])
+        self._send(subscription, [backlog], [peer])
 
     def close(self, peer: bytes, stream: int) -> None:
         """Close a stream of a client; the subscription ends when nobody else needs it."""
@@ -174,7 +174,10 @@ class ClientSubscriptions:
         """Record the rows since the last call, and send them to the clients."""
         rows = subscription.take_rows()
         self._recorded.store(subscription, rows)
-        self._send_rows(subscription, rows, self._peers.get(subscription.id, {}))
+        blocks = [of_rows(part) for part in consecutive(rows)]
+        for block in blocks:
+            subscription.remember(block)
+        self._send(subscription, blocks, self._peers.get(subscription.id, {}))
 
     def release(self, subscription: Subscription) -> None:
         """End a subscription that no client has open, and that is not recorded."""
@@ -210,13 +213,13 @@ class ClientSubscriptions:
         self._outbox.send(peer, messages.Moved(stream=subscription.id, to=own.id))
         return own
 
-    def _send_rows(self, subscription: Subscription, rows: Sequence[Row], peers: Collection[bytes]) -> None:
-        """Send rows in blocks, each encoded once for all clients."""
+    def _send(self, subscription: Subscription, columns: Iterable[Columns], peers: Collection[bytes]) -> None:
+        """Send records in blocks, each encoded once for all clients."""
         if not peers:
             return
         try:
-            for block in consecutive(rows):
-                for frames in messages.encode_blocks(subscription.id, block):
+            for part in columns:
+                for frames in messages.encode_blocks(subscription.id, part):
                     for peer in peers:
                         self._outbox.put(peer, frames)
         except UnsendableError as error:
@@ -245,11 +248,11 @@ def _note(query: Query, sources: Mapping[str, EventSource]) -> str:
 
 
 def consecutive(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    """Split rows at gaps in their index numbers, and where a block would be too long."""
+    """Split rows at gaps in their index numbers."""
     start, n = 0, len(rows)
     while start < n:
-        end = min(start + messages.MAX_BLOCK_ROWS, n)
-        if rows[end - 1][0] - rows[start][0] != end - 1 - start:  # there is a gap: look for the first
-            end = next(i for i in range(start + 1, end) if rows[i][0] != rows[i - 1][0] + 1)
+        end = n
+        if rows[-1][0] - rows[start][0] != n - 1 - start:  # there is a gap: look for the first
+            end = next(i for i in range(start + 1, n) if rows[i][0] != rows[i - 1][0] + 1)
         yield rows[start:end]
         start = end

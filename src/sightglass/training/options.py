@@ -10,7 +10,8 @@ from typing import Final
 from sightglass.core.ranks import Agree
 
 EVENT_S: Final = 0.02  # a frame of a film: nobody notices one that is late
-BACKLOG_RECORDS: Final = 1_000  # a screenful of a chart, so that a late client has something to show at once
+# A late client draws a chart of the whole stream from these, and one that was away for seconds continues without a gap.
+BACKLOG_RECORDS: Final = 8_192
 BACKLOG_BYTES: Final = 16 * 2**20  # images and tensors fill this first; a run may have hundreds of subscriptions
 
 
@@ -24,9 +25,9 @@ class Limits:
     Attributes:
         max_event_s: The seconds of its thread that queries may take of an event, all of them together; or a tenth of
             the median time between these events, if that is more.
-        max_backlog_records: How many of its latest records a subscription retains for clients that open an equal
-            query later.
-        max_backlog_bytes: How many bytes of arrays and other large values it retains for them.
+        max_backlog_records: How many records a subscription retains for clients that open an equal query later: the
+            newest, at least a quarter of this number, and of the older ones some, evenly over the whole stream.
+        max_backlog_bytes: How many bytes they may take.
 
     Raises:
         ValueError: A limit is negative, or the time is not positive.

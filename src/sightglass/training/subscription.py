@@ -21,8 +21,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from sightglass.core.buffer import Buffer
 from sightglass.core.clock import WorkClock
-from sightglass.core.columns import Row
+from sightglass.core.columns import Columns, Row
 from sightglass.core.errors import (
     AbsentError,
     EvaluationError,
@@ -63,6 +64,7 @@ class Subscription:
     appending to a deque and popping from its other end are atomic. Each row carries its index, which shows a gap.
 
     Attributes:
+        backlog: The rows that were taken, for clients that open the stream later; of a long stream, some of the older.
         recorded: Whether its records are written to the run directory; it is then never thinned.
         within: The event of the compiled step in whose loops its events happen; empty if there is no such step.
         stride: It is evaluated on every n-th event.
@@ -76,7 +78,7 @@ class Subscription:
     """
 
     __slots__ = (
-        "_aside", "_backlog_bytes", "_clock", "_defer", "_evaluation", "_every", "_full", "_has_tail", "_heavy",
+        "_aside", "_clock", "_defer", "_evaluation", "_every", "_full", "_has_tail",
         "_in_gap", "_limits", "_n_deferred", "_only", "_place", "backlog", "confirmed", "cost", "deferred", "event",
         "id", "last_error", "limit_s", "may_compile", "n_dropped", "n_errors", "n_in_row", "n_rows", "n_seen",
         "n_skipped", "n_waited", "query", "recorded", "rows", "share", "stride", "suspended", "total_spent_s",
@@ -101,7 +103,8 @@ class Subscription:
         self.rows: deque[Row] = deque()
         self.n_rows = 0
         self.unsent_bytes = 0
-        self.backlog: deque[Row] = deque()
+        self._limits = limits or Limits()
+        self.backlog = Buffer(max_rows=self._limits.max_backlog_records, max_bytes=self._limits.max_backlog_bytes)
         self.deferred = False
         self.stride = 1
         self.cost = Cost(clock)
@@ -111,14 +114,12 @@ class Subscription:
         self.suspended = False
         self.recorded = self.may_compile = False
         self.within = ""
-        self._limits = limits or Limits()
         self.confirmed = evaluation.meter.limit_s == math.inf
         self.limit_s: float | None = None
         self.n_waited = 0
         self._place = aside
         self._aside: AsideEvaluation | None = None
-        self._backlog_bytes = 0
-        self._full = self._heavy = False
+        self._full = False
         self._evaluation = evaluation
         self._only = evaluation.only
         self._has_tail = evaluation.has_reducer
@@ -361,21 +362,16 @@ class Subscription:
         self._full = len(self.rows) > MAX_UNSENT_ROWS or self.unsent_bytes > MAX_UNSENT_BYTES
 
     def take_rows(self) -> list[Row]:
-        """Return the rows since the last call, and add them to the backlog. Only the `io` thread may call this."""
+        """Return the rows since the last call. Only the `io` thread may call this."""
         rows = [self.rows.popleft() for _ in range(len(self.rows))]
         self.unsent_bytes = 0
         self._full = False
-        max_rows = self._limits.max_backlog_records
-        newest = rows[-max_rows:] if max_rows else []
-        self.backlog.extend(newest)
-        if self._heavy:
-            self._backlog_bytes += sum(n_bytes(row[3]) for row in newest)
-            while self._backlog_bytes > self._limits.max_backlog_bytes:
-                self._backlog_bytes -= n_bytes(self.backlog.popleft()[3])
-        if len(self.backlog) > max_rows:
-            extra = [self.backlog.popleft() for _ in range(len(self.backlog) - max_rows)]
-            self._backlog_bytes -= sum(n_bytes(row[3]) for row in extra) if self._heavy else 0
         return rows
+
+    def remember(self, columns: Columns) -> None:
+        """Add rows to the backlog. Only the `io` thread may call this."""
+        if self._limits.max_backlog_records and self._limits.max_backlog_bytes:
+            self.backlog.add(columns)
 
     def fork(self, id: int) -> Subscription:
         """Return a copy in the same state, for a client that closes a group by itself."""
@@ -477,7 +473,6 @@ class Subscription:
                 extra = None if usual else (item.n_events, item.complete, item.closed, item.steps)
                 self.rows.append((self.n_rows, item.step, item.wall_time, item.value, extra, item.ordinal))
                 if type(item.value) not in QUICK:
-                    self._heavy = True
                     self.unsent_bytes += n_bytes(item.value)
                     self._full = self.unsent_bytes > MAX_UNSENT_BYTES
             self.n_rows += 1

@@ -85,6 +85,7 @@ class Records:
 
     def __init__(self, block: messages.Block, columns: Any) -> None:
         self.stream, self.index, self.n = block.stream, block.index, block.n
+        self.indexes = columns.numbers.tolist()
         self.values = [
             value.item() if hasattr(value, "item") and not value.shape else value for value in columns.values
         ]

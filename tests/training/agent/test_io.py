@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightglass.core.clock import SystemClock
+from sightglass.core.columns import of_rows
 from sightglass.protocol import messages
 from sightglass.protocol.transport import MAX_QUEUED, MemoryListener
 from sightglass.training import io_loop
@@ -17,13 +18,15 @@ from sightglass.training.io_loop import IoLoop, SendQueue, is_block
 from sightglass.training.telemetry import Telemetry
 
 ROW = (0, 0, 0.0, 1.0, None, 0)
-BLOCK = messages.encode_block(7, [ROW])
+BLOCK = messages.encode_block(7, of_rows([ROW]))
 REPLY = messages.encode(messages.Reply(request=1, value=b"\xa5block"))
 
 
 def test_blocks_differ_from_all_other_messages():
     assert is_block(BLOCK)
-    assert is_block(messages.encode_block(2**40, [(2**40, 0, 0.0, "block", (1, False, False, {"epoch": 1.0}), 0)]))
+    assert is_block(
+        messages.encode_block(2**40, of_rows([(2**40, 0, 0.0, "block", (1, False, False, {"epoch": 1.0}), 0)]))
+    )
     for message in (
         messages.Reply(request=1, value=b"\xa5block"),
         messages.Ended(stream=1, error="\xa5block", reason="block"),
