@@ -1,6 +1,6 @@
 import { defineConfig } from 'vite'
 
-// The views as one module for notebooks: one file, no imports.
+// The views and the card of a run as one module for notebooks: one file, no imports.
 export default defineConfig({
   oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
   build: {
@@ -8,7 +8,7 @@ export default defineConfig({
     emptyOutDir: false,
     target: 'es2022',
     reportCompressedSize: false,
-    lib: { entry: 'src/views/index.ts', formats: ['es'], fileName: () => 'views.js' },
+    lib: { entry: 'src/notebook/index.ts', formats: ['es'], fileName: () => 'views.js' },
     rolldownOptions: { output: { codeSplitting: false, minify: true } },
   },
 })

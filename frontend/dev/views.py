@@ -10,7 +10,7 @@ from playwright.sync_api import sync_playwright
 
 ARGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 HERE = Path(__file__).parent
-BUILT = HERE.parent.parent / "src/sightglass/see/static/views.js"
+BUILT = HERE.parent.parent / "src/sightglass/views/static/views.js"
 
 
 class Handler(SimpleHTTPRequestHandler):

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
-import { stillPending, outcomeOf, costsOf, type Pending } from '../src/pages/commands/commands'
-import { boundsOf, isLogarithmic, kindOf, placeOf, problemOf, valueAt } from '../src/pages/commands/controls'
+import { stillPending, outcomeOf, costsOf, type Pending } from '../src/run/commands'
+import { boundsOf, isLogarithmic, kindOf, placeOf, problemOf, valueAt } from '../src/run/controls'
 import type { ControlInfo, StreamInfo } from '../src/data/types'
 
 const control = (more: Partial<ControlInfo>): ControlInfo => ({ type: 'float', value: 0.1, min: null, max: null, choices: null, where: 'a.py:1', ...more })

@@ -154,6 +154,10 @@ class Notebook:
         """Return the view under a cell."""
         return self.cell(place).locator(".sightglass-notebook")
 
+    def card(self, place: int) -> Locator:
+        """Return the card of a run under a cell."""
+        return self.cell(place).locator("article.run-card")
+
     def command(self, name: str, **options: Any) -> None:
         """Run one of JupyterLab's commands."""
         self.page.evaluate("([name, options]) => window.jupyterapp.commands.execute(name, options)", [name, options])

@@ -39,7 +39,7 @@ def in_background():
     threading.Thread(target=train, daemon=True).start()
 """
 SHOW = "client = sg.connect(run)\nview = sg.plot(client.stream('batch.loss'), client.stream('batch.ramp'))\n"
-SERVED = "print(sum(not page.full for page in view._pages._pages.values()))"
+SERVED = "print(sum(not page.full for page in view._widget.pages._pages.values()))"
 COMPLETE = """
 from IPython.core.completer import provisionalcompleter
 with provisionalcompleter():
@@ -111,7 +111,7 @@ def test_a_view_survives_another_run_of_its_cell_and_a_reload(open_notebook):
 
 def test_a_view_can_be_shown_twice_and_gets_nothing_while_hidden(open_notebook):
     notebook = open_notebook(
-        [training("twice") + "in_background()", SHOW, "print(len(view._pages), view._pages.n_sent)"]
+        [training("twice") + "in_background()", SHOW, "print(len(view._widget.pages), view._widget.pages.n_sent)"]
     )
     notebook.finish(0)
     notebook.finish(1)
@@ -153,14 +153,17 @@ def test_streams_and_runs_show_themselves_and_names_are_texts(open_notebook):
         notebook.finish(place)
     bars = notebook.view(1)
     expect(bars.locator(".sightglass-view")).to_contain_text("<b>one</b>")
-    card = notebook.cell(2).locator("article.card")
-    expect(card.locator("h2")).to_have_text("<b>bold</b>")
-    expect(card.locator(".observable", has_text="note")).to_contain_text("<img src=x onerror=alert(1)>")
-    expect(card.locator(".streams")).to_contain_text("batch.bars")
-    before = card.locator(".event .count").first.inner_text()
-    until(lambda: card.locator(".event .count").first.inner_text() != before, "the card keeps up to date")
-    recorded = notebook.cell(3).locator("article.card")
-    expect(recorded.locator("h2")).to_have_text("<b>bold</b>")
+    card = notebook.card(2)
+    expect(card.get_by_role("heading", name="<b>bold</b>")).to_be_visible()
+    batch = card.get_by_role("region", name="Event batch")
+    expect(batch.get_by_role("button", name="note")).to_contain_text("<img src=x onerror=alert(1)>")
+    expect(card.locator(".queries")).to_contain_text("batch.bars")
+    # Values are of a step, and of a later one after a while.
+    values_of = batch.get_by_text(re.compile(r"values of step \d+"))
+    before = values_of.inner_text()
+    until(lambda: values_of.inner_text() != before, "the card keeps up to date")
+    recorded = notebook.card(3)
+    expect(recorded.get_by_role("heading", name="<b>bold</b>")).to_be_visible()
     expect(recorded.get_by_role("button", name="Stop")).to_be_hidden()
     assert notebook.page.locator("b", has_text="bold").count() == 0
 
@@ -169,32 +172,39 @@ def test_a_card_sends_commands_while_a_cell_is_running(open_notebook):
     notebook = open_notebook([training("card"), "client = sg.connect(run)\nclient", "train()\nprint(lr.value)"])
     notebook.finish(0)
     notebook.finish(1)
-    card = notebook.cell(1).locator("article.card")
-    expect(card.locator(".control")).to_have_count(2)
+    card = notebook.card(1)
+    expect(card.locator(".control")).to_have_count(3)  # two controls and an action
     notebook.run(2)
     until(lambda: notebook.prompt(2) == "[*]:", "the cell is running")
-    control = card.locator(".control", has_text="lr")
+    control = card.get_by_role("form", name="lr")
+    expect(control).to_contain_text("0 to 1, in powers of ten")
     control.get_by_role("slider").press("End")
-    expect(control.locator(".result")).to_have_text(re.compile(r"lr = 1 at batch [\d,]+, was 0\.1"))
-    control.get_by_role("spinbutton").press("Control+a")
-    control.get_by_role("spinbutton").press_sequentially("7")
-    control.get_by_role("spinbutton").press("Enter")
-    expect(control.locator(".result")).to_contain_text("expected at most 1")
-    expect(control.get_by_role("spinbutton")).to_have_value("1")
+    control.get_by_role("button", name="Set to 1").click()
+    expect(control).to_contain_text(re.compile(r"now\s*1"))
+    expect(card.get_by_role("status").filter(has_text=re.compile(r"Set lr to 1 at batch \d+"))).to_be_visible()
+    number = control.get_by_role("spinbutton")
+    number.press("Control+a")
+    number.press_sequentially("7")
+    expect(control.get_by_role("alert")).to_contain_text("Expected at most 1")
+    number.press("Enter")
+    control.get_by_role("button", name="Back to 1").click()
+    expect(number).to_have_value("1")
     switch = card.get_by_role("switch", name="augment")
     switch.click()
     expect(switch).to_have_attribute("aria-checked", "false")
-    card.get_by_role("button", name="checkpoint").click()
-    expect(card.locator(".message")).to_contain_text("returned 'saved'")
+    card.get_by_role("button", name="Call checkpoint").click()
+    expect(card.get_by_role("status").filter(has_text="saved")).to_be_visible()
+    card.get_by_text(re.compile(r"Commands \(\d\)")).click()
+    expect(card.locator(".command-history li").first).to_contain_text("call checkpoint")
     card.get_by_role("button", name="Pause").click()
     expect(card.locator(".state")).to_have_text("paused")
     card.get_by_role("button", name="Resume").click()
     expect(card.locator(".state")).to_have_text("running")
     card.get_by_role("button", name="Stop").click()
-    card.get_by_role("button", name="Let it run").click()
+    card.get_by_role("button", name="Keep it running").click()
     assert notebook.prompt(2) == "[*]:"
     card.get_by_role("button", name="Stop").click()
-    card.get_by_role("button", name="Stop this run").click()
+    card.get_by_role("button", name="Stop it").click()
     notebook.wait_done(2)
     assert notebook.said(2).strip() == "1.0"
 
@@ -211,12 +221,43 @@ def test_completion_shows_observables_and_a_dead_kernel_is_reported(open_noteboo
     for place in (0, 1, 2, 3):
         notebook.finish(place)
     assert "'loss'" in notebook.said(3)
-    view, card = notebook.view(1), notebook.cell(2).locator("article.card")
+    view, card = notebook.view(1), notebook.card(2)
     view.locator("canvas").first.wait_for()
     grows(notebook)
     expect(card.locator(".state")).to_have_text("running")
     notebook.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
     expect(view.locator(".sightglass-view")).to_contain_text("The kernel is gone")
     expect(card).to_contain_text("The kernel is gone")
+    expect(card.locator(".state")).to_have_text("kernel gone")
+    expect(card.get_by_role("slider").first).to_be_disabled()
     expect(card.get_by_role("button", name="Stop")).to_be_hidden()
     assert pixels(view.locator("canvas").first)["n"] > 200, "the last picture stays"
+
+
+FIGURES = """
+import sightglass as sg
+run = sg.init("figures", budget=None)
+client = sg.connect(run)
+"""
+PUT = """
+pictures = client.stream(sg.on("epoch").map(lambda e: e.picture))
+view = sg.plot(pictures)
+import numpy as np
+for step in (0, 10, 20):
+    run.observe("epoch", step=step, picture=np.full((40, 40, 3), 10 * step, dtype=np.uint8))
+"""
+
+
+def test_a_slider_goes_back_to_what_was_at_a_step(open_notebook):
+    notebook = open_notebook([FIGURES, PUT])
+    notebook.finish(0)
+    notebook.finish(1)
+    view = notebook.view(1)
+    pictures, slider = view.get_by_role("group", name="Pictures"), view.get_by_role("slider", name="Step")
+    expect(pictures).to_contain_text("step 20")
+    slider.press("Home")
+    expect(pictures).to_contain_text("step 0")
+    slider.press("ArrowRight")
+    expect(pictures).to_contain_text("step 10")
+    slider.press("End")
+    expect(pictures).to_contain_text("step 20")

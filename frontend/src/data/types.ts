@@ -23,6 +23,8 @@ export interface Run {
 export interface Observable {
   type: string
   example?: string
+  /** The step of the event that the example is from. */
+  step?: number | null
   fields: Record<string, string>
 }
 

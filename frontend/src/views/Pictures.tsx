@@ -1,11 +1,15 @@
-// Images side by side, with their captions; earlier frames fade.
+// Images side by side, as large as the box allows, with their captions; earlier frames fade.
 
-import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks'
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { number } from './format'
 import { fading, type Series, type ViewOptions } from './series'
-import { picturesOf, type Picture } from './values'
+import { gridOf } from './grid'
+import { picturesOf, ratioOf, type Picture } from './values'
 
 const MAX_PICTURES = 64
+const TITLE = 21 // the line above the pictures of a record, in CSS pixels
+const CAPTION = 18 // one line below a picture
+const MIN_HEIGHT = 120 // of the pictures of one record among several
 
 interface PicturesProps {
   series: readonly Series[]
@@ -15,40 +19,75 @@ interface PicturesProps {
   version: number
 }
 
+interface Shown {
+  key: string
+  step: number
+  label: string
+  pictures: Picture[]
+}
+
+/** The latest pictures of a stream, and with frames those before them, newest first. */
+function picturesIn({ id, label, records }: Series, { frames, history }: ViewOptions): Shown[] {
+  const n = frames ? history + 1 : 1
+  const found: Shown[] = []
+  for (let i = records.values.length - 1; i >= 0 && found.length < n; i--) {
+    const { step, value, index } = records.values[i]!
+    const pictures = picturesOf(value)
+    if (pictures.length) found.push({ key: `${id} ${index}`, step, label, pictures })
+  }
+  return found
+}
+
 export function Pictures({ series, options, large }: PicturesProps) {
-  const shown = series.flatMap(({ id, label, records }) => {
-    const frames = records.values.flatMap(({ step, value, index }) => {
-      const pictures = picturesOf(value)
-      return pictures.length ? [{ key: `${id} ${index}`, step, label, pictures }] : []
-    })
-    return frames.slice(options.frames ? -1 - options.history : -1).reverse()
-  })
-  if (!shown.length) return <p class="chart-empty">No picture yet</p>
+  const [{ width, height }, setSize] = useState({ width: 0, height: 0 })
+  const box = useRef<HTMLDivElement | null>(null)
+  const shown = series.flatMap((one) => picturesIn(one, options))
+  const none = shown.length === 0
+  useLayoutEffect(() => {
+    if (!box.current) return
+    const sizes = new ResizeObserver(([entry]) => setSize({ width: entry!.contentRect.width, height: entry!.contentRect.height }))
+    sizes.observe(box.current)
+    return () => sizes.disconnect()
+  }, [none])
+  if (none) return <p class="chart-empty">No picture yet</p>
+  // Several pictures of one each stand side by side, more below each other.
+  const beside = shown.length > 1 && shown.every(({ pictures }) => pictures.length === 1)
+  const all = beside ? gridOf(shown.length, width, height, ratio(shown.flatMap(({ pictures }) => pictures)), TITLE + CAPTION) : null
+  const room = Math.max(MIN_HEIGHT, height / (beside ? 1 : shown.length) - TITLE - 8)
   return (
-    <div class={large ? 'pictures pictures-large' : 'pictures'} tabIndex={0} role="group" aria-label="Pictures">
-      {shown.map(({ key, step, label, pictures }, i) => (
-        <section key={key} class="pictures-frame" style={{ opacity: options.frames && series.length === 1 ? fading(i, shown.length) : 1 }}>
-          <p class="muted">
-            {series.length > 1 && `${label} · `}step {number(step, 10)}
-            {pictures.length > MAX_PICTURES && ` · ${MAX_PICTURES} of ${pictures.length}`}
-          </p>
-          <div class="pictures-grid">
-            {pictures.slice(0, MAX_PICTURES).map((picture, j) => (
-              <One key={j} picture={picture} n={j} />
-            ))}
-          </div>
-        </section>
-      ))}
+    <div class={`pictures ${large ? 'pictures-large' : ''} ${beside ? 'pictures-beside' : ''}`} tabIndex={0} role="group" aria-label="Pictures" ref={box}>
+      {width > 0 &&
+        shown.map(({ key, step, label, pictures }, i) => {
+          const some = pictures.slice(0, MAX_PICTURES)
+          const captions = some.some(({ caption }) => caption) ? CAPTION : 0
+          const { columns, tile } = all ? { columns: 1, tile: all.tile } : gridOf(some.length, width, room, ratio(some), captions)
+          return (
+            <section key={key} class="pictures-frame" style={{ opacity: options.frames && series.length === 1 ? fading(i, shown.length) : 1 }}>
+              <p class="muted">
+                {series.length > 1 && `${label} · `}step {number(step, 10)}
+                {pictures.length > MAX_PICTURES && ` · ${MAX_PICTURES} of ${pictures.length}`}
+              </p>
+              <div class="pictures-grid" style={{ gridTemplateColumns: `repeat(${columns}, ${tile}px)` }}>
+                {some.map((picture, j) => (
+                  <One key={j} picture={picture} n={j} />
+                ))}
+              </div>
+            </section>
+          )
+        })}
     </div>
   )
 }
+
+/** The ratio of the widest picture: the others fit beside it. */
+const ratio = (pictures: readonly Picture[]): number => Math.max(...pictures.map(ratioOf))
 
 function One({ picture, n }: { picture: Picture; n: number }) {
   const { caption } = picture
   return (
     <figure>
       {'pixels' in picture ? <Pixels {...picture} n={n} /> : <File {...picture} n={n} />}
-      {caption && <figcaption>{caption}</figcaption>}
+      {caption && <figcaption title={caption}>{caption}</figcaption>}
     </figure>
   )
 }

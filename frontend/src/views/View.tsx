@@ -1,6 +1,9 @@
-// Streams in a view. Which one is not decided here: see/choose.py has decided it.
+// Streams in a view. Which one is not decided here: views/choose.py has decided it.
 
 import type { Signal } from '@preact/signals'
+import { useMemo, useState } from 'preact/hooks'
+import { placeOfStep, StepBar } from '../ui/StepBar'
+import { asOf, stepsOf } from './asOf'
 import { BarChart } from './BarChart'
 import type { Cursor } from './Chart'
 import { Heat } from './Heat'
@@ -33,7 +36,26 @@ export interface ViewProps {
   onModel?: (model: Model | null) => void
 }
 
+/** The streams in the view; a slider below goes back through the records of a view that shows one at a time. */
 export function View(props: ViewProps) {
+  const { view, series, options, version } = props
+  const [step, setStep] = useState<number | null>(null)
+  const { steps, walls } = stepsOf(view, series, options)
+  const at = step === null || steps.length < 2 ? null : placeOfStep(steps, step)
+  const seen = useMemo(() => (at === null ? series : asOf(series, steps[at]!)), [series, version, at])
+  return (
+    <>
+      <Drawn {...props} series={seen} version={at === null ? version : -1 - at} />
+      {steps.length > 1 && (
+        <div class="view-steps">
+          <StepBar label="Step" steps={steps} walls={walls} step={step} onStep={setStep} />
+        </div>
+      )}
+    </>
+  )
+}
+
+function Drawn(props: ViewProps) {
   const { view, series } = props
   if (series.every(({ records }) => records.n === 0)) return <p class="chart-empty">No records yet</p>
   switch (view) {

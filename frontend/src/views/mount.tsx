@@ -2,6 +2,7 @@
 
 import { signal } from '@preact/signals'
 import { render } from 'preact'
+import { boxIn } from './box'
 import type { Cursor } from './Chart'
 import { columnOf } from './columns'
 import { pngOf, saveFile } from './export'
@@ -99,10 +100,14 @@ interface Stream {
 
 const TICK_MS = 40
 
+/** Views that name each stream where they show it. */
+const NAMED = ['images', 'picture', 'heatmap', 'table']
+
 export function mountWith(css: string, element: HTMLElement, given: MountOptions = {}): Mounted {
   forgetOldTrees()
   const host = element.appendChild(document.createElement('div'))
-  const box = boxIn(host, css, given.height)
+  const box = boxIn(host, css, 'sightglass-view')
+  host.style.height = typeof given.height === 'number' ? `${given.height}px` : (given.height ?? '320px')
   const [cursor, model] = [signal<Cursor | null>(null), signal<Model | null>(null)]
   const streams = new Map<string, Stream>()
   let { view = '', theme = 'auto', title = '' } = given
@@ -179,7 +184,7 @@ export function mountWith(css: string, element: HTMLElement, given: MountOptions
       <Root.Provider value={host}>
         {title && <h3 class="view-title" title={title}>{title}</h3>}
         <div class="view-body">{shown}</div>
-        {view === 'line' ? <Lines model={model} frames={options.frames} /> : <Names series={series} />}
+        {view === 'line' ? <Lines model={model} frames={options.frames} /> : !NAMED.includes(view) && <Names series={series} />}
         {notices.length > 0 && <Notices notices={notices} />}
         {view && given.tools !== false && tools()}
       </Root.Provider>,
@@ -255,20 +260,6 @@ export function mountWith(css: string, element: HTMLElement, given: MountOptions
       host.remove()
     },
   }
-}
-
-function boxIn(host: HTMLElement, css: string, height: number | string = '320px'): HTMLElement {
-  host.style.cssText = 'display: block; width: 100%'
-  host.style.height = typeof height === 'number' ? `${height}px` : height
-  // JupyterLab's own keys must not reach its cells while a view has the focus.
-  host.dataset.lmSuppressShortcuts = 'true'
-  const shadow = host.attachShadow({ mode: 'open' })
-  const sheet = new CSSStyleSheet()
-  sheet.replaceSync(css)
-  shadow.adoptedStyleSheets = [sheet]
-  const box = shadow.appendChild(document.createElement('div'))
-  box.className = 'sightglass-view'
-  return box
 }
 
 function Lines({ model, frames }: { model: { value: Model | null }; frames: boolean }) {

@@ -188,6 +188,16 @@ export function picturesOf(value: unknown): Picture[] {
   return data && /^image\/(png|svg\+xml)$/.test(type) ? [{ bytes: data, type, caption: '' }] : []
 }
 
+/** The width of a picture by its height; 1 where only the browser can tell. */
+export function ratioOf(picture: Picture): number {
+  if ('pixels' in picture) return picture.width / picture.height
+  const { bytes, type } = picture
+  // A PNG begins with its size: https://www.w3.org/TR/png-3/#11IHDR
+  if (type !== 'image/png' || bytes.byteLength < 24) return 1
+  const head = new DataView(bytes.buffer, bytes.byteOffset + 16, 8)
+  return head.getUint32(0) / head.getUint32(4) || 1
+}
+
 /** The shapes (h, w, 1|3|4), and several of them. */
 function pixelsOf({ shape, data }: ArrayValue): Picture[] {
   const [height, width, channels] = shape.slice(-3) as [number, number, number]

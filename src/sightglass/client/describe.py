@@ -17,11 +17,15 @@ MAX_FIELDS_SHOWN: Final = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservableInfo:
-    """One observable: its type, with dtype and shape for arrays; an example; a mapping's fields by path."""
+    """One observable: its type, with dtype and shape for arrays; an example; a mapping's fields by path.
+
+    `step` is the step of the event that the example is from, if the run knows it.
+    """
 
     type: str
     example: str = ""
     fields: Mapping[str, str]
+    step: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,7 +55,7 @@ def _event(source: EventSource) -> dict[str, Any]:
         "n_lost": source.n_lost,
         "note": source.note or source.price,
         "observables": {
-            name: {"type": facts.type, "example": facts.example, "fields": dict(facts.fields)}
+            name: {"type": facts.type, "example": facts.example, "fields": dict(facts.fields), "step": facts.step}
             for name, facts in source.observables.items()
         },
     }

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
+import numpy as np
+
 from sightglass.core.guarded import FAILURES, class_name, text
 from sightglass.core.values import type_name
 from sightglass.query.query import Query
@@ -37,11 +39,13 @@ class ObservableFacts:
         type: Its type, with dtype and shape for arrays.
         example: A number or text that was seen, as text; empty for larger values.
         fields: For a mapping, the types of the values inside, by paths such as "dense.kernel".
+        step: The step of the event that the example is from; `None` if it is not known on the host.
     """
 
     type: str
     example: str = ""
     fields: Mapping[str, str] = field(default_factory=dict)
+    step: float | None = None
 
 
 class Provider(Protocol):
@@ -126,11 +130,13 @@ class EventSource:
     def describe(self, observables: Mapping[str, Any]) -> None:
         """Note names, types and examples; no value is retained."""
         self.describe_next = False
+        at = _on_host(observables.get("step"))
+        step = at if isinstance(at, int | float) else None  # reading it from a device would wait
         for name, value in observables.items():
             if len(self.observables) >= MAX_OBSERVABLES_SHOWN and name not in self.observables:
                 break
             try:
-                self.observables[name] = _facts(value)
+                self.observables[name] = _facts(value, step)
             except FAILURES as error:
                 problem = f"(not described: {class_name(error)})"
                 self.observables[name] = ObservableFacts(class_name(value), problem)
@@ -138,10 +144,16 @@ class EventSource:
             self.observables.update(provider.describe())
 
 
-def _facts(value: object) -> ObservableFacts:
+def _facts(value: object, step: float | None) -> ObservableFacts:
     """Describe a value. Mappings other than `dict` are not read: they may compute their items."""
     inside = _leaves(value, "", MAX_DEPTH_SHOWN) if type(value) is dict else iter(())
-    return ObservableFacts(type_name(value), _example(value), dict(itertools.islice(inside, MAX_OBSERVABLES_SHOWN)))
+    fields = dict(itertools.islice(inside, MAX_OBSERVABLES_SHOWN))
+    return ObservableFacts(type_name(value), _example(_on_host(value)), fields, step)
+
+
+def _on_host(value: object) -> object:
+    """Return a scalar of NumPy as a number of Python, anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _example(value: object) -> str:

@@ -546,7 +546,8 @@ def test_describe(agent_bench):
         1,
     )
     assert description["events"]["batch"]["n_events"] == 2
-    assert description["events"]["batch"]["observables"]["loss"] == {"type": "float", "example": "1.5", "fields": {}}
+    loss = description["events"]["batch"]["observables"]["loss"]
+    assert loss == {"type": "float", "example": "1.5", "fields": {}, "step": 0}
     assert description["events"]["batch"]["observables"]["grads"]["fields"] == {"dense": "float32[2, 3]"}
     assert description["events"]["init"]["snapshot"] is True
     bounds = {"min": 0.0, "max": 1.0, "choices": (0.1, 0.2)}

@@ -1,23 +1,18 @@
 // Commands to a live run: controls, actions, pause, resume, stop; the queries that it answers; and the history of commands.
 
-import { signal } from '@preact/signals'
-import { useState } from 'preact/hooks'
 import { useDetail } from '../../data/details'
 import { runs } from '../../data/runs'
 import { session } from '../../data/session'
-import type { Description, Run, RunDetail } from '../../data/types'
-import { Icon } from '../../ui/Icon'
-import { Dialog, Empty } from '../../ui/parts'
+import type { Run } from '../../data/types'
+import { History } from '../../run/History'
+import { Offered } from '../../run/Offered'
+import { Queries } from '../../run/Queries'
+import { RunButtons } from '../../run/RunButtons'
+import { Empty } from '../../ui/parts'
 import { dateTime, number } from '../../views/format'
-import { askedRun, RunSelect } from '../ask/AskPage'
-import { Action } from './Action'
-import { forget, idOf, pending, send } from './sending'
-import { stillPending, type Command } from './commands'
-import { Control } from './Control'
-import { History } from './History'
-import { Queries } from './Queries'
+import { askedRun, askIn, RunSelect } from '../ask/AskPage'
+import { commanderOf } from './sending'
 
-const stopping = signal<Run | null>(null)
 const READ_ONLY = 'You opened the read-only link. To send commands, open the controller link'
 
 export function CommandsPage() {
@@ -33,11 +28,14 @@ export function CommandsPage() {
     )
   }
   const viewer = session.value?.role === 'viewer'
+  const off = viewer ? READ_ONLY : ''
+  const commander = commanderOf(run.key)
+  const description = detail?.description ?? null
   return (
     <section class="commands" aria-label="Commands">
       <div class="commands-head">
         <RunSelect />
-        {run.live && <RunButtons run={run} off={viewer} />}
+        {run.live && <RunButtons key={run.key} name={run.name} state={run.state} off={off} commander={commander} />}
       </div>
       {viewer && (
         <p class="banner banner-still" id="commands-off">
@@ -49,18 +47,17 @@ export function CommandsPage() {
       <div class="commands-columns">
         {run.live && (
           <div class="commands-column">
-            <Offered run={run} detail={detail} off={viewer} />
+            {description ? <Offered key={run.key} description={description} off={off} commander={commander} /> : <p class="muted">Loading the controls …</p>}
           </div>
         )}
         <div class="commands-column">
-          {run.live && <Queries run={run} streams={detail?.streams ?? []} age_s={detail?.description ? detail.description.wall_time - detail.description.started : 0} />}
+          {run.live && <Queries streams={detail?.streams ?? []} age_s={description ? description.wall_time - description.started : 0} onOpen={(query) => askIn(run.key, query)} />}
           <div class="card">
             <h2>History</h2>
             <History entries={detail?.history ?? []} />
           </div>
         </div>
       </div>
-      {stopping.value && <Stop run={stopping.value} />}
     </section>
   )
 }
@@ -69,101 +66,4 @@ function endOf({ state, ended, last_step, problem }: Run): string {
   const how = { failed: 'This run failed', died: 'This run died' }[state as string] ?? 'This run is over'
   const when = [ended !== null && `ended ${dateTime(ended)}`, last_step !== null && `at step ${number(last_step, 12)}`].filter(Boolean).join(' ')
   return `${how}${when && ` (${when})`}: it no longer accepts commands.${problem ? ` ${problem}` : ''}`
-}
-
-function RunButtons({ run, off }: { run: Run; off: boolean }) {
-  const title = off ? READ_ONLY : undefined
-  const over = off || run.state === 'stopping'
-  const waits = (['pause', 'resume', 'stop'] as const).map((kind) => pending.value.get(idOf(run.key, { kind }))).find((one) => one && !one.problem)
-  return (
-    <span class="reins">
-      {waits?.note && <span class="muted">{waits.note}</span>}
-      {run.state === 'paused' ? (
-        <button type="button" class="button" disabled={off} title={title} onClick={() => void send(run, { kind: 'resume' })}>
-          <Icon name="play" size={14} /> Resume
-        </button>
-      ) : (
-        <button type="button" class="button" disabled={over} title={title} onClick={() => void send(run, { kind: 'pause' })}>
-          <Icon name="pause" size={14} /> Pause
-        </button>
-      )}
-      <button type="button" class="button button-bad" disabled={over} title={title} onClick={() => (stopping.value = run)}>
-        <Icon name="stop" size={14} /> {run.state === 'stopping' ? 'Stopping' : 'Stop …'}
-      </button>
-    </span>
-  )
-}
-
-function Stop({ run }: { run: Run }) {
-  const close = () => (stopping.value = null)
-  return (
-    <Dialog label={`Stop ${run.name}`} onClose={close}>
-      <h2>Stop {run.name}?</h2>
-      <p>The training is asked to stop at its next event. A stopped run cannot be resumed.</p>
-      <div class="dialog-buttons">
-        <button type="button" class="button" onClick={close}>
-          Keep it running
-        </button>
-        <button type="button" class="button button-danger" onClick={() => (close(), void send(run, { kind: 'stop' }))}>
-          Stop it
-        </button>
-      </div>
-    </Dialog>
-  )
-}
-
-function Offered({ run, detail, off }: { run: Run; detail: RunDetail | null; off: boolean }) {
-  const [at, setAt] = useState('')
-  const offered: Description | null = detail?.description ?? null
-  if (!offered) return <p class="muted">Loading the controls …</p>
-  const events = Object.keys(offered.events)
-  const when = at && events.includes(at) ? { at } : {}
-  const waits = (command: Command) => stillPending(pending.value.get(idOf(run.key, command)), detail?.history ?? [])
-  return (
-    <>
-      <div class="card">
-        <div class="card-head">
-          <h2>Controls</h2>
-          <label class="commands-when">
-            applied at
-            <select value={at} disabled={off} onChange={({ currentTarget }) => setAt(currentTarget.value)}>
-              <option value="">the next event</option>
-              {events.map((event) => (
-                <option key={event} value={event}>
-                  the next {event}
-                </option>
-              ))}
-            </select>
-          </label>
-        </div>
-        {Object.keys(offered.controls).length === 0 && (
-          <p class="muted">
-            This run has no controls. Add one in the training: <code>lr = run.control("lr", 1e-3, min=0, max=1)</code>, then read <code>lr.value</code>.
-          </p>
-        )}
-        {Object.entries(offered.controls).map(([name, control]) => (
-          <Control
-            key={name}
-            name={name}
-            control={control}
-            off={off ? READ_ONLY : ''}
-            pending={waits({ kind: 'set', name })}
-            onSet={(value) => void send(run, { kind: 'set', name, value, ...when })}
-            onForget={() => forget(run.key, { kind: 'set', name })}
-          />
-        ))}
-      </div>
-      <div class="card">
-        <h2>Actions</h2>
-        {Object.keys(offered.actions).length === 0 && (
-          <p class="muted">
-            This run has no actions. Add one in the training: <code>run.action("checkpoint", save_checkpoint)</code>
-          </p>
-        )}
-        {Object.entries(offered.actions).map(([name, { doc, where }]) => (
-          <Action key={name} name={name} doc={doc} where={where} off={off ? READ_ONLY : ''} pending={waits({ kind: 'call', name })} onCall={() => void send(run, { kind: 'call', name, ...when })} />
-        ))}
-      </div>
-    </>
-  )
 }

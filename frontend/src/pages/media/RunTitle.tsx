@@ -2,7 +2,7 @@ import type { ComponentChildren } from 'preact'
 import { styleOfRun } from '../../data/runs'
 import type { Run } from '../../data/types'
 import { Name } from '../runs/Name'
-import { Ring } from '../runs/StateDot'
+import { Ring } from '../../run/StateDot'
 
 /** A run's name in its colour, with notes and tools. */
 export function RunTitle({ run, note, children }: { run: Run; note: string; children?: ComponentChildren }) {

@@ -12,7 +12,7 @@ import { count, dateTime, duration, number, value } from '../../views/format'
 import { useSeries } from '../charts/series'
 import { changeOf, comparedConfig, rowOf, type ComparedRow } from './compared'
 import { Name } from './Name'
-import { Ring, StateDot } from './StateDot'
+import { Ring, StateDot } from '../../run/StateDot'
 
 const MAX_RUNS = 40
 const ROW_HEIGHT = 32

@@ -11,7 +11,7 @@ import { dateTime, duration, value } from '../../views/format'
 import { commandText } from '../charts/history'
 import { Colors } from './Colors'
 import { Name } from './Name'
-import { StateDot } from './StateDot'
+import { StateDot } from '../../run/StateDot'
 import { Streams } from './Streams'
 
 export function Details() {

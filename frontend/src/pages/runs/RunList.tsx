@@ -13,7 +13,7 @@ import { NoMatch } from '../charts/Charts'
 import { NextColor } from './Colors'
 import { Name } from './Name'
 import { keyOf, rows as listed, type Row } from './rows'
-import { Ring, StateDot } from './StateDot'
+import { Ring, StateDot } from '../../run/StateDot'
 
 const ROW_HEIGHT = 32
 

@@ -16,7 +16,7 @@ import { Compare } from './Compare'
 import { Name } from './Name'
 import { keyOf, rows as listed } from './rows'
 import { GroupBy } from './RunList'
-import { Ring, StateDot } from './StateDot'
+import { Ring, StateDot } from '../../run/StateDot'
 import { percent } from './Streams'
 
 const N_CONFIG_COLUMNS = 6

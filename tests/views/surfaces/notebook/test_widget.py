@@ -45,12 +45,12 @@ def test_a_page_that_announces_itself_gets_new_records(feed, monkeypatch):
     view = NotebookView(source, height=200)
     sent = sent_by(view, monkeypatch)
     assert view.start() is view
-    view._receive({"type": "ready", "page": "a"})
+    view._widget.receive({"type": "ready", "page": "a"})
     until(lambda: sent)
     assert sent[0][0]["settings"]["view"] == "line"
     source.put(2.0)
     until(lambda: len(sent) > 1)
-    view._receive({"type": "gone", "page": "a"})
+    view._widget.receive({"type": "gone", "page": "a"})
     source.ended = True
     assert view.wait(20)
     view.close()
@@ -64,7 +64,7 @@ def test_a_closed_view_is_still_shown_in_reloaded_pages(feed, monkeypatch):
     sent = sent_by(view, monkeypatch)
     with view:
         pass
-    view._receive({"type": "ready", "page": "a"})
+    view._widget.receive({"type": "ready", "page": "a"})
     until(lambda: sent)
     assert sent[0][0]["streams"] == [{"id": "s1", "n": 1}]
 
@@ -114,11 +114,10 @@ def test_optional_packages_are_imported_on_first_use():
 
 def test_the_module_of_views_is_one_file_without_imports():
     text = model.VIEWS.read_text("utf-8")
-    assert re.search(r"export\s*\{[^}]*\bas mount\b[^}]*\};?\s*$", text)
+    assert re.search(r"export\s*\{(?=[^}]*\bas mount\b)(?=[^}]*\bas connect\b)[^}]*\};?\s*$", text)
     assert not re.search(r"(^|[;\n])\s*import\s*[\w{*\"']", text)
     assert "import.meta" not in text
-    for script in ("view.js", "card.js"):
-        assert "innerHTML" not in model.read(script), "names are set as text"
+    assert "innerHTML" not in model.SCRIPT.read_text("utf-8"), "names are set as text"
 
 
 def test_cells_are_followed():

@@ -3,39 +3,48 @@
 Theory of operation
     While a page shows the card, a thread asks the run for its description once a second, and sends it to the pages if
     it changed. Each command runs in a thread of its own, because a run applies it at its next event, which may be long
-    after; the result goes to the page that sent the command.
+    after; the reply goes to the page that sent the command.
 
-    A page that is slow, or whose messages do not arrive while a cell is running, is sent less: see `open_pages`.
+    Pages draw the card with the components of Sightglass's own page (`frontend/src/run`), so the description has the
+    form that the page's server gives it.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from sightglass.core.errors import QueryError, SightglassError
 from sightglass.core.guarded import message as message_of
 from sightglass.core.threads import UNTIL_WOKEN, Background, Worker
+from sightglass.core.values import array_kind, type_name
 from sightglass.query.shorthand import query_of
+from sightglass.storage import run_file
 from sightglass.views import encoding
 
 from .cells import cells
 from .model import WidgetModel
-from .open_pages import MAX_BLIND, WINDOW
+from .open_pages import EVERYBODY, PACE_S, Message, Page
 
 PURPOSE: Final = "The card of a run"
 DESCRIBE_S: Final = 1.0  # what still reads as live, at a cost to the run far below a thousandth
-MAX_FIELDS: Final = 40
-MAX_LISTED: Final = 200
+MAX_LISTED: Final = 100  # of anything: what still reads as a card, in messages of some 100 kB
 MAX_TEXT: Final = 300
-MAX_COMMANDS: Final = 16  # a thread each; more clicks than anyone makes between two events
+MAX_ERROR: Final = 1_200
+MAX_PENDING: Final = 16  # a thread each; more clicks than anyone makes between two events
+N_HISTORY: Final = 20
 COMMANDS: Final = ("set", "call", "pause", "resume", "stop")
+CHANGING: Final = ("running", "paused", "stopping", "lost")
+"""The states of runs that change; a lost run may come back, or turn out to have ended."""
 
 
 class CardRun(Protocol):
-    """A run, live or recorded. One that takes commands also has `set`, `call`, `pause`, `resume` and `stop`."""
+    """A run, live or recorded. A live one also has `set`, `call`, `pause`, `resume` and `stop`, and `may_command`."""
 
     @property
     def name(self) -> str:
@@ -47,6 +56,9 @@ class CardRun(Protocol):
 
     def describe(self) -> Any:
         """Return a `client.describe.Description`."""
+
+    def last_commands(self, n: int) -> Any:
+        """Return the last `n` commands of the history."""
 
 
 class RunCard:
@@ -63,13 +75,11 @@ class RunCard:
     def __init__(self, run: CardRun) -> None:
         self._run = run
         self._lock = threading.Lock()
-        self._pages: dict[str, int] = {}
-        self._n_sent = self._n_blind = self._n_commands = 0
-        self._concurrent = False
+        self._n_pending = 0
+        self._describe_s = -1e9
         self._info = info_of(run)
-        self._sent: Mapping[str, Any] | None = None
         self._worker = Worker("card", self.round)
-        self._widget = WidgetModel("card.js", purpose=PURPOSE, received=self._receive, info=self._info)
+        self._widget = WidgetModel("card", self, purpose=PURPOSE, wake=self._worker.wake, requested=self._begin)
 
     def __repr__(self) -> str:
         return f"<RunCard of {self._run.name!r}>"
@@ -77,189 +87,153 @@ class RunCard:
     @property
     def widget(self) -> Any:
         """The widget, for example to put into an ipywidgets box."""
-        cells.watch()
-        return self._widget.widget
+        return self._widget.show()
 
     def bundle(self) -> dict[str, Any]:
         """Return the MIME bundle that a notebook displays."""
-        cells.watch()
         return self._widget.bundle(repr(self._run))
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         return self.bundle()
 
-    def _receive(self, message: Mapping[str, Any]) -> None:
-        page, kind = message.get("page"), message.get("type")
-        if not isinstance(page, str) or len(page) > 64:
-            return
-        with self._lock:
-            self._concurrent = self._concurrent or cells.busy
-            if kind == "ready":
-                self._pages[page] = self._n_sent
-                self._sent = None
-            elif kind == "gone":
-                self._pages.pop(page, None)
-            elif kind == "ack" and isinstance(message.get("n"), int):
-                self._pages[page] = min(message["n"], self._n_sent)
-        if kind == "command":
-            self._begin(page, message)
-        self._worker.wake()
+    def update(self, page: Page) -> Message | None:
+        """Return the description, if a page does not have it yet."""
+        if not self.has_news(page):
+            return None
+        page.settings = self._info
+        return {"info": self._info}, []
+
+    def has_news(self, page: Page) -> bool:
+        """Return whether a page has another description, or none."""
+        return page.settings is not self._info
+
+    def unknown_page(self) -> Page:
+        """Return a page that has no description yet."""
+        return Page(name=EVERYBODY)
 
     def round(self, now_s: float) -> float:
         """Send the pages what is new about the run."""
-        with self._lock:
-            shown = bool(self._pages)
-            full = shown and self._n_sent - max(self._pages.values()) >= WINDOW
-            deaf = cells.busy and not self._concurrent and self._n_blind < MAX_BLIND
-        if not shown or (full and not deaf):
+        pages = self._widget.pages
+        if not pages and (pages.heard or not cells.busy):
+            self._describe_s = -1e9  # the next page is shown the present
             return UNTIL_WOKEN
-        self._info = info_of(self._run, before=self._info)
-        if self._info != self._sent:
-            self._sent = self._info
-            self._n_sent += 1
-            self._n_blind += full
-            self._widget.send({"type": "info", "n": self._n_sent, "info": self._info}, [])
-        return UNTIL_WOKEN if self._info["ended"] else DESCRIBE_S
+        if now_s - self._describe_s >= DESCRIBE_S:
+            info = info_of(self._run, before=self._info)
+            self._info = self._info if info == self._info else info
+            self._describe_s = now_s if self._info["state"] in CHANGING else UNTIL_WOKEN
+        behind = self._widget.turn(now_s)
+        return PACE_S if behind else max(PACE_S, self._describe_s + DESCRIBE_S - now_s)
 
     def _begin(self, page: str, message: Mapping[str, Any]) -> None:
         with self._lock:
-            full = self._n_commands >= MAX_COMMANDS
-            self._n_commands += not full
+            full = self._n_pending >= MAX_PENDING
+            self._n_pending += not full
         if full:
-            self._reply(page, message, ok=False, text=f"{MAX_COMMANDS} commands are pending already; try again later")
-        else:
-            try:
-                Background("command", lambda: self._command(page, message))
-            except RuntimeError as error:  # no thread is left
-                self._end_command(page, message, ok=False, text=message_of(error))
+            self._reply(page, message, error=f"{MAX_PENDING} commands are pending already; try again later")
+            return
+        try:
+            Background("command", lambda: self._command(page, message))
+        except RuntimeError as error:  # no thread is left
+            self._end(page, message, error=message_of(error))
 
     def _command(self, page: str, message: Mapping[str, Any]) -> None:
+        command = message.get("command")
         try:
-            ok, text = True, send_command(self._run, message, self._info)
+            value = send_command(self._run, command if isinstance(command, Mapping) else {})
         except Exception as error:  # noqa: BLE001  any failure is shown on the page that sent the command
-            ok, text = False, message_of(error)
-        self._end_command(page, message, ok=ok, text=text)
+            self._end(page, message, error=message_of(error) or type(error).__name__)
+        else:
+            self._end(page, message, value=value)
 
-    def _end_command(self, page: str, message: Mapping[str, Any], *, ok: bool, text: str) -> None:
+    def _end(self, page: str, message: Mapping[str, Any], *, value: object = None, error: str = "") -> None:
         with self._lock:
-            self._n_commands -= 1
-        self._reply(page, message, ok=ok, text=text)
+            self._n_pending -= 1
+        self._describe_s = -1e9
         self._worker.wake()
+        self._reply(page, message, value=value, error=error)
 
-    def _reply(self, page: str, message: Mapping[str, Any], *, ok: bool, text: str) -> None:
-        id, text = message.get("command"), text[: 4 * MAX_TEXT]
-        self._widget.send({"type": "result", "to": page, "command": id, "ok": ok, "text": text}, [])
+    def _reply(self, page: str, message: Mapping[str, Any], *, value: object = None, error: str = "") -> None:
+        reply = {"type": "reply", "to": page, "request": message.get("request")}
+        self._widget.send({**reply, "value": value, "error": error[:MAX_ERROR]}, [])
 
 
-def send_command(run: Any, message: Mapping[str, Any], info: Mapping[str, Any]) -> str:
-    """Send a page's command to the run, and return the result as text.
+def send_command(run: Any, command: Mapping[str, Any]) -> Any:
+    """Send a page's command to the run, and return the acknowledgement as JSON values.
 
     Raises:
         SightglassError: The run refuses, is lost, or does not take commands.
     """
-    kind, name, value = message.get("do"), message.get("name"), message.get("value")
+    kind, name, value = command.get("kind"), command.get("name"), command.get("value")
     if kind not in COMMANDS or not hasattr(type(run), str(kind)):
         raise SightglassError(f"Expected one of {', '.join(COMMANDS)} and a live run, got {kind!r} and {run!r}")
+    at = {"at": command["at"]} if command.get("at") else {}
     match kind:
         case "set":
-            value = _typed(value, next((one for one in info["controls"] if one["name"] == name), {}))
-            done = run.set(name, value)
+            done = run.set(name, value, **at)
         case "call":
-            done = run.call(name)
+            done = run.call(name, **at)
+        case "resume":
+            done = run.resume()
         case _:
-            done = getattr(run, str(kind))()
-    if not done.applied:
-        return done.note or "Pending until the run's next event"
-    when = f"at {done.event} {done.step:,g}" if done.event else "at once"
-    match kind:
-        case "set":
-            return f"{name} = {_short(done.result)} {when}, was {_short(done.old)}"
-        case "call":
-            returned = "" if done.result is None else f", returned {_short(done.result)}"
-            return f"Called {name}() {when}{returned}"
-    return {"pause": f"Paused {when}", "resume": "Resumed", "stop": f"Stop requested {when}"}[str(kind)]
+            done = getattr(run, str(kind))(**at)
+    return shown(done)
 
 
 def info_of(run: Any, *, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return a run's description for its card, as JSON values; if it does not respond, the description from before.
+    """Return a run's description as the page's server gives it, as JSON values, with what a card needs besides.
+
+    Args:
+        run: The run.
+        before: The description to return, with its state changed, if the run does not respond.
 
     Raises:
-        SightglassError: It does not respond, and there is no earlier description.
+        SightglassError: It does not respond, and there is no description from before.
     """
     try:
-        about = run.describe()
+        about, history = run.describe(), run.last_commands(N_HISTORY)
     except SightglassError as error:
         if before is None:
             raise
-        ended = bool(run.ended)
-        state = "ended" if ended else "silent"
-        return {**before, "state": state, "ended": ended, "takes_commands": False, "problem": str(error)}
-    takes_commands = all(hasattr(type(run), name) for name in COMMANDS) and getattr(run, "may_command", True)
-    info = {
-        "name": about.name, "id": about.id, "state": about.state, "host": about.host, "pid": about.pid,
-        "age_s": round(max(0.0, about.wall_time - about.started), 1), "directory": about.directory,
-        "config": [[_cut(key), _cut(repr(item))] for key, item in list(about.config.items())[:MAX_LISTED]],
-        "events": [_event(name, event) for name, event in list(about.events.items())[:MAX_LISTED]],
-        "controls": [_control(name, one) for name, one in about.controls.items()],
-        "actions": [{"name": name, "doc": one.doc, "where": one.where} for name, one in about.actions.items()],
-        "streams": [_stream(one) for one in list(about.streams)[:MAX_LISTED]],
-        "n_clients": about.n_clients, "n_pending": about.n_pending_commands,
-        "takes_commands": takes_commands and not run.ended, "ended": bool(run.ended), "problem": "",
+        state = _end_state(before["directory"]) if run.ended else "lost"
+        live = before["live"] and not run.ended
+        return {**before, "state": state, "live": live, "off": str(error), "problem": str(error)}
+    live = hasattr(type(run), "set") and not run.ended
+    off = "" if getattr(run, "may_command", True) else "You connected as a viewer, who may not send commands"
+    listed = list(itertools.islice(about.events.items(), MAX_LISTED))
+    queries = {
+        name: {key: _query(name, key) for key in itertools.islice(event.observables, MAX_LISTED)}
+        for name, event in listed
+    }
+    return {
+        **{name: shown(getattr(about, name)) for name in ("name", "id", "host", "directory", "config", "state")},
+        "live": live, "off": off, "problem": "",
+        "description": shown(about), "history": shown(history), "streams": shown(about.streams),
+        "queries": queries, "n_observables": {name: len(event.observables) for name, event in listed},
     }  # fmt: skip
-    plain: dict[str, Any] = encoding.jsonable(info)
-    return plain
 
 
-def _event(name: str, event: Any) -> dict[str, Any]:
-    listed = list(event.observables.items())[:MAX_LISTED]
-    observables = [
-        {
-            "name": key,
-            "type": one.type,
-            "example": _cut(one.example),
-            "fields": [[path, kind] for path, kind in list(one.fields.items())[:MAX_FIELDS]],
-            "n_fields": len(one.fields),
-            "query": _query(name, (key,)),
-        }
-        for key, one in listed
-    ]
-    n_more = len(event.observables) - len(listed)
-    return {"name": name, "origin": event.origin, "n": event.n_events, "snapshot": event.snapshot, "note": event.note,
-            "observables": observables, "n_more": n_more}  # fmt: skip
+def shown(value: Any) -> Any:
+    """Return a value as JSON values for a card: long texts and lists are cut, arrays are their types."""
+    if isinstance(value, str):
+        return value if len(value) <= MAX_TEXT else f"{value[: MAX_TEXT - 1]}…"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {one.name: shown(getattr(value, one.name)) for one in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {shown(str(key)): shown(item) for key, item in itertools.islice(value.items(), MAX_LISTED)}
+    if isinstance(value, list | tuple):
+        return [shown(item) for item in value[:MAX_LISTED]]
+    return type_name(value) if array_kind(value) else encoding.jsonable(value)
 
 
-def _control(name: str, one: Any) -> dict[str, Any]:
-    choices = None if one.choices is None else list(one.choices)
-    return {"name": name, "type": one.type, "value": one.value, "min": one.min, "max": one.max, "choices": choices,
-            "where": one.where}  # fmt: skip
+def _end_state(directory: str) -> str:
+    """Return how a run ended that is gone, as far as its own files tell; one that left none has ended."""
+    files = run_file.read_all(Path(directory)) if directory else []
+    state = run_file.together(files).state if files else "ended"
+    return "lost" if state == "running" else state
 
 
-def _stream(one: Any) -> dict[str, Any]:
-    names = ("n_records", "n_events", "n_skipped", "n_dropped", "n_errors", "last_error", "stride", "spent_s")
-    counts = {name: getattr(one, name) for name in names}
-    return {"query": _cut(one.tag or one.query), "clients": list(one.clients), "recorded": one.recorded, **counts}
-
-
-def _query(event: str, path: Sequence[str]) -> str:
+def _query(event: str, name: str) -> str:
     with suppress(QueryError):  # a name that no query can contain
-        query = query_of(event, path)
+        query = query_of(event, (name,))
         return query.short or str(query)
     return ""
-
-
-def _typed(value: Any, control: Mapping[str, Any]) -> Any:
-    """Return a page's value as the control's type: JavaScript has one kind of number, and sends a choice by index."""
-    if control.get("choices"):
-        return control["choices"][value]
-    if control.get("type") == "int" and isinstance(value, float) and value.is_integer():
-        return int(value)
-    return float(value) if control.get("type") == "float" and isinstance(value, int) else value
-
-
-def _cut(text: object) -> str:
-    shown = str(text)
-    return shown if len(shown) <= MAX_TEXT else f"{shown[: MAX_TEXT - 1]}…"
-
-
-def _short(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else _cut(repr(value))

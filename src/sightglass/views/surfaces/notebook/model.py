@@ -1,58 +1,112 @@
-"""The widgets (anywidget) that represent a view on both sides, here and in the page.
+"""The widgets (anywidget) that represent a view or a card on both sides, here and in the pages that show it.
 
 Theory of operation
-    Every widget brings its own script to the page. The module of views is far larger, so it is sent once: it is held
-    by a separate widget, the library, which is never shown; the other widgets know its id.
+    The script of a widget, `widget.js`, is small. It loads the module of views and cards, which is large and therefore
+    sent once: a separate widget that is never shown, the library, holds it; the other widgets know its id.
 """
 
 from __future__ import annotations
 
+import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from sightglass.core.errors import MissingExtraError
 
-HERE: Final = Path(__file__).parent
-VIEWS: Final = HERE.parents[1] / "static" / "views.js"
+from .cells import cells
+from .open_pages import Content, Message, OpenPages
+
+SCRIPT: Final = Path(__file__).parent / "widget.js"
+VIEWS: Final = Path(__file__).parents[2] / "static" / "views.js"
 MIME: Final = "application/vnd.jupyter.widget-view+json"
 
-Receive = Callable[[Mapping[str, Any]], None]
+Requested = Callable[[str, Mapping[str, Any]], None]
 
 
 class WidgetModel:
-    """A widget: sends messages to pages, and receives theirs.
+    """A widget, and the pages that show it.
 
     Args:
-        script: The file name of the script that draws it in the page, next to this file.
+        kind: What it shows.
+        content: What its pages are sent.
         purpose: The feature that needs it, for the error if the extra is missing.
-        received: Called with every message of a page, in the thread in which it arrives.
-        views: Whether the script needs the module of views.
-        **options: Initial data for the script.
+        wake: Called when a page has sent something, so that `turn` is due.
+        requested: Called with the page's name and every request of a page, in the thread in which it arrives.
+        **options: Initial data for the page.
+
+    Attributes:
+        pages: The pages that show it.
 
     Raises:
         MissingExtraError: anywidget is not installed.
     """
 
-    def __init__(self, script: str, *, purpose: str, received: Receive, views: bool = False, **options: object) -> None:
+    def __init__(
+        self,
+        kind: Literal["view", "card"],
+        content: Content,
+        *,
+        purpose: str,
+        wake: Callable[[], None],
+        requested: Requested = lambda page, message: None,
+        **options: object,
+    ) -> None:
         widget_class, library = _widget_classes(purpose)
-        shared = library().model_id if views else ""
         # The page finds its own model by this key, and asks it whether the kernel is alive.
         key = uuid.uuid4().hex
-        self.widget = widget_class(model_id=key, _esm=read(script), key=key, library=shared, options=options)
-        _receive_at_once(self.widget.comm)
-        self.widget.on_msg(lambda _, content, __: received(content) if isinstance(content, Mapping) else None)
+        self.pages = OpenPages()
+        self._content, self._wake, self._requested = content, wake, requested
+        self._lock = threading.Lock()
+        self._widget = widget_class(
+            model_id=key, _esm=SCRIPT.read_text("utf-8"), key=key, library=library().model_id,
+            options={"kind": kind, **options},
+        )  # fmt: skip
+        _receive_at_once(self._widget.comm)
+        self._widget.on_msg(lambda _, message, __: self.receive(message))
 
-    def send(self, content: Mapping[str, Any], buffers: list[bytes]) -> None:
-        """Send a message to all pages that have the widget. May be called from any thread."""
-        self.widget.send(dict(content), buffers)
+    def show(self) -> Any:
+        """Return the widget, which is about to be shown, and get ready to serve pages."""
+        cells.watch()
+        with self._lock:
+            self.pages.expect(time.monotonic())
+        self._wake()
+        return self._widget
 
     def bundle(self, text: str) -> dict[str, Any]:
         """Return the MIME bundle of the widget, with `text` for front ends that cannot show widgets."""
-        shown = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
+        shown = {"version_major": 2, "version_minor": 0, "model_id": self.show().model_id}
         return {"text/plain": text, MIME: shown}
+
+    def receive(self, message: object) -> None:
+        """Handle a page's message; a malformed one is ignored."""
+        if not isinstance(message, Mapping):
+            return
+        with self._lock:
+            replies = self.pages.receive(message, now_s=time.monotonic(), busy=cells.busy)
+        self._send_all(replies)
+        if message.get("type") == "request" and isinstance(message.get("page"), str):
+            self._requested(message["page"], message)
+        self._wake()
+
+    def turn(self, now_s: float) -> bool:
+        """Send pages what is new, and return whether some of it has to wait."""
+        with self._lock:
+            messages = self.pages.turn(self._content, now_s=now_s, busy=cells.busy)
+            behind = self.pages.behind(self._content)
+        self._send_all(messages)
+        return behind
+
+    def send(self, content: Mapping[str, Any], buffers: list[bytes]) -> None:
+        """Send a message to all pages that have the widget. May be called from any thread."""
+        self._widget.send(dict(content), buffers)
+
+    def _send_all(self, messages: list[Message]) -> None:
+        for content, buffers in messages:
+            self.send(content, buffers)
 
 
 def _receive_at_once(comm: Any) -> None:
@@ -74,12 +128,6 @@ def display(bundle: Mapping[str, Any]) -> None:
 
 
 @cache
-def read(script: str) -> str:
-    """Return the text of a script next to this file."""
-    return (HERE / script).read_text("utf-8")
-
-
-@cache
 def _widget_classes(purpose: str) -> tuple[Any, Callable[[], Any]]:
     try:
         import anywidget
@@ -95,7 +143,7 @@ def _widget_classes(purpose: str) -> tuple[Any, Callable[[], Any]]:
         options = traitlets.Dict().tag(sync=True)
 
     class SightglassLibrary(anywidget.AnyWidget):  # type: ignore[misc]
-        """The module of views, as text."""
+        """The module of views and cards, as text."""
 
         _esm = "export default {}"
         source = traitlets.Unicode().tag(sync=True)

@@ -1,28 +1,24 @@
-"""The pages that show a view, and what to send to each. Pure decisions: callers bring the time and send the messages.
+"""The pages that show a widget, and what to send to each. Pure decisions: callers bring the time and send the messages.
 
 Theory of operation
-    A page is one browser tab that shows the view at least once. It announces itself ("ready"), gets all stored records,
-    then the new ones. Messages to it are numbered. It acknowledges the messages it has drawn, and at most `WINDOW` are
-    in flight: records that arrive meanwhile wait in the backlogs, thinned, and go out as one message. A page that
-    misses a number announces itself again. No page gets messages faster than every `PACE_S`.
+    A page is one browser tab that shows the widget at least once. It announces itself ("ready"), gets all that is
+    stored, then what is new. Messages to it are numbered. It acknowledges the messages it has drawn, and at most
+    `WINDOW` are in flight: what is new meanwhile waits with the content, thinned, and goes out as one message. A page
+    that misses a number announces itself again. No page gets messages faster than every `PACE_S`.
 
-    A hidden page, or one that no longer shows the view, says so and is forgotten. A page that vanishes without a
+    A hidden page, or one that no longer shows the widget, says so and is forgotten. A page that vanishes without a
     message keeps a full window, and is forgotten after `SILENT_S`; if it speaks again, it is asked to announce itself.
 
     Some front ends deliver a page's messages only while no cell is running. During a cell, such pages get a few
-    messages without acknowledging them: known pages get new records every `BLIND_S`, and before any page has announced
-    itself, a small version of the whole drawing goes to all pages (`EVERYBODY`).
+    messages without acknowledging them: known pages get what is new every `BLIND_S`, and before any page has announced
+    itself, a small version of the whole goes to all pages (`EVERYBODY`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
-
-from sightglass.views import encoding
-
-from .view_streams import NotebookStreams
+from typing import Any, Final, Protocol
 
 WINDOW: Final = 4  # enough to hide one round trip to a remote kernel; few enough that a slow page does not fall behind
 PACE_S: Final = 0.066  # 15 drawings a second: what still looks continuous
@@ -33,19 +29,15 @@ MAX_BLIND: Final = 3_600
 """The most messages sent without an acknowledgement: an hour of them."""
 
 POINTS: Final = 32_768  # eight times the pixels of the widest screen, so that zooming in shows more
-BLIND_POINTS: Final = 400  # half the pixels of a chart in a notebook: each run of points keeps two
-ENOUGH_BYTES: Final = 8 * 2**20
-"""The size after which a message is sent; further streams follow in the next one."""
-
 EVERYBODY: Final = "*"
 
-# What is sent: a JSON object, and a buffer for each stream.
+# What is sent: a JSON object, and binary buffers.
 Message = tuple[dict[str, Any], list[bytes]]
 
 
 @dataclass(slots=True, kw_only=True)
 class Page:
-    """One page that shows the view.
+    """One page that shows the widget.
 
     Attributes:
         name: The name it chose.
@@ -53,7 +45,7 @@ class Page:
         n_sent: How many messages were sent to it.
         n_acknowledged: How many of them it has drawn.
         cursors: Its position in each stream.
-        settings: The settings it was sent last.
+        settings: The settings, or the description of a run, that it was sent last.
         sent_s: When it was sent a message last.
         heard_s: When it sent a message last.
     """
@@ -73,8 +65,21 @@ class Page:
         return self.n_sent - self.n_acknowledged >= WINDOW
 
 
+class Content(Protocol):
+    """What pages show: it knows what a page does not have yet."""
+
+    def update(self, page: Page) -> Message | None:
+        """Return what a page does not have yet, and note in `page` that it has it now; `None` if nothing is new."""
+
+    def has_news(self, page: Page) -> bool:
+        """Return whether there is something that a page does not have."""
+
+    def unknown_page(self) -> Page:
+        """Return a page named `EVERYBODY` that has nothing yet, and gets little."""
+
+
 class OpenPages:
-    """The pages that show a view.
+    """The pages that show a widget.
 
     Attributes:
         concurrent: Whether a page's message ever arrived while a cell was running.
@@ -95,7 +100,7 @@ class OpenPages:
         return len(self._pages)
 
     def expect(self, now_s: float) -> None:
-        """Note that the view is shown from now on, so that a page is about to announce itself."""
+        """Note that the widget is shown from now on, so that a page is about to announce itself."""
         if not self._shown:
             self._shown, self._blind_s = True, now_s
 
@@ -130,7 +135,7 @@ class OpenPages:
             return [({"type": "who", "to": name}, [])]
         return []
 
-    def turn(self, streams: NotebookStreams, *, now_s: float, busy: bool) -> list[Message]:
+    def turn(self, content: Content, *, now_s: float, busy: bool) -> list[Message]:
         """Return the messages to send now."""
         deaf = busy and not self.concurrent and self._n_blind < MAX_BLIND
         sent = []
@@ -141,50 +146,25 @@ class OpenPages:
             if now_s - page.sent_s < (BLIND_S if page.full else PACE_S) or (page.full and not deaf):
                 continue
             self._n_blind += page.full
-            sent += self._update(page, streams, now_s)
+            sent += _update(page, content, now_s)
         if deaf and self._shown and not self.heard and now_s - self._blind_s >= BLIND_S:
             self._blind_s = now_s
             self._n_blind += 1
-            sent += self._update(_unknown_page(streams), streams, now_s)
+            sent += _update(content.unknown_page(), content, now_s)
         self.n_sent += len(sent)
         return sent
 
-    def behind(self, streams: NotebookStreams) -> bool:
+    def behind(self, content: Content) -> bool:
         """Return whether there is something new for a page whose window is not full."""
-        return any(not page.full and _has_news(page, streams) for page in list(self._pages.values()))
-
-    def _update(self, page: Page, streams: NotebookStreams, now_s: float) -> list[Message]:
-        settings, by_id = streams.settings, streams.streams
-        content: dict[str, Any] = {"type": "update", "to": page.name, "reset": page.n_sent == 0, "streams": []}
-        if settings != page.settings:
-            content["settings"] = page.settings = settings
-        buffers: list[bytes] = []
-        for id in (drawn["id"] for drawn in settings["streams"]):
-            taken = by_id[id].backlog.take(page.cursors.get(id, 0), page.points) if id in by_id else None
-            if taken is None:
-                continue
-            page.cursors[id] = taken.cursor
-            content["streams"].append({"id": id, "n": taken.cursor})
-            buffers.append(encoding.encode_msgpack(taken.message))
-            if sum(map(len, buffers)) > ENOUGH_BYTES:
-                break
-        if not buffers and "settings" not in content:
-            return []
-        page.n_sent += 1
-        page.sent_s = now_s
-        content["n"] = page.n_sent
-        return [(content, buffers)]
+        return any(not page.full and content.has_news(page) for page in list(self._pages.values()))
 
 
-def _has_news(page: Page, streams: NotebookStreams) -> bool:
-    if page.settings != streams.settings:
-        return True
-    by_id = streams.streams
-    drawn = [by_id[stream["id"]] for stream in streams.settings["streams"] if stream["id"] in by_id]
-    return any(stream.backlog.end > page.cursors.get(stream.id, 0) for stream in drawn)
-
-
-def _unknown_page(streams: NotebookStreams) -> Page:
-    """Return a page that has no record yet and gets few: of values that are not numbers, the last only."""
-    cursors = {id: max(0, one.backlog.end - 1) for id, one in streams.streams.items() if not one.backlog.numeric}
-    return Page(name=EVERYBODY, points=BLIND_POINTS, cursors=cursors)
+def _update(page: Page, content: Content, now_s: float) -> list[Message]:
+    found = content.update(page)
+    if found is None:
+        return []
+    news, buffers = found
+    reset = page.n_sent == 0
+    page.n_sent += 1
+    page.sent_s = now_s
+    return [({"type": "update", "to": page.name, "n": page.n_sent, "reset": reset, **news}, buffers)]

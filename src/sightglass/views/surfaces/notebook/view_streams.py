@@ -1,4 +1,4 @@
-"""The streams of one view in a notebook: their records, how to draw them, and the notices below the drawing.
+"""The streams of one view in a notebook: their records, how to draw them, and what of it a page does not have yet.
 
 Theory of operation
     Each stream is a `SeriesBuffer`, as on every other surface, which also writes its records to a `Backlog`, from
@@ -19,6 +19,7 @@ import numpy as np
 
 from sightglass.core.columns import Columns, of_records
 from sightglass.core.source import Source
+from sightglass.views import encoding
 from sightglass.views.backlog import MAX_POINTS, Backlog
 from sightglass.views.labels import label_streams
 from sightglass.views.notices import notices_of
@@ -29,11 +30,17 @@ from sightglass.views.series_buffer import SeriesBuffer
 from sightglass.views.stream_set import StreamSet, shared
 from sightglass.views.summaries import one_line
 
+from .open_pages import EVERYBODY, Message, Page
+
 DASHES: Final = ((), (8, 4), (3, 3), (12, 3, 3, 3))
 """Dash patterns in CSS pixels, to distinguish lines of one colour; the same as everywhere in the page."""
 
 MAX_WAITING: Final = 20_000
 """How many records of a stream wait for the stream that is its x; a few MB at most."""
+
+BLIND_POINTS: Final = 400  # half the pixels of a chart in a notebook: each run of points keeps two
+ENOUGH_BYTES: Final = 8 * 2**20
+"""The size after which a message is sent; further streams follow in the next one."""
 
 
 class NotebookStream(SeriesBuffer):
@@ -111,6 +118,37 @@ class NotebookStreams(StreamSet):
     def streams(self) -> dict[str, NotebookStream]:
         """The streams by their ids."""
         return {stream.id: stream for stream in cast("tuple[NotebookStream, ...]", self._buffers)}
+
+    def update(self, page: Page) -> Message | None:
+        """Return the settings, if they changed, and the records that a page does not have yet."""
+        settings, by_id = self.settings, self.streams
+        content: dict[str, Any] = {"streams": []}
+        if settings != page.settings:
+            content["settings"] = page.settings = settings
+        buffers: list[bytes] = []
+        for id in (drawn["id"] for drawn in settings["streams"]):
+            taken = by_id[id].backlog.take(page.cursors.get(id, 0), page.points) if id in by_id else None
+            if taken is None:
+                continue
+            page.cursors[id] = taken.cursor
+            content["streams"].append({"id": id, "n": taken.cursor})
+            buffers.append(encoding.encode_msgpack(taken.message))
+            if sum(map(len, buffers)) > ENOUGH_BYTES:
+                break
+        return (content, buffers) if buffers or "settings" in content else None
+
+    def has_news(self, page: Page) -> bool:
+        """Return whether a page has not all records, or other settings."""
+        if page.settings != self.settings:
+            return True
+        by_id = self.streams
+        drawn = [by_id[stream["id"]] for stream in self.settings["streams"] if stream["id"] in by_id]
+        return any(stream.backlog.end > page.cursors.get(stream.id, 0) for stream in drawn)
+
+    def unknown_page(self) -> Page:
+        """Return a page that has no record yet and gets few: of values that are not numbers, the last only."""
+        cursors = {id: max(0, one.backlog.end - 1) for id, one in self.streams.items() if not one.backlog.numeric}
+        return Page(name=EVERYBODY, points=BLIND_POINTS, cursors=cursors)
 
     def _buffer_of(self, source: Source) -> SeriesBuffer:
         return NotebookStream(f"s{next(self._ids)}", source, x=self._x or str(self.options.x))

@@ -2,14 +2,12 @@
 
 Theory of operation
     `view_streams` holds the records and how to draw them, `open_pages` decides what to send to each page, `puller` is
-    the thread that connects the two, `model` is the widget. In the page, `view.js` passes the records to the views.
+    the thread that connects the two, `model` is the widget. In the page, `frontend/src/notebook` draws the records.
 """
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -20,7 +18,7 @@ from sightglass.views.options import options_of
 
 from .cells import cells, in_notebook
 from .model import WidgetModel, display
-from .open_pages import PACE_S, Message, OpenPages
+from .open_pages import PACE_S
 from .puller import IDLE_S, puller
 from .view_streams import NotebookStreams
 
@@ -64,26 +62,25 @@ class NotebookView(View):
             raise ViewError(f"Expected a height of at least {MIN_HEIGHT} pixels, got {height!r}")
         chosen = options_of(options, surface="notebook", own=("height",))
         self._streams: NotebookStreams = NotebookStreams(sources, view=view, title=title, second=second, options=chosen)
-        self._pages = OpenPages()
-        self._lock = threading.Lock()
         self._closed = False
         self._cell = -1
         self._widget = WidgetModel(
-            "view.js", purpose=PURPOSE, received=self._receive, views=True, height=height, points=PAGE_POINTS
+            "view", self._streams, purpose=PURPOSE, wake=lambda: puller.wake(self), height=height, points=PAGE_POINTS
         )
 
     @property
     def widget(self) -> Any:
         """The widget, for example to put into an ipywidgets box."""
-        self._activate()
-        return self._widget.widget
+        puller.add(self)
+        return self._widget.show()
 
     def start(self) -> NotebookView:
         """Show the view in the running cell and keep it up to date; outside a notebook only keep it up to date."""
-        self._activate()
         if in_notebook():
             self._cell = cells.n
             display(self.bundle())
+        else:
+            puller.add(self)
         return self
 
     def show(self) -> None:
@@ -101,45 +98,26 @@ class NotebookView(View):
 
     def bundle(self) -> dict[str, Any]:
         """Return the MIME bundle that a notebook displays, and get ready to serve pages."""
-        self._activate()
+        puller.add(self)
         return self._widget.bundle(repr(self))
 
     def turn(self, now_s: float) -> float | None:
         """Pull, and send pages the new records; see `puller.Pullable`."""
         if not self._closed:
             self._streams.pull(wait=True)
-        with self._lock:
-            messages = self._pages.turn(self._streams, now_s=now_s, busy=cells.busy)
-            behind, n_pages = self._pages.behind(self._streams), len(self._pages)
-        self._send(messages)
-        if behind:
+        if self._widget.turn(now_s):
             return PACE_S
+        pages = self._widget.pages
         over = self._closed or self._streams.ended
-        if over and (n_pages or self._pages.heard or not cells.busy):
+        if over and (pages or pages.heard or not cells.busy):
             return None
-        return PACE_S if n_pages and not over else IDLE_S
+        return PACE_S if pages and not over else IDLE_S
 
     def _is_pulled(self) -> bool:
         return not self._closed
 
     def _streams_changed(self) -> None:
         puller.wake(self)
-
-    def _activate(self) -> None:
-        cells.watch()
-        with self._lock:
-            self._pages.expect(time.monotonic())
-        puller.add(self)
-
-    def _receive(self, message: Mapping[str, Any]) -> None:
-        with self._lock:
-            replies = self._pages.receive(message, now_s=time.monotonic(), busy=cells.busy)
-        self._send(replies)
-        puller.wake(self)
-
-    def _send(self, messages: list[Message]) -> None:
-        for content, buffers in messages:
-            self._widget.send(content, buffers)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         return self.bundle()

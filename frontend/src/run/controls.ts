@@ -1,7 +1,7 @@
 // How a control is shown, and the value that a slider stands for.
 
-import type { ControlInfo } from '../../data/types'
-import { value as shown } from '../../views/format'
+import type { ControlInfo } from '../data/types'
+import { value as shown } from '../views/format'
 
 export type ControlKind = 'switch' | 'choice' | 'slider' | 'number' | 'text'
 

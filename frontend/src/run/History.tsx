@@ -1,7 +1,7 @@
 // The commands that a run applied, newest first: at which event, when, and with what result.
 
-import type { HistoryEntry } from '../../data/types'
-import { dateTime, number, value } from '../../views/format'
+import type { HistoryEntry } from '../data/types'
+import { dateTime, number, value } from '../views/format'
 
 export function History({ entries }: { entries: readonly HistoryEntry[] }) {
   if (entries.length === 0) return <p class="muted">No commands yet.</p>

@@ -1,8 +1,8 @@
 // One control of a run: its value in the run, the draft in this field, and the value that was sent.
 
 import { useState } from 'preact/hooks'
-import type { ControlInfo } from '../../data/types'
-import { value as shown } from '../../views/format'
+import type { ControlInfo } from '../data/types'
+import { value as shown } from '../views/format'
 import type { Pending } from './commands'
 import { boundsOf, kindOf, placeOf, problemOf, valueAt } from './controls'
 

@@ -1,7 +1,7 @@
 // Commands and streams in words, and whether a command is still pending: pure.
 
-import type { HistoryEntry, StreamInfo } from '../../data/types'
-import { count, number, value as shown } from '../../views/format'
+import type { HistoryEntry, StreamInfo } from '../data/types'
+import { count, number, value as shown } from '../views/format'
 
 export interface Acknowledged {
   applied: boolean

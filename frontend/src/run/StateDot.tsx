@@ -1,7 +1,10 @@
-import type { RunState } from '../../data/types'
-import type { LineStyle } from '../../views/palette'
+import type { RunState } from '../data/types'
+import type { LineStyle } from '../views/palette'
 
-const WORDS: Record<RunState, string> = {
+/** What a client may know besides: the run does not answer it, or its own program is gone. */
+export type ShownState = RunState | 'recorded' | 'lost' | 'kernel gone'
+
+const WORDS: Record<ShownState, string> = {
   running: 'Running',
   paused: 'Paused',
   stopping: 'Stopping',
@@ -10,13 +13,16 @@ const WORDS: Record<RunState, string> = {
   failed: 'Failed: the training raised an error',
   died: 'Died: the process is gone without a word',
   unknown: 'Unknown',
+  recorded: 'Recorded',
+  lost: 'Lost: the run does not answer',
+  'kernel gone': 'The kernel of this notebook is gone: nothing new arrives',
 }
 
 /** How a run is: by colour and by shape. */
-export function StateDot({ state, problem, word = false }: { state: RunState; problem?: string | null; word?: boolean }) {
+export function StateDot({ state, problem, word = false }: { state: ShownState; problem?: string | null; word?: boolean }) {
   const says = problem ? `${WORDS[state]}. ${problem}` : WORDS[state]
   return (
-    <span class={`state state-${state}`} title={says}>
+    <span class={`state state-${state.replace(' ', '-')}`} title={says}>
       <svg width="12" height="12" viewBox="0 0 12 12" role="img" aria-label={word ? undefined : says} aria-hidden={word}>
         {SHAPES[state]}
         {problem && <circle cx="10" cy="2.5" r="2.5" class="state-problem" />}
@@ -26,7 +32,7 @@ export function StateDot({ state, problem, word = false }: { state: RunState; pr
   )
 }
 
-const SHAPES: Record<RunState, preact.JSX.Element> = {
+const SHAPES: Record<ShownState, preact.JSX.Element> = {
   running: <circle cx="6" cy="6" r="4" fill="currentColor" />,
   paused: <path d="M4 2.5v7M8 2.5v7" stroke="currentColor" stroke-width="2.4" />,
   stopping: <rect x="2.5" y="2.5" width="7" height="7" fill="currentColor" />,
@@ -35,6 +41,9 @@ const SHAPES: Record<RunState, preact.JSX.Element> = {
   failed: <path d="M2.5 2.5l7 7M9.5 2.5l-7 7" stroke="currentColor" stroke-width="2.2" />,
   died: <path d="M2.5 2.5l7 7M9.5 2.5l-7 7" stroke="currentColor" stroke-width="2.2" />,
   unknown: <path d="M3 6h6" stroke="currentColor" stroke-width="2" />,
+  recorded: <circle cx="6" cy="6" r="3.5" fill="none" stroke="currentColor" stroke-width="1.6" />,
+  lost: <path d="M3 6h6" stroke="currentColor" stroke-width="2" />,
+  'kernel gone': <path d="M3 6h6" stroke="currentColor" stroke-width="2" />,
 }
 
 /** A run's colour: filled while it is drawn; a line that is dashed in charts has a broken ring around its dot. */
