@@ -33,9 +33,9 @@ import pytest
 import sightglass as sg
 from sightglass import cli
 from sightglass.cli import group
-from sightglass.client.describe import Description, StreamInfo
+from sightglass.client.describe import Description, HistoryEntry, StreamInfo
 from sightglass.client.producer import Statistics
-from sightglass.client.run import HistoryEntry, RemoteRun
+from sightglass.client.run import RemoteRun
 from sightglass.client.stream import Stream
 from sightglass.core import codec, errors
 from sightglass.protocol import messages

@@ -148,6 +148,26 @@ class Description:
         return "\n".join(lines)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEntry:
+    """One command in a run's history.
+
+    `error` is empty if the command succeeded; `client` is empty for a command of the run itself.
+    """
+
+    kind: str
+    name: str
+    value: Any
+    event: str
+    index: int
+    step: float
+    wall_time: float
+    old: Any
+    result: Any
+    error: str
+    client: str = ""
+
+
 def _count(n: int, noun: str) -> str:
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 

@@ -47,6 +47,11 @@ class RecordBuffer:
         self._lock = threading.Lock()
 
     @property
+    def next_index(self) -> int | None:
+        """The number of the next record; `None` until it is known."""
+        return self._next_index
+
+    @property
     def n(self) -> int:
         """How many records arrived."""
         return self._buffer.n

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from sightglass.core import codec
 from sightglass.core.columns import of_records
@@ -17,7 +17,7 @@ from sightglass.query.query import Query
 
 from .callback import StreamCallback
 from .connection import Connection
-from .describe import Description, description_of, known_fields
+from .describe import Description, HistoryEntry, description_of, known_fields
 from .event_attributes import EventAttributes
 from .producer import Counts
 from .record_buffer import RecordBuffer
@@ -52,26 +52,6 @@ class Acknowledgement:
     old: Any = None
     result: Any = None
     note: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryEntry:
-    """One command in a run's history.
-
-    `error` is empty if the command succeeded; `client` is empty for a command of the run itself.
-    """
-
-    kind: str
-    name: str
-    value: Any
-    event: str
-    index: int
-    step: float
-    wall_time: float
-    old: Any
-    result: Any
-    error: str
-    client: str = ""
 
 
 class RemoteRun(EventAttributes):
@@ -125,12 +105,14 @@ class RemoteRun(EventAttributes):
         """Return the last `n` commands of the history, the oldest first; all with 0."""
         return [HistoryEntry(**known_fields(HistoryEntry, entry)) for entry in self._query("history", last=n)]
 
-    def stream(self, query: Query | str, *, confirm: bool = False) -> Stream:
+    def stream(self, query: Query | str, *, confirm: bool = False, since: Literal["start"] | None = None) -> Stream:
         """Send a query to the run, and return the stream of its records, which begins with the next event.
 
         Args:
             query: A query such as `on("batch").map(lambda b: b.loss)`, its text, or a shorthand such as "batch.loss".
             confirm: Whether to accept the query's cost to the run, which an earlier `UnconfirmedError` named.
+            since: Begin with what the run recorded, if "start", where this process can read the run's directory, and
+                where what the query reads is recorded. `Stream.note` says where the stream begins otherwise.
 
         Raises:
             QueryError: The query is not valid, or the run cannot evaluate it.
@@ -138,6 +120,8 @@ class RemoteRun(EventAttributes):
             RunLostError: The run does not answer, or has ended.
         """
         parsed = as_query(query)
+        if since not in (None, "start"):
+            raise QueryError(f"Expected since='start' or None, got {since!r}")
         text = query if isinstance(query, str) else str(parsed)
         buffer = RecordBuffer(tag=text, run=self.name)
         pending = self._connection.start_request(
@@ -145,7 +129,11 @@ class RemoteRun(EventAttributes):
         )
         opened: messages.Opened = self._connection.wait_reply(pending)
         producer = _SubscriptionProducer(self._connection, buffer)
-        return Stream(producer, buffer, note=opened.note, query=parsed.key)
+        if since is None:
+            return Stream(producer, buffer, note=opened.note, query=parsed.key)
+        from .recorded.past import with_past  # most clients never read files
+
+        return with_past(producer, buffer, parsed, note=opened.note, description=self.describe())
 
     def set(self, name: str, value: object, *, at: str | None = None, timeout_s: float = COMMAND_S) -> Acknowledgement:
         """Set a control at the run's next event, or at the next event of a name.

@@ -40,16 +40,22 @@ class Stream(Chain):
     last record.
 
     Attributes:
-        note: A remark of the run about the query, such as the event it waits for; often empty.
         query: The canonical text of the query; empty for a derived stream.
     """
 
-    def __init__(self, producer: RecordProducer, buffer: RecordBuffer, *, note: str = "", query: str = "") -> None:
-        self.note = note
+    def __init__(
+        self, producer: RecordProducer, buffer: RecordBuffer, *, note: str | Callable[[], str] = "", query: str = ""
+    ) -> None:
+        self._note = note
         self.query = query
         self._producer = producer
         self._buffer = buffer
         self._lock = threading.RLock()
+
+    @property
+    def note(self) -> str:
+        """A remark about the query: the event it waits for, or where the stream begins; often empty."""
+        return self._note() if callable(self._note) else self._note
 
     @property
     def tag(self) -> str:

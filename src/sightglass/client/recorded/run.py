@@ -11,10 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from sightglass.client.describe import Description, known_fields, recorded_description
+from sightglass.client.describe import Description, HistoryEntry, known_fields, recorded_description
 from sightglass.client.event_attributes import EventAttributes
 from sightglass.client.record_buffer import RecordBuffer
-from sightglass.client.run import HistoryEntry
 from sightglass.client.stream import Stream
 from sightglass.core.errors import (
     DamagedError,

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from sightglass import __version__
-from sightglass.client.run import HistoryEntry
+from sightglass.client.describe import HistoryEntry
 from sightglass.core.errors import DamagedError, SightglassError, UnknownNameError
 from sightglass.core.values import Figure, Image, Images
 from sightglass.query.functions import FUNCTIONS

@@ -1,0 +1,256 @@
+"""The past of a live stream: what the run recorded before the query was sent.
+
+Theory of operation
+    A query is answered twice: by the run, from now on, and by its files, from the first recorded event. Both give the
+    same records, at the same wall times. The files are read up to the first live record that is complete and after
+    which none is lost; from there on the live records are passed on. So no record comes twice and none is left out.
+
+    This needs files that this process can read, and that still grow: what the query reads must be recorded now.
+    Otherwise the stream begins with the first live record, and its note says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import socket
+import time
+from collections.abc import Callable, Collection
+from itertools import chain, pairwise
+from pathlib import Path
+
+import numpy as np
+
+from sightglass.client.describe import Description
+from sightglass.client.producer import Counts, RecordProducer
+from sightglass.client.record_buffer import RecordBuffer
+from sightglass.client.stream import Stream
+from sightglass.core.columns import COMPLETE, Columns
+from sightglass.core.errors import QueryError, SightglassError
+from sightglass.query.parser import as_query
+from sightglass.query.query import Query
+from sightglass.query.stages import Every, Reduce
+from sightglass.storage.format.block import Key
+from sightglass.storage.read.recording import Recording
+
+from .plan import LOG, plan
+from .playback import SETTLED_S
+from .run import POLL_S, RecordedRun
+
+
+def with_past(
+    producer: RecordProducer, buffer: RecordBuffer, query: Query, *, note: str, description: Description
+) -> Stream:
+    """Return a stream that begins with what the run recorded, and continues with live records.
+
+    Args:
+        producer: Of the live records.
+        buffer: The live records.
+        query: The query that they answer.
+        note: The run's remark about it.
+        description: The run, as it described itself after the query was sent.
+    """
+    opened = _open(query, description)
+    if isinstance(opened, str):
+        return Stream(producer, buffer, note=_note(note, opened, buffer), query=query.key)
+    past, close_past, began = opened
+    live = Stream(producer, buffer, query=query.key)
+    joined = RecordBuffer(tag=buffer.tag, run=buffer.run)
+    joined_producer = PastThenLive(past, live, live_buffer=buffer, close_past=close_past)
+    return Stream(joined_producer, joined, note=_note(note, began, joined), query=query.key)
+
+
+class PastThenLive:
+    """Produces the records of a recorded stream, and then those of a live one, without a seam."""
+
+    def __init__(
+        self,
+        past: Stream,
+        live: Stream,
+        *,
+        live_buffer: RecordBuffer,
+        close_past: Callable[[], None],
+        wall_time: Callable[[], float] = time.time,
+    ) -> None:
+        self._wall_time = wall_time
+        self._past: Stream | None = past
+        self._live = live
+        self._live_buffer = live_buffer
+        self._close_past = close_past
+        self._past_counts: Counts = {}
+        self._past_cursor = self._live_cursor = self._n = 0
+        self._shift: int | None = None
+        self._reached = -math.inf
+
+    def advance(self, buffer: RecordBuffer) -> None:
+        """Add the new records."""
+        if buffer.ended:
+            return
+        if self._past is not None:
+            self._read_past(buffer, self._past)
+        if self._past is None:
+            self._read_live(buffer)
+
+    def end_group(self, buffer: RecordBuffer) -> None:
+        """Close the open group in the run.
+
+        Raises:
+            QueryError: The stream has not reached the live records yet.
+        """
+        if self._past is not None:
+            raise QueryError("Expected a stream that has read what was recorded; wait for its first live record")
+        self._live.end_group()
+
+    def close(self) -> None:
+        """Close the live stream and the files."""
+        self._live.close()
+        self._leave_past()
+
+    def statistics(self) -> Counts:
+        """Return the counts of the run, and of the files as long as they are read."""
+        live = dataclasses.asdict(self._live.statistics())
+        past = self._past_counts if self._past is None else _counts(self._past)
+        return {**live, **{name: live[name] + n for name, n in past.items()}}
+
+    def _read_past(self, buffer: RecordBuffer, past: Stream) -> None:
+        settled_s = self._wall_time() - SETTLED_S  # before reading: all records up to then are in the files
+        live_over = self._live.ended
+        first = self._first_live()
+        over = past.ended
+        self._past_cursor, columns = past.since(self._past_cursor)
+        past.forget(self._past_cursor)
+        until = first.wall_times[0] if len(first) else math.inf
+        later = np.flatnonzero(columns.wall_times >= until)
+        known = columns.slice(0, int(later[0])) if len(later) else columns
+        if len(known):
+            buffer.add(known)
+            self._n, self._reached = known.end, float(known.wall_times[-1])
+        if over and past.error is not None and not len(later):
+            buffer.end(past.error)  # what is missing up to the first live record is unknown
+            self._leave_past()
+        elif len(later) or settled_s >= until or (over and (live_over or len(first))):
+            self._leave_past()
+
+    def _first_live(self) -> Columns:
+        """Return the live records from the first on that is complete, and after which none is lost."""
+        self._live_cursor, columns = self._live.since(self._live_cursor)
+        gaps = np.flatnonzero(np.diff(columns.numbers) != 1)
+        columns = columns.slice(int(gaps[-1]) + 1 if len(gaps) else 0)
+        if columns.flags is not None:
+            complete = np.flatnonzero(columns.flags & COMPLETE)
+            columns = columns.slice(int(complete[0]) if len(complete) else len(columns))
+        if len(columns):
+            self._live_cursor = columns.index
+        return columns
+
+    def _leave_past(self) -> None:
+        if self._past is not None:
+            self._past_counts = _counts(self._past)
+            self._past = None
+            self._close_past()
+
+    def _read_live(self, buffer: RecordBuffer) -> None:
+        over = self._live.ended  # before reading: later records are for the next turn
+        self._live_cursor, columns = self._live.since(self._live_cursor)
+        if self._shift is None and len(columns):
+            fresh = np.flatnonzero(columns.wall_times > self._reached)
+            columns = columns.slice(int(fresh[0]) if len(fresh) else len(columns))
+            if len(columns):
+                self._shift = self._n - columns.index
+        if len(columns) and self._shift is not None:
+            starts = [0, *(np.flatnonzero(np.diff(columns.numbers) != 1) + 1).tolist(), len(columns)]
+            for start, stop in pairwise(starts):  # one by one, so that a gap between them counts as lost
+                buffer.add(columns.slice(start, stop).moved(self._shift))
+        if over:
+            if self._shift is not None and self._live_buffer.next_index is not None:
+                buffer.expect(self._live_buffer.next_index + self._shift)
+            buffer.end(self._live.error)
+
+
+def _counts(past: Stream) -> dict[str, int]:
+    counts = past.statistics()
+    return {"n_events": counts.n_events, "n_dropped": counts.n_dropped, "n_errors": counts.n_errors}
+
+
+def _note(note: str, began: str, buffer: RecordBuffer) -> Callable[[], str]:
+    """Return a function that says where a stream begins, once its first record is there."""
+
+    def text() -> str:
+        _, columns = buffer.since(0)
+        where = f"step {columns.steps[0].item():,.12g}" if len(columns) else "the next event"
+        return " ".join(filter(None, (note, began and f"from {where}{began}")))
+
+    return text
+
+
+def _open(query: Query, description: Description) -> tuple[Stream, Callable[[], None], str] | str:
+    """Open the run's files, if they answer the query up to now.
+
+    Returns:
+        The stream of what was recorded, how to close the files, and why it begins late, if it does. If the files do
+        not answer the query: why the stream begins only now.
+    """
+    asked, directory = ", when you asked", description.directory
+    if not directory:
+        return f"{asked}; the run does not record"
+    unrecorded = f"{asked}; record it from now on with client.record({query.short or str(query)!r})"
+    recorded = {as_query(stream.query).key for stream in description.streams if stream.recorded}
+    logged = set(description.events[LOG].observables) - {"step"} if LOG in description.events else set()
+    if not recorded and not logged:
+        return unrecorded
+    deadline_s = time.monotonic() + SETTLED_S
+    recording = _files(description, deadline_s)
+    if recording is None:
+        return f"{asked}; what the run recorded in {directory!r} cannot be read here"
+    needed = {Key(kind="logged", tag=name) for name in logged}
+    while time.monotonic() < deadline_s:
+        keys = set(recording.keys())
+        if needed <= keys and recorded <= {key.query for key in keys}:
+            break
+        time.sleep(POLL_S)  # the first values are not in the files yet
+        recording.refresh()
+    with contextlib.suppress(QueryError, OSError):
+        if _continues(query, recording, recorded):
+            run = RecordedRun(recording, follow=True)
+            past = run.stream(query)
+            late = any(recording.series(key).since for key in plan(query, recording.keys()).keys.values())
+            return past, run.close, "; earlier events were not recorded" if late else ""
+    recording.close()
+    return unrecorded
+
+
+def _files(description: Description, deadline_s: float) -> Recording | None:
+    """Open the files of a run; wait for the writer, which writes at least every half second."""
+    path = Path(description.directory)
+    while path.is_dir() or description.host == socket.gethostname():
+        with contextlib.suppress(SightglassError, OSError):
+            recording = Recording(path)
+            if recording.info.id == description.id:
+                return recording
+            recording.close()
+        if time.monotonic() > deadline_s:
+            break
+        time.sleep(POLL_S)
+    return None
+
+
+def _continues(query: Query, recording: Recording, recorded: Collection[str]) -> bool:
+    """Return whether files give the same records as the run, up to now.
+
+    Args:
+        query: The query.
+        recording: The files.
+        recorded: The queries that the run records now, in canonical text.
+
+    Raises:
+        QueryError: The query cannot be answered from the recorded series.
+    """
+    windows = [stage.window for stage in query.stages if isinstance(stage, Reduce)]
+    if any(isinstance(after, Every) and not isinstance(before, Every) for before, after in pairwise(windows)):
+        return False  # such groups are counted from when the query was sent
+    if query.key in recorded:
+        return True
+    chosen = plan(query, recording.keys())
+    keys = [*chosen.keys.values(), *chain.from_iterable(chosen.boundaries.values())]
+    return all(key.kind != "stream" or key.query in recorded for key in keys)

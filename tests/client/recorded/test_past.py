@@ -1,0 +1,183 @@
+"""Live streams that begin with what the run recorded: without a seam, and with a note where that is not possible."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.client.test_stream import ManualStream
+from tests.profiles import examples
+
+import sightglass as sg
+from sightglass.client.record_buffer import RecordBuffer
+from sightglass.client.recorded.past import PastThenLive
+from sightglass.client.stream import Stream
+from sightglass.core.columns import CLOSED, COMPLETE, Columns
+
+N = 60
+LATE = 37
+
+
+def observe(run, start, stop):
+    for step in range(start, stop):
+        run.observe("batch", step=step, loss=float(step))
+        run.log({"val/loss": step / 2}, step=step)
+        if step % 7 == 6:
+            run.end_group("batch")
+
+
+QUERIES = [
+    "batch.loss",
+    "batch.loss * 2",
+    "batch.loss.mean(every=10)",
+    "batch.loss.mean(every=4).max(every=3)",
+    "on('batch').map(lambda b: b.loss).sum()",
+    "on('log').map(lambda e: e['val/loss'])",
+]
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_late_stream_has_the_same_records_as_one_from_the_start(begin, ask, tmp_path, query):
+    run = begin(dir=tmp_path, record=["batch.loss"])
+    observe(run, 0, LATE)
+    late = ask(run).stream(query, since="start")
+    observe(run, LATE, N)
+    run.close()
+    found = list(late)
+    with sg.open(run.directory) as old:
+        assert [fields(record) for record in found] == [fields(record) for record in old.stream(query)]
+    assert len(found) > 3
+    assert (late.note, late.statistics().n_lost) == ("", 0)
+
+
+def fields(record):
+    return (record.index, record.step, record.wall_time, record.value, record.complete, record.closed, record.n_events)
+
+
+def test_the_live_records_come_from_the_run(begin, ask, tmp_path):
+    run = begin(dir=tmp_path, record=["batch.loss"])
+    observe(run, 0, LATE)
+    run.flush()
+    stream = ask(run).stream("batch.loss + 1", since="start")
+    with pytest.raises(sg.QueryError, match=r"^Expected a stream that has read what was recorded"):
+        stream.end_group()
+    observe(run, LATE, N)
+    assert [r.value for r in stream.wait(N, timeout_s=10)] == [step + 1.0 for step in range(N)]
+    assert stream._producer._past is None
+    stream.close()
+    assert (stream.ended, stream.statistics().n_records) == (True, N)
+
+
+def test_a_stream_whose_past_is_not_recorded_begins_now(begin, ask, tmp_path):
+    run = begin(dir=tmp_path, record=["batch.loss"])
+    client = ask(run)
+    run.observe("batch", step=4119, loss=1.0, lr=0.1)
+    run.flush()
+    stream = client.stream("batch.lr", since="start")
+    hint = "when you asked; record it from now on with client.record('batch.lr')"
+    assert stream.note == f"from the next event, {hint}"
+    run.observe("batch", step=4120, loss=1.0, lr=0.2)
+    assert [r.value for r in stream.wait(1, timeout_s=10)] == [0.2]
+    assert stream.note == f"from step 4,120, {hint}"
+    stream.close()
+    client.record("batch.lr")
+    run.observe("batch", step=4121, loss=1.0, lr=0.3)
+    run.flush()
+    late = client.stream("batch.lr", since="start")
+    run.observe("batch", step=4122, loss=1.0, lr=0.4)
+    assert [r.step for r in late.wait(2, timeout_s=10)] == [4121, 4122]
+    assert late.note == "from step 4,121; earlier events were not recorded"
+
+
+def test_what_is_recorded_no_more_is_not_continued(begin, ask, tmp_path):
+    run = begin(dir=tmp_path)
+    client = ask(run)
+    client.record("batch.loss")
+    observe(run, 0, 10)
+    run.flush()
+    client.unrecord("batch.loss")
+    stream = client.stream("batch.loss", since="start")
+    observe(run, 10, 12)
+    assert [r.step for r in stream.wait(2, timeout_s=10)] == [10, 11]
+    assert stream.note.startswith("from step 10, when you asked; record it")
+
+
+def test_groups_that_are_counted_from_when_they_are_asked_for_begin_now(begin, ask, tmp_path):
+    run = begin(dir=tmp_path, record=["batch.loss"])
+    observe(run, 0, 10)
+    run.flush()
+    stream = ask(run).stream("on('batch').map(lambda b: b.loss).sum().mean(every=2)", since="start")
+    assert stream.note.startswith("from the next event, when you asked")
+
+
+def test_a_directory_that_is_not_here(begin, ask, tmp_path, monkeypatch):
+    run = begin(dir=tmp_path, record=["batch.loss"])
+    client = ask(run)
+    observe(run, 0, 3)
+    run.flush()
+    (tmp_path / "other").mkdir()
+    other = begin("other", dir=tmp_path / "other", record=["batch.loss"])
+    observe(other, 0, 3)
+    other.flush()
+    describe = client.describe()
+    for directory, why in ((str(other.directory), "cannot be read here"), ("", "the run does not record")):
+        changed = type(describe)(**{**{name: getattr(describe, name) for name in describe.__slots__},
+                                    "directory": directory})  # fmt: skip
+        monkeypatch.setattr(client, "describe", lambda changed=changed: changed)
+        stream = client.stream("batch.loss", since="start")
+        assert why in stream.note
+    with pytest.raises(sg.QueryError, match=r"^Expected since='start' or None, got 'begin'$"):
+        client.stream("batch.loss", since="begin")
+
+
+class RecordedManually(ManualStream):
+    """What files would give: the records up to where the test has written them."""
+
+    def put_rows(self, rows):
+        self._buffer.add(rows)
+
+
+def columns(indexes, *, shift=0, complete=None):
+    indexes = np.asarray(indexes, np.int64)
+    flags = None if complete is None else np.where(complete, COMPLETE | CLOSED, CLOSED).astype(np.uint8)
+    return Columns(index=int(indexes[0]) - shift, steps=indexes, wall_times=indexes * 1.0, values=indexes * 2.0,
+                   flags=flags)  # fmt: skip
+
+
+@settings(max_examples=examples(300))
+@given(st.data())
+def test_no_record_twice_and_none_missing(data):
+    n = data.draw(st.integers(1, 30))
+    asked = data.draw(st.integers(0, n))
+    incomplete = data.draw(st.integers(0, 2))
+    lost = data.draw(st.sets(st.integers(asked, n), max_size=2))
+    recorded, live = RecordedManually(), RecordedManually()
+    live_buffer, closed = live._buffer, []
+    producer = PastThenLive(
+        recorded, live, live_buffer=live_buffer, close_past=lambda: closed.append(True), wall_time=lambda: 0.0
+    )  # the time never comes at which files are complete: only records decide
+    stream = Stream(producer, RecordBuffer(tag="loss", run="job"))
+    n_recorded, n_live = 0, asked
+    while n_recorded < n or n_live < n:
+        more = data.draw(st.integers(1, 6))
+        if (n_recorded < n_live and data.draw(st.booleans())) or n_live == n:  # files lag behind the run
+            stop = min(n_recorded + more, n_live)
+            if stop > n_recorded:
+                recorded.put_rows(columns(range(n_recorded, stop)))
+            n_recorded = stop
+        else:
+            for index in range(n_live, min(n_live + more, n)):
+                if index not in lost:
+                    live.put_rows(columns([index], shift=asked, complete=[index >= asked + incomplete]))
+            n_live = min(n_live + more, n)
+        if data.draw(st.booleans()):
+            stream.since(0)
+    live_buffer.expect(n - asked)
+    recorded.over()
+    live.over()
+    steps = [record.step for record in stream]
+    assert steps == sorted(set(steps))
+    assert set(range(n)) - set(steps) <= lost
+    assert len(steps) + stream.n_lost == n
+    assert closed == [True]
