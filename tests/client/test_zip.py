@@ -11,7 +11,7 @@ from tests.core.test_joins import reference, streams_of_keys, tolerances
 from tests.profiles import examples
 
 import sightglass as sg
-from sightglass.client import derived
+from sightglass.core import source_join
 from sightglass.core.columns import Columns
 
 pytestmark = pytest.mark.smoke
@@ -86,7 +86,7 @@ def test_the_pairs_are_right_for_any_chunks_and_however_little_may_wait(keys, to
     streams = [ManualStream(tag=f"stream {i}") for i in range(len(keys))]
     pairs, done = streams[0].zip(*streams[1:], tolerance=tolerance), [0] * len(keys)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(derived, "MAX_WAITING_BYTES", max_bytes)
+        patch.setattr(source_join, "MAX_WAITING_BYTES", max_bytes)
         while any(n < len(column) for n, column in zip(done, keys, strict=True)):
             i = data.draw(st.sampled_from([i for i, column in enumerate(keys) if done[i] < len(column)]))
             column = keys[i][done[i] : done[i] + data.draw(st.integers(1, 12))]
@@ -104,7 +104,7 @@ def test_the_pairs_are_right_for_any_chunks_and_however_little_may_wait(keys, to
 
 
 def test_what_waits_is_bounded(monkeypatch):
-    monkeypatch.setattr(derived, "MAX_WAITING_BYTES", 100 * derived.WAITING_ROW_BYTES)
+    monkeypatch.setattr(source_join, "MAX_WAITING_BYTES", 100 * source_join.WAITING_ROW_BYTES)
     ahead, behind = ManualStream(), ManualStream()
     ahead.bound(max_records=1000, max_bytes=2**30)
     pairs = ahead.zip(behind)

@@ -116,6 +116,15 @@ def test_another_stream_can_be_x_matched_by_step():
     assert xs(streams.scene) == [[5, 7, 9, 11]]
 
 
+def test_another_stream_is_matched_within_epochs_that_repeat_their_steps():
+    loss = Stub(*map(float, range(9)), steps=[0, 1, 2] * 3)
+    tokens = Stub(100.0, 102.0, 110.0, 112.0, 121.0, tag="tokens", steps=[0, 2, 0, 2, 1])
+    streams = StreamSet([loss], options=Options(x=tokens))
+    streams.pull()
+    assert xs(streams.scene) == [[100, 102, 110, 112, 121]]
+    assert streams.scene.series[0].y.tolist() == [0, 2, 3, 5, 7]
+
+
 def test_only_the_newest_points_are_drawn_if_asked():
     assert xs(taken(Stub(*range(10)), last=3)) == [[7, 8, 9]]
 

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from sightglass.core.columns import CLOSED, COMPLETE, Columns, plain
+from sightglass.core.columns import CLOSED, Columns, plain
 from sightglass.core.errors import QueryError
-from sightglass.core.joins import Positions, RecordJoin
 from sightglass.core.record import Record
-from sightglass.core.values import n_bytes
+from sightglass.core.source_join import JoinKey, SourceJoin
 from sightglass.query.pipeline import Pipeline
 from sightglass.query.stages import Reduce, Stage, When
 from sightglass.query.windows import PipelineItem
@@ -27,18 +24,9 @@ from .arrivals import arrivals
 from .producer import AnyStream, Counts
 from .record_buffer import RecordBuffer
 
-JoinKey = Literal["step", "index", "wall_time"]
-"""What a zip compares of records."""
-
 # A gap of lost records is reported to the pipeline number by number; one that is longer counts as this long, so that
 # a gap of a billion does not stall the reader.
 MAX_GAP: Final = 100_000
-# Records of a zip that wait for partners: 350,000 numbers. While there are more, the zip does not read that stream
-# further, and the stream's own buffer bounds what is held.
-MAX_WAITING_BYTES: Final = 2**24
-# Of a waiting record, beside its value: step, wall time, and its place and position in the join.
-WAITING_ROW_BYTES: Final = 40
-DEFAULTS: Final = {"n_events": 1, "flags": COMPLETE | CLOSED}
 
 
 class StageProducer:
@@ -152,93 +140,26 @@ class ZipProducer(_JoinProducer):
 
     def __init__(self, parents: Sequence[AnyStream], *, by: JoinKey, tolerance: float | None) -> None:
         super().__init__(parents)
-        self._join = RecordJoin(len(parents), tolerance=tolerance)
-        self._waiting = [_Waiting(parent, by) for parent in parents]
+        self._join = SourceJoin(parents, by=by, tolerance=tolerance)
 
     def advance(self, buffer: RecordBuffer) -> None:
         """Add the pairs that are certain by now."""
-        for i, waiting in enumerate(self._waiting):
-            if waiting.n_bytes < MAX_WAITING_BYTES or self._join.awaits(i):
-                over = self._parents[i].ended  # before reading: later records are for the next turn
-                self._join.add(i, waiting.read())
-                if over:
-                    self._join.end(i)
-        positions = self._join.take()
-        if len(positions):
-            buffer.add(self._tuples([waiting.pick(at) for waiting, at in zip(self._waiting, positions.T, strict=True)]))
-        for i, waiting in enumerate(self._waiting):
-            waiting.forget(self._join.needed_from(i))
+        partners = self._join.read()
+        n = len(partners[0])
+        if n:
+            columns = Columns(
+                index=self._n,
+                steps=partners[0].steps,
+                wall_times=np.maximum.reduce([columns.wall_times for columns in partners]),
+                values=list(zip(*(map(plain, columns.values) for columns in partners), strict=True)),
+                n_events=np.add.reduce([columns.n_events for columns in partners]),
+                flags=np.bitwise_and.reduce([columns.flags for columns in partners]) | CLOSED,
+            )
+            buffer.add(columns)
+            self._n += n
         if self._join.over:
             buffer.end(self._error())
 
     def statistics(self) -> Counts:
         """Return how many records of the first stream have no partner, and how many wait for theirs."""
-        n_unpaired = self._join.n_unpaired + self._waiting[0].n_missed
-        return {"n_unpaired": n_unpaired, "n_waiting": self._join.n_waiting}
-
-    def _tuples(self, partners: Sequence[Columns]) -> Columns:
-        n, index = len(partners[0]), self._n
-        self._n += n
-        return Columns(
-            index=index,
-            steps=partners[0].steps,
-            wall_times=np.maximum.reduce([columns.wall_times for columns in partners]),
-            values=list(zip(*(map(plain, columns.values) for columns in partners), strict=True)),
-            n_events=np.add.reduce([columns.n_events for columns in partners]),
-            flags=np.bitwise_and.reduce([columns.flags for columns in partners]) | CLOSED,
-        )
-
-
-class _Waiting:
-    """The records of one stream of a zip that may still be in a pair.
-
-    Attributes:
-        n_missed: How many of its records were lost, or dropped from memory before they could be read.
-    """
-
-    def __init__(self, parent: AnyStream, by: JoinKey) -> None:
-        self.n_missed = 0
-        self._parent = parent
-        self._by = by
-        self._cursor = self._n_read = self._needed_from = 0
-        self._next_index: int | None = None
-        self._parts: deque[tuple[int, Columns, float]] = deque()  # the first position, the records, bytes of each
-
-    @property
-    def n_bytes(self) -> float:
-        """How much memory they take."""
-        return sum((start + len(part) - max(start, self._needed_from)) * size for start, part, size in self._parts)
-
-    def read(self) -> npt.NDArray[Any]:
-        """Read the new records, and return their keys."""
-        self._cursor, columns = self._parent.since(self._cursor)
-        if not len(columns):
-            return np.zeros(0)
-        expected = columns.index if self._next_index is None else self._next_index
-        self._next_index = columns.end
-        self.n_missed += columns.end - expected - len(columns)
-        self._parts.append((self._n_read, columns, WAITING_ROW_BYTES + n_bytes(columns.values) / len(columns)))
-        self._n_read += len(columns)
-        keys = {"step": columns.steps, "wall_time": columns.wall_times, "index": columns.numbers}
-        return np.asarray(keys[self._by])
-
-    def pick(self, positions: Positions) -> Columns:
-        """Return the records at these positions, ascending."""
-        starts = [start for start, _, _ in self._parts]
-        part_of = np.searchsorted(starts, positions, side="right") - 1
-        found: dict[str, list[Any]] = {"steps": [], "wall_times": [], "n_events": [], "flags": []}
-        values: list[Any] = []
-        for number in np.unique(part_of).tolist():
-            start, part, _ = self._parts[number]
-            rows = positions[part_of == number] - start
-            values += [part.values[row] for row in rows.tolist()]
-            for name, columns in found.items():
-                column = getattr(part, name)
-                columns.append(np.full(len(rows), DEFAULTS[name]) if column is None else column[rows])
-        return Columns(index=0, values=values, **{name: np.concatenate(columns) for name, columns in found.items()})
-
-    def forget(self, position: int) -> None:
-        """Drop the records before a position."""
-        self._needed_from = position
-        while self._parts and self._parts[0][0] + len(self._parts[0][1]) <= position:
-            self._parts.popleft()
+        return {"n_unpaired": self._join.n_unpaired, "n_waiting": self._join.n_waiting}

@@ -17,11 +17,12 @@ from sightglass.core.clock import duration
 from sightglass.core.columns import Columns
 from sightglass.core.errors import QueryError
 from sightglass.core.record import Record
+from sightglass.core.source_join import JoinKey
 from sightglass.query.stages import Chain, Per, Reduce, Stage
 
 from .arrivals import WAIT_S, arrivals, follow
 from .callback import StreamCallback
-from .derived import JoinKey, StageProducer, UnionProducer, ZipProducer
+from .derived import StageProducer, UnionProducer, ZipProducer
 from .producer import RecordProducer, Statistics
 from .record_buffer import RecordBuffer
 from .save import Saving

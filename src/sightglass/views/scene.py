@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sightglass.core.joins import pairs
 from sightglass.core.record import Record
 from sightglass.core.source import Source
 from sightglass.core.values import Histogram
@@ -302,10 +303,8 @@ class _LineReader:
         if "" not in self.x_buffer.lines:
             return columns[:, :0]
         steps, xs = self.x_buffer.lines[""].columns
-        at = np.searchsorted(steps, columns[0])
-        known = at < len(steps)
-        known[known] = steps[at[known]] == columns[0][known]
-        return np.concatenate([xs[at[known]][None], columns[1:, known]])
+        mine, other = pairs(columns[0], steps).T
+        return np.concatenate([xs[other][None], columns[1:, mine]])
 
     def _last(self, columns: Floats) -> Floats:
         """Return only the last `options.last` points."""

@@ -99,6 +99,19 @@ def test_x_can_be_another_stream_that_lags_behind(feed):
     assert column(streams, "s1", "step") == [100.0, 200.0, 300.0], "records without an x are not drawn"
 
 
+def test_another_stream_as_x_is_matched_within_epochs_that_repeat_their_steps(feed):
+    source, tokens = feed(), feed("tokens")
+    streams = NotebookStreams([source], options=Options(x=tokens))
+    for epoch in range(3):
+        for step in range(3):
+            source.put(3.0 * epoch + step, step=step)
+            if (epoch + step) % 2 == 0:
+                tokens.put(100.0 + 10 * epoch + step, step=step)
+        streams.pull()
+    assert column(streams, "s1", "step") == [100.0, 102.0, 111.0, 120.0, 122.0]
+    assert column(streams, "s1", "y") == [0.0, 2.0, 4.0, 6.0, 8.0]
+
+
 def test_memory_is_bounded(feed, monkeypatch):
     from sightglass.views import backlog
 

@@ -5,7 +5,7 @@ Theory of operation
     which each page reads the records it does not have yet.
 
     x may be another step track or another stream. It then replaces the records' steps on the way into the backlog. A
-    record waits until the other stream reaches its step, and is left out if the other stream skipped that step.
+    record waits for the record of the other stream that has its step, and is left out if there is none (`core.joins`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from sightglass.core.columns import Columns, of_records
+from sightglass.core.columns import Columns
+from sightglass.core.guarded import message
 from sightglass.core.source import Source
+from sightglass.core.source_join import SourceJoin
 from sightglass.views import encoding
 from sightglass.views.backlog import MAX_POINTS, Backlog
+from sightglass.views.choose import is_number
 from sightglass.views.labels import label_streams
 from sightglass.views.notices import notices_of
 from sightglass.views.options import X_KINDS, Options
@@ -34,9 +37,6 @@ from .open_pages import EVERYBODY, Message, Page
 
 DASHES: Final = ((), (8, 4), (3, 3), (12, 3, 3, 3))
 """Dash patterns in CSS pixels, to distinguish lines of one colour; the same as everywhere in the page."""
-
-MAX_WAITING: Final = 20_000
-"""How many records of a stream wait for the stream that is its x; a few MB at most."""
 
 BLIND_POINTS: Final = 400  # half the pixels of a chart in a notebook: each run of points keeps two
 ENOUGH_BYTES: Final = 8 * 2**20
@@ -55,43 +55,30 @@ class NotebookStream(SeriesBuffer):
         super().__init__(source, x=x if isinstance(x, str) else "step", max_points=MAX_POINTS)
         self.id = id
         self.backlog = Backlog()
-        self._other = x if isinstance(x, SeriesBuffer) else None
-        self._waiting: Columns | None = None
+        self._join = SourceJoin((source, x.source)) if isinstance(x, SeriesBuffer) else None
 
     def pull(self) -> bool:
         """Read new records, and return whether there are any."""
         changed = super().pull()
-        if self._waiting is not None:
-            self._store(None)
-        return changed
+        if self._join is None or self.failure:
+            return changed
+        try:
+            mine, other = self._join.read()
+        except (Exception, SystemExit) as error:  # noqa: BLE001  a stage of the other stream may raise anything
+            self.failure, self.ended = message(error), True
+            return True
+        xs = np.array([float(value) if is_number(value) else np.nan for value in other.values])
+        self.backlog.add(replace(mine, steps=xs).rows(np.flatnonzero(~np.isnan(xs))))
+        return changed or len(mine) > 0
 
     def _take(self, columns: Columns) -> None:
         super()._take(columns)
-        self._store(columns)
-
-    def _store(self, columns: Columns | None) -> None:
-        if self._other is not None:
-            columns = self._joined(columns, self._other)
-        elif self._x not in X_KINDS and columns is not None:
+        if self._join is not None:
+            return
+        if self._x not in X_KINDS:
             xs = self._xs(columns)
             columns = replace(columns, steps=xs).rows(np.flatnonzero(~np.isnan(xs)))
-        if columns is not None:
-            self.backlog.add(columns)
-
-    def _joined(self, columns: Columns | None, x: SeriesBuffer) -> Columns | None:
-        """Return the records that can be drawn by now, each with its x in place of its step."""
-        records = [one for part in (self._waiting, columns) if part is not None for one in part.records(tag="", run="")]
-        waiting = records[-MAX_WAITING:]
-        steps, xs = x.lines[""].columns[:2] if "" in x.lines else np.empty((2, 0))
-        reached = np.inf if x.ended else steps[-1] if len(steps) else -np.inf
-        n_ready = next((i for i, one in enumerate(waiting) if one.step > reached), len(waiting))
-        self._waiting = of_records(waiting[n_ready:]) if n_ready < len(waiting) else None
-        found = []
-        for one in waiting[:n_ready]:
-            at = int(np.searchsorted(steps, one.step))
-            if at < len(steps) and steps[at] == one.step:
-                found.append(replace(one, step=float(xs[at])))
-        return of_records(found) if found else None
+        self.backlog.add(columns)
 
 
 class NotebookStreams(StreamSet):

@@ -1,0 +1,134 @@
+"""Join sources: the records of several streams that belong together, in bounded memory, as they arrive."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from .columns import CLOSED, COMPLETE, Columns
+from .joins import Positions, RecordJoin
+from .source import Source
+from .values import n_bytes
+
+JoinKey = Literal["step", "index", "wall_time"]
+"""What of the records is compared."""
+
+# Records of a source that wait for partners: 350,000 numbers. While there are more, the source is not read further, and
+# its own buffer bounds what is held.
+MAX_WAITING_BYTES: Final = 2**24
+# Of a waiting record, beside its value: step, wall time, and its place and position in the join.
+WAITING_ROW_BYTES: Final = 40
+DEFAULTS: Final = {"n_events": 1, "flags": COMPLETE | CLOSED}
+
+
+class SourceJoin:
+    """Reads several sources, and finds the records that belong together by the rules of `core.joins`."""
+
+    def __init__(self, sources: Sequence[Source], *, by: JoinKey = "step", tolerance: float | None = None) -> None:
+        """Begin with the first records.
+
+        Args:
+            sources: The sources; the first leads.
+            by: What is compared.
+            tolerance: How far steps, index numbers, or seconds may differ; `None` if they must be equal.
+        """
+        self._join = RecordJoin(len(sources), tolerance=tolerance)
+        self._waiting = [_Waiting(source, by) for source in sources]
+
+    @property
+    def n_unpaired(self) -> int:
+        """How many records of the first source have no partner; lost ones are among them."""
+        return self._join.n_unpaired + self._waiting[0].n_missed
+
+    @property
+    def n_waiting(self) -> int:
+        """How many records of the first source may still get a partner."""
+        return self._join.n_waiting
+
+    @property
+    def over(self) -> bool:
+        """Whether no more records can belong together."""
+        return self._join.over
+
+    def read(self) -> list[Columns]:
+        """Read the sources without waiting.
+
+        Returns:
+            For each source the records that were found, of equal length: those in one place belong together. They have
+            no further step tracks.
+        """
+        for i, waiting in enumerate(self._waiting):
+            if waiting.n_bytes < MAX_WAITING_BYTES or self._join.awaits(i):
+                over = waiting.source.ended  # before reading: later records are for the next turn
+                self._join.add(i, waiting.read())
+                if over:
+                    self._join.end(i)
+        positions = self._join.take()
+        found = [waiting.pick(at) for waiting, at in zip(self._waiting, positions.T, strict=True)]
+        for i, waiting in enumerate(self._waiting):
+            waiting.forget(self._join.needed_from(i))
+        return found
+
+
+class _Waiting:
+    """The records of one source that may still belong to others.
+
+    Attributes:
+        source: The source.
+        n_missed: How many of its records were lost, or dropped from memory before they could be read.
+    """
+
+    def __init__(self, source: Source, by: JoinKey) -> None:
+        self.source = source
+        self.n_missed = 0
+        self._by = by
+        self._cursor = self._n_read = self._needed_from = 0
+        self._next_index: int | None = None
+        self._parts: deque[tuple[int, Columns, float]] = deque()  # the first position, the records, bytes of each
+
+    @property
+    def n_bytes(self) -> float:
+        """How much memory they take."""
+        return sum((start + len(part) - max(start, self._needed_from)) * size for start, part, size in self._parts)
+
+    def read(self) -> npt.NDArray[Any]:
+        """Read the new records, and return their keys."""
+        self._cursor, columns = self.source.since(self._cursor)
+        if not len(columns):
+            return np.zeros(0)
+        expected = columns.index if self._next_index is None else self._next_index
+        self._next_index = columns.end
+        self.n_missed += columns.end - expected - len(columns)
+        self._parts.append((self._n_read, columns, WAITING_ROW_BYTES + n_bytes(columns.values) / len(columns)))
+        self._n_read += len(columns)
+        keys = {"step": columns.steps, "wall_time": columns.wall_times, "index": columns.numbers}
+        return np.asarray(keys[self._by])
+
+    def pick(self, positions: Positions) -> Columns:
+        """Return the records at these positions, ascending."""
+        starts = [start for start, _, _ in self._parts]
+        part_of = np.searchsorted(starts, positions, side="right") - 1
+        found: dict[str, list[Any]] = {
+            "steps": [], "wall_times": [], "n_events": [], "flags": [], "numbers": [],
+        }  # fmt: skip
+        values: list[Any] = []
+        for number in np.unique(part_of).tolist():
+            start, part, _ = self._parts[number]
+            rows = positions[part_of == number] - start
+            values += [part.values[row] for row in rows.tolist()]
+            for name, columns in found.items():
+                column = getattr(part, name)
+                columns.append(np.full(len(rows), DEFAULTS[name]) if column is None else column[rows])
+        joined = {name: np.concatenate(columns) if columns else np.zeros(0) for name, columns in found.items()}
+        indexes = joined.pop("numbers")
+        return Columns(index=int(indexes[0]) if len(indexes) else 0, values=values, indexes=indexes, **joined)
+
+    def forget(self, position: int) -> None:
+        """Drop the records before a position."""
+        self._needed_from = position
+        while self._parts and self._parts[0][0] + len(self._parts[0][1]) <= position:
+            self._parts.popleft()
