@@ -105,11 +105,15 @@ class Notebook:
         self.lab, self.name = lab, name
         self.page: Page = context.new_page()
         self.problems: list[str] = []
-        self.page.on("pageerror", lambda error: self.problems.append(f"page error: {error}"))
+        self.page.on("pageerror", self._fail)
         self.page.on("dialog", lambda dialog: (self.problems.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         self.page.on("console", self._note)
         self.page.add_init_script(WATCH)
         self.open()
+
+    def _fail(self, error: Any) -> None:
+        if "create_subshell_request" not in str(error):  # JupyterLab's own, when a kernel restarts
+            self.problems.append(f"page error: {error}")
 
     def _note(self, said: Any) -> None:
         if said.type == "error" and ("sightglass" in said.text.lower() or "anywidget" in said.text.lower()):

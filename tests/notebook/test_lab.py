@@ -209,7 +209,8 @@ def test_a_card_sends_commands_while_a_cell_is_running(open_notebook):
     assert notebook.said(2).strip() == "1.0"
 
 
-def test_completion_shows_observables_and_a_dead_kernel_is_reported(open_notebook):
+@pytest.mark.parametrize("end", ["shutdown()", "session.kernel.restart()"])
+def test_completion_shows_observables_and_a_kernel_that_is_gone_is_reported(open_notebook, end):
     notebook = open_notebook(
         [
             training("gone") + "in_background()\nclient = sg.connect(run)",
@@ -225,7 +226,7 @@ def test_completion_shows_observables_and_a_dead_kernel_is_reported(open_noteboo
     view.locator("canvas").first.wait_for()
     grows(notebook)
     expect(card.locator(".state")).to_have_text("running")
-    notebook.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
+    notebook.page.evaluate(f"() => window.jupyterapp.shell.currentWidget.sessionContext.{end}")
     expect(view.locator(".sightglass-view")).to_contain_text("The kernel is gone")
     expect(card).to_contain_text("The kernel is gone")
     expect(card.locator(".state")).to_have_text("kernel gone")

@@ -218,7 +218,7 @@ class CommandedRun:
     def __init__(self, *, note=""):
         self.commands, self.note = [], note
 
-    def _done(self, *command, **options):
+    def _done(self, *command, timeout_s, **options):
         from sightglass.client.run import Acknowledgement
 
         self.commands.append((*command, options) if options else command)
@@ -235,8 +235,8 @@ class CommandedRun:
     def pause(self, **options):
         return self._done("pause", **options)
 
-    def resume(self):
-        return self._done("resume")
+    def resume(self, **options):
+        return self._done("resume", **options)
 
     def stop(self, **options):
         return self._done("stop", **options)

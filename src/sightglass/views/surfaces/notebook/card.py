@@ -38,6 +38,7 @@ MAX_TEXT: Final = 300
 MAX_ERROR: Final = 1_200
 MAX_PENDING: Final = 16  # a thread each; more clicks than anyone makes between two events
 N_HISTORY: Final = 20
+COMMAND_S: Final = 5.0  # most steps end within it; after that the card says what the command waits for
 COMMANDS: Final = ("set", "call", "pause", "resume", "stop")
 CHANGING: Final = ("running", "paused", "stopping", "lost")
 """The states of runs that change; a lost run may come back, or turn out to have ended."""
@@ -169,13 +170,13 @@ def send_command(run: Any, command: Mapping[str, Any]) -> Any:
     at = {"at": command["at"]} if command.get("at") else {}
     match kind:
         case "set":
-            done = run.set(name, value, **at)
+            done = run.set(name, value, timeout_s=COMMAND_S, **at)
         case "call":
-            done = run.call(name, **at)
+            done = run.call(name, timeout_s=COMMAND_S, **at)
         case "resume":
-            done = run.resume()
+            done = run.resume(timeout_s=COMMAND_S)
         case _:
-            done = getattr(run, str(kind))(**at)
+            done = getattr(run, str(kind))(timeout_s=COMMAND_S, **at)
     return shown(done)
 
 
