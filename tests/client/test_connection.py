@@ -12,6 +12,7 @@ from tests.still import Still
 from sightglass.client.connection import LEAVE_S, Connection
 from sightglass.client.presence import POLL_S
 from sightglass.client.record_buffer import RecordBuffer
+from sightglass.client.resumable_stream import ResumableStream
 from sightglass.core import codec
 from sightglass.core.columns import of_rows
 from sightglass.core.errors import RefusedError, RunLostError, SightglassError
@@ -83,9 +84,7 @@ class Link:
     def open(self, stream: int, *, index: int | None = None) -> RecordBuffer:
         """Open a stream that the run gives a number, and says where it begins."""
         buffer = RecordBuffer(tag="", run="job")
-        pending = self.connection.start_request(
-            lambda number: messages.Open(request=number, query="batch.loss"), buffer=buffer
-        )
+        pending = self.connection.open_stream(ResumableStream("batch.loss", buffer))
         self.turn()
         [message] = self.heard()
         assert isinstance(message, messages.Open)

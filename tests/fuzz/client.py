@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sightglass.client.connection import MIN_PING_S, Connection
 from sightglass.client.record_buffer import RecordBuffer
+from sightglass.client.resumable_stream import ResumableStream
 from sightglass.core.threads import Worker
-from sightglass.protocol import messages
 from sightglass.protocol.transport import MemoryListener
 
 from .agent import BUFFER
@@ -29,7 +29,7 @@ def client(data: bytes) -> None:
     listener = MemoryListener()
     connection = Connection(listener.connect(), run="job", client="me", worker=Unwoken)
     buffer = RecordBuffer(tag="batch.loss", run="job", max_records=8)
-    opened = connection.start_request(lambda n: messages.Open(request=n, query="batch.loss"), buffer=buffer)
+    opened = connection.open_stream(ResumableStream("batch.loss", buffer))
     described = connection.start_query("describe")
     connection.round(0.0)
     peer = listener.receive()[0].peer

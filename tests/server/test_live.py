@@ -246,13 +246,13 @@ def test_a_lost_connection_is_made_again_and_nothing_comes_twice(page, begin):
     records = collect(socket, 1, 5)
     (shared,) = page.hub.streams
     reader = shared.reader
-    before = reader.stream
+    session = reader.run._remote._session
 
     def unplugged():
         raise OSError("The cable was pulled")
 
-    reader.run._remote._connection._channel.receive = unplugged
-    wait_until(lambda: reader.stream is not before)
+    session.connection._channel.receive = unplugged
+    wait_until(lambda: session.n_reconnects)
     wait_until(lambda: [one.tag for one in reader.run.describe().streams] == ["batch.loss"])
     for step in range(5, 10):
         run.observe("batch", step=step, loss=float(step))

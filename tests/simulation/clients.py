@@ -1,4 +1,4 @@
-"""Simulated clients: processes with the real connection, which ask, command, fall silent, die and come back.
+"""Simulated clients: processes with the real session, which ask, command, fall silent, die and come back.
 
 What a client was shown, and what it was told about its commands, is kept for the laws (`laws`).
 """
@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from sightglass.client.connection import Connection, PendingReply
+from sightglass.client.pending_reply import PendingReply
 from sightglass.client.record_buffer import RecordBuffer
+from sightglass.client.resumable_stream import ResumableStream
+from sightglass.client.session import Session
+from sightglass.client.target import Found, RunRoute
 from sightglass.core import codec
 from sightglass.core.columns import of_rows
 from sightglass.core.errors import SightglassError
@@ -28,9 +31,9 @@ class Asked:
     """A stream that a client opened, and the records it was shown."""
 
     question: Question
-    buffer: RecordBuffer
+    stream: ResumableStream
     pending: PendingReply
-    session: Session
+    session: Visit
     closed: bool = False
     cursor: int = 0
     last: Record | None = None
@@ -48,36 +51,70 @@ class Command:
     kind: str
     number: int
     pending: PendingReply
-    session: Session
+
+
+class SimTarget:
+    """The run, as a client finds it again; see `client.target.Target`."""
+
+    def __init__(self, network: Network, client: Process, *, may_command: bool, local: bool) -> None:
+        """Prepare to connect."""
+        self.channels: list[SimChannel] = []
+        self._network = network
+        self._client = client
+        self._may_command = may_command
+        self._local = local
+
+    def route(self) -> RunRoute:
+        """Return the way to the run."""
+        alive = self._network.run_lives if self._local else None
+        return RunRoute(run="job", id="", connect=self._connect, alive=alive, closed=self._network.run_was_closed)
+
+    def find_again(self, route: RunRoute, *, seen_at: float) -> Found:
+        """Return what became of the run."""
+        if not self._local or self._network.run_lives():
+            return route
+        return "ended" if self._network.run_was_closed() else "awaited"
+
+    def _connect(self) -> SimChannel:
+        self.channels.append(self._network.connect(self._client, may_command=self._may_command))
+        return self.channels[-1]
 
 
 @dataclass(slots=True)
-class Session:
-    """A connection from its beginning to its end.
+class Visit:
+    """A session from its beginning to its end.
 
     Attributes:
+        real: The session.
+        target: Has its channels.
         local: Whether the client sees the run's lock; on another machine it does not.
         frozen: Whether the client was stopped for a while.
         left: Whether the client has left, or was killed.
-        publishing: The request to publish a stream.
+        published: The connection on which it offers a stream, and the request.
         grouped: The questions whose groups the client has closed.
+        losses: Why connections were lost, as far as the laws have seen it.
     """
 
-    connection: Connection
-    channel: SimChannel
+    real: Session
+    target: SimTarget
     local: bool
-    may_command: bool
     frozen: bool = False
     left: bool = False
-    publishing: PendingReply | None = None
+    published: tuple[object, PendingReply | None] = (None, None)
     grouped: list[Question] = field(default_factory=list)
+    losses: set[str] = field(default_factory=set)
+
+    @property
+    def n_cuts(self) -> int:
+        """How often its connections were cut."""
+        return sum(channel.n_cuts for channel in self.target.channels)
 
 
 class Client:
     """A client.
 
     Attributes:
-        sessions: Its connections; the last one may be open.
+        visits: Its sessions; the last one may be open.
         asked: The streams it opened.
         commands: The commands it sent.
     """
@@ -92,7 +129,7 @@ class Client:
             pause_s: The mean time between two acts.
             calm: Whether it stays, and is neither killed nor frozen.
         """
-        self.sessions: list[Session] = []
+        self.visits: list[Visit] = []
         self.asked: list[Asked] = []
         self.commands: list[Command] = []
         self.process = Process(network.world, f"client-{number}")
@@ -104,9 +141,9 @@ class Client:
         self._n_published = 0
 
     @property
-    def session(self) -> Session | None:
-        """The connection, if there is one."""
-        return self.sessions[-1] if self.sessions and not self.sessions[-1].left else None
+    def session(self) -> Visit | None:
+        """The session, if there is one."""
+        return self.visits[-1] if self.visits and not self.visits[-1].left else None
 
     def join(self) -> None:
         """Connect, if the run is in the registry, and go on from there."""
@@ -115,12 +152,9 @@ class Client:
         random = self._network.world.random
         may_command = random.random() < 0.8
         local = random.random() < 0.7
-        channel = self._network.connect(self.process, may_command=may_command)
-        connection = Connection(
-            channel, run="job", client=self.process.name, alive=self._network.run_lives if local else None,
-            closed=self._network.run_was_closed, worker=self.process.worker,
-        )  # fmt: skip
-        self.sessions.append(Session(connection, channel, local, may_command))
+        target = SimTarget(self._network, self.process, may_command=may_command, local=local)
+        real = Session(target, target.route(), client=self.process.name, worker=self.process.worker)  # type: ignore[arg-type]
+        self.visits.append(Visit(real, target, local))
         self._later()
 
     def _later(self) -> None:
@@ -129,14 +163,17 @@ class Client:
     def _act(self) -> None:
         """Do one of the things that clients do, then plan the next."""
         session = self.session
-        if session is None or (session.connection.ended and not self._network.server.alive):
+        if session is None or (session.real.ended and not self._network.server.alive):
             return
-        if session.connection.ended:
+        if session.real.ended:
             session.left = True
             self.process.at(0.5, self.join)
             return
+        if session.real.why_lost():
+            self._later()
+            return
         random = self._network.world.random
-        acts: dict[Callable[[Session], None], float] = {
+        acts: dict[Callable[[Visit], None], float] = {
             self._open: 5, self._close_stream: 1, self._end_group: 1, self._command: 3, self._record: 1, self._ask: 1,
             self._publish: 2 if self._publishes else 0,
             self._pause_run: 0.5, self._freeze: 0.0 if self._calm else 0.5, self._leave: 0.0 if self._calm else 0.3,
@@ -150,88 +187,87 @@ class Client:
 
     # What it does
 
-    def _open(self, session: Session) -> None:
+    def _open(self, session: Visit) -> None:
         question = self._network.world.random.choice(QUESTIONS)
-        buffer = RecordBuffer(tag=question.query, run="job")
-        pending = session.connection.start_request(
-            lambda number: messages.Open(request=number, query=question.query), buffer=buffer
-        )
-        self.asked.append(Asked(question, buffer, pending, session))
+        stream = ResumableStream(question.query, RecordBuffer(tag=question.query, run="job"))
+        self.asked.append(Asked(question, stream, session.real.start_stream(stream), session))
 
-    def _close_stream(self, session: Session) -> None:
+    def _close_stream(self, session: Visit) -> None:
         asked = self._one_of(session)
         if asked is not None:
             asked.closed = True
-            session.connection.close_stream(asked.buffer)
+            session.real.close_stream(asked.stream)
 
-    def _end_group(self, session: Session) -> None:
+    def _end_group(self, session: Visit) -> None:
         asked = self._one_of(session)
-        stream = None if asked is None else session.connection.stream_number(asked.buffer)
+        stream = None if asked is None else session.real.connection.stream_number(asked.stream)
         if asked is not None and stream is not None and asked.question.per == "end_group":
             session.grouped.append(asked.question)
-            session.connection.start_request(lambda number: messages.EndGroup(request=number, stream=stream))
+            session.real.connection.start_request(lambda number: messages.EndGroup(request=number, stream=stream))
 
-    def _command(self, session: Session) -> None:
+    def _command(self, session: Visit) -> None:
         argument = next(self._numbers)
         kind = self._network.world.random.choice(("set", "call"))
         name, value = ("rate", float(argument)) if kind == "set" else ("mark", [argument])
         pending = self._send(session, kind, name, value)
-        self.commands.append(Command(kind, argument, pending, session))
+        self.commands.append(Command(kind, argument, pending))
 
-    def _pause_run(self, session: Session) -> None:
+    def _pause_run(self, session: Visit) -> None:
         self._send(session, "pause")
         self.process.at(self._network.world.random.random(), lambda: self._send(session, "resume"))
 
-    def _send(self, session: Session, kind: str, name: str = "", value: object = None) -> PendingReply:
+    def _send(self, session: Visit, kind: str, name: str = "", value: object = None) -> PendingReply:
         blob = b"" if value is None else codec.encode(value)[0]
-        return session.connection.start_request(
+        return session.real.connection.start_request(
             lambda number: messages.RunCommand(request=number, kind=kind, name=name, value=blob)
         )
 
-    def _record(self, session: Session) -> None:
+    def _record(self, session: Visit) -> None:
         random = self._network.world.random
         question, on = random.choice(QUESTIONS), random.random() < 0.7
-        session.connection.start_request(
+        session.real.connection.start_request(
             lambda number: messages.RecordQuery(request=number, query=question.query, record=on)
         )
 
-    def _ask(self, session: Session) -> None:
-        session.connection.start_query(self._network.world.random.choice(("describe", "statistics", "history")))
+    def _ask(self, session: Visit) -> None:
+        session.real.connection.start_query(self._network.world.random.choice(("describe", "statistics", "history")))
 
-    def _publish(self, session: Session) -> None:
+    def _publish(self, session: Visit) -> None:
         """Begin to publish a stream, or send some records of it."""
-        if session.publishing is None:
-            session.publishing = session.connection.start_request(
-                lambda number: messages.Publish(request=number, event=PUBLISHED)
-            )
-        elif session.publishing.wait(0):
+        connection = session.real.connection
+        offered, pending = session.published
+        if offered is not connection or pending is None:
+            pending = connection.start_request(lambda number: messages.Publish(request=number, event=PUBLISHED))
+            session.published = (connection, pending)
+        elif pending.wait(0):
             try:
-                number = session.publishing.result()
+                number = pending.result()
             except SightglassError:
                 return
             seed, first = self._network.world.seed, self._n_published
             self._n_published += self._network.world.random.randint(1, 5)
             rows = [(i, i, 0.0, loss(seed, i), None, i) for i in range(first, self._n_published)]
-            session.connection.send(messages.encode_block(number, of_rows(rows)))
+            connection.send(messages.encode_block(number, of_rows(rows)))
 
-    def _freeze(self, session: Session) -> None:
+    def _freeze(self, session: Visit) -> None:
         session.frozen = True
         self.process.freeze(self._network.world.random.expovariate(1.0))
 
-    def _leave(self, session: Session) -> None:
+    def _leave(self, session: Visit) -> None:
         session.left = True
-        session.connection.close(LEAVE_S)
+        session.real.close(LEAVE_S)
         self.process.at(0.5, self.join)
 
-    def _die(self, session: Session) -> None:
+    def _die(self, session: Visit) -> None:
         """Be killed; another process with the same user comes later."""
         session.left = True
         self.process.kill()
-        session.channel.disconnect()
+        for channel in session.target.channels:
+            channel.disconnect()
         self.process = Process(self._network.world, self.process.name)
         self.process.at(1.0, self.join)
 
-    def _one_of(self, session: Session) -> Asked | None:
+    def _one_of(self, session: Visit) -> Asked | None:
         mine = [asked for asked in self.asked if asked.session is session and not asked.closed]
         return self._network.world.random.choice(mine) if mine else None
 

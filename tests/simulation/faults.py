@@ -8,6 +8,8 @@ from typing import Any
 from unittest import mock
 
 from sightglass.client.connection import Connection
+from sightglass.client.reconnect import Reconnector
+from sightglass.client.session import Session
 from sightglass.storage.write.column_builder import ColumnBuilder
 from sightglass.storage.write.writer import RecordWriter
 from sightglass.training.agent import Agent
@@ -19,7 +21,7 @@ from .world import World
 PLACES: tuple[tuple[type, str], ...] = (
     (Agent, "_dispatch"), (Agent, "flush"), (ClientSubscriptions, "flush"), (IoLoop, "_take_in"), (IoLoop, "_send"),
     (RecordWriter, "_collect"), (RecordWriter, "_pass_on"), (ColumnBuilder, "log"), (ColumnBuilder, "rows"),
-    (Connection, "_dispatch"), (Connection, "_flush"),
+    (Connection, "_dispatch"), (Connection, "_flush"), (Reconnector, "_try"), (Session, "resume"),
 )  # fmt: skip
 """What is called within rounds; a call fails before it does anything."""
 

@@ -26,7 +26,7 @@ from sightglass.training import clients as run_clients
 from sightglass.training import commands, io_loop, subscription
 from sightglass.training.agent import Agent
 
-from .clients import Asked, Client, Session
+from .clients import Asked, Client, Visit
 from .network import Network
 from .program import FAULTY, Program
 from .questions import PUBLISHED, QUESTIONS, Question
@@ -77,15 +77,18 @@ class Laws:
         for client in self._clients:
             for asked in client.asked:
                 self._look(asked)
+            for visit in client.visits:
+                visit.losses.add(visit.real.why_lost())
         if self._program.wiring is not None and self._network.server.alive:
             self._bounds()
 
     # Values and counts
 
     def _look(self, asked: Asked) -> None:
-        asked.cursor, columns = asked.buffer.since(asked.cursor)
-        where = f"{asked.session.connection._worker._process.name} {asked.question.query}"
-        for record in columns.records(tag=asked.buffer.tag, run=asked.buffer.run):
+        buffer = asked.stream.buffer
+        asked.cursor, columns = buffer.since(asked.cursor)
+        where = f"{asked.session.real.connection._worker._process.name} {asked.question.query}"
+        for record in columns.records(tag=buffer.tag, run=buffer.run):
             self.record(asked.question, record, asked.last, grouped=asked.grouped, where=where)
             asked.last = record
 
@@ -127,12 +130,13 @@ class Laws:
         """Check that what was made was shown or counted, where the end of a stream says how much was made."""
         for client in self._clients:
             for asked in client.asked:
-                buffer = asked.buffer
+                buffer = asked.stream.buffer
                 where = f"{client.process.name} {asked.question.query}"
-                if not (self._tight or self._network.weather.hostile or self._errors):
+                again = asked.session.real.n_reconnects
+                if not (self._tight or self._network.weather.hostile or self._errors or again):
                     self._require("nothing is lost on a quiet way", not buffer.n_lost, f"{where}: {buffer.n_lost}")
                 if "n_records" in buffer.counts:
-                    n_made = buffer.counts["n_records"] - asked.pending.result().index
+                    n_made = buffer.counts["n_records"] + asked.stream.base - asked.pending.result().index
                     balance = f"{where}: made {n_made}, shown {buffer.n}, lost {buffer.n_lost}"
                     self._require("made = shown + counted", n_made == buffer.n + buffer.n_lost, balance)
 
@@ -178,20 +182,21 @@ class Laws:
             if session is not None:
                 self._end_of(session, client.process.name, closed=closed, killed=killed)
 
-    def _end_of(self, session: Session, name: str, *, closed: bool, killed: bool) -> None:
-        ended = session.connection.ended
-        silent = session.channel.n_cuts or session.frozen or self._network.weather.hostile or self._errors
-        self._require("only a silent client loses its lease", silent or "lease" not in ended, f"{name}: {ended}")
+    def _end_of(self, session: Visit, name: str, *, closed: bool, killed: bool) -> None:
+        ended = session.real.ended
+        silent = session.n_cuts or session.frozen or self._network.weather.hostile or self._errors
+        held = not any("lease" in lost for lost in session.losses)
+        self._require("only a silent client loses its lease", silent or held, f"{name}: {session.losses}")
         self._require("a clean end is not a death", not (closed and "died" in ended), f"{name}: {ended}")
         self._require("a death is not a clean end", not (killed and ended.endswith("has ended")), f"{name}: {ended}")
         if (closed or killed) and session.local and not session.frozen:
             self._require("a client learns of the end", ended, name)
         weather = self._network.weather
-        quiet = not (session.channel.n_cuts or session.frozen or weather.hostile or self._tight or self._errors)
+        quiet = not (session.n_cuts or session.frozen or weather.hostile or self._tight or self._errors)
         # On a slow way, and from a process that was stopped, the goodbye may not get out in time.
         quiet = quiet and (session.local or weather.max_queued >= MAX_QUEUED)
         quiet = quiet and not self._network.server.was_frozen(SETTLE_S)
-        if closed and quiet and session.connection.id:
+        if closed and quiet and session.real.connection.id:
             self._require("a clean end is told", ended.endswith("has ended"), f"{name}: {ended!r}")
 
     # Files
@@ -299,9 +304,10 @@ class Laws:
             planned = each.last.endswith(": Killed") or self._errors
             self._require("nothing fails inside the run", not each.n or planned, f"{each.where}: {each.last}")
         for client in self._clients:
-            for session in client.sessions:
-                n = session.connection.n_failures
-                last = session.connection._failures.last or session.connection._worker.supervised.failures.last
+            for session in client.visits:
+                n, connection = session.real.n_failures, session.real.connection
+                last = connection._failures.last or connection._worker.supervised.failures.last
+                last = last or session.real._reconnector.supervised.failures.last
                 planned = session.left or self._errors
                 self._require("nothing fails inside a client", not n or planned, f"{client.process.name}: {last}")
 

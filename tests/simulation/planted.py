@@ -5,13 +5,18 @@ Each function is a context manager: within it, the real code has the bug.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
-from sightglass.client.presence import PresenceCheck
+import msgspec
+
+from sightglass.client.connection import End
 from sightglass.client.record_buffer import RecordBuffer
+from sightglass.client.resumable_stream import ResumableStream
+from sightglass.client.session import Session
 from sightglass.core.columns import Row
 from sightglass.core.threads import Supervised
 from sightglass.protocol import messages
@@ -53,13 +58,36 @@ def command_applied_twice() -> Planted:
 
 
 def clean_end_reported_as_death() -> Planted:
-    """Forget to ask the registry whether the run was closed."""
-    init = PresenceCheck.__init__
+    """Tell of each run that is gone that it died."""
+    finish = Session.finish
 
-    def forgetful(self: PresenceCheck, alive: Any, closed: Any) -> None:
-        init(self, alive, lambda: False)
+    def forgetful(self: Session, reason: str, end: End) -> None:
+        finish(self, reason.replace("has ended", "died"), "lost" if "has ended" in reason else end)
 
-    return mock.patch.object(PresenceCheck, "__init__", forgetful)
+    return mock.patch.object(Session, "finish", forgetful)
+
+
+def client_does_not_say_where_it_was() -> Planted:
+    """Open a stream from its beginning after the connection was lost, and take its numbers for those of another one."""
+    request = ResumableStream.request
+
+    def forgetful(self: ResumableStream, number: int, run_id: str) -> messages.Open:
+        return msgspec.structs.replace(request(self, number, run_id), stream=0, since=0)
+
+    def opened(self: ResumableStream, answer: messages.Opened, run_id: str) -> None:
+        self.number = -1 if self.run_id else 0
+        real_opened(self, answer, run_id)
+
+    real_opened = ResumableStream.opened
+    patches = contextlib.ExitStack()
+    patches.enter_context(mock.patch.object(ResumableStream, "request", forgetful))
+    patches.enter_context(mock.patch.object(ResumableStream, "opened", opened))
+    return patches
+
+
+def gap_of_a_parked_stream_not_counted() -> Planted:
+    """Let a stream that comes back go on with the next number, whatever happened meanwhile."""
+    return mock.patch("sightglass.training.client_subscriptions.n_missing", return_value=0)
 
 
 def rest_of_a_short_write_lost() -> Planted:
@@ -177,6 +205,8 @@ BUGS: tuple[tuple[Callable[[], Planted], dict[str, Any]], ...] = (
     (number_wrong_after_a_split, QUIET), (row_lost_on_the_way_to_the_loop, QUIET),
     (loop_dies_of_an_exception, {"errors": 0.02}), (value_changed_on_the_way, {}), (goodbye_not_sent, QUIET),
     (acknowledged_but_not_applied, {}), (loss_not_counted_at_the_end, {"tight": True}),
+    (client_does_not_say_where_it_was, {"cut_s": 0.5, "lease_s": 2.0}),
+    (gap_of_a_parked_stream_not_counted, {"cut_s": 0.5, "lease_s": 2.0, "tight": False}),
     (streams_of_the_dead_stay_open, {"calm": False, "lease_s": 2.0, "errors": 0.0}),
 )  # fmt: skip
 """The bugs, and the features of the schedules that are likely to show them."""

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
+from sightglass.client import reconnect
 from sightglass.training import clients as run_clients
 from sightglass.training import io_loop, subscription
 from sightglass.training.wiring import Machine
@@ -239,7 +240,10 @@ def surroundings(world: World) -> Iterator[None]:
 @contextlib.contextmanager
 def limits(plan: Plan) -> Iterator[None]:
     """Set the limits of a plan, so that they are reached within seconds."""
-    values: list[tuple[ModuleType, str, Any]] = [(run_clients, "LEASE_S", plan.lease_s)]
+    values: list[tuple[ModuleType, str, Any]] = [
+        (run_clients, "LEASE_S", plan.lease_s), (reconnect, "RESTART_S", 1.0), (reconnect, "MAX_REST_S", 0.5),
+        (reconnect, "GREET_S", 1.0),
+    ]  # fmt: skip
     if plan.tight:
         values += [
             (io_loop, "MAX_OUTBOX_MESSAGES", 12), (io_loop, "MAX_OUTBOX_BYTES", 5_000),

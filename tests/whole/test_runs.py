@@ -93,7 +93,7 @@ stream = client.stream("batch.x")
 stream.wait(10)
 say("watching")
 until(lambda: stream.ended, 60)
-say("ended", repr(stream.error), client._connection.ended)
+say("ended", repr(stream.error), client._session.ended)
 """
 
 

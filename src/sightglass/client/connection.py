@@ -1,9 +1,10 @@
-"""The connection of a client to one run: a loop that owns the channel, sends messages and dispatches replies.
+"""One connection of a client to a run: a loop that owns the channel, sends messages and dispatches replies.
 
 Each request has a number, and its reply carries the same. The loop adds arriving records to the buffers of their
 streams, renews the lease, and checks that the run is alive: by its lock on this machine, by its silence elsewhere.
 
-A message that causes an internal error ends only the stream or the request that it belongs to.
+A message that causes an internal error ends only the stream or the request that it belongs to. A lost connection stays
+lost: `session` makes another one.
 """
 
 from __future__ import annotations
@@ -11,14 +12,13 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from sightglass.core import codec, errors
+from sightglass.core import codec
 from sightglass.core.current_run import check_wait
-from sightglass.core.errors import RefusedError, RunLostError, SightglassError, TransportError, WireError
+from sightglass.core.errors import RunLostError, SightglassError, TransportError, WireError
 from sightglass.core.failures import Failures
 from sightglass.core.guarded import message as message_of
 from sightglass.core.threads import Worker
@@ -26,8 +26,9 @@ from sightglass.protocol import messages
 from sightglass.protocol.transport import Channel, Frames
 
 from .arrivals import arrivals
+from .pending_reply import PendingReply, exception_of
 from .presence import POLL_S, SILENCE_S, PresenceCheck
-from .record_buffer import RecordBuffer
+from .resumable_stream import ResumableStream
 
 # The longest time between pings. At least four fit into a run's lease, so that a late one does not end it.
 PING_S: Final = 3.0
@@ -40,34 +41,8 @@ LEAVE_S: Final = 1.0
 # The run's `io` loop replies within milliseconds, unless one long call of native code holds the interpreter.
 REPLY_S: Final = 10.0
 
-
-class PendingReply:
-    """A request that waits for its reply.
-
-    Attributes:
-        note: The run's last remark about the request, such as the event it waits for.
-    """
-
-    def __init__(self) -> None:
-        self.note = ""
-        self._done = threading.Event()
-        self._value: Any = None
-        self._error: Exception | None = None
-
-    def resolve(self, value: object = None, error: Exception | None = None) -> None:
-        """Set the reply, or the error that the run replied with."""
-        self._value, self._error = value, error
-        self._done.set()
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for the reply; return whether it arrived."""
-        return self._done.wait(timeout_s)
-
-    def result(self) -> Any:
-        """Return the reply, or raise the error."""
-        if self._error is not None:
-            raise self._error
-        return self._value
+End = Literal["clean", "lost", "invalid"]
+"""How a connection ended: closed by the run or this client; lost, and may be made again; by an invalid message."""
 
 
 class Connection:
@@ -78,6 +53,7 @@ class Connection:
         id: The run's id.
         may_command: Whether the run accepts commands from this client.
         ended: Why the connection ended, or empty while it lasts.
+        end: How it ended; "clean" while it lasts.
     """
 
     def __init__(
@@ -89,6 +65,7 @@ class Connection:
         alive: Callable[[], bool] | None = None,
         closed: Callable[[], bool] = lambda: False,
         worker: type[Worker] = Worker,
+        on_change: Callable[[], None] | None = None,
     ) -> None:
         """Greet the run.
 
@@ -99,6 +76,8 @@ class Connection:
             alive: Returns whether the run's process lives; `None` if that cannot be known, as on another machine.
             closed: Returns whether the run was closed, once its process does not live.
             worker: Runs the rounds.
+            on_change: Called when the run has accepted or refused this client, and when the connection has ended. With
+                it, the streams of a lost connection do not end here: the caller decides what becomes of them.
 
         Raises:
             TransportError: No thread can be started for it.
@@ -107,13 +86,15 @@ class Connection:
         self.id = ""
         self.may_command = False
         self.ended = ""
+        self.end: End = "clean"
+        self._on_change = on_change
         self._channel = channel
         self._presence = PresenceCheck(alive, closed)
         self._request_numbers = itertools.count(1)
         self._send_queue: deque[Frames] = deque()
         self._pending: dict[int, PendingReply] = {}
-        self._opening: dict[int, RecordBuffer] = {}
-        self._buffers: dict[int, list[RecordBuffer]] = {}
+        self._opening: dict[int, ResumableStream] = {}
+        self._streams: dict[int, list[ResumableStream]] = {}
         self._welcome = PendingReply()
         self._closing = self._closed = False
         self._ping_s = math.inf  # until the run grants a lease
@@ -132,6 +113,16 @@ class Connection:
     def n_failures(self) -> int:
         """How often something failed here by an internal error."""
         return self._failures.n + self._worker.supervised.failures.n
+
+    @property
+    def welcomed(self) -> bool:
+        """Whether the run has accepted this client."""
+        return self._welcome.wait(0) and bool(self.id)
+
+    @property
+    def refused(self) -> bool:
+        """Whether the run has refused this client."""
+        return self._welcome.wait(0) and not (self.id or self.ended)
 
     def wait_welcome(self, timeout_s: float) -> None:
         """Wait until the run has accepted this client.
@@ -169,13 +160,13 @@ class Connection:
         return RunLostError(f"Run {self.run!r} does not answer; {reason}")
 
     def start_request(
-        self, make: Callable[[int], messages.Message], *, buffer: RecordBuffer | None = None
+        self, make: Callable[[int], messages.Message], *, stream: ResumableStream | None = None
     ) -> PendingReply:
         """Send a request without waiting for the reply.
 
         Args:
             make: Returns the message for the number of the request.
-            buffer: Where the records of the stream go that the request opens.
+            stream: The stream that the request opens.
 
         Raises:
             DeadlockError: The run waits for this thread.
@@ -183,8 +174,8 @@ class Connection:
         self.check_wait()
         number = next(self._request_numbers)
         pending = self._pending[number] = PendingReply()
-        if buffer is not None:
-            self._opening[number] = buffer
+        if stream is not None:
+            self._opening[number] = stream
         if self.ended:
             pending.resolve(error=RunLostError(self.ended))
             return pending
@@ -205,18 +196,23 @@ class Connection:
             self._send_queue.append(frames)
             self._worker.wake()
 
-    def stream_number(self, buffer: RecordBuffer) -> int | None:
-        """Return the run's number for the stream of a buffer, or `None` if the stream has ended."""
-        return next((number for number, buffers in list(self._buffers.items()) if buffer in buffers), None)
+    def open_stream(self, stream: ResumableStream) -> PendingReply:
+        """Open a stream, or go on with it, without waiting for the reply."""
+        return self.start_request(lambda number: stream.request(number, self.id), stream=stream)
 
-    def close_stream(self, buffer: RecordBuffer) -> None:
+    def stream_number(self, stream: ResumableStream) -> int | None:
+        """Return the run's number for a stream, or `None` if it is not open here."""
+        return stream.number if stream in self._streams.get(stream.number, ()) else None
+
+    def close_stream(self, stream: ResumableStream) -> None:
         """Close a stream; the run learns of it when this client has no other stream of the same query."""
-        number = self.stream_number(buffer)
+        stream.closed = True
+        number = self.stream_number(stream)
         if number is None:
             return
-        self._buffers[number] = [other for other in self._buffers[number] if other is not buffer]
-        if not self._buffers[number]:
-            del self._buffers[number]
+        self._streams[number] = [other for other in self._streams[number] if other is not stream]
+        if not self._streams[number]:
+            del self._streams[number]
             self.send(messages.encode(messages.Close(stream=number)))
 
     def close(self, timeout_s: float = 2.0) -> None:
@@ -242,7 +238,7 @@ class Connection:
 
     def reset(self) -> None:
         """End the connection, because two rounds failed."""
-        self._end(f"The connection to run {self.run!r} failed: an internal error. Connect again", lost=True)
+        self._end(f"The connection to run {self.run!r} failed: an internal error. Connect again", "lost")
         self._close_channel()
 
     def _close_channel(self) -> None:
@@ -267,11 +263,11 @@ class Connection:
     def _check_presence(self, now_s: float, *, heard: bool) -> None:
         match self._presence(now_s, heard=heard):
             case "ended":
-                self._end(f"Run {self.run!r} has ended", lost=False)
+                self._end(f"Run {self.run!r} has ended", "clean")
             case "died":
-                self._end(f"Run {self.run!r} died: its process ended without closing it", lost=True)
+                self._end(f"Run {self.run!r} died: its process ended without closing it", "lost")
             case "silent":
-                self._end(f"Run {self.run!r} has been silent for {SILENCE_S:.0f} s", lost=True)
+                self._end(f"Run {self.run!r} has been silent for {SILENCE_S:.0f} s", "lost")
 
     def _leave(self, now_s: float) -> None:
         """Say goodbye, and end the connection when all is sent, or cannot be sent in time."""
@@ -280,14 +276,14 @@ class Connection:
             self.send(messages.encode(messages.Bye()))
             self._flush()
         if not self._send_queue or now_s >= self._leave_by_s:
-            self._end(f"The connection to run {self.run!r} was closed", lost=False)
+            self._end(f"The connection to run {self.run!r} was closed", "clean")
 
     def _flush(self) -> None:
         while self._send_queue and not self.ended:
             sent = self._channel.send(self._send_queue[0])
             if sent == "gone":
                 self._take_in()  # what the run sent before it left
-                self._end(f"Run {self.run!r} has ended", lost=False)
+                self._end(f"Run {self.run!r} has ended", "clean")
             elif sent == "full":
                 return
             else:
@@ -307,7 +303,7 @@ class Connection:
             self._drop(message, error)
 
     def _refuse(self, error: WireError) -> None:
-        self._end(f"Run {self.run!r} sent an invalid message: {error}", lost=True)
+        self._end(f"Run {self.run!r} sent an invalid message: {error}", "invalid")
 
     def _drop(self, message: messages.FromAgent, error: Exception) -> None:
         """End the stream and the request of a message that caused an internal error."""
@@ -316,8 +312,8 @@ class Connection:
         problem = SightglassError(f"{what}: {message_of(error)}")
         stream, request = getattr(message, "stream", None), getattr(message, "request", None)
         if stream is not None:
-            for buffer in self._buffers.pop(stream, ()):
-                buffer.end(problem)
+            for each in self._streams.pop(stream, ()):
+                each.end(problem)
             self.send(messages.encode(messages.Close(stream=stream)))
         if request is not None:
             self._refused(request, problem)
@@ -330,37 +326,42 @@ class Connection:
                 self.run, self.id, self.may_command = run, id, may_command
                 self._ping_s = max(MIN_PING_S, min(PING_S, lease_s / 4))
                 self._welcome.resolve()
+                self._changed()
             case messages.Reply(request=request, value=value):
                 self._resolve(request, codec.decode(value, arrays))
-            case messages.Opened(request=request, stream=stream, tag=tag, index=index):
-                buffer = self._opening.pop(request, None)
-                if buffer is not None:
-                    buffer.tag = tag
-                    if index is not None:
-                        buffer.expect(index)
-                    self._buffers[stream] = [*self._buffers.get(stream, ()), buffer]
-                    self._resolve(request, message)
+            case messages.Opened(request=request):
+                self._opened(message)
             case messages.Moved(stream=stream, to=to):
-                if stream in self._buffers:
-                    self._buffers[to] = self._buffers.pop(stream)
+                if stream in self._streams:
+                    self._streams[to] = self._streams.pop(stream)
+                    for each in self._streams[to]:
+                        each.number = to
             case messages.Refused(request=request, error=error, reason=reason):
-                self._refused(request, _exception(error, reason))
+                self._refused(request, exception_of(error, reason))
             case messages.Waiting(request=request, note=note):
                 if request in self._pending:
                     self._pending[request].note = note
             case messages.Ended(stream=stream, error=error, reason=reason, counts=counts):
-                decoded, cause = codec.decode(counts) if counts else {}, _exception(error, reason) if error else None
-                for buffer in self._buffers.pop(stream, ()):
-                    buffer.counts = decoded or buffer.counts
-                    buffer.expect(decoded.get("n_records", 0))
-                    buffer.end(cause)
+                decoded, cause = codec.decode(counts) if counts else {}, exception_of(error, reason) if error else None
+                for each in self._streams.pop(stream, ()):
+                    each.finish(decoded, cause)
             case messages.Bye(reason=reason):
                 self._bye(reason)
 
+    def _opened(self, answer: messages.Opened) -> None:
+        stream = self._opening.pop(answer.request, None)
+        if stream is None:
+            return
+        stream.opened(answer, self.id)
+        self._streams[answer.stream] = [*self._streams.get(answer.stream, ()), stream]
+        if stream.closed:  # while the run did not answer
+            self.close_stream(stream)
+        self._resolve(answer.request, answer)
+
     def _add_records(self, block: messages.Block, arrays: Frames) -> None:
         columns = messages.decode_block(block, arrays)
-        for buffer in self._buffers.get(block.stream, ()):
-            buffer.add(columns)
+        for stream in self._streams.get(block.stream, ()):
+            stream.add(columns)
         arrivals.notify()
 
     def _resolve(self, request: int, value: object) -> None:
@@ -369,42 +370,42 @@ class Connection:
             pending.resolve(value)
 
     def _refused(self, request: int, error: Exception) -> None:
-        self._opening.pop(request, None)
+        stream = self._opening.pop(request, None)
+        if stream is not None and stream.run_id:  # it was open before the connection was lost
+            stream.end(error)
         pending = self._pending.pop(request, None)
         if pending is not None:
             pending.resolve(error=error)
         elif not self._welcome.wait(0):
             self._welcome.resolve(error=error)
+            self._changed()
         elif request == 0:
-            self._end(str(error), lost=True)
+            self._end(str(error), "lost")
 
     def _bye(self, reason: str) -> None:
         cause = {"lease ended": "ended this client's lease: it had been silent for too long",
                  messages.UNREAD: f"disconnected this client: {messages.UNREAD}",
                  messages.RESTARTED: f"disconnected this client: {messages.RESTARTED}"}.get(reason)  # fmt: skip
         if cause is not None:
-            self._end(f"Run {self.run!r} {cause}. Connect again", lost=True)
+            self._end(f"Run {self.run!r} {cause}. Connect again", "lost")
         else:
-            self._end(f"Run {self.run!r} has ended", lost=False)
+            self._end(f"Run {self.run!r} has ended", "clean")
 
-    def _end(self, reason: str, *, lost: bool) -> None:
+    def _end(self, reason: str, end: End) -> None:
         if self.ended:
             return
-        self.ended = reason
-        for buffer in [*itertools.chain(*self._buffers.values()), *self._opening.values()]:
-            buffer.end(RunLostError(reason) if lost else None)
-        self._buffers.clear()
+        self.end, self.ended = end, reason
+        if end != "lost" or self._on_change is None:
+            for stream in [*itertools.chain(*self._streams.values()), *self._opening.values()]:
+                stream.end(RunLostError(reason) if end != "clean" else None)
+        self._streams.clear()
         for pending in [self._welcome, *self._pending.values()]:
             if not pending.wait(0):
                 pending.resolve(error=RunLostError(reason))
         self._pending.clear()
         arrivals.notify()
+        self._changed()
 
-
-def _exception(name: str, reason: str) -> Exception:
-    """Return the exception that the run names, or a `RefusedError` for a name that this version does not have."""
-    cls = getattr(errors, name, RefusedError)
-    no_message = (errors.UnknownNameError, errors.MissingExtraError, errors.FigureErrors)  # they take something else
-    if not (isinstance(cls, type) and issubclass(cls, SightglassError)) or cls in no_message:
-        cls = errors.QueryError if "Unknown" in reason else RefusedError
-    return cls(reason)
+    def _changed(self) -> None:
+        if self._on_change is not None:
+            self._on_change()

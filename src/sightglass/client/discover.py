@@ -10,17 +10,20 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from sightglass.core.current_run import check_wait
 from sightglass.core.errors import RunNotFoundError, SightglassError, TransportError, WireError, unknown
 from sightglass.protocol import discovery
-from sightglass.protocol.zmq import Address, Keys, ZmqChannel, read_connection
+from sightglass.protocol.zmq import Address, ZmqChannel, read_connection
 from sightglass.storage.run_file import runs_in
 
-from .connection import Connection, PendingReply
+from .connection import Connection
 from .describe import Description, description_of
+from .pending_reply import PendingReply
 from .run import RemoteRun
+from .session import Session
+from .target import ConnectionFile, OwnRun, RegisteredRun, RunRoute, Target, address_of, route_to
 
 if TYPE_CHECKING:
     from sightglass.training.run import Run
@@ -32,6 +35,9 @@ RETRY_S: Final = 0.05
 # `sightglass runs` must feel immediate even when one of the runs hangs.
 PROBE_S: Final = 1.0
 RUNS: Final = Path("runs")
+
+OnLost = Literal["resume", "raise"]
+"""What to do when the connection to a run is lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +93,7 @@ def runs(
     if dir is not None:
         return _recorded(Path(dir))
     targets: list[tuple[str, str, Address, discovery.LiveRun | None]]
-    targets = [(entry.name, entry.id, _address(entry), entry) for entry in discovery.entries()]
+    targets = [(entry.name, entry.id, address_of(entry), entry) for entry in discovery.entries()]
     if connections is not None:
         seen = {target[1] for target in targets}
         for name, id, address in _connection_files(Path(connections)):
@@ -115,13 +121,23 @@ def _recorded(folder: Path) -> list[RunInfo]:
     ]  # fmt: skip
 
 
-def connect(target: str | os.PathLike[str] | Run, *, wait_s: float = 0.0, timeout_s: float = CONNECT_S) -> RemoteRun:
+def connect(
+    target: str | os.PathLike[str] | Run,
+    *,
+    wait_s: float = 0.0,
+    timeout_s: float = CONNECT_S,
+    on_lost: OnLost = "resume",
+) -> RemoteRun:
     """Connect to a live run.
 
     Args:
         target: The run's name or id, a connection file, or the run itself if it lives in this process.
         wait_s: How long to wait for a run that has not started yet.
         timeout_s: How long to wait for the run's reply.
+        on_lost: What to do when the connection is lost, such as after a machine slept. "resume" connects again, and its
+            streams go on with the next record; those that the run no longer has are counted as lost. If the process of
+            a run that was found by its name died, a run that begins under this name within `reconnect.RESTART_S`
+            replaces it. With "raise", streams and requests raise `RunLostError` at once.
 
     Raises:
         RunNotFoundError: No run has this name or id; the message lists the live runs.
@@ -129,60 +145,52 @@ def connect(target: str | os.PathLike[str] | Run, *, wait_s: float = 0.0, timeou
         RefusedError: The run refused this client.
         DeadlockError: The run waits for this thread, such as in one of its functions.
     """
+    if on_lost not in get_args(OnLost):
+        raise ValueError(f"Expected 'resume' or 'raise' as on_lost, got {on_lost!r}")
     deadline_s = time.monotonic() + wait_s
     while True:
         try:
-            return _connect(target, timeout_s)
+            return _connect(target, timeout_s, resume=on_lost == "resume")
         except RunNotFoundError:
             if time.monotonic() >= deadline_s:
                 raise
             time.sleep(RETRY_S)
 
 
-def _connect(target: str | os.PathLike[str] | Run, timeout_s: float) -> RemoteRun:
-    memory = getattr(target, "memory", None)
-    if memory is not None:
-        run: Any = target  # a `Run`; its module is imported only where one exists
-        check_wait(run.id, f"Connecting to run {run.name!r}")
-        connection = Connection(memory.connect(), run=run.name, client=_client_name(), alive=lambda: True)
-        return _started(connection, timeout_s, thread=run.thread)
+def _connect(target: str | os.PathLike[str] | Run, timeout_s: float, *, resume: bool) -> RemoteRun:
+    found, route = _locate(target)
+    check_wait(route.id, f"Connecting to run {route.run!r}")
+    session = Session(found, route, client=_client_name(), resume=resume)
+    try:
+        session.wait_welcome(timeout_s)
+    except SightglassError:
+        session.close()
+        raise
+    run = RemoteRun(session, thread=target.thread if isinstance(found, OwnRun) else None)  # type: ignore[union-attr]
+    run._complete_in_ipython()
+    return run
+
+
+def _locate(target: str | os.PathLike[str] | Run) -> tuple[Target, RunRoute]:
+    """Return what to connect to, and the way to it."""
+    if getattr(target, "memory", None) is not None:
+        own = OwnRun(target)  # type: ignore[arg-type]  # its module is imported only where a run exists
+        return own, own.find()
     if hasattr(target, "memory"):
         raise RunNotFoundError(f"Expected a live run, got {target!r}")
     if not isinstance(target, str | os.PathLike):
         raise RunNotFoundError(f"Expected a run's name or id, a connection file or a run, got {type(target).__name__}")
     text = os.fspath(target)
-    if text.endswith(".json") or os.sep in text:
-        return _connect_file(Path(text), timeout_s)
-    entry = _find(text)
-    check_wait(entry.id, f"Connecting to run {entry.name!r}")
-    connection = Connection(
-        ZmqChannel(_address(entry)), run=entry.name, client=_client_name(),
-        alive=lambda: discovery.alive(entry.id), closed=lambda: discovery.was_closed(entry.id),
-    )  # fmt: skip
-    return _started(connection, timeout_s)
-
-
-def _started(connection: Connection, timeout_s: float, *, thread: int | None = None) -> RemoteRun:
+    if not (text.endswith(".json") or os.sep in text):
+        entry = _find(text)
+        return RegisteredRun(by_name=entry.name == text), route_to(entry)
+    file = ConnectionFile(Path(text))
     try:
-        connection.wait_welcome(timeout_s)
-    except SightglassError:
-        connection.close()
-        raise
-    run = RemoteRun(connection, thread=thread)
-    run._complete_in_ipython()
-    return run
-
-
-def _connect_file(path: Path, timeout_s: float) -> RemoteRun:
-    try:
-        name, id, address = read_connection(path)
+        return file, file.find()
     except OSError as error:
-        raise RunNotFoundError(f"Cannot read the connection file {str(path)!r}: {error.strerror}") from None
+        raise RunNotFoundError(f"Cannot read the connection file {text!r}: {error.strerror}") from None
     except WireError as error:
         raise RunNotFoundError(str(error)) from None
-    check_wait(id, f"Connecting to run {name!r}")
-    connection = Connection(ZmqChannel(address), run=name, client=_client_name())
-    return _started(connection, timeout_s)
 
 
 def _find(text: str) -> discovery.LiveRun:
@@ -202,13 +210,6 @@ def _find(text: str) -> discovery.LiveRun:
     message = unknown("run", text, [entry.name for entry in entries], where="among the live runs of this user")
     hint = "" if entries else " Start one with sightglass.init(…), or open a recorded run by its directory."
     raise RunNotFoundError(message + hint)
-
-
-def _address(entry: discovery.LiveRun) -> Address:
-    if not entry.server_key:
-        return Address(endpoint=entry.endpoint)
-    keys = Keys(public=entry.client_public, secret=entry.client_secret)
-    return Address(endpoint=entry.endpoint, server=entry.server_key, client=keys)
 
 
 def _client_name() -> str:

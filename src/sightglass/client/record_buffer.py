@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sightglass.core.buffer import Buffer
 from sightglass.core.columns import Columns, of_records
-from sightglass.core.record import Record
+from sightglass.core.record import Record, Restart
 
 from .arrivals import arrivals
 
@@ -30,6 +30,7 @@ class RecordBuffer:
         ended: Whether no more records can arrive.
         error: Why the stream failed, or `None`.
         counts: The run's last counts for the stream.
+        restarts: Where the records of a restarted run begin.
     """
 
     def __init__(self, *, tag: str, run: str, max_records: int | None = None, max_bytes: int | None = None) -> None:
@@ -43,13 +44,9 @@ class RecordBuffer:
         self.ended = False
         self.error: Exception | None = None
         self.counts: Mapping[str, Any] = {}
+        self.restarts: tuple[Restart, ...] = ()
         self._next_index: int | None = None
         self._lock = threading.Lock()
-
-    @property
-    def next_index(self) -> int | None:
-        """The number of the next record; `None` until it is known."""
-        return self._next_index
 
     @property
     def n(self) -> int:
@@ -60,6 +57,11 @@ class RecordBuffer:
     def n_forgotten(self) -> int:
         """How many of them are held no more."""
         return self._buffer.n_dropped
+
+    @property
+    def next_index(self) -> int | None:
+        """The number of the next record; `None` until it is known."""
+        return self._next_index
 
     def add(self, columns: Columns) -> None:
         """Append records that arrived, except those that arrived before."""

@@ -16,11 +16,12 @@ from sightglass.query.parser import as_query
 from sightglass.query.query import Query
 
 from .callback import StreamCallback
-from .connection import Connection
 from .describe import Description, HistoryEntry, description_of, known_fields
 from .event_attributes import EventAttributes
 from .producer import Counts
 from .record_buffer import RecordBuffer
+from .resumable_stream import ResumableStream
+from .session import Session
 from .stream import Stream
 
 # A command waits for the run's next event: longer than most steps take, and than a checkpoint that is being written.
@@ -60,31 +61,36 @@ class RemoteRun(EventAttributes):
     After `describe()`, the run's events are attributes: `run.batch.loss` is a query.
     """
 
-    def __init__(self, connection: Connection, *, thread: int | None = None) -> None:
-        """Wrap a connection; `thread` is the run's own thread if it lives in this process."""
-        self._connection = connection
+    def __init__(self, session: Session, *, thread: int | None = None) -> None:
+        """Wrap a session; `thread` is the run's own thread if it lives in this process."""
+        self._session = session
         self._thread = thread
         self._publications: list[StreamCallback] = []
 
     @property
     def name(self) -> str:
         """The run's name."""
-        return self._connection.run
+        return self._session.run
 
     @property
     def id(self) -> str:
-        """The run's id."""
-        return self._connection.id
+        """The run's id; another one after it was restarted under its name."""
+        return self._session.id
 
     @property
     def may_command(self) -> bool:
         """Whether the run accepts commands from this client."""
-        return self._connection.may_command
+        return self._session.may_command
 
     @property
     def ended(self) -> bool:
-        """Whether the run has ended, or the connection to it."""
-        return bool(self._connection.ended)
+        """Whether the run has ended, or this client has left it, or cannot find it again."""
+        return bool(self._session.ended)
+
+    @property
+    def lost(self) -> str:
+        """Why there is no connection at the moment, while this client tries to connect again; else empty."""
+        return self._session.why_lost()
 
     def describe(self) -> Description:
         """Return the run's events, observables, controls, actions and streams.
@@ -123,17 +129,14 @@ class RemoteRun(EventAttributes):
         if since not in (None, "start"):
             raise QueryError(f"Expected since='start' or None, got {since!r}")
         text = query if isinstance(query, str) else str(parsed)
-        buffer = RecordBuffer(tag=text, run=self.name)
-        pending = self._connection.start_request(
-            lambda number: messages.Open(request=number, query=text, confirm=confirm), buffer=buffer
-        )
-        opened: messages.Opened = self._connection.wait_reply(pending)
-        producer = _SubscriptionProducer(self._connection, buffer)
+        stream = ResumableStream(text, RecordBuffer(tag=text, run=self.name), confirm=confirm)
+        opened = self._session.open(stream)
+        producer = _SubscriptionProducer(self._session, stream)
         if since is None:
-            return Stream(producer, buffer, note=opened.note, query=parsed.key)
+            return Stream(producer, stream.buffer, note=opened.note, query=parsed.key)
         from .recorded.past import with_past  # most clients never read files
 
-        return with_past(producer, buffer, parsed, note=opened.note, description=self.describe())
+        return with_past(producer, stream.buffer, parsed, note=opened.note, description=self.describe())
 
     def set(self, name: str, value: object, *, at: str | None = None, timeout_s: float = COMMAND_S) -> Acknowledgement:
         """Set a control at the run's next event, or at the next event of a name.
@@ -198,7 +201,7 @@ class RemoteRun(EventAttributes):
 
     def _set_recording(self, query: Query | str, on: bool, confirm: bool = False) -> Any:
         text = query if isinstance(query, str) else str(as_query(query))
-        return self._connection.request(
+        return self._session.request(
             lambda number: messages.RecordQuery(request=number, query=text, record=on, confirm=confirm)
         )
 
@@ -211,10 +214,10 @@ class RemoteRun(EventAttributes):
         Raises:
             RefusedError: The run has an event of this name already.
         """
-        number = self._connection.request(lambda number: messages.Publish(request=number, event=event))
+        offer = self._session.publish(event)
 
         def send(record: Record) -> None:
-            self._connection.send(messages.encode_block(number, of_records([record], tag=record.tag, run=record.run)))
+            offer.put(of_records([record], tag=record.tag, run=record.run))
 
         callback = stream.subscribe(send)
         self._publications.append(callback)
@@ -222,7 +225,7 @@ class RemoteRun(EventAttributes):
 
     def close(self) -> None:
         """Disconnect from the run, which continues."""
-        self._connection.close()
+        self._session.close()
 
     def __enter__(self) -> RemoteRun:
         return self
@@ -239,7 +242,8 @@ class RemoteRun(EventAttributes):
         return bundle_of_run(self)
 
     def _query(self, subject: str, *, last: int = 0) -> Any:
-        return self._connection.wait_reply(self._connection.start_query(subject, last=last))
+        connection = self._session.current()
+        return connection.wait_reply(connection.start_query(subject, last=last))
 
     def _command(
         self,
@@ -251,9 +255,10 @@ class RemoteRun(EventAttributes):
         hold: bool = False,
         timeout_s: float,
     ) -> Acknowledgement:
-        self._connection.check_wait(for_event=True)
+        self._session.check_wait(for_event=True)
         blob = b"" if value is None else _encode(value)
-        pending = self._connection.start_request(
+        connection = self._session.current()
+        pending = connection.start_request(
             lambda number: messages.RunCommand(request=number, kind=kind, name=name, value=blob, at=at, hold=hold)
         )
         if self._thread == threading.get_ident():
@@ -263,7 +268,7 @@ class RemoteRun(EventAttributes):
             keys = ("event", "index", "step", "wall_time", "old", "result")
             return Acknowledgement(applied=True, **{key: result[key] for key in keys})
         if not pending.note:
-            raise self._connection.no_reply()
+            raise connection.no_reply()
         return Acknowledgement(applied=False, note=pending.note)
 
 
@@ -277,25 +282,27 @@ def _encode(value: object) -> bytes:
 class _SubscriptionProducer:
     """Stands for a query in the run: the connection's thread adds its records to the buffer."""
 
-    def __init__(self, connection: Connection, buffer: RecordBuffer) -> None:
-        self._connection = connection
-        self._buffer = buffer
+    def __init__(self, session: Session, stream: ResumableStream) -> None:
+        self._session = session
+        self._stream = stream
 
     def advance(self, buffer: RecordBuffer) -> None:
         pass
 
     def end_group(self, buffer: RecordBuffer) -> None:
-        stream = self._connection.stream_number(buffer)
-        if stream is not None:
-            self._connection.request(lambda number: messages.EndGroup(request=number, stream=stream))
+        connection = self._session.current()
+        number = connection.stream_number(self._stream)
+        if number is not None:
+            connection.request(lambda request: messages.EndGroup(request=request, stream=number))
 
     def close(self) -> None:
-        self._connection.close_stream(self._buffer)
+        self._session.close_stream(self._stream)
 
     def statistics(self) -> Counts:
-        if not (self._connection.ended or self._buffer.ended):
-            entries: Sequence[Counts] = self._connection.wait_reply(self._connection.start_query("statistics"))
-            stream = self._connection.stream_number(self._buffer)
-            self._buffer.counts = next((entry for entry in entries if entry["stream"] == stream), self._buffer.counts)
-        counts = self._buffer.counts
-        return {**counts, "n_failures": counts.get("n_failures", 0) + self._connection.n_failures}
+        session, buffer = self._session, self._stream.buffer
+        if not (session.ended or session.why_lost() or buffer.ended):
+            connection = session.connection
+            entries: Sequence[Counts] = connection.wait_reply(connection.start_query("statistics"))
+            number = connection.stream_number(self._stream)
+            buffer.counts = next((entry for entry in entries if entry["stream"] == number), buffer.counts)
+        return {**buffer.counts, "n_failures": buffer.counts.get("n_failures", 0) + session.n_failures}

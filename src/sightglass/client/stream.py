@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from sightglass.core.clock import duration
 from sightglass.core.columns import Columns
 from sightglass.core.errors import QueryError
-from sightglass.core.record import Record
+from sightglass.core.record import Record, Restart
 from sightglass.core.source_join import JoinKey
 from sightglass.query.stages import Chain, Per, Reduce, Stage
 
@@ -83,6 +83,11 @@ class Stream(Chain):
     def n_lost(self) -> int:
         """How many records were lost on the way so far, by the gaps in their index numbers."""
         return self._buffer.n_lost
+
+    @property
+    def restarts(self) -> tuple[Restart, ...]:
+        """Where the records of a restarted run begin; empty for a derived stream."""
+        return self._buffer.restarts
 
     @property
     def latest(self) -> Record | None:

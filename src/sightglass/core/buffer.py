@@ -91,6 +91,11 @@ class Buffer:
         return self._size
 
     @property
+    def n_bytes(self) -> int:
+        """How many bytes the records take."""
+        return self._n_bytes
+
+    @property
     def bucket(self) -> int:
         """How many numbers a thinned bucket spans; 1 as long as all records are held."""
         return 1 << self.bits

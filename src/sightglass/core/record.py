@@ -1,4 +1,4 @@
-"""The record, one item of a stream."""
+"""The record, one item of a stream, and the mark where a stream goes on with another run."""
 
 from __future__ import annotations
 
@@ -35,3 +35,16 @@ class Record:
     complete: bool = True
     n_events: int = 1
     steps: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """Where a stream goes on with a run that was restarted under its name.
+
+    Attributes:
+        index: The number of the first record of the new run. Its steps begin where the new run begins.
+        run_id: The id of the new run.
+    """
+
+    index: int
+    run_id: str

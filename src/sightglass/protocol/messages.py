@@ -69,11 +69,21 @@ class Ask(Message, frozen=True, kw_only=True, array_like=True, tag="ask"):
 
 
 class Open(Message, frozen=True, kw_only=True, array_like=True, tag="open"):
-    """Opens a stream; `confirm` accepts the price of its event, if it has one."""
+    """Opens a stream, or goes on with one after the connection was lost.
+
+    Attributes:
+        request: The number of the request.
+        query: The query.
+        confirm: Whether to accept the price of its event, if it has one.
+        stream: The number that the stream had; 0 for a new one.
+        since: The number of the next record that the client expects of it.
+    """
 
     request: int
     query: str
     confirm: bool = False
+    stream: int = 0
+    since: int = 0
 
 
 class Close(Message, frozen=True, kw_only=True, array_like=True, tag="close"):
@@ -152,7 +162,8 @@ class Opened(Message, frozen=True, kw_only=True, array_like=True, tag="opened"):
         stream: The stream's number.
         tag: The name of its series.
         note: A remark for the user, such as "Unknown event".
-        index: The number of the first record that follows; `None` from a run that does not say.
+        index: The number of the first record that follows; `None` from a run that does not say. Where `Open` names the
+            same stream, the records from its `since` to this one are lost.
     """
 
     request: int

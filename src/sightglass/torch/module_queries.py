@@ -82,7 +82,7 @@ class ModuleQueries:
         self._refuse = refuse
         self._recompile = recompile
         self._prepared: dict[str, Prepared] = {}
-        self._split: set[int] = set()
+        self._split: set[Subscription] = set()
         self._n_silent = 0
 
     def use(self, subscriptions: Iterable[Subscription]) -> None:
@@ -97,9 +97,9 @@ class ModuleQueries:
             try:
                 ready = prepared[key] = self._prepared.get(key) or self._prepare(subscription)
                 self._check(subscription, ready, copied)
-                if ready.parts and subscription.id not in self._split:
+                if ready.parts and subscription not in self._split:
                     subscription.look(ready.query, is_new=ready.is_new)
-                    self._split.add(subscription.id)
+                    self._split.add(subscription)
             except SightglassError as error:
                 self._refuse([subscription], error)
             except FAILURES as error:
@@ -107,7 +107,7 @@ class ModuleQueries:
             else:
                 by_key.setdefault(key, []).append(subscription)
         self._prepared = prepared
-        self._split &= {subscription.id for several in by_key.values() for subscription in several}
+        self._split &= {subscription for several in by_key.values() for subscription in several}
         self._set_works(by_key)
         self._set_hooks()
 

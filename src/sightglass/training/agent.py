@@ -2,7 +2,8 @@
 
 Rule 1: Whatever a client sends, the run continues. A malformed message is refused once, and its sender ignored.
 Rule 2: Equal queries share one subscription. A client that closes a group by itself gets one of its own.
-Rule 3: Every client holds a lease, which any message renews. When it ends, its streams close, and its pause ends.
+Rule 3: Every client holds a lease, which any message renews. When it ends, its streams close, and its pause ends. What
+the run holds of them is parked: a client that comes back goes on with the next number.
 Rule 4: Commands wait for the training thread. What cannot succeed is refused at once.
 
 The `io` loop drives it (`io_loop`): `receive` for each message, then `flush` and `tick`.
@@ -151,13 +152,18 @@ class Agent:
             except Exception as error:  # noqa: BLE001  the next client is forgotten all the same
                 self.failures.add(error, "A client has left")
 
-    def leave(self, peer: bytes) -> None:
-        """Forget a client: its streams close, and its pause ends."""
+    def leave(self, peer: bytes, *, lost: bool = True) -> None:
+        """Forget a client: its streams close, and its pause ends.
+
+        Args:
+            peer: The client.
+            lost: Whether it left without a goodbye, and may come back for its streams.
+        """
         client = self.clients.pop(peer)
         if client is None:
             return
         for stream in client.streams:
-            self._subscriptions.close(peer, stream)
+            self._subscriptions.close(peer, stream, lost=lost)
         self._commands.release(peer)
 
     def end(self, reason: str) -> Outgoing:
@@ -243,7 +249,7 @@ class Agent:
             case messages.Ping():
                 self._outbox.send(peer, messages.Ping())
             case messages.Bye():
-                self.leave(peer)
+                self.leave(peer, lost=False)
             case messages.Ask():
                 self._inquiries.append((peer, message, self._clock.monotonic() + SURVEY_S))
                 self._answer_inquiries()

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from sightglass.core import codec
 from sightglass.core.clock import WorkClock
 from sightglass.core.columns import Columns, Row, of_rows
@@ -22,6 +24,7 @@ from . import describe
 from .clients import Client, Clients, Outbox
 from .lent import check_functions
 from .options import Limits
+from .parked import ParkedStream, ParkedStreams, n_missing
 from .recording import RecordedSubscriptions
 from .subscription import LOG, Subscription
 from .subscriptions import EventSource
@@ -56,6 +59,7 @@ class ClientSubscriptions:
         self._limits = limits
         self._numbers = itertools.count(1)
         self._by_key: dict[str, Subscription] = {}
+        self._parked = ParkedStreams()
         self._peers: dict[int, dict[bytes, None]] = {}  # in the order in which they opened the stream
 
     def find(self, query: Query) -> Subscription | None:
@@ -67,7 +71,7 @@ class ClientSubscriptions:
         return self._clients.names(self._peers.get(subscription.id, ()))
 
     def open(self, peer: bytes, client: Client, message: messages.Open) -> None:
-        """Open a stream; a late client first gets the latest records."""
+        """Open a stream; a late client first gets the latest records, and one that comes back those it has missed."""
         request = message.request
         if len(client.streams) >= MAX_STREAMS:
             reason = f"Expected at most {MAX_STREAMS} streams of a client, got more"
@@ -84,21 +88,31 @@ class ClientSubscriptions:
             return
         client.streams.add(subscription.id)
         self._peers[subscription.id][peer] = None
-        _, backlog = subscription.backlog.since(0)
+        comes_back = message.stream == subscription.id
+        since = min(max(0, message.since), subscription.n_rows) if comes_back else subscription.began
+        _, backlog = subscription.backlog.since(since)
+        if message.stream and not comes_back:  # it may have seen these records, with the numbers of another stream
+            backlog = backlog.slice(0, 0)
         with self._telemetry.lock.turn():
             index = backlog.index if len(backlog) else subscription.next_index
         opened = messages.Opened(
             request=request, stream=subscription.id, tag=query.tag, note=self.note(query), index=index
         )
         self._outbox.send(peer, opened)
-        self._send(subscription, [backlog], [peer])
+        self._send(subscription, _parts(backlog, subscription.backlog.exact_from), [peer])
 
-    def close(self, peer: bytes, stream: int) -> None:
-        """Close a stream of a client; the subscription ends when nobody else needs it."""
+    def close(self, peer: bytes, stream: int, *, lost: bool = False) -> None:
+        """Close a stream of a client; the subscription ends when nobody else needs it.
+
+        Args:
+            peer: The client.
+            stream: The stream's number.
+            lost: Whether the client was lost, and may come back for the stream.
+        """
         self._peers.get(stream, {}).pop(peer, None)
         subscription = self._telemetry.subscriptions.active.get(stream)
         if subscription is not None:
-            self.release(subscription)
+            self.release(subscription, park=lost)
 
     def end_group(self, peer: bytes, client: Client, request: int, stream: int) -> None:
         """Close the open group of a client's stream."""
@@ -155,16 +169,31 @@ class ClientSubscriptions:
         limit_s = math.inf if confirmed else (self._limits or Limits()).max_event_s
         meter = Meter(limit_s=limit_s, max_bytes=MAX_BYTES)
         evaluation = Evaluation(query, self._functions, meter=meter)
+        parked = self._parked.take(query)
+        number = next(self._numbers) if parked is None else parked.number
         subscription = Subscription(
-            next(self._numbers), query, evaluation, clock=self._clock,
+            number, query, evaluation, clock=self._clock,
             defer=self._telemetry.deferred.defer, limits=self._limits,
             aside=self._telemetry.aside,
         )  # fmt: skip
         subscription.may_compile = may_compile
         self._by_key[query.key] = subscription
         self._peers[subscription.id] = {}
-        self._telemetry.open(subscription)
+        with self._telemetry.lock.turn():
+            replay = parked is None or self._resume(subscription, parked)
+            self._telemetry.open(subscription, replay=replay)
         return subscription
+
+    def _resume(self, subscription: Subscription, parked: ParkedStream) -> bool:
+        """Let a subscription go on where a parked one stopped; return whether the event's snapshot is new to it."""
+        source = self._telemetry.subscriptions.sources.get(subscription.event)
+        is_new = source is not None and source.snapshot is not None and source.snapshot[0] >= parked.n_events
+        n_skipped = self._n_events(subscription.query) - parked.n_events - is_new
+        subscription.resume(
+            index=parked.next_index + n_missing(subscription.query, n_skipped), n_skipped=parked.n_skipped + n_skipped,
+            backlog=parked.backlog,
+        )  # fmt: skip
+        return is_new
 
     def note(self, query: Query) -> str:
         """Return a remark for the user: that the event, or the logged name, is unknown so far."""
@@ -179,10 +208,16 @@ class ClientSubscriptions:
             subscription.remember(block)
         self._send(subscription, blocks, self._peers.get(subscription.id, {}))
 
-    def release(self, subscription: Subscription) -> None:
-        """End a subscription that no client has open, and that is not recorded."""
-        if not self._peers.get(subscription.id) and subscription not in self._recorded:
+    def release(self, subscription: Subscription, *, park: bool = False) -> None:
+        """End a subscription that no client has open, and that is not recorded; with `park`, keep its numbers."""
+        if self._peers.get(subscription.id) or subscription in self._recorded:
+            return
+        park = park and self.find(subscription.query) is subscription and not subscription.suspended
+        with self._telemetry.lock.turn():
             self._drop(subscription)
+            self.flush(subscription)  # the last rows go into the backlog
+            if park:
+                self._parked.park(subscription, self._n_events(subscription.query))
 
     def fail(self, subscription: Subscription, error: Exception) -> None:
         """End a subscription that failed, and send the error to its clients."""
@@ -225,6 +260,11 @@ class ClientSubscriptions:
         except UnsendableError as error:
             self.fail(subscription, error)
 
+    def _n_events(self, query: Query) -> int:
+        """Return how many events of a query's kind there were."""
+        source = self._telemetry.subscriptions.sources.get(query.event)
+        return 0 if source is None else source.n_events
+
     def _counts(self, subscription: Subscription) -> bytes:
         return codec.encode(describe.stream(subscription, self.names(subscription)))[0]
 
@@ -245,6 +285,14 @@ def _note(query: Query, sources: Mapping[str, EventSource]) -> str:
             if name not in logged:
                 return unknown("name", name, logged, where="in the log so far") + " Waiting for it to be logged."
     return ""
+
+
+def _parts(columns: Columns, exact_from: int) -> Iterator[Columns]:
+    """Split what a backlog holds where a record is missing, so that it counts as lost and not as thinned."""
+    indexes = columns.numbers
+    missing = (np.diff(indexes) != 1) & (indexes[1:] > exact_from)
+    starts = [0, *(np.flatnonzero(missing) + 1).tolist(), len(columns)]
+    yield from (columns.slice(start, stop) for start, stop in itertools.pairwise(starts) if start < stop)
 
 
 def consecutive(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:

@@ -75,12 +75,13 @@ class Subscription:
         may_compile: Whether the program or a controller accepts that compiled programs are compiled again for it.
         limit_s: The seconds that all queries may take of an event; `None` until the time between events is known.
         n_waited: How many events in a row it was skipped because others had taken the time.
+        began: The number of the first record after the stream was parked: only its earlier clients get those before.
     """
 
     __slots__ = (
         "_aside", "_clock", "_defer", "_evaluation", "_every", "_full", "_has_tail",
-        "_in_gap", "_limits", "_n_deferred", "_only", "_place", "backlog", "confirmed", "cost", "deferred", "event",
-        "id", "last_error", "limit_s", "may_compile", "n_dropped", "n_errors", "n_in_row", "n_rows", "n_seen",
+        "_in_gap", "_limits", "_n_deferred", "_only", "_place", "backlog", "began", "confirmed", "cost", "deferred",
+        "event", "id", "last_error", "limit_s", "may_compile", "n_dropped", "n_errors", "n_in_row", "n_rows", "n_seen",
         "n_skipped", "n_waited", "query", "recorded", "rows", "share", "stride", "suspended", "total_spent_s",
         "unsent_bytes", "windows", "within",
     )  # fmt: skip
@@ -101,7 +102,7 @@ class Subscription:
         self.event = query.event
         self.windows = evaluation.windows
         self.rows: deque[Row] = deque()
-        self.n_rows = 0
+        self.n_rows = self.began = 0
         self.unsent_bytes = 0
         self._limits = limits or Limits()
         self.backlog = Buffer(max_rows=self._limits.max_backlog_records, max_bytes=self._limits.max_backlog_bytes)
@@ -356,6 +357,17 @@ class Subscription:
     def next_index(self) -> int:
         """The number of the first row that `take_rows` will return; the caller holds the lock."""
         return self.rows[0][0] if self.rows else self.n_rows
+
+    @property
+    def n_unsettled(self) -> int:
+        """How many events wait for a device."""
+        return self._n_deferred
+
+    def resume(self, *, index: int, n_skipped: int, backlog: Buffer | None) -> None:
+        """Go on with the numbers and the backlog of an earlier subscription; call it before the first event."""
+        self.n_rows = self.began = index
+        self.n_skipped = n_skipped
+        self.backlog = backlog or self.backlog
 
     def look_for_room(self) -> None:
         """Drop rows from now on if too many wait for the io thread; called every few milliseconds."""

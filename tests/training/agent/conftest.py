@@ -84,7 +84,7 @@ class Records:
     """A block, decoded."""
 
     def __init__(self, block: messages.Block, columns: Any) -> None:
-        self.stream, self.index, self.n = block.stream, block.index, block.n
+        self.stream, self.index, self.n, self.columns = block.stream, block.index, block.n, columns
         self.indexes = columns.numbers.tolist()
         self.values = [
             value.item() if hasattr(value, "item") and not value.shape else value for value in columns.values
@@ -103,3 +103,14 @@ def agent_bench(clock):
     yield make
     for one in made:
         one.telemetry.close()
+
+
+@pytest.fixture(scope="module")
+def make_bench():
+    """Return a function that makes agents, for laws that need one for each example; their clock stands still."""
+    from tests.training.conftest import FakeClock
+
+    def make(**options: Any) -> AgentBench:
+        return AgentBench(FakeClock(), **options)
+
+    return make

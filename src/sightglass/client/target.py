@@ -1,0 +1,142 @@
+"""What a client connects to, and how to find it again: a run of this machine or of this process, a connection file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from sightglass.core.errors import TransportError, WireError
+from sightglass.protocol import discovery
+from sightglass.protocol.transport import Channel
+from sightglass.protocol.zmq import Address, Keys, ZmqChannel, read_connection
+
+if TYPE_CHECKING:
+    from sightglass.training.run import Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRoute:
+    """One way to one run.
+
+    Attributes:
+        run: The run's name.
+        id: The run's id.
+        started: When the run began, in seconds since the Unix epoch; 0 if that is unknown.
+        connect: Opens a channel; raises `TransportError` if that is not possible.
+        alive: Returns whether the run's process lives; `None` if that cannot be known, as on another machine.
+        closed: Returns whether the run was closed, once its process does not live.
+    """
+
+    run: str
+    id: str
+    connect: Callable[[], Channel]
+    started: float = 0.0
+    alive: Callable[[], bool] | None = None
+    closed: Callable[[], bool] = lambda: False
+
+
+Found = RunRoute | Literal["ended", "died", "awaited"]
+"""What `Target.find_again` returns."""
+
+
+class Target(Protocol):
+    """What a client connects to, again and again."""
+
+    def find_again(self, route: RunRoute, *, seen_at: float) -> Found:
+        """Return the way to a run that was lost, or to the one that replaces it.
+
+        Args:
+            route: The way that led to it.
+            seen_at: When it is known to have lived, in seconds since the Unix epoch: the other one began later.
+
+        Returns:
+            The way, or what became of the run: "ended" if it was closed, "died", or "awaited" if its process died and
+            another run may replace it.
+
+        Raises:
+            TransportError: This process lacks descriptors or memory to look.
+        """
+
+
+class RegisteredRun:
+    """A run of this user on this machine."""
+
+    def __init__(self, *, by_name: bool) -> None:
+        """Prepare to look; only a run that was asked for `by_name` can be replaced."""
+        self._by_name = by_name
+
+    def find_again(self, route: RunRoute, *, seen_at: float) -> Found:
+        """Look into the registry. See `Target`."""
+        if discovery.alive(route.id):
+            return route
+        if discovery.was_closed(route.id):
+            return "ended"
+        for entry in discovery.entries() if self._by_name else ():
+            if entry.name == route.run and entry.started > seen_at:
+                return route_to(entry)
+        return "awaited" if self._by_name else "died"
+
+
+class ConnectionFile:
+    """A run with a connection file, which a run that replaces it may write again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def find(self) -> RunRoute:
+        """Read the file.
+
+        Raises:
+            OSError: It cannot be read.
+            WireError: It is not a connection file.
+        """
+        name, id, address = read_connection(self._path)
+        return RunRoute(run=name, id=id, connect=lambda: ZmqChannel(address))
+
+    def find_again(self, route: RunRoute, *, seen_at: float) -> Found:
+        """Read the file again; without it, the run may still be where it was. See `Target`."""
+        if discovery.was_closed(route.id):  # it is on this machine
+            return "ended"
+        try:
+            return self.find()
+        except (OSError, WireError):
+            return route
+
+
+class OwnRun:
+    """A run of this process."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def find(self) -> RunRoute:
+        """Return the way to the run."""
+        return RunRoute(run=self._run.name, id=self._run.id, connect=self._connect, alive=lambda: True)
+
+    def find_again(self, route: RunRoute, *, seen_at: float) -> Found:
+        """Return the way to the run, unless it has ended. See `Target`."""
+        return "ended" if self._run.ended else route
+
+    def _connect(self) -> Channel:
+        if self._run.memory is None:
+            raise TransportError(f"Run {self._run.name!r} has no listener in this process")
+        return self._run.memory.connect()
+
+
+def route_to(entry: discovery.LiveRun) -> RunRoute:
+    """Return the way to a run in the registry."""
+    address = address_of(entry)
+    return RunRoute(
+        run=entry.name, id=entry.id, started=entry.started, connect=lambda: ZmqChannel(address),
+        alive=lambda: discovery.alive(entry.id), closed=lambda: discovery.was_closed(entry.id),
+    )  # fmt: skip
+
+
+def address_of(entry: discovery.LiveRun) -> Address:
+    """Return the address of a run in the registry."""
+    if not entry.server_key:
+        return Address(endpoint=entry.endpoint)
+    keys = Keys(public=entry.client_public, secret=entry.client_secret)
+    return Address(endpoint=entry.endpoint, server=entry.server_key, client=keys)
