@@ -16,7 +16,7 @@ import sightglass as sg
 from sightglass.protocol import messages
 
 READER = """
-with sg.connect(sys.argv[1]) as run:
+with sg.connect(sys.argv[1], on_lost="raise") as run:
     stream = run.stream(sys.argv[2])
     stream.wait(3, timeout_s=20)
     say("reads")

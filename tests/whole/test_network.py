@@ -241,7 +241,7 @@ def test_another_host_that_dies(start, other_host, tmp_path, monkeypatch):
     )  # fmt: skip
     child.may_complain = True
     controller = child.hears("ready")[0]
-    with sg.connect(controller) as run:
+    with sg.connect(controller, on_lost="raise") as run:
         stream = run.stream("batch.loss")
         stream.wait(10, timeout_s=10)
         child.send(signal.SIGKILL)

@@ -105,7 +105,7 @@ def test_a_run_is_followed_from_another_process(start, tmp_path):
 def test_a_killed_run_opens_up_to_its_last_second(start, tmp_path):
     child = start(RECORDED, str(tmp_path))
     [directory] = child.hears("ready")
-    with sg.connect("job") as run:
+    with sg.connect("job", on_lost="raise") as run:
         live = run.stream("batch.loss")
         live.wait(1_500, timeout_s=60)
         os.kill(child.pid, signal.SIGKILL)

@@ -58,7 +58,7 @@ def test_close_twice(start):
 
 def test_a_killed_run_is_lost_soon_and_cleaned_away(train):
     child = train()
-    with sg.connect("job") as run:
+    with sg.connect("job", on_lost="raise") as run:
         stream = run.stream("batch.loss")
         stream.wait(10, timeout_s=10)
         child.send(signal.SIGKILL)
@@ -88,7 +88,7 @@ def test_a_run_whose_goodbye_is_lost_has_ended(start):
 
 
 WATCHING = """
-client = sg.connect("job")
+client = sg.connect("job", on_lost="raise")
 stream = client.stream("batch.x")
 stream.wait(10)
 say("watching")
@@ -257,7 +257,7 @@ def test_a_worker_that_outlives_its_killed_parent_does_not_keep_the_run_alive(st
         """.replace("\n        ", "\n")
     )
     worker = int(child.hears("ready")[0])
-    with sg.connect("job") as run:
+    with sg.connect("job", on_lost="raise") as run:
         stream = run.stream("batch.loss")
         stream.wait(5, timeout_s=10)
         child.send(signal.SIGKILL)

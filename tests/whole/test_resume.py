@@ -1,0 +1,237 @@
+"""Clients that are stopped or cut off, and runs that end or begin again meanwhile: real processes and sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import sightglass as sg
+from sightglass.client import connection, reconnect
+
+RUN = """
+from sightglass.training import clients
+clients.LEASE_S = 1.0
+listen = {"listen": "tcp://127.0.0.1:0"} if sys.argv[1:2] == ["tcp"] else {}
+run = sg.init("job", dir=sys.argv[2] if listen else "runs", budget=None, **listen)
+say("ready", run.connection_file)
+step = 0
+while not run.stopping:
+    run.observe("batch", step=step, n=step)
+    step += 1
+    if step % 50 == 0:
+        say("step", step)
+    time.sleep(0.002)
+run.close()
+say("made", step)
+"""
+
+READER = """
+with sg.connect("job") as run:
+    stream = run.stream("batch.n")
+    stream.wait(3, timeout_s=20)
+    say("reads")
+    sums = stream.map(lambda n: n).count(every=1)
+    heard = []
+    stream.subscribe(heard.append)
+    records = list(stream)
+    made_once = [record.value for record in records] == sorted({record.value for record in records})
+    in_order = [record.index for record in records] == sorted({record.index for record in records})
+    until(lambda: len(heard) == len(records))
+    say("got", len(records), stream.n_lost, records[-1].index + 1, made_once and in_order, run._session.n_reconnects,
+        len(sums.wait(0)))
+"""
+
+
+def sleeps(start, until) -> tuple[int, ...]:
+    """Stop a reader beyond its lease while the run goes on; return what the reader got, and what was made."""
+    child = start(RUN)
+    child.hears("ready")
+    reader = start(READER)
+    reader.hears("reads")
+    reader.send(signal.SIGSTOP)
+    with sg.connect("job") as run:
+        until(lambda: not run.describe().streams)
+        child.goes_on()
+        reader.send(signal.SIGCONT)
+        until(lambda: run.describe().streams)
+        child.goes_on()
+        run.stop()
+    made = int(child.hears("made")[0])
+    words = reader.hears("got")
+    return (*map(int, words[:3]), words[3] == "True", *map(int, words[4:]), made)
+
+
+def test_a_client_that_slept_goes_on_behind_a_counted_gap(start, until):
+    n, n_lost, end, right, n_reconnects, n_counted, made = sleeps(start, until)
+    assert right
+    assert (n_reconnects, n_counted) == (1, n)
+    assert n_lost >= 50  # nobody asked meanwhile
+    assert n + n_lost == end <= made
+
+
+@pytest.mark.parametrize("end", ["close", "kill"])
+def test_a_run_that_ends_while_the_client_sleeps_is_told_as_what_it_was(start, until, end):
+    child = start(RUN)
+    child.hears("ready")
+    reader = start(
+        """
+        from sightglass.client import reconnect
+        reconnect.RESTART_S = 0.5
+        with sg.connect("job") as run:
+            stream = run.stream("batch.n")
+            stream.wait(3, timeout_s=20)
+            say("reads")
+            until(lambda: stream.ended, 30)
+            say("ended", repr(stream.error))
+        """.replace("\n        ", "\n")
+    )
+    reader.hears("reads")
+    reader.send(signal.SIGSTOP)
+    with sg.connect("job", on_lost="raise") as run:
+        until(lambda: not run.describe().streams)
+        if end == "close":
+            run.stop()
+            child.hears("made")
+        else:
+            child.send(signal.SIGKILL)
+    child.ends()
+    reader.send(signal.SIGCONT)
+    told = " ".join(reader.hears("ended"))
+    assert told == "None" if end == "close" else "RunLostError" in told
+
+
+def test_a_run_that_is_started_again_goes_on_in_the_same_stream(start, until):
+    first = start(RUN)
+    first.hears("ready")
+    with sg.connect("job") as run, sg.connect(run.id) as by_id:
+        stream, other = run.stream("batch.n"), by_id.stream("batch.n")
+        n = len(stream.wait(20, timeout_s=10))
+        first.send(signal.SIGKILL)
+        with pytest.raises(sg.RunLostError, match="died"):
+            list(other)  # this one was asked for by its id
+        old = run.id
+        second = start(RUN)
+        second.hears("ready")
+        until(lambda: stream.restarts)
+        until(lambda: stream.latest.index >= stream.restarts[0].index + 20)
+        (restart,) = stream.restarts
+        assert (restart.run_id, run.id == old) == (run.id, False)
+        records = stream.wait(0)
+        assert [record.index for record in records] == sorted({record.index for record in records})
+        before = [record.value for record in records if record.index < restart.index]
+        after = [record.value for record in records if record.index >= restart.index]
+        assert before == [before[0] + i for i in range(len(before))]
+        assert after == [after[0] + i for i in range(len(after))]
+        assert len(before) >= n
+        assert run.stop().applied
+        assert list(stream)[-1].value == after[0] + len(list(stream)) - len(before) - 1
+    assert second.ends() == 0
+
+
+def test_a_run_that_is_not_started_again_is_lost(start, monkeypatch):
+    monkeypatch.setattr(reconnect, "RESTART_S", 0.5)
+    child = start(RUN)
+    child.hears("ready")
+    with sg.connect("job") as run:
+        stream = run.stream("batch.n")
+        stream.wait(3, timeout_s=10)
+        child.send(signal.SIGKILL)
+        with pytest.raises(sg.RunLostError, match="died: its process ended without closing it"):
+            list(stream)
+        with pytest.raises(sg.RunLostError, match="died: its process ended without closing it"):
+            run.describe()
+        assert run.ended
+
+
+class Proxy:
+    """A TCP proxy whose cable can be pulled: what is on its way is lost, and nobody is told."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.cut = threading.Event()
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                here, _ = self._listener.accept()
+            except OSError:
+                return
+            there = socket.create_connection(("127.0.0.1", self._port))
+            self._pairs.append((here, there))
+            for source, sink in ((here, there), (there, here)):
+                thread = threading.Thread(target=self._carry, args=(source, sink, self.cut.is_set()))
+                self._threads.append(thread)
+                thread.start()
+
+    def _carry(self, source: socket.socket, sink: socket.socket, dead: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65_536):
+                dead = dead or self.cut.is_set()
+                if not dead:  # what was lost breaks a connection for ever
+                    sink.sendall(data)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for pair in self._pairs:
+            for one in pair:
+                with contextlib.suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+                one.close()
+        for thread in self._threads:
+            thread.join()
+
+
+@pytest.fixture
+def proxied(start, tmp_path) -> Iterator[tuple[object, Path, Proxy]]:
+    """Start a run behind a proxy; gives its process, a connection file that leads through the proxy, and the proxy."""
+    import json
+
+    child = start(RUN, "tcp", str(tmp_path))
+    file = Path(child.hears("ready")[0])
+    content = json.loads(file.read_text())
+    proxy = Proxy(int(content["endpoint"].rpartition(":")[2]))
+    through = tmp_path / "through.json"
+    through.write_text(json.dumps({**content, "endpoint": f"tcp://127.0.0.1:{proxy.port}"}))
+    yield child, through, proxy
+    proxy.close()
+
+
+def test_a_network_that_is_cut_and_healed(proxied, until, monkeypatch):
+    monkeypatch.setattr(connection, "SILENCE_S", 1.0)
+    monkeypatch.setattr(connection, "PING_S", 0.2)
+    monkeypatch.setattr("sightglass.client.presence.SILENCE_S", 1.0)
+    monkeypatch.setattr(reconnect, "GREET_S", 0.5)
+    child, file, proxy = proxied
+    with sg.connect(file) as run:
+        stream = run.stream("batch.n")
+        stream.wait(20, timeout_s=10)
+        proxy.cut.set()
+        until(lambda: run.lost)
+        assert run.lost == "Run 'job' has been silent for 1 s"
+        assert not run.ended
+        with sg.connect("job") as near:
+            until(lambda: not near.describe().streams)  # the lease has ended
+        child.goes_on()
+        proxy.cut.clear()
+        until(lambda: not run.lost)
+        n = stream.statistics().n_records
+        stream.wait(n + 100, timeout_s=10)
+        assert run.stop().applied
+        records = list(stream)
+        assert run.ended
+    made = int(child.hears("made")[0])
+    assert [record.value for record in records] == sorted({record.value for record in records})
+    assert stream.n_lost > 0
+    assert len(records) + stream.n_lost == records[-1].index + 1 <= made
