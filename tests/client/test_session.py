@@ -15,6 +15,7 @@ from sightglass.client.resumable_stream import ResumableStream
 from sightglass.client.session import Session
 from sightglass.client.target import RunRoute
 from sightglass.core import codec
+from sightglass.core.columns import of_rows
 from sightglass.core.errors import RefusedError, RunLostError, TransportError
 from sightglass.core.record import Restart
 from sightglass.protocol import messages
@@ -115,7 +116,7 @@ class Client:
 
 
 def block(number: int, *indexes: int) -> list[Any]:
-    return list(messages.encode_block(number, [(i, i, 0.0, float(i), None, i) for i in indexes]))
+    return list(messages.encode_block(number, of_rows([(i, i, 0.0, float(i), None, i) for i in indexes])))
 
 
 def steps(stream: ResumableStream) -> list[float]:
@@ -359,7 +360,7 @@ def test_a_published_stream_is_offered_again(client, monkeypatch):
     client.turn()
     (publish,) = client.heard()
     client.tell(messages.Reply(request=publish.request, value=codec.encode(publish.request)[0]))
-    offer.put((0, 0, 0.0, 1.0, None, 0))
+    offer.put(of_rows([(0, 0, 0.0, 1.0, None, 0)]))
     client.turn()
     (records,) = client.heard()
     assert (records.stream, records.index) == (publish.request, 0)
@@ -369,7 +370,7 @@ def test_a_published_stream_is_offered_again(client, monkeypatch):
     (publish,) = client.heard()
     assert (type(publish), publish.event) == (messages.Publish, "best")
     client.tell(messages.Reply(request=publish.request, value=codec.encode(publish.request)[0]))
-    offer.put((1, 1, 0.0, 2.0, None, 1))
+    offer.put(of_rows([(1, 1, 0.0, 2.0, None, 1)]))
     client.turn()
     (records,) = client.heard()
     assert (records.stream, records.index) == (publish.request, 1)

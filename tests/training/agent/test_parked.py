@@ -142,7 +142,7 @@ def test_what_the_backlog_has_forgotten_is_counted(agent_bench):
     observe(bench, 1, 2, 3, 4, 5)
     bench.flush()
     reader.connect()
-    assert (reader.steps, reader.n_lost) == ([0, 4, 5], 3)
+    assert (reader.steps, reader.n_lost) == ([0, 5], 4)
 
 
 def test_after_a_goodbye_a_stream_begins_again(bench):
@@ -230,7 +230,7 @@ def test_the_records_of_parked_streams_are_bounded(bench, monkeypatch):
     for reader in readers:
         reader.is_lost()
     kept = list(bench.agent._subscriptions._parked._by_key.values())
-    assert [len(stream.backlog) for stream in kept] == [0, 6, 6]
+    assert [stream.backlog and len(stream.backlog) for stream in kept] == [None, 6, 6]
     for reader in readers:
         reader.connect()
     assert [(len(reader.steps), reader.n_lost) for reader in readers] == [(0, 6), (6, 0), (6, 0)]
@@ -289,7 +289,7 @@ ACTIONS = st.lists(
 )  # fmt: skip
 
 
-@given(actions=ACTIONS, n_held=st.sampled_from([0, 3, 1000]))
+@given(actions=ACTIONS, n_held=st.sampled_from([0, 3, 20, 1000]))
 def test_every_record_was_made_in_order_and_those_missing_are_counted(make_bench, actions, n_held):
     bench = make_bench(limits=Limits(max_backlog_records=n_held))
     reader, other = Reader(bench), Reader(bench, name="other")
@@ -328,4 +328,4 @@ def test_every_record_was_made_in_order_and_those_missing_are_counted(make_bench
     records = buffer.records()
     assert [record.value for record in records] == reader.steps == sorted(set(reader.steps))
     assert [record.index for record in records] == sorted({record.index for record in records})
-    assert buffer.n + buffer.n_lost == described["n_records"] == n - n_thinned
+    assert buffer.n + buffer.n_lost + buffer.n_thinned == described["n_records"] == n - n_thinned
