@@ -103,9 +103,9 @@ def test_bytes_are_bounded(monkeypatch):
 
 
 def test_records_that_the_run_thinned_are_counted():
-    one = filled(columns(3, np.arange(4), indexes=np.array([3, 8, 16, 17])), columns(18, np.arange(2)))
+    one = filled(columns(3, np.arange(4), indexes=np.array([3, 8, 16, 17]), bits=3), columns(18, np.arange(2)))
     assert (one.n_thinned, one.n_lost, one.n) == (11, 0, 6)
-    one.add(columns(20, np.arange(2), indexes=np.array([15, 21])))
+    one.add(columns(15, np.arange(2), indexes=np.array([15, 21])))
     assert (one.n_thinned, one.n_lost, one.n) == (11, 1, 7)
 
 

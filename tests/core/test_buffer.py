@@ -225,3 +225,15 @@ def test_memory_is_what_is_counted():
 def test_the_shares():
     buffer = filled(np.random.default_rng(0).normal(size=10_000), (13,) * 700, max_rows=400)
     assert len(buffer) - np.searchsorted(buffer.since(0)[1].numbers, buffer.exact_from) >= 400 // SHARE
+
+
+def test_what_was_thinned_before_is_known():
+    run, client = Buffer(max_rows=64, max_bytes=2**20), Buffer(max_rows=1_000, max_bytes=2**20)
+    run.add(columns(0, np.arange(1_000.0)))
+    part = run.since(0)[1]
+    assert (part.bits, run.since(run.exact_from)[1].bits) == (run.bits, 0)
+    client.add(part)
+    client.add(columns(1_000, np.arange(10.0)))
+    assert (client.bits, client.exact_from) == (run.bits, 1_000)
+    assert client.since(0)[1].bits == run.bits
+    assert client.since(1_000)[1].bits == 0

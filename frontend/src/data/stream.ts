@@ -124,7 +124,7 @@ export class Stream {
   }
 
   private takeRecords(body: Record<string, unknown>): void {
-    const columns = { step: floats(body.step), wall: floats(body.wall), index: integers(body.index) }
+    const columns = { step: floats(body.step), wall: floats(body.wall), index: integers(body.index), bits: Number(body.bits ?? 0) }
     this.records.push(body.y === undefined ? { ...columns, values: body.values as unknown[] } : { ...columns, y: floats(body.y) })
     tellLater(this)
   }

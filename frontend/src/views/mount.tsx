@@ -28,6 +28,8 @@ export interface Pushed {
   wall?: unknown
   /** Without it, records are counted as they come. */
   index?: unknown
+  /** What is missing between the records was thinned, in buckets of 2**bits of them. */
+  bits?: number
   y?: unknown
   values?: unknown[]
 }
@@ -277,7 +279,7 @@ function Notices({ notices }: { notices: readonly string[] }) {
 }
 
 /** The columns of what was pushed, which have to be of one length. */
-export function batchOf({ step: steps, wall: walls, index: indices, y: ys, values }: Pushed, n_before: number): Batch {
+export function batchOf({ step: steps, wall: walls, index: indices, bits, y: ys, values }: Pushed, n_before: number): Batch {
   const step = columnOf(steps)
   const wall = walls === undefined || walls === null ? step : columnOf(walls)
   const index = indices === undefined || indices === null ? step.map((_, i) => n_before + i) : columnOf(indices, true)
@@ -286,7 +288,7 @@ export function batchOf({ step: steps, wall: walls, index: indices, y: ys, value
   if (step.length !== n || wall.length !== n || index.length !== n) {
     throw new TypeError(`Expected columns of one length, got step: ${step.length}, wall: ${wall.length}, index: ${index.length}, ${values ? 'values' : 'y'}: ${n}`)
   }
-  return { step, wall, index, ...what }
+  return { step, wall, index, ...(bits && { bits }), ...what }
 }
 
 /** Options with some changed; null restores the default, unknown options are ignored. */

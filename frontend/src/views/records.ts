@@ -15,6 +15,8 @@ export interface Batch {
   step: Float64Array
   wall: Float64Array
   index: Float64Array
+  /** What is missing between the records was thinned, in buckets of 2**bits of them. */
+  bits?: number
   y?: Float64Array
   values?: unknown[]
 }
@@ -206,7 +208,8 @@ export class Records {
   }
 
   push(batch: Batch): void {
-    const { step, wall, index, y, values } = batch
+    const { step, wall, index, bits = 0, y, values } = batch
+    this.series.bits = Math.max(this.series.bits, bits)
     const n = y?.length ?? values!.length
     const known = Math.min(n, n_known(batch, this.last))
     if (y) this.series.append([step, wall, index, y], known)

@@ -71,7 +71,9 @@ class RecordBuffer:
             if columns.index < expected:
                 return
             self.n_lost += columns.index - expected
-            self.n_thinned += columns.end - columns.index - len(columns)
+            n_missing = columns.end - columns.index - len(columns)
+            self.n_thinned += n_missing if columns.bits else 0
+            self.n_lost += 0 if columns.bits else n_missing
             self._next_index = columns.end
             self._buffer.add(columns)
 

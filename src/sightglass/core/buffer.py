@@ -110,6 +110,10 @@ class Buffer:
                 new = {name: column[n:] for name, column in new.items()}
                 if self._size >= self._max_rows or self._n_bytes >= self._max_bytes:
                     self._thin()
+            if columns.bits:  # thinned already, by the buffer that they come from
+                self._fold(max(0, columns.bits - self.bits))
+                self.bits = max(self.bits, columns.bits)
+                self.exact_from, self._n_thinned = self.end, self._size
 
     def since(self, cursor: int, *, bits: int = 0) -> tuple[int, Columns]:
         """Return the records from a number on, and the cursor for the next call; begin with 0.
@@ -122,17 +126,18 @@ class Buffer:
             start = int(np.searchsorted(self._columns["indexes"][: self._size], cursor)) if self._size else 0
             part = {name: column[start : self._size] for name, column in self._columns.items()}
             end = max(self.end, cursor)
+            held_bits = self.bits if cursor < self.exact_from else 0
         if bits and part:
             y = numbers(part["values"])
             kept = retained(part["indexes"], () if y is None else (y,), bits)
             part = {name: column[kept] for name, column in part.items()}
-        return end, _columns(part, end)
+        return end, _columns(part, end, max(bits, held_bits))
 
     def latest(self) -> Columns:
         """Return the newest record; nothing before the first."""
         with self._lock:
             start = max(0, self._size - 1)
-            return _columns({name: column[start : self._size] for name, column in self._columns.items()}, self.end)
+            return _columns({name: column[start : self._size] for name, column in self._columns.items()}, self.end, 0)
 
     def means(self) -> Means:
         """Return the counts and sums of the thinned buckets."""
@@ -356,7 +361,7 @@ def _alike(name: str, column: Array) -> Array:
     return np.fromiter(column, object, len(column))  # not `astype`, which turns NumPy's scalars into Python's
 
 
-def _columns(part: dict[str, Array], end: int) -> Columns:
+def _columns(part: dict[str, Array], end: int, bits: int) -> Columns:
     """Return arrays as columns."""
     if not part:
         return Columns(index=end, steps=np.empty(0, INT64), wall_times=np.empty(0), values=np.empty(0))
@@ -366,7 +371,7 @@ def _columns(part: dict[str, Array], end: int) -> Columns:
     listed = {name: _listed(part[name]) for name in ("values", *DEFAULTS) if name in part}
     return Columns(
         index=int(indexes[0]) if n else end, indexes=None if consecutive else indexes, steps=part["steps"],
-        wall_times=part["wall_times"], **listed,
+        wall_times=part["wall_times"], bits=0 if consecutive else bits, **listed,
     )  # fmt: skip
 
 

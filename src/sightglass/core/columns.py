@@ -47,6 +47,8 @@ class Columns:
         ordinals: Shape (n,), int64: the number of each record's event or group, where known.
         indexes: Shape (n,), int64: the number of each record in its stream, where they are not consecutive.
         origins: The (tag, run) of each record, where they are not those of the stream.
+        bits: The records that are missing between the numbers were thinned, in buckets of `2**bits` numbers; 0 if they
+            were lost.
     """
 
     index: int
@@ -59,6 +61,7 @@ class Columns:
     ordinals: Any = None
     indexes: Any = None
     origins: Any = None
+    bits: int = 0
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -71,7 +74,7 @@ class Columns:
         parts = {
             name: None if column is None else column[start:stop] for name in NAMES for column in (getattr(self, name),)
         }
-        return Columns(index=self._index_of(start), **parts)
+        return Columns(index=self._index_of(start), bits=self.bits, **parts)
 
     @property
     def end(self) -> int:
@@ -102,7 +105,7 @@ class Columns:
             name: column[rows] if isinstance(column, np.ndarray) else [column[i] for i in rows]
             for name, column in parts.items()
         }
-        return Columns(index=int(parts["indexes"][0]) if len(rows) else self.end, **parts)
+        return Columns(index=int(parts["indexes"][0]) if len(rows) else self.end, bits=self.bits, **parts)
 
     def moved(self, by: int) -> Columns:
         """Return the same records with their index shifted by `by`."""

@@ -123,7 +123,9 @@ class _Waiting:
             for name, columns in found.items():
                 column = getattr(part, name)
                 columns.append(np.full(len(rows), DEFAULTS[name]) if column is None else column[rows])
-        joined = {name: np.concatenate(columns) if columns else np.zeros(0) for name, columns in found.items()}
+        joined: dict[str, Any] = {
+            name: np.concatenate(columns) if columns else np.zeros(0) for name, columns in found.items()
+        }
         indexes = joined.pop("numbers")
         return Columns(index=int(indexes[0]) if len(indexes) else 0, values=values, indexes=indexes, **joined)
 

@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 
 from sightglass.core import codec
+from sightglass.core.buffer import MAX_BITS
 from sightglass.core.columns import FLOAT64, INT64, Columns
 from sightglass.core.errors import UnsendableError, WireError
 
@@ -212,8 +213,8 @@ class Block(Message, frozen=True, kw_only=True, array_like=True, tag="block"):
         n_events: Column of int64, or empty if all are 1.
         flags: One byte a record, bit 0 `complete`, bit 1 `closed`; empty if all are both.
         tracks: Encoded list of further step tracks, or empty.
-        indexes: Column of int64: the number of each record, or empty if they are consecutive. What is missing was
-            thinned by the run, which holds older records at a lower resolution.
+        indexes: Column of int64: the number of each record, or empty if they are consecutive.
+        bits: The records that are missing between them were thinned by the run, in buckets of `2**bits` numbers.
     """
 
     stream: int
@@ -226,6 +227,7 @@ class Block(Message, frozen=True, kw_only=True, array_like=True, tag="block"):
     flags: bytes = b""
     tracks: bytes = b""
     indexes: bytes = b""
+    bits: int = 0
 
 
 FromClient = Hello | Ping | Bye | Ask | Open | Close | EndGroup | RunCommand | Publish | RecordQuery | Block
@@ -297,6 +299,7 @@ def encode_block(stream: int, columns: Columns) -> list[Buffer]:
         flags=b"" if columns.flags is None else columns.flags.tobytes(),
         tracks=b"" if columns.tracks is None else codec.encode(columns.tracks)[0],
         indexes=b"" if columns.indexes is None else columns.indexes.tobytes(),
+        bits=columns.bits,
     )
     return encode(message, buffers)
 
@@ -342,6 +345,8 @@ def decode_block(block: Block, buffers: Frames) -> Columns:
         raise WireError(f"Expected the columns of a block: {error}") from error
     if not 0 <= block.index <= MAX_INDEX:
         raise WireError(f"Expected an index number from 0 to {MAX_INDEX}, got {block.index}")
+    if not 0 <= block.bits <= MAX_BITS:
+        raise WireError(f"Expected bits from 0 to {MAX_BITS}, got {block.bits}")
     for name, column in (("steps", steps), ("wall_times", wall_times), ("values", values), ("n_events", n_events),
                          ("flags", flags), ("tracks", tracks), ("indexes", indexes)):  # fmt: skip
         if column is not None and _length(column) != block.n:
@@ -351,7 +356,7 @@ def decode_block(block: Block, buffers: Frames) -> Columns:
     if indexes is not None and (indexes[0] != block.index or (np.diff(indexes) <= 0).any()):
         raise WireError("Expected increasing index numbers in a block, from its first on")
     return Columns(index=block.index, steps=steps, wall_times=wall_times, values=values, n_events=n_events,
-                   flags=flags, tracks=tracks, indexes=indexes)  # fmt: skip
+                   flags=flags, tracks=tracks, indexes=indexes, bits=block.bits)  # fmt: skip
 
 
 def _length(column: Any) -> int | None:

@@ -152,7 +152,7 @@ class Backlog:
 
 def _places(columns: Columns, cursor: int, end: int) -> dict[str, Any]:
     return {
-        "first": cursor, "n": end - cursor, "index": encoding.integers(columns.numbers),
+        "first": cursor, "n": end - cursor, "bits": columns.bits, "index": encoding.integers(columns.numbers),
         "step": encoding.floats(columns.steps), "wall": encoding.floats(columns.wall_times),
     }  # fmt: skip
 

@@ -65,7 +65,7 @@ def shown_of(buffer: SeriesBuffer, view: ViewName | None, options: Options) -> S
     if view not in PATHS and view != "line" and not (view == "histogram" and buffer.kind == "number"):
         return None
     points = max(buffer.lines.values(), key=lambda points: points.n_seen)
-    n_made, n_held = points.n_seen + buffer.n_missed, points.columns.shape[1]
+    n_made, n_held = points.n_seen + buffer.n_missed + buffer.n_thinned, points.columns.shape[1]
     if options.last and options.last < n_held and view != "histogram":
         return Shown(n_made=n_made, n_shown=options.last, kept="newest")
     return Shown(n_made=n_made, n_shown=n_held, every=1 << points.bits)

@@ -128,6 +128,7 @@ class SeriesBuffer:
         marks: The x of records that were computed from a part of their window.
         n_unfit: How many had a value of another kind; `unfit` describes the last.
         n_missed: How many are missing, judging by the indices of the others.
+        n_thinned: How many the source had thinned before this view read them.
         failure: Why the source can no longer be read, or "".
     """
 
@@ -140,10 +141,10 @@ class SeriesBuffer:
         self.last: Record | None = None
         self.rows: deque[Row] = deque(maxlen=MAX_ROWS)
         self.marks: deque[float] = deque(maxlen=MAX_MARKS)
-        self.n_unfit = self.n_missed = self.n_lines_left_out = 0
+        self.n_unfit = self.n_missed = self.n_thinned = self.n_lines_left_out = 0
         self.unfit = self.failure = ""
         self.ended = False
-        self._cursor = self._n_other = 0
+        self._cursor = self._n_other = self._bits = 0
         self._first_s: float | None = None
         self._x = x
         self._max_points = max_points
@@ -181,7 +182,10 @@ class SeriesBuffer:
 
     def _take(self, columns: Columns) -> None:
         expected = self.last.index + 1 if self.last is not None else columns.index
-        self.n_missed += max(0, columns.end - expected - len(columns))
+        n_missing = max(0, columns.end - expected - len(columns))
+        self.n_thinned += n_missing if columns.bits else 0
+        self.n_missed += 0 if columns.bits else n_missing
+        self._bits = max(self._bits, columns.bits)
         newest = columns.slice(-MAX_ROWS).records(tag=self.source.tag, run=self.source.run)
         self.last = newest[-1]
         self.rows.extend(map(row_of, newest))
@@ -216,6 +220,7 @@ class SeriesBuffer:
                 self.n_lines_left_out += 1
                 return
             self.lines[name] = Points(len(np.asarray(columns)), max_points=self._max_points)
+        self.lines[name].bits = max(self.lines[name].bits, self._bits)
         self.lines[name].extend(indexes, columns)
 
     def _points(self, record: Record, x: float) -> list[Point]:

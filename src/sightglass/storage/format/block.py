@@ -234,7 +234,7 @@ def decode(payload: memoryview) -> Columns:
         n_dims, n, index, ordinal, offsets, codes = head[6], head[7], head[8], head[9], head[18:25], head[25:32]
         if not 1 <= n <= min(MAX_ROWS, len(payload) // MIN_ROW_BYTES):
             raise WireError(f"Expected the number of records in {len(payload)} bytes, got {n}")
-        found = {}
+        found: dict[str, Any] = {}
         for name, code, offset in zip(COLUMNS[:-1], codes, offsets, strict=False):
             column = found[name] = None if code == ABSENT else _column(payload, code, offset, n)
             if isinstance(column, np.ndarray) and column.dtype.kind not in _KINDS_OF[name]:

@@ -96,7 +96,8 @@ class Join:
         }  # fmt: skip
         if not self.n:
             parts["steps"], parts["values"] = np.empty(0, np.int64), []
-        return Columns(index=index, **{k: None if v is None else v[start:stop] for k, v in parts.items()})
+        cut: dict[str, Any] = {k: None if v is None else v[start:stop] for k, v in parts.items()}
+        return Columns(index=index, **cut)
 
     def _add_steps(self, steps: Array, start: int, stop: int) -> None:
         if self._steps is None:

@@ -160,7 +160,7 @@ class Merge:
             columns = {**columns, "ordinals": heads["ordinal"][:, None] + np.arange(n)}
         for piece in _split(np.arange(len(places)), breaks, max(1, MERGED_ROWS // n)):
             start, stop = int(piece[0]), int(piece[-1]) + 1
-            parts = {
+            parts: dict[str, Any] = {
                 name: column[start:stop].flatten()  # a copy: a piece is to hold nothing else in memory
                 if isinstance(column, np.ndarray)
                 else list(chain.from_iterable(column[start:stop]))
