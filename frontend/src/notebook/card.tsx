@@ -137,7 +137,8 @@ function factsOf({ description, live }: CardInfo, rates: ReadonlyMap<string, num
   ].filter(Boolean)
 }
 
-function Recorded({ info: { streams } }: { info: CardInfo }) {
+function Recorded({ info }: { info: CardInfo }) {
+  const streams = info.streams.filter(({ recorded }) => recorded)
   if (!streams.length) return null
   return (
     <div class="card">

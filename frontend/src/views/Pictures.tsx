@@ -1,4 +1,4 @@
-// Images side by side, as large as the box allows, with their captions; earlier frames fade.
+// Images side by side, as large as the box allows, with their captions; earlier grids fade.
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { number } from './format'
@@ -62,7 +62,7 @@ export function Pictures({ series, options, large }: PicturesProps) {
           const captions = some.some(({ caption }) => caption) ? CAPTION : 0
           const { columns, tile } = all ? { columns: 1, tile: all.tile } : gridOf(some.length, width, room, ratio(some), captions)
           return (
-            <section key={key} class="pictures-frame" style={{ opacity: options.frames && series.length === 1 ? fading(i, shown.length) : 1 }}>
+            <section key={key} class="pictures-frame" style={{ opacity: options.frames && series.length === 1 && !beside ? fading(i, shown.length) : 1 }}>
               <p class="muted">
                 {series.length > 1 && `${label} · `}step {number(step, 10)}
                 {pictures.length > MAX_PICTURES && ` · ${MAX_PICTURES} of ${pictures.length}`}

@@ -190,14 +190,15 @@ def info_of(run: Any, *, before: Mapping[str, Any] | None = None) -> dict[str, A
     Raises:
         SightglassError: It does not respond, and there is no description from before.
     """
+    lost = getattr(run, "lost", "")
+    if lost and before is not None:  # describing it would wait for the connection
+        return _gone(run, before, f"{lost}. Connecting again")
     try:
         about, history = run.describe(), run.last_commands(N_HISTORY)
     except SightglassError as error:
         if before is None:
             raise
-        state = _end_state(before["directory"]) if run.ended else "lost"
-        live = before["live"] and not run.ended
-        return {**before, "state": state, "live": live, "off": str(error), "problem": str(error)}
+        return _gone(run, before, str(error))
     live = hasattr(type(run), "set") and not run.ended
     off = "" if getattr(run, "may_command", True) else "You connected as a viewer, who may not send commands"
     listed = list(itertools.islice(about.events.items(), MAX_LISTED))
@@ -226,11 +227,13 @@ def shown(value: Any) -> Any:
     return type_name(value) if array_kind(value) else encoding.jsonable(value)
 
 
-def _end_state(directory: str) -> str:
-    """Return how a run ended that is gone, as far as its own files tell; one that left none has ended."""
-    files = run_file.read_all(Path(directory)) if directory else []
-    state = run_file.together(files).state if files else "ended"
-    return "lost" if state == "running" else state
+def _gone(run: Any, before: Mapping[str, Any], problem: str) -> dict[str, Any]:
+    """Return the last description of a run that does not respond; its own files tell how it ended."""
+    files = run_file.read_all(Path(before["directory"])) if run.ended and before["directory"] else []
+    state = run_file.together(files).state if files else "ended" if run.ended and before["state"] != "lost" else "lost"
+    live = before["live"] and not run.ended
+    state = "lost" if state == "running" else state
+    return {**before, "state": state, "live": live, "off": problem, "problem": problem}
 
 
 def _query(event: str, name: str) -> str:
