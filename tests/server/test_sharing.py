@@ -267,3 +267,11 @@ def test_a_stream_lingers_after_a_lost_connection(page, begin, monkeypatch, brok
     assert steps == [0, 1]
     again.raw.close_socket()
     wait_until(lambda: len(page.hub.streams) == 0)
+
+
+def test_a_stream_of_many_sockets_rests_longer_but_its_charts_move_on():
+    alone, few, many = (shared_stream.rest_s(0.001, n) for n in (1, 5, 20))
+    assert alone <= few <= shared_stream.BEAT_S  # the beat sets their pace
+    assert many == pytest.approx(0.08)
+    assert shared_stream.rest_s(0.15, 20) == 0.15
+    assert shared_stream.rest_s(9.0, 1) == shared_stream.rest_s(0.0, 10_000) == shared_stream.MAX_REST_S
