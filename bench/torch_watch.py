@@ -8,13 +8,16 @@ How it is measured:
    set and removed there. A client in another process asks all the time.
 2. Each step counts in multiples of the bare steps of its group of four blocks. Medians are compared: that of the steps
    that were answered and that of the steps that were thinned, each with its share. Intervals are from resampled groups.
-3. The budget is filled by the time of the steps without, too, so the run has a fraction of it: what is shown is what a
+3. A row takes steps until its intervals are narrower than its target, or `SIGHTGLASS_BENCH_STEPS` are taken.
+4. The budget is filled by the time of the steps without, too, so the run has a fraction of it: what is shown is what a
    run with the default budget pays. Its credit for short bursts is spent beforehand.
-4. PyTorch works on one thread. "Thread" is the processor time of the thread that trains, "clock" is what passes on the
+5. PyTorch works on one thread. "Thread" is the processor time of the thread that trains, "clock" is what passes on the
    wall, and "process" the processor time of all threads, such as the one that sends.
-5. Where the time of an answered event goes is sampled by a timer in a run of its own.
+6. What an answered event costs is by how much its step takes longer. Where the time of Sightglass's own code goes is
+   sampled by a timer in a run of its own. The rest, which may be negative, is the program's code that runs slower: its
+   data left the caches, or other threads used the processor.
 
-There is no accelerator here: that nothing waits for one is not measured. `SIGHTGLASS_BENCH_STEPS` shortens it.
+There is no accelerator here: that nothing waits for one is not measured.
 """
 
 from __future__ import annotations
@@ -45,6 +48,7 @@ BLOCK = 4  # short against whatever else the machine does, long against the step
 N_WARM = 30
 N_PROFILED = 200
 N_RESAMPLED = 400
+N_GROUPS = 10  # between two looks at the intervals: 160 steps
 BATCHES = (32, 48, 64, 96, 128, 192, 256)
 LAYER = "3.2"
 BUDGET = inspect.signature(sg.init).parameters["budget"].default
@@ -149,22 +153,41 @@ class Turns:
         times_s: For each group, the seconds of each step, by `CLOCKS`.
     """
 
-    def __init__(self, loop: Loop, subscription: Subscription | None, *, watch: bool) -> None:
-        kinds, times_s = [], []
-        for _ in range(max(2, N_STEPS // (4 * BLOCK))):
-            group: list[tuple[int, list[float]]] = []
-            for on in (True, False, False, True):
-                loop.watch(on=on and watch)
-                loop.step()
-                for _ in range(BLOCK):
-                    n_thinned = subscription.n_skipped if subscription else 0
-                    took_s = loop.timed()
-                    is_thinned = subscription is not None and subscription.n_skipped > n_thinned
-                    group.append(((THINNED if is_thinned else ANSWERED) if on else BARE, took_s))
-            kinds.append([kind for kind, _ in group])
-            times_s.append([took_s for _, took_s in group])
-        self.kinds, self.times_s = np.array(kinds), np.array(times_s)
+    def __init__(
+        self, loop: Loop, subscription: Subscription | None, *, watch: bool, target: float | None = None
+    ) -> None:
+        """Take turns until the intervals are narrower than `target`, in percent, or all steps are taken."""
+        self._loop, self._subscription, self._watch = loop, subscription, watch
+        groups: list[list[tuple[int, list[float]]]] = []
+        is_decided = False
+        while len(groups) < N_STEPS // (4 * BLOCK) and not is_decided:
+            groups += [self._group() for _ in range(N_GROUPS)]
+            self.kinds = np.array([[kind for kind, _ in group] for group in groups])
+            self.times_s = np.array([[took_s for _, took_s in group] for group in groups])
+            intervals = [self.more(clock)[1] for clock in ("thread", "clock")]
+            is_decided = target is not None and all(high - low <= target for low, high in intervals)
         self.n_answered, self.n_thinned = (int((self.kinds == kind).sum()) for kind in (ANSWERED, THINNED))
+
+    def _group(self) -> list[tuple[int, list[float]]]:
+        """Take the steps of four blocks, and return the kind and the seconds of each."""
+        loop, subscription = self._loop, self._subscription
+        group: list[tuple[int, list[float]]] = []
+        for on in (True, False, False, True):
+            loop.watch(on=on and self._watch)
+            loop.step()
+            for _ in range(BLOCK):
+                n_thinned = subscription.n_skipped if subscription else 0
+                took_s = loop.timed()
+                is_thinned = subscription is not None and subscription.n_skipped > n_thinned
+                group.append(((THINNED if is_thinned else ANSWERED) if on else BARE, took_s))
+        return group
+
+    @property
+    def event_s(self) -> float:
+        """By how many seconds of its thread a step that is answered takes longer."""
+        seconds = self.times_s[:, :, CLOCKS.index("thread")]
+        answered, bare = (float(np.median(seconds[self.kinds == kind])) for kind in (ANSWERED, BARE))
+        return answered - bare
 
     def more(self, clock: str) -> tuple[float, tuple[float, float]]:
         """Return what steps with take more than those without, in percent, and its interval."""
@@ -190,23 +213,26 @@ def measure() -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         yield Row("a step, unwatched", 1e3 * _median_s(loop), "ms")
         with running(loop, folder, budget=BUDGET / 2) as run:
-            yield from _rows("unwatched against unwatched: the noise", Turns(loop, None, watch=False))
+            yield from _rows("unwatched against unwatched: the noise", Turns(loop, None, watch=False, target=1.0))
             loop.watch(on=True)
             loop.step()
             assert loop.watched is not None
             yield Row("watched, nobody asks: hooks", float(loop.watched.n_hooks), "", 0.0)
-            yield from _rows("watched, nobody asks", Turns(loop, None, watch=True), 1.0)
+            yield from _rows("watched, nobody asks", Turns(loop, None, watch=True, target=1.0), 1.0)
+        events_s = []
         for what, query, target in QUERIES:
             with running(loop, folder, budget=BUDGET / 2) as run, asked(loop, run, query) as subscription:
                 spend_credit(run)
                 for _ in range(N_WARM):
                     loop.step()
-                turns = Turns(loop, subscription, watch=True)
+                turns = Turns(loop, subscription, watch=True, target=target)
+            events_s.append(turns.event_s)
             yield from _rows(f"{what}, budget {100 * BUDGET:g} %", turns, target)
             n_events = turns.n_answered + turns.n_thinned
             yield Row(f"  thinned: {turns.n_thinned:,} of {n_events:,} events", 100 * turns.n_thinned / n_events, "%")
-        for what, query, _ in QUERIES:
-            yield from profile(loop, folder, what, query)
+        for (what, query, _), event_s in zip(QUERIES, events_s, strict=True):
+            yield Row(f"one event of {what}", 1e6 * event_s, "us")
+            yield from profile(loop, folder, query, event_s)
         yield Row("load while this was measured", os.getloadavg()[0], "")
 
 
@@ -240,15 +266,16 @@ def _rows(what: str, turns: Turns, target: float | None = None) -> Iterator[Row]
     yield Row("  all threads of the process", value, "%", None, interval)
 
 
-def profile(loop: Loop, folder: str, what: str, query: str) -> Iterator[Row]:
+def profile(loop: Loop, folder: str, query: str, event_s: float) -> Iterator[Row]:
     """Yield where the time of an answered event goes, in microseconds of the training thread."""
     with running(loop, folder, budget=None) as run, asked(loop, run, query):
         for _ in range(N_WARM):
             loop.step()
-        sampler = Sampler()
+        sampler = Sampler(program=[nn.Module._call_impl.__code__])
         with sampler:
             for _ in range(N_PROFILED):
                 loop.step()
-    yield Row(f"one event of {what}", 1e6 * sum(sampler.seconds.values()) / N_PROFILED, "us")
-    for phase, seconds in sampler.seconds.items():
-        yield Row(f"  {phase}", 1e6 * seconds / N_PROFILED, "us")
+    phases = {phase: seconds / N_PROFILED for phase, seconds in sampler.seconds.items()}
+    phases["the program, slower"] = event_s - sum(phases.values())
+    for phase, seconds in phases.items():
+        yield Row(f"  {phase}", 1e6 * seconds, "us")

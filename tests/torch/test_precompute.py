@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,16 +11,17 @@ from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
 from sightglass.torch.capture import CapturedObservables, Work
 from sightglass.torch.part_meter import PartMeter
-from sightglass.torch.precompute import Offers, gives_new, split
+from sightglass.torch.precompute import Offers, gives_new, is_answer, split
+from sightglass.torch.statistics import statistic
 
 pytestmark = pytest.mark.smoke
 
 OFFERS = Offers(timed=frozenset(("grads", "activations")), settled=frozenset(("params", "optimizer")))
 TENSORS = {
-    "grads": {"a": np.array([1.0, -2.0, 3.0]), "b": np.array([[0.5, 4.0]])},
-    "activations": {"a": np.array([7.0]), "b": np.array([-1.0, 1.0])},
+    "grads": {"a": torch.tensor([1.0, -2.0, 3.0]), "b": torch.tensor([[0.5, 4.0]])},
+    "activations": {"a": torch.tensor([7.0]), "b": torch.tensor([-1.0, 1.0])},
 }
-SETTLED = {"params": {"a": np.array([2.0, 2.0, 1.0]), "b": np.array([[1.0, 3.0]])}, "optimizer": {"lr": 0.5}}
+SETTLED = {"params": {"a": torch.tensor([2.0, 2.0, 1.0]), "b": torch.tensor([[1.0, 3.0]])}, "optimizer": {"lr": 0.5}}
 
 ATOMS = [
     "b.loss",
@@ -48,10 +49,9 @@ def ahead(text, offers=OFFERS, tensors=TENSORS, settled=SETTLED):
     for part in parts:
         names = tuple(tensors[part.kind]) if part.name is None else (part.name,)
         meter = PartMeter()
-        work = Work(part, part.compiled({}, "batch", meter), meter, (), names)
-        for name in names:
-            work.compute = lambda *args, work=work, compute=work.compute: compute(*args)
-            work.found[name] = work.compute(settled, name, tensors[part.kind][name])
+        work = Work(part, part.compiled({}, "batch", meter), meter, statistic(part.tree), names=names)
+        work.is_answer = is_answer(rest)
+        work.take(settled, [(name, tensors[part.kind][name]) for name in names])
         brought.parts[part.key] = work.hand_over()
     return Evaluation(query).with_per_event_of(rest, is_new=False).per_event(brought).value, parts
 

@@ -19,7 +19,9 @@ from .array_data import check_data
 from .guarded import FAILURES, Holder, OwnValue, built_in, class_name, length, parts, rebuild
 
 PLAIN = frozenset((float, int, bool, str, type(None)))
+NUMBERS = frozenset((float, int, bool))
 ON_HOST = PLAIN | {np.ndarray, np.float64, np.float32}
+BUILT_IN = frozenset((dict, list, tuple))
 CONTAINERS = (dict, list, tuple, Mapping)
 SCALARS = (bool, int, float, str, bytes, complex, type(None), np.generic)
 
@@ -298,7 +300,8 @@ def on_device(value: object) -> bool:
     while waiting:
         container = waiting.pop()
         seen[id(container)] = container  # a list may contain itself, or another one many times
-        if type(container) in (list, tuple) and ON_HOST.issuperset(map(type, container)):
+        cls = type(container)
+        if cls in BUILT_IN and ON_HOST.issuperset(map(type, container.values() if cls is dict else container)):
             continue
         found = parts(container)
         for _, item in found.pairs if found is not None else ():
@@ -367,6 +370,8 @@ def n_bytes(value: object) -> int:
             return array_bytes(value)
         except FAILURES:  # the shape of an unknown library's array
             return OBJECT_BYTES
+    if type(value) is dict and NUMBERS.issuperset(map(type, value.values())) and {*map(type, value)} == {str}:
+        return 8 * len(value) + sum(map(len, value))
     if built_in(value) in CONTAINERS:
         found = parts(value)
         assert found is not None

@@ -21,7 +21,7 @@ from __future__ import annotations
 import inspect
 import sys
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -39,14 +39,14 @@ ACTIVATIONS: Final = "activations"
 ACTIVATION_GRADS: Final = "activation_grads"
 OF_MODULES: Final = frozenset({ACTIVATIONS, ACTIVATION_GRADS})
 
-Take = Callable[[str, str, Any], None]
-"""Takes an observable, a name and a tensor. It does not raise."""
+Take = Callable[[str, Iterable[tuple[str, Any]]], None]
+"""Takes an observable and its tensors by name. It does not raise."""
 
 
 class WatchedCall:
     """Calls a module, and passes on what it returns."""
 
-    __slots__ = ("_module", "_returned", "compiled")
+    __slots__ = ("_module", "_returned", "_untraced", "compiled")
 
     def __init__(self, module: torch.nn.Module, returned: Callable[[Any, bool], None]) -> None:
         """Take the place of the module's call.
@@ -56,7 +56,8 @@ class WatchedCall:
             returned: Takes what the module returns, and whether `torch.compile` compiles the code that the module runs.
         """
         self._module = weakref.ref(module)
-        self._returned = untraced(returned)
+        self._returned = returned
+        self._untraced = untraced(returned)
         self.compiled = module.__dict__.get(CALL)  # of `module.compile()`
         module.__dict__[CALL] = self
 
@@ -72,7 +73,10 @@ class WatchedCall:
             if caller is not module:  # it shares the attributes of the module, as replicas of DataParallel do
                 return caller._call_impl(*args, **kwargs)
         output = (self.compiled or module._call_impl)(*args, **kwargs)
-        self._returned(output, bool(_compiles()))
+        if _compiles():
+            self._untraced(output, True)
+        else:
+            self._returned(output, False)
         return output
 
     def remove(self) -> None:
@@ -164,19 +168,21 @@ class ModuleCalls:
         self._saw(name, compiles)
         kinds = self._wanted.get(name, frozenset())
         if ACTIVATIONS in kinds:
-            self._take(ACTIVATIONS, name, output)
+            self._take(ACTIVATIONS, ((name, output),))
         if ACTIVATION_GRADS in kinds and torch.is_grad_enabled():
             try:
                 self._follow(name, output)
             except FAILURES as error:
-                self._take(ACTIVATION_GRADS, name, error)
+                self._take(ACTIVATION_GRADS, ((name, error),))
 
     def _follow(self, name: str, output: Any) -> None:
         """Read the gradient of an output when it is computed."""
         if not isinstance(output, torch.Tensor) or not output.requires_grad:
             return
 
-        hook = partial(self._take, ACTIVATION_GRADS, name)
+        def hook(grad: torch.Tensor) -> None:
+            self._take(ACTIVATION_GRADS, ((name, grad),))
+
         hook.__torch_unserializable__ = True  # type: ignore[attr-defined]  # else PyTorch warns where the program saves it
         self._drop_leaf(name)
         handle = output.register_hook(hook)  # type: ignore[no-untyped-call,unused-ignore]

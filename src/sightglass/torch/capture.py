@@ -7,7 +7,7 @@ Rule 3: the last call before the event counts: of a module that is called twice,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,12 +23,13 @@ from sightglass.training.subscription import Subscription
 from .observables import local
 from .part_meter import PartMeter
 from .precompute import IN_PLACE, PrecomputedPart
+from .statistics import Statistic
 
 Place = tuple[str, str]
 """An observable and the name of one of its tensors."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Work:
     """One part of a query, and its results since the last event.
 
@@ -36,8 +37,10 @@ class Work:
         part: The part.
         compute: The part as a function of the observables, the tensor's name and the tensor.
         meter: What it may take of an event.
+        statistic: What it computes of each tensor, if that needs no evaluator.
         subscriptions: The subscriptions that need it.
         names: The names of its tensors, in their order.
+        is_answer: Whether its results are what the queries return, so that numbers may leave their library at once.
         found: The results, by the tensor's name.
         total: The size of the results.
         error: The error that stopped it, or `None`.
@@ -49,8 +52,10 @@ class Work:
     part: PrecomputedPart
     compute: Callable[..., Any]
     meter: PartMeter
-    subscriptions: tuple[Subscription, ...]
-    names: tuple[str, ...]
+    statistic: Statistic | None = None
+    subscriptions: tuple[Subscription, ...] = ()
+    names: tuple[str, ...] = ()
+    is_answer: bool = False
     found: dict[str, Any] = field(default_factory=dict)
     total: Total = field(default_factory=Total)
     error: Exception | None = None
@@ -58,27 +63,39 @@ class Work:
     waits: bool = False
     reached: bool = False
 
-    def take(self, observables: Mapping[str, Any], name: str, value: object) -> None:
-        """Compute the part for one tensor; an error takes the place of a tensor that cannot be read."""
-        if isinstance(value, Exception):
-            self.error = value
+    def take(self, observables: Mapping[str, Any], tensors: Sequence[tuple[str, Any]]) -> None:
+        """Compute the part for some of its tensors; an error takes the place of a tensor that cannot be read."""
+        values = [value for _, value in tensors]
+        if self.error is not None:
             return
-        if value is None or self.error is not None:
-            return
-        if self.part.name is None and not isinstance(value, torch.Tensor):
-            return  # a part for each tensor; name a module that returns several
         try:
-            self.meter.check(self.part.kind)
-            result = self.compute(observables, name, value)
-            if self.part.copies:
-                n_bytes = self.total.n_bytes
-                self.total.add(result)
-                self.total.check()
-                self.meter.copies(self.total.n_bytes - n_bytes)
-                result = snapshot(result)
-            self.found[name] = result
+            if self.statistic is not None and self.statistic.takes(values):
+                self.meter.check(self.part.kind)
+                results = self.statistic.of_all(values)
+                if self.is_answer and values[0].is_cpu and isinstance(results[0], torch.Tensor):
+                    results = [result.item() for result in results]
+                self.found.update(zip((name for name, _ in tensors), results, strict=True))
+                return
+            with torch.no_grad():
+                for name, value in tensors:
+                    self._evaluate(observables, name, value)
         except FAILURES as error:
             self.error = as_error(error)
+
+    def _evaluate(self, observables: Mapping[str, Any], name: str, value: object) -> None:
+        if isinstance(value, Exception):
+            raise value
+        if value is None or (self.part.name is None and not isinstance(value, torch.Tensor)):
+            return  # a part for each tensor; name a module that returns several
+        self.meter.check(self.part.kind)
+        result = self.compute(observables, name, value)
+        if self.part.copies:
+            n_bytes = self.total.n_bytes
+            self.total.add(result)
+            self.total.check()
+            self.meter.copies(self.total.n_bytes - n_bytes)
+            result = snapshot(result)
+        self.found[name] = result
 
     def hand_over(self) -> Any:
         """Return the results and clear them.

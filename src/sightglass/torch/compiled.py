@@ -48,7 +48,7 @@ def look(value: torch.Tensor, place: torch.Tensor) -> None:
     take, name = _places.get(int(place), (None, ""))
     method = take and take()
     if method:
-        method(ACTIVATIONS, name, value)
+        method(ACTIVATIONS, ((name, value),))
 
 
 @look.register_fake  # type: ignore[untyped-decorator,unused-ignore]
@@ -74,7 +74,7 @@ class LookHook:
     def __call__(self, module: object, args: object, output: object) -> None:
         """Pass on what the module returned."""
         if not torch.compiler.is_compiling():
-            self._take(ACTIVATIONS, self._name, output)
+            self._take(ACTIVATIONS, ((self._name, output),))
         elif isinstance(output, torch.Tensor):
             look(output.detach(), self.place)
 

@@ -17,7 +17,7 @@ from sightglass.core.guarded import FAILURES
 from .calls import OF_MODULES, ModuleCalls, Take
 from .compiled import Compiled, n_compiled
 from .observables import is_made, leaf_modules, modules, once, parameters
-from .optimizer_steps import GRADS, UPDATES, Due, OptimizerSteps, TakeAll
+from .optimizer_steps import GRADS, UPDATES, Due, OptimizerSteps
 
 Place = tuple[str, str]
 """An observable and the name of one of its tensors."""
@@ -42,14 +42,13 @@ class Hooks:
         optimizers: Sequence[torch.optim.Optimizer],
         *,
         take: Take,
-        take_all: TakeAll,
         due: Due,
         compiled: Compiled,
     ) -> None:
         self.looks_for_calls = False
         self.calls = ModuleCalls(module, take=take, saw=compiled.saw)
         self.compiled = compiled
-        self.steps = OptimizerSteps(module, optimizers, take_all, due)
+        self.steps = OptimizerSteps(module, optimizers, take, due)
         self._take = take
         self._module = module
         self._accumulate: dict[str, Any] = {}
@@ -125,6 +124,6 @@ class Hooks:
     def _accumulated(self, name: str) -> Callable[[torch.Tensor], None]:
         def hook(parameter: torch.Tensor) -> None:
             if parameter.grad is not None:
-                self._take(GRADS, name, parameter.grad)
+                self._take(GRADS, ((name, parameter.grad),))
 
         return hook

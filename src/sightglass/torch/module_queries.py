@@ -26,6 +26,7 @@ from .observables import called_modules, leaf_modules
 from .optimizer_steps import UPDATES
 from .part_meter import PartMeter, fitting
 from .precompute import PrecomputedPart
+from .statistics import statistic
 
 RECOMPILED: Final = (
     "Activations are not available: the module is compiled and would have to be compiled again, "
@@ -48,11 +49,19 @@ Split = Callable[[Query], tuple[Query, tuple[PrecomputedPart, ...]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A split query: its parts, and the query that is evaluated at the event."""
+    """A split query: its parts, and the query that is evaluated at the event.
+
+    Attributes:
+        query: The query that is evaluated.
+        parts: The parts, each with its function and its limit.
+        is_new: Whether the query always computes a new value.
+        is_answer: Whether a part is all that it computes.
+    """
 
     query: Query
     parts: tuple[tuple[PrecomputedPart, Callable[..., Any], PartMeter], ...]
     is_new: bool
+    is_answer: bool
 
 
 class ModuleQueries:
@@ -161,10 +170,12 @@ class ModuleQueries:
         old = {work.part.key: work for work in self.works}
         works: dict[str, Work] = {}
         for key, several in by_key.items():
-            for part, compute, meter in self._prepared[key].parts:
+            prepared = self._prepared[key]
+            for part, compute, meter in prepared.parts:
                 names = self.hooks.known(part.kind)[0] if part.name is None else [part.name]
                 before = works[part.key].subscriptions if part.key in works else ()
-                work = works[part.key] = old.get(part.key) or Work(part, compute, meter, (), ())
+                work = works[part.key] = old.get(part.key) or Work(part, compute, meter, statistic(part.tree))
+                work.is_answer = prepared.is_answer and (work.is_answer or not before)
                 work.subscriptions, work.names = (*before, *several), tuple(names)
                 meter.copy_s = self.hooks.steps.copy_s(names) if part.kind == UPDATES else 0.0
         self.works, self.by_place = [*works.values()], by_place(works.values())

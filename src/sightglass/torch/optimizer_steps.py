@@ -24,6 +24,7 @@ from sightglass.core.errors import RefusedError
 from sightglass.query.costs import MODEL, ON_DEVICE
 from sightglass.query.limits import MAX_RESULT_BYTES
 
+from .calls import Take
 from .observables import KnownParameters, held_parameters, is_made, local, parameters
 from .precompute import PrecomputedPart
 
@@ -44,7 +45,6 @@ COMPILED_STEP: Final = (
 TRACED: Final = ("_dynamo_static_input_type", "guarded")
 """What `torch.compile` sets on the parameters of an optimizer whose step it traces."""
 
-TakeAll = Callable[[str, Iterable[tuple[str, Any]]], None]
 Due = Callable[[str], Collection[str]]
 """Returns the names of an observable's tensors that a query of the next event reads."""
 
@@ -55,12 +55,12 @@ class OptimizerSteps:
     """The hooks on the optimizers of one module."""
 
     def __init__(
-        self, module: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer], take_all: TakeAll, due: Due
+        self, module: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer], take: Take, due: Due
     ) -> None:
         self._module = module
         self._parameters = KnownParameters(module)
         self._given = optimizers
-        self._take_all = take_all
+        self._take = take
         self._due = due
         self._handles: list[Any] = []
         self._before: dict[torch.nn.Parameter, tuple[list[str], Any]] = {}
@@ -130,15 +130,22 @@ class OptimizerSteps:
         if torch.compiler.is_compiling():
             return
         self._before = {}  # those of a step that failed
-        self._take_all(UPDATES, self._copies(optimizer))
+        self._take(UPDATES, self._copies(optimizer))
 
     def _made_step(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         if torch.compiler.is_compiling():
             return
-        grads = self._due_of(optimizer, GRADS)
-        self._take_all(GRADS, ((name, p.grad) for p, names in grads if p.grad is not None for name in names))
-        self._take_all(UPDATES, self._changes())
-        self._before = {}
+        self._take(GRADS, self._grads(optimizer))
+        if self._before:
+            self._take(UPDATES, self._changes())
+            self._before = {}
+
+    def _grads(self, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield gradients; the time is charged to the queries of the names that it yields."""
+        for parameter, names in self._due_of(optimizer, GRADS):
+            if parameter.grad is not None:
+                for name in names:
+                    yield name, parameter.grad
 
     def _copies(self, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, None]]:
         """Copy parameters; the time is charged to the queries of the names that it yields."""

@@ -97,13 +97,27 @@ def split(query: Query, offers: Offers) -> tuple[Query, tuple[PrecomputedPart, .
 
 def gives_new(query: Query, rest: Query) -> bool:
     """Return whether the last map of a query always computes a new value, after parts are taken out of it."""
-    n_head = next((i for i, stage in enumerate(query.stages) if isinstance(stage, Reduce)), len(query.stages))
-    maps = [i for i, stage in enumerate(query.stages[:n_head]) if isinstance(stage, Map)]
-    if not maps:
-        return False
-    body = rest.stages[maps[-1]].fn.body  # type: ignore[union-attr]
-    is_part = isinstance(body, e.Attr) and isinstance(body.target, e.Var) and IN_PLACE in body.name
-    return is_part or makes_new(query.stages[maps[-1]].fn.body)  # type: ignore[union-attr]
+    maps = [i for i, stage in enumerate(_head(query)) if isinstance(stage, Map)]
+    return bool(maps) and (_is_part(rest.stages[maps[-1]]) or makes_new(query.stages[maps[-1]].fn.body))  # type: ignore[union-attr]
+
+
+def is_answer(rest: Query) -> bool:
+    """Return whether a part is all that a query, after parts are taken out of it, computes of an event."""
+    maps = [stage for stage in _head(rest) if not isinstance(stage, Where)]
+    return len(maps) == 1 and _is_part(_head(rest)[-1])
+
+
+def _head(query: Query) -> tuple[Stage, ...]:
+    """Return the stages before the first reducer."""
+    n = next((i for i, stage in enumerate(query.stages) if isinstance(stage, Reduce)), len(query.stages))
+    return query.stages[:n]
+
+
+def _is_part(stage: Stage) -> bool:
+    match stage:
+        case Map(e.Lambda(body=e.Attr(e.Var(), name))):
+            return IN_PLACE in name
+    return False
 
 
 class _Cutter:

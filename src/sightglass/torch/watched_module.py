@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 import torch
@@ -45,7 +46,7 @@ from .observables import (
 from .optimizer_controls import Bounds, controls
 from .optimizer_steps import GRADS, UPDATES
 from .part_meter import PartMeter
-from .precompute import Offers, PrecomputedPart, gives_new, split
+from .precompute import Offers, PrecomputedPart, gives_new, is_answer, split
 
 NO_PLAN: Final = VariantPlan()
 
@@ -221,28 +222,23 @@ class Watched:
         self._queries.choose(index + 1, self._source.turns.allowed_s)
         return captured
 
-    def take(self, kind: str, name: str, value: object) -> None:
-        """Compute the parts on a tensor; called by the hooks, on any thread."""
-        self.take_all(kind, ((name, value),))
-
-    def take_all(self, kind: str, named: Iterable[tuple[str, Any]]) -> None:
+    def take(self, kind: str, named: Iterable[tuple[str, Any]]) -> None:
         """Compute the parts on several tensors of one kind; called by the hooks, on any thread."""
         if self._telemetry.closed or is_recorded():  # the lock of a forked child may never be released
             return
-        with self._lock, torch.no_grad():
+        with self._lock:
             if self._queries is None:
                 return
-            clock = self._telemetry.clock
+            clock, by_place = self._telemetry.clock, self._queries.by_place
             cpu_s, now_s = clock.cpu(), clock.monotonic()
-            for name, value in named:
-                works = self._queries.by_place.get((kind, name), ())
+            for works, several in groupby(named, lambda tensor: by_place.get((kind, tensor[0]), ())):
                 for work in works:
                     work.reached = True
                 works = [work for work in works if not work.skipped]
-                plain = readable(value) if works else None
+                tensors = [(name, readable(value)) for name, value in several] if works else []
                 for work in works:
                     work.meter.resume(cpu_s)
-                    work.take(self._observables, name, plain)
+                    work.take(self._observables, tensors)
                     began_cpu_s, began_s = cpu_s, now_s
                     cpu_s, now_s = clock.cpu(), clock.monotonic()
                     work.meter.pause(cpu_s)
@@ -252,10 +248,8 @@ class Watched:
 
     def due(self, kind: str) -> list[str]:
         """Return the names of a kind's tensors that a query of the next event reads; called by the hooks."""
-        by_place = {} if self._queries is None else self._queries.by_place
-        return [
-            name for (of, name), works in by_place.items() if of == kind and not all(work.skipped for work in works)
-        ]
+        works = () if self._queries is None else [work for work in self._queries.works if work.part.kind == kind]
+        return [*dict.fromkeys(name for work in works if not work.skipped for name in work.names)]
 
     def _settled(self) -> dict[str, Any]:
         """Return the observables that can be read at any time; each computes its values at most once."""
@@ -295,7 +289,6 @@ class Watched:
             module,
             self._live_optimizers(),
             take=self.take,
-            take_all=self.take_all,
             due=self.due,
             compiled=self._compiled,
         )
@@ -310,7 +303,7 @@ class Watched:
                 mine = parts if other is self else mine
         functions = subscription.functions
         ready = tuple((part, part.compiled(functions, self.event, meter := PartMeter()), meter) for part in mine)
-        return Prepared(query=rest, parts=ready, is_new=gives_new(subscription.query, rest))
+        return Prepared(query=rest, parts=ready, is_new=gives_new(subscription.query, rest), is_answer=is_answer(rest))
 
     def _refuse(self, subscriptions: Iterable[Subscription], error: SightglassError) -> None:
         for subscription in subscriptions:

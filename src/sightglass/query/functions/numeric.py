@@ -35,6 +35,9 @@ from .table import function
 MAX_DECIMALS: Final = 300  # 10.0 ** 300 is still a float
 SMALL_PLACES: Final = 2**8
 """The largest number of bins whose numbers, with one for the right edge, fit one byte."""
+PIECE: Final = 2**14
+"""Items of a histogram that are placed at a time: their 64 KB are in the cache, and are memory that was used before;
+`malloc` has the system clear each page of what is larger."""
 ROUNDINGS: Final = 1e-6
 """The smallest width of a bin relative to the largest value: well above float32's rounding of 1e-7, so that PyTorch
 counts a value in the right bin."""
@@ -296,8 +299,11 @@ def _torch_histogram(x: Value, bins: int) -> Histogram:
         low, high = (float(end) for end in xp.aminmax(x))
         width = high - low
         if width < float(xp.finfo(x.dtype).max) and width > ROUNDINGS * bins * max(abs(low), abs(high)):
-            places = x.sub(low).mul_(bins / width).to(xp.uint8 if bins < SMALL_PLACES else xp.int32)
-            counts = xp.bincount(xp.reshape(places, (-1,)), minlength=bins + 1).numpy()
+            kind = xp.uint8 if bins < SMALL_PLACES else xp.int32
+            counts: Any = 0
+            for piece in xp.reshape(x, (-1,)).split(PIECE):
+                counts += xp.bincount(piece.sub(low).mul_(bins / width).to(kind), minlength=bins + 1)
+            counts = counts.numpy()
             counts[bins - 1] += counts[bins]  # the last bin includes its right edge
             return Histogram.from_counts(counts[:bins], np.linspace(low, high, bins + 1))
     histogram = Histogram(to_host(x), bins=bins)

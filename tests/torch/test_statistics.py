@@ -1,0 +1,85 @@
+"""Statistics that need no evaluator: the numbers are those of the evaluator, and the limits hold."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from sightglass.query.blocks import MIN_ITEMS
+from sightglass.query.parser import parse
+from sightglass.query.pipeline import Evaluation
+from sightglass.torch.precompute import Offers, split
+from sightglass.torch.statistics import READ, statistic
+
+STATISTICS = ["norm(g)", "g.mean()", "g.sum()", "g.min()", "g.max()", "abs(g).max()", "abs(g).mean()", "norm(abs(g))"]
+OFFERS = Offers(timed=frozenset(("grads",)), settled=frozenset())
+
+
+def the_statistic(body, params="g"):
+    _, (part,) = split(parse(f"batch.grads.map(lambda {params}: {body})"), OFFERS)
+    return statistic(part.tree)
+
+
+def evaluated(body, tensors):
+    query = parse(f"batch.grads.map(lambda g: {body})")
+    return list(Evaluation(query).per_event({"grads": dict(enumerate(tensors))}).value.values())
+
+
+@given(
+    st.sampled_from(STATISTICS),
+    st.lists(
+        st.tuples(
+            st.lists(st.floats(width=32), min_size=1, max_size=12), st.sampled_from([torch.float32, torch.float64])
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+)
+def test_they_are_those_of_the_evaluator(body, values):
+    tensors = [torch.tensor(some, dtype=dtype) for some, dtype in values]
+    found = the_statistic(body)
+    assert found.takes(tensors)
+    assert [x.item() for x in found.of_all(tensors)] == pytest.approx(evaluated(body, tensors), nan_ok=True)
+
+
+@pytest.mark.parametrize("body", STATISTICS)
+@pytest.mark.parametrize("n", [1000, MIN_ITEMS - 1, MIN_ITEMS, READ])
+def test_those_of_large_tensors_are_as_exact(body, n):
+    tensors = [torch.randn(n) + 1]
+    found = the_statistic(body)
+    if found.takes(tensors):
+        assert [x.item() for x in found.of_all(tensors)] == pytest.approx(evaluated(body, tensors), rel=1e-6)
+    else:
+        assert n >= MIN_ITEMS
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.ones(0),
+        torch.ones(2, dtype=torch.float16),
+        torch.ones(2, dtype=torch.int64),
+        torch.ones(2, dtype=torch.complex64),
+        torch.ones(1).expand(READ + 1),
+        nn.Parameter(torch.ones(2)),
+        (torch.ones(2),),
+        ValueError("it cannot be read"),
+        None,
+    ],
+)
+def test_what_they_do_not_take_is_left_to_the_evaluator(x):
+    assert not the_statistic("g.mean()").takes([torch.ones(2), x])
+
+
+@pytest.mark.parametrize("body", ["g.mean(axis=0)", "norm(g) / 2", "g.std()", "norm(g).mean()", "abs(g)"])
+def test_other_expressions_are_left_to_the_evaluator(body):
+    assert the_statistic(body) is None
+
+
+def test_a_lambda_of_the_name_alone_is_no_statistic():
+    _, (part,) = split(parse("batch.grads.map(lambda name, g: norm(g))"), OFFERS)
+    assert statistic(part.tree) is not None
+    assert the_statistic("norm(name)", "name, g") is None
