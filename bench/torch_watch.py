@@ -11,9 +11,11 @@ How it is measured:
 3. A row takes steps until its intervals are narrower than its target, or `SIGHTGLASS_BENCH_STEPS` are taken.
 4. The budget is filled by the time of the steps without, too, so the run has a fraction of it: what is shown is what a
    run with the default budget pays. Its credit for short bursts is spent beforehand.
-5. PyTorch works on one thread. "Thread" is the processor time of the thread that trains, "clock" is what passes on the
+5. Memory that is freed is kept. By default, `malloc` gives the system back what a step frees, and has it cleared again
+   in the next step: a sixth of the step on this machine, more or less of it from minute to minute.
+6. PyTorch works on one thread. "Thread" is the processor time of the thread that trains, "clock" is what passes on the
    wall, and "process" the processor time of all threads, such as the one that sends.
-6. What an answered event costs is by how much its step takes longer. Where the time of Sightglass's own code goes is
+7. What an answered event costs is by how much its step takes longer. Where the time of Sightglass's own code goes is
    sampled by a timer in a run of its own. The rest, which may be negative, is the program's code that runs slower: its
    data left the caches, or other threads used the processor.
 
@@ -22,6 +24,7 @@ There is no accelerator here: that nothing waits for one is not measured.
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import os
 import subprocess
@@ -53,6 +56,7 @@ BATCHES = (32, 48, 64, 96, 128, 192, 256)
 LAYER = "3.2"
 BUDGET = inspect.signature(sg.init).parameters["budget"].default
 BARE, ANSWERED, THINNED = range(3)
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # of <malloc.h>
 CLOCKS = ("clock", "thread", "process")
 
 NORMS = "batch.grads.map(lambda name, g: g.norm())"
@@ -208,6 +212,7 @@ def _more(kinds: np.ndarray, relative: np.ndarray) -> float:
 
 def measure() -> Iterator[Row]:
     """Yield the rows."""
+    keep_memory()
     torch.set_num_threads(1)
     loop = suitable()
     with tempfile.TemporaryDirectory() as folder:
@@ -234,6 +239,15 @@ def measure() -> Iterator[Row]:
             yield Row(f"one event of {what}", 1e6 * event_s, "us")
             yield from profile(loop, folder, query, event_s)
         yield Row("load while this was measured", os.getloadavg()[0], "")
+
+
+def keep_memory() -> None:
+    """Have `malloc` keep what is freed, where it is glibc's."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_MMAP_MAX, 0)
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+        mallopt(M_TOP_PAD, 2**26)
 
 
 def suitable() -> Loop:

@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 from torch import nn
 
 from sightglass.query.blocks import MIN_ITEMS
+from sightglass.query.functions import FUNCTIONS
 from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
 from sightglass.torch.precompute import Offers, split
-from sightglass.torch.statistics import READ, statistic
+from sightglass.torch.statistics import COUNTED, READ, statistic
 
 STATISTICS = ["norm(g)", "g.mean()", "g.sum()", "g.min()", "g.max()", "abs(g).max()", "abs(g).mean()", "norm(abs(g))"]
+histogram = FUNCTIONS["histogram"].call
 OFFERS = Offers(timed=frozenset(("grads",)), settled=frozenset())
 
 
@@ -42,7 +44,8 @@ def test_they_are_those_of_the_evaluator(body, values):
     tensors = [torch.tensor(some, dtype=dtype) for some, dtype in values]
     found = the_statistic(body)
     assert found.takes(tensors)
-    assert [x.item() for x in found.of_all(tensors)] == pytest.approx(evaluated(body, tensors), nan_ok=True)
+    assert [found.of(x).item() for x in tensors] == pytest.approx(evaluated(body, tensors), nan_ok=True)
+    assert [found.number(x) for x in tensors] == pytest.approx(evaluated(body, tensors), nan_ok=True)
 
 
 @pytest.mark.parametrize("body", STATISTICS)
@@ -51,7 +54,7 @@ def test_those_of_large_tensors_are_as_exact(body, n):
     tensors = [torch.randn(n) + 1]
     found = the_statistic(body)
     if found.takes(tensors):
-        assert [x.item() for x in found.of_all(tensors)] == pytest.approx(evaluated(body, tensors), rel=1e-6)
+        assert [found.number(x) for x in tensors] == pytest.approx(evaluated(body, tensors), rel=1e-6)
     else:
         assert n >= MIN_ITEMS
 
@@ -72,6 +75,14 @@ def test_those_of_large_tensors_are_as_exact(body, n):
 )
 def test_what_they_do_not_take_is_left_to_the_evaluator(x):
     assert not the_statistic("g.mean()").takes([torch.ones(2), x])
+
+
+def test_histograms_of_small_tensors():
+    found, x = the_statistic("g.histogram(5)"), torch.randn(100)
+    assert [found.of(x), found.number(x), *evaluated("g.histogram(5)", [x])] == [histogram(x, 5)] * 3
+    assert the_statistic("g.histogram()").of(x) == histogram(x)
+    assert the_statistic("g.histogram(len(name))", "name, g") is None
+    assert not found.takes([torch.zeros(COUNTED + 1)])
 
 
 @pytest.mark.parametrize("body", ["g.mean(axis=0)", "norm(g) / 2", "g.std()", "norm(g).mean()", "abs(g)"])

@@ -71,10 +71,9 @@ class Work:
         try:
             if self.statistic is not None and self.statistic.takes(values):
                 self.meter.check(self.part.kind)
-                results = self.statistic.of_all(values)
-                if self.is_answer and values[0].is_cpu and isinstance(results[0], torch.Tensor):
-                    results = [result.item() for result in results]
-                self.found.update(zip((name for name, _ in tensors), results, strict=True))
+                compute = self.statistic.number if self.is_answer and values[0].is_cpu else self.statistic.of
+                for name, value in tensors:
+                    self.found[name] = compute(value)
                 return
             with torch.no_grad():
                 for name, value in tensors:
