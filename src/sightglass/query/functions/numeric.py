@@ -35,8 +35,9 @@ from .table import function
 MAX_DECIMALS: Final = 300  # 10.0 ** 300 is still a float
 SMALL_PLACES: Final = 2**8
 """The largest number of bins whose numbers, with one for the right edge, fit one byte."""
-PIECE: Final = 2**17
-"""The items of a histogram that PyTorch places at a time: temporary arrays of 512 KB stay in the cache."""
+PIECE: Final = 2**15
+"""The items of a tensor that are placed at a time: their 128 KB are in the cache, where new memory is not."""
+LARGEST: Final = float(np.finfo(np.float32).max)
 ROUNDINGS: Final = 1e-6
 """The smallest width of a bin relative to the largest value: well above float32's rounding of 1e-7, so that PyTorch
 counts a value in the right bin."""
@@ -291,20 +292,24 @@ def _histogram(x: Value, bins: Value = 64) -> Value:
 
 
 def _torch_histogram(x: Value, bins: int) -> Histogram:
-    """Count with PyTorch on the host, on all its threads; a value within rounding of an edge may be on either side."""
+    """Place with NumPy and count with PyTorch on the host; a value within rounding of an edge may be on either side."""
     xp = namespace(x)
-    if "float" in str(x.dtype):
+    if x.is_floating_point():
         x = x.to(xp.float32) if x.dtype in (xp.float16, xp.bfloat16) else x
         low, high = (float(end) for end in xp.aminmax(x))
         width = high - low
-        if width < float(xp.finfo(x.dtype).max) and width > ROUNDINGS * bins * max(abs(low), abs(high)):
-            kind = xp.uint8 if bins < SMALL_PLACES else xp.int32
+        if bins / LARGEST < width < LARGEST and width > ROUNDINGS * bins * max(abs(low), abs(high)):
+            values, kind = x.numpy().reshape(-1), np.uint8 if bins < SMALL_PLACES else np.int32
             counts: Any = 0
-            for piece in xp.reshape(x, (-1,)).split(PIECE):
-                counts += xp.bincount(piece.sub(low).mul_(bins / width).to(kind), minlength=bins + 1)
+            for i in range(0, len(values), PIECE):
+                piece = values[i : i + PIECE] - low
+                piece *= bins / width
+                counts += xp.bincount(xp.from_numpy(piece.astype(kind)), minlength=bins + 1)
             counts = counts.numpy()
             counts[bins - 1] += counts[bins]  # the last bin includes its right edge
-            return Histogram.from_counts(counts[:bins], np.linspace(low, high, bins + 1))
+            edges = np.arange(bins + 1) * (width / bins) + low  # as `np.linspace`, in a tenth of its time
+            edges[bins] = high
+            return Histogram.from_counts(counts[:bins], edges)
     histogram = Histogram(to_host(x), bins=bins)
     _ = histogram.counts
     return histogram
