@@ -51,6 +51,7 @@ BLOCK = 4  # short against whatever else the machine does, long against the step
 N_WARM = 30
 N_PROFILED = 200
 N_RESAMPLED = 400
+N_SETTLING = 6  # groups before the first one that counts: 3 s, in which the budget comes to rest
 N_GROUPS = 10  # between two looks at the intervals: 160 steps
 BATCHES = (32, 48, 64, 96, 128, 192, 256)
 LAYER = "3.2"
@@ -162,6 +163,8 @@ class Turns:
     ) -> None:
         """Take turns until the intervals are narrower than `target`, in percent, or all steps are taken."""
         self._loop, self._subscription, self._watch = loop, subscription, watch
+        for _ in range(N_SETTLING):
+            self._group()
         groups: list[list[tuple[int, list[float]]]] = []
         is_decided = False
         while len(groups) < N_STEPS // (4 * BLOCK) and not is_decided:
@@ -228,8 +231,6 @@ def measure() -> Iterator[Row]:
         for what, query, target in QUERIES:
             with running(loop, folder, budget=BUDGET / 2) as run, asked(loop, run, query) as subscription:
                 spend_credit(run)
-                for _ in range(N_WARM):
-                    loop.step()
                 turns = Turns(loop, subscription, watch=True, target=target)
             events_s.append(turns.event_s)
             yield from _rows(f"{what}, budget {100 * BUDGET:g} %", turns, target)
