@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from sightglass.core.errors import QueryError
 from sightglass.query import expressions as e
-from sightglass.query.parser import parse
+from sightglass.query.parser import as_query
 from sightglass.query.query import Query, reads_whole
 from sightglass.query.stages import Group, Map, Per, Reduce, Stage, When, Where
 from sightglass.storage.format.block import Key
@@ -134,7 +134,7 @@ def _observables(event: str, keys: Sequence[Key], streams: Mapping[str, Key]) ->
         return {key.tag: key for key in keys if key.kind == "logged"}
     found = {}
     for text, key in streams.items():
-        query = parse(text)
+        query = as_query(text)
         if query.event == event and len(query.stages) == 1 and isinstance(query.stages[0], Map):
             name = _observable_of(query.stages[0].fn)
             if name is not None:
@@ -184,7 +184,7 @@ def _boundaries(query: Query, n_done: int, keys: Sequence[Key]) -> dict[str, Seq
 
 def _streams_of_each(event: str, keys: Sequence[Key]) -> list[Key]:
     """Return the recorded queries with a record for each event of a name, from when they were first recorded."""
-    queries = [(key, parse(key.query)) for key in keys if key.kind == "stream"]
+    queries = [(key, as_query(key.query)) for key in keys if key.kind == "stream"]
     return [
         key for key, query in queries if query.event == event and all(isinstance(stage, Map) for stage in query.stages)
     ]
