@@ -122,6 +122,11 @@ def test_the_nearest_is_certain_once_the_other_stream_is_past():
     assert join.take().tolist() == [[0, 0], [1, 1]]
 
 
+def test_the_lower_of_two_that_are_equally_near():
+    assert pairs([1], [0, 2], tolerance=1).tolist() == [[0, 0]]
+    assert pairs([1], [0, 0, 2, 2], tolerance=1).tolist() == [[0, 1]]
+
+
 def test_epochs_that_repeat_their_steps_do_not_mix():
     # The second stream is thinned to every third record, so each epoch has other steps.
     keys = np.tile(np.arange(10), 4)

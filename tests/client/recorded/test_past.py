@@ -145,6 +145,21 @@ def columns(indexes, *, shift=0, complete=None):
                    flags=flags)  # fmt: skip
 
 
+def test_the_files_have_what_the_live_stream_lost():
+    recorded, live = RecordedManually(), RecordedManually()
+    producer = PastThenLive(
+        recorded, live, live_buffer=live._buffer, close_past=lambda: None, wall_time=lambda: 0.0
+    )  # the time never comes at which files are complete: only records decide
+    stream = Stream(producer, RecordBuffer(tag="loss", run="job"))
+    live.put_rows(columns(range(2, 4), shift=2))
+    live.put_rows(columns(range(5, 7), shift=2))
+    recorded.put_rows(columns(range(4)))
+    assert stream.statistics().n_records == 4
+    recorded.put_rows(columns(range(4, 6)))
+    assert [record.step for record in stream.records()] == list(range(7))
+    assert stream.n_lost == 0
+
+
 @settings(max_examples=examples(300))
 @given(st.data())
 def test_no_record_twice_and_none_missing(data):
