@@ -14,7 +14,7 @@ from sightglass.views.scene import LineSeries, Scene
 
 from .layout import DASHES, Layout, Margins, remove_artists
 from .style import plain, shorten
-from .ticks import NumberFormatter, NumberLocator, bounded, ends_of
+from .ticks import bounded, ends_of, set_ticks
 
 ANGLES: Final = (24, -56)  # elevation and azimuth at which no axis hides another
 
@@ -34,8 +34,7 @@ class LinePlot3D:
             axis.set_pane_color((0, 0, 0, 0))
             axis._axinfo["grid"].update(color=settings["grid.color"], linewidth=0.5, linestyle="-")
             axis.line.set_color(settings["axes.edgecolor"])
-            axis.set_major_locator(NumberLocator(n_max=5))
-            axis.set_major_formatter(NumberFormatter())
+            set_ticks(axis, n_max=5)
             self.axes.tick_params(axis=name, labelsize=settings["legend.fontsize"] - 1, pad=1)
 
     def margins(self, scene: Scene) -> Margins:
