@@ -168,7 +168,8 @@ class LinePlot:
         style: dict[str, Any] = {"color": AXIS, "fontsize": settings["legend.fontsize"], "labelpad": 2}
         if (self.axes.get_xlabel(), self.axes.get_ylabel()) == tuple(names) and right == self._right:
             return False
-        self.axes.set_xlabel(names[0], loc="right", **style)
+        # Matplotlib writes the date at the right.
+        self.axes.set_xlabel(names[0], loc="left" if scene.options.x == "wall" else "right", **style)
         self.axes.set_ylabel(names[1], loc="top", **style)
         if self._second is not None:
             self._second.set_ylabel(right, loc="top", **style)

@@ -41,7 +41,7 @@ class DecadeLocator(LogLocator):  # type: ignore[misc,unused-ignore]
     def tick_values(self, vmin: float, vmax: float) -> Any:
         """Return the ticks between two values."""
         with np.errstate(over="ignore", under="ignore"):
-            found = super().tick_values(vmin, vmax)
+            found: Any = super().tick_values(vmin, vmax)
         return found[np.isfinite(found) & (found > 0)]
 
 
@@ -106,7 +106,7 @@ def set_ticks(axis: MatplotlibAxis, *, log: bool = False, clock: bool = False, n
         n_max: How many intervals there are at most; by default as many as fit.
     """
     if clock:
-        days = DATES.AutoDateLocator(tz=datetime.now().astimezone().tzinfo, minticks=3, maxticks=7)
+        days = DATES.AutoDateLocator(tz=datetime.now().astimezone().tzinfo, minticks=3, maxticks=10)
         axis.set_major_locator(ClockLocator(days))
         axis.set_major_formatter(ClockFormatter(days))
     elif log:
