@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from sightglass.core.record import Record
+from sightglass.core.columns import Columns
 from sightglass.views.surfaces.notebook.open_pages import PACE_S, WINDOW, OpenPages
 from sightglass.views.surfaces.notebook.view_streams import NotebookStreams
 
@@ -99,14 +99,11 @@ class Source:
     def __init__(self) -> None:
         self.n = 0
 
-    def since(self, cursor: int) -> tuple[int, list[Record]]:
+    def since(self, cursor: int) -> tuple[int, Columns]:
         """Return the next records."""
         self.n = cursor + PER_TURN
-        records = [
-            Record(tag="loss", index=i, step=float(i), wall_time=i / 1000, value=(i * 2654435761 % 1000) / 1000)
-            for i in range(cursor, self.n)
-        ]
-        return self.n, records
+        i = np.arange(cursor, self.n)
+        return self.n, Columns(index=cursor, steps=i * 1.0, wall_times=i / 1000, values=i * 2654435761 % 1000 / 1000)
 
 
 def _resident() -> int:

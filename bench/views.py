@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sightglass.core.columns import Columns, of_records
 from sightglass.core.record import Record
 from sightglass.core.values import Figure, Histogram, Images
 from sightglass.views.pictures import encode
@@ -22,7 +23,7 @@ class Held:
     """A source of records that are there already, and of those that are put."""
 
     def __init__(self, values: list[Any]) -> None:
-        self.tag, self.ended, self.records = "loss", False, []
+        self.tag, self.run, self.ended, self.records = "loss", "", False, []
         self.put(values)
 
     def put(self, values: list[Any]) -> None:
@@ -33,9 +34,10 @@ class Held:
             for i, value in enumerate(values, first)
         ]
 
-    def since(self, cursor: int) -> tuple[int, list[Record]]:
-        """Return the records behind a cursor."""
-        return len(self.records), self.records[cursor:]
+    def since(self, cursor: int) -> tuple[int, Columns]:
+        """Return the records from a number on."""
+        new = self.records[cursor:] or self.records[-1:]
+        return len(self.records), of_records(new).slice(0 if self.records[cursor:] else 1)
 
 
 def measure() -> Iterator[tuple[str, float, str, float | None]]:

@@ -124,7 +124,6 @@ class SeriesBuffer:
         lines: The points of each line: by name for mappings, under "" for numbers and points.
         texts: The annotations of points: x, y, text.
         latest: The last record that can be drawn.
-        rows: The last records as text.
         marks: The x of records that were computed from a part of their window.
         n_unfit: How many had a value of another kind; `unfit` describes the last.
         n_missed: How many are missing, judging by the indices of the others.
@@ -139,7 +138,8 @@ class SeriesBuffer:
         self.texts: deque[tuple[float, float, str]] = deque(maxlen=MAX_NOTES)
         self.latest: Record | None = None
         self.last: Record | None = None
-        self.rows: deque[Row] = deque(maxlen=MAX_ROWS)
+        self._newest: deque[Columns] = deque()
+        self._n_newest = 0
         self.marks: deque[float] = deque(maxlen=MAX_MARKS)
         self.n_unfit = self.n_missed = self.n_thinned = self.n_lines_left_out = 0
         self.unfit = self.failure = ""
@@ -159,6 +159,14 @@ class SeriesBuffer:
     def values(self) -> list[Record]:
         """Drawable records whose values are more than a number: the newest, and some of the whole stream before."""
         return self._values.since(0)[1].records(tag=self.source.tag, run=self.source.run)
+
+    @property
+    def rows(self) -> list[Row]:
+        """The last records as text."""
+        source = self.source
+        return [row_of(one) for part in self._newest for one in part.records(tag=source.tag, run=source.run)][
+            -MAX_ROWS:
+        ]
 
     def pull(self) -> bool:
         """Read new records, and return whether there are any, or the stream ended."""
@@ -186,9 +194,13 @@ class SeriesBuffer:
         self.n_thinned += n_missing if columns.bits else 0
         self.n_missed += 0 if columns.bits else n_missing
         self._bits = max(self._bits, columns.bits)
-        newest = columns.slice(-MAX_ROWS).records(tag=self.source.tag, run=self.source.run)
-        self.last = newest[-1]
-        self.rows.extend(map(row_of, newest))
+        n = len(columns)
+        self.last = columns.record(n - 1, tag=self.source.tag, run=self.source.run)
+        # A copy: a slice would hold all of the source's columns in memory.
+        self._newest.append(columns.rows(np.arange(max(0, n - MAX_ROWS), n)))
+        self._n_newest += len(self._newest[-1])
+        while self._n_newest - len(self._newest[0]) >= MAX_ROWS:
+            self._n_newest -= len(self._newest.popleft())
         xs = self._xs(columns)
         if columns.flags is not None:
             self.marks.extend(xs[columns.flags & COMPLETE == 0])
