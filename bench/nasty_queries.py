@@ -97,6 +97,10 @@ NASTY: Final[dict[str, Case]] = {
     "10,000 small arrays: histogram": "b.arrays.map(lambda n, v: v.histogram(99).n_nan)",
     "99 layers times 99 layers": "b.layers.map(lambda v: b.layers.map(lambda w: (v * w).sum()))",
     "99 layers: 10,000 bins, topk, std": "b.layers.map(lambda v: (v.histogram(10000), v.topk(9), v.std()))",
+    "30 maps over 10,000 small arrays": several("b.arrays.map(lambda v: 1).len() + #", 30),
+    "10,000 small arrays": "b.arrays",
+    "10,000 pairs": "b.many.items()",
+    "10,000 mappings of one": "b.many.map(lambda n, v: {'a': v})",
     "99 x keys, items and values of 10,000": "b.few.map(lambda v: b.many.keys().len() + b.many.items().len())",
     "filter of filters of 10,000 words": "b.words.filter(lambda v: b.words.filter(lambda w: w > v).len() > 0)",
     "10,000 x contains in 10,000": "b.words.map(lambda v: b.words.contains('none'))",
@@ -121,6 +125,7 @@ NASTY: Final[dict[str, Case]] = {
     "sample(1000) of 1 MB": "on('batch').map(lambda b: b.x[:125000]).sample(1000, per='epoch')",
     "std of x over events": "on('batch').map(lambda b: b.x).std(per='epoch')",
     "quantiles of x over events": "on('batch').map(lambda b: b.x).quantile([0.1, 0.5, 0.9], per='epoch')",
+    "histograms of 10,000 numbers over events": "on('batch').map(lambda b: b.many).histogram(64, per='epoch')",
     "histogram of a million bins over events": "on('batch').map(lambda b: b.x).histogram(1000000, every=1)",
     "reduce with topk": "on('batch').map(lambda b: b.x).reduce(lambda a, v: a + topk(v, 1)[0], 0.0, every=2)",
     "reduce with sin, on x": "on('batch').map(lambda b: b.x[:1000000])"
@@ -130,6 +135,8 @@ NASTY: Final[dict[str, Case]] = {
     "after a reducer: where(median(x) > -9)": "on('batch').map(lambda b: b.x).last(every=1)"
     + ".where(lambda v: median(v) > -9)" * 20
     + ".count(every=1)",
+    "after a reducer: 20 x median of 100,000": "on('batch').map(lambda b: b.x[:100000]).last(every=1)"
+    + ".where(lambda v: v.median() > -9)" * 20,
     "after collect: 1 MB from each of 5": "on('batch').map(lambda b: b.x[:125000]).collect(5, every=2)"
     ".map(lambda v: v.map(lambda w: w.topk(125000)))",
     # A snapshot, which is evaluated when the query is opened

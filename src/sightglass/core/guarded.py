@@ -347,9 +347,16 @@ def keys_of(mapping: Value, max_keys: int) -> list[Any]:
 
 
 def items_of(
-    mapping: Value, *, max_items: int, max_reading_s: float, clock: Callable[[], float] = monotonic
+    mapping: Value,
+    *,
+    max_items: int,
+    max_reading_s: float,
+    first: int | None = None,
+    clock: Callable[[], float] = monotonic,
 ) -> list[tuple[Any, Any]]:
-    """Return the (key, value) pairs of a mapping; a value that the program fails to return is a `LostValue`.
+    """Return the (key, value) pairs of a mapping, or the first ones.
+
+    A value that the program fails to return is a `LostValue`.
 
     Raises:
         ValueError: It has more items.
@@ -359,10 +366,11 @@ def items_of(
     if issubclass(type(mapping), dict):
         if dict.__len__(mapping) > max_items:
             raise ValueError(f"it has more than {max_items:,} items")
-        return list(OrderedDict.items(mapping) if issubclass(type(mapping), OrderedDict) else dict.items(mapping))
+        items = OrderedDict.items(mapping) if issubclass(type(mapping), OrderedDict) else dict.items(mapping)
+        return list(items if first is None else itertools.islice(items, first))
     found: list[tuple[Any, Any]] = []
     until_s = clock() + max_reading_s
-    for pair in _items(mapping):
+    for pair in itertools.islice(_items(mapping), first):
         if len(found) >= max_items:
             raise ValueError(f"it has more than {max_items:,} items")
         if clock() > until_s:

@@ -20,6 +20,7 @@ from .guarded import FAILURES, Holder, OwnValue, built_in, class_name, length, p
 
 PLAIN = frozenset((float, int, bool, str, type(None)))
 NUMBERS = frozenset((float, int, bool))
+EIGHT_BYTES = frozenset((float, int, bool, type(None)))
 ON_HOST = PLAIN | {np.ndarray, np.float64, np.float32}
 BUILT_IN = frozenset((dict, list, tuple))
 CONTAINERS = (dict, list, tuple, Mapping)
@@ -359,11 +360,24 @@ def to_host(value: Value) -> Any:
     return rebuild(value, to_host)
 
 
-def n_bytes(value: object) -> int:
+def n_bytes(value: Value) -> int:
     """Estimate the number of bytes of a value in a message."""
-    if isinstance(value, bool | int | float | type(None) | np.generic):
+    cls: type = type(value)
+    if cls in EIGHT_BYTES:
         return 8
-    if issubclass(type(value), str | bytes):
+    if cls is str:
+        return len(value)
+    if cls in (list, tuple):
+        types = {*map(type, value)}
+        if EIGHT_BYTES.issuperset(types):
+            return 8 * len(value)
+        if types == {str}:
+            return sum(map(len, value))
+    elif cls is dict and EIGHT_BYTES.issuperset(map(type, value.values())) and {*map(type, value)} == {str}:
+        return 8 * len(value) + sum(map(len, value))
+    if issubclass(cls, int | float | np.generic):
+        return 8
+    if issubclass(cls, str | bytes):
         return length(value) or 0
     if array_kind(value):
         try:

@@ -71,8 +71,8 @@ def attribute(value: object, name: str) -> Value:
     return readable(_stored(readable(value, f"the target of .{name}"), name), name)
 
 
-def entries(mapping: object) -> list[tuple[Any, Any]]:
-    """Return the (key, value) pairs of a mapping; the values are not `readable` yet.
+def entries(mapping: object, first: int | None = None) -> list[tuple[Any, Any]]:
+    """Return the (key, value) pairs of a mapping, or the first ones; the values are not `readable` yet.
 
     Raises:
         RefusedQueryError: It has more than `MAX_ITEMS` items, or reading it takes longer than `MAX_READING_S`.
@@ -80,7 +80,7 @@ def entries(mapping: object) -> list[tuple[Any, Any]]:
     """
     check_length(mapping)
     try:
-        return items_of(mapping, max_items=MAX_ITEMS, max_reading_s=MAX_READING_S)
+        return items_of(mapping, max_items=MAX_ITEMS, max_reading_s=MAX_READING_S, first=first)
     except SightglassError:
         raise
     except (TimeoutError, ValueError) as error:

@@ -45,7 +45,7 @@ class Blocks:
     def of(cls, values: Sequence[Any]) -> Blocks | None:
         """Return the blocks of operands; `None` if they are small, or cannot be cut."""
         places = [i for i, value in enumerate(values) if getattr(value, "ndim", 0)]
-        if not places or sum(_n_items(values[i]) for i in places) < MIN_ITEMS:
+        if not places:
             return None
         shapes = [tuple(values[i].shape) for i in places]
         if all(is_numpy(values[i]) for i in places):
@@ -53,7 +53,7 @@ class Blocks:
                 shape = np.broadcast_shapes(*shapes)
             except ValueError:
                 return None  # the expression itself says which shapes do not fit
-            return cls(values, shape, places, "numpy") if math.prod(shape) else None
+            return cls(values, shape, places, "numpy") if math.prod(shape) >= MIN_ITEMS else None
         if (
             all(array_kind(values[i]) == "torch" and values[i].device.type == "cpu" for i in places)
             and all(shape == shapes[0] for shape in shapes)
@@ -115,10 +115,6 @@ class Blocks:
             parts.append(_partial(name, block))
             meter.check(what)
         return _combined(name, parts, sizes)
-
-
-def _n_items(value: Value) -> int:
-    return math.prod(value.shape)
 
 
 def _partial(name: str, block: Value) -> Any:

@@ -29,7 +29,7 @@ from .blocks import MIN_ITEMS, Blocks
 from .costs import PLAIN_COST
 from .functions import FUNCTIONS, check_arguments, check_call
 from .limits import PLAIN, Total, check_broadcast
-from .meter import FREE_NS, MORE, ROUGH, Meter, PriceNeeded
+from .meter import FREE_NS, MORE, ROUGH, CompilationNeeded, Meter, PriceNeeded
 from .price import LISTED_NS, is_elementwise, is_fused
 from .scalars import APPLY, APPLY_UNARY, of_plain, of_texts, of_unary
 
@@ -38,7 +38,6 @@ SIZED: Final = frozenset((list, tuple, dict, str, bytes))
 NEW_LINE: Final = "\n"
 ROUGH_NS: Final = 1_500.0  # an operation on a small array
 LIST: Final = 50  # an item of a list takes as long as so many of an array
-CALLS_A_CHECK: Final = 64  # about 0.2 ms of small operations
 
 Env = tuple[Any, ...]
 Closure = Callable[[Env], Any]
@@ -81,12 +80,18 @@ def evaluator(
         if begins:
             meter.begin()
         spent_ns = meter.spent_ns
-        meter.allowed_ns, meter.known = spent_ns + allowed_ns, False
+        meter.priced_ns = spent_ns + allowed_ns
+        meter.allowed_ns = min(meter.priced_ns, spent_ns + FREE_NS)
+        if allowed_ns > FREE_NS:
+            meter.check("what came before")
         try:
             return body(values)
+        except CompilationNeeded:
+            meter.ask(tree, values, compiler.measured)
+            raise
         except PriceNeeded:
             meter.ask(tree, values, compiler.measured)
-            meter.spent_ns, meter.allowed_ns, meter.known = spent_ns, spent_ns, True
+            meter.spent_ns, meter.allowed_ns, meter.priced_ns = spent_ns, spent_ns, math.inf
             value = body(values)
             allowed_ns = max(FREE_NS, MORE * (meter.spent_ns - spent_ns))
             return value
@@ -116,14 +121,10 @@ class _Compiler:
         self.meter = meter
         self.calls = self.lends = False
         self.measured: dict[int, float] = {}
-        self._n_calls = 0
 
     def count(self, n_nodes: int) -> None:
         """Count one call of a lambda inside the query."""
         self.meter.spend(n_nodes * ROUGH_NS)
-        self._n_calls += 1
-        if not self._n_calls % CALLS_A_CHECK:
-            self.meter.check("map")
 
     def closure(self, tree: e.Expr, scope: tuple[str, ...]) -> Closure:
         """Compile an expression to a function of its environment."""
@@ -141,7 +142,7 @@ class _Compiler:
             case e.Item(e.Var(name=root), e.Const(value=str(name))) if root == self.root and scope.index(root) == 0:
                 return self.attribute(tree.target, name, scope)
             case e.Item(target, index):
-                return self.item(self.closure(target, scope), self.closure(index, scope))
+                return self.item(self.closure(target, scope), self.closure(index, scope), id(tree))
             case e.Slice():
                 return self.slice(tree, scope)
             case e.Call():
@@ -177,13 +178,16 @@ class _Compiler:
 
         return run
 
-    def item(self, of: Closure, place: Closure) -> Closure:
+    def item(self, of: Closure, at: Closure, place: int) -> Closure:
         meter = self.meter
 
         def run(env: Env) -> Value:
-            value, index = of(env), place(env)
-            if array_kind(value) and not isinstance(index, int | slice):
+            value, index = of(env), at(env)
+            kind = array_kind(value)
+            if kind and not isinstance(index, int | slice):
                 meter.spend(ROUGH_NS + 8.0 * max(_n_items(value), _n_items(index)))
+            if kind == "jax":
+                meter.operates(place, (value, index), by_value=True)
             return item(value, index)
 
         return run
@@ -229,7 +233,11 @@ class _Compiler:
                 if not PLAIN.issuperset(map(type, values)):
                     values = [operand(value) if type(value) in (list, tuple) else value for value in values]
                     n = max(map(_n_items, values))
+                    if len(values) > 1:
+                        n = max(n, _n_broadcast(values))
                     meter.spend(rough * (ROUGH_NS / ROUGH + n))
+                    if any(array_kind(value) == "jax" for value in values):
+                        meter.operates(place, values)
                     if n >= MIN_ITEMS and (blocks := Blocks.of(list(map(_alone, values)))) is not None:
                         started_s = meter.clock()
                         try:
@@ -322,6 +330,8 @@ class _Compiler:
                     n *= LIST
                 more_ns = 0.0 if cost.more_ns is None else cost.more_ns(n, *values[1:], **named)
                 meter.spend(ROUGH_NS + rough * n + more_ns)
+                if array_kind(first) == "jax":
+                    meter.operates(id(tree), (*values, *named.values()), by_value=True)
                 if n < MIN_ITEMS or not array_kind(first):
                     return function(*values, **named)
                 return meter.apply(name, cost, lambda: function(*values, **named), first)
@@ -369,7 +379,7 @@ class UnknownFunctionError(UnknownNameError, QuerySyntaxError):
 
 def _placed(error: BaseException, text: str, values: Sequence[object]) -> BaseException:
     """Return an error of a library, or of a function of the run, with the part of the query and its operands."""
-    if isinstance(error, SightglassError | PriceNeeded) or any(map(is_traced, values)):
+    if isinstance(error, SightglassError | PriceNeeded | CompilationNeeded) or any(map(is_traced, values)):
         return error  # JAX tells by its own errors that a query cannot be traced
     shown = ", ".join(type_name(value) for value in values if not isinstance(value, types.FunctionType))
     return EvaluationError(f"Cannot compute {text} of {shown}: {message(error).partition(NEW_LINE)[0]}")
@@ -382,6 +392,17 @@ def _n_items(value: Value) -> int:
     if type(value) in (list, tuple) and value and array_kind(value[0]):
         return sum(map(_n_items, value))
     return len(value) if type(value) in SIZED else 1
+
+
+def _n_broadcast(values: Sequence[Any]) -> int:
+    """Return how many items arrays of several shapes have together; 0 if there is one shape."""
+    shapes = {tuple(value.shape) for value in values if getattr(value, "ndim", 0)}
+    if len(shapes) < 2:
+        return 0
+    try:
+        return math.prod(np.broadcast_shapes(*shapes))
+    except ValueError:
+        return 0  # the expression itself says which shapes do not fit
 
 
 def _alone(value: Value) -> Value:

@@ -56,16 +56,17 @@ class Total:
     Containers of plain numbers and texts are counted at once, other parts one by one.
     """
 
-    __slots__ = ("n_bytes", "n_leaves", "n_parts")
+    __slots__ = ("_max_parts", "n_bytes", "n_leaves", "n_parts")
 
-    def __init__(self) -> None:
+    def __init__(self, max_parts: int = MAX_PARTS) -> None:
         self.n_bytes = self.n_leaves = self.n_parts = 0
+        self._max_parts = max_parts
 
     def add(self, value: object) -> None:
         """Add everything a value contains; a part that it contains twice counts twice.
 
         Raises:
-            RefusedQueryError: The results have more than `MAX_LEAVES` items or `MAX_PARTS` parts, contain themselves,
+            RefusedQueryError: The results have more than `MAX_LEAVES` items or `max_parts` parts, contain themselves,
                 or nest too deeply.
         """
         self._add(value, ())
@@ -76,13 +77,14 @@ class Total:
             self.n_bytes += 8
             return
         self.n_parts += 1
-        if self.n_parts > MAX_PARTS:
-            raise RefusedQueryError(f"Expected results of at most {MAX_PARTS} parts in all, got more")
+        if self.n_parts > self._max_parts:
+            raise RefusedQueryError(f"Expected results of at most {self._max_parts} parts in all, got more")
         if cls in BUILT_IN and FLAT.issuperset(types := {*map(type, value.values() if cls is dict else value)}):
             self._count(len(value))
             self.n_bytes += n_bytes(value) if str in types else 8 * len(value)
         elif (kind := array_kind(value)) is not None:
             check_data(value, kind)
+            self.n_parts += kind != "numpy"  # other libraries take twice as long to copy a small array
             self.n_bytes += array_bytes(value)
         elif (found := parts(value)) is not None:
             if id(value) in inside:

@@ -13,21 +13,30 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from sightglass.core.array_data import is_traced
 from sightglass.core.errors import PriceError
 from sightglass.core.values import Value, array_kind
 
 from . import expressions as e
 from .costs import LARGE_NS, MODEL, CostModel, OperationCost
+from .held_memory import HeldMemory
+from .limits import MAX_PARTS, Total
 from .price import Price, price_of
 
 CONFIRM: Final = "a controller may accept the price with confirm=True"
-CHECK_NS: Final = 2_000_000.0  # of rough price: at most a millisecond
+NEARLY: Final = 0.95  # of a limit: it takes time to give back what was computed so far, and to say so
+CHECK_NS: Final = 300_000.0  # of rough price: at most half a millisecond; to read the clock takes 0.5 us
 ENOUGH_S: Final = 2.0  # nobody needs to know by how much more a query is too expensive
 ENOUGH: Final = 20  # times the limit of bytes
 FREE_NS: Final = 200_000.0  # a hundredth of the smallest limit: cheap queries never ask for a price
 MORE: Final = 1.5  # an evaluation this much more expensive than the one that was priced is priced again
 LIMIT_S: Final = 10.0  # outside of runs, such as in a notebook: an event that takes longer is a slip
 MAX_BYTES: Final = 64 * 2**20  # of values that an evaluation holds, besides one copy of the largest observable
+PART_NS: Final = 6_000.0  # to copy a part of a result, such as a pair, and to make it one of a record
+LEAF_NS: Final = 60.0  # the same for a plain number in a list or a mapping
+N_PASSES: Final = 3  # of a reducer over an array
+MAX_COMPILED: Final = 4_096  # of one query: four shapes for each node of the largest expression
+MIN_HELD: Final = 2**14  # bytes: 4,000 values of reducers as large are the limit; smaller ones are not counted
 MIN_SAMPLE: Final = 1_000  # of fewer values, most statistics say little
 ROUGH: Final = 4.0  # dtypes and machines cost more than the table says
 
@@ -36,30 +45,46 @@ class PriceNeeded(Exception):
     """More was spent than is free, and the price is not known."""
 
 
+class CompilationNeeded(Exception):
+    """An operation on JAX arrays has to be compiled, which is not done on the training thread."""
+
+
 class Meter:
     """What the evaluation of one event may take, and has taken.
 
     Attributes:
         limit_s: The seconds of its thread that an event may take.
         max_bytes: The bytes that it may hold, besides one copy of the largest observable; `None` for any.
+        compiled: The operations on JAX arrays that are compiled, with the shapes they are compiled for; `None` if it
+            does not matter.
+        may_compile: Whether others may be compiled here.
+        memory: What the queries of the run hold between events.
+        tail_s: The seconds that reducers may take of an event which is evaluated on another thread, where they hold the
+            lock of the events.
         spent_ns: The rough price of the operations so far.
-        allowed_ns: The rough price from which on the price has to be known, or the clock is read.
-        known: Whether the price of this event is known.
+        allowed_ns: The rough price from which on the clock is read.
+        priced_ns: The rough price from which on the price of this event has to be known.
         price: The price of the last event that was priced.
     """
 
-    __slots__ = ("_began_s", "_cpu_s", "allowed_ns", "known", "limit_s", "max_bytes", "model", "price", "spent_ns")
+    __slots__ = (
+        "_began_s", "_cpu_s", "allowed_ns", "compiled", "limit_s", "max_bytes", "may_compile", "memory", "model",
+        "price", "priced_ns", "spent_ns", "tail_s",
+    )  # fmt: skip
 
     def __init__(
         self, *, limit_s: float = LIMIT_S, max_bytes: int | None = None, model: CostModel = MODEL,
-        cpu_s: Callable[[], float] = time.thread_time,
+        cpu_s: Callable[[], float] = time.thread_time, memory: HeldMemory | None = None,
     ) -> None:  # fmt: skip
         self.limit_s = limit_s
         self.max_bytes = max_bytes
         self.model = model
+        self.memory = memory or HeldMemory()
+        self.tail_s = math.inf
+        self.compiled: set[object] | None = None
+        self.may_compile = True
         self.spent_ns = 0.0
-        self.allowed_ns = math.inf
-        self.known = True
+        self.allowed_ns = self.priced_ns = math.inf
         self.price: Price | None = None
         self._cpu_s = cpu_s
         self._began_s = -1.0
@@ -68,6 +93,11 @@ class Meter:
         """Start to evaluate an event."""
         self._began_s = -1.0
         self.spent_ns = 0.0
+
+    def go_on(self, head: Meter) -> None:
+        """Go on with an event that was begun with another meter, on the same thread."""
+        self._began_s, self.spent_ns = head._began_s, head.spent_ns
+        self.limit_s = head.limit_s
 
     def spend(self, ns: float) -> None:
         """Count the rough price of an operation.
@@ -78,16 +108,41 @@ class Meter:
         """
         self.spent_ns += ns
         if self.spent_ns > self.allowed_ns:
-            if not self.known:
+            if self.spent_ns > self.priced_ns:
                 raise PriceNeeded
             self.check("many operations")
             self.allowed_ns = self.spent_ns + CHECK_NS
 
+    def operates(self, place: int, values: Sequence[Value], *, by_value: bool = False) -> None:
+        """Take note of an operation on JAX arrays.
+
+        Args:
+            place: Which operation of the query it is.
+            values: Its operands.
+            by_value: Whether it is compiled for the values of numbers, not only for their types.
+
+        Raises:
+            CompilationNeeded: It is new, and nothing may be compiled here.
+        """
+        if self.compiled is None or any(map(is_traced, values)):
+            return
+        key = (place, *(_compiled_for(value, by_value) for value in values))
+        if key in self.compiled:
+            return
+        if not self.may_compile:
+            raise CompilationNeeded
+        if len(self.compiled) >= MAX_COMPILED:
+            self.compiled.clear()
+        self.compiled.add(key)
+
     def clock(self) -> float:
-        """Return the thread's processor time in seconds; the first call of an event starts its limit."""
+        """Return the thread's processor time in seconds; the first call of an event starts its limit.
+
+        What was spent before counts by its rough price.
+        """
         now_s = self._cpu_s()
         if self._began_s < 0:
-            self._began_s = now_s
+            self._began_s = now_s - min(self.spent_ns, FREE_NS) / 1e9
         return now_s
 
     def check(self, what: str) -> float:
@@ -97,7 +152,7 @@ class Meter:
             PriceError: The event has taken more than its limit.
         """
         now_s = self.clock()
-        if now_s - self._began_s > self.limit_s:
+        if now_s - self._began_s > NEARLY * self.limit_s:
             raise PriceError(
                 f"Expected at most {_time(self.limit_s)} of the run's time for an event, stopped after "
                 f"{_time(now_s - self._began_s)} in {what}: ask for a .sample(n) of large arrays, or less often",
@@ -127,9 +182,10 @@ class Meter:
         self.clock()
         self.model.wanted = self.model.wanted or not self.model.calibrated
         enough = (max(ENOUGH_S, 2 * self.limit_s), math.inf if self.max_bytes is None else ENOUGH * self.max_bytes)
-        self.price = price = price_of(tree, values, self.model, measured=measured, enough=enough)
-        left_s = self.left_s()
-        limit = math.inf if self.max_bytes is None else self.max_bytes + price.largest_bytes
+        price = price_of(tree, values, self.model, measured=measured, enough=enough, is_late=self._is_late)
+        self.price = price
+        self.check("its price")
+        left_s, limit = self.left_s(), self.bytes_left(price.largest_bytes)
         if price.seconds <= left_s and price.n_bytes <= limit:
             return
         more = "more than " if price.more else ""
@@ -137,13 +193,25 @@ class Meter:
         if price.n_bytes > limit:
             said = f"Expected to hold at most {_size(limit)} at a time, got {more}{_size(price.n_bytes)}{of}"
         else:
-            took = f"{more}{_time(price.seconds)}{of}"
+            took = f"{more}{_time(price.seconds + self.taken_s)}{of}"
             said = f"Expected at most {_time(self.limit_s)} of the run's time for an event, got {took}"
         too_much = max(price.seconds / max(left_s, 1e-3), price.n_bytes / limit, 1e-3)
         advice = self._advice(tree, values, max(MIN_SAMPLE, int(price.n_items / too_much / 2)))
         raise PriceError(
-            f"{said}. {advice}", seconds=price.seconds, n_bytes=price.n_bytes if price.n_bytes > limit else 0
+            f"{said}. {advice}",
+            seconds=price.seconds + self.taken_s,
+            n_bytes=price.n_bytes if price.n_bytes > limit else 0,
         )
+
+    def _is_late(self) -> bool:
+        return self.taken_s > NEARLY * self.limit_s
+
+    def bytes_left(self, largest_bytes: int) -> float:
+        """Return how many bytes an evaluation may hold that reads an observable as large as this."""
+        if self.max_bytes is None:
+            return math.inf
+        self.memory.count()
+        return max(0, self.max_bytes + largest_bytes - self.memory.n_bytes)
 
     def _advice(self, tree: e.Lambda, values: Sequence[object], n: int) -> str:
         """Return what to ask instead: of samples, if that fits."""
@@ -155,21 +223,66 @@ class Meter:
             return f"Ask for samples of large arrays, x.ravel().sample({n}): {_time(price.seconds)}; {CONFIRM}"
         return f"Ask for less in one query; {CONFIRM}"
 
-    def copies(self, n_bytes: int) -> None:
-        """Check that there is time to copy a result, or to reduce it.
+    def count(self, value: Value) -> Total:
+        """Return the bytes and items of a result.
+
+        Raises:
+            RefusedQueryError: To copy it would take longer than an event may.
+        """
+        total = Total(int(min(MAX_PARTS, self.limit_s * 1e9 / PART_NS)))
+        total.add(value)
+        return total
+
+    def copies(self, n_bytes: int, *, parts_ns: float = 0.0) -> None:
+        """Check that there is time to copy a result.
+
+        Args:
+            n_bytes: Its bytes.
+            parts_ns: What its parts take besides.
 
         Raises:
             PriceError: There is not.
         """
-        copy_s = n_bytes * self.model.new_ns / 1e9
+        copy_s = (n_bytes * self.model.new_ns + parts_ns) / 1e9
         if copy_s > FREE_NS / 1e9 and copy_s > self.left_s():
             if self.price is None:
-                self.price = Price(seconds=copy_s, n_bytes=n_bytes, python_s=0.0, largest_bytes=n_bytes)
+                self.price = Price(seconds=copy_s, n_bytes=n_bytes, python_s=parts_ns / 1e9, largest_bytes=n_bytes)
+            raise self._too_large(f"{_time(copy_s)} for {_size(n_bytes)}", copy_s)
+
+    def reduces(self, total: Total, *, number_ns: float, n_copies: int, n_held: int) -> None:
+        """Check that there is time and memory to reduce a result.
+
+        Args:
+            total: Its bytes and items.
+            number_ns: What it takes to reduce a number of a list or a mapping.
+            n_copies: How many copies of an array a reducer makes at a time.
+            n_held: How many of them it holds afterwards.
+
+        Raises:
+            PriceError: There is not.
+        """
+        passes_ns = N_PASSES * self.model.new_ns if n_copies else 0.0
+        reduce_s = (passes_ns * total.n_bytes + number_ns * total.n_leaves) / 1e9
+        if reduce_s > FREE_NS / 1e9 and reduce_s > min(self.left_s(), self.tail_s):
+            raise self._too_large(f"{_time(reduce_s)} to reduce {_size(total.n_bytes)}", reduce_s)
+        if total.n_bytes < MIN_HELD:
+            return
+        n_bytes, limit = n_copies * total.n_bytes, self.bytes_left(total.n_bytes) - self.memory.peak_bytes
+        self.memory.add(n_held * total.n_bytes)
+        if n_bytes > limit:
             raise PriceError(
-                f"Expected at most {_time(self.limit_s)} of the run's time for an event, got {_time(copy_s)} for "
-                f"{_size(n_bytes)}. Ask for a part of it, such as x[:100], or for a statistic",
-                seconds=copy_s,
+                f"Expected to hold at most {_size(max(0, limit))} at a time, got {_size(n_bytes)} to reduce "
+                f"{_size(total.n_bytes)}. Ask for a part of it, such as x[:100], or for a statistic",
+                seconds=reduce_s,
+                n_bytes=n_bytes,
             )
+
+    def _too_large(self, got: str, seconds: float) -> PriceError:
+        return PriceError(
+            f"Expected at most {_time(self.limit_s)} of the run's time for an event, got {got}. "
+            "Ask for a part of it, such as x[:100], or for a statistic",
+            seconds=seconds + self.taken_s,
+        )
 
     def apply(self, name: str, cost: OperationCost, run: Callable[[], Value], x: Value) -> Value:
         """Run an operation on an array, and learn what it takes if it is large.
@@ -185,6 +298,17 @@ class Meter:
         self.model.learn(name, cost, dtype, n, taken_ns=(self._cpu_s() - started_s) * 1e9)
         self.check(f"{name} of {n:,} items of {dtype}")
         return result
+
+
+def parts_ns(total: Total) -> float:
+    """Return what it takes to copy the parts of a result, besides their bytes."""
+    return (total.n_parts - 1) * PART_NS + total.n_leaves * LEAF_NS
+
+
+def _compiled_for(value: Value, by_value: bool) -> object:
+    if array_kind(value):
+        return tuple(value.shape), str(value.dtype)
+    return str(value) if by_value and isinstance(value, int | float | slice | tuple) else type(value)
 
 
 def _time(seconds: float) -> str:

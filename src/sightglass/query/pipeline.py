@@ -12,21 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from sightglass.core.copies import snapshot
 from sightglass.core.device_copy import start_copy
 from sightglass.core.guarded import built_in
-from sightglass.core.values import CONTAINERS, SCALARS, Value, on_device, to_host
+from sightglass.core.values import CONTAINERS, SCALARS, Value, array_kind, on_device, to_host
 
 from . import expressions as e
 from .arrays import truth
 from .evaluator import evaluator
 from .functions import FUNCTIONS
 from .limits import Total
-from .meter import Meter
+from .meter import Meter, parts_ns
 from .query import Query
 from .reducers import reducer
 from .stages import Every, Group, Map, Per, Period, Reduce, Stage, When, Where
@@ -256,10 +256,20 @@ class Evaluation:
             _compiled(stage, functions, query.event if i <= n_wheres else None, self.meter, begins=i == 0)
             for i, stage in enumerate(query.stages[:first])
         ]
-        tail = Meter(limit_s=self.meter.limit_s, max_bytes=self.meter.max_bytes)  # it may run on another thread
-        self._pipeline = Pipeline(
-            [_compiled(stage, functions, None, tail) for stage in query.stages[first:]], seed=query.seed
+        # A meter of its own: it may run on another thread.
+        self._tail = Meter(limit_s=self.meter.limit_s, max_bytes=self.meter.max_bytes, memory=self.meter.memory)
+        self._has_lambdas = any(
+            isinstance(stage, Map | Where) or any(isinstance(arg, e.Lambda) for _, arg in stage.args)
+            for stage in query.stages[first:]
         )
+        self._pipeline = Pipeline(
+            [_compiled(stage, functions, None, self._tail, begins=False) for stage in query.stages[first:]],
+            seed=query.seed,
+        )
+        reducers = [fold.reducer for _, fold in self._pipeline.folds]
+        self._n_held = sum(one.n_held for one in reducers)
+        self._n_copies = max((one.n_copies for one in reducers), default=0)
+        self._number_ns = sum(one.number_ns for one in reducers)
         self._whens = conditions(query, functions, meter=self.meter)
         single = len(self._before_reducer) == 1 and isinstance(self._before_reducer[0], Map) and not self._whens
         self.only = self._before_reducer[0].fn if single else None  # type: ignore[union-attr]
@@ -307,18 +317,19 @@ class Evaluation:
 
     def _settled(self, value: object, pending: tuple[Any, ...], closes: tuple[Any, ...]) -> PerEventResult:
         """Copy the value if the program could overwrite it, and start its copy to the host if it is on a device."""
-        total = Total()
-        total.add(value)
+        total = self.meter.count(value)
         waiting = on_device((value, *pending, *closes))
         if waiting:
             pending, closes = snapshot((pending, closes))
         if waiting or self.holds:
             total.check()
             if not self._is_new:
-                self.meter.copies(total.n_bytes)
+                if waiting:
+                    self.meter.operates(0, _jax_arrays(value))
+                self.meter.copies(total.n_bytes, parts_ns=parts_ns(total))
                 value = snapshot(value)
         if self.has_reducer:
-            self.meter.copies(N_PASSES * total.n_bytes)
+            self.meter.reduces(total, number_ns=self._number_ns, n_copies=self._n_copies, n_held=self._n_held)
         if waiting:
             value, pending, closes = start_copy((value, pending, closes))
         return PerEventResult(value if waiting else host(value), True, pending, closes, waiting)
@@ -344,7 +355,7 @@ class Evaluation:
             is_new: Whether its last map always computes a new value, which the program cannot overwrite.
         """
         other = Evaluation(query, self.functions, meter=self.meter)
-        for name in ("query", "_pipeline", "holds", "windows"):
+        for name in ("query", "_pipeline", "_tail", "holds", "windows"):
             setattr(other, name, getattr(self, name))
         other._is_new = is_new
         return other
@@ -360,19 +371,25 @@ class Evaluation:
     ) -> list[PipelineItem]:
         """Evaluate the second half of an event; waits for the device if the first half left values there."""
         result.read()
+        if self._has_lambdas:
+            self._begin_tail()
         item = PipelineItem(ordinal, step, wall_time, result.value, steps=steps, passed=result.passed)
         return self._pipeline.post(item, ordinal=ordinal, wall_time=wall_time, closes=[truth(c) for c in result.closes])
 
     def number(self, value: object, ordinal: int, place: Place) -> Sequence[PipelineItem]:
         """Process the value of `only` for a query with a reducer: a fast path of both halves."""
+        if self._has_lambdas:
+            self._begin_tail()
         return self._pipeline.post_first(value, ordinal, place)
 
     def miss(self, *, ordinal: int, wall_time: float) -> list[PipelineItem]:
         """Count an event without evaluating it."""
+        self._tail.begin()
         return self._pipeline.miss(ordinal=ordinal, wall_time=wall_time)
 
     def boundary(self, event: str) -> list[PipelineItem]:
         """Close the groups whose window is `per` this event."""
+        self._tail.begin()
         return self._pipeline.boundary(event)
 
     def begin_group(self) -> None:
@@ -381,11 +398,26 @@ class Evaluation:
 
     def end_group(self) -> list[PipelineItem]:
         """End a group of the run: close the groups of reducers that name no window."""
+        self._tail.begin()
         return self._pipeline.end_group()
 
     def finish(self) -> list[PipelineItem]:
         """Close the open groups at the end of the run."""
+        self._tail.begin()
         return self._pipeline.finish()
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes that reducers hold between events."""
+        return sum(fold.held_bytes for _, fold in self._pipeline.folds)
+
+    def _begin_tail(self) -> None:
+        """Begin to evaluate the second half of an event; on the thread of the first half, it is the same event."""
+        if self.holds:
+            self._tail.begin()
+            self._tail.limit_s = min(self.meter.limit_s, self.meter.tail_s)
+        else:
+            self._tail.go_on(self.meter)
 
 
 def remaining(query: Query, n_done: int, functions: Functions | None = None, *, held: bool = False) -> Pipeline:
@@ -421,8 +453,13 @@ def conditions(
     ]
 
 
-N_PASSES: Final = 3  # of a reducer over an array that it is offered
 QUICK_TYPES = frozenset((float, int, bool, str))
+
+
+def _jax_arrays(value: Value) -> list[Any]:
+    """Return the arrays of JAX in a value, or in a container without those that are inside others."""
+    parts = value.values() if type(value) is dict else value if type(value) in (list, tuple) else (value,)
+    return [part for part in parts if array_kind(part) == "jax"]
 
 
 def host(value: object) -> Value:

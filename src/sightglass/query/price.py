@@ -8,7 +8,7 @@ them. Where the walk cannot know, it assumes the most: a condition selects all i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -51,13 +51,15 @@ from .scalars import of_plain, of_unary
 
 Scope = Mapping[str, Any]
 
-MAX_STEPS: Final = 3_000  # three for each node of the largest expression; about 30 ms
-N_SIGNATURES: Final = 200  # items whose shapes are read, 10 us each
+MAX_STEPS: Final = 1_200  # more than the largest expression has nodes; of 6 us each: a third of an event
+LATE: Final = 32  # steps: 0.2 ms
+N_SIGNATURES: Final = 200  # items whose shapes are read, 5 us each
 N_DISTINCT: Final = 8  # items that are priced on their own
 N_NESTED: Final = 4  # the same in a lambda within a lambda
 MIN_NEW_BYTES: Final = 2**20  # smaller memory is used again
 STACK_NS: Final = 300.0  # to make an item of a list one of an array
 LISTED_NS: Final = 2_000.0  # to make an item of a result, and to count its bytes
+READ_NS: Final = 2_000.0  # to check that an array can be read
 ITEM_NS: Final = 50.0  # to pass by an item of a list
 PICK: Final = OperationCost(ns=8.0, result="flat")
 SLOTS: Final = 120  # bytes of an item of a list or a dict, with a small Python object
@@ -118,6 +120,7 @@ def price_of(
     measured: Mapping[int, float] | None = None,
     samples: int = 0,
     enough: tuple[float, float] = (math.inf, math.inf),
+    is_late: Callable[[], bool] = bool,
 ) -> Price:
     """Return what a lambda costs on these values.
 
@@ -128,8 +131,9 @@ def price_of(
         measured: By `id` of parts of the tree that are evaluated in blocks, the nanoseconds that an item took.
         samples: If positive, the price with arrays of more items replaced by samples of this many.
         enough: Stop when the price is as high, in seconds or bytes: it is then at least that.
+        is_late: Returns whether there is no time to go on; asked every `LATE` steps.
     """
-    walk = _Walk(model, measured or {}, samples, enough[0] * 1e9, enough[1])
+    walk = _Walk(model, measured or {}, samples, enough[0] * 1e9, enough[1], is_late)
     known, more = True, False
     try:
         walk.value(tree.body, dict(zip(tree.params, values, strict=True)))
@@ -153,6 +157,14 @@ def price_of(
     )
 
 
+def _can_cut(arrays: list[ArraySpec]) -> bool:
+    """Return whether `Blocks` evaluates an operation on these arrays in blocks."""
+    first = arrays[0]
+    if first.device or first.kind != "torch":
+        return not first.device and first.kind == "numpy"
+    return all(spec.shape == first.shape and not spec.strided for spec in arrays if spec.shape)
+
+
 @dataclass(slots=True)
 class _Walk:
     """One walk over an expression: what it has cost so far."""
@@ -162,6 +174,7 @@ class _Walk:
     samples: int
     enough_ns: float
     enough_bytes: float
+    is_late: Callable[[], bool]
     ns: float = 0.0
     python_ns: float = 0.0
     live: float = 0.0
@@ -199,7 +212,7 @@ class _Walk:
     def value(self, tree: e.Expr, scope: Scope) -> Any:
         """Return the value of an expression, an array as its spec."""
         self.n_steps += 1
-        if self.n_steps > MAX_STEPS:
+        if self.n_steps > MAX_STEPS or (not self.n_steps % LATE and self.is_late()):
             raise _EnoughError
         fused = is_fused(tree)
         if not (fused or is_elementwise(tree)):
@@ -252,6 +265,7 @@ class _Walk:
         kind = array_kind(value)
         if kind is None:
             return value
+        self.charge(READ_NS, python=True)
         device = kind != "jax" and on_device(value)
         shape = tuple(map(int, value.shape))
         name, width = name_and_width(value.dtype)
@@ -386,17 +400,25 @@ class _Walk:
         assert isinstance(body, e.Lambda)
         if isinstance(x, Unknown | ArraySpec):
             return Unknown()
-        pairs, results = each(x), []
+        names: list[Any] = []
+        results: list[Any] = []
         alike: dict[Any, tuple[Any, float, float, float]] = {}
         began, n_priced = (self.ns, self.python_ns, self.live), 0
-        n_most, self.depth = N_SIGNATURES if self.depth == 0 else N_NESTED, self.depth + 1
-        for name, value in pairs[:n_most]:
+        n_most = 1 if self.n_steps > MAX_STEPS / 2 else N_NESTED if self.depth else N_SIGNATURES
+        self.depth += 1
+        n_items, is_full = length(x) or 0, False
+        for name, value in each(x, n_most):
+            names.append(name)
+            if is_full:
+                continue
+            self.n_steps += 1
             read = self.read(value)
             is_array = isinstance(read, ArraySpec)
             key: Any = (read.shape, read.name, read.strided) if is_array else n_priced
             if key not in alike:
-                if len(alike) >= N_DISTINCT:
-                    break
+                is_full = len(alike) >= N_DISTINCT or (n_priced > 0 and self.n_steps > MAX_STEPS / 2)
+                if is_full:
+                    continue
                 before = self.ns, self.python_ns, self.live
                 bound = (name, read) if len(body.params) == 2 else (read,)
                 result = self.value(body.body, {**scope, **dict(zip(body.params, bound, strict=True))})
@@ -410,16 +432,18 @@ class _Walk:
             results.append(result)
         self.depth -= 1
         if n_priced:
-            more = (len(pairs) - n_priced) / n_priced
+            more = (n_items - n_priced) / n_priced
             self.ns += more * (self.ns - began[0])
             self.python_ns += more * (self.python_ns - began[1])
             self.hold(more * (self.live - began[2]))
-            results += results[-1:] * (len(pairs) - n_priced)
-        self.charge(len(pairs) * BASE_NS[None] * e.n_nodes(body), python=True)
-        self.hold(SLOTS * len(pairs))
+            results += results[-1:] * (n_items - n_priced)
+        self.charge(n_items * BASE_NS[None] * e.n_nodes(body), python=True)
+        self.hold(SLOTS * n_items)
         if tree.name == "filter":
             return x
-        return dict(zip((name for name, _ in pairs), results, strict=True)) if isinstance(x, Mapping) else results
+        if not isinstance(x, Mapping):
+            return results
+        return dict(zip(names, results, strict=True)) if n_items == len(names) else Unknown()
 
     def result(self, name: str, cost: OperationCost, args: list[Any], kwargs: Mapping[str, Any] | None = None) -> Any:
         """Charge an operation on arrays, and return the spec of its result."""
@@ -434,12 +458,13 @@ class _Walk:
         ns = self.model.ns(name, cost, first.dtype, first.name, n) * (STRIDED if first.strided else 1.0)
         if cost.more_ns is not None:
             ns += cost.more_ns(first.size, *others, **named)
-        self.charge(ns * (ON_DEVICE if first.device else 1.0), f"{name} of {n:,} items of {first.name}")
+        said = f"{name} of {n:,} items of {first.name}" if ns > self.largest_ns else ""
+        self.charge(ns * (ON_DEVICE if first.device else 1.0), said)
         self.charge(BASE_NS.get(first.kind, OTHER_BASE_NS), python=True)
         width = max(spec.width for spec in arrays)
         owned = math.prod(shape) * width + cost.more_bytes(*others, **named)
         copies = cost.copies * first.size * width
-        if self.in_blocks and first.kind in ("numpy", "torch") and not first.device:
+        if self.in_blocks and _can_cut(arrays):
             owned, copies = 0, 0.0
         self.touch(copies + owned)
         self.peak = max(self.peak, self.live + copies + owned)

@@ -13,7 +13,7 @@ from .access import attribute
 from .query import Query
 from .stages import Map, Reduce, When, Where
 
-Path = tuple[str, ...]
+Path = tuple[Any, ...]
 
 
 def paths(query: Query) -> list[Path]:

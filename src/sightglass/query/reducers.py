@@ -12,9 +12,10 @@ that the same events give the same sample in any order and in any chunks.
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ import numpy as np
 from sightglass.core.copies import snapshot
 from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError
 from sightglass.core.guarded import is_container, rebuild
-from sightglass.core.values import Value, is_extended, to_host, type_name
+from sightglass.core.values import Value, is_extended, n_bytes, to_host, type_name
 
 from .limits import PLAIN, Total, check_bytes, check_count, check_int, check_length
 from .sketches import Bins, Quantiles
@@ -30,6 +31,8 @@ from .sketches import Bins, Quantiles
 State = Any
 
 MAX_STATE_BYTES = 256 * 2**20  # four times `MAX_RESULT_BYTES`; the state lives as long as the window
+SKETCH_NS = 4_000.0  # to begin a sketch of a number, the slowest update
+N_SEEN = 4  # values of a state that stand for all
 QUICK = PLAIN | {np.float64, np.float32}
 CONTAINERS = frozenset((dict, list, tuple))
 WIDE = {"b": np.int64, "i": np.int64, "u": np.uint64, "c": np.complex128}
@@ -37,7 +40,14 @@ WIDE = {"b": np.int64, "i": np.int64, "u": np.uint64, "c": np.complex128}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reducer:
-    """Three pure functions, and `merge` where it exists."""
+    """Three pure functions, and `merge` where it exists.
+
+    Attributes:
+        state_bytes: The bytes of a state of numbers.
+        number_ns: What an update with a number takes, in a mapping or a sequence.
+        n_copies: How many copies of an array an update makes at a time, the state's included.
+        n_held: How many copies of it a state holds.
+    """
 
     name: str
     start: Callable[[], State]
@@ -45,6 +55,9 @@ class Reducer:
     finish: Callable[[State], Any]
     merge: Callable[[State, State], State] | None = None
     state_bytes: int = 64
+    number_ns: float = 1_000.0
+    n_copies: int = 3
+    n_held: int = 1
 
 
 def reducer(name: str, args: Mapping[str, Any], *, seed: int = 0) -> Reducer:
@@ -173,13 +186,25 @@ def by_name(inner: Reducer) -> Reducer:
         return inner.merge(a, b)
 
     mergeable = merge if inner.merge else None
-    return Reducer(name=inner.name, start=lambda: None, update=quick, finish=finish, merge=mergeable)
+    return replace(inner, start=lambda: None, update=quick, finish=finish, merge=mergeable)
+
+
+def held_bytes(state: State) -> int:
+    """Estimate the bytes of a state."""
+    if isinstance(state, Quantiles | Bins):
+        return state.n_bytes
+    if not isinstance(state, dict | list | tuple):
+        return n_bytes(state)
+    items = state.values() if isinstance(state, dict) else state
+    some = list(map(held_bytes, itertools.islice(items, N_SEEN)))
+    return sum(some) * len(state) // max(1, len(some))
 
 
 def _count() -> Reducer:
     return Reducer(
-        name="count", start=lambda: 0, update=lambda n, x, i: n + 1, finish=lambda n: n, merge=lambda a, b: a + b
-    )
+        name="count", start=lambda: 0, update=lambda n, x, i: n + 1, finish=lambda n: n, merge=lambda a, b: a + b,
+        number_ns=0.0, n_copies=0, n_held=0,
+    )  # fmt: skip
 
 
 def _sum() -> Reducer:
@@ -244,7 +269,15 @@ def _var(name: str = "var") -> Reducer:
         return variance if name == "var" else variance**0.5
 
     return by_name(
-        Reducer(name=name, start=lambda: (0, 0.0, 0.0), update=_moments_update, finish=finish, merge=_moments_merge)
+        Reducer(
+            name=name,
+            start=lambda: (0, 0.0, 0.0),
+            update=_moments_update,
+            finish=finish,
+            merge=_moments_merge,
+            n_copies=8,
+            n_held=2,
+        )
     )
 
 
@@ -300,6 +333,9 @@ def _quantile(q: object) -> Reducer:
             finish=finish,
             merge=lambda a, b: a.merge(b),
             state_bytes=64 * 1024,
+            number_ns=SKETCH_NS,
+            n_copies=1,
+            n_held=0,
         )
     )
 
@@ -314,6 +350,9 @@ def _histogram(bins: object = 64) -> Reducer:
             finish=lambda s: s.histogram(),
             merge=lambda a, b: a.merge(b),
             state_bytes=8 * bins,
+            number_ns=SKETCH_NS,
+            n_copies=1,
+            n_held=0,
         )
     )
 

@@ -43,6 +43,11 @@ class Quantiles:
             self._add_one(float(value))
         return self
 
+    @property
+    def n_bytes(self) -> int:
+        """About how many bytes it holds."""
+        return 32 * len(self._exact) if self._sketch is None else 8 * MAX_SKETCH_BINS
+
     def merge(self, other: Quantiles) -> Quantiles:
         """Add all numbers of another one."""
         for name in ("_n_nan", "_n_posinf", "_n_neginf"):
@@ -145,6 +150,11 @@ class Bins:
         for i in range(0, len(flat), BLOCK):
             self._add_array(flat[i : i + BLOCK].astype(np.float64))
         return self
+
+    @property
+    def n_bytes(self) -> int:
+        """How many bytes it holds."""
+        return self._counts.nbytes
 
     def _add_one(self, value: float) -> None:
         if not math.isfinite(value):

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .reducers import Reducer
+from .reducers import Reducer, held_bytes
 from .stages import Every, Group, Period, Window
 
 Place = tuple[float, float, Mapping[str, float] | None]
@@ -75,6 +75,11 @@ class Fold:
         self._period: float | None = None
         self._place: Place = NOWHERE
         self._open()
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of the state of the open group."""
+        return held_bytes(self._state)
 
     def _open(self) -> None:
         self._state = self.reducer.start()

@@ -7,7 +7,7 @@ query are skipped and counted. What the evaluation takes counts in the run's bud
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -15,9 +15,9 @@ import numpy as np
 from sightglass.core.copies import snapshot
 from sightglass.core.errors import PriceError, SightglassError
 from sightglass.core.guarded import FAILURES
-from sightglass.core.values import Value
+from sightglass.core.values import Value, array_bytes, array_kind
 from sightglass.query.costs import MODEL
-from sightglass.query.meter import MAX_BYTES
+from sightglass.query.meter import NEARLY
 from sightglass.query.pipeline import Evaluation, PerEventResult
 from sightglass.query.price import Price
 from sightglass.query.reads import Path, copied, n_bytes_read, paths
@@ -27,6 +27,7 @@ from .deferred import Defer
 MAX_ASIDE_S: Final = 1.0  # of another core: at a budget of 5 %, once in 20 s
 MAX_LOCKED_S: Final = 0.005  # of Python, for which other threads wait
 COPIED_AT_ONCE: Final = 2**18  # bytes between two looks at the clock: at most a millisecond
+NEW_PART: Final = 0.25  # of the limit: more new memory than this is made on the other thread, before it is copied to
 COPY_NS: Final = 0.4  # for each byte, into memory that was used before
 
 
@@ -35,11 +36,23 @@ class Aside:
 
     Attributes:
         defer: Evaluates and settles there, in order.
+        kept: The arrays of the last copy, by their paths.
     """
 
     def __init__(self, defer: Defer) -> None:
         self.defer = defer
+        self.kept: dict[Path, Any] = {}
         self._taken = False
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of the last copy, whose memory is used again."""
+        return sum(map(array_bytes, self.kept.values()))
+
+    @property
+    def peak_bytes(self) -> int:
+        """No more than that: what an evaluation holds is counted with its query."""
+        return 0
 
     def calibrating(self) -> bool:
         """Return whether prices are not exact yet; measure the machine here if nobody did."""
@@ -63,19 +76,18 @@ class AsideEvaluation:
 
     Attributes:
         copy_s: The seconds of the training thread that the copy of an event takes.
-        limit_s: The seconds that it may take.
+        left_s: The seconds that it may take of this event.
     """
 
     def __init__(self, evaluation: Evaluation, place: Aside, *, copy_s: float, limit_s: float) -> None:
         self.copy_s = copy_s
-        self.limit_s = limit_s
+        self.left_s = limit_s
         self._cpu_s = time.thread_time
         self._until_s = 0.0
         self._place = place
         self._paths = paths(evaluation.query)
-        self._kept: dict[Path, Any] = {}
-        evaluation.holds = True
-        evaluation.meter.limit_s = MAX_ASIDE_S
+        evaluation.holds = evaluation.meter.may_compile = True
+        evaluation.meter.limit_s, evaluation.meter.tail_s = MAX_ASIDE_S, limit_s
 
     @classmethod
     def of(
@@ -90,7 +102,8 @@ class AsideEvaluation:
         except (SightglassError, *FAILURES):
             return None
         copy_s = n_bytes * COPY_NS * MODEL.machine / 1e9
-        if copy_s > limit_s or price.n_bytes + n_bytes > MAX_BYTES + price.largest_bytes:
+        left_bytes = evaluation.meter.bytes_left(price.largest_bytes) + place.held_bytes
+        if copy_s > limit_s or price.n_bytes + n_bytes > left_bytes:
             return None
         return cls(evaluation, place, copy_s=copy_s, limit_s=limit_s)
 
@@ -100,7 +113,7 @@ class AsideEvaluation:
         observables: Mapping[str, Any],
         settle: Callable[[PerEventResult | None, float, BaseException | None], None],
     ) -> bool:
-        """Copy what the query reads, and evaluate it on the other thread; return whether that thread is free.
+        """Copy what the query reads, and evaluate it on the other thread; return whether it is ready for that.
 
         Args:
             evaluation: The evaluation of the query.
@@ -112,8 +125,12 @@ class AsideEvaluation:
         """
         if not self._place.take():
             return False
-        self._until_s = self._cpu_s() + self.limit_s
+        self._until_s = self._cpu_s() + NEARLY * self.left_s
         try:
+            new = self._room(observables)
+            if MODEL.new_ns * sum(map(array_bytes, new)) / 1e9 > NEW_PART * self.left_s:
+                self._place.defer(lambda: _touch(new), lambda error: self._place.free())
+                return False
             copies = copied(observables, self._paths, self._copy)
         except BaseException:
             self._place.free()
@@ -131,25 +148,68 @@ class AsideEvaluation:
         self._place.defer(evaluate, settled)
         return True
 
+    def _room(self, observables: Mapping[str, Any]) -> list[Any]:
+        """Make the arrays that are copied to, in the memory of the last copy where they have the same shapes.
+
+        Returns:
+            The others, whose memory is new.
+        """
+        before, self._place.kept = self._place.kept, {}
+        new = []
+
+        def keep(path: Path, value: Value) -> None:
+            for at, array in _host_arrays(path, value):
+                kept: Any = before.get(at)
+                if type(kept) is not type(array) or (kept.shape, kept.dtype) != (array.shape, array.dtype):
+                    is_numpy = type(array) is np.ndarray
+                    kept = np.empty(array.shape, array.dtype) if is_numpy else array.new_empty(array.shape)
+                    new.append(kept)
+                self._place.kept[at] = kept
+
+        copied(observables, self._paths, keep)
+        return new
+
     def _copy(self, path: Path, value: Value) -> Any:
-        """Copy a value, an array into the memory of the last copy if it has the same shape.
+        """Copy a value, its arrays into those that were made for them.
 
         Raises:
-            PriceError: It takes too long: memory that was never used is slow. The next copy is faster.
+            PriceError: It takes too long.
         """
-        if type(value) is not np.ndarray:
+        if type(value) is dict:
+            return {key: self._copy((*path, key), one) for key, one in value.items()}
+        if type(value) in (list, tuple):
+            return type(value)(self._copy((*path, i), one) for i, one in enumerate(value))
+        kept = self._place.kept.get(path)
+        if kept is None:
             return snapshot(value)
-        kept = self._kept.get(path)
-        if kept is None or (kept.shape, kept.dtype) != (value.shape, value.dtype):
-            kept = self._kept[path] = np.empty_like(value, order="C", subok=False)
-        if not value.ndim:
-            return value[()]
         n_rows = max(1, COPIED_AT_ONCE * len(value) // max(1, value.nbytes))
         for i in range(0, len(value), n_rows):
-            np.copyto(kept[i : i + n_rows], value[i : i + n_rows])
+            kept[i : i + n_rows] = value[i : i + n_rows]
             if self._cpu_s() > self._until_s:
                 raise PriceError("Expected the copy of what a query reads to fit into an event", seconds=0.0)
         return kept
+
+
+def _host_arrays(path: Path, value: Value) -> Iterator[tuple[Path, Any]]:
+    """Yield the arrays in this process's memory that a value has, by their paths."""
+    if type(value) is dict:
+        for key, one in value.items():
+            yield from _host_arrays((*path, key), one)
+    elif type(value) in (list, tuple):
+        for i, one in enumerate(value):
+            yield from _host_arrays((*path, i), one)
+    elif (type(value) is np.ndarray or _is_host_tensor(value)) and value.ndim:
+        yield path, value
+
+
+def _is_host_tensor(value: Value) -> bool:
+    return array_kind(value) == "torch" and value.device.type == "cpu" and not value.requires_grad
+
+
+def _touch(arrays: list[Any]) -> None:
+    """Write to memory that was never used: the system clears each of its pages first, which takes long."""
+    for array in arrays:
+        array[...] = 0
 
 
 def _bearable(price: Price) -> bool:

@@ -167,7 +167,7 @@ class ClientSubscriptions:
             QueryError: The query calls a function that does not exist.
         """
         limit_s = math.inf if confirmed else (self._limits or Limits()).max_event_s
-        meter = Meter(limit_s=limit_s, max_bytes=MAX_BYTES)
+        meter = Meter(limit_s=limit_s, max_bytes=MAX_BYTES, memory=self._telemetry.memory)
         evaluation = Evaluation(query, self._functions, meter=meter)
         parked = self._parked.take(query)
         number = next(self._numbers) if parked is None else parked.number

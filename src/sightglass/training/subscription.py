@@ -35,12 +35,14 @@ from sightglass.core.errors import (
 )
 from sightglass.core.guarded import FAILURES, exact, message
 from sightglass.core.values import n_bytes, to_host, type_name
+from sightglass.query.meter import CompilationNeeded
 from sightglass.query.pipeline import Evaluation, PerEventResult
 from sightglass.query.query import Query
 from sightglass.query.stages import Every, Period, Window
 from sightglass.query.windows import PipelineItem
 
 from .aside import Aside, AsideEvaluation
+from .compiling import CompilingEvaluation
 from .cost import Cost
 from .deferred import Defer
 from .options import Limits
@@ -79,7 +81,7 @@ class Subscription:
     """
 
     __slots__ = (
-        "_aside", "_clock", "_defer", "_evaluation", "_every", "_full", "_has_tail",
+        "_aside", "_clock", "_defer", "_drain", "_evaluation", "_every", "_full", "_has_tail",
         "_in_gap", "_limits", "_n_deferred", "_only", "_place", "backlog", "began", "confirmed", "cost", "deferred",
         "event", "id", "last_error", "limit_s", "may_compile", "n_dropped", "n_errors", "n_in_row", "n_rows", "n_seen",
         "n_skipped", "n_waited", "query", "recorded", "rows", "share", "stride", "suspended", "total_spent_s",
@@ -119,13 +121,15 @@ class Subscription:
         self.limit_s: float | None = None
         self.n_waited = 0
         self._place = aside
-        self._aside: AsideEvaluation | None = None
+        self._aside: AsideEvaluation | CompilingEvaluation | None = None
         self._full = False
         self._evaluation = evaluation
         self._only = evaluation.only
         self._has_tail = evaluation.has_reducer
         self._clock = clock
-        self._defer = defer
+        self._defer = self._drain = defer
+        if aside is not None:
+            evaluation.meter.compiled, evaluation.meter.may_compile = set(), False
         self._n_deferred = 0
         self._in_gap = False
         self._every = _boundaries(evaluation.windows)
@@ -170,6 +174,10 @@ class Subscription:
                     self._take(self._evaluation.finish_per_event(value), index, step, wall_time, steps)
             if self.n_in_row and not self.deferred:
                 self.n_in_row = 0
+        except CompilationNeeded:
+            self._compile_aside()
+            self.post(index, step, wall_time, observables, steps)
+            return
         except PriceError as error:
             self.cost.stopped(self._evaluation.meter.taken_s)
             if self._turns_aside(observables):
@@ -201,6 +209,17 @@ class Subscription:
         return max(0.0 if price is None else price.seconds, self.cost.cost_s)
 
     @property
+    def held_bytes(self) -> int:
+        """The bytes that its reducers hold between events."""
+        return self._evaluation.held_bytes if self._has_tail else 0
+
+    @property
+    def peak_bytes(self) -> int:
+        """The bytes that its evaluation holds besides."""
+        price = self._evaluation.meter.price
+        return 0 if price is None else price.n_bytes
+
+    @property
     def first(self) -> bool:
         """Whether it is evaluated whatever others take: records are made of every event."""
         return self.recorded or self.confirmed
@@ -208,7 +227,9 @@ class Subscription:
     def allow(self, left_s: float, *, limit_s: float | None) -> None:
         """Set what is left of the event for this query, and what all queries may take of it."""
         self.limit_s = limit_s
-        if not self.confirmed and self._aside is None:
+        if self._aside is not None:
+            self._aside.left_s = left_s
+        elif not self.confirmed:
             self._evaluation.meter.limit_s = left_s
 
     def skip(self, index: int, wall_time: float) -> None:
@@ -229,18 +250,27 @@ class Subscription:
         """Return whether a query that costs more than an event may is evaluated aside from now on."""
         if self._place is None or self._aside is not None or self.recorded or self.deferred:
             return False
-        limit_s = self.limit_s or self._limits.max_event_s
+        limit_s, taken_s = self.limit_s or self._limits.max_event_s, self._evaluation.meter.taken_s
         self._aside = AsideEvaluation.of(self._evaluation, self._place, observables, limit_s=limit_s)
         if self._aside is None:
             return False
+        self._aside.left_s = limit_s - taken_s
         self._defer = self._place.defer
         self.deferred = True
         self._only = None
         return True
 
+    def _compile_aside(self) -> None:
+        """Evaluate the next events where operations may be compiled, until none waits any more."""
+        assert self._place is not None
+        self._aside = CompilingEvaluation(self._evaluation, self._place)
+        self._defer = self._place.defer
+        self.deferred = True
+        self._only = None
+
     def _post_aside(  # noqa: PLR0917  as in `post`
         self,
-        aside: AsideEvaluation,
+        aside: AsideEvaluation | CompilingEvaluation,
         index: int,
         step: object,
         wall_time: float,
@@ -254,10 +284,14 @@ class Subscription:
             if head is not None:
                 self.n_in_row = 0
                 self._settle(lambda: self._tail(head, index, step, wall_time, steps), step)
-                return
-            self._attempt(list, step, error)
-            if self._has_tail:
-                self._settle(lambda: self._evaluation.miss(ordinal=index, wall_time=wall_time), step)
+            else:
+                if error is None:
+                    self.n_skipped += 1  # what it reads is gone
+                self._attempt(list, step, error)
+                if self._has_tail:
+                    self._settle(lambda: self._evaluation.miss(ordinal=index, wall_time=wall_time), step)
+            if isinstance(aside, CompilingEvaluation) and not aside.n_waiting:
+                self._aside, self._defer = None, self._drain
 
         if aside.post(self._evaluation, observables, settle):
             return True

@@ -10,6 +10,7 @@ from typing import Final
 from sightglass.core.clock import EventClock, WorkClock
 from sightglass.core.ranks import Agree
 from sightglass.core.threads import Worker
+from sightglass.query.held_memory import HeldMemory
 
 from .aside import Aside
 from .budget import Budget
@@ -35,6 +36,7 @@ class Telemetry:
         subscriptions: The events of the run, and who reads them.
         steps: The compiled steps.
         deferred: The work that waits for devices.
+        memory: What queries hold between events.
         aside: The place for a query that does not fit into an event.
         commands: The commands of clients.
         budget: What queries may cost.
@@ -69,6 +71,7 @@ class Telemetry:
         self.steps = CompiledSteps()
         self.deferred = DeferredWork(self.lock, wake=self._wake, worker=worker)
         self.aside = Aside(self.deferred.defer_aside)
+        self.memory = HeldMemory(lambda: (self.aside, *self.subscriptions.active.values()))
         self.commands = CommandRunner(
             lock=self.lock, subscriptions=self.subscriptions, steps=self.steps, clock=clock, wake=self._wake,
             agree=agree, leads=leads,

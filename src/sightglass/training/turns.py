@@ -19,6 +19,7 @@ from .subscription import Subscription
 
 PART_OF_EVENT: Final = 0.1  # a training that takes a second for a step does not notice a tenth of it
 N_INTERVALS: Final = 32  # the median of these is not moved by an evaluation or a checkpoint in between
+FIRST_S: Final = 0.002  # to find out that a query which was never evaluated is too expensive
 CHEAP_S: Final = 0.0002  # a hundred of these fit into an event: whatever others ask, they are not skipped
 PATIENCE: Final = 32  # events after which an expensive query goes first: the others lose at most 3 % of theirs
 
@@ -74,10 +75,12 @@ class Turns:
     ) -> None:
         """Call `post` for the queries that fit into the event together, and `skip` for the others."""
         limit_s, left_s = self.limit_s, self.allowed_s
+        until_s = self._cpu_s() + left_s
         for subscription in sorted(subscriptions, key=_turn):
             if subscription.suspended:
                 continue
-            fits = 0 < left_s >= subscription.price_s or (left_s > 0 and subscription.price_s > (limit_s or math.inf))
+            least_s = 0.0 if subscription.n_seen else FIRST_S
+            fits = left_s > least_s and not left_s < subscription.price_s <= (limit_s or math.inf)
             if not (fits or subscription.first):
                 subscription.n_waited += 1
                 skip(subscription)
@@ -86,8 +89,10 @@ class Turns:
             subscription.n_waited = 0
             began_s = self._cpu_s()
             post(subscription)
-            if not subscription.confirmed:
-                left_s = max(0.0, left_s - (self._cpu_s() - began_s))
+            now_s = self._cpu_s()
+            if subscription.confirmed:
+                until_s += now_s - began_s
+            left_s = max(0.0, until_s - now_s)
 
 
 def _turn(subscription: Subscription) -> tuple[int, float]:

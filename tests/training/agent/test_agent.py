@@ -239,9 +239,8 @@ def test_blocks_keep_within_the_limits_of_a_message(agent_bench, value):
 def test_a_value_too_large_for_any_message_ends_the_stream(agent_bench):
     d = agent_bench()
     d.hello(A)
-    d.open(A, "batch.x")
+    d.say(A, messages.Open(request=1, query="batch.x", confirm=True))  # so many parts exceed the limit of an event
     d.observe("batch", x={str(i): np.zeros(600) for i in range(5_000)})
-    d.telemetry.flush(5.0)  # 24 MB are copied off the training thread
     d.flush()
     reason = "Expected a value that fits into a message: Expected at most 4096 frames, got 5001"
     assert d.sent[A][-1].reason == reason

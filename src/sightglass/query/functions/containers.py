@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -131,12 +132,15 @@ def _unpacked(x: Value) -> list[Any]:
     return list(list.__iter__(x) if issubclass(type(x), list) else tuple.__iter__(x))
 
 
-def each(x: Value) -> list[tuple[Any, Any]]:
-    """Return the (key, value) or (index, value) pairs that `map` and `filter` iterate over."""
+def each(x: Value, first: int | None = None) -> Iterator[tuple[Any, Any]]:
+    """Yield the (key, value) or (index, value) pairs that `map` and `filter` iterate over, or the first ones.
+
+    To read an item takes microseconds, so items are read one by one, between two looks at the clock.
+    """
     if is_mapping(x):
-        return [(_key(key), _part(value, key)) for key, value in entries(x)]
+        return ((_key(key), _part(value, key)) for key, value in entries(x, first))
     if built_in(x) in (list, tuple):
-        return [(i, _part(value, i)) for i, value in enumerate(_unpacked(x))]
+        return ((i, _part(value, i)) for i, value in enumerate(itertools.islice(_unpacked(x), first)))
     raise RefusedQueryError(f"Expected a mapping or a sequence to iterate over, got {type_name(x)}")
 
 
@@ -160,15 +164,15 @@ def _map(x: Value, body: Callable[[Any, Any], Any]) -> Value:
 
     A lambda of two arguments gets the key, or the index, and the value; a lambda of one argument gets the value.
     """
-    pairs = each(x)
-    results, total = [], Total()
-    for name, value in pairs:
+    names, results, total = [], [], Total()
+    for name, value in each(x):
         result = body(name, value)
         if result is not value:
             total.add(result)
             total.check()
+        names.append(name)
         results.append(result)
-    return dict(zip((name for name, _ in pairs), results, strict=True)) if is_mapping(x) else results
+    return dict(zip(names, results, strict=True)) if is_mapping(x) else results
 
 
 @function("filter(x, lambda name, value: …)", lambdas=True)
