@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,11 @@ from hypothesis import strategies as st
 from tests.profiles import examples
 from tests.query.lambdas import lambda_of
 
-from sightglass.core.errors import PriceError
+from sightglass.core.errors import PriceError, SightglassError
 from sightglass.query.blocks import BLOCK
 from sightglass.query.costs import CostModel
-from sightglass.query.functions import FUNCTIONS
+from sightglass.query.functions import FUNCTIONS, containers
+from sightglass.query.held_memory import HeldMemory
 from sightglass.query.meter import MAX_BYTES, Meter
 from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
@@ -133,6 +135,101 @@ def test_the_machine_is_measured() -> None:
     model.calibrate(lambda: next(ticks) * 1e-3)
     assert model.calibrated
     assert model.machine == pytest.approx(1e6 / 65_536 / 0.4, rel=0.01)
+
+
+MANY = {f"n{i}": float(i) for i in range(10_000)}
+MAPS = {
+    "nested": "b.m.map(lambda v: b.m.map(lambda w: v + w))",
+    "several": f"[{', '.join(['b.m.map(lambda v: v * 2).len()'] * 30)}]",
+    "filters": "b.m.filter(lambda v: b.m.filter(lambda w: w > v).len() > 0)",
+}
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_few_items_are_read_before_a_map_over_many_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[object] = []
+    monkeypatch.setattr(containers, "readable", lambda value, key: read.append(key) or value)
+    with pytest.raises(PriceError):
+        evaluation(MAPS[name]).per_event({"m": MANY})
+    assert len(read) < 5_000
+
+
+def test_a_price_ends_when_there_is_no_time_for_it() -> None:
+    ticks = itertools.count()
+    long = f"[{', '.join(f'(b.x[:{i}] * 2 + 1).sum()' for i in range(90))}]"
+    one = evaluation(long, limit_s=0.002, cpu_s=lambda: next(ticks) / 1_000)
+    with pytest.raises(PriceError, match="in its price"):
+        one.per_event({"x": np.ones(100)})
+    assert next(ticks) < 10
+
+
+@pytest.mark.parametrize("after", ["", ".last(every=1)"])
+def test_the_stages_of_a_query_share_the_time_of_an_event(after: str) -> None:
+    ticks = itertools.count()
+    meter = Meter(limit_s=0.02, max_bytes=MAX_BYTES, cpu_s=lambda: next(ticks) / 2_000)
+    one = Evaluation(
+        parse(f"on('batch').map(lambda b: b.x){after}{'.where(lambda v: v.median() > -9)' * 20}"), meter=meter
+    )
+    with pytest.raises(PriceError):
+        one.across_events(one.per_event({"x": np.ones(100_000)}), ordinal=0, step=0, wall_time=0.0)
+
+
+@pytest.mark.parametrize("result", [list(MANY.items()), {name: [value] for name, value in MANY.items()}])
+def test_a_result_of_many_parts_is_refused(result: Any) -> None:
+    with pytest.raises(SightglassError, match="Expected results of at most 3333 parts in all, got more"):
+        evaluation("b.x").per_event({"x": result})
+
+
+@pytest.mark.parametrize("reducer", ["histogram(64)", "quantile(0.5)"])
+def test_a_reducer_of_many_names_has_a_price(reducer: str) -> None:
+    query = parse(f"on('batch').map(lambda b: b.m).{reducer}")
+    with pytest.raises(PriceError, match="to reduce"):
+        Evaluation(query, meter=Meter(limit_s=0.02, max_bytes=MAX_BYTES)).per_event({"m": MANY})
+
+
+def test_small_arrays_that_broadcast_to_large_ones_are_evaluated_in_blocks() -> None:
+    x = np.arange(2_800.0)
+    one = evaluation("((b.x[:, None] * b.x) * b.x[:, None]).sum()", limit_s=10.0)
+    tracemalloc.start()
+    result = one.per_event({"x": x}).value
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert result == pytest.approx((x**2).sum() * x.sum())
+    assert peak < 2**23
+
+
+# Memory
+
+
+class Holder:
+    """A query that collects, as the run counts it."""
+
+    def __init__(self, memory: HeldMemory) -> None:
+        query = parse("on('batch').map(lambda b: b.x).collect(1000, every=1000)")
+        self.evaluation = Evaluation(query, meter=Meter(limit_s=10.0, max_bytes=MAX_BYTES, memory=memory))
+        self.peak_bytes = 0
+
+    @property
+    def held_bytes(self) -> int:
+        return self.evaluation.held_bytes
+
+
+def test_what_the_queries_of_a_run_hold_is_bounded_together() -> None:
+    holders: list[Holder] = []
+    memory = HeldMemory(lambda: holders, now_s=itertools.count().__next__)
+    holders += [Holder(memory) for _ in range(3)]
+    x = np.ones(2**19)
+    n_refused = 0
+    for i in range(20):
+        for holder in holders:
+            try:
+                head = holder.evaluation.per_event({"x": x})
+                holder.evaluation.across_events(head, ordinal=i, step=i, wall_time=0.0)
+            except PriceError as error:
+                n_refused += error.n_bytes > 0
+    held = sum(holder.held_bytes for holder in holders)
+    assert 0.7 * MAX_BYTES < held <= MAX_BYTES + x.nbytes
+    assert n_refused > 30
 
 
 def test_the_paths_that_a_query_reads() -> None:

@@ -138,3 +138,25 @@ def test_events_are_skipped_and_counted_while_one_is_evaluated_aside(place):
     place.telemetry.flush(30.0)
     assert count.n_skipped >= 17
     assert [row[3] for row in count.take_rows()] == [1, 1]
+
+
+def test_new_memory_is_made_on_the_other_thread(place, monkeypatch):
+    monkeypatch.setattr(MODEL, "new_ns", 10.0)  # memory is slow
+    stream = place.ask("on('batch').map(lambda b: b.x.median())")
+    for step in range(3):
+        place.observe("batch", x=np.full(100_000, float(step)), step=step)
+        place.telemetry.flush(30.0)
+        place.clock.pass_(0.01)
+    assert [row[3] for row in stream.take_rows()] == [1.0, 2.0]
+    assert (stream.n_skipped, stream.n_errors) == (1, 0)
+    assert place.telemetry.aside.held_bytes == 800_000
+
+
+def test_what_was_never_evaluated_waits_if_there_is_no_time_to_find_its_price(clock):
+    turns = Turns(cpu_s=clock.cpu)
+    slow, new = Stream(0.019), Stream(0.0)
+    new.n_seen = 0
+    for _ in range(4):
+        take(turns, clock, slow, new)
+    assert slow.n_evaluated == 4
+    assert new.n_evaluated == 0

@@ -257,7 +257,8 @@ class Evaluation:
             for i, stage in enumerate(query.stages[:first])
         ]
         # A meter of its own: it may run on another thread.
-        self._tail = Meter(limit_s=self.meter.limit_s, max_bytes=self.meter.max_bytes, memory=self.meter.memory)
+        of = self.meter
+        self._tail = Meter(limit_s=of.limit_s, max_bytes=of.max_bytes, model=of.model, cpu_s=of.now, memory=of.memory)
         self._has_lambdas = any(
             isinstance(stage, Map | Where) or any(isinstance(arg, e.Lambda) for _, arg in stage.args)
             for stage in query.stages[first:]
