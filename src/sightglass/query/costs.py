@@ -40,6 +40,7 @@ class OperationCost:
         result: The shape of the result: that of the arguments together ("each"), without the axes of `axis`
             ("reduce"), a scalar, all items in one dimension ("flat"), or a value that is not an array ("plain").
         copies: How many temporary copies of the largest argument exist at a time.
+        places: Whether PyTorch makes the place of each item as well, in 64 bits.
         sorts: Whether the cost of an item grows with the logarithm of their number.
         more_ns: From the number of items and the other arguments, what is added to the nanoseconds.
         more_bytes: From the other arguments, what is added to the bytes.
@@ -48,6 +49,7 @@ class OperationCost:
     ns: float = 0.0
     result: Literal["each", "reduce", "scalar", "flat", "plain"] = "plain"
     copies: float = 0.0
+    places: bool = False
     sorts: bool = False
     more_ns: Callable[..., float] | None = None
     more_bytes: Callable[..., int] = lambda *args, **kwargs: 0

@@ -59,6 +59,7 @@ class Meter:
             does not matter.
         may_compile: Whether others may be compiled here.
         memory: What the queries of the run hold between events.
+        result_s: The seconds that a copy of the result may take, where an event may take longer.
         tail_s: The seconds that reducers may take of an event which is evaluated on another thread, where they hold the
             lock of the events.
         spent_ns: The rough price of the operations so far.
@@ -69,7 +70,7 @@ class Meter:
 
     __slots__ = (
         "_began_s", "_cpu_s", "allowed_ns", "compiled", "limit_s", "max_bytes", "may_compile", "memory", "model",
-        "price", "priced_ns", "spent_ns", "tail_s",
+        "price", "priced_ns", "result_s", "spent_ns", "tail_s",
     )  # fmt: skip
 
     def __init__(
@@ -80,7 +81,7 @@ class Meter:
         self.max_bytes = max_bytes
         self.model = model
         self.memory = memory or HeldMemory()
-        self.tail_s = math.inf
+        self.result_s = self.tail_s = math.inf
         self.compiled: set[object] | None = None
         self.may_compile = True
         self.spent_ns = 0.0
@@ -244,7 +245,7 @@ class Meter:
             PriceError: There is not.
         """
         copy_s = (n_bytes * self.model.new_ns + parts_ns) / 1e9
-        if copy_s > FREE_NS / 1e9 and copy_s > self.left_s():
+        if copy_s > FREE_NS / 1e9 and copy_s > min(self.left_s(), self.result_s):
             if self.price is None:
                 self.price = Price(seconds=copy_s, n_bytes=n_bytes, python_s=parts_ns / 1e9, largest_bytes=n_bytes)
             raise self._too_large(f"{_time(copy_s)} for {_size(n_bytes)}", copy_s)

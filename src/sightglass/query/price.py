@@ -463,7 +463,7 @@ class _Walk:
         self.charge(BASE_NS.get(first.kind, OTHER_BASE_NS), python=True)
         width = max(spec.width for spec in arrays)
         owned = math.prod(shape) * width + cost.more_bytes(*others, **named)
-        copies = cost.copies * first.size * width
+        copies = first.size * (cost.copies * width + 8 * (cost.places and first.kind == "torch"))
         if self.in_blocks and _can_cut(arrays):
             owned, copies = 0, 0.0
         self.touch(copies + owned)

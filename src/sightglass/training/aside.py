@@ -37,17 +37,19 @@ class Aside:
     Attributes:
         defer: Evaluates and settles there, in order.
         kept: The arrays of the last copy, by their paths.
+        running_bytes: What the evaluation holds that runs there now.
     """
 
     def __init__(self, defer: Defer) -> None:
         self.defer = defer
         self.kept: dict[Path, Any] = {}
+        self.running_bytes = 0
         self._taken = False
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of the last copy, whose memory is used again."""
-        return sum(map(array_bytes, self.kept.values()))
+        """The bytes of the last copy, whose memory is used again, and of what is evaluated there now."""
+        return sum(map(array_bytes, self.kept.values())) + self.running_bytes
 
     @property
     def peak_bytes(self) -> int:
@@ -68,6 +70,7 @@ class Aside:
 
     def free(self) -> None:
         """Give the place back."""
+        self.running_bytes = 0
         self._taken = False
 
 
@@ -136,6 +139,9 @@ class AsideEvaluation:
             self._place.free()
             raise
         heads: list[PerEventResult] = []
+        meter = evaluation.meter
+        self._place.running_bytes = 0 if meter.price is None else meter.price.n_bytes
+        meter.memory.add(self._place.running_bytes)
 
         def evaluate() -> None:
             heads.append(evaluation.per_event(copies))
@@ -143,7 +149,7 @@ class AsideEvaluation:
 
         def settled(error: BaseException | None) -> None:
             self._place.free()
-            settle(heads[0] if error is None else None, evaluation.meter.taken_s, error)
+            settle(heads[0] if error is None else None, meter.taken_s, error)
 
         self._place.defer(evaluate, settled)
         return True

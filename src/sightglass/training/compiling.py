@@ -44,6 +44,7 @@ class CompilingEvaluation:
         of = evaluation.meter
         meter = Meter(limit_s=MAX_COMPILE_S, max_bytes=of.max_bytes, memory=of.memory)
         meter.compiled = of.compiled
+        meter.result_s = meter.tail_s = of.limit_s
         self._evaluation = Evaluation(evaluation.query, evaluation.functions, meter=meter)
         self._evaluation.holds = True
 

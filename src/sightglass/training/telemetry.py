@@ -109,6 +109,7 @@ class Telemetry:
             self.steps.subscriptions_changed()
             if not self.subscriptions.active:
                 self._restore_switch_interval()
+                self.aside.kept.clear()
 
     def flush(self, timeout_s: float) -> None:
         """Wait until all deferred work is settled."""

@@ -261,7 +261,7 @@ def _sorted_quantiles(x: Value, wanted: Value) -> tuple[Any, ...]:
     return tuple(found)
 
 
-@function("median(x)", cost=OperationCost(ns=13.0, result="scalar", copies=2.0))
+@function("median(x)", cost=OperationCost(ns=13.0, result="scalar", copies=2.0, places=True))
 def _median(x: Value) -> Value:
     """Return the median of all values."""
     return _quantile(x, 0.5)
