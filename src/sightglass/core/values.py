@@ -19,7 +19,6 @@ from .array_data import check_data
 from .guarded import FAILURES, Holder, OwnValue, built_in, class_name, length, parts, rebuild
 
 PLAIN = frozenset((float, int, bool, str, type(None)))
-NUMBERS = frozenset((float, int, bool))
 EIGHT_BYTES = frozenset((float, int, bool, type(None)))
 ON_HOST = PLAIN | {np.ndarray, np.float64, np.float32}
 BUILT_IN = frozenset((dict, list, tuple))
@@ -384,8 +383,6 @@ def n_bytes(value: Value) -> int:
             return array_bytes(value)
         except FAILURES:  # the shape of an unknown library's array
             return OBJECT_BYTES
-    if type(value) is dict and NUMBERS.issuperset(map(type, value.values())) and {*map(type, value)} == {str}:
-        return 8 * len(value) + sum(map(len, value))
     if built_in(value) in CONTAINERS:
         found = parts(value)
         assert found is not None
