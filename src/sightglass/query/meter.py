@@ -157,7 +157,7 @@ class Meter:
             raise PriceError(
                 f"Expected at most {_time(self.limit_s)} of the run's time for an event, stopped after "
                 f"{_time(now_s - self._began_s)} in {what}: ask for a .sample(n) of large arrays, or less often",
-                seconds=now_s - self._began_s,
+                seconds=(now_s - self._began_s) / NEARLY,  # more than the limit, if that was the whole of it
             )
         return now_s
 
@@ -185,10 +185,11 @@ class Meter:
         enough = (max(ENOUGH_S, 2 * self.limit_s), math.inf if self.max_bytes is None else ENOUGH * self.max_bytes)
         price = price_of(tree, values, self.model, measured=measured, enough=enough, is_late=self._is_late)
         self.price = price
-        self.check("its price")
         left_s, limit = self.left_s(), self.bytes_left(price.largest_bytes)
         if price.seconds <= left_s and price.n_bytes <= limit:
             return
+        if price.seconds <= self.limit_s and price.n_bytes <= limit:
+            self.check("its price")
         more = "more than " if price.more else ""
         of = f", most of it for {price.largest}" if price.largest else ""
         if price.n_bytes > limit:
