@@ -31,6 +31,7 @@ interface CardInfo extends Omit<RunDetail, 'state'> {
   n_observables: Record<string, number>
 }
 
+const NO_RATES: ReadonlyMap<string, number> = new Map()
 const GONE = 'The kernel is gone. This is what the run last reported.'
 
 export function showCard(el: HTMLElement, link: KernelLink): Shown {
@@ -38,7 +39,7 @@ export function showCard(el: HTMLElement, link: KernelLink): Shown {
   const host = el.appendChild(document.createElement('div'))
   const box = boxIn(host, `${css}\n${commandsCss}\n${cardCss}`, 'sightglass-card')
   const info = signal<CardInfo | null>(null)
-  const rates = signal<ReadonlyMap<string, number>>(new Map())
+  const rates = signal(NO_RATES)
   const alive = signal(true)
   const said = signal<{ kind: 'done' | 'error'; text: string } | null>(null)
   const commander = new Commander({
@@ -84,10 +85,11 @@ interface RunCardProps {
   said: { kind: 'done' | 'error'; text: string } | null
 }
 
-function RunCard({ info, state, off, rates, commander, said }: RunCardProps) {
+function RunCard({ info, state, off, rates: latest, commander, said }: RunCardProps) {
   const { name, description, history, streams, live } = info
   const age_s = description ? description.wall_time - description.started : 0
   const takes = live && state !== 'kernel gone' && state !== 'lost'
+  const rates = takes ? latest : NO_RATES
   const offers = live && description && Object.keys(description.controls).length + Object.keys(description.actions).length > 0
   return (
     <article class="run-card" aria-label={`Run ${name}`}>
@@ -99,7 +101,7 @@ function RunCard({ info, state, off, rates, commander, said }: RunCardProps) {
       </header>
       {state === 'kernel gone' ? <p class="banner banner-still">{GONE}</p> : info.problem && <p class={state === 'lost' ? 'banner' : 'banner banner-still'}>{info.problem}</p>}
       <div class={offers ? 'run-card-columns' : ''}>
-        {description && <Events events={description.events} queries={info.queries} n_observables={info.n_observables} rates={takes ? rates : new Map()} />}
+        {description && <Events events={description.events} queries={info.queries} n_observables={info.n_observables} rates={rates} />}
         {offers && (
           <div>
             <Offered description={description} off={off} commander={commander} />
@@ -127,7 +129,7 @@ function factsOf({ description, live }: CardInfo, rates: ReadonlyMap<string, num
   if (!description) return []
   const { events, wall_time, started, n_clients, n_pending_commands: n_pending } = description
   const [name, most] = Object.entries(events).sort(([, a], [, b]) => b.n_events - a.n_events)[0] ?? []
-  const rate = live && name ? rates.get(name) : 0
+  const rate = rates.get(name ?? '')
   return [
     most?.n_events ? `${name} ${most.n_events.toLocaleString('en')}` : '',
     rate ? `${number(rate, 3)}/s` : '',

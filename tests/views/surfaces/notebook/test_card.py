@@ -18,7 +18,8 @@ from sightglass.core.errors import RunLostError, SightglassError
 from sightglass.core.threads import UNTIL_WOKEN
 from sightglass.views.surfaces.notebook import RunCard
 from sightglass.views.surfaces.notebook.card import DESCRIBE_S, MAX_LISTED, MAX_TEXT, info_of, send_command, shown
-from sightglass.views.surfaces.notebook.open_pages import EVERYBODY, Page
+from sightglass.views.surfaces.notebook.cells import cells
+from sightglass.views.surfaces.notebook.open_pages import BLIND_S, EVERYBODY, Page
 
 
 def until(condition, timeout_s=20.0):
@@ -195,6 +196,19 @@ def test_a_page_is_sent_the_description_once_a_second_however_fast_it_draws(run)
     run.close()
     assert card.round(200.0) == pytest.approx(UNTIL_WOKEN)
     assert card.sent[-1]["info"]["state"] == "ended"
+
+
+def test_a_card_is_shown_during_a_cell_where_pages_are_not_heard(run, monkeypatch):
+    card = Card(sg.connect(run))
+    monkeypatch.setattr(cells, "busy", True)
+    card._widget.show()
+    now_s = time.monotonic()
+    for i in range(3):
+        card.round(now_s + 1.1 * i * BLIND_S)
+    assert [(content["to"], content["reset"]) for content in card.sent] == [(EVERYBODY, True)] * 2
+    card.receive("ready")
+    card.round(now_s + 10)
+    assert card.sent[-1]["to"] == "a", "it is heard, and alone gets what is new"
 
 
 def test_a_page_has_news_until_it_was_sent_the_description(run):
