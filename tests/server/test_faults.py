@@ -62,7 +62,7 @@ def test_a_run_that_is_killed_while_it_is_shown(page):
     reply = socket.finds(lambda m: m["type"] in ("ended", "data") and socket.send(type="ack", id=1) is None
                         and m["type"] == "ended")  # fmt: skip
     assert (reply["error"], "died" in reply["reason"]) == (RunLostError.__name__, True)
-    assert socket.finds(lambda m: m["type"] == "runs" and [run["state"] for run in m["runs"]] == ["died"])
+    wait_until(lambda: page.runs()["victim"]["state"] == "died")
     run = page.runs()["victim"]
     assert (run["key"], run["live"], run["state"]) == (key, False, "died")
     assert page.json(f"/runs/{key}/scalars", tag="batch.loss")["n"] > 0

@@ -235,3 +235,22 @@ def test_a_network_that_is_cut_and_healed(proxied, until, monkeypatch):
     assert [record.value for record in records] == sorted({record.value for record in records})
     assert stream.n_lost > 0
     assert len(records) + stream.n_lost == records[-1].index + 1 <= made
+
+
+def test_the_command_says_what_is_missing(start, until):
+    child = start(RUN)
+    child.hears("ready")
+    watch = start("from sightglass.__main__ import main; sys.argv[1:] = ['watch', 'job', 'batch.n', '--plain']; main()")
+    with sg.connect("job") as run:
+        until(lambda: run.describe().streams)
+        watch.send(signal.SIGSTOP)
+        until(lambda: not run.describe().streams)
+        child.goes_on()
+        watch.send(signal.SIGCONT)
+        until(lambda: "Connected again" in watch.complaints)
+        run.stop()
+    assert watch.ends() == 0
+    again = watch.complaints.splitlines()[-1]
+    assert again.startswith("Connected again: ")
+    assert again.endswith(" records are missing so far.")
+    assert int(again.split()[2].replace(",", "")) >= 50

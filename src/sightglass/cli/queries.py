@@ -124,7 +124,7 @@ def watch(  # noqa: PLR0917  click passes them by name
             _draw(streams, records, deadline_s, view=view, title=title, log_y=log_y, **drawn)
         else:
             several = len(streams) > 1
-            for record in _records(streams, records, deadline_s):
+            for record in _records(streams, records, deadline_s, _LossReport(source, streams)):
                 line = json.dumps(record_row(record)) if as_json else record_line(record, named=several)
                 click.echo(line)
         for stream in streams:
@@ -157,19 +157,48 @@ def _seconds(text: str) -> float:
         raise click.UsageError(str(error)) from None
 
 
-def _records(streams: list[Stream], n: int | None, deadline_s: float | None) -> Iterator[Record]:
+class _LossReport:
+    """Says on the standard error output when the connection to a run was lost, and when it was made again."""
+
+    def __init__(self, source: RemoteRun | RecordedRun | RecordedRuns, streams: list[Stream]) -> None:
+        self._source = source
+        self._streams = streams
+        self._lost = ""
+        self._n_reconnects = 0
+        self._reading = False
+
+    def before(self) -> bool:
+        """Call this before reading the streams; return whether there is another connection than the last time."""
+        lost, n = getattr(self._source, "lost", ""), getattr(self._source, "n_reconnects", 0)
+        if lost and lost != self._lost:
+            click.echo(f"{lost}. Connecting again …", err=True)
+        self._lost = lost
+        changed, self._n_reconnects = n > self._n_reconnects, n
+        return changed
+
+    def after(self, fresh: bool, changed: bool) -> None:
+        """Call this afterwards; `fresh` is whether there were new records, `changed` is what `before` returned."""
+        if fresh and self._reading:  # the first records were read that came over the new connection
+            n_lost = sum(stream.n_lost for stream in self._streams)
+            click.echo(f"Connected again: {n_lost:,} records are missing so far.", err=True)
+            self._reading = False
+        self._reading = self._reading or changed
+
+
+def _records(streams: list[Stream], n: int | None, deadline_s: float | None, losses: _LossReport) -> Iterator[Record]:
     """Yield the records of all streams as they arrive, until each had n records or the time is over."""
     from sightglass.client.arrivals import arrivals
 
     cursors, n_seen = [0] * len(streams), [0] * len(streams)
     while True:
-        seen, over = arrivals.n, all(stream.ended for stream in streams)
+        seen, over, changed = arrivals.n, all(stream.ended for stream in streams), losses.before()
         fresh: list[Record] = []
         for i, stream in enumerate(streams):
             cursors[i], columns = stream.since(cursors[i])
             columns = columns.slice(0, None if n is None else max(0, n - n_seen[i]))
             n_seen[i] += len(columns)
             fresh.extend(columns.records(tag=stream.tag, run=stream.run))
+        losses.after(bool(fresh), changed)
         yield from sorted(fresh, key=lambda record: record.wall_time)
         late = deadline_s is not None and time.monotonic() > deadline_s
         if late or (n is not None and min(n_seen) >= n) or (over and not fresh):

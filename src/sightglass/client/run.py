@@ -92,6 +92,11 @@ class RemoteRun(EventAttributes):
         """Why there is no connection at the moment, while this client tries to connect again; else empty."""
         return self._session.why_lost()
 
+    @property
+    def n_reconnects(self) -> int:
+        """How often this client has connected again."""
+        return self._session.n_reconnects
+
     def describe(self) -> Description:
         """Return the run's events, observables, controls, actions and streams.
 

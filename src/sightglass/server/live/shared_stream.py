@@ -213,9 +213,7 @@ class SharedStream:
         began_s = time.monotonic()
         reader = self.reader
         try:
-            if reader.lost_s is not None:
-                await self._in_thread(reader.reconnect)
-            elif not reader.ended:
+            if not reader.ended:
                 await self._in_thread(reader.pull)
             if reader.ended:
                 self._table.remove(self)
@@ -332,5 +330,5 @@ class SharedStreams:
 
     def _wake(self) -> None:
         for stream in self._streams.values():
-            if stream.reader.live and stream.reader.lost_s is None:
+            if stream.reader.live:
                 stream.news.set()

@@ -1,30 +1,24 @@
-"""The blocking half of a shared stream: opens it, pulls its records into a backlog, opens it again if it is lost.
+"""The blocking half of a shared stream: opens it, and pulls its records into a backlog.
 
 Theory of operation
     The methods run in threads, one at a time. The first value decides whether the records are numbers;
     any other value among numbers becomes a gap, and is counted. A series of a recorded run that does not grow any more
     is read as columns, without a record being made of each row.
-
-    If the connection is lost but the run lives, the stream is opened again. The run then repeats its last records with
-    the numbers they had, or, if it has forgotten the stream, starts again with later ones: `_is_new` tells them apart.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import time
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Final
 
-import numpy as np
-
 from sightglass.client.recorded.run import RecordedRun
+from sightglass.client.run import RemoteRun
 from sightglass.client.stream import Stream
 from sightglass.core.columns import Columns, of_records
 from sightglass.core.errors import DamagedError, QueryError, RunLostError
-from sightglass.protocol import discovery
 from sightglass.query.parser import as_query
 from sightglass.server.runs.open_files import OpenFiles
 from sightglass.server.runs.scalar_lines import CHUNK_ROWS, numbers
@@ -34,7 +28,6 @@ from sightglass.storage.read.series import Series
 from sightglass.views.backlog import MAX_ITEMS, Backlog
 from sightglass.views.choose import Form, choose, form_of
 
-RETRY_S: Final = 300.0  # a laptop that was asleep comes back within minutes; later, a reload is no surprise
 MAX_STORED: Final = 20_000
 MAX_STORED_BYTES: Final = 64 * 2**20
 """How much of a live stream may wait to be pulled: a few seconds of a fast one. The backlog keeps what clients need."""
@@ -61,7 +54,6 @@ class StreamReader:
         view: How to draw the latest value, as the socket's `view` message, or `None` before the first record.
         ended: Whether no more records can come.
         error: Why it ended, if it failed.
-        lost_s: When the connection was lost, on the monotonic clock; `None` while it is open.
     """
 
     def __init__(self, run: ServedRun, query: str, *, confirm: bool) -> None:
@@ -73,13 +65,10 @@ class StreamReader:
         self.view: dict[str, Any] | None = None
         self.ended = False
         self.error: Exception | None = None
-        self.lost_s: float | None = None
         self._confirm = confirm
         self._form: Form | None = None
         self._cursor = 0
-        self._last = (-1, -np.inf)
-        self._resumed = False
-        self._base = 0
+        self._remote: RemoteRun | None = None
         self._files: OpenFiles | None = None
         self._held = ExitStack()
 
@@ -88,7 +77,9 @@ class StreamReader:
         try:
             if self.live:
                 self._held.enter_context(self.run.hold())
-                self.stream = self._subscribed()
+                self._remote = self.run.remote()
+                self.stream = self._remote.stream(self.query, confirm=self._confirm)
+                self.stream.bound(max_records=MAX_STORED, max_bytes=MAX_STORED_BYTES)
             else:
                 self._files = self._held.enter_context(self.run.borrow())
                 self.stream = self._replayed(self._files.run)
@@ -96,14 +87,9 @@ class StreamReader:
             self._held.close()
             raise
 
-    def _subscribed(self) -> Stream:
-        stream = self.run.remote().stream(self.query, confirm=self._confirm)
-        stream.bound(max_records=MAX_STORED, max_bytes=MAX_STORED_BYTES)
-        return stream
-
     def pull(self) -> None:
-        """Add new records to the backlog, and note whether the stream has ended or was lost."""
-        if self.ended or self.stream is None or self.lost_s is not None:
+        """Add new records to the backlog, and note whether the stream has ended."""
+        if self.ended or self.stream is None:
             return
         over = self.stream.ended  # before reading: records that come after it are for the next turn
         self._cursor, columns = self.stream.since(self._cursor)
@@ -111,29 +97,13 @@ class StreamReader:
             self._add(columns)
             self.stream.forget(self._cursor)
         elif over:
-            error = self.stream.error
-            if self.live and isinstance(error, RunLostError) and self._run_lives():
-                self.lost_s, self.error = time.monotonic(), error
-            else:
-                self.end(error)
+            self.end(self.stream.error)
         elif self._files is not None and self._files.retired:
             self.end(RunLostError(f"The directory of run {self.run.summary().name!r} was moved or replaced"))
 
     def end(self, error: Exception | None) -> None:
         """Note that no more records will come."""
-        self.error, self.ended, self.lost_s = error, True, None
-
-    def reconnect(self) -> None:
-        """Open the stream again after the connection was lost, as long as the run lives."""
-        lost_s = self.lost_s
-        if lost_s is None:
-            return
-        try:
-            self.stream, self._cursor, self._resumed = self._subscribed(), 0, True
-            self.error = self.lost_s = None
-        except Exception:  # noqa: BLE001  the client learns why the stream was lost, not why this attempt failed
-            if not self._run_lives() or time.monotonic() - lost_s >= RETRY_S:
-                self.end(self.error)
+        self.error, self.ended = error, True
 
     def statistics(self) -> dict[str, Any]:
         """Return what is counted of the stream, here and, as of its last description, in the run."""
@@ -143,10 +113,7 @@ class StreamReader:
         counted = {name: getattr(described, name, initial) for name, initial in COUNTED.items()}
         n_lost = self.stream.n_lost if self.stream is not None else 0
         return {"n_lost": n_lost, **counted, "n_records": self.backlog.n, "n_unfit": self.backlog.n_unfit,
-                "ended": self.ended, "lost": self.lost_s is not None}  # fmt: skip
-
-    def _run_lives(self) -> bool:
-        return self.run.entry is not None and discovery.alive(self.run.entry.id)
+                "ended": self.ended, "lost": self._remote is not None and bool(self._remote.lost)}  # fmt: skip
 
     def _replayed(self, run: RecordedRun) -> Stream:
         """Query a recorded run. A series that does not grow any more is read here, without the stream."""
@@ -170,17 +137,8 @@ class StreamReader:
         self.ended = True
 
     def _add(self, columns: Columns) -> None:
-        if self._resumed:
-            index, wall_time = self._last
-            walls, numbers_ = columns.wall_times, columns.numbers
-            columns = columns.rows(np.flatnonzero((walls > wall_time) | ((walls == wall_time) & (numbers_ > index))))
-            if not len(columns):
-                return
-            self._resumed = False
-            self._base = max(0, self.backlog.end - columns.index)  # a run that forgot the stream counts again from 0
-        self._last = (int(columns.numbers[-1]), float(columns.wall_times[-1]))
         self._choose_view(columns.record(len(columns) - 1, tag="", run="").value)
-        self.backlog.add(columns.moved(self._base))
+        self.backlog.add(columns)
 
     def _choose_view(self, value: object) -> None:
         form = form_of(value)
