@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import socket
 import threading
@@ -241,16 +242,14 @@ def test_the_command_says_what_is_missing(start, until):
     child = start(RUN)
     child.hears("ready")
     watch = start("from sightglass.__main__ import main; sys.argv[1:] = ['watch', 'job', 'batch.n', '--plain']; main()")
+    said = re.compile(r"^Connected again: ([\d,]+) records are missing so far\.$", re.MULTILINE)
     with sg.connect("job") as run:
         until(lambda: run.describe().streams)
         watch.send(signal.SIGSTOP)
         until(lambda: not run.describe().streams)
         child.goes_on()
         watch.send(signal.SIGCONT)
-        until(lambda: "Connected again" in watch.complaints)
+        # On a busy machine the short lease may have ended before, when nothing was missing.
+        until(lambda: any(int(n.replace(",", "")) >= 50 for n in said.findall(watch.complaints)))
         run.stop()
     assert watch.ends() == 0
-    again = watch.complaints.splitlines()[-1]
-    assert again.startswith("Connected again: ")
-    assert again.endswith(" records are missing so far.")
-    assert int(again.split()[2].replace(",", "")) >= 50
