@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 # How late a deadline may be noticed while no record arrives; records wake the loop at once.
 POLL_S: Final = 0.2
+# The run first sends what it still holds. A gap shows with the next record after that, mostly within this time.
+COUNTED_S: Final = 1.0
 
 
 @main.command()
@@ -165,24 +168,20 @@ class _LossReport:
         self._streams = streams
         self._lost = ""
         self._n_reconnects = 0
-        self._reading = False
+        self._due_s = math.inf
 
-    def before(self) -> bool:
-        """Call this before reading the streams; return whether there is another connection than the last time."""
+    def update(self) -> None:
+        """Say what has changed since the last call."""
         lost, n = getattr(self._source, "lost", ""), getattr(self._source, "n_reconnects", 0)
         if lost and lost != self._lost:
             click.echo(f"{lost}. Connecting again …", err=True)
-        self._lost = lost
-        changed, self._n_reconnects = n > self._n_reconnects, n
-        return changed
-
-    def after(self, fresh: bool, changed: bool) -> None:
-        """Call this afterwards; `fresh` is whether there were new records, `changed` is what `before` returned."""
-        if fresh and self._reading:  # the first records were read that came over the new connection
+        if n > self._n_reconnects:
+            self._due_s = time.monotonic() + COUNTED_S
+        self._lost, self._n_reconnects = lost, n
+        if time.monotonic() >= self._due_s and not lost:
             n_lost = sum(stream.n_lost for stream in self._streams)
             click.echo(f"Connected again: {n_lost:,} records are missing so far.", err=True)
-            self._reading = False
-        self._reading = self._reading or changed
+            self._due_s = math.inf
 
 
 def _records(streams: list[Stream], n: int | None, deadline_s: float | None, losses: _LossReport) -> Iterator[Record]:
@@ -191,14 +190,14 @@ def _records(streams: list[Stream], n: int | None, deadline_s: float | None, los
 
     cursors, n_seen = [0] * len(streams), [0] * len(streams)
     while True:
-        seen, over, changed = arrivals.n, all(stream.ended for stream in streams), losses.before()
+        seen, over = arrivals.n, all(stream.ended for stream in streams)
         fresh: list[Record] = []
         for i, stream in enumerate(streams):
             cursors[i], columns = stream.since(cursors[i])
             columns = columns.slice(0, None if n is None else max(0, n - n_seen[i]))
             n_seen[i] += len(columns)
             fresh.extend(columns.records(tag=stream.tag, run=stream.run))
-        losses.after(bool(fresh), changed)
+        losses.update()
         yield from sorted(fresh, key=lambda record: record.wall_time)
         late = deadline_s is not None and time.monotonic() > deadline_s
         if late or (n is not None and min(n_seen) >= n) or (over and not fresh):
