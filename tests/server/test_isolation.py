@@ -184,7 +184,8 @@ def test_an_odd_run_does_not_keep_the_growth_of_others_back(page, monkeypatch, m
     assert socket.hears("changed")["runs"] == []
     for file, key in zip((odd, even), keys, strict=True):
         file.append()
-        assert socket.finds(lambda m, key=key: m["type"] == "changed" and [run["key"] for run in m["runs"]] == [key])
+        # The other one may be in the same message: its details are read at the same time.
+        assert socket.finds(lambda m, key=key: m["type"] == "changed" and key in [run["key"] for run in m["runs"]])
 
 
 def test_a_registry_that_cannot_be_read_now_leaves_the_list(page, begin, monkeypatch):
