@@ -65,6 +65,7 @@ class Connection:
         alive: Callable[[], bool] | None = None,
         closed: Callable[[], bool] = lambda: False,
         worker: type[Worker] = Worker,
+        pace_s: float = 0.0,
         on_change: Callable[[], None] | None = None,
     ) -> None:
         """Greet the run.
@@ -76,6 +77,7 @@ class Connection:
             alive: Returns whether the run's process lives; `None` if that cannot be known, as on another machine.
             closed: Returns whether the run was closed, once its process does not live.
             worker: Runs the rounds.
+            pace_s: How long the run may hold records back, to send them together.
             on_change: Called when the run has accepted or refused this client, and when the connection has ended. With
                 it, the streams of a lost connection do not end here: the caller decides what becomes of them.
 
@@ -104,7 +106,7 @@ class Connection:
         self._pid = os.getpid()
         self._worker = worker("client", self.round, reset=self.reset, wait=channel.wait, wake=channel.wake)
         self._worker.warns_if_starved = False
-        self.send(messages.encode(messages.Hello(version=messages.VERSION, client=client)))
+        self.send(messages.encode(messages.Hello(version=messages.VERSION, client=client, pace_s=pace_s)))
         if self._worker.starved:
             channel.close()
             raise TransportError(f"Cannot connect to run {run!r}: the system starts no more threads")

@@ -42,7 +42,14 @@ class Session:
     """
 
     def __init__(
-        self, target: Target, route: RunRoute, *, client: str, resume: bool = True, worker: type[Worker] = Worker
+        self,
+        target: Target,
+        route: RunRoute,
+        *,
+        client: str,
+        resume: bool = True,
+        pace_s: float = 0.0,
+        worker: type[Worker] = Worker,
     ) -> None:
         """Connect.
 
@@ -51,6 +58,7 @@ class Session:
             route: The way to the run.
             client: The name of this client.
             resume: Whether to connect again; otherwise the streams of a lost connection fail.
+            pace_s: How long the run may hold records back, to send them together.
             worker: Runs the rounds of all connections.
 
         Raises:
@@ -60,6 +68,7 @@ class Session:
         self.n_reconnects = 0
         self._client = client
         self._resumes = resume
+        self._pace_s = pace_s
         self._worker = worker
         self._ended = ""
         self._streams: list[ResumableStream] = []
@@ -166,7 +175,7 @@ class Session:
         """Make a connection."""
         return Connection(
             route.connect(), run=route.run, client=self._client, alive=route.alive, closed=route.closed,
-            worker=self._worker, on_change=self._changed,
+            pace_s=self._pace_s, worker=self._worker, on_change=self._changed,
         )  # fmt: skip
 
     def resume(self, connection: Connection) -> None:

@@ -45,10 +45,17 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, array_like=True, omit_d
 
 
 class Hello(Message, frozen=True, kw_only=True, array_like=True, tag="hello"):
-    """The first message of a client."""
+    """The first message of a client.
+
+    Attributes:
+        version: The version of the protocol.
+        client: A name for people.
+        pace_s: How long the run may hold records back to send them together, if all of its clients allow it.
+    """
 
     version: int
     client: str
+    pace_s: float = 0.0
 
 
 class Ping(Message, frozen=True, kw_only=True, array_like=True, tag="ping"):

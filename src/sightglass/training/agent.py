@@ -236,7 +236,7 @@ class Agent:
             self._outbox.refuse(peer, 0, "RefusedError", f"Expected at most {MAX_CLIENTS} clients, got more")
             return
         self.leave(peer)
-        self.clients.add(peer, message.client, may_command=may_command)
+        self.clients.add(peer, message.client, may_command=may_command, pace_s=message.pace_s)
         self._telemetry.steps.survey()
         welcome = messages.Welcome(
             version=messages.VERSION, run=self.about["name"], id=self.about["id"],

@@ -15,6 +15,7 @@ from sightglass.protocol import messages
 from sightglass.protocol.transport import Frames
 
 LEASE_S: Final = 12.0  # four pings: a client that is busy for seconds does not lose its streams
+MAX_PACE_S: Final = 1.0  # beyond, rows would pile up in the run
 MAX_CLIENTS: Final = 1_000  # each has a queue of its own in the training process
 
 Outgoing = list[tuple[bytes, Frames]]
@@ -39,6 +40,7 @@ class Client:
         lease_until_s: When its lease ends, in monotonic time.
         streams: The numbers of its streams.
         published: The events that it publishes, by the number of the request.
+        pace_s: How long records for it may be held back.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Client:
     lease_until_s: float
     streams: set[int] = field(default_factory=set)
     published: dict[int, Publication] = field(default_factory=dict)
+    pace_s: float = 0.0
 
 
 class Clients:
@@ -70,9 +73,17 @@ class Clients:
         """The ids of all clients."""
         return list(self._clients)
 
-    def add(self, peer: bytes, name: str, *, may_command: bool) -> None:
+    @property
+    def pace_s(self) -> float:
+        """How long records may be held back; 0.0 if a client wants them at once."""
+        return min((client.pace_s for client in self._clients.values()), default=0.0)
+
+    def add(self, peer: bytes, name: str, *, may_command: bool, pace_s: float = 0.0) -> None:
         """Add a client, or replace it."""
-        self._clients[peer] = Client(name=name[:200], may_command=may_command, lease_until_s=self._lease_until_s())
+        self._clients[peer] = Client(
+            name=name[:200], may_command=may_command, lease_until_s=self._lease_until_s(),
+            pace_s=min(pace_s, MAX_PACE_S) if pace_s > 0 else 0.0,
+        )  # fmt: skip
 
     def renew(self, peer: bytes) -> Client:
         """Renew the lease of a client, and return the client."""

@@ -4,8 +4,9 @@ Each client has a bounded queue. When it is full, the oldest records in it are d
 gap in the index numbers. Replies are never dropped: a client that sends requests and does not read is disconnected.
 
 Records are fetched from the agent as they arrive, but sending them takes at most 1 / `PACE` of the time. If a client is
-behind, records are fetched less often, in larger blocks. Receiving takes at most `SHARE` of the time: a flood of
-requests waits in its own queue, and slows down no other client.
+behind, records are fetched less often, in larger blocks; likewise if no client wants each record at once
+(`Hello.pace_s`). Receiving takes at most `SHARE` of the time: a flood of requests waits in its own queue, and slows
+down no other client.
 """
 
 from __future__ import annotations
@@ -223,7 +224,7 @@ class IoLoop:
             took_s = PACE * (self._clock.cpu() - began_s)
             behind = any(outbox.queue for outbox in self._outboxes.values())
             # Never longer than `BEHIND_S`: records that pile up meanwhile would make the next turn longer.
-            pause_s = BEHIND_S if behind else min(took_s, BEHIND_S)
+            pause_s = max(BEHIND_S if behind else min(took_s, BEHIND_S), self._agent.clients.pace_s)
             self._next_flush_s = now_s + (pause_s if pause_s > WAKE_S else 0)
 
     def _queue(self, outgoing: Outgoing) -> None:

@@ -14,8 +14,10 @@ from sightglass.protocol import messages
 from sightglass.protocol.transport import MAX_QUEUED, MemoryListener
 from sightglass.training import io_loop
 from sightglass.training.agent import Agent
-from sightglass.training.io_loop import IoLoop, SendQueue, is_block
+from sightglass.training.io_loop import IDLE_S, IoLoop, SendQueue, is_block
 from sightglass.training.telemetry import Telemetry
+
+from .test_isolation import Still
 
 ROW = (0, 0, 0.0, 1.0, None, 0)
 BLOCK = messages.encode_block(7, of_rows([ROW]))
@@ -127,3 +129,24 @@ def test_the_last_records_arrive_before_the_end(served):
     thread.close("the run has ended")
     received = read(channel, lambda frames: frames and isinstance(frames[-1][0], messages.Bye))
     assert [type(message).__name__ for message, _ in received] == ["Block", "Ended", "Bye"]
+
+
+@pytest.mark.parametrize(("paces", "blocks"), [((0.02, 0.05), [3]), ((0.02, 0.0), [1, 1, 1]), ((9.0, 9.0), [])])
+def test_records_are_held_back_if_all_clients_allow_it(clock, paces, blocks):
+    telemetry, listener = Telemetry(clock=clock, budget=None), MemoryListener()
+    agent = Agent(telemetry, run="job", id="abc", clock=clock, functions={})
+    loop = IoLoop(listener, agent, clock=clock, worker=lambda *_, **__: Still())
+    channels = [listener.connect() for _ in paces]
+    for channel, pace_s in zip(channels, paces, strict=True):
+        channel.send(messages.encode(messages.Hello(version=messages.VERSION, client="c", pace_s=pace_s)))
+        channel.send(messages.encode(messages.Open(request=1, query="batch.loss")))
+    loop.round(clock.now_s)
+    for i in range(3):
+        telemetry.events.observe("batch", {"loss": float(i)})
+        assert loop.round(clock.now_s) <= IDLE_S
+        clock.pass_(0.005)
+    clock.pass_(0.02)
+    loop.round(clock.now_s)
+    received = [messages.decode_from_agent(frames)[0] for frames in channels[0].receive()]
+    assert [message.n for message in received if isinstance(message, messages.Block)] == blocks
+    telemetry.close()

@@ -33,6 +33,7 @@ from .open_files import OpenFiles
 State = Literal["running", "paused", "stopping", "writing", "ended", "failed", "died", "unknown"]
 
 CONNECT_S: Final = 3.0  # a live run on this machine answers within milliseconds
+PACE_S: Final = 0.02  # as often as the page is sent records (`shared_stream.BEAT_S`)
 IDLE_S: Final = 15.0  # longer than the page takes between two requests
 MAX_DETAILS_BYTES: Final = 2**30
 """The largest run that is opened only to learn its last step."""
@@ -339,7 +340,7 @@ class ServedRun:
                 self._remote.close()
                 self._remote = None
             try:
-                self._remote = connect(entry.id, timeout_s=CONNECT_S)
+                self._remote = connect(entry.id, timeout_s=CONNECT_S, pace_s=PACE_S)
             except RunNotFoundError:
                 raise RunLostError(f"Run {entry.name!r} has ended: read its recording instead") from None
             return self._remote
