@@ -105,6 +105,12 @@ class Hub:
         loop = asyncio.get_running_loop()
         for run in await loop.run_in_executor(self._runs.look_pool, self._growth.look, watched):
             self._begin(run.key, self._send_details(run, self._send_changed(run)))
+        for client in self.sockets:
+            # A run may have grown after the client read of it, and before it was looked at for this client.
+            first, client.unlooked = client.unlooked & watched, client.unlooked - watched
+            if first:
+                runs = filter(None, map(self._runs.known, first))
+                client.queue.put(runs_frame("changed", [self._summary(run) for run in runs]))
         return self._growth.rest_s
 
     async def _send_details(self, run: ServedRun, sent: RunSummary) -> None:
@@ -114,18 +120,23 @@ class Hub:
             await loop.run_in_executor(self._runs.file_pool, run.read_details, deadline_s)
         except Exception as error:  # noqa: BLE001  an odd file must not stop the news of others
             run.note_problem(error)
-        if summary_of(run) != sent:
+        if self._summary(run) != sent:
             self._send_changed(run)
 
     def _send_changed(self, run: ServedRun) -> RunSummary:
         """Send a run to the clients that show it, and return its summary."""
-        summary = summary_of(run)
-        title = self._listed[run.key].title if run.key in self._listed else summary.title
-        frame = runs_frame("changed", [msgspec.structs.replace(summary, title=title)])
+        summary = self._summary(run)
+        frame = runs_frame("changed", [summary])
         for client in self.sockets:
             if run.key in client.watched:
                 client.queue.put(frame)
         return summary
+
+    def _summary(self, run: ServedRun) -> RunSummary:
+        """Return the summary of a run, with its title in the list."""
+        summary = summary_of(run)
+        title = self._listed[run.key].title if run.key in self._listed else summary.title
+        return msgspec.structs.replace(summary, title=title)
 
     async def _list(self) -> float:
         """Describe the live runs in use, send the runs that changed, and leave the live runs not in use."""

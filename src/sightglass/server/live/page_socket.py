@@ -34,6 +34,7 @@ class PageSocket:
         cursors: The streams that the client opened, by the ids that it chose.
         wants_runs: Whether the client wants the list of runs when it changes.
         watched: The keys of the runs that the client shows.
+        unlooked: Those of them that were not looked at since the client began to show them.
         role: What the client's token allows; `None` before its hello.
     """
 
@@ -42,6 +43,7 @@ class PageSocket:
         self.cursors: dict[Id, StreamCursor] = {}
         self.wants_runs = False
         self.watched: frozenset[str] = frozenset()
+        self.unlooked: frozenset[str] = frozenset()
         self.role: Role | None = None
         self._socket = socket
         self._streams = streams
@@ -139,6 +141,7 @@ class PageSocket:
                 self.wants_runs = True
                 self._begin(self._send_runs())
             case WatchRuns(runs=runs):
+                self.unlooked = (self.unlooked & frozenset(runs)) | (frozenset(runs) - self.watched)
                 self.watched = frozenset(runs)
                 self.queue.put(runs_frame("changed", []))
             case PageHello():
