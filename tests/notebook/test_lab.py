@@ -226,7 +226,7 @@ def test_completion_shows_observables_and_a_kernel_that_is_gone_is_reported(open
     view.locator("canvas").first.wait_for()
     grows(notebook)
     expect(card.locator(".state")).to_have_text("running")
-    card.get_by_role("slider").first.wait_for()
+    card.get_by_role("slider").first.wait_for(state="attached")
     notebook.page.evaluate(f"() => window.jupyterapp.shell.currentWidget.sessionContext.{end}")
     expect(view.locator(".sightglass-view")).to_contain_text("The kernel is gone")
     expect(card).to_contain_text("The kernel is gone")
