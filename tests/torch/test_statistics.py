@@ -49,6 +49,13 @@ def test_they_are_those_of_the_evaluator(body, values):
 
 
 @pytest.mark.parametrize("body", STATISTICS)
+def test_no_device_is_waited_for(body):
+    elsewhere = torch.ones(3, device="meta")  # whose numbers cannot be had, as waiting would require
+    found = the_statistic(body).number(elsewhere)
+    assert (found.device.type, found.shape) == ("meta", ())
+
+
+@pytest.mark.parametrize("body", STATISTICS)
 @pytest.mark.parametrize("n", [1000, MIN_ITEMS - 1, MIN_ITEMS, READ])
 def test_those_of_large_tensors_are_as_exact(body, n):
     tensors = [torch.randn(n) + 1]

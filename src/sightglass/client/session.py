@@ -136,7 +136,7 @@ class Session:
         """Open a stream, and wait for the reply. Errors as in `Connection.request`."""
         try:
             opened: messages.Opened = self.connection.wait_reply(self.start_stream(stream))
-        except BaseException:
+        except BaseException:  # after an interrupt, too, the run must not go on evaluating for nobody
             self.close_stream(stream)
             raise
         return opened

@@ -71,7 +71,7 @@ class Work:
         try:
             if self.statistic is not None and self.statistic.takes(values):
                 self.meter.check(self.part.kind)
-                compute = self.statistic.number if self.is_answer and values[0].is_cpu else self.statistic.of
+                compute = self.statistic.number if self.is_answer else self.statistic.of
                 for name, value in tensors:
                     self.found[name] = compute(value)
                 return

@@ -46,7 +46,9 @@ class Statistic(NamedTuple):
         return n_items <= self.most
 
     def number(self, x: torch.Tensor) -> Any:
-        """Return the statistic of a tensor on the host, as Python's number if it is one."""
+        """Return the statistic, as Python's number if it is one and on the host; the training waits for no device."""
+        if not x.is_cpu:
+            return self.of(x)
         if self.of is torch.mean:  # whose code takes twice as long where it is not in the processor's cache
             return torch.sum(x).item() / x.numel()
         result = self.of(x)
