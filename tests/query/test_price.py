@@ -232,6 +232,45 @@ def test_what_the_queries_of_a_run_hold_is_bounded_together() -> None:
     assert n_refused > 30
 
 
+SIZED_ONLY_WHEN_THEY_RUN = {
+    "lent": " + ".join(f"cumsum(lent(b.x, {i}))" for i in range(10)),
+    "lent, in blocks": " + ".join(f"cumsum(lent(b.x, {i}) * 2)" for i in range(10)),
+    "lent, picked": " + ".join(f"lent(b.x, {i})[b.places]" for i in range(10)),
+    "lent, then a stage": f"lent(b.x, 0)).map(lambda v: {' + '.join(f'cumsum(v * {i})' for i in range(10))}",
+    "a list within a list": " + ".join(f"cumsum([lent(b.x, {i})])" for i in range(10)),
+}
+
+
+@pytest.mark.parametrize("name", SIZED_ONLY_WHEN_THEY_RUN)
+def test_what_no_price_knows_is_bounded_while_it_is_evaluated(name: str) -> None:
+    max_bytes, x = 4 * 2**20, np.ones(200_000)
+    functions = {"lent": lambda x, i: x}
+    query = parse(f"on('batch').map(lambda b: {SIZED_ONLY_WHEN_THEY_RUN[name]})", functions=functions)
+    one = Evaluation(query, functions, meter=Meter(limit_s=10.0, max_bytes=max_bytes))
+    tracemalloc.start()
+    with pytest.raises(PriceError, match=r"Expected to hold at most 6 MiB") as found:
+        one.per_event({"x": x, "places": np.arange(x.size)})
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.value.n_bytes > max_bytes
+    assert peak < max_bytes + 3 * x.nbytes
+
+
+def test_what_no_price_knows_is_answered_within_the_limit() -> None:
+    functions = {"lent": lambda x: x}
+    query = parse("on('batch').map(lambda b: cumsum(lent(b.x)).max())", functions=functions)
+    one = Evaluation(query, functions, meter=Meter(limit_s=10.0, max_bytes=4 * 2**20))
+    assert [one.per_event({"x": np.ones(200_000)}).value for _ in range(9)] == [200_000] * 9
+
+
+@pytest.mark.parametrize("text", ["b.x[:50_000].sum()", "b.matrix[2:].sum()", "b.fortran[:, 2:].sum()"])
+def test_a_part_in_one_piece_is_priced_as_an_array_of_its_own(text: str) -> None:
+    whole = np.zeros((500, 100))
+    parts = {"x": np.zeros(200_000), "matrix": np.zeros((502, 100)), "fortran": np.zeros((500, 102), order="F")}
+    assert priced(text, **parts).seconds == pytest.approx(priced("b.x.sum()", x=whole).seconds, rel=0.2)
+    assert priced("b.x[::2].sum()", x=np.zeros(100_000)).seconds > 2 * priced("b.x.sum()", x=whole).seconds
+
+
 def test_the_paths_that_a_query_reads() -> None:
     assert paths(parse("on('batch').map(lambda b: b.grads['w'].norm() + b.loss)")) == [("grads", "w"), ("loss",)]
     assert paths(parse("on('batch').map(lambda b: b.grads.map(lambda n, g: g.norm()))")) == [("grads",)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,6 +26,7 @@ class ArraySpec:
         itemsize: The bytes of an item.
         owned: The bytes that computing it takes; 0 if it is a view or an observable.
         strided: Whether its items are not next to each other.
+        reverse: Whether they are in the order of the first axis, as in Fortran.
     """
 
     shape: tuple[int, ...]
@@ -34,6 +37,7 @@ class ArraySpec:
     device: bool = False
     owned: int = 0
     strided: bool = False
+    reverse: bool = False
 
     @property
     def size(self) -> int:
@@ -50,12 +54,19 @@ class ArraySpec:
         """The bytes of an item of what functions make of it: of integers, most make float64."""
         return self.itemsize if "float" in self.name or "complex" in self.name else max(self.itemsize, 8)
 
-    def like(self, *shape: int, owned: int = 0, strided: bool = False) -> ArraySpec:
+    def like(self, *shape: int, owned: int = 0, strided: bool = False, reverse: bool = False) -> ArraySpec:
         """Return another shape with the same dtype, in the same place."""
         return ArraySpec(
             shape=shape, dtype=self.dtype, kind=self.kind, name=self.name, itemsize=self.itemsize, device=self.device,
-            owned=owned, strided=strided,
+            owned=owned, strided=strided, reverse=reverse,
         )  # fmt: skip
+
+    def placeholder(self) -> Any:
+        """Return an array of NumPy with this shape, and with strides of contiguous memory; it has no items to read."""
+        order = self.shape if self.reverse else self.shape[::-1]
+        strides = list(itertools.accumulate(order[:-1], operator.mul, initial=1))[: len(order)]
+        strides = strides if self.reverse else strides[::-1]
+        return np.lib.stride_tricks.as_strided(np.zeros((), np.bool_), self.shape, strides, writeable=False)
 
 
 FLOATS: Final = ArraySpec(shape=(), dtype=np.dtype(np.float64), kind="numpy", name="float64", itemsize=8)

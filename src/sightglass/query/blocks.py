@@ -99,6 +99,7 @@ class Blocks:
             block = body(operands)
             start, self.n_done = self.n_done, self.n_done + block.shape[0]
             if out is None:
+                meter.makes(self.size, block)
                 out = np.empty(self.size, block.dtype) if self.library == "numpy" else block.new_empty(self.size)
             out[start : self.n_done] = block
             meter.check(what)

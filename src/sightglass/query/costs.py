@@ -54,6 +54,11 @@ class OperationCost:
     more_ns: Callable[..., float] | None = None
     more_bytes: Callable[..., int] = lambda *args, **kwargs: 0
 
+    @property
+    def n_made(self) -> float:
+        """How many arrays as large as its largest argument it makes."""
+        return self.copies + self.places + (self.result in ("each", "flat"))
+
 
 PLAIN_COST: Final = OperationCost()
 OPERATORS: Final[dict[str, float]] = {"**": 12.0, "//": 11.0, "%": 10.0, "/": 0.7}

@@ -37,6 +37,7 @@ READABLE: Final = frozenset((float, int, bool, str, bytes, type(None), dict, lis
 SIZED: Final = frozenset((list, tuple, dict, str, bytes))
 NEW_LINE: Final = "\n"
 ROUGH_NS: Final = 1_500.0  # an operation on a small array
+N_WHOLE: Final = 2  # arrays as large as its result that are alive in a chain which is not evaluated in blocks
 LIST: Final = 50  # an item of a list takes as long as so many of an array
 
 Env = tuple[Any, ...]
@@ -90,11 +91,12 @@ def evaluator(
             meter.ask(tree, values, compiler.measured)
             raise
         except PriceNeeded:
-            meter.ask(tree, values, compiler.measured)
-            meter.spent_ns, meter.allowed_ns, meter.priced_ns = spent_ns, spent_ns, math.inf
-            value = body(values)
-            allowed_ns = max(FREE_NS, MORE * (meter.spent_ns - spent_ns))
-            return value
+            pass  # what was computed so far goes with the exception
+        meter.ask(tree, values, compiler.measured)
+        meter.spent_ns, meter.allowed_ns, meter.priced_ns = spent_ns, spent_ns, math.inf
+        value = body(values)
+        allowed_ns = max(FREE_NS, MORE * (meter.spent_ns - spent_ns))
+        return value
 
     def run_quietly(*values: object) -> Value:
         with np.errstate(all="ignore"):
@@ -185,7 +187,10 @@ class _Compiler:
             value, index = of(env), at(env)
             kind = array_kind(value)
             if kind and not isinstance(index, int | slice):
-                meter.spend(ROUGH_NS + 8.0 * max(_n_items(value), _n_items(index)))
+                n = max(_n_items(value), _n_items(index))
+                meter.spend(ROUGH_NS + 8.0 * n)
+                if _picks(index):
+                    meter.makes(n, value)
             if kind == "jax":
                 meter.operates(place, (value, index), by_value=True)
             return item(value, index)
@@ -245,6 +250,8 @@ class _Compiler:
                         finally:
                             taken = (meter.now() - started_s) * 1e9 / max(1, blocks.n_done)
                             measured[place] = max(taken, 0.9 * measured.get(place, taken) + 0.1 * taken)
+                    if n >= MIN_ITEMS and (arrays := [value for value in values if array_kind(value)]):
+                        meter.makes(N_WHOLE * n, max(arrays, key=_n_items))
                 value = inside(values)
                 return value if whole is None else whole(value)
             except FAILURES as error:
@@ -327,6 +334,8 @@ class _Compiler:
                     return function(*values, **named)
                 n = _n_items(first)
                 if type(first) in (list, tuple):
+                    if n >= MIN_ITEMS and array_kind(first[0]):
+                        meter.makes((1 + cost.n_made) * n, first[0])
                     n *= LIST
                 more_ns = 0.0 if cost.more_ns is None else cost.more_ns(n, *values[1:], **named)
                 meter.spend(ROUGH_NS + rough * n + more_ns)
@@ -392,6 +401,12 @@ def _n_items(value: Value) -> int:
     if type(value) in (list, tuple) and value and array_kind(value[0]):
         return sum(map(_n_items, value))
     return len(value) if type(value) in SIZED else 1
+
+
+def _picks(index: Value) -> bool:
+    """Return whether an index selects items one by one, so that they are copied."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return not all(part is None or part is ... or isinstance(part, int | slice) for part in parts)
 
 
 def _n_broadcast(values: Sequence[Any]) -> int:

@@ -15,7 +15,7 @@ from typing import Final
 
 from sightglass.core.array_data import is_traced
 from sightglass.core.errors import PriceError
-from sightglass.core.values import Value, array_kind
+from sightglass.core.values import Value, array_kind, itemsize
 
 from . import expressions as e
 from .costs import LARGE_NS, MODEL, CostModel, OperationCost
@@ -69,8 +69,8 @@ class Meter:
     """
 
     __slots__ = (
-        "_began_s", "_cpu_s", "allowed_ns", "compiled", "limit_s", "max_bytes", "may_compile", "memory", "model",
-        "price", "priced_ns", "result_s", "spent_ns", "tail_s",
+        "_began_s", "_cpu_s", "_made_bytes", "_sized", "allowed_ns", "compiled", "limit_s", "max_bytes", "may_compile",
+        "memory", "model", "price", "priced_ns", "result_s", "spent_ns", "tail_s",
     )  # fmt: skip
 
     def __init__(
@@ -89,11 +89,12 @@ class Meter:
         self.price: Price | None = None
         self._cpu_s = cpu_s
         self._began_s = -1.0
+        self._made_bytes, self._sized = 0.0, True
 
     def begin(self) -> None:
         """Start to evaluate an event."""
         self._began_s = -1.0
-        self.spent_ns = 0.0
+        self.spent_ns = self._made_bytes = 0.0
 
     def go_on(self, head: Meter) -> None:
         """Go on with an event that was begun with another meter, on the same thread."""
@@ -184,7 +185,7 @@ class Meter:
         self.model.wanted = self.model.wanted or not self.model.calibrated
         enough = (max(ENOUGH_S, 2 * self.limit_s), math.inf if self.max_bytes is None else ENOUGH * self.max_bytes)
         price = price_of(tree, values, self.model, measured=measured, enough=enough, is_late=self._is_late)
-        self.price = price
+        self.price, self._sized = price, self._sized and price.sized
         left_s, limit = self.left_s(), self.bytes_left(price.largest_bytes)
         if price.seconds <= left_s and price.n_bytes <= limit:
             return
@@ -279,6 +280,25 @@ class Meter:
                 n_bytes=n_bytes,
             )
 
+    def makes(self, n: float, like: Value) -> None:
+        """Count `n` items that an operation makes, where prices do not know the bytes of all parts.
+
+        They count until the event ends, as if all of them were held together.
+
+        Raises:
+            PriceError: The event has made more than it may hold.
+        """
+        if self._sized:
+            return
+        self._made_bytes += n * itemsize(like.dtype)
+        limit = self.bytes_left(self.price.largest_bytes if self.price else 0)
+        if self._made_bytes > limit:
+            raise PriceError(
+                f"Expected to hold at most {_size(limit)} at a time, got {_size(self._made_bytes)} of results of "
+                "functions whose size is not known before. Ask for less in one query",
+                n_bytes=int(self._made_bytes),
+            )
+
     def _too_large(self, got: str, seconds: float) -> PriceError:
         return PriceError(
             f"Expected at most {_time(self.limit_s)} of the run's time for an event, got {got}. "
@@ -293,6 +313,7 @@ class Meter:
             PriceError: Its price does not fit into the rest of the event, or it took more than that.
         """
         n, dtype = math.prod(x.shape), str(x.dtype)
+        self.makes(cost.n_made * n, x)
         if self.model.ns(name, cost, x.dtype, dtype, n) < LARGE_NS or array_kind(x) != "numpy":
             return run()
         started_s = self.clock()

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-
 from sightglass.core.errors import SightglassError
 from sightglass.core.guarded import FAILURES, MAX_DEPTH, length
 from sightglass.core.values import Histogram, array_kind, on_device
@@ -81,6 +79,7 @@ class Price:
         largest_bytes: The bytes of the largest observable that it reads.
         n_items: The items of that observable.
         known: Whether the price of every part is known.
+        sized: Whether the bytes of every part are known: not where a function of the run is called, for example.
         more: Whether it is higher than that.
     """
 
@@ -91,6 +90,7 @@ class Price:
     largest_bytes: int = 0
     n_items: int = 0
     known: bool = True
+    sized: bool = True
     more: bool = False
 
 
@@ -140,11 +140,11 @@ def price_of(
     except SightglassError:
         pass  # the evaluation raises it too, once it has come as far
     except _EnoughError:
-        more = True
+        more, walk.sized = True, False
         if walk.n_steps > MAX_STEPS:
             walk.ns = max(walk.ns, walk.enough_ns)
     except FAILURES:
-        known = False
+        known = walk.sized = False
     return Price(
         seconds=walk.ns / 1e9,
         n_bytes=int(walk.peak),
@@ -153,6 +153,7 @@ def price_of(
         largest_bytes=walk.largest_bytes,
         n_items=walk.n_items,
         known=known,
+        sized=walk.sized,
         more=more,
     )
 
@@ -183,6 +184,7 @@ class _Walk:
     largest_ns: float = LARGE_NS
     largest_bytes: int = 0
     n_items: int = 0
+    sized: bool = True
     in_blocks: bool = False
     chain_ns: float = 0.0
     depth: int = 0
@@ -271,7 +273,7 @@ class _Walk:
         name, width = name_and_width(value.dtype)
         spec = ArraySpec(
             shape=shape, dtype=value.dtype, kind=kind, name=name, itemsize=width, device=device,
-            strided=is_strided(value, kind),
+            strided=is_strided(value, kind), reverse=kind == "numpy" and not value.flags.c_contiguous,
         )  # fmt: skip
         self.largest_bytes, self.n_items = max(self.largest_bytes, spec.n_bytes), max(self.n_items, spec.size)
         if 0 < self.samples < spec.size:
@@ -298,6 +300,7 @@ class _Walk:
 
     def item(self, value: Any, index: Any) -> Any:
         if isinstance(value, Unknown) or isinstance(index, Unknown):
+            self.sized = False
             return Unknown()
         if not isinstance(value, ArraySpec):
             return Unknown() if isinstance(index, ArraySpec) else self.read(item(value, index))
@@ -309,9 +312,10 @@ class _Walk:
         ends = [end for part in parts if isinstance(part, slice) for end in (part.start, part.stop, part.step)]
         if any(isinstance(end, ArraySpec | Unknown) for end in ends):
             return value
-        view = np.broadcast_to(np.zeros((), np.bool_), value.shape)[tuple(parts)]
-        strided = value.strided or view.size != value.size
-        return value.like(*view.shape, owned=value.owned, strided=strided)
+        view = value.placeholder()[tuple(parts)]
+        return value.like(
+            *view.shape, owned=value.owned, strided=value.strided or is_strided(view, "numpy"), reverse=value.reverse
+        )
 
     def operate(self, tree: e.Unary | e.Binary | e.Call, values: list[Any]) -> Any:
         """Return the result of an operator or function that works item by item, or of a statistic of one."""
@@ -332,6 +336,7 @@ class _Walk:
             for arg in tree.args:
                 self.value(arg, scope)
             self.charge(BASE_NS[None], python=True)
+            self.sized = False
             return Unknown()
         if FUNCTIONS[tree.name].lambdas:
             return self.each(tree, scope)
@@ -399,6 +404,7 @@ class _Walk:
         x, body = self.value(tree.args[0], scope), tree.args[1]
         assert isinstance(body, e.Lambda)
         if isinstance(x, Unknown | ArraySpec):
+            self.sized = False
             return Unknown()
         names: list[Any] = []
         results: list[Any] = []
@@ -449,6 +455,7 @@ class _Walk:
         """Charge an operation on arrays, and return the spec of its result."""
         arrays = [spec for spec in map(self.stacked, args) if spec is not None]
         if not arrays:
+            self.sized = self.sized and not any(isinstance(arg, Unknown) for arg in args)
             self.charge(BASE_NS["numpy"], python=True)
             return Unknown()
         first = max(arrays, key=lambda spec: spec.size)

@@ -202,8 +202,8 @@ class Run:
     def function(self, name: str, function: Callable[..., Any], *, viewers: bool = False) -> None:
         """Let queries call a function by name: `sg.fn.name(b.x)`, in text `name(batch.x)`.
 
-        A call cannot be interrupted. A function that takes longer than `Limits.max_event_s` for one call is refused
-        from then on.
+        A call cannot be interrupted. A function that takes longer than `Limits.max_event_s` for a call other than its
+        first is refused from then on.
 
         Args:
             name: The name that queries call.

@@ -179,6 +179,7 @@ class Subscription:
             self.post(index, step, wall_time, observables, steps)
             return
         except PriceError as error:
+            error.__traceback__ = None  # its frames hold what was computed so far
             self.cost.stopped(self._evaluation.meter.taken_s)
             if self._turns_aside(observables):
                 self.post(index, step, wall_time, observables, steps)
@@ -486,6 +487,7 @@ class Subscription:
                 raise error
             self._emit(tail())
         except FAILURES as failure:
+            failure.__traceback__ = None  # it is in a cycle with this frame, and holds what was computed so far
             self._failed(failure, step)
 
     def _close(self, close: Callable[[], list[PipelineItem]]) -> None:

@@ -41,13 +41,14 @@ def clocks() -> Ticking:
     return Ticking()
 
 
-def test_a_call_that_takes_too_long_is_the_last(clocks: Ticking) -> None:
+def test_a_call_that_takes_too_long_is_the_last_unless_it_is_the_first(clocks: Ticking) -> None:
     work = clocks.lend(cpu_s=0.03, wall_s=0.04)
+    assert work(1.0) == 2.0
     with pytest.raises(RefusedFunctionError, match=r"'work' of the run took 30 ms for one call, .* may take 20 ms"):
         work(1.0)
     with pytest.raises(RefusedFunctionError, match="took 30 ms for one call, and is refused from then on"):
         work(1.0)
-    assert (work.n_calls, work.n_refused) == (1, 1)
+    assert (work.n_calls, work.n_refused) == (2, 1)
 
 
 @pytest.mark.parametrize(("cpu_s", "wall_s"), [(0.019, 0.019), (0.001, 5.0), (5.0, 0.001)])
@@ -59,8 +60,9 @@ def test_preemption_and_other_threads_do_not_count(clocks: Ticking, cpu_s: float
 
 def test_one_that_fails_late_is_refused_too(clocks: Ticking) -> None:
     work = clocks.lend(cpu_s=1.0, wall_s=1.0, fails=True)
-    with pytest.raises(ValueError, match="no"):
-        work(1.0)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no"):
+            work(1.0)
     with pytest.raises(RefusedFunctionError, match="took 1e\\+03 ms"):
         work(1.0)
 
@@ -109,7 +111,7 @@ def test_streams_that_call_a_refused_function_end_with_the_reason(agent_bench: A
     (refused,) = d.say(b"c", messages.Open(request=9, query="work(b.x) + 1"))
     assert "is refused from then on" in refused.reason
     lent = d.ask(b"c", "describe")["lent"]
-    assert lent["work"]["n_calls"] == 1
+    assert lent["work"]["n_calls"] == 2
     assert lent["work"]["n_refused"] >= 2
     assert "took 1e+03 ms" in lent["work"]["refused"]
 
