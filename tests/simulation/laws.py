@@ -272,6 +272,11 @@ class Laws:
             self._require("a queue knows its size", outbox.n_bytes == size, f"{peer!r}: {outbox.n_bytes}, not {size}")
             fits = len(outbox.queue) <= io_loop.MAX_OUTBOX_MESSAGES + 1 and size <= io_loop.MAX_OUTBOX_BYTES
             self._require("a queue is bounded", fits, f"{peer!r}: {len(outbox.queue)} messages, {size} bytes")
+        held = {id(entry[0]): entry[1:] for outbox in wiring.io._outboxes.values() for entry in outbox.queue}
+        n_bytes, n_held = wiring.io._shared.n_bytes, sum(size for size, _ in held.values())
+        self._require("a message that waits counts once", n_bytes == n_held, f"{n_bytes}, not {n_held}")
+        n_bytes = sum(size for size, is_record in held.values() if is_record)
+        self._require("all queues are bounded", n_bytes <= io_loop.MAX_OUTBOXES_BYTES, str(n_bytes))
         n_clients = len(wiring.agent.clients)
         self._require("clients are bounded", n_clients <= run_clients.MAX_CLIENTS, str(n_clients))
         n_pending = len(wiring.telemetry.commands.queue.pending)

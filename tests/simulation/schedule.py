@@ -247,6 +247,7 @@ def limits(plan: Plan) -> Iterator[None]:
     if plan.tight:
         values += [
             (io_loop, "MAX_OUTBOX_MESSAGES", 12), (io_loop, "MAX_OUTBOX_BYTES", 5_000),
+            (io_loop, "MAX_OUTBOXES_BYTES", 8_000),
             (subscription, "MAX_UNSENT_ROWS", 50), (subscription, "MAX_DEFERRED", 8),
         ]  # fmt: skip
     with contextlib.ExitStack() as stack:

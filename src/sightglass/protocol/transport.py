@@ -20,6 +20,7 @@ Frames = Sequence[bytes | bytearray | memoryview]
 Sent = Literal["sent", "full", "gone"]
 """The result of sending: taken, refused because the peer's queue is full, or the peer has left."""
 
+MAX_QUEUED_BYTES: Final = 4 * 2**20  # beyond, one message at a time: a transport may hold more for each client of a run
 MAX_QUEUED: Final = 64  # messages; enough to keep a client busy, few enough that a slow one is noticed soon
 
 
@@ -151,6 +152,7 @@ class MemoryChannel:
         self._listener = listener
         self._peer = peer
         self._inbox: deque[Frames] = deque()
+        self._n_bytes = 0  # since the inbox was last empty
         self._event = threading.Event()
 
     def wait(self, timeout_s: float) -> None:
@@ -177,8 +179,11 @@ class MemoryChannel:
         self.wake()
 
     def _deliver(self, frames: Frames) -> Sent:
-        if len(self._inbox) >= MAX_QUEUED:
+        if not self._inbox:
+            self._n_bytes = 0
+        if len(self._inbox) >= MAX_QUEUED or self._n_bytes >= MAX_QUEUED_BYTES:
             return "full"
+        self._n_bytes += sum(map(len, frames))
         self._inbox.append(frames)
         self._event.set()
         return "sent"

@@ -18,6 +18,7 @@ import json
 import math
 import os
 import socket
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +29,7 @@ from sightglass.core.errors import TransportError, WireError
 from sightglass.core.resources import shortage
 
 from .messages import MAX_CLIENT_MESSAGE_BYTES, MAX_MESSAGE_BYTES
-from .transport import MAX_QUEUED, Delivery, Frames, Sent
+from .transport import MAX_QUEUED, MAX_QUEUED_BYTES, Delivery, Frames, Sent
 
 MAX_TAKEN: Final = 100  # messages in one turn, so that sending gets its turn too
 MAX_UNREAD: Final = 1_000  # small requests; libzmq's own default
@@ -152,6 +153,7 @@ class ZmqListener:
         self._routers: list[zmq.Socket[bytes]] = []
         self._zap: zmq.Socket[bytes] | None = None
         self._roles: dict[bytes, bytes] = {}
+        self._large: dict[bytes, deque[tuple[zmq.MessageTracker, int]]] = {}  # messages that libzmq holds, by peer
         self.viewer = self.controller = None
         self._poller.register(self._wake.fileno(), zmq.POLLIN)
         try:
@@ -196,14 +198,26 @@ class ZmqListener:
         number, identity = peer[0], peer[1:]
         if number >= len(self._routers):
             return "gone"
+        n_bytes = sum(map(len, frames))
+        parts: list[Any] = [identity, *frames]
+        if n_bytes >= COPY_UNDER_BYTES:
+            if self._held_bytes(peer) >= MAX_QUEUED_BYTES:
+                return "full"
+            place = max(range(1, len(parts)), key=lambda i: len(parts[i]))
+            parts[place] = largest = zmq.Frame(parts[place], track=True, copy=False)
         try:
-            self._routers[number].send_multipart([identity, *frames], zmq.NOBLOCK, copy=_small(frames))
+            self._routers[number].send_multipart(parts, zmq.NOBLOCK, copy=n_bytes < COPY_UNDER_BYTES)
         except zmq.Again:
             return "full"
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
+            self._large.pop(peer, None)
             return "gone"
+        if n_bytes >= COPY_UNDER_BYTES:
+            if peer not in self._large:  # forget the peers that have left
+                self._large = {other: held for other, held in self._large.items() if held and not held[-1][0].done}
+            self._large.setdefault(peer, deque()).append((largest.tracker, n_bytes))
         return "sent"
 
     def wake(self) -> None:
@@ -220,6 +234,13 @@ class ZmqListener:
             self._zap.close(0)
         self._wake.close()
         self._context.term()
+
+    def _held_bytes(self, peer: bytes) -> int:
+        """Return the bytes of the large messages to a peer that libzmq has not passed to the system."""
+        held = self._large.get(peer, deque())
+        while held and held[0][0].done:
+            held.popleft()
+        return sum(n_bytes for _, n_bytes in held)
 
     def _router(self) -> zmq.Socket[bytes]:
         router = self._context.socket(zmq.ROUTER)

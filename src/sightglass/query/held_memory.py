@@ -1,4 +1,4 @@
-"""The memory that the queries of a run hold from one event to the next, in one account for all of them."""
+"""The memory that a run holds for its queries: between events, and on its way to clients."""
 
 from __future__ import annotations
 
@@ -55,3 +55,31 @@ class HeldMemory:
     def add(self, n_bytes: int) -> None:
         """Add what is held from now on."""
         self.n_bytes += n_bytes
+
+
+class SharedBytes:
+    """The bytes of messages in the queues of several clients. A message counts once, however many wait for it.
+
+    Attributes:
+        n_bytes: The bytes of all messages.
+    """
+
+    __slots__ = ("_n_queues", "n_bytes")
+
+    def __init__(self) -> None:
+        self.n_bytes = 0
+        self._n_queues: dict[int, int] = {}  # by `id` of messages, which the queues keep alive
+
+    def hold(self, message: object, n_bytes: int) -> None:
+        """Count a message that one more queue holds."""
+        n = self._n_queues.get(id(message), 0)
+        self._n_queues[id(message)] = n + 1
+        self.n_bytes += 0 if n else n_bytes
+
+    def release(self, message: object, n_bytes: int) -> None:
+        """Count a message that a queue holds no more."""
+        n = self._n_queues.pop(id(message)) - 1
+        if n:
+            self._n_queues[id(message)] = n
+        else:
+            self.n_bytes -= n_bytes

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,6 +21,7 @@ from sightglass.core.clock import WorkClock
 from sightglass.core.threads import Supervised, Worker
 from sightglass.protocol import messages
 from sightglass.protocol.transport import Frames, Listener
+from sightglass.query.held_memory import SharedBytes
 
 from .agent import Agent
 from .clients import Outgoing
@@ -29,6 +31,7 @@ RETRY_S: Final = 0.005  # a full queue has room again after some milliseconds
 TICK_S: Final = 1.0  # leases last seconds, so they are checked as often
 LATE_S: Final = 1.0  # a loop that was held up this long reads the pings that wait before it ends leases
 MAX_OUTBOX_BYTES: Final = 64 * 2**20  # for each client; some seconds of a fast stream on a slow network
+MAX_OUTBOXES_BYTES: Final = 64 * 2**20  # for all clients together: however many are slow, the run has memory for itself
 MAX_OUTBOX_MESSAGES: Final = 20_000  # the same in messages, each of which costs memory of its own
 FINISH_S: Final = 1.5  # at the end of a run: clients on the same network read the rest in milliseconds
 STUCK_S: Final = 0.5  # a client that reads nothing for so long is not waited for
@@ -52,8 +55,10 @@ class SendQueue:
         n_bytes: Their size.
         n_dropped: How many blocks of records were dropped.
         overfull: Whether the limits are exceeded even without records.
+        shared: What the queues of all clients hold together.
     """
 
+    shared: SharedBytes = field(default_factory=SharedBytes)
     queue: deque[Queued] = field(default_factory=deque)
     n_bytes: int = 0
     n_dropped: int = 0
@@ -64,27 +69,51 @@ class SendQueue:
         size = sum(len(frame) for frame in frames)
         self.queue.append((frames, size, is_block(frames)))
         self.n_bytes += size
+        self.shared.hold(frames, size)
         if self.n_bytes > MAX_OUTBOX_BYTES or len(self.queue) > MAX_OUTBOX_MESSAGES:
-            self._shrink()
+            self.shrink(MAX_OUTBOX_BYTES // 2)
+            self.overfull = self.n_bytes > MAX_OUTBOX_BYTES // 2 or len(self.queue) > MAX_OUTBOX_MESSAGES // 2
+
+    def take(self) -> None:
+        """Remove the oldest message, which was sent."""
+        self._remove(self.queue.popleft())
 
     def drop_records(self) -> None:
         """Drop the blocks of records for a client that has left."""
-        self.queue = deque(entry for entry in self.queue if not entry[2])
-        self.n_bytes = sum(size for _, size, _ in self.queue)
+        self._keep(lambda entry: not entry[2])
 
-    def _shrink(self) -> None:
+    def clear(self) -> None:
+        """Drop all messages."""
+        self._keep(lambda entry: False)
+        self.overfull = False
+
+    def shrink(self, max_bytes: int) -> None:
+        """Drop the oldest blocks of records, until few messages of at most `max_bytes` are left."""
+        excess = len(self.queue) - MAX_OUTBOX_MESSAGES // 2
+
+        def keep(entry: Queued) -> bool:
+            nonlocal excess
+            if not entry[2] or (self.n_bytes <= max_bytes and excess <= 0):
+                return True
+            excess -= 1
+            self.n_dropped += 1
+            return False
+
+        self._keep(keep)
+
+    def _keep(self, wanted: Callable[[Queued], bool]) -> None:
+        """Remove the messages that are not wanted, from the oldest on."""
         kept: deque[Queued] = deque()
-        excess_bytes, excess = self.n_bytes - MAX_OUTBOX_BYTES // 2, len(self.queue) - MAX_OUTBOX_MESSAGES // 2
         for entry in self.queue:
-            if entry[2] and (excess_bytes > 0 or excess > 0):
-                excess_bytes -= entry[1]
-                excess -= 1
-                self.n_bytes -= entry[1]
-                self.n_dropped += 1
-            else:
+            if wanted(entry):
                 kept.append(entry)
+            else:
+                self._remove(entry)
         self.queue = kept
-        self.overfull = excess_bytes > 0 or excess > 0
+
+    def _remove(self, entry: Queued) -> None:
+        self.n_bytes -= entry[1]
+        self.shared.release(entry[0], entry[1])
 
 
 def is_block(frames: Frames) -> bool:
@@ -116,6 +145,7 @@ class IoLoop:
         self._agent = agent
         self._clock = clock
         self._outboxes: dict[bytes, SendQueue] = {}
+        self._shared = SharedBytes()
         self._ticked_s = self._turned_s = clock.monotonic()
         self._credit_s = CREDIT_S
         self._next_flush_s = 0.0
@@ -167,7 +197,7 @@ class IoLoop:
 
     def reset(self) -> None:
         """Start over without clients; what is recorded is still recorded."""
-        self._outboxes.clear()
+        self._outboxes, self._shared = {}, SharedBytes()
         peers = self._agent.clients.peers
         self._agent.reset()
         for peer in peers:
@@ -229,28 +259,34 @@ class IoLoop:
 
     def _queue(self, outgoing: Outgoing) -> None:
         for peer, frames in outgoing:
-            outbox = self._outboxes.setdefault(peer, SendQueue())
+            outbox = self._outboxes.get(peer) or self._outboxes.setdefault(peer, SendQueue(self._shared))
             outbox.put(frames)
             if outbox.overfull:
                 self._agent.leave(peer)
-                self._outboxes[peer] = SendQueue()
-                self._outboxes[peer].put(messages.encode(messages.Bye(reason=messages.UNREAD)))
+                outbox.clear()
+                outbox.put(messages.encode(messages.Bye(reason=messages.UNREAD)))
+            if self._shared.n_bytes > MAX_OUTBOXES_BYTES:
+                self._shrink()
+
+    def _shrink(self) -> None:
+        """Drop old records of the clients for which most waits, until all outboxes together are within their limit."""
+        for outbox in sorted(self._outboxes.values(), key=lambda outbox: -outbox.n_bytes):
+            if self._shared.n_bytes > MAX_OUTBOXES_BYTES:
+                outbox.shrink(outbox.n_bytes // 2)
 
     def _send(self) -> int:
         """Send as many queued messages as the peers take; return how many."""
         n_sent = 0
         for peer, outbox in list(self._outboxes.items()):
             while outbox.queue:
-                frames, size, _ = outbox.queue[0]
-                sent = self._listener.send(peer, frames)
+                sent = self._listener.send(peer, outbox.queue[0][0])
                 if sent == "full":
                     break
                 if sent == "gone":
                     self._agent.leave(peer)
-                    outbox.queue.clear()
+                    outbox.clear()
                     break
-                outbox.queue.popleft()
-                outbox.n_bytes -= size
+                outbox.take()
                 n_sent += 1
             if peer not in self._agent.clients:
                 outbox.drop_records()

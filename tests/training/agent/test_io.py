@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -71,6 +72,33 @@ def test_an_outbox_is_bounded_in_bytes(monkeypatch):
         outbox.put([*BLOCK, bytes(1_000)])
         assert outbox.n_bytes <= 10_000
     assert outbox.n_dropped > 80
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.booleans(), st.integers(1, 3_000)), max_size=200))
+def test_the_outboxes_of_all_clients_are_bounded_together(puts):
+    """Clients that read nothing. What goes to several of them counts once."""
+    limit = 10_000
+    agent = SimpleNamespace(clients=range(5), leave=lambda peer: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(io_loop, "MAX_OUTBOXES_BYTES", limit)
+        loop = IoLoop(MemoryListener(), agent, clock=SystemClock(), worker=lambda *_, **__: Still())
+        for peer, shared, n_bytes in puts:
+            frames = [*BLOCK, bytes(n_bytes)]
+            loop._queue([(each, frames) for each in (range(5) if shared else [peer])])
+            held = {id(entry[0]): entry[1] for outbox in loop._outboxes.values() for entry in outbox.queue}
+            assert loop._shared.n_bytes == sum(held.values()) <= limit
+        loop._outboxes[0].clear() if 0 in loop._outboxes else None
+        assert sum(entry[1] for outbox in loop._outboxes.values() for entry in outbox.queue) >= loop._shared.n_bytes
+
+
+def test_the_client_for_which_most_waits_loses_first(monkeypatch):
+    monkeypatch.setattr(io_loop, "MAX_OUTBOXES_BYTES", 100_000)
+    agent = SimpleNamespace(clients=range(2), leave=lambda peer: None)
+    loop = IoLoop(MemoryListener(), agent, clock=SystemClock(), worker=lambda *_, **__: Still())
+    for _ in range(50):
+        loop._queue([(0, [*BLOCK, bytes(100)]), (1, [*BLOCK, bytes(10_000)])])
+    assert loop._outboxes[0].n_dropped == 0
+    assert loop._outboxes[1].n_dropped > 30
 
 
 @pytest.fixture

@@ -1,0 +1,57 @@
+"""What a transport holds for a client that reads nothing is bounded in bytes, and flows on when the client reads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sightglass.protocol.transport import MAX_QUEUED, MAX_QUEUED_BYTES, MemoryListener
+from sightglass.protocol.zmq import ZmqChannel, ZmqListener
+
+
+@pytest.fixture(params=["memory", "zmq"])
+def ends(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any, Any, bytes]]:
+    """A listener, a client's channel, and the client's name."""
+    listener: Any = MemoryListener() if request.param == "memory" else ZmqListener(path=tmp_path / "s")
+    channel: Any = listener.connect() if request.param == "memory" else ZmqChannel(listener.address)
+    channel.send([b"hello"])
+    listener.wait(10.0)
+    (delivery,) = listener.receive()
+    yield listener, channel, delivery.peer
+    channel.close()
+    listener.close()
+
+
+def fill(listener: Any, peer: bytes, frames: list[bytes]) -> int:
+    """Send until the queue is full; return how many messages it took."""
+    n = 0
+    while listener.send(peer, frames) == "sent":
+        n += 1
+    return n
+
+
+def drain(channel: Any, n: int) -> None:
+    n_read, deadline_s = 0, time.monotonic() + 20.0
+    while n_read < n:
+        assert time.monotonic() < deadline_s, n_read
+        channel.wait(0.1)
+        n_read += len(channel.receive())
+
+
+@pytest.mark.parametrize("frames", [[bytes(2**20)], [bytes(30_000)] * 10, [bytes(2**23)], [bytes(100)]])
+def test_what_a_client_does_not_read_is_bounded_in_bytes(ends: tuple[Any, Any, bytes], frames: list[bytes]) -> None:
+    listener, channel, peer = ends
+    size = sum(map(len, frames))
+    n = fill(listener, peer, frames)
+    system_bytes = 2**20  # in the buffers of a socket
+    assert n >= 1
+    assert n * size <= MAX_QUEUED_BYTES + size + system_bytes or (size < 2**16 and n >= MAX_QUEUED)
+    drain(channel, n)
+    deadline_s = time.monotonic() + 10.0
+    while (sent := listener.send(peer, frames)) != "sent":  # libzmq says a moment later what has left
+        assert sent == "full"
+        assert time.monotonic() < deadline_s
