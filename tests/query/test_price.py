@@ -207,7 +207,7 @@ class Holder:
     def __init__(self, memory: HeldMemory) -> None:
         query = parse("on('batch').map(lambda b: b.x).collect(1000, every=1000)")
         self.evaluation = Evaluation(query, meter=Meter(limit_s=10.0, max_bytes=MAX_BYTES, memory=memory))
-        self.peak_bytes = 0
+        self.peak_bytes = self.waiting_bytes = 0
 
     @property
     def held_bytes(self) -> int:

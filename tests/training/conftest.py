@@ -61,7 +61,7 @@ class Bench:
 
     def ask(self, text: str) -> Subscription:
         query = parse(text, functions=self.functions)
-        meter = Meter(limit_s=EVENT_S, max_bytes=MAX_BYTES) if self.limited else None
+        meter = Meter(limit_s=EVENT_S, max_bytes=MAX_BYTES, memory=self.telemetry.memory) if self.limited else None
         evaluation = Evaluation(query, self.functions, meter=meter)
         subscription = Subscription(
             next(self._numbers), query, evaluation, clock=self.clock, defer=self.telemetry.deferred.defer,

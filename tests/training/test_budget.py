@@ -382,6 +382,43 @@ def test_evaluations_that_are_stopped_are_charged(bench, clock, work):
     assert asked.spent_s == pytest.approx(spent_s + 0.02)
 
 
+class Providing:
+    """Provides nothing, which takes time if the event is answered."""
+
+    wants_event = False
+
+    def __init__(self, clock, seconds):
+        self.clock, self.seconds = clock, seconds
+
+    def provide(self, index, observables):
+        self.clock.work(self.seconds)
+        return observables
+
+    def describe(self):
+        return {}
+
+
+@pytest.mark.parametrize("entailed", ["sent", "provided"])
+def test_what_answers_entail_is_charged_too(model, entailed):
+    """Evaluations take 4 % of the time, and what they entail takes 2 %: together more than the budget."""
+    b, work = model(one=4e-4)
+    asked = b.ask("one(batch.loss)")
+    if entailed == "provided":
+        b.telemetry.subscriptions.source("batch").providers = (Providing(b.clock, 2e-4),)
+    n_before, began_s = 0, 0.0
+    for step in range(20_000):
+        if step == 10_000:  # the credit is spent
+            n_before, began_s = work["one"].n, b.clock.now_s
+        n = work["one"].n
+        train(b, b.clock, 1)
+        if entailed == "sent":
+            b.telemetry.budget.sent(2e-4 * (work["one"].n - n))
+    entailed_s = 2e-4 * (10_000 if entailed == "provided" else work["one"].n - n_before)
+    share = (4e-4 * (work["one"].n - n_before) + entailed_s) / (b.clock.now_s - began_s)
+    assert 0.025 < share < 0.052
+    assert asked.n_skipped > 1_000
+
+
 def test_giving_way_counts_but_cannot_thin_streams_alone(bench, clock, work):
     work["cheap"].cost_s = 1e-5
     b = bench(work, budget=0.05, **ANY)

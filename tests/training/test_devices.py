@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+
+from sightglass.query.costs import MODEL
+from sightglass.query.meter import MAX_BYTES
 
 
 class Device:
@@ -173,6 +177,31 @@ def test_what_waits_is_bounded_and_counted(bench, device, monkeypatch):
     b.observe("batch", loss=Buffer(device, 40.0))
     b.telemetry.flush(10)
     assert len(subscription.rows) == 11
+
+
+def test_what_waits_is_bounded_in_bytes_and_costs_small_results_nothing(bench, device, monkeypatch):
+    monkeypatch.setattr(MODEL, "new_ns", 0.0)  # nothing takes long here
+    b = bench(aside=True)
+    b.telemetry.memory._now_s = itertools.count().__next__  # so that each look counts
+    large, small = [b.ask(f"batch.x{i}") for i in range(9)], b.ask("batch.loss")
+    x = np.broadcast_to(1.0, (2_000_000,))  # 16 MB in name only
+    arrays = {f"x{i}": Buffer(device, x) for i in range(9)}
+    monkeypatch.setattr(Buffer, "copy", lambda self: self)
+    for i in range(5):
+        b.observe("batch", **arrays, loss=Buffer(device, float(i)))
+        waiting = sum(one.waiting_bytes for one in (*large, small))
+        assert 48 * 10**6 <= waiting <= MAX_BYTES + x.nbytes
+    assert sum(one.n_dropped for one in large) == 45 - waiting // x.nbytes
+    device.gate.set()
+    b.telemetry.flush(10)
+    assert rows(small) == [(i, i, float(i)) for i in range(5)]
+    for one in large:
+        assert len(one.take_rows()) == 5 - one.n_dropped
+        assert one.waiting_bytes == 0
+    b.observe("batch", **arrays, loss=Buffer(device, 5.0))
+    b.telemetry.flush(10)
+    assert sum(len(one.rows) for one in large) == waiting // x.nbytes
+    assert not any(one.n_errors for one in large)
 
 
 def test_a_fork_gets_what_is_on_its_way(bench, device):

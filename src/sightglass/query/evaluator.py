@@ -29,7 +29,7 @@ from .blocks import MIN_ITEMS, Blocks
 from .costs import PLAIN_COST
 from .functions import FUNCTIONS, check_arguments, check_call
 from .limits import PLAIN, Total, check_broadcast
-from .meter import FREE_NS, MORE, ROUGH, CompilationNeeded, Meter, PriceNeeded
+from .meter import FREE_NS, MORE, ROUGH, CompilationNeeded, Meter, NoRoom, PriceNeeded
 from .price import LISTED_NS, is_elementwise, is_fused
 from .scalars import APPLY, APPLY_UNARY, of_plain, of_texts, of_unary
 
@@ -388,7 +388,7 @@ class UnknownFunctionError(UnknownNameError, QuerySyntaxError):
 
 def _placed(error: BaseException, text: str, values: Sequence[object]) -> BaseException:
     """Return an error of a library, or of a function of the run, with the part of the query and its operands."""
-    if isinstance(error, SightglassError | PriceNeeded | CompilationNeeded) or any(map(is_traced, values)):
+    if isinstance(error, SightglassError | PriceNeeded | CompilationNeeded | NoRoom) or any(map(is_traced, values)):
         return error  # JAX tells by its own errors that a query cannot be traced
     shown = ", ".join(type_name(value) for value in values if not isinstance(value, types.FunctionType))
     return EvaluationError(f"Cannot compute {text} of {shown}: {message(error).partition(NEW_LINE)[0]}")

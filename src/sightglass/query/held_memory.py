@@ -17,27 +17,32 @@ class MemoryHolder(Protocol):
         """The bytes that it holds between events."""
 
     @property
+    def waiting_bytes(self) -> int:
+        """The bytes of its results that wait for a device or for the io thread."""
+
+    @property
     def peak_bytes(self) -> int:
         """The bytes that its evaluation holds besides."""
 
 
 class HeldMemory:
-    """What reducers and copies of observables hold.
+    """What reducers and copies of observables hold, and results that are on their way.
 
     The account is counted now and then, from what is alive. So nothing has to be given back when a query ends; what is
     added in between counts in full.
 
     Attributes:
         n_bytes: The bytes that are held between events.
+        waiting_bytes: The bytes of results that leave soon.
         peak_bytes: The most that the evaluation of one query holds besides.
     """
 
-    __slots__ = ("_counted_s", "_holders", "_now_s", "n_bytes", "peak_bytes")
+    __slots__ = ("_counted_s", "_holders", "_now_s", "n_bytes", "peak_bytes", "waiting_bytes")
 
     def __init__(
         self, holders: Callable[[], Iterable[MemoryHolder]] = tuple, *, now_s: Callable[[], float] = time.monotonic
     ) -> None:
-        self.n_bytes = self.peak_bytes = 0
+        self.n_bytes = self.waiting_bytes = self.peak_bytes = 0
         self._holders = holders
         self._now_s = now_s
         self._counted_s = -COUNTED_FOR_S
@@ -50,6 +55,7 @@ class HeldMemory:
         self._counted_s = now_s
         holders = list(self._holders())
         self.n_bytes = sum(holder.held_bytes for holder in holders)
+        self.waiting_bytes = sum(holder.waiting_bytes for holder in holders)
         self.peak_bytes = max((holder.peak_bytes for holder in holders), default=0)
 
     def add(self, n_bytes: int) -> None:

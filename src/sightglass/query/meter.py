@@ -45,6 +45,10 @@ class PriceNeeded(Exception):
     """More was spent than is free, and the price is not known."""
 
 
+class NoRoom(Exception):
+    """Results that wait take the memory which an event needs. It is free again soon: only this event is lost."""
+
+
 class CompilationNeeded(Exception):
     """An operation on JAX arrays has to be compiled, which is not done on the training thread."""
 
@@ -180,6 +184,7 @@ class Meter:
 
         Raises:
             PriceError: It costs more than the event may take.
+            NoRoom: It needs memory that is free later.
         """
         self.clock()
         self.model.wanted = self.model.wanted or not self.model.calibrated
@@ -189,6 +194,8 @@ class Meter:
         left_s, limit = self.left_s(), self.bytes_left(price.largest_bytes)
         if price.seconds <= left_s and price.n_bytes <= limit:
             return
+        if limit < price.n_bytes <= limit + self.memory.waiting_bytes:
+            raise NoRoom
         if price.seconds <= self.limit_s and price.n_bytes <= limit:
             self.check("its price")
         more = "more than " if price.more else ""
@@ -214,7 +221,25 @@ class Meter:
         if self.max_bytes is None:
             return math.inf
         self.memory.count()
-        return max(0, self.max_bytes + largest_bytes - self.memory.n_bytes)
+        return max(0, self.max_bytes + largest_bytes - self.memory.n_bytes - self.memory.waiting_bytes)
+
+    def find_room(self, n_bytes: int) -> None:
+        """Check that there is memory for a result.
+
+        Raises:
+            NoRoom: Other results take it.
+        """
+        if n_bytes >= MIN_HELD and n_bytes > self.bytes_left(n_bytes):
+            raise NoRoom
+
+    def keeps(self, n_bytes: int) -> None:
+        """Count a result until it has left.
+
+        Raises:
+            NoRoom: Other results take the memory.
+        """
+        self.find_room(n_bytes)
+        self.memory.waiting_bytes += n_bytes
 
     def _advice(self, tree: e.Lambda, values: Sequence[object], n: int) -> str:
         """Return what to ask instead: of samples, if that fits."""
@@ -271,7 +296,8 @@ class Meter:
         if total.n_bytes < MIN_HELD:
             return
         n_bytes, limit = n_copies * total.n_bytes, self.bytes_left(total.n_bytes) - self.memory.peak_bytes
-        self.memory.add(n_held * total.n_bytes)
+        if limit < n_bytes <= limit + self.memory.waiting_bytes:
+            raise NoRoom
         if n_bytes > limit:
             raise PriceError(
                 f"Expected to hold at most {_size(max(0, limit))} at a time, got {_size(n_bytes)} to reduce "
@@ -279,6 +305,7 @@ class Meter:
                 seconds=reduce_s,
                 n_bytes=n_bytes,
             )
+        self.memory.add(n_held * total.n_bytes)
 
     def makes(self, n: float, like: Value) -> None:
         """Count `n` items that an operation makes, where prices do not know the bytes of all parts.
@@ -292,6 +319,8 @@ class Meter:
             return
         self._made_bytes += n * itemsize(like.dtype)
         limit = self.bytes_left(self.price.largest_bytes if self.price else 0)
+        if limit < self._made_bytes <= limit + self.memory.waiting_bytes:
+            raise NoRoom
         if self._made_bytes > limit:
             raise PriceError(
                 f"Expected to hold at most {_size(limit)} at a time, got {_size(self._made_bytes)} of results of "

@@ -204,6 +204,7 @@ class PerEventResult:
         pending: The conditions whose values are on a device; all must hold.
         closes: The values of the windows' conditions, on the host or on a device.
         on_device: Whether any of these values is on a device.
+        n_bytes: The bytes of the value, if it is an array or has parts.
     """
 
     value: Any
@@ -211,6 +212,7 @@ class PerEventResult:
     pending: tuple[Any, ...]
     closes: tuple[Any, ...]
     on_device: bool
+    n_bytes: int = 0
 
     def read(self) -> None:
         """Copy all values to the host; waits for the device."""
@@ -324,16 +326,17 @@ class Evaluation:
             pending, closes = snapshot((pending, closes))
         if waiting or self.holds:
             total.check()
+            self.meter.keeps(total.n_bytes)
             if not self._is_new:
-                if waiting:
-                    self.meter.operates(0, _jax_arrays(value))
+                if waiting and (arrays := _jax_arrays(value)):
+                    self.meter.operates(0, arrays)
                 self.meter.copies(total.n_bytes, parts_ns=parts_ns(total))
                 value = snapshot(value)
         if self.has_reducer:
             self.meter.reduces(total, number_ns=self._number_ns, n_copies=self._n_copies, n_held=self._n_held)
         if waiting:
             value, pending, closes = start_copy((value, pending, closes))
-        return PerEventResult(value if waiting else host(value), True, pending, closes, waiting)
+        return PerEventResult(value if waiting else host(value), True, pending, closes, waiting, total.n_bytes)
 
     def finish_per_event(self, value: object) -> PerEventResult:
         """Return the result of `per_event` from the value of `only`."""

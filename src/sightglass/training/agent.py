@@ -131,6 +131,7 @@ class Agent:
             except Exception as error:  # noqa: BLE001  a stream costs at most itself
                 self.failures.add(error, f"The stream of {subscription.query} is closed")
                 self._subscriptions.fail(subscription, error)
+        self._subscriptions.bound_backlogs()
         self._answer_inquiries()
         return self._outbox.take()
 

@@ -52,6 +52,11 @@ class Aside:
         return sum(map(array_bytes, self.kept.values())) + self.running_bytes
 
     @property
+    def waiting_bytes(self) -> int:
+        """No results wait here."""
+        return 0
+
+    @property
     def peak_bytes(self) -> int:
         """No more than that: what an evaluation holds is counted with its query."""
         return 0

@@ -29,11 +29,17 @@ PROGRAM_SHARE: Final = 0.05  # of the time is the program's, even if threads bes
 REVIEW_S: Final = 0.1  # soon enough to stop an expensive query before it takes seconds of budget
 FLOOR_HZ: Final = 4.0  # a chart that moves four times a second is alive
 CHEAP_S: Final = 0.001  # floors of cheap streams take 0.4 % of the time at most; dearer ones are evaluated less often
-HANDOVER_SHARE: Final = 0.5  # of the budget: the requests of one client may not thin the streams of all others
+BESIDE_SHARE: Final = 0.5  # of the budget: the requests of one client may not thin the streams of all others
+BESIDE_MEMORY_S: Final = 1.0  # records are sent in bursts; streams are thinned for what this takes in the mean
 
 
 class Budget:
-    """The budget of a run. Recorded streams have an account of their own: they are never thinned, but given up."""
+    """The budget of a run. Recorded streams have an account of their own: they are never thinned, but given up.
+
+    Attributes:
+        provided_s: The seconds that it took to provide observables for queries; the training thread adds to it.
+        sent_s: The seconds that it took to send records, in all.
+    """
 
     def __init__(self, share: float | None, *, clock: WorkClock, lock: TurnLock) -> None:
         """Start with full accounts; `share` is the part of the run's time that queries may take, `None` for any."""
@@ -41,6 +47,7 @@ class Budget:
         self._accounts = None if share is None else (Account(share), Account(share, least=1.0))
         self._clock = clock
         self._lock = lock
+        self.provided_s = self.sent_s = self._beside_s = 0.0
         self._sampled_s = self._reviewed_s = clock.monotonic()
         self._queued = (0, 0.0)
 
@@ -53,6 +60,10 @@ class Budget:
             if self._clock.monotonic() - self._reviewed_s >= REVIEW_S:
                 self._review(subscriptions)
 
+    def sent(self, seconds: float) -> None:
+        """Count what it took to send records; only the io thread may call this."""
+        self.sent_s += seconds
+
     def cost(self, subscription: Subscription) -> str:
         """Return which part of the run's time a subscription takes, and the budget, as text."""
         budget = "no budget" if self._share is None else f"the budget is {self._share:.1%}"
@@ -63,7 +74,10 @@ class Budget:
         elapsed_s, active_s = self._passed()
         handover_s, self._lock.handover_s = self._lock.handover_s, 0.0
         spent_s = [subscription.cost.spent_s for subscription in subscriptions]
-        program_s = max(active_s - sum(spent_s) - handover_s, active_s * PROGRAM_SHARE)
+        provided_s, self.provided_s = self.provided_s, 0.0
+        program_s = max(active_s - sum(spent_s) - handover_s - provided_s, active_s * PROGRAM_SHARE)
+        sent_s = self.sent_s
+        beside_s, self._beside_s = handover_s + provided_s + sent_s - self._beside_s, sent_s
         for subscription in subscriptions:
             subscription.total_spent_s += subscription.cost.spent_s
             subscription.cost.review(subscription.n_seen + subscription.n_skipped, elapsed_s, program_s)
@@ -71,8 +85,7 @@ class Budget:
             several = [s for s in subscriptions if s.recorded == recorded]
             own_s = sum(spent for s, spent in zip(subscriptions, spent_s, strict=True) if s.recorded == recorded)
             loads = [Load(s.cost.mean_s, s.cost.per_s, s.stride) for s in several]
-            overhead_s = 0.0 if recorded else min(handover_s, HANDOVER_SHARE * account.budget * active_s)
-            account.charge(active_s, own_s + overhead_s)
+            account.charge(active_s, own_s, beside_s=0.0 if recorded else beside_s)
             for subscription, load, stride in zip(several, loads, account.strides(loads), strict=True):
                 subscription.share = load.share / (1 + load.share)
                 subscription.stride = stride
@@ -115,17 +128,26 @@ class Load:
 class Account:
     """A bucket of seconds."""
 
-    __slots__ = ("_credit_s", "_least", "budget")
+    __slots__ = ("_beside", "_credit_s", "_least", "budget")
 
     def __init__(self, budget: float, *, least: float = LEAST) -> None:
         """Start with credit; while a debt is repaid, streams keep the `least` part of the budget."""
         self.budget = budget
         self._least = least
+        self._beside = 0.0
         self._credit_s = CREDIT_S
 
-    def charge(self, active_s: float, spent_s: float) -> None:
-        """Add the earnings of some seconds, and take away what was spent in them."""
-        self._credit_s = min(CREDIT_S, self._credit_s + self.budget * active_s - spent_s)
+    def charge(self, active_s: float, spent_s: float, *, beside_s: float = 0.0) -> None:
+        """Add the earnings of some seconds, and take away what was spent in them.
+
+        Args:
+            active_s: The seconds.
+            spent_s: What evaluations took.
+            beside_s: What else queries took; it counts up to a part of the budget.
+        """
+        beside_s = min(beside_s, BESIDE_SHARE * self.budget * active_s)
+        self._beside += (beside_s / active_s - self._beside) * -math.expm1(-active_s / BESIDE_MEMORY_S)
+        self._credit_s = min(CREDIT_S, self._credit_s + self.budget * active_s - spent_s - beside_s)
         self._credit_s = max(self._credit_s, -DEBT_FOR_S * self.budget)
 
     def strides(self, loads: Sequence[Load]) -> list[int]:
@@ -133,7 +155,8 @@ class Account:
         debt = max(0.0, -self._credit_s) / (DEBT_FOR_S * self.budget)
         floor = min(1.0, self.budget / max(sum(load.cost_s * load.floor_per_s for load in loads), 1e-9))
         largest = [power_of_two(load.per_s / (load.floor_per_s * floor)) for load in loads]
-        wanted = thinned([load.share for load in loads], self.budget * max(self._least, 1 - debt), largest)
+        left = (self.budget - self._beside) * max(self._least, 1 - debt)
+        wanted = thinned([load.share for load in loads], left, largest)
         return [new if debt else min(new, load.stride) for new, load in zip(wanted, loads, strict=True)]
 
 

@@ -30,6 +30,7 @@ from .subscription import LOG, Subscription
 from .subscriptions import EventSource
 from .telemetry import Telemetry
 
+MAX_BACKLOGS_BYTES: Final = 64 * 2**20  # of all streams together: 256 charts, or four streams of images
 MAX_STREAMS: Final = 256  # a page of charts needs a few dozen; each stream costs the run time at every event
 
 
@@ -207,6 +208,19 @@ class ClientSubscriptions:
         for block in blocks:
             subscription.remember(block)
         self._send(subscription, blocks, self._peers.get(subscription.id, {}))
+
+    def bound_backlogs(self) -> None:
+        """Shorten the backlogs that take most, until all of them together are within their limit."""
+        active = self._telemetry.subscriptions.active.values()
+        excess_bytes = sum(one.backlog.n_bytes for one in active) + self._parked.n_bytes - MAX_BACKLOGS_BYTES
+        if excess_bytes <= 0:
+            return
+        for subscription in sorted(active, key=lambda one: -one.backlog.n_bytes):
+            n_bytes = subscription.backlog.n_bytes
+            subscription.shorten_backlog(n_bytes // 2)
+            excess_bytes -= n_bytes - subscription.backlog.n_bytes
+            if excess_bytes <= 0:
+                return
 
     def release(self, subscription: Subscription, *, park: bool = False) -> None:
         """End a subscription that no client has open, and that is not recorded; with `park`, keep its numbers."""

@@ -240,10 +240,12 @@ class EventIntake:
     ) -> None:
         if now_s is None:
             now_s = self._monotonic()
+        clock = self.clock
         if source.providers:
+            began_s = clock.cpu()
             for provider in source.providers:
                 observables = provider.provide(index, observables)
-        clock = self.clock
+            self._budget.provided_s += clock.cpu() - began_s
         wall_time = now_s + clock.offset_s if now_s - clock.read_s < CLOCK_S else clock.wall(now_s)
         if source.turns.crowded:
             source.turns.take(

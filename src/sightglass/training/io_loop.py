@@ -132,6 +132,7 @@ class IoLoop:
         *,
         clock: WorkClock,
         worker: type[Worker] = Worker,
+        charge: Callable[[float], object] = float,
     ) -> None:
         """Start to serve.
 
@@ -140,10 +141,12 @@ class IoLoop:
             agent: Answers them.
             clock: The time.
             worker: Runs the rounds.
+            charge: Takes the seconds of this thread that it took to send records.
         """
         self._listener = listener
         self._agent = agent
         self._clock = clock
+        self._charge = charge
         self._outboxes: dict[bytes, SendQueue] = {}
         self._shared = SharedBytes()
         self._ticked_s = self._turned_s = clock.monotonic()
@@ -250,8 +253,11 @@ class IoLoop:
             self._urgent = False
             self._queue(self._agent.flush())
         self._send()
+        self._shrink()  # only now, so that a client which reads loses nothing
+        took_s = self._clock.cpu() - began_s
+        self._charge(took_s)
         if fetch:
-            took_s = PACE * (self._clock.cpu() - began_s)
+            took_s *= PACE
             behind = any(outbox.queue for outbox in self._outboxes.values())
             # Never longer than `BEHIND_S`: records that pile up meanwhile would make the next turn longer.
             pause_s = max(BEHIND_S if behind else min(took_s, BEHIND_S), self._agent.clients.pace_s)
@@ -265,11 +271,11 @@ class IoLoop:
                 self._agent.leave(peer)
                 outbox.clear()
                 outbox.put(messages.encode(messages.Bye(reason=messages.UNREAD)))
-            if self._shared.n_bytes > MAX_OUTBOXES_BYTES:
-                self._shrink()
 
     def _shrink(self) -> None:
         """Drop old records of the clients for which most waits, until all outboxes together are within their limit."""
+        if self._shared.n_bytes <= MAX_OUTBOXES_BYTES:
+            return
         for outbox in sorted(self._outboxes.values(), key=lambda outbox: -outbox.n_bytes):
             if self._shared.n_bytes > MAX_OUTBOXES_BYTES:
                 outbox.shrink(outbox.n_bytes // 2)

@@ -40,6 +40,11 @@ class ParkedStreams:
     def __init__(self) -> None:
         self._by_key: dict[str, ParkedStream] = {}
 
+    @property
+    def n_bytes(self) -> int:
+        """The bytes of all records that are kept."""
+        return sum(parked.backlog.n_bytes for parked in self._by_key.values() if parked.backlog)
+
     def park(self, subscription: Subscription, n_events: int) -> None:
         """Keep what a client that comes back needs; the subscription is not evaluated any more."""
         self._by_key[subscription.query.key] = ParkedStream(
@@ -48,9 +53,8 @@ class ParkedStreams:
         )  # fmt: skip
         if len(self._by_key) > MAX_PARKED:
             del self._by_key[next(iter(self._by_key))]
-        held = [parked for parked in self._by_key.values() if parked.backlog]
-        excess_bytes = sum(parked.backlog.n_bytes for parked in held if parked.backlog) - MAX_PARKED_BYTES
-        for parked in held:
+        excess_bytes = self.n_bytes - MAX_PARKED_BYTES
+        for parked in self._by_key.values():
             if parked.backlog and excess_bytes > 0:
                 excess_bytes -= parked.backlog.n_bytes
                 parked.backlog = None

@@ -35,7 +35,7 @@ from sightglass.core.errors import (
 )
 from sightglass.core.guarded import FAILURES, exact, message
 from sightglass.core.values import n_bytes, to_host, type_name
-from sightglass.query.meter import CompilationNeeded
+from sightglass.query.meter import CompilationNeeded, NoRoom
 from sightglass.query.pipeline import Evaluation, PerEventResult
 from sightglass.query.query import Query
 from sightglass.query.stages import Every, Period, Window
@@ -81,11 +81,11 @@ class Subscription:
     """
 
     __slots__ = (
-        "_aside", "_clock", "_defer", "_drain", "_evaluation", "_every", "_full", "_has_tail",
-        "_in_gap", "_limits", "_n_deferred", "_only", "_place", "backlog", "began", "confirmed", "cost", "deferred",
-        "event", "id", "last_error", "limit_s", "may_compile", "n_dropped", "n_errors", "n_in_row", "n_rows", "n_seen",
-        "n_skipped", "n_waited", "query", "recorded", "rows", "share", "stride", "suspended", "total_spent_s",
-        "unsent_bytes", "windows", "within",
+        "_aside", "_clock", "_defer", "_deferred_bytes", "_device_bytes", "_drain", "_evaluation", "_every", "_full",
+        "_has_tail", "_in_gap", "_limits", "_n_deferred", "_only", "_place", "backlog", "began", "confirmed", "cost",
+        "deferred", "event", "id", "last_error", "limit_s", "may_compile", "n_dropped", "n_errors", "n_in_row",
+        "n_rows", "n_seen", "n_skipped", "n_waited", "query", "recorded", "rows", "share", "stride", "suspended",
+        "total_spent_s", "unsent_bytes", "windows", "within",
     )  # fmt: skip
 
     def __init__(
@@ -130,7 +130,8 @@ class Subscription:
         self._defer = self._drain = defer
         if aside is not None:
             evaluation.meter.compiled, evaluation.meter.may_compile = set(), False
-        self._n_deferred = 0
+        self._n_deferred = self._deferred_bytes = 0
+        self._device_bytes = 0  # of its last result; devices make results later than they are asked to
         self._in_gap = False
         self._every = _boundaries(evaluation.windows)
 
@@ -155,6 +156,7 @@ class Subscription:
             only = self._only
             if only is None:
                 if self._aside is None:
+                    self._evaluation.meter.find_room(self._device_bytes)
                     self._take(self._evaluation.per_event(observables), index, step, wall_time, steps)
                 elif not self._post_aside(self._aside, index, step, wall_time, observables, steps):
                     return
@@ -174,6 +176,10 @@ class Subscription:
                     self._take(self._evaluation.finish_per_event(value), index, step, wall_time, steps)
             if self.n_in_row and not self.deferred:
                 self.n_in_row = 0
+        except NoRoom:
+            self.cost.stopped(self._evaluation.meter.taken_s)
+            self._drop(index, wall_time)
+            return
         except CompilationNeeded:
             self._compile_aside()
             self.post(index, step, wall_time, observables, steps)
@@ -215,6 +221,11 @@ class Subscription:
         return self._evaluation.held_bytes if self._has_tail else 0
 
     @property
+    def waiting_bytes(self) -> int:
+        """The bytes of its results that wait for a device or for the io thread."""
+        return self.unsent_bytes + self._deferred_bytes
+
+    @property
     def peak_bytes(self) -> int:
         """The bytes that its evaluation holds besides."""
         price = self._evaluation.meter.price
@@ -238,6 +249,11 @@ class Subscription:
         self.n_skipped += 1
         if self._is_news(index):
             self._pass_by(index, wall_time)
+
+    def _drop(self, index: int, wall_time: float) -> None:
+        """Count an event for whose result there is no room."""
+        self.n_dropped += 1
+        self._pass_by(index, wall_time)
 
     def _waits(self, error: PriceError) -> bool:
         """Return whether a query that does not fit into this event may fit into another one."""
@@ -288,6 +304,8 @@ class Subscription:
             else:
                 if error is None:
                     self.n_skipped += 1  # what it reads is gone
+                elif isinstance(error, NoRoom):
+                    self.n_dropped, error = self.n_dropped + 1, None
                 self._attempt(list, step, error)
                 if self._has_tail:
                     self._settle(lambda: self._evaluation.miss(ordinal=index, wall_time=wall_time), step)
@@ -420,6 +438,13 @@ class Subscription:
         if self._limits.max_backlog_records and self._limits.max_backlog_bytes:
             self.backlog.add(columns)
 
+    def shorten_backlog(self, max_bytes: int) -> None:
+        """Hold at most this many bytes in the backlog from now on. Only the `io` thread may call this."""
+        limits = self._limits
+        self.backlog.bound(max_rows=limits.max_backlog_records, max_bytes=max_bytes)
+        if self.backlog.n_bytes > max_bytes:  # of one record, which a buffer holds in any case
+            self.backlog = Buffer(max_rows=limits.max_backlog_records, max_bytes=limits.max_backlog_bytes)
+
     def fork(self, id: int) -> Subscription:
         """Return a copy in the same state, for a client that closes a group by itself."""
         evaluation = self._evaluation.fork(deepcopy)
@@ -449,13 +474,15 @@ class Subscription:
         self.deferred = evaluation.holds = True
         self._only = None
         if self._n_deferred >= MAX_DEFERRED:
-            self.n_dropped += 1
-            self._pass_by(index, wall_time)
+            self._drop(index, wall_time)
             return
         self._n_deferred += 1
+        self._deferred_bytes += head.n_bytes
+        self._device_bytes = head.n_bytes
 
         def settle(error: BaseException | None) -> None:
             self._n_deferred -= 1
+            self._deferred_bytes -= head.n_bytes
             n_errors = self.n_errors
             self._settle(lambda: self._tail(head, index, step, wall_time, steps), step, error)
             if self.n_errors == n_errors:

@@ -149,7 +149,10 @@ class Wiring:
         self.endpoints = machine.endpoints(
             settings.name, self.id, files=self.files, listen=settings.listen, start_writer=self.recorder.start
         )
-        self.io = IoLoop(self.endpoints.listener, self.agent, clock=self.clock, worker=machine.worker)
+        self.io = IoLoop(
+            self.endpoints.listener, self.agent, clock=self.clock, worker=machine.worker,
+            charge=self.telemetry.budget.sent,
+        )  # fmt: skip
         if not self.io.serves:
             self.endpoints.withdraw()
         self.telemetry.wake = self.io.wake

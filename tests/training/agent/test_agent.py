@@ -8,7 +8,7 @@ import pytest
 from sightglass.core import codec
 from sightglass.core.columns import of_rows
 from sightglass.protocol import messages
-from sightglass.training import describe
+from sightglass.training import client_subscriptions, describe
 from sightglass.training.client_subscriptions import MAX_STREAMS, consecutive
 from sightglass.training.clients import LEASE_S
 from sightglass.training.controls import Action, BoundControl, Control
@@ -341,6 +341,26 @@ def test_a_client_learns_where_its_stream_begins(agent_bench):
     opened, backlog = d.say(A, messages.Open(request=2, query="batch.loss"))
     assert (opened.index, backlog.index, backlog.n <= 8) == (0, 0, True)
     assert (len(backlog.indexes), backlog.indexes[-1]) == (backlog.n, 49)
+
+
+def test_the_backlogs_of_all_streams_are_bounded_together(agent_bench, monkeypatch):
+    limit, row = 2**20, np.ones(20_000)
+    monkeypatch.setattr(client_subscriptions, "MAX_BACKLOGS_BYTES", limit)
+    d = agent_bench()
+    d.hello(A, B)
+    for i in range(20):
+        d.open(A, f"batch.x * {i}")
+    d.open(A, "batch.loss")
+    for i in range(100):
+        d.observe("batch", loss=float(i), x=row)
+        d.flush()
+        held = sum(one.backlog.n_bytes for one in d.telemetry.subscriptions.active.values())
+        assert held <= limit
+    assert held > limit / 4
+    _, *backlog = d.say(B, messages.Open(request=1, query="batch.loss"))
+    assert [value for block in backlog for value in block.values] == list(range(100))
+    _, *backlog = d.say(B, messages.Open(request=2, query="batch.x * 3"))
+    assert sum(block.n for block in backlog) < 10
 
 
 def test_a_command_that_arrives_again_is_ignored(agent_bench):

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sightglass.core.clock import SystemClock
 from sightglass.core.columns import of_rows
-from sightglass.protocol import messages
+from sightglass.protocol import messages, transport
 from sightglass.protocol.transport import MAX_QUEUED, MemoryListener
-from sightglass.training import io_loop
+from sightglass.training import client_subscriptions, io_loop
 from sightglass.training.agent import Agent
 from sightglass.training.io_loop import IDLE_S, IoLoop, SendQueue, is_block
 from sightglass.training.telemetry import Telemetry
@@ -85,6 +87,7 @@ def test_the_outboxes_of_all_clients_are_bounded_together(puts):
         for peer, shared, n_bytes in puts:
             frames = [*BLOCK, bytes(n_bytes)]
             loop._queue([(each, frames) for each in (range(5) if shared else [peer])])
+            loop._shrink()
             held = {id(entry[0]): entry[1] for outbox in loop._outboxes.values() for entry in outbox.queue}
             assert loop._shared.n_bytes == sum(held.values()) <= limit
         loop._outboxes[0].clear() if 0 in loop._outboxes else None
@@ -97,8 +100,38 @@ def test_the_client_for_which_most_waits_loses_first(monkeypatch):
     loop = IoLoop(MemoryListener(), agent, clock=SystemClock(), worker=lambda *_, **__: Still())
     for _ in range(50):
         loop._queue([(0, [*BLOCK, bytes(100)]), (1, [*BLOCK, bytes(10_000)])])
+        loop._shrink()
     assert loop._outboxes[0].n_dropped == 0
     assert loop._outboxes[1].n_dropped > 30
+
+
+def test_slow_clients_with_large_rows_do_not_fill_the_run(clock, monkeypatch):
+    """Twenty clients read nothing, each of a query of its own, with rows of 200 KB."""
+    n_clients, n_events, row = 20, 60, np.ones(25_000)
+    for module, name, limit in (
+        (io_loop, "MAX_OUTBOXES_BYTES", 2**21), (client_subscriptions, "MAX_BACKLOGS_BYTES", 2**21),
+        (transport, "MAX_QUEUED_BYTES", 2**18),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, limit)
+    telemetry, listener = Telemetry(clock=clock, budget=None), MemoryListener()
+    agent = Agent(telemetry, run="job", id="abc", clock=clock, functions={})
+    loop = IoLoop(listener, agent, clock=clock, worker=lambda *_, **__: Still())
+    slow = [begin(listener, messages.Open(request=1, query=f"batch.x * {i}")) for i in range(n_clients)]
+    quick = begin(listener, messages.Open(request=1, query="batch.step"))
+    loop.round(clock.now_s)
+    tracemalloc.start()
+    received = []
+    for step in range(n_events):
+        telemetry.events.observe("batch", {"x": row, "step": step})
+        clock.pass_(0.1)
+        loop.round(clock.now_s)
+        received += [messages.decode_from_agent(frames) for frames in quick.receive()]
+        held, _ = tracemalloc.get_traced_memory()
+        assert held <= 2 * 2**21 + n_clients * (2**18 + row.nbytes) + 2**22, step
+    tracemalloc.stop()
+    assert n_records(received) == n_events
+    assert all(n_records(read(channel, len)) for channel in slow)
+    telemetry.close()
 
 
 @pytest.fixture
