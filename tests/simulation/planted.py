@@ -112,7 +112,7 @@ def torn_tail_not_cut() -> Planted:
 
 def queue_without_bound() -> Planted:
     """Drop nothing from a client's queue."""
-    return mock.patch.object(SendQueue, "shrink")
+    return mock.patch.object(SendQueue, "_bound")
 
 
 def number_wrong_after_a_split() -> Planted:

@@ -71,8 +71,7 @@ class SendQueue:
         self.n_bytes += size
         self.shared.hold(frames, size)
         if self.n_bytes > MAX_OUTBOX_BYTES or len(self.queue) > MAX_OUTBOX_MESSAGES:
-            self.shrink(MAX_OUTBOX_BYTES // 2)
-            self.overfull = self.n_bytes > MAX_OUTBOX_BYTES // 2 or len(self.queue) > MAX_OUTBOX_MESSAGES // 2
+            self._bound()
 
     def take(self) -> None:
         """Remove the oldest message, which was sent."""
@@ -100,6 +99,10 @@ class SendQueue:
             return False
 
         self._keep(keep)
+
+    def _bound(self) -> None:
+        self.shrink(MAX_OUTBOX_BYTES // 2)
+        self.overfull = self.n_bytes > MAX_OUTBOX_BYTES // 2 or len(self.queue) > MAX_OUTBOX_MESSAGES // 2
 
     def _keep(self, wanted: Callable[[Queued], bool]) -> None:
         """Remove the messages that are not wanted, from the oldest on."""
