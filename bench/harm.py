@@ -170,7 +170,7 @@ class Host:
             self._tell(START_S)
             return Cost(
                 name=name,
-                event_s=max(*said["events_s"], said["opening_s"] if "'shot'" in str(case) else 0.0),
+                event_s=max(*said["events_s"], said["opening_s"]),
                 process_s=said["process_s"],
                 n_bytes=said["n_bytes"],
                 collected_s=said["collected_s"],

@@ -328,7 +328,7 @@ class _Compiler:
         def run(env: Env) -> Value:
             values = [arg(env) for arg in args]
             named = {key: value(env) for key, value in kwargs} if kwargs else {}
-            first = values[0] if values else None
+            first: Any = values[0] if values else None
             try:
                 if type(first) in PLAIN:
                     return function(*values, **named)
