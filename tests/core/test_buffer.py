@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightglass.core.buffer import LARGE_SHARE, ROW_BYTES, SHARE, Buffer, retained
+from sightglass.core.buffer import LARGE_SHARE, ROW_BYTES, SHARE, Buffer, line_means, retained
 from sightglass.core.columns import Columns
 
 numbers = st.floats(width=16) | st.integers(-3, 3).map(float)
@@ -44,12 +44,10 @@ def test_what_is_held_does_not_depend_on_the_portions(values, one, two, index, a
     first, second = (filled(np.array(values), parts, index=index, as_list=as_list) for parts in (one, two))
     assert rows(first) == rows(second)
     assert (first.bits, first.exact_from, first.n_dropped) == (second.bits, second.exact_from, second.n_dropped)
-    for found, expected in zip(vars_of(first.means()), vars_of(second.means()), strict=True):
-        np.testing.assert_allclose(found, expected)
-
-
-def vars_of(means):
-    return means.indexes, means.counts, means.sums
+    one_areas, two_areas = first.since(0)[1].areas, second.since(0)[1].areas
+    assert (one_areas is None) == (two_areas is None)
+    if one_areas is not None:
+        np.testing.assert_allclose(one_areas, two_areas, atol=1e-9)
 
 
 @given(st.lists(numbers, max_size=400), parts_of)
@@ -77,16 +75,30 @@ def test_each_bucket_has_its_first_last_smallest_and_largest_record(values, part
     assert all(i in held for i in range(buffer.exact_from, len(values)))
 
 
-@given(st.lists(st.floats(-10, 10) | st.just(math.nan), min_size=50, max_size=400), parts_of)
-def test_means_come_from_all_records(values, parts):
-    buffer = filled(np.array(values), parts)
-    means = buffer.means()
-    thinned = np.array(values[: buffer.exact_from])
-    assert means.counts.sum() == np.isfinite(thinned).sum()
-    for index, count, total in zip(*vars_of(means), strict=True):
-        part = thinned[index : index + buffer.bucket]
-        assert count == np.isfinite(part).sum()
-        assert total == pytest.approx(np.nansum(part))
+@given(st.integers(50, 400), st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.1, 0.6]), parts_of, st.integers(0, 4))
+def test_means_are_those_of_the_whole_line(n, seed, gaps, parts, more_bits):
+    rng = np.random.default_rng(seed)
+    y = np.where(rng.random(n) < gaps, np.nan, rng.uniform(-10, 10, n))
+    buffer = filled(y, parts)
+    again = Buffer(max_rows=30, max_bytes=2**30)  # thinned twice, as in the run and in a client
+    again.add(buffer.since(0)[1])
+    for held in (buffer.since(0)[1], buffer.since(0, bits=buffer.bits + more_bits)[1], again.since(0)[1]):
+        if held.areas is None:
+            continue
+        at, means = held.numbers, line_means(held.numbers, held.values, held.areas)
+        assert np.nanmax(np.abs(means), initial=0) <= 10
+        for start, end, mean in zip(at, at[1:], means[1:], strict=False):
+            line = y[start : end + 1]
+            if np.isfinite(line).all() and not math.isnan(mean):
+                assert mean == pytest.approx(((line[1:] + line[:-1]) / 2).mean(), abs=1e-9)
+
+
+def test_areas_are_those_of_thinned_numbers_only():
+    buffer = filled(np.sin(np.arange(1_000) / 9), (7,) * 100)
+    held = buffer.since(0)[1]
+    assert (np.isfinite(held.areas) == (held.numbers < buffer.exact_from)).all()
+    assert buffer.since(buffer.exact_from)[1].areas is None
+    assert filled(np.array([object()] * 300)).since(0)[1].areas is None
 
 
 @pytest.mark.parametrize("n_each", [1_000, 7_001, 200_000])

@@ -11,6 +11,10 @@ Theory of operation
     choice within a bucket is the same whether the bucket is thinned at once or in parts, so that what is held depends
     on the records alone, and not on the portions in which they arrive.
 
+    Extremes alone would bias an average. So each thinned record of a number also has an area: that under the line of
+    all records since the held record before it, the thinned ones included, over the index numbers. Areas of records
+    that are thinned later add up, wherever that happens. `line_means` makes means of them, for smoothing.
+
     What a late reader gets: thinned records, then the newest ones exactly, at least a quarter of `max_rows` or
     `max_bytes`. A reader that keeps up gets every record.
 """
@@ -19,7 +23,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -43,23 +46,8 @@ LARGE_SHARE: Final = 8
 GROWTH: Final = 1.25  # of the columns; each copy costs less than a nanosecond a number
 MAX_BITS: Final = 62  # a bucket of 2**62 numbers holds every stream
 
-DEFAULTS: Final = {"n_events": 1, "flags": COMPLETE | CLOSED, "tracks": {}, "origins": None}
+DEFAULTS: Final = {"n_events": 1, "flags": COMPLETE | CLOSED, "tracks": {}, "origins": None, "areas": np.nan}
 NUMBERS: Final = (float, int, np.floating, np.integer, np.bool_, type(None))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
-    """What the numbers of thinned buckets add up to.
-
-    Attributes:
-        indexes: Shape (n,), int64: the first number of each bucket.
-        counts: Shape (n,), int64: how many finite values it has.
-        sums: Shape (n,), float64: their sum.
-    """
-
-    indexes: Ints
-    counts: Ints
-    sums: npt.NDArray[np.float64]
 
 
 class Buffer:
@@ -83,8 +71,7 @@ class Buffer:
         self.n = self.n_dropped = self.end = self.bits = self.exact_from = 0
         self._max_rows, self._max_bytes = max_rows, max_bytes
         self._columns: dict[str, Array] = {}
-        self._size = self._n_bytes = self._n_thinned = 0
-        self._buckets: list[Array] = [np.empty(0, INT64), np.empty(0, INT64), np.empty(0)]
+        self._size = self._n_bytes = 0
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -111,9 +98,8 @@ class Buffer:
                 if self._size >= self._max_rows or self._n_bytes >= self._max_bytes:
                     self._thin()
             if columns.bits:  # thinned already, by the buffer that they come from
-                self._fold(max(0, columns.bits - self.bits))
                 self.bits = max(self.bits, columns.bits)
-                self.exact_from, self._n_thinned = self.end, self._size
+                self.exact_from = self.end
 
     def since(self, cursor: int, *, bits: int = 0) -> tuple[int, Columns]:
         """Return the records from a number on, and the cursor for the next call; begin with 0.
@@ -127,10 +113,15 @@ class Buffer:
             part = {name: column[start : self._size] for name, column in self._columns.items()}
             end = max(self.end, cursor)
             held_bits = self.bits if cursor < self.exact_from else 0
+        if not held_bits:
+            part.pop("areas", None)
         if bits and part:
             y = numbers(part["values"])
             kept = retained(part["indexes"], () if y is None else (y,), bits)
+            areas = None if y is None else merged_areas(part["indexes"], y, part.get("areas"), kept)
             part = {name: column[kept] for name, column in part.items()}
+            if areas is not None:
+                part["areas"] = areas
         return end, _columns(part, end, max(bits, held_bits))
 
     def latest(self) -> Columns:
@@ -138,12 +129,6 @@ class Buffer:
         with self._lock:
             start = max(0, self._size - 1)
             return _columns({name: column[start : self._size] for name, column in self._columns.items()}, self.end, 0)
-
-    def means(self) -> Means:
-        """Return the counts and sums of the thinned buckets."""
-        with self._lock:
-            ids, counts, sums = self._buckets
-            return Means(indexes=ids << self.bits, counts=counts, sums=sums)
 
     def bound(self, *, max_rows: int, max_bytes: int) -> None:
         """Hold at most this much from now on."""
@@ -192,7 +177,6 @@ class Buffer:
         tail = self._tail()
         indexes, values = self._columns["indexes"][:tail], self._columns["values"][:tail]
         y = numbers(values)
-        self._count(indexes[self._n_thinned :], None if y is None else y[self._n_thinned :])
         sizes = self._columns.get("n_bytes")
         kept = np.arange(tail) if sizes is None else np.flatnonzero(sizes[:tail] <= self._max_bytes // LARGE_SHARE)
 
@@ -201,12 +185,14 @@ class Buffer:
             return len(rows) <= self._max_rows // SHARE and taken <= self._max_bytes // SHARE
 
         kept, bits = thinned(kept, indexes, () if y is None else (y,), bits=self.bits, fits=fits)
-        self._fold(bits - self.bits)
+        if y is not None:
+            areas = self._columns.get("areas")
+            merged = _defaults("areas", FLOAT64, len(self._columns["steps"]))  # new: readers may have the old ones
+            merged[kept] = merged_areas(indexes, y, None if areas is None else areas[:tail], kept)
+            self._columns["areas"] = merged
         self.bits = bits
-        n_thinned = len(kept)
         self._keep(np.concatenate((kept, np.arange(tail, self._size))))
-        self._n_thinned = n_thinned
-        self.exact_from = int(self._columns["indexes"][n_thinned])
+        self.exact_from = int(self._columns["indexes"][len(kept)])
 
     def _tail(self) -> int:
         """Return the first row of those that stay exact: at least one."""
@@ -221,31 +207,12 @@ class Buffer:
     def _keep(self, rows: Ints) -> None:
         """Hold these rows only, in new arrays: readers may have the old ones."""
         self.n_dropped += self._size - len(rows)
-        self._n_thinned = int(np.searchsorted(rows, self._n_thinned))
         n = self._size = len(rows)
         for name, column in self._columns.items():
             self._columns[name] = kept = np.empty_like(column)  # as long as before: it will be full again
             kept[:n] = column[rows]
         sizes = self._columns.get("n_bytes")
         self._n_bytes = ROW_BYTES * n if sizes is None else int(sizes[:n].sum())
-
-    def _count(self, indexes: Ints, y: Array | None) -> None:
-        """Count records that are about to be thinned, and add up their values."""
-        if y is None or not len(indexes):
-            return
-        ids, finite = indexes >> self.bits, np.isfinite(y)
-        starts = _starts(ids)
-        counts = np.add.reduceat(finite, starts, dtype=np.int64)
-        sums = np.add.reduceat(np.where(finite, y, 0), starts, dtype=np.float64)
-        self._buckets = [np.concatenate(pair) for pair in zip(self._buckets, (ids[starts], counts, sums), strict=True)]
-        self._fold(0)
-
-    def _fold(self, bits: int) -> None:
-        """Merge the counts of buckets that have become `2**bits` times as long."""
-        ids, counts, sums = self._buckets
-        if len(ids):
-            starts = _starts(ids := ids >> bits)
-            self._buckets = [ids[starts], np.add.reduceat(counts, starts), np.add.reduceat(sums, starts)]
 
 
 def thinned(
@@ -269,6 +236,9 @@ def thinned(
 
 def retained(indexes: Ints, ys: Sequence[Array], bits: int) -> Ints:
     """Return which rows stay when buckets of `2**bits` numbers are thinned, in order.
+
+    `views.thinning` is another rule, for what is drawn once: its runs are as long as a pixel is wide. Those of a later
+    drawing would not be made of these, so that what is held would depend on when it was thinned.
 
     Args:
         indexes: Shape (n,): the number of each record, increasing.
@@ -296,6 +266,45 @@ def retained(indexes: Ints, ys: Sequence[Array], bits: int) -> Ints:
             found = np.repeat(extreme.reduceat(side, starts), sizes) == side
             keep[_first(np.flatnonzero(found & finite), ids)] = True
     return np.flatnonzero(keep)
+
+
+def merged_areas(indexes: Ints, y: Array, areas: Array | None, kept: Ints) -> Array:
+    """Return the areas of the rows that stay when others are thinned, shape (n_kept,).
+
+    Args:
+        indexes: Shape (n,): the number of each record, increasing.
+        y: Shape (n,): its value.
+        areas: Shape (n,): its area; NaN, or `None` for all, where nothing between it and the row before was thinned.
+        kept: The rows that stay, increasing; the first is 0.
+    """
+    if not len(kept):
+        return np.empty(0)
+    known = np.flatnonzero(np.isfinite(y))
+    straight, at = np.zeros(len(y)), y[known].astype(FLOAT64) / 2
+    with np.errstate(over="ignore", invalid="ignore"):  # values near the largest float have no area
+        straight[known[1:]] = (at[1:] + at[:-1]) * np.diff(indexes[known])
+        if areas is not None:
+            # Across a gap behind which records were thinned before, the last finite one may be among those.
+            unknown = (np.diff(known) > 1) & ~np.isnan(areas[known[:-1]])
+            straight[known[1:][unknown]] = 0
+            straight = np.where(np.isnan(areas), straight, areas)
+        merged: Array = np.add.reduceat(straight, np.concatenate(([0], kept[:-1] + 1)))
+    return merged
+
+
+def line_means(indexes: Ints, y: Array, areas: Array) -> Array:
+    """Return the mean of the line between each value and the one before; NaN where it is straight, and at gaps.
+
+    Args:
+        indexes: Shape (n,): the number of each record, increasing.
+        y: Shape (n,): its value.
+        areas: Shape (n,): its area, as for `merged_areas`.
+    """
+    means = np.full(len(y), np.nan)
+    known = np.isfinite(y)
+    rows = np.flatnonzero(known[1:] & known[:-1]) + 1
+    means[rows] = areas[rows] / (indexes[rows] - indexes[rows - 1])
+    return means
 
 
 def numbers(values: Array) -> Array | None:
@@ -368,6 +377,8 @@ def _columns(part: dict[str, Array], end: int, bits: int) -> Columns:
     indexes = part["indexes"]
     n = len(indexes)
     consecutive = not n or indexes[-1] - indexes[0] == n - 1
+    if consecutive:
+        part.pop("areas", None)
     listed = {name: _listed(part[name]) for name in ("values", *DEFAULTS) if name in part}
     return Columns(
         index=int(indexes[0]) if n else end, indexes=None if consecutive else indexes, steps=part["steps"],

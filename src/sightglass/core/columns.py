@@ -20,7 +20,18 @@ FLOAT64: Final = np.dtype("<f8")
 INT64: Final = np.dtype("<i8")
 NUMERIC: Final = {float: np.float64, int: np.int64, bool: np.bool_}
 
-NAMES: Final = ("steps", "wall_times", "values", "n_events", "flags", "tracks", "ordinals", "indexes", "origins")
+NAMES: Final = (
+    "steps",
+    "wall_times",
+    "values",
+    "n_events",
+    "flags",
+    "tracks",
+    "ordinals",
+    "indexes",
+    "origins",
+    "areas",
+)
 
 Extra = tuple[int, bool, bool, Mapping[str, float] | None]
 """(n_events, complete, closed, steps), where they differ from the default (1, True, True, None)."""
@@ -49,6 +60,8 @@ class Columns:
         origins: The (tag, run) of each record, where they are not those of the stream.
         bits: The records that are missing between the numbers were thinned, in buckets of `2**bits` numbers; 0 if they
             were lost.
+        areas: Shape (n,), float64: of each number, the area under the line of all records since the one before, thinned
+            ones included, over the index numbers; NaN where none was thinned (`core.buffer`).
     """
 
     index: int
@@ -62,6 +75,7 @@ class Columns:
     indexes: Any = None
     origins: Any = None
     bits: int = 0
+    areas: Any = None
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -99,7 +113,8 @@ class Columns:
 
     def rows(self, rows: npt.NDArray[np.intp]) -> Columns:
         """Return some of the records, by their places among these, increasing."""
-        parts = {name: column for name in NAMES if (column := getattr(self, name)) is not None}
+        # Areas are those between neighbours: they are not known of others.
+        parts = {name: column for name in NAMES if name != "areas" and (column := getattr(self, name)) is not None}
         parts |= {"indexes": self.numbers}
         parts = {
             name: column[rows] if isinstance(column, np.ndarray) else [column[i] for i in rows]

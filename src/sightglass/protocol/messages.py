@@ -222,6 +222,7 @@ class Block(Message, frozen=True, kw_only=True, array_like=True, tag="block"):
         tracks: Encoded list of further step tracks, or empty.
         indexes: Column of int64: the number of each record, or empty if they are consecutive.
         bits: The records that are missing between them were thinned by the run, in buckets of `2**bits` numbers.
+        areas: float64 column: the area under the line of all records since the one before; empty if none were thinned.
     """
 
     stream: int
@@ -235,6 +236,7 @@ class Block(Message, frozen=True, kw_only=True, array_like=True, tag="block"):
     tracks: bytes = b""
     indexes: bytes = b""
     bits: int = 0
+    areas: bytes = b""
 
 
 FromClient = Hello | Ping | Bye | Ask | Open | Close | EndGroup | RunCommand | Publish | RecordQuery | Block
@@ -307,6 +309,7 @@ def encode_block(stream: int, columns: Columns) -> list[Buffer]:
         tracks=b"" if columns.tracks is None else codec.encode(columns.tracks)[0],
         indexes=b"" if columns.indexes is None else columns.indexes.tobytes(),
         bits=columns.bits,
+        areas=b"" if columns.areas is None else columns.areas.tobytes(),
     )
     return encode(message, buffers)
 
@@ -348,6 +351,7 @@ def decode_block(block: Block, buffers: Frames) -> Columns:
         flags = np.frombuffer(block.flags, np.uint8) if block.flags else None
         tracks = codec.decode(block.tracks) if block.tracks else None
         indexes = np.frombuffer(block.indexes, INT64) if block.indexes else None
+        areas = np.frombuffer(block.areas, FLOAT64) if block.areas else None
     except (ValueError, TypeError) as error:
         raise WireError(f"Expected the columns of a block: {error}") from error
     if not 0 <= block.index <= MAX_INDEX:
@@ -355,7 +359,7 @@ def decode_block(block: Block, buffers: Frames) -> Columns:
     if not 0 <= block.bits <= MAX_BITS:
         raise WireError(f"Expected bits from 0 to {MAX_BITS}, got {block.bits}")
     for name, column in (("steps", steps), ("wall_times", wall_times), ("values", values), ("n_events", n_events),
-                         ("flags", flags), ("tracks", tracks), ("indexes", indexes)):  # fmt: skip
+                         ("flags", flags), ("tracks", tracks), ("indexes", indexes), ("areas", areas)):  # fmt: skip
         if column is not None and _length(column) != block.n:
             raise WireError(f"Expected {block.n} {name} in a block, got another length")
     if tracks is not None and not all(isinstance(track, dict) for track in tracks):
@@ -363,7 +367,7 @@ def decode_block(block: Block, buffers: Frames) -> Columns:
     if indexes is not None and (indexes[0] != block.index or (np.diff(indexes) <= 0).any()):
         raise WireError("Expected increasing index numbers in a block, from its first on")
     return Columns(index=block.index, steps=steps, wall_times=wall_times, values=values, n_events=n_events,
-                   flags=flags, tracks=tracks, indexes=indexes, bits=block.bits)  # fmt: skip
+                   flags=flags, tracks=tracks, indexes=indexes, bits=block.bits, areas=areas)  # fmt: skip
 
 
 def _length(column: Any) -> int | None:
