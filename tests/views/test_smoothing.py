@@ -10,6 +10,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from sightglass.core.buffer import Buffer, line_means
+from sightglass.core.columns import Columns
+from sightglass.views.backlog import Backlog
+from sightglass.views.series_buffer import SeriesBuffer
 from sightglass.views.smoothing import smooth
 
 pytestmark = pytest.mark.smoke
@@ -31,7 +35,8 @@ def of(line):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_the_numbers_are_those_of_the_browser(case):
-    found = smooth(case["x"], column(case["y"]), case["weight"], extent=case["extent"])
+    means = column(case["means"]) if "means" in case else None
+    found = smooth(case["x"], column(case["y"]), case["weight"], extent=case["extent"], means=means)
     np.testing.assert_allclose(found, column(case["smoothed"]), rtol=1e-9)
 
 
@@ -111,3 +116,61 @@ def test_huge_and_tiny_values_do_not_overflow():
     y = [1e308, -1e308, 1e308, 1e-300]
     assert np.isfinite(smooth([0, 1, 2, 3], y, 0.99, extent=3.0)).all()
     assert smooth([0, 1, 2], [0.0, 0.0, 0.0], 0.5, extent=2.0).tolist() == [0.0, 0.0, 0.0]
+
+
+# Thinned lines
+
+
+class Skewed:
+    """A stream of a million records, whose extremes lie far on one side of their mean."""
+
+    tag, run, ended = "loss", "mnist", True
+    n = 1_000_000
+    y = np.random.default_rng(0).exponential(size=n) ** 2 + 3 * np.sin(np.arange(n) / 1e5)
+
+    def since(self, cursor):
+        end = min(cursor + 70_001, self.n)  # in portions, as it would arrive
+        steps = np.arange(cursor, end)
+        return end, Columns(index=cursor, steps=steps, wall_times=steps * 1.0, values=self.y[cursor:end])
+
+
+class Held(Skewed):
+    """What a buffer holds of such a stream."""
+
+    def __init__(self, buffer):
+        self.since = buffer.since
+
+
+@pytest.mark.parametrize("weight", [0.6, 0.9, 0.99])
+@pytest.mark.parametrize("max_rows", [1 << 14, 1 << 17])
+def test_a_thinned_line_is_smoothed_as_the_whole_one(weight, max_rows):
+    """In a view, behind a buffer that had thinned it before, and as a browser gets it."""
+    source = Skewed()
+    whole = smooth(np.arange(source.n), source.y, weight, extent=source.n)
+    spread = whole[source.n // 10 :].std()
+
+    def check(points):
+        x, y, means = points
+        found = smooth(x, y, weight, extent=source.n, means=means)
+        later = x > source.n / 100  # the first points have no past
+        assert len(x) < source.n / 4
+        assert np.abs(found - whole[x.astype(int)])[later].max() < 0.05 * spread
+        # Without the means, the average is one of extremes.
+        biased = smooth(x, y, weight, extent=source.n)[later]
+        assert np.abs(biased - whole[x.astype(int)][later]).max() > spread
+
+    view = SeriesBuffer(source, max_points=max_rows)
+    held, log = Buffer(max_rows=max_rows, max_bytes=2**30), Backlog()
+    for _ in range(20):
+        view.pull()
+    for start in range(0, source.n, 70_001):
+        columns = source.since(start)[1]
+        held.add(columns)
+        log.add(columns)
+    check((*view.lines[""].columns, view.lines[""].means))
+    late = SeriesBuffer(Held(held), max_points=max_rows // 2)
+    late.pull()
+    check((*late.lines[""].columns, late.lines[""].means))
+    message = log.take(0, max_rows // 8).message
+    x, y, areas = (np.frombuffer(message[name], float) for name in ("step", "y", "area"))
+    check((x, y, line_means(x.astype(int), y, areas)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -137,11 +137,12 @@ class RemoteRun(EventAttributes):
         stream = ResumableStream(text, RecordBuffer(tag=text, run=self.name), confirm=confirm)
         opened = self._session.open(stream)
         producer = _SubscriptionProducer(self._session, stream)
+        note = _note_of(self._session, stream.buffer, opened.note)
         if since is None:
-            return Stream(producer, stream.buffer, note=opened.note, query=parsed.key)
+            return Stream(producer, stream.buffer, note=note, query=parsed.key)
         from .recorded.past import with_past  # most clients never read files
 
-        return with_past(producer, stream.buffer, parsed, note=opened.note, description=self.describe())
+        return with_past(producer, stream.buffer, parsed, note=note, description=self.describe())
 
     def set(self, name: str, value: object, *, at: str | None = None, timeout_s: float = COMMAND_S) -> Acknowledgement:
         """Set a control at the run's next event, or at the next event of a name.
@@ -282,6 +283,16 @@ def _encode(value: object) -> bytes:
     if buffers:
         raise QueryError(f"Expected a value of at most {codec.INLINE_BYTES} bytes for a command, got a larger array")
     return blob
+
+
+def _note_of(session: Session, buffer: RecordBuffer, waiting: str) -> Callable[[], str]:
+    """Return a function that says why no record comes: the connection is lost, or what the run waits for."""
+
+    def text() -> str:
+        lost = session.why_lost()
+        return f"{lost}; connecting again" if lost else "" if buffer.n else waiting
+
+    return text
 
 
 class _SubscriptionProducer:

@@ -55,7 +55,7 @@ class Stream(Chain):
 
     @property
     def note(self) -> str:
-        """A remark about the query: the event it waits for, or where the stream begins; often empty."""
+        """A remark: what the stream waits for, that it connects again, or where it begins; often empty."""
         return self._note() if callable(self._note) else self._note
 
     @property
@@ -86,7 +86,7 @@ class Stream(Chain):
 
     @property
     def restarts(self) -> tuple[Restart, ...]:
-        """Where the records of a restarted run begin; empty for a derived stream."""
+        """Where the records of a restarted run begin; empty for streams with further stages."""
         return self._buffer.restarts
 
     @property

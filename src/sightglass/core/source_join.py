@@ -115,11 +115,12 @@ class _Waiting:
         found: dict[str, list[Any]] = {
             "steps": [], "wall_times": [], "n_events": [], "flags": [], "numbers": [],
         }  # fmt: skip
-        values: list[Any] = []
+        values: list[Any] = []  # of each part
         for number in np.unique(part_of).tolist():
             start, part, _ = self._parts[number]
             rows = positions[part_of == number] - start
-            values += [part.values[row] for row in rows.tolist()]
+            taken = part.values
+            values.append(taken[rows] if isinstance(taken, np.ndarray) else [taken[row] for row in rows.tolist()])
             for name, columns in found.items():
                 column = getattr(part, name)
                 columns.append(np.full(len(rows), DEFAULTS[name]) if column is None else column[rows])
@@ -127,7 +128,12 @@ class _Waiting:
             name: np.concatenate(columns) if columns else np.zeros(0) for name, columns in found.items()
         }
         indexes = joined.pop("numbers")
-        return Columns(index=int(indexes[0]) if len(indexes) else 0, values=values, indexes=indexes, **joined)
+        arrays = {column.dtype if isinstance(column, np.ndarray) else None for column in values}
+        one_type = len(arrays) == 1 and None not in arrays
+        return Columns(
+            index=int(indexes[0]) if len(indexes) else 0, indexes=indexes, **joined,
+            values=np.concatenate(values) if one_type else [value for column in values for value in column],
+        )  # fmt: skip
 
     def forget(self, position: int) -> None:
         """Drop the records before a position."""

@@ -55,11 +55,13 @@ class Backlog:
     Attributes:
         numeric: Whether they are numbers; `None` before the first.
         n_unfit: How many of them were expected to be numbers, and were not.
+        restarts: The numbers of the first records of runs that began again.
     """
 
     def __init__(self) -> None:
         self.numeric: bool | None = None
         self.n_unfit = 0
+        self.restarts: tuple[int, ...] = ()
         self._buffer = Buffer(max_rows=MAX_POINTS, max_bytes=MAX_BYTES)
         self._first = 0
         self._taken: dict[tuple[int, int], BacklogMessage] = {}
@@ -128,7 +130,8 @@ class Backlog:
         if len(columns) > 2 * points:
             bits = max(self._buffer.bits, ((end - self._first - 1) // points).bit_length())
             end, columns = self._buffer.since(cursor, bits=bits)
-        message = {**_places(columns, cursor, end), "y": encoding.floats(columns.values)}
+        areas = {} if columns.areas is None else {"area": encoding.floats(columns.areas)}
+        message = {**self._places(columns, cursor, end), "y": encoding.floats(columns.values), **areas}
         return BacklogMessage(message=message, cursor=end, n=len(columns))
 
     def _values(self, cursor: int) -> BacklogMessage:
@@ -146,15 +149,16 @@ class Backlog:
             first = i
         columns = columns.slice(first)
         values = [self._packed[record.index][0] for record in records[first:]]
-        message = {**_places(columns, cursor, end), "values": values}
+        message = {**self._places(columns, cursor, end), "values": values}
         return BacklogMessage(message=message, cursor=end, n=len(columns))
 
-
-def _places(columns: Columns, cursor: int, end: int) -> dict[str, Any]:
-    return {
-        "first": cursor, "n": end - cursor, "bits": columns.bits, "index": encoding.integers(columns.numbers),
-        "step": encoding.floats(columns.steps), "wall": encoding.floats(columns.wall_times),
-    }  # fmt: skip
+    def _places(self, columns: Columns, cursor: int, end: int) -> dict[str, Any]:
+        restarts = [at for at in self.restarts if cursor <= at < end]
+        return {
+            "first": cursor, "n": end - cursor, "bits": columns.bits, "index": encoding.integers(columns.numbers),
+            "step": encoding.floats(columns.steps), "wall": encoding.floats(columns.wall_times),
+            **({"restarts": restarts} if restarts else {}),
+        }  # fmt: skip
 
 
 def packed_value(record: Record) -> tuple[Any, int]:

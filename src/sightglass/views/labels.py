@@ -1,10 +1,14 @@
-"""What streams, axes and drawings are called."""
+"""What streams, axes and drawings are called, and how streams are told apart."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from itertools import accumulate
+
+import numpy as np
+
+from sightglass.core.source import Source
 
 from .choose import ViewName
 from .options import Options
@@ -28,16 +32,24 @@ def run_of(buffer: SeriesBuffer) -> str:
     return one_line(buffer.last.run) if buffer.last else ""
 
 
-def axis_labels(
-    view: ViewName | None, tags: Sequence[str], options: Options, x_buffer: SeriesBuffer | None
-) -> tuple[str, ...]:
+def styles_of(buffers: Sequence[SeriesBuffer]) -> list[tuple[int, int]]:
+    """Return the colour index and the dash index of each stream: a colour per run if tags repeat across runs."""
+    tags, runs = [buffer.source.tag for buffer in buffers], [run_of(buffer) for buffer in buffers]
+    if len(set(runs)) > 1 and len(set(tags)) < len(tags):
+        at_run, at_tag = [list(dict.fromkeys(names)) for names in (runs, tags)]
+        return [(at_run.index(run), at_tag.index(tag)) for run, tag in zip(runs, tags, strict=True)]
+    firsts = np.cumsum([0, *(max(1, len(buffer.lines)) for buffer in buffers)])
+    return [(int(first), 0) for first in firsts[:-1]]
+
+
+def axis_labels(view: ViewName | None, tags: Sequence[str], options: Options) -> tuple[str, ...]:
     """Return the labels of x, y and z: the step's name and nothing, or the names in the queries' tuples."""
     if view in PATHS:
         found = {axis_names(tag) for tag in tags}
         return found.pop() if len(found) == 1 else AXES
-    if x_buffer is not None:
-        return one_line(x_buffer.source.tag), "", ""
-    x = {"relative": "seconds", "wall": "time", "index": "record"}.get(str(options.x), one_line(options.x))
+    if isinstance(options.x, Source):
+        return one_line(options.x.tag), "", ""
+    x = {"relative": "seconds", "wall": "time", "index": "record"}.get(options.x, one_line(options.x))
     return x, "", ""
 
 

@@ -92,7 +92,7 @@ def shown_in_all(buffers: Sequence[SeriesBuffer], view: ViewName | None, options
 
 def notices_of(buffer: SeriesBuffer, label: str, view: ViewName | None, options: Options) -> list[str]:
     """Return notices of records of a stream that are missing, thinned or not drawn."""
-    found = []
+    found = [f"{label}: {one_line(buffer.note)}"] if buffer.note else []
     if buffer.failure:
         found.append(f"{label}: {one_line(buffer.failure)}")
     if buffer.n_unfit:

@@ -13,18 +13,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.core.joins import pairs
 from sightglass.core.record import Record
 from sightglass.core.source import Source
 from sightglass.core.values import Histogram
 
 from .choose import Choice, ViewName, flatten
-from .labels import axis_labels, label_streams, run_of, subtitle_of
+from .labels import axis_labels, label_streams, styles_of, subtitle_of
 from .notices import notices_of, shown_in_all
-from .options import Options, Span
+from .options import X_KINDS, Options, Span
 from .palette import line_color
+from .passes import Part, fading, ordered, parts_of, passes_of
+from .points import Points
 from .scales import number
-from .series_buffer import Points, SeriesBuffer, as_floats
+from .series_buffer import OVER_X, SeriesBuffer, as_floats
 from .smoothing import smooth
 from .summaries import Row, one_line
 from .thinning import thin, thin_indices, thin_path
@@ -53,7 +54,7 @@ class LineSeries:
         state: A remark about the last value, for example "open".
         dash: The index of its dash pattern, 0 for solid: distinguishes tags if colours distinguish runs.
         second: Whether it is drawn against the y axis on the right.
-        alpha: Its opacity, from 0 to 1: older frames fade.
+        alpha: Its opacity, from 0 to 1: older frames and passes fade.
     """
 
     label: str
@@ -107,6 +108,7 @@ class Scene:
         items: The streams, for views of their latest values.
         texts: Annotations: x, y, text, colour.
         marks: The x of values that were computed from a part of their window.
+        restarts: The x at which a run began again, for lines.
         notices: Notices for the reader, one sentence each.
     """
 
@@ -120,6 +122,7 @@ class Scene:
     items: tuple[LatestRecord, ...] = ()
     texts: tuple[tuple[float, float, str, str], ...] = ()
     marks: tuple[float, ...] = ()
+    restarts: tuple[float, ...] = ()
     notices: tuple[str, ...] = ()
 
     def side(self, *, second: bool) -> str:
@@ -136,7 +139,6 @@ def scene_of(
     title: str | None = None,
     options: Options | None = None,
     second: Sequence[Source] = (),
-    x_buffer: SeriesBuffer | None = None,
     notices: Sequence[str] = (),
     visible_x: Span | None = None,
     n_pixels: int = MAX_PIXELS,
@@ -149,7 +151,6 @@ def scene_of(
         title: The title; by default the streams' names.
         options: How to draw.
         second: The sources to draw against the y axis on the right.
-        x_buffer: Another stream to use as x, matched by step.
         notices: Further notices for the reader.
         visible_x: The limits of x in view.
         n_pixels: The width of the drawing.
@@ -158,7 +159,7 @@ def scene_of(
     labels = label_streams(buffers)
     view = choice.view if choice else None
     frames = options.frames and view in ("line", "bars")
-    reader = _LineReader(options=options, x_buffer=x_buffer, visible_x=visible_x, n_pixels=n_pixels)
+    reader = _LineReader(options=options, visible_x=visible_x, n_pixels=n_pixels)
     if options.smooth and view == "line":
         reader = replace(reader, extent=reader.extent_of(buffers))
     series: list[LineSeries] = []
@@ -179,7 +180,7 @@ def scene_of(
         )
         for i, (buffer, label) in enumerate(zip(buffers, labels, strict=True))
     ]
-    names = axis_labels(view, [one_line(buffer.source.tag) for buffer in buffers], options, x_buffer)
+    names = axis_labels(view, [one_line(buffer.source.tag) for buffer in buffers], options)
     categories: tuple[str, ...] = ()
     if frames and any(item.values for item in items):
         names, categories = ("", "", ""), categories_of(items)
@@ -195,6 +196,7 @@ def scene_of(
         items=tuple(items),
         texts=tuple(texts) if view in ("xy", "scatter", "annotated") else (),
         marks=tuple(at for buffer in buffers for at in buffer.marks) if view == "line" and not categories else (),
+        restarts=reader.restarts(buffers) if view == "line" and not categories else (),
         notices=(
             *notices,
             *(one for t, label in zip(buffers, labels, strict=True) for one in notices_of(t, label, view, options)),
@@ -209,7 +211,7 @@ def frames_of(item: LatestRecord, history: int) -> list[tuple[float, Record]]:
     """
     shown = item.values[-1 - history :]
     n = len(shown)
-    return [(1.0 if age == 0 else 0.12 + 0.38 * (1 - age / n), shown[-1 - age]) for age in range(n - 1, -1, -1)]
+    return [(fading(age, n), shown[-1 - age]) for age in range(n - 1, -1, -1)]
 
 
 def frame_values(record: Record) -> dict[str, float]:
@@ -245,22 +247,11 @@ def frame_lines(item: LatestRecord, categories: Sequence[str], history: int) -> 
     return lines
 
 
-def styles_of(buffers: Sequence[SeriesBuffer]) -> list[tuple[int, int]]:
-    """Return the colour index and the dash index of each stream: a colour per run if tags repeat across runs."""
-    tags, runs = [buffer.source.tag for buffer in buffers], [run_of(buffer) for buffer in buffers]
-    if len(set(runs)) > 1 and len(set(tags)) < len(tags):
-        at_run, at_tag = [list(dict.fromkeys(names)) for names in (runs, tags)]
-        return [(at_run.index(run), at_tag.index(tag)) for run, tag in zip(runs, tags, strict=True)]
-    firsts = np.cumsum([0, *(max(1, len(buffer.lines)) for buffer in buffers)])
-    return [(int(first), 0) for first in firsts[:-1]]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LineReader:
     """Reads lines from buffers."""
 
     options: Options
-    x_buffer: SeriesBuffer | None
     visible_x: Span | None
     n_pixels: int
     extent: float = 0.0  # the length of the visible x axis, if lines are smoothed
@@ -269,59 +260,97 @@ class _LineReader:
         """Return the length of the x axis that all lines of these streams share."""
         if visible := self.visible_x or self.options.x_limits:
             return visible[1] - visible[0]
-        columns = (self._columns_on_x(points)[0] for buffer in buffers for points in buffer.lines.values())
+        columns = (points.columns[0] for buffer in buffers for points in buffer.lines.values())
         known = [x[np.isfinite(x)] for x in map(self._last, columns)]
         ends = [(float(x.min()), float(x.max())) for x in known if len(x)]
         return max(high for _, high in ends) - min(low for low, _ in ends) if ends else 0.0
+
+    def restarts(self, buffers: Sequence[SeriesBuffer]) -> tuple[float, ...]:
+        """Return the x at which runs began again."""
+        found = set[float]()
+        for buffer in buffers:
+            for points in list(buffer.lines.values())[:1] if buffer.restarts else ():
+                x = points.columns[0]
+                rows = np.searchsorted(points.indexes, buffer.restarts)
+                found |= set(x[rows[rows < len(x)]].tolist())
+        return tuple(sorted(at for at in found if np.isfinite(at)))
 
     def series(self, buffer: SeriesBuffer, label: str, *, style: tuple[int, int], single: bool) -> list[LineSeries]:
         """Return the lines of one stream."""
         found: list[LineSeries] = []
         for i, (name, points) in enumerate(buffer.lines.items()):
-            color, state = line_color(style[0] + i), _state(buffer.last)
-            columns = self._columns_on_x(points)
-            if buffer.kind in ("vector", "histogram"):
-                full = f"{label} (median, 10–90 %)"
-                found.append(self._band(columns, label=full, color=color, dash=style[1], state=state))
-                continue
             full = label
             if name and buffer.kind == "numbers":
                 full = one_line(name) if single else f"{label} · {one_line(name)}"
-            over_steps = buffer.kind in ("number", "numbers")
-            made = self._over_steps(columns) if over_steps else self._path(columns)
+            elif buffer.kind in ("vector", "histogram"):
+                full = f"{label} (median, 10–90 %)"
             # The last value of all, unsmoothed, whatever is in view.
-            last = points.columns[:, -1]
-            value = number(last[1]) if over_steps else f"({', '.join(map(number, last))})"
-            found.append(LineSeries(label=full, color=color, dash=style[1], value=value, state=state, **made))
+            last = points.columns[:, -1] if len(points.indexes) else np.full(len(points.columns), np.nan)
+            of_y = number(last[len(last) // 2]) if len(points.indexes) else ""
+            value = of_y if buffer.kind in OVER_X else f"({', '.join(map(number, last))})"
+            parts = self._over_x(buffer, points) if buffer.kind in OVER_X else [(1.0, self._path(points.columns))]
+            n_faint = sum(alpha < 1 for alpha, _ in parts)
+            state = ", ".join(filter(None, [_state(buffer.last), "earlier passes faint" if n_faint else ""]))
+            line = LineSeries(
+                label=full, color=line_color(style[0] + i), dash=style[1], value=value, state=state, **parts[-1][1]
+            )
+            earlier = replace(line, label="", value="", state="")
+            found += [*(replace(earlier, alpha=alpha, **part) for alpha, part in parts[:-1]), line]
         return found
 
-    def _columns_on_x(self, points: Points) -> Floats:
-        """Return the columns of a line, with x as the options say."""
-        columns = points.columns
-        if self.x_buffer is None:
-            return columns
-        if "" not in self.x_buffer.lines:
-            return columns[:, :0]
-        steps, xs = self.x_buffer.lines[""].columns
-        mine, other = pairs(columns[0], steps).T
-        return np.concatenate([xs[other][None], columns[1:, mine]])
+    def _over_x(self, buffer: SeriesBuffer, points: Points) -> list[tuple[float, dict[str, Any]]]:
+        """Return the parts of a line over x with their opacity, the newest last."""
+        columns, restarts = points.columns, np.searchsorted(points.indexes, buffer.restarts)
+        means = points.means if self.options.smooth else None
+        known = ~np.isnan(columns[0])
+        if not known.all():  # records without this step
+            columns, restarts = columns[:, known], np.concatenate(([0], np.cumsum(known)))[restarts]
+            means = None if means is None else means[known]
+        # A clock that was set back, or a stream as x, begins no pass; a step does.
+        counts = isinstance(self.options.x, str) and self.options.x not in X_KINDS[1:]
+        passes = passes_of(columns[0], restarts=restarts.tolist(), counts=counts)
+        parts = passes and parts_of(columns[0], passes, history=self.options.history)
+        if not passes or not parts:
+            columns, means, passes, parts = (
+                ordered(columns),
+                None,
+                [slice(None)],
+                [Part(rows=slice(0, len(columns[0])))],
+            )
+        smoothed = self._smoothed(columns, means, passes)
+        first = max(0, len(columns[0]) - self.options.last) if self.options.last else 0
+        seen = [(part.alpha, slice(max(part.rows.start, first), part.rows.stop)) for part in parts]
+        of_rows = self._line if len(columns) == 2 else self._band
+        return [
+            (alpha, of_rows(columns[:, rows], None if smoothed is None else smoothed[rows]))
+            for alpha, rows in seen
+            if rows.start < rows.stop or rows == seen[-1][1]
+        ]
+
+    def _smoothed(self, columns: Floats, means: Floats | None, passes: Sequence[slice]) -> Floats | None:
+        """Return the smoothed y, each pass by itself, before anything is left out; `None` if y is not smoothed."""
+        if not self.options.smooth:
+            return None
+        x, y = columns[0], columns[len(columns) // 2]
+        smoothed = [
+            smooth(
+                x[rows], y[rows], self.options.smooth, extent=self.extent, means=None if means is None else means[rows]
+            )
+            for rows in passes
+        ]
+        return np.concatenate(smoothed)
 
     def _last(self, columns: Floats) -> Floats:
         """Return only the last `options.last` points."""
         return columns[..., -self.options.last :] if self.options.last else columns
 
-    def _over_steps(self, columns: Floats) -> dict[str, Any]:
-        if np.isnan(columns[0]).any():  # records without this step
-            columns = columns[:, ~np.isnan(columns[0])]
-        if not self.options.smooth:
-            x, y = _cut(self._last(columns), self.visible_x)
+    def _line(self, columns: Floats, smoothed: Floats | None) -> dict[str, Any]:
+        if smoothed is None:
+            x, y = _cut(columns, self.visible_x)
             x, y = thin(x, y, self.n_pixels)
             # Copies: the buffer overwrites its columns.
             return {"x": x.copy(), "y": y.copy()}
-        # Smoothed before anything is left out, so that the line does not depend on what is drawn.
-        smoothed = smooth(columns[0], columns[1], self.options.smooth, extent=self.extent)
-        line = np.stack([columns[0], columns[1], smoothed])
-        line = _cut(self._last(line), self.visible_x)
+        line = _cut(np.stack([*columns, smoothed]), self.visible_x)
         x, raw, y = line[:, thin_indices(line[1], self.n_pixels)]
         return {"x": x, "y": y, "raw": raw}
 
@@ -334,18 +363,13 @@ class _LineReader:
         x, y = thin_path(columns[0], columns[1], self.n_pixels)
         return {"x": x.copy(), "y": y.copy()}
 
-    def _band(self, columns: Floats, *, label: str, color: str, dash: int, state: str) -> LineSeries:
+    def _band(self, columns: Floats, smoothed: Floats | None) -> dict[str, Any]:
         """Return a distribution over steps: its median, and the band of its inner 80 %."""
-        middle = smooth(columns[0], columns[2], self.options.smooth, extent=self.extent)
-        line = np.stack([columns[0], columns[1], middle, columns[3]])
-        line = _cut(self._last(line), self.visible_x)
+        x, low, middle, high = columns
+        line = _cut(np.stack([x, low, middle if smoothed is None else smoothed, high]), self.visible_x)
         n = line.shape[1]
         x, low, y, high = line[:, np.linspace(0, n - 1, min(n, 2 * self.n_pixels)).astype(np.intp)]
-        value = number(columns[2][-1]) if columns.shape[1] else ""
-        return LineSeries(
-            label=label, color=color, dash=dash, state=state, value=value,
-            x=x, y=y, low=low, high=high,
-        )  # fmt: skip
+        return {"x": x, "y": y, "low": low, "high": high}
 
 
 def _cut(columns: Floats, visible_x: Span | None) -> Floats:

@@ -7,7 +7,8 @@ Theory of operation
 
     The x of a point is the step, the time, the record's number or another step track. A line has at most `MAX_POINTS`
     points; then the older ones are thinned evenly, with extremes and gaps retained (`core.buffer`), and a notice says
-    so. An endless stream is drawn from constant memory, in amortised constant time per record. Of values that fill a
+    so. If x is another stream, records are joined with its records before anything is thinned (`core.source_join`).
+    An endless stream is drawn from constant memory, in amortised constant time per record. Of values that fill a
     frame each (vectors, matrices, images …) the newest are stored, and some of the whole stream before them, for views
     that show how they change.
 """
@@ -23,19 +24,20 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.core.buffer import SHARE, Buffer, thinned
+from sightglass.core.buffer import Buffer
 from sightglass.core.columns import COMPLETE, Columns, of_records
 from sightglass.core.guarded import message
 from sightglass.core.record import Record
-from sightglass.core.source import Source
+from sightglass.core.source import Source, note_of, restarts_of
+from sightglass.core.source_join import SourceJoin
 from sightglass.core.values import Histogram, Tensor, to_host, type_name
 
-from .choose import Form, Kind, flatten, form_of
+from .choose import Form, Kind, flatten, form_of, is_number
 from .grid import grid_of, is_grid
+from .points import MAX_POINTS, Floats, Points
 from .scales import number
-from .summaries import Row, one_line, row_of
+from .summaries import Row, one_line, restart_row, row_of
 
-MAX_POINTS = 1 << 20  # 16 MiB per line
 MAX_LINES = 64  # beyond, neither colours nor a legend distinguish them
 MAX_ROWS = 200  # a few screens of a log
 MAX_NOTES = 50  # beyond, annotations cover each other
@@ -44,75 +46,9 @@ MAX_VALUES = 256  # more frames than any view shows at once
 MAX_VALUE_BYTES = 32 * 2**20
 BAND = (0.1, 0.5, 0.9)
 
-Floats = npt.NDArray[np.float64]
-
 # One point of a record: the line's name and its numbers.
 Point = tuple[str, tuple[float, ...]]
-
-
-class Points:
-    """Columns of numbers that grow up to a limit; then the older ones are thinned evenly.
-
-    Attributes:
-        n_seen: How many points were appended.
-        bits: The thinned points are in buckets of `2**bits` records.
-    """
-
-    def __init__(self, n_columns: int, *, max_points: int = MAX_POINTS) -> None:
-        self.n_seen = self.bits = 0
-        self._max = max_points
-        self._indexes = np.empty(min(1024, max_points), np.int64)
-        self._data = np.empty((n_columns, len(self._indexes)))
-        self._size = 0
-
-    @property
-    def thinned(self) -> bool:
-        """Whether some were dropped to stay within the limit."""
-        return self.bits > 0
-
-    @property
-    def columns(self) -> Floats:
-        """The stored points, of shape (n_columns, n)."""
-        return self._data[:, : self._size]
-
-    def extend(self, indexes: npt.NDArray[np.int64], columns: npt.ArrayLike) -> None:
-        """Append points.
-
-        Args:
-            indexes: Shape (n,): the numbers of their records, increasing.
-            columns: Shape (n_columns, n).
-        """
-        new = np.asarray(columns, np.float64)
-        self.n_seen += len(indexes)
-        start = 0
-        while start < len(indexes):
-            n = min(len(indexes) - start, self._max - self._size)
-            self._grow(self._size + n)
-            self._indexes[self._size : self._size + n] = indexes[start : start + n]
-            self._data[:, self._size : self._size + n] = new[:, start : start + n]
-            self._size += n
-            start += n
-            if self._size == self._max:
-                self._thin()
-
-    def _grow(self, size: int) -> None:
-        if size > len(self._indexes):
-            room = min(max(2 * len(self._indexes), size), self._max)
-            indexes, data = np.empty(room, np.int64), np.empty((len(self._data), room))
-            indexes[: self._size], data[:, : self._size] = self._indexes[: self._size], self.columns
-            self._indexes, self._data = indexes, data
-
-    def _thin(self) -> None:
-        """Thin the older points to a quarter of the room, and leave a quarter exact."""
-        older = self._max - self._max // SHARE
-        rows, self.bits = thinned(
-            np.arange(older), self._indexes, list(self._data[1:]), bits=self.bits,
-            fits=lambda rows: len(rows) <= self._max // SHARE,
-        )  # fmt: skip
-        rows = np.concatenate((rows, np.arange(older, self._max)))
-        self._size = len(rows)
-        self._indexes[: self._size] = self._indexes[rows]
-        self._data[:, : self._size] = self._data[:, rows]
+Read = Callable[[Record, float], list[Point]]
 
 
 class SeriesBuffer:
@@ -129,9 +65,11 @@ class SeriesBuffer:
         n_missed: How many are missing, judging by the indices of the others.
         n_thinned: How many the source had thinned before this view read them.
         failure: Why the source can no longer be read, or "".
+        note: The source's remark, for example what it waits for, or "".
+        restarts: The numbers of the first records of runs that began again.
     """
 
-    def __init__(self, source: Source, *, x: str = "step", max_points: int = MAX_POINTS) -> None:
+    def __init__(self, source: Source, *, x: str | Source = "step", max_points: int = MAX_POINTS) -> None:
         self.source = source
         self.form: Form | None = None
         self.lines: dict[str, Points] = {}
@@ -142,11 +80,13 @@ class SeriesBuffer:
         self._n_newest = 0
         self.marks: deque[float] = deque(maxlen=MAX_MARKS)
         self.n_unfit = self.n_missed = self.n_thinned = self.n_lines_left_out = 0
-        self.unfit = self.failure = ""
+        self.unfit = self.failure = self.note = ""
+        self.restarts: tuple[int, ...] = ()
         self.ended = False
         self._cursor = self._n_other = self._bits = 0
         self._first_s: float | None = None
         self._x = x
+        self._join = None if isinstance(x, str) else SourceJoin((source, x))
         self._max_points = max_points
         self._values = Buffer(max_rows=MAX_VALUES, max_bytes=MAX_VALUE_BYTES)
 
@@ -162,11 +102,15 @@ class SeriesBuffer:
 
     @property
     def rows(self) -> list[Row]:
-        """The last records as text."""
-        source = self.source
-        return [row_of(one) for part in self._newest for one in part.records(tag=source.tag, run=source.run)][
-            -MAX_ROWS:
-        ]
+        """The last records as text, and where the run began again among them."""
+        source, found = self.source, list[Row]()
+        left = deque(self.restarts)
+        for record in [one for part in self._newest for one in part.records(tag=source.tag, run=source.run)]:
+            while left and left[0] <= record.index:
+                found += [restart_row(record)] if found else []
+                left.popleft()
+            found.append(row_of(record))
+        return found[-MAX_ROWS:]
 
     def pull(self) -> bool:
         """Read new records, and return whether there are any, or the stream ended."""
@@ -176,16 +120,22 @@ class SeriesBuffer:
             # Read before the records: records that arrive in between are then found at the next pull.
             ended = self.source.ended
             self._cursor, columns = self.source.since(self._cursor)
+            remarks = note_of(self.source), restarts_of(self.source)
+            pairs = self._join.read() if self._join is not None else None
         except (Exception, SystemExit) as error:  # noqa: BLE001  a stage of the stream may raise anything
             self.failure, self.ended = message(error), True
             return True
-        changed = len(columns) > 0 or ended != self.ended
-        self.ended = ended
-        if len(columns):
-            try:
+        ended = ended and (self._join is None or self._join.over)
+        changed = len(columns) > 0 or ended != self.ended or remarks != (self.note, self.restarts)
+        self.ended, (self.note, self.restarts) = ended, remarks
+        try:
+            if len(columns):
                 self._take(columns)
-            except Exception as error:  # noqa: BLE001  values may be of any type; later ones are drawn
-                self._leave_out(len(columns), message(error))
+            if pairs is not None and len(pairs[0]):
+                changed = True
+                self._place(pairs[0], _numbers(pairs[1].values), self._paired_points)
+        except Exception as error:  # noqa: BLE001  values may be of any type; later ones are drawn
+            self._leave_out(len(columns), message(error))
         return changed
 
     def _take(self, columns: Columns) -> None:
@@ -201,20 +151,31 @@ class SeriesBuffer:
         self._n_newest += len(self._newest[-1])
         while self._n_newest - len(self._newest[0]) >= MAX_ROWS:
             self._n_newest -= len(self._newest.popleft())
-        xs = self._xs(columns)
+        if self._join is None:
+            self._place(columns, self._xs(columns), self._points)
+        else:
+            self._read(columns, np.full(n, np.nan), self._path_points)
+
+    def _place(self, columns: Columns, xs: Floats, read: Read) -> None:
+        """Draw records at these x."""
         if columns.flags is not None:
-            self.marks.extend(xs[columns.flags & COMPLETE == 0])
+            self.marks.extend(xs[(columns.flags & COMPLETE == 0) & ~np.isnan(xs)])
+        self._read(columns, xs, read)
+
+    def _read(self, columns: Columns, xs: Floats, read: Read) -> None:
+        """Read the points of records."""
         indexes = columns.numbers
         if self.kind in (None, "number") and isinstance(columns.values, np.ndarray) and columns.values.dtype == float:
             # The common case: a hundred times faster than one record at a time.
             self.form = self.form or Form(kind="number")
             self.latest = self.last
-            self._extend("", indexes, [xs, columns.values])
+            if read != self._path_points:
+                self._extend("", indexes, [xs, columns.values], columns.areas)
             return
         pending: dict[str, list[tuple[int, tuple[float, ...]]]] = {}
         for record, x in zip(columns.records(tag=self.source.tag, run=self.source.run), xs, strict=True):
             try:
-                for name, point in self._points(record, float(x)):
+                for name, point in read(record, float(x)):
                     pending.setdefault(name, []).append((record.index, point))
             except Exception as error:  # noqa: BLE001  a value that cannot be read costs its own record
                 self._leave_out(1, f"{type_name(record.value)} at step {number(record.step)}: {message(error)}")
@@ -226,14 +187,16 @@ class SeriesBuffer:
         self.n_unfit += n
         self.unfit = last
 
-    def _extend(self, name: str, indexes: npt.NDArray[np.int64], columns: npt.ArrayLike) -> None:
+    def _extend(
+        self, name: str, indexes: npt.NDArray[np.int64], columns: npt.ArrayLike, areas: npt.ArrayLike | None = None
+    ) -> None:
         if name not in self.lines:
             if len(self.lines) >= MAX_LINES:
                 self.n_lines_left_out += 1
                 return
             self.lines[name] = Points(len(np.asarray(columns)), max_points=self._max_points)
         self.lines[name].bits = max(self.lines[name].bits, self._bits)
-        self.lines[name].extend(indexes, columns)
+        self.lines[name].extend(indexes, columns, areas)
 
     def _points(self, record: Record, x: float) -> list[Point]:
         if record.value is None and self.kind in ("number", None):
@@ -254,6 +217,19 @@ class SeriesBuffer:
             self.texts.append((float(value[0]), float(value[1]), one_line(value[2])))
         return reader(x, value) if reader else []
 
+    def _path_points(self, record: Record, x: float) -> list[Point]:
+        """Return the points of a record whose place on another stream is not known yet: those that have their own x."""
+        found = self._points(record, x)
+        return [] if self.kind in OVER_X else found
+
+    def _paired_points(self, record: Record, x: float) -> list[Point]:
+        """Return the points of a record that was read before, at its x on another stream."""
+        if record.value is None:
+            return [("", (x, np.nan))] if self.kind == "number" else []
+        value = to_host(record.value)
+        kind = form_of(value).kind
+        return READERS[kind](x, value) if kind == self.kind and kind in OVER_X else []
+
     def _xs(self, columns: Columns) -> Floats:
         """Return the x of each record; NaN if it lacks that step track."""
         match self._x:
@@ -268,7 +244,7 @@ class SeriesBuffer:
                     self._first_s = float(columns.wall_times[0])
                 return np.asarray(columns.wall_times, np.float64) - self._first_s
         tracks = columns.tracks or [{}] * len(columns)
-        return np.array([track.get(self._x, math.nan) for track in tracks], np.float64)
+        return np.array([track.get(str(self._x), math.nan) for track in tracks], np.float64)
 
     def _fits(self, form: Form) -> bool:
         """Return whether a value of this form belongs to the stream, and update the stream's form."""
@@ -297,6 +273,9 @@ def _read_band(at: float, value: Histogram | Tensor | npt.ArrayLike) -> list[Poi
 # Kinds that are stored as points or rows of text, and not among the values.
 SMALL: Final[frozenset[Kind]] = frozenset({"number", "pair", "triple", "note", "text", "other"})
 
+# Kinds that are drawn over x; the others have their own.
+OVER_X: Final[frozenset[Kind]] = frozenset({"number", "numbers", "vector", "histogram"})
+
 # How a record becomes points; other kinds are drawn from their latest records alone.
 READERS: dict[Kind, Callable[[float, Any], list[Point]]] = {
     "number": lambda at, value: [("", (at, float(value[0] if isinstance(value, tuple) else value)))],
@@ -307,6 +286,13 @@ READERS: dict[Kind, Callable[[float, Any], list[Point]]] = {
     "vector": _read_band,
     "histogram": _read_band,
 }
+
+
+def _numbers(values: Any) -> Floats:
+    """Return values as x: NaN for those that are not numbers."""
+    if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "biuf":
+        return values.astype(np.float64)
+    return np.array([float(value) if is_number(value) else np.nan for value in values], np.float64)
 
 
 def quantiles(value: Histogram | Tensor | npt.ArrayLike) -> tuple[float, float, float]:

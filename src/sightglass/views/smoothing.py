@@ -10,6 +10,9 @@ and is divided by the sum of the weights, 1 − e^(−(x − x₀)/scale), so th
 zero (Kingma & Ba, "Adam", ICLR 2015, section 3). A point that lies on the line therefore changes nothing, and a stream
 with a record every 20 steps is smoothed as one with a record each step. The unit is that of W&B's time-weighted
 average: each thousandth of the visible x axis weighs the past by the square root of `weight`.
+
+A thinned line has its extremes left, whose average is not that of the line. Where points were thinned, the mean of the
+line between two points is given (`core.buffer.line_means`), and the line counts as that mean there.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ MAX_EXPONENT: Final = 256.0  # of one block: e^256 is far from overflow
 Floats = npt.NDArray[np.float64]
 
 
-def smooth(x: npt.ArrayLike, y: npt.ArrayLike, weight: float, *, extent: float) -> Floats:
+def smooth(
+    x: npt.ArrayLike, y: npt.ArrayLike, weight: float, *, extent: float, means: npt.ArrayLike | None = None
+) -> Floats:
     """Smooth a line. Points that are not finite stay as they are, and do not affect other points.
 
     Args:
@@ -35,6 +40,8 @@ def smooth(x: npt.ArrayLike, y: npt.ArrayLike, weight: float, *, extent: float) 
         y: Shape (n,).
         weight: From 0 (y itself) to below 1.
         extent: The length of the visible x axis, which all lines of a chart share.
+        means: Shape (n,): the mean of the line between each point and the one before; NaN, or `None` for all,
+            where they are joined straight.
 
     >>> smooth([0, 1, 2, 3], [4.0, 0.0, float("nan"), 0.0], 0.99, extent=3.0).round(3).tolist()
     [4.0, 1.466, nan, 0.042]
@@ -44,18 +51,24 @@ def smooth(x: npt.ArrayLike, y: npt.ArrayLike, weight: float, *, extent: float) 
         return out
     known = np.flatnonzero(np.isfinite(xs) & np.isfinite(out))
     if len(known) > 1:
-        known = known[np.argsort(xs[known], kind="stable")]
-        out[known] = _smooth(xs[known], out[known], -0.5 * math.log(weight) * N_UNITS / extent)
+        order = np.argsort(xs[known], kind="stable")
+        known = known[order]
+        # A mean is that between neighbours in the order of the stream.
+        between = None if means is None or (np.diff(order) < 0).any() else np.asarray(means, np.float64)[known]
+        out[known] = _smooth(xs[known], out[known], between, -0.5 * math.log(weight) * N_UNITS / extent)
     return out
 
 
-def _smooth(x: Floats, y: Floats, rate: float) -> Floats:
+def _smooth(x: Floats, y: Floats, means: Floats | None, rate: float) -> Floats:
     a = np.diff(x) * rate
     lost = -np.expm1(-a)
     with np.errstate(divide="ignore", invalid="ignore"):
         new = np.where(a > SMALL, 1 - lost / a, a / 2 - a * a / 6 + a * a * a / 24)
     size = float(np.abs(y).max()) or 1.0  # so that no product overflows
     added = np.concatenate([[0.0], (lost - new) * (y[:-1] / size) + new * (y[1:] / size)])
+    if means is not None:
+        thinned = np.flatnonzero(np.isfinite(means[1:]))
+        added[1 + thinned] = lost[thinned] * (means[1 + thinned] / size)
     at = np.concatenate([[0.0], np.cumsum(a)])
     sums = np.empty_like(y)
     # The recursion in closed form: e^(-at) times the sum of added · e^(at), in blocks within which e^(at) is finite.

@@ -70,7 +70,6 @@ class StreamSet:
         self._wanted, self._title, self._flat = view, title, flat
         self._buffers: tuple[SeriesBuffer, ...] = ()
         self._second: tuple[Source, ...] = ()
-        self._x = SeriesBuffer(self.options.x) if isinstance(self.options.x, Source) else None
         self._lock = threading.Lock()
         self._stale = True
         second = (second,) if isinstance(second, Source) else tuple(second)
@@ -107,8 +106,6 @@ class StreamSet:
         with self._lock:
             if any(buffer.source is source for buffer in self._buffers):
                 return
-            if self._x is not None:
-                self._x.pull()
             buffer = self._buffer_of(source)
             buffer.pull()
             choice_of((*self._buffers, buffer), self._wanted)
@@ -134,9 +131,8 @@ class StreamSet:
             return False
         try:
             stale, self._stale = self._stale, False
-            moved = self._x is not None and self._x.pull()
             # `sum`, not `any`: every buffer pulls, even after one has changed.
-            if sum(buffer.pull() for buffer in self._buffers) or stale or moved:
+            if sum(buffer.pull() for buffer in self._buffers) or stale:
                 self._stale = True  # until it is updated, should that fail
                 self._update()
                 self._stale = False
@@ -161,14 +157,13 @@ class StreamSet:
             title=self._title,
             options=self.options,
             second=self._second,
-            x_buffer=self._x,
             notices=notices,
             visible_x=visible_x,
             n_pixels=n_pixels,
         )
 
     def _buffer_of(self, source: Source) -> SeriesBuffer:
-        return SeriesBuffer(source, x=self.options.x if isinstance(self.options.x, str) else "step")
+        return SeriesBuffer(source, x=self.options.x)
 
     def _update(self) -> None:
         """Take what to draw, after something changed."""

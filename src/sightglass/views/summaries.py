@@ -18,6 +18,7 @@ from .scales import number
 
 MAX_TEXT: Final = 400  # a few lines of a terminal
 MAX_COLUMNS: Final = 24  # as many as a wide screen shows
+RESTARTED: Final = "restarted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,7 @@ class Row:
         value: Its whole value.
         cells: The values of a mapping by name, at most `MAX_COLUMNS` of them; empty for other values.
         n_more: How many more there are.
+        mark: Whether it says what happened to the run, and is no record.
     """
 
     step: float
@@ -50,6 +52,12 @@ class Row:
     value: TableCell
     cells: tuple[tuple[str, TableCell], ...] = ()
     n_more: int = 0
+    mark: bool = False
+
+
+def restart_row(record: Record) -> Row:
+    """Return the row before the first record of a run that began again."""
+    return Row(step=record.step, wall_time=record.wall_time, value=TableCell(text=RESTARTED), mark=True)
 
 
 def row_of(record: Record) -> Row:

@@ -34,9 +34,9 @@ class Table:
 
 
 def rows_of(scene: Scene, n_max: int) -> list[tuple[LatestRecord, Row]]:
-    """Return the last records of all streams in the order of their steps."""
+    """Return the last records of all streams in the order in which they were made: steps may begin again."""
     found = [(item, row) for item in scene.items for row in item.rows]
-    return sorted(found, key=lambda pair: pair[1].step)[-max(n_max, 1) :]
+    return sorted(found, key=lambda pair: (pair[1].wall_time, pair[1].step))[-max(n_max, 1) :]
 
 
 def table_of(scene: Scene, n_max: int) -> Table:
@@ -44,18 +44,22 @@ def table_of(scene: Scene, n_max: int) -> Table:
     found = rows_of(scene, n_max)
     # A value that is no mapping is in a column without a name, the last one.
     cells: list[dict[str | None, TableCell]] = [
-        {**dict(row.cells)} if row.cells else {None: row.value} for _, row in found
+        {} if row.mark else {**dict(row.cells)} if row.cells else {None: row.value} for _, row in found
     ]
     named = list(dict.fromkeys(name for row in cells for name in row if name is not None))[:MAX_COLUMNS]
     columns = [*named, *([None] if any(None in row for row in cells) else [])]
     numeric = [all(row[name].numeric for row in cells if name in row) for name in columns]
+    for (_, row), one in zip(found, cells, strict=True):
+        if row.mark:
+            one[next(iter(columns), None)] = row.value
+    columns = columns or [None]
     n_more = max((len(row.cells) + row.n_more for _, row in found), default=0) - len(named)
     several = len(scene.items) > 1
     return Table(
         names=("step", "time", *(["stream"] if several else []), *(name or "value" for name in columns)),
         numeric=(True, False, *([False] if several else []), *numeric),
         rows=tuple(
-            (number(row.step), _clock(row.wall_time), *([item.label] if several else []),
+            ("" if row.mark else number(row.step), _clock(row.wall_time), *([item.label] if several else []),
              *(one[name].text if name in one else "" for name in columns))
             for (item, row), one in zip(found, cells, strict=True)
         ),

@@ -40,7 +40,7 @@ from .run import POLL_S, RecordedRun
 
 
 def with_past(
-    producer: RecordProducer, buffer: RecordBuffer, query: Query, *, note: str, description: Description
+    producer: RecordProducer, buffer: RecordBuffer, query: Query, *, note: Callable[[], str], description: Description
 ) -> Stream:
     """Return a stream that begins with what the run recorded, and continues with live records.
 
@@ -48,7 +48,7 @@ def with_past(
         producer: Of the live records.
         buffer: The live records.
         query: The query that they answer.
-        note: The run's remark about it.
+        note: Returns the remark about it.
         description: The run, as it described itself after the query was sent.
     """
     opened = _open(query, description)
@@ -162,6 +162,9 @@ class PastThenLive:
             starts = [0, *(np.flatnonzero(np.diff(columns.numbers) != 1) + 1).tolist(), len(columns)]
             for start, stop in pairwise(starts):  # one by one, so that a gap between them counts as lost
                 buffer.add(columns.slice(start, stop).moved(self._shift))
+        if self._shift is not None and len(self._live.restarts) != len(buffer.restarts):
+            shift = self._shift
+            buffer.restarts = tuple(dataclasses.replace(one, index=one.index + shift) for one in self._live.restarts)
         if over:
             if self._shift is not None and self._live_buffer.next_index is not None:
                 buffer.expect(self._live_buffer.next_index + self._shift)
@@ -173,13 +176,16 @@ def _counts(past: Stream) -> dict[str, int]:
     return {"n_events": counts.n_events, "n_dropped": counts.n_dropped, "n_errors": counts.n_errors}
 
 
-def _note(note: str, began: str, buffer: RecordBuffer) -> Callable[[], str]:
-    """Return a function that says where a stream begins, once its first record is there."""
+def _note(note: Callable[[], str], began: str, buffer: RecordBuffer) -> Callable[[], str]:
+    """Return a function that also says where a stream begins, once its first record is there."""
+    first: list[str] = []  # looked up once: views ask often
 
     def text() -> str:
-        _, columns = buffer.since(0)
-        where = f"step {columns.steps[0].item():,.12g}" if len(columns) else "the next event"
-        return " ".join(filter(None, (note, began and f"from {where}{began}")))
+        if began and not first:
+            _, columns = buffer.since(0)
+            first.extend([f"step {columns.steps[0].item():,.12g}"] if len(columns) else [])
+        where = first[0] if first else "the next event"
+        return " ".join(filter(None, (note(), began and f"from {where}{began}")))
 
     return text
 

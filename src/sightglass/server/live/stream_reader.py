@@ -19,6 +19,7 @@ from sightglass.client.run import RemoteRun
 from sightglass.client.stream import Stream
 from sightglass.core.columns import Columns, of_records
 from sightglass.core.errors import DamagedError, QueryError, RunLostError
+from sightglass.core.source import restarts_of
 from sightglass.query.parser import as_query
 from sightglass.server.runs.open_files import OpenFiles
 from sightglass.server.runs.scalar_lines import CHUNK_ROWS, numbers
@@ -93,6 +94,7 @@ class StreamReader:
             return
         over = self.stream.ended  # before reading: records that come after it are for the next turn
         self._cursor, columns = self.stream.since(self._cursor)
+        self.backlog.restarts = restarts_of(self.stream)
         if len(columns):
             self._add(columns)
             self.stream.forget(self._cursor)
@@ -111,8 +113,8 @@ class StreamReader:
         query = self.stream.query if self.stream is not None else ""
         described = next((stream for stream in streams if canonical(stream.query) == query), None)
         counted = {name: getattr(described, name, initial) for name, initial in COUNTED.items()}
-        n_lost = self.stream.n_lost if self.stream is not None else 0
-        return {"n_lost": n_lost, **counted, "n_records": self.backlog.n, "n_unfit": self.backlog.n_unfit,
+        n_lost, note = (self.stream.n_lost, self.stream.note) if self.stream is not None else (0, "")
+        return {"n_lost": n_lost, "note": note, **counted, "n_records": self.backlog.n, "n_unfit": self.backlog.n_unfit,
                 "ended": self.ended, "lost": self._remote is not None and bool(self._remote.lost)}  # fmt: skip
 
     def _replayed(self, run: RecordedRun) -> Stream:

@@ -26,6 +26,7 @@ from sightglass.views.scene import MAX_PIXELS, Floats, LineSeries, Scene
 from sightglass.views.thinning import thin
 
 from .layout import DASHES, Layout, Margins, remove_artists
+from .restarts import RestartRules
 from .style import plain, shorten
 from .ticks import bounded, ends_of, set_categories, set_ticks
 
@@ -53,6 +54,7 @@ class LinePlot:
         self._lines: list[_LineArtists] = []
         self._marks = [self._mark(char, color, filled=filled) for char, _, color, filled in MARKS]
         self._notes: list[Artist] = []
+        self._restarts = RestartRules(self.axes)
         self._limits: dict[str, Span] = {}
         self._home: dict[str, Span] = {}
         self._is_setting_limits = False
@@ -82,7 +84,7 @@ class LinePlot:
         """The artists that change with the values, in drawing order."""
         parts = [part for line in self._lines for part in line.parts]
         # In the order in which Matplotlib draws them: axes by axes, by zorder.
-        found = [*parts, *self._marks, *self._notes]
+        found = [*self._restarts.artists, *parts, *self._marks, *self._notes]
         return sorted(found, key=lambda artist: (artist.axes is self._second, artist.get_zorder()))
 
     def margins(self, scene: Scene) -> Margins:
@@ -121,6 +123,7 @@ class LinePlot:
         whole |= self._set_labels(scene)
         whole |= self._set_limits(scene, ended=ended or not self._layout.live)
         self._paint_marks(scene)
+        self._restarts.paint(scene.restarts)
         if scene.view == "annotated" or self._notes:
             self._annotate(scene)
         return whole
@@ -132,6 +135,7 @@ class LinePlot:
         for line in self._lines:
             line.remove()
         remove_artists([*self._marks, *self._notes])
+        self._restarts.remove()
         if self._second is not None:
             self._second.remove()
         self._layout.drop(self.axes)

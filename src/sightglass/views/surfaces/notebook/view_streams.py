@@ -1,11 +1,9 @@
 """The streams of one view in a notebook: their records, how to draw them, and what of it a page does not have yet.
 
 Theory of operation
-    Each stream is a `SeriesBuffer`, as on every other surface, which also writes its records to a `Backlog`, from
-    which each page reads the records it does not have yet.
-
-    x may be another step track or another stream. It then replaces the records' steps on the way into the backlog. A
-    record waits for the record of the other stream that has its step, and is left out if there is none (`core.joins`).
+    Each stream is a `SeriesBuffer`, as on every other surface, which also writes the records that it places on x to a
+    `Backlog`, from which each page reads the records it does not have yet. Another step track, or another stream as x,
+    replaces the records' steps on the way into the backlog.
 """
 
 from __future__ import annotations
@@ -18,18 +16,15 @@ from typing import Any, Final, cast
 import numpy as np
 
 from sightglass.core.columns import Columns
-from sightglass.core.guarded import message
 from sightglass.core.source import Source
-from sightglass.core.source_join import SourceJoin
 from sightglass.views import encoding
 from sightglass.views.backlog import MAX_POINTS, Backlog
-from sightglass.views.choose import is_number
-from sightglass.views.labels import label_streams
+from sightglass.views.labels import label_streams, styles_of
 from sightglass.views.notices import notices_of
 from sightglass.views.options import X_KINDS, Options
 from sightglass.views.palette import line_color
-from sightglass.views.scene import styles_of
-from sightglass.views.series_buffer import SeriesBuffer
+from sightglass.views.points import Floats
+from sightglass.views.series_buffer import Read, SeriesBuffer
 from sightglass.views.stream_set import StreamSet, shared
 from sightglass.views.summaries import one_line
 
@@ -51,32 +46,20 @@ class NotebookStream(SeriesBuffer):
         backlog: Its records, for pages.
     """
 
-    def __init__(self, id: str, source: Source, *, x: SeriesBuffer | str) -> None:
-        super().__init__(source, x=x if isinstance(x, str) else "step", max_points=MAX_POINTS)
+    def __init__(self, id: str, source: Source, *, x: Source | str) -> None:
+        super().__init__(source, x=x, max_points=MAX_POINTS)
         self.id = id
         self.backlog = Backlog()
-        self._join = SourceJoin((source, x.source)) if isinstance(x, SeriesBuffer) else None
 
     def pull(self) -> bool:
         """Read new records, and return whether there are any."""
         changed = super().pull()
-        if self._join is None or self.failure:
-            return changed
-        try:
-            mine, other = self._join.read()
-        except (Exception, SystemExit) as error:  # noqa: BLE001  a stage of the other stream may raise anything
-            self.failure, self.ended = message(error), True
-            return True
-        xs = np.array([float(value) if is_number(value) else np.nan for value in other.values])
-        self.backlog.add(replace(mine, steps=xs).rows(np.flatnonzero(~np.isnan(xs))))
-        return changed or len(mine) > 0
+        self.backlog.restarts = self.restarts
+        return changed
 
-    def _take(self, columns: Columns) -> None:
-        super()._take(columns)
-        if self._join is not None:
-            return
+    def _place(self, columns: Columns, xs: Floats, read: Read) -> None:
+        super()._place(columns, xs, read)
         if self._x not in X_KINDS:
-            xs = self._xs(columns)
             columns = replace(columns, steps=xs).rows(np.flatnonzero(~np.isnan(xs)))
         self.backlog.add(columns)
 
@@ -138,7 +121,7 @@ class NotebookStreams(StreamSet):
         return Page(name=EVERYBODY, points=BLIND_POINTS, cursors=cursors)
 
     def _buffer_of(self, source: Source) -> SeriesBuffer:
-        return NotebookStream(f"s{next(self._ids)}", source, x=self._x or str(self.options.x))
+        return NotebookStream(f"s{next(self._ids)}", source, x=self.options.x)
 
     def _update(self) -> None:
         drawn, choice, notices = shared(tuple(self.streams.values()), self._wanted)

@@ -16,6 +16,7 @@ from sightglass.views.latest_values import log_axis_notices
 from sightglass.views.palette import ALARM, AXIS
 from sightglass.views.scales import axis_of, number
 from sightglass.views.scene import LineSeries, Scene
+from sightglass.views.summaries import RESTARTED
 
 from .figure_data import FigureData
 from .style import DASHES, Floats, Json, PlotlyStyle, axis, bare, faded, plain, titled
@@ -24,6 +25,7 @@ MARKS: Final = "y9"
 MAX_MARKS: Final = 500  # about one for every other pixel of a chart
 MAX_UNIFIED: Final = 12  # with more lines, one label for all of them would not fit
 MAX_NOTE: Final = 40
+MAX_RULES: Final = 50  # more would hide the lines
 
 
 def draw_lines(scene: Scene, style: PlotlyStyle) -> FigureData:
@@ -118,7 +120,21 @@ def _layout(scene: Scene, style: PlotlyStyle) -> Json:
         found["yaxis2"] = titled({**_y_axis(scene, style, second=True), **right}, scene.side(second=True))
     if scene.view == "line":
         found["yaxis9"] = bare(overlaying="y", range=[0, 1], fixedrange=True)
+    if scene.restarts:
+        found["shapes"] = _restarts(scene, style)
     return found
+
+
+def _restarts(scene: Scene, style: PlotlyStyle) -> list[Json]:
+    """Return a thin dashed rule for each restart of a run."""
+    xs = np.asarray(_x(scene, np.array(scene.restarts[-MAX_RULES:])), np.float64)
+    rule = {
+        "type": "line", "xref": "x", "yref": "paper", "y0": 0, "y1": 1, "layer": "below",
+        "line": {"color": style.muted, "width": 1, "dash": "dash"},
+        "label": {"text": RESTARTED, "textposition": "end", "textangle": 0, "xanchor": "left", "yanchor": "top",
+                  "padding": 4, "font": {"color": style.muted, "size": 11}},
+    }  # fmt: skip
+    return [{**rule, "x0": float(x), "x1": float(x)} for x in xs]
 
 
 def _y_axis(scene: Scene, style: PlotlyStyle, *, second: bool) -> Json:

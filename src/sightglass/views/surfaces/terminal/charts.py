@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from sightglass.views.latest_values import density_of
 from sightglass.views.palette import ALARM, AXIS
 from sightglass.views.scales import Axis, axis_of, number
 from sightglass.views.scene import LineSeries, Scene
+from sightglass.views.summaries import RESTARTED
 from sightglass.views.thinning import thin
 
 from .canvas import Canvas, Capabilities, styled
@@ -41,6 +43,9 @@ def paint_lines(scene: Scene, width: int, height: int, caps: Capabilities) -> li
     for step in scene.marks:
         if x_axis.low <= step <= x_axis.high:
             marks.append((_column(x_axis, step, canvas), caps.pick("◦", "o"), AXIS))
+    columns = [_column(x_axis, at, canvas) for at in scene.restarts if x_axis.low <= at <= x_axis.high]
+    for column, row in product(columns, range(canvas.height)):
+        canvas.under(column, row, caps.pick("┊", ":"), AXIS)
     # The background first: edges of bands, raw lines, older frames.
     for series in scene.series:
         for y in (series.low, series.high, series.raw):
@@ -50,6 +55,8 @@ def paint_lines(scene: Scene, width: int, height: int, caps: Capabilities) -> li
     for series in scene.series:
         faint = replace(series, color=f"dim {series.color}") if series.alpha < 1 else series
         marks += _draw(canvas, faint, x_axis, y_axis, caps)
+    for column in reversed(columns):
+        _beside(canvas, column, f" {RESTARTED} ")
     return frame(
         canvas, x_axis, y_axis, gutter=gutter, caps=caps, x_name=scene.axes[0], marks=marks, categories=scene.categories
     )
@@ -211,6 +218,15 @@ def _grid(canvas: Canvas, y_axis: Axis, caps: Capabilities) -> None:
         row = _row(y_axis, value, canvas)
         for column in range(3, canvas.width, 4):
             canvas.under(column, row, "·", GRID)
+
+
+def _beside(canvas: Canvas, column: int, text: str) -> None:
+    """Write a text beside a column, as high as there is room."""
+    n = len(text)
+    for row, start in product(range(canvas.height), (column + 1, column - n)):
+        if canvas.is_free(start, row, n):
+            canvas.put(start, row, text, AXIS)
+            return
 
 
 def _annotate(canvas: Canvas, cell: tuple[int, int], text: str, *, color: str, caps: Capabilities) -> None:
